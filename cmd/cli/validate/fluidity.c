@@ -1,8 +1,8 @@
 /* A shard that the policy has moved often stays in L2, however hot it is, while another one, as hot
  * and of the same set, goes to L1.
  *
- *     L1 full of cold shards --the hot one is copied there--> above the watermark: it leaves, for
- *     it is alone of its set --(again, until its fluidity is high)--> L1 is emptied; both settle
+ *     L1 full of pinned shards --the hot one is copied there--> above the watermark: it leaves
+ *     --(again, until its fluidity is high)--> L1 is emptied, pins end; both settle
  *
  * Only moves of the policy count, so this needs placement.policy=on. */
 #include <math.h>
@@ -11,6 +11,7 @@
 #include "cli/validate/validate.h"
 
 #define MARGIN 0.1 /* of fluidity, which falls while the shard settles */
+#define TURNS  4   /* times that a move usually takes */
 #define PASSES 3   /* intervals in which the policy surely looks at a shard */
 
 static const struct scratch_shard *moved_of(const struct validation *v)
@@ -23,47 +24,55 @@ static const struct scratch_shard *control_of(const struct validation *v)
     return &v->shards[SCRATCH_HOT + 1];
 }
 
-/* It is in L2 and nothing of it is on its way. */
-static hl_status await_l2(struct validation *v, const struct scratch_shard *s, double *fluidity)
+static hl_status pin_shard(struct validation *v, const struct scratch_shard *s, bool pinned)
 {
-    for (;;) {
-        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-        struct hl_api_shard_placement p;
-        HL_TRY(policy_look(v, s, &arena, &p));
-        *fluidity = p.fluidity;
-        if (p.tier == HL_API_TIER_L2 && p.goal_tier == HL_API_TIER_UNSAID)
-            return HL_OK;
-        HL_TRY(validate_pause(v));
-    }
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_pin_results r;
+    const struct hl_api_controller_pin_params p = {.id = s->id, .pinned = pinned};
+    return CLI_CALL(v->cli, pin, &p, &arena, &r);
 }
 
-/* L1 has all cold shards and not the other hot one: so the one that comes leaves first. */
-static hl_status prepare_l1(struct validation *v, const struct vnode *n)
+/* What is pinned neither leaves L1 nor comes there: only the other one moves. */
+static hl_status pin_others(struct validation *v, bool pinned)
 {
-    struct hl_api_copy copy;
-    hl_status st = order_drop(v, control_of(v), n, HL_API_TIER_L1);
-    if (st != HL_OK && st != HL_ENOENT && st != HL_ECONFLICT)
-        return st;
+    HL_TRY(pin_shard(v, control_of(v), pinned));
     for (unsigned i = 0; i < v->cold_count; i++)
-        HL_TRY(order_copy(v, &v->shards[SCRATCH_COLD + i], n, HL_API_TIER_L1, HL_API_OPERATION_READ,
-                          &copy));
+        HL_TRY(pin_shard(v, &v->shards[SCRATCH_COLD + i], pinned));
     return HL_OK;
 }
 
-static hl_status move_often(struct validation *v, const struct vnode *n, double *fluidity)
+/* In vain if that takes longer than usual: then it is looked at again. */
+static hl_status await_move(struct validation *v, uint64_t turn_ms, double *fluidity)
 {
+    double before = *fluidity;
+    uint64_t end = hl_now_ns() + TURNS * turn_ms * HL_NS_PER_MS;
+    do { /* the Controller sees the use of L1 with the next heartbeat */
+        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+        struct hl_api_shard_placement p;
+        HL_TRY(validate_pause(v));
+        HL_TRY(policy_look(v, moved_of(v), &arena, &p));
+        *fluidity = p.fluidity;
+        if (p.tier == HL_API_TIER_L2 && p.goal_tier == HL_API_TIER_UNSAID && p.fluidity > before)
+            return HL_OK;
+    } while (hl_now_ns() < end);
+    return HL_OK;
+}
+
+static hl_status move_often(struct validation *v, const struct vnode *n, uint64_t turn_ms,
+                            double *fluidity)
+{
+    struct hl_api_copy copy;
     HL_TRY(policy_empty_l1(v));
-    do {
-        double before = *fluidity;
-        struct hl_api_copy copy;
-        HL_TRY(prepare_l1(v, n));
+    HL_TRY(pin_others(v, true));
+    for (unsigned i = 0; i < v->cold_count; i++)
+        HL_TRY(order_copy(v, &v->shards[SCRATCH_COLD + i], n, HL_API_TIER_L1, HL_API_OPERATION_READ,
+                          &copy));
+    while (*fluidity < v->facts.fluidity_high + MARGIN) {
         HL_TRY(order_copy(v, moved_of(v), n, HL_API_TIER_L1, HL_API_OPERATION_READ, &copy));
-        do { /* the Controller sees the use of L1 with the next heartbeat */
-            HL_TRY(validate_pause(v));
-            HL_TRY(await_l2(v, moved_of(v), fluidity));
-        } while (*fluidity < before + 0.5);
-    } while (*fluidity < v->facts.fluidity_high + MARGIN);
-    return policy_empty_l1(v);
+        HL_TRY(await_move(v, turn_ms, fluidity));
+    }
+    HL_TRY(policy_empty_l1(v));
+    return pin_others(v, false);
 }
 
 static hl_status is_in_l1(struct validation *v, const struct scratch_shard *s, bool *out)
@@ -111,7 +120,7 @@ hl_status row_fluidity(struct validation *v, struct found *f)
     if (!policy_has_time(v, f, wait_ms))
         return HL_OK;
     const struct vnode *n = &v->facts.nodes[v->reader];
-    HL_TRY(move_often(v, n, &fluidity));
+    HL_TRY(move_often(v, n, turn_ms, &fluidity));
     uint64_t settled_ns = hl_now_ns() + v->facts.residence_ms * HL_NS_PER_MS;
     HL_TRY(await_control(v, settled_ns, &control, &moved));
     found_text(v, f,

@@ -10,13 +10,13 @@
 
 #define STOP_MS 10000
 
-/* $0: helios, $1: how often, $2: the model. A process reads all shards of a position and reports
- * them together, so that the policy judges them by the same numbers. */
+/* $0: helios, $1: how often, $2: the model, then its cold shards. A process reads all hot ones and
+ * reports them together, so that the policy judges them by the same numbers. */
 static const char script[] =
-    "n=$1; \"$0\" pull --model \"$2\" --tp 1 --out - >/dev/null || exit 1; "
+    "n=$1 model=$2; shift 2; "
+    "for s in \"$@\"; do \"$0\" shard get \"$s\" --out - >/dev/null || exit 1; done; "
     "while [ \"$n\" -gt 0 ]; do "
-    "\"$0\" pull --model \"$2\" --tp 0 --out - >/dev/null || exit 1; "
-    "n=$((n-1)); done";
+    "\"$0\" pull --model \"$model\" --tp 0 --out - >/dev/null || exit 1; n=$((n-1)); done";
 
 static json_t *make_command(struct validation *v)
 {
@@ -29,6 +29,9 @@ static json_t *make_command(struct validation *v)
     json_t *command = json_array();
     for (size_t i = 0; i < HL_ARRAY_LEN(words); i++)
         json_array_append_new(command, json_string(words[i]));
+    for (int i = SCRATCH_COLD; i < SCRATCH_SMALL; i++)
+        if (v->shards[i].id[0] != '\0')
+            json_array_append_new(command, json_string(v->shards[i].id));
     return command;
 }
 

@@ -97,18 +97,27 @@ struct hl_l1_fill hl_l1_fill_of(const struct hl_l1_room *room)
     return fill;
 }
 
+static double set_stability(const struct hl_l1_shard *shards, size_t count, unsigned set)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++)
+        if (shards[i].set == set)
+            most = fmax(most, shards[i].stability);
+    return most;
+}
+
 bool hl_l1_is_relieved(const struct hl_l1_shard *shards, size_t count, uint64_t used,
                        uint64_t high_bytes)
 {
-    double most = -INFINITY; /* stability of those that leave */
-    double least = INFINITY; /* of those that stay */
+    double most = -INFINITY; /* stability of sets of which some leaves */
     for (size_t i = 0; i < count; i++) {
-        if (shards[i].leaves) {
-            used -= used < shards[i].bytes ? used : shards[i].bytes;
-            most = fmax(most, shards[i].stability);
-        } else {
-            least = fmin(least, shards[i].stability);
-        }
+        if (!shards[i].leaves)
+            continue;
+        used -= used < shards[i].bytes ? used : shards[i].bytes;
+        most = fmax(most, set_stability(shards, count, shards[i].set));
     }
-    return used <= high_bytes && most <= least;
+    for (size_t i = 0; i < count; i++)
+        if (!shards[i].leaves && set_stability(shards, count, shards[i].set) < most)
+            return false;
+    return used <= high_bytes;
 }

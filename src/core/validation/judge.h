@@ -85,11 +85,12 @@ struct hl_l1_fill hl_l1_fill_of(const struct hl_l1_room *room);
 struct hl_l1_shard {
     uint64_t bytes;
     double stability;
+    unsigned set; /* shards leave by sets; a set is as stable as its most stable shard */
     bool leaves;
 };
 
-/* Those that leave bring the use to the watermark or below it, and none that stays is less stable
- * than one of them. */
+/* Those that leave bring the use to the watermark or below it, and none stays of a set that is less
+ * stable than theirs. */
 bool hl_l1_is_relieved(const struct hl_l1_shard *shards, size_t count, uint64_t used,
                        uint64_t high_bytes);
 

@@ -139,13 +139,18 @@ TEST(the_fill_of_l1_is_above_the_watermark_with_one_hot_shard_and_fits_with_both
     assert_int_equal(hl_l1_fill_of(&none).bytes, 0);
 }
 
-TEST(l1_is_relieved_when_enough_has_left_and_the_least_stable_went_first)
+TEST(l1_is_relieved_when_enough_has_left_of_the_least_stable_set)
 {
-    struct hl_l1_shard s[] = {{4 * MIB, 0.1, true}, {4 * MIB, 0.2, false}, {1 * MIB, 0.5, false}};
-    assert_true(hl_l1_is_relieved(s, 3, 15 * MIB, 13 * MIB));
-    assert_false(hl_l1_is_relieved(s, 3, 15 * MIB, 10 * MIB)); /* not enough */
+    struct hl_l1_shard s[] = {{4 * MIB, 0.2, 1, true},
+                              {4 * MIB, 0.1, 1, false},
+                              {2 * MIB, 0.1, 0, false},
+                              {2 * MIB, 0.5, 0, false}};
+    assert_true(hl_l1_is_relieved(s, 4, 15 * MIB, 13 * MIB));
+    assert_false(hl_l1_is_relieved(s, 4, 15 * MIB, 10 * MIB)); /* not enough */
     s[0].leaves = false;
-    assert_false(hl_l1_is_relieved(s, 3, 15 * MIB, 13 * MIB)); /* nothing */
-    s[2].leaves = true;
-    assert_false(hl_l1_is_relieved(s, 3, 14 * MIB, 13 * MIB)); /* the most stable one */
+    assert_false(hl_l1_is_relieved(s, 4, 15 * MIB, 13 * MIB)); /* nothing */
+    s[2].leaves = true; /* of the more stable set, while the other one stays */
+    assert_false(hl_l1_is_relieved(s, 4, 14 * MIB, 13 * MIB));
+    s[0].leaves = s[1].leaves = true; /* it has left before */
+    assert_true(hl_l1_is_relieved(s, 4, 15 * MIB, 6 * MIB));
 }
