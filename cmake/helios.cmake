@@ -271,7 +271,7 @@ function(hl_tests)
     if(name MATCHES "test_chaos|kill_moments") # two minutes of rounds or kills, and the end of the last one
       set(timeout 660)
       set(cost 9)
-    elseif(name MATCHES "ranktable|kubernetes|first_steps|_matrix_|package|train|stalls|cluster|cli|logs|maco_gpu|placement")
+    elseif(name MATCHES "ranktable|kubernetes|first_steps|_matrix_|package|train|stalls|cluster|cli|logs|maco_gpu|placement|validate")
       set(cost 5) # half a minute and more: begun first where tests run side by side
     endif()
     set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77 COST ${cost}
