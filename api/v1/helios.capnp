@@ -44,8 +44,8 @@ struct OptionValue { name @0 :Text; value @1 :Text; origin @2 :Text; }
 
 # ---- nodes ---------------------------------------------------------------------------------------
 
-struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; }
-# kind: "gpu" or "nic"; id: PCI address; a slot is a NUMA node that has CPUs.
+struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; nicClass @5 :Text; }
+# kind: "gpu" or "nic"; id: PCI address; nicClass: words of core/topo.h, "" = not known or a GPU; a slot is a NUMA node that has CPUs.
 struct Slot { numaId @0 :Int32; cpus @1 :Text; memoryBytes @2 :UInt64; gpus @3 :List(Device); nics @4 :List(Device); }
 
 struct NodeInfo {
@@ -1174,6 +1174,34 @@ enum BenchSide { none @0 $word(""); atMost @1 $word("at most"); atLeast @2 $word
 struct BenchBound { bar @0 :Float64; bound @1 :BenchSide; met @2 :Bool; }
 struct BenchRatio { name @0 :Text; value @1 :Float64; bound @2 :BenchBound $flatten $optional; }
 struct BenchReport { rows @0 :List(BenchRow); ratios @1 :List(BenchRatio); }   # helios bench
+
+# Of a row of the specification's section 6. absent: the hardware for it is not here; noRoom, noTime: it was not carried out,
+# rather than take them from others; off: an option forbids it.
+enum ValidationResult {
+  fail @0; pass @1;
+  absent @2 $word("not on this hardware"); noRoom @3 $word("not enough room"); noTime @4 $word("not enough time");
+  off @5 $word("switched off");
+}
+struct ValidationRow {
+  id @0 :Text;
+  asks @1 :Text;           # what the specification asks for
+  result @2 :ValidationResult;
+  found @3 :Text;          # in words; "" = nothing
+  value @4 :Float64;       # the figure; null: there is none
+  target @5 :Text;
+  limit @6 :Float64;       # of the figure
+  missing @7 :Text;        # why it was not carried out; "" = it was
+  decidedOnly @8 :Bool;    # `found` is what would be done: no byte was moved
+  seconds @9 :Float64;
+}
+struct Validation {        # helios validate
+  model @0 :Text;          # that was made for it and removed
+  bytes @1 :UInt64;        # of that
+  node @2 :Text;           # where its ranks ran; "" = nowhere
+  passed @3 :UInt32; failed @4 :UInt32; notRun @5 :UInt32;
+  seconds @6 :Float64;
+  rows @7 :List(ValidationRow);
+}
 
 # helios help --dump-json: the tree of commands, for man pages and shell completion.
 struct HelpBounds { min @0 :Int64; max @1 :Int64; }

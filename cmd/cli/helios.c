@@ -14,6 +14,7 @@
 #include "cli/mem/commands.h"
 #include "cli/models/commands.h"
 #include "cli/sim/commands.h"
+#include "cli/validate/commands.h"
 
 /* clang-format off */
 static const struct cli_command commands[] = {
@@ -103,6 +104,9 @@ static const struct cli_command commands[] = {
      "Show device memory by moment and kind: table, CSV, picture.", cmd_mem_trace},
 
     {"Measuring", "", "", NULL},
+    {"validate", "[--rows LIST] [--time DURATION] [--topology FILE] [options]",
+     "Carry out the specification's validation on this cluster; exits with 1 if a row fails.",
+     cmd_validate},
     {"sim", "--trace FILE|--generate KIND [--policy P] [--l1 SIZE] [--l2 SIZE] [options]",
      "Show what a trace of shard accesses would cost under this policy and others.", cmd_sim},
     {"trace record", "--out FILE|- [--for DURATION]",

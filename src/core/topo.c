@@ -122,6 +122,14 @@ const char *hl_nic_class_name(enum hl_nic_class c)
     return names[c];
 }
 
+enum hl_nic_class hl_nic_class_named(const char *name)
+{
+    for (int k = 0; name != NULL && k <= HL_NIC_BLUEFIELD; k++)
+        if (strcmp(name, hl_nic_class_name((enum hl_nic_class)k)) == 0)
+            return (enum hl_nic_class)k;
+    return HL_NIC_OTHER;
+}
+
 enum hl_nic_class hl_nic_classify(unsigned vendor, unsigned device, int *virtual_function)
 {
     *virtual_function = 0;

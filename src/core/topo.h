@@ -46,6 +46,8 @@ enum hl_nic_class {
 };
 
 const char *hl_nic_class_name(enum hl_nic_class c);
+/* By that name; HL_NIC_OTHER for any other text and NULL. */
+enum hl_nic_class hl_nic_class_named(const char *name);
 /* By PCI vendor and device; *virtual_function is set for SR-IOV functions, which are not NICs. */
 enum hl_nic_class hl_nic_classify(unsigned vendor, unsigned device, int *virtual_function);
 /* True when device memory must pass through host memory (ConnectX-4 and older). */

@@ -5,17 +5,25 @@
 
 #include "core/topo.h"
 
-static struct hl_api_device_list devices_to_api(const char *kind, const struct hl_topo_device *from,
-                                                size_t count, int numa_id, struct hl_arena *arena)
+static const char *kind_name(enum hl_pci_kind kind)
+{
+    return kind == HL_PCI_GPU ? "gpu" : "nic";
+}
+
+static struct hl_api_device_list devices_to_api(enum hl_pci_kind kind,
+                                                const struct hl_topo_device *from, size_t count,
+                                                int numa_id, struct hl_arena *arena)
 {
     struct hl_api_device_list list = {.items = hl_arena_array(arena, count, sizeof(*list.items)),
                                       .count = count};
     for (size_t i = 0; list.items != NULL && i < count; i++)
-        list.items[i] = (struct hl_api_device){.kind = kind,
-                                               .id = hl_arena_strdup(arena, from[i].pci),
-                                               .name = hl_arena_strdup(arena, from[i].name),
-                                               .memory_bytes = from[i].memory_bytes,
-                                               .numa_id = numa_id};
+        list.items[i] = (struct hl_api_device){
+            .kind = kind_name(kind),
+            .nic_class = kind == HL_PCI_NIC ? hl_nic_class_name(from[i].nic_class) : "",
+            .id = hl_arena_strdup(arena, from[i].pci),
+            .name = hl_arena_strdup(arena, from[i].name),
+            .memory_bytes = from[i].memory_bytes,
+            .numa_id = numa_id};
     return list;
 }
 
@@ -34,8 +42,8 @@ hl_status hl_topo_to_api(const struct hl_topo *topo, struct hl_arena *arena,
             .numa_id = s->numa_id,
             .cpus = hl_arena_strdup(arena, cpus),
             .memory_bytes = s->memory_bytes,
-            .gpus = devices_to_api("gpu", s->gpus, s->gpu_count, s->numa_id, arena),
-            .nics = devices_to_api("nic", s->nics, s->nic_count, s->numa_id, arena)};
+            .gpus = devices_to_api(HL_PCI_GPU, s->gpus, s->gpu_count, s->numa_id, arena),
+            .nics = devices_to_api(HL_PCI_NIC, s->nics, s->nic_count, s->numa_id, arena)};
     }
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory listing the slots");
@@ -47,7 +55,8 @@ static hl_status add_devices(struct hl_api_device_list list, enum hl_pci_kind ki
                              struct hl_topo_slot *slot)
 {
     for (size_t i = 0; i < list.count; i++) {
-        struct hl_topo_device dev = {.memory_bytes = list.items[i].memory_bytes};
+        struct hl_topo_device dev = {.memory_bytes = list.items[i].memory_bytes,
+                                     .nic_class = hl_nic_class_named(list.items[i].nic_class)};
         snprintf(dev.pci, sizeof(dev.pci), "%s", list.items[i].id);
         snprintf(dev.name, sizeof(dev.name), "%s", list.items[i].name);
         HL_TRY(hl_topo_add_device(slot, kind, &dev));

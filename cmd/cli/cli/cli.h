@@ -32,6 +32,7 @@
 #define CLI_JOB_ID_MAX      256
 #define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
 
+struct helios_client;
 struct cli;
 struct cli_dump;
 struct cli_progress;
@@ -170,6 +171,11 @@ void patience_regain(struct patience *p);
 /* After a call that failed: HL_OK when L3 was away and is back, for what is called may be called
  * again; else `failed` with its text. Waits where a daemon can come back, and says so. */
 hl_status cli_await_l3(struct cli *cli, hl_status failed) HL_CHECK;
+
+/* libhelios for the cluster that is called; path "auto", "shm" or "net", NULL = "auto". An L3
+ * daemon that is being restarted is waited for (cli_await_l3). */
+hl_status cli_client(struct cli *cli, const char *path, int timeout_ms,
+                     struct helios_client **out) HL_CHECK;
 
 /* hl_call_controller_NAME with a deadline. */
 #define CLI_CALL_FOR(cli, name, params, ms, arena, results)                                        \

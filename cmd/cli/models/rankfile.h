@@ -52,11 +52,6 @@ struct rankfile {
     helios_shard_list *first; /* of the first stage, by rankfile_add_embedding; NULL = none */
 };
 
-/* A client of the cluster the CLI talks to; path "auto", "shm" or "net". An L3 daemon that is being
- * restarted is waited for (cli_await_l3). */
-hl_status cli_client(struct cli *cli, const char *path, int timeout_ms,
-                     helios_client **out) HL_CHECK;
-
 hl_status rankfile_open(helios_client *client, const struct rankfile_where *where,
                         struct rankfile *out) HL_CHECK;
 void rankfile_fini(struct rankfile *r);

@@ -92,14 +92,6 @@ static hl_status check_claim(const struct task *t)
 
 /* ---- getShard -------------------------------------------------------------------------------- */
 
-static enum hl_nic_class nic_of(const struct hl_api_tier_info *tier)
-{
-    for (int k = 0; tier != NULL && k <= HL_NIC_BLUEFIELD; k++)
-        if (strcmp(tier->nic_class, hl_nic_class_name((enum hl_nic_class)k)) == 0)
-            return (enum hl_nic_class)k;
-    return HL_NIC_OTHER;
-}
-
 static enum hl_route_link link_between(struct hl_controller *c, const struct node *n,
                                        const struct place *from)
 {
@@ -130,7 +122,7 @@ static struct hl_api_route route_of(struct hl_controller *c, const struct node *
         .target = target,
         .link = link_between(c, n, from),
         .migration_net = n->info.migrate_address[0] != '\0',
-        .nic = nic_of(tier),
+        .nic = tier != NULL ? hl_nic_class_named(tier->nic_class) : HL_NIC_OTHER,
         .device_direct = tier != NULL && tier->nic_direct,
     };
     struct hl_route r = hl_route_choose(&q);

@@ -50,6 +50,28 @@ TEST(nics_are_told_by_their_device_id)
     assert_false(hl_nic_plank_forced(HL_NIC_OTHER));
     assert_string_equal(hl_nic_class_name(HL_NIC_CX5), "ConnectX-5");
     assert_string_equal(hl_nic_class_name(HL_NIC_BLUEFIELD), "BlueField");
+    assert_int_equal(hl_nic_class_named("BlueField"), HL_NIC_BLUEFIELD);
+    assert_int_equal(hl_nic_class_named("ConnectX-4"), HL_NIC_CX4);
+    assert_int_equal(hl_nic_class_named(""), HL_NIC_OTHER);
+}
+
+/* An Agent asks the slots that it tells: a plank that depends on a ConnectX-4 must not be lost. */
+TEST(the_class_of_a_nic_survives_the_way_through_the_api)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_topo m = {0}, t;
+    struct hl_topo_slot *slot;
+    struct hl_api_slot_list told;
+    assert_int_equal(hl_topo_add_slot(&m, 0, &slot), HL_OK);
+    assert_int_equal(hl_topo_add_device(
+                         slot, HL_PCI_NIC,
+                         &(struct hl_topo_device){.pci = "0000:04:00.0", .nic_class = HL_NIC_CX4}),
+                     HL_OK);
+    assert_int_equal(hl_topo_to_api(&m, &arena, &told), HL_OK);
+    assert_int_equal(hl_topo_from_api(&told, &t), HL_OK);
+    assert_int_equal(hl_topo_nic_beside(&t, -1), HL_NIC_CX4);
+    hl_topo_fini(&t);
+    hl_topo_fini(&m);
 }
 
 TEST(only_compute_devices_and_real_nics_count)
