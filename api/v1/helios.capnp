@@ -90,6 +90,8 @@ struct TierInfo {
   nicDirect @14 :Bool;     # L1: a NIC may reach its memory
   kind @15 :Text;          # "" = shards; "chunks" = HybridPS chunks of ranks, which are outside of any quota of shards
   processes @16 :List(ProcessBytes);  # chunks: who has how much
+  keptBytes @17 :UInt64;   # L2: copies that reads have left, which go when room is needed; not in usedBytes
+  keptShards @18 :UInt64;  # not in shards
 }
 struct ProcessBytes { pid @0 :Int32; usedBytes @1 :UInt64; }
 struct RegionInfo { numaId @0 :Int32; bytes @1 :UInt64; usedBytes @2 :UInt64; bound @3 :Bool; }
@@ -184,7 +186,14 @@ interface Agent {
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
   options @16 () -> (options :List(OptionValue));
+  # A reader of this node is about to read that shard of L3: fetch it once for all of them, and keep it in the L2 as long as its rule and
+  # the room allow. Such a copy is in no list and no catalogue. ENOSPC, EBUSY, EUNSUPPORTED: the reader fetches it itself.
+  storeKeep @17 (request :CopyRequest) -> (copy :Copy);
+  # What a process has read of the L2 since it told last; it steers what is kept.
+  storeReads @18 (reads :List(ShardReads)) -> ();
 }
+# bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
+struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
 
 # read: the target's side asks for a copy, lowest latency; write: the source's side delivers, highest bandwidth;
 # migrate: the shard changes its place, from host to host.
@@ -584,6 +593,7 @@ struct AccessReport {
   retries @5 :UInt32;
   lost @6 :Bool;           # stayed bad after every retry
   ageMs @7 :UInt32;        # of the last of them, when the report was sent
+  tier @8 :Tier;           # where the process found it: L2 of its node, or L3; unsaid = of an older client
 }
 
 # What one process has told of one shard at a time. Times are the Controller's, of recordAccesses only.
@@ -684,7 +694,9 @@ interface Controller {
   registerNode @0 (node :NodeInfo, containers :List(ContainerStatus)) -> (heartbeatMs :Int32) $maxValues(262144);
   # known = false: the Controller has forgotten this incarnation, register again.
   heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
-                tiers :List(TierInfo), storeEpoch :UInt64) -> (known :Bool) $maxValues(262144);
+                tiers :List(TierInfo), storeEpoch :UInt64)
+            -> (known :Bool,
+                shardsLeft :UInt64) $maxValues(262144);   # another number than before: shards have left the catalogue
 
   # Models
   importModel @2 (request :ImportRequest) -> (importId :Text, version :Int64);
@@ -783,6 +795,8 @@ interface Controller {
   recordAccesses @36 (recording :UInt64, cursor :UInt64, limit :UInt32)
                  -> (recording :UInt64, next :UInt64, accesses :List(ShardAccess), nowMs :Int64,
                      lost :UInt64);   # entries since `cursor` that were overwritten
+  # Those of the shards that the catalogue does not have.
+  goneShards @37 (ids :List(Text)) -> (gone :List(Text)) $maxValues(1048576);
 }
 
 struct Recovery {
@@ -1137,6 +1151,8 @@ struct SimulationWorld {   # what helios sim carries a trace out on
   insideBps @9 :UInt64 $word("inside_bps"); migrationBps @10 :UInt64 $word("migration_bps");
   backboneBps @11 :UInt64 $word("backbone_bps"); archiveBps @12 :UInt64 $word("archive_bps");
   passMs @13 :UInt64 $word("pass_ms"); keepPct @14 :Float64 $word("keep_pct");
+  keepL1Pct @15 :Float64 $word("keep_l1_pct");
+  placement @16 :Text;
 }
 struct SimulationHits { found @0 :Text; reads @1 :UInt64; }
 struct SimulationBytes { path @0 :Text; read @1 :UInt64; moved @2 :UInt64; }

@@ -222,7 +222,8 @@ typedef struct helios_device_view {
 #define HELIOS_DEVICE_VIEW_INIT .size = sizeof(helios_device_view)
 
 /* HELIOS_ENOENT when none of the node's devices has the shard (`helios shard copy ID --to
- * NODE:l1`), HELIOS_EUNAVAIL when the node has no store. The copy stays until it is unmapped. */
+ * NODE:l1`) nor keeps what is mapped (agent.l1_keep), HELIOS_EUNAVAIL when the node has no store.
+ * The copy stays until it is unmapped. */
 HELIOS_API int helios_map_device(helios_client *client, helios_id id, helios_device_view *view);
 HELIOS_API int helios_unmap_device(helios_client *client, const helios_device_view *view);
 

@@ -73,6 +73,7 @@ static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts
     o.machine_foreign = opts->foreign_topology;
     o.data = opts->data;
     o.retry = opts->read->retry;
+    o.rpc_address = a->address;
     o.changed = on_store_change;
     o.arg = a;
     if (o.l2_pool[0] == '\0')

@@ -24,6 +24,12 @@ struct link {
     enum link_state state;
     struct heartbeat heartbeat;
     bool in_flight; /* gathering or calling */
+
+    struct kept_check {
+        bool known, asking;
+        uint64_t seen, asked; /* shardsLeft of the last answer, of the question */
+        uint64_t again_ns;    /* 0 = never */
+    } kept;
 };
 
 /* Of containers; counted by the executor's thread. */

@@ -165,6 +165,7 @@ hl_status hl_agent_gauges(struct hl_agent *a, struct hl_buf *out)
     HL_TRY(agent_tiers(a, &arena, &tiers));
     hl_metric_family(out, "helios_containers", "gauge", "Containers that this Agent keeps.");
     HL_TRY(hl_buf_printf(out, "helios_containers %zu\n", containers.count));
+    store_keep_metrics(a->store, out);
     return hl_tier_gauges(&tiers, out);
 }
 
@@ -204,8 +205,9 @@ IN_WORKER(store_drop, store_drop(a->store, p, out))
 IN_WORKER(store_list, store_list(a->store, p, arena, out))
 IN_WORKER(store_locate, store_locate(a->store, p, arena, out))
 IN_WORKER(store_verify, store_verify(a->store, p, arena, out))
+IN_WORKER(store_reads, store_reads(a->store, p))
 
-/* These two have threads of their own. */
+/* These have threads of their own. */
 static void handle_store_copy(void *arg, struct hl_rpc_call *call,
                               const struct hl_api_agent_store_copy_params *params)
 {
@@ -218,6 +220,13 @@ static void handle_store_send(void *arg, struct hl_rpc_call *call,
 {
     struct hl_agent *a = arg;
     store_send(a->store, call, &params->request);
+}
+
+static void handle_store_keep(void *arg, struct hl_rpc_call *call,
+                              const struct hl_api_agent_store_keep_params *params)
+{
+    struct hl_agent *a = arg;
+    store_keep(a->store, call, &params->request);
 }
 
 const struct hl_agent_handlers calls_handlers = {
@@ -238,4 +247,6 @@ const struct hl_agent_handlers calls_handlers = {
     .put_rank_table = handle_put_rank_table,
     .find_port = handle_find_port,
     .options = handle_options,
+    .store_keep = handle_store_keep,
+    .store_reads = handle_store_reads,
 };

@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 #include "base/plane.h"
 #include "conf/options.h"
+#include "core/placement/keep.h"
 
 /* clang-format off */
 #define AT(field) HL_OPTION_FIELD(struct hl_agent_opts, field)
@@ -47,6 +48,13 @@ static const struct hl_option store_options[] = {
     {"agent.l2_size", "--l2-size", "0",
      "Capacity of the node's L2, host memory that keeps copies of shards; 0 for none.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(l2_size)},
+    {"agent.l2_keep", "--l2-keep", HL_KEEP_SHARE,
+     "Share of the L2 for copies that reads of this node leave, where placed ones leave room; 0 "
+     "for none.",
+     HL_OPT_PERCENT, 0, 100, NULL, AT(l2_keep)},
+    {"agent.l1_keep", "--l1-keep", HL_KEEP_L1_SHARE,
+     "The same share of each device, for what ranks map of it; 0 for none.",
+     HL_OPT_PERCENT, 0, 100, NULL, AT(l1_keep)},
     {"agent.l2_pool", "--l2-pool", "",
      "File of the L2, on tmpfs or hugetlbfs; empty for /dev/shm/helios-UID-NAME.l2. Its socket is "
      "beside it, with .sock.",
@@ -70,6 +78,9 @@ static const struct hl_option store_options[] = {
     {"agent.copies", "--copies", "2",
      "Copies of shards that are made concurrently.",
      HL_OPT_INT, 1, 64, NULL, AT(copies)},
+    {"agent.loads", "--loads", "8",
+     "Shards that are fetched for readers and kept, concurrently.",
+     HL_OPT_INT, 1, 64, NULL, AT(loads)},
     {"copy.locate_timeout", "--copy-locate-timeout", "1s",
      "How long another node may take to locate its copy before the next source is tried.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(locate_timeout_ms)},

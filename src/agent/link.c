@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "agent/agent_private.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "rpc/controller_calls.h"
 
@@ -82,6 +83,62 @@ static void on_registered(void *arg, hl_status st, const char *text,
     set_state(a, LINK_REGISTERED, "");
 }
 
+static int call_timeout(const struct hl_agent *a)
+{
+    return heartbeat_timeout_ms(&a->link.heartbeat, a->rpc_timeout_ms);
+}
+
+/* ---- kept copies of what the catalogue has lost ---- */
+
+/* The Controller says how many shards have ever left its catalogue. When that is another number
+ * than the one before, it is asked which of the kept ones are gone; and once more later, for what
+ * readers were just loading then. */
+#define LOOK_AGAIN_NS (60 * HL_NS_PER_S)
+
+static void kept_checked(struct kept_check *k)
+{
+    k->again_ns = k->known && k->seen == k->asked ? 0 : hl_now_ns() + LOOK_AGAIN_NS;
+    k->seen = k->asked;
+    k->known = true;
+}
+
+static void on_gone(void *arg, hl_status st, const char *text,
+                    const struct hl_api_controller_gone_shards_results *r)
+{
+    struct hl_agent *a = arg;
+    struct kept_check *k = &a->link.kept;
+    a->pending--;
+    k->asking = false;
+    if (st != HL_OK) { /* asked again with the next heartbeat */
+        hl_debug("which kept shards are gone is not known: %s", text);
+        return;
+    }
+    if (!a->closing)
+        store_keep_gone(a->store, &r->gone);
+    kept_checked(k);
+}
+
+static void check_kept(struct hl_agent *a, uint64_t shards_left)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct kept_check *k = &a->link.kept;
+    struct hl_api_text_list ids;
+    bool again = k->again_ns != 0 && hl_now_ns() >= k->again_ns;
+    if (k->asking || (k->known && k->seen == shards_left && !again) ||
+        store_keep_list(a->store, &arena, &ids) != HL_OK)
+        return;
+    k->asked = shards_left;
+    if (ids.count == 0) {
+        kept_checked(k);
+        return;
+    }
+    k->asking = true;
+    a->pending++;
+    hl_call_controller_gone_shards_async(a->link.peer,
+                                         &(struct hl_api_controller_gone_shards_params){ids},
+                                         call_timeout(a), a->loop, on_gone, a);
+}
+
 static void on_heartbeat(void *arg, hl_status st, const char *text,
                          const struct hl_api_controller_heartbeat_results *r)
 {
@@ -91,15 +148,12 @@ static void on_heartbeat(void *arg, hl_status st, const char *text,
     heartbeat_arm(a, heartbeat_answered(&a->link.heartbeat, r->known));
     if (r->known) {
         set_state(a, LINK_REGISTERED, "");
+        check_kept(a, r->shards_left);
         return;
     }
     hl_info("controller does not know this node any more, registering again");
+    a->link.kept.known = false;
     a->link.state = LINK_NEW;
-}
-
-static int call_timeout(const struct hl_agent *a)
-{
-    return heartbeat_timeout_ms(&a->link.heartbeat, a->rpc_timeout_ms);
 }
 
 static void send_round(void *arg);

@@ -6,7 +6,7 @@
  *
  * The parts are opened in the order in which they need each other, and closed in the other:
  *
- *     L2 --> devices --> servers (store_serve) --> copy threads (store_jobs_start)
+ *     L2 --> devices --> what they keep --> servers (store_serve) --> threads (store_jobs_start)
  *
  *     store_stop      `stopping` is set; threads that wait or copy end at their next look
  *     (the loop runs until no job is left: hl_agent_stop)
@@ -95,13 +95,17 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->queue_lock, NULL);
     s->conns.max = HL_CONN_POOL_MAX;
-    pthread_cond_init(&s->queue_cond, NULL);
+    pthread_mutex_init(&s->keep.lock, NULL);
+    for (int i = 0; i < STORE_WORKS; i++)
+        pthread_cond_init(&s->queues[i].cond, NULL);
     atomic_store_explicit(&s->epoch, 1, memory_order_relaxed);
     hl_status st = keep_texts(s, opts);
     if (st == HL_OK)
         st = open_l2(s, opts);
     if (st == HL_OK)
         st = store_devices_open(s, opts->machine);
+    if (st == HL_OK)
+        st = store_keep_open(s);
     if (st == HL_OK)
         st = store_serve(s);
     if (st == HL_OK)
@@ -144,14 +148,19 @@ void store_close(struct store *s)
     store_jobs_join(s);
     store_unserve(s);
     store_conns_close(s);
-    for (size_t i = 0; i < s->tier_count; i++)
+    store_keep_close(s);
+    for (size_t i = 0; i < s->tier_count; i++) {
+        hl_tier_close(s->tiers[i].kept);
         hl_tier_close(s->tiers[i].t);
+    }
     store_devices_close(s);
     hl_pool_close(s->pool);
     free_tables(s);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->queue_lock);
-    pthread_cond_destroy(&s->queue_cond);
+    pthread_mutex_destroy(&s->keep.lock);
+    for (int i = 0; i < STORE_WORKS; i++)
+        pthread_cond_destroy(&s->queues[i].cond);
     free(s->pool_path);
     free(s->socket_path);
     free(s);
@@ -243,6 +252,7 @@ hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_param
         hl_status st = hl_tier_drop(t->t, id);
         if (st != HL_OK && st != HL_ENOENT)
             return st;
+        store_keep_forget(s, t, id);
         if (st == HL_OK)
             store_note(s, t, id, NULL);
         dropped |= st == HL_OK;

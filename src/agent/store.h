@@ -56,12 +56,16 @@ struct store_opts {
     const struct hl_api_slot_list *machine;
     bool machine_foreign;         /* it is a file's: its NUMA nodes are not those of the devices */
     const struct hl_net_ops *net; /* of fetches; NULL = hl_net_auto */
+    const char *rpc_address;      /* of this Agent, for readers; filled in before the loop runs */
     void (*changed)(void *arg);   /* what the store holds has changed */
     void *arg;
 
     /* Options, by store_rows. */
     const char *host_id;        /* same value = same machine */
     uint64_t l2_size;           /* 0 = no L2 */
+    double l2_keep;             /* percent of it for what reads leave; 0 = they leave nothing */
+    double l1_keep;             /* the same of each device */
+    int loads;                  /* for readers, at a time */
     const char *l2_pool;        /* file; its socket is beside it with ".sock" */
     const char *devices;        /* "emu:64MiB,cuda:0", "" = none */
     const char *nic_class;      /* "auto" or a name of core/topo.h */
@@ -99,6 +103,21 @@ void store_copy(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request);
 void store_send(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request);
+/* For a reader: as store_copy into the L2, but the copy is kept only as long as the rule and the
+ * room allow. HL_EUNSUPPORTED: this node keeps none. */
+void store_keep(struct store *s, struct hl_rpc_call *call,
+                const struct hl_api_copy_request *request);
+/* It keeps copies at all. */
+bool store_keeps(const struct store *s);
+/* What readers tell of their reads. */
+hl_status store_reads(struct store *s, const struct hl_api_agent_store_reads_params *p) HL_CHECK;
+/* The shards of which copies are kept. */
+hl_status store_keep_list(struct store *s, struct hl_arena *arena,
+                          struct hl_api_text_list *out) HL_CHECK;
+/* Those of them that the catalogue has lost go. */
+void store_keep_gone(struct store *s, const struct hl_api_text_list *gone);
+/* What became of them, appended. */
+void store_keep_metrics(struct store *s, struct hl_buf *out);
 /* What they give lives in the arena. */
 hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_params *p,
                      struct hl_api_agent_store_drop_results *out) HL_CHECK;

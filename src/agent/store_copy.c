@@ -26,6 +26,7 @@ struct making {
     struct store *s;
     const struct store_request *r;
     struct store_tier *target;
+    struct hl_tier_store *into; /* of the target: that of placed copies, or of kept ones */
     struct hl_tier_slot slot;
     struct source src;
     struct hl_route route;
@@ -75,7 +76,7 @@ static hl_status deliver_leg(void *arg, uint64_t offset, void *staging, size_t l
 {
     struct making *m = arg;
     (void)timeout_ms;
-    return hl_tier_fill(m->target->t, &m->slot, offset, staging, len);
+    return hl_tier_fill(m->into, &m->slot, offset, staging, len);
 }
 
 /* Through host memory, both legs at the same time. */
@@ -164,19 +165,37 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 
 /* ---- the room -------------------------------------------------------------------------------- */
 
+/* What is kept for readers serves them; an order makes it a placed copy. */
+static bool copy_is_here(const struct making *m, const struct store_tier *t,
+                         struct hl_tier_ref *ref)
+{
+    if (t->tier == HL_API_TIER_L2 && !m->r->keeps)
+        store_keep_place(m->s, m->r->id);
+    return hl_tier_find(t->t, m->r->id, ref) == HL_OK ||
+           (m->r->keeps && store_keep_find(m->s, t, m->r->id, ref));
+}
+
+static hl_status reserve_slot(struct making *m, uint64_t size)
+{
+    m->into = m->r->keeps && m->target->kept != NULL ? m->target->kept : m->target->t;
+    if (m->r->keeps)
+        return store_keep_reserve(m->s, m->target, m->r->id, size, m->r->numa, &m->slot);
+    return store_reserve(m->s, m->target, m->r->id, size, m->r->numa, &m->slot);
+}
+
 /* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago is
- * still in quarantine: worth waiting for. Another thread may seal or abort the same shard, too; a
- * device's tier announces neither. */
+ * still in quarantine: worth waiting for, but not for a reader. Another thread may seal or abort
+ * the same shard, too; a device's tier announces neither. */
 static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *ref, int *here)
 {
     for (;;) {
         struct hl_tier_usage u;
-        *here = hl_tier_find(m->target->t, m->r->id, ref) == HL_OK;
+        *here = copy_is_here(m, m->target, ref);
         if (*here)
             return HL_OK;
-        hl_status st = hl_tier_reserve(m->target->t, m->r->id, size, m->r->numa, &m->slot);
+        hl_status st = reserve_slot(m, size);
         hl_tier_usage(m->target->t, &u);
-        if (st == HL_OK ||
+        if (st == HL_OK || (m->r->keeps && st == HL_ENOSPC) ||
             !hl_copy_room_may_come(st, &(struct hl_copy_room){.quota = u.quota,
                                                               .used = u.used,
                                                               .quarantined = u.quarantined,
@@ -207,7 +226,7 @@ static hl_status fill_result(struct making *m, struct store_result *out)
     }
     /* From here on the copy can be found. All bytes were checked as they landed. */
     if (st == HL_OK)
-        st = hl_tier_seal(m->target->t, &m->slot, m->src.crc32, source_crcs(&m->src),
+        st = hl_tier_seal(m->into, &m->slot, m->src.crc32, source_crcs(&m->src),
                           hl_chunk_count(m->src.size), &ref);
     count_transfer(m, st, begun);
     HL_TRY(st);
@@ -216,8 +235,12 @@ static hl_status fill_result(struct making *m, struct store_result *out)
                                .seconds = (double)(hl_now_ns() - begun) / 1e9,
                                .created_ms = hl_wall_ms()};
     memcpy(how.transport, m->src.transport, sizeof(how.transport));
-    store_note(m->s, m->target, m->r->id, &how);
+    if (!m->r->keeps)
+        store_note(m->s, m->target, m->r->id, &how);
     store_describe(m->s, m->target, &ref, out);
+    out->path = how.path;
+    out->reason = how.reason;
+    memcpy(out->transport, how.transport, sizeof(out->transport));
     return HL_OK;
 }
 
@@ -238,9 +261,13 @@ static hl_status make_copy(struct making *m, struct store_result *out)
         if (st != HL_OK) {
             char text[HL_ERROR_TEXT_MAX];
             snprintf(text, sizeof(text), "%s", hl_error_text());
-            hl_tier_abort(m->target->t, &m->slot);
+            hl_tier_abort(m->into, &m->slot);
             hl_fail(st, "%s", text);
         }
+        if (r->keeps)
+            store_keep_loaded(m->s, m->target, &m->slot, st);
+        else if (st == HL_OK)
+            store_keep_forget(m->s, m->target, r->id); /* the placed one serves */
     }
     source_close(m->s, &m->src);
     return st;
@@ -260,7 +287,7 @@ hl_status store_copy_run(struct store *s, const struct store_request *r, struct 
     for (size_t i = 0; i < s->tier_count; i++) {
         const struct store_tier *t = &s->tiers[i];
         if (t->tier == r->tier && (r->device[0] == '\0' || strcmp(r->device, t->device) == 0) &&
-            hl_tier_find(t->t, r->id, &ref) == HL_OK) {
+            copy_is_here(&m, t, &ref)) {
             store_describe(s, t, &ref, out);
             return HL_OK;
         }
@@ -271,11 +298,35 @@ hl_status store_copy_run(struct store *s, const struct store_request *r, struct 
             st, "copy of shard %s from %s of %s to %s of %s failed after %.3f s: ",
             hl_id_format(r->id).s, hl_api_tier_name(r->source_tier), source_name(r),
             hl_api_tier_name(r->tier), s->node, (double)(hl_now_ns() - begun) / 1e9);
-    store_changed(s);
-    hl_info("copy made id=%s tier=%s device=%s bytes=%" PRIu64
-            " path=%s reason=%s transport=%s seconds=%.3f",
-            hl_id_format(r->id).s, hl_api_tier_name(r->tier), out->device, out->size,
-            hl_api_route_path_name(out->path), hl_api_route_reason_name(out->reason),
-            out->transport, out->seconds);
+    if (!r->keeps)
+        store_changed(s);
+    hl_log_write(r->keeps ? HL_LOG_DEBUG : HL_LOG_INFO,
+                 "copy made id=%s tier=%s device=%s bytes=%" PRIu64
+                 " path=%s reason=%s transport=%s seconds=%.3f",
+                 hl_id_format(r->id).s, hl_api_tier_name(r->tier), out->device, out->size,
+                 hl_api_route_path_name(out->path), hl_api_route_reason_name(out->reason),
+                 out->transport, out->seconds);
     return HL_OK;
+}
+
+/* Into a device by the L2, which keeps it too. */
+static hl_status keep_in_device(struct store *s, const struct store_request *r,
+                                struct store_result *out)
+{
+    struct store_request host = *r, device = *r;
+    host.tier = HL_API_TIER_L2;
+    host.device = "";
+    HL_TRY(store_copy_run(s, &host, out));
+    if (out->path == HL_API_ROUTE_PATH_UNSAID) /* it was there */
+        store_keep_touch(s, &s->tiers[0], r->id, 1);
+    device.size = out->size;
+    device.crc32 = out->crc32;
+    device.source_tier = HL_API_TIER_L2;
+    device.source_node = s->node;
+    return store_copy_run(s, &device, out);
+}
+
+hl_status store_keep_run(struct store *s, const struct store_request *r, struct store_result *out)
+{
+    return r->tier == HL_API_TIER_L1 ? keep_in_device(s, r, out) : store_copy_run(s, r, out);
 }

@@ -60,7 +60,10 @@ static hl_status open_device(struct store *s, const char *spec,
         st = hl_plank_create(&plank, &t->plank);
     if (st == HL_OK)
         st = hl_tier_over_device(t->memory, t->device, &s->opts.limits, &t->t);
+    if (st == HL_OK)
+        st = hl_tier_over_device(t->memory, t->device, &s->opts.limits, &t->kept);
     if (st != HL_OK) {
+        hl_tier_close(t->t);
         hl_plank_destroy(t->plank);
         hl_device_close(t->memory);
         return st;

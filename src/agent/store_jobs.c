@@ -2,7 +2,8 @@
  * same copy wait for the one that is under way. store_private.h draws the way of a job.
  *
  *     jobs     [j1]-[j2]-[j3]     all that are not answered; the loop's, without a lock
- *     queue              [j3]     of them, those that no copy thread has taken; under queue_lock
+ *     queues             [j3]     of them, those that no copy thread has taken; under queue_lock:
+ *                                 one for orders, one for what readers wait for
  *     j1.waiters  call -> call    calls that hear its end; the loop's
  *
  * A second call joins the job and brings no work: the copy is the same whatever source it names. */
@@ -16,7 +17,9 @@
 #include "os/loop.h"
 
 #define TIMEOUT_DEFAULT_MS 60000
+#define LOADS_WAIT_MAX     64 /* a reader that would wait for more fetches by itself */
 
+/* What is done: store_copy_run, store_keep_run or store_send_run. */
 typedef hl_status (*run_fn)(struct store *s, const struct store_request *r,
                             struct store_result *out);
 
@@ -112,6 +115,11 @@ static struct store_job *find_same(struct store *s, const struct store_job *job)
     return NULL;
 }
 
+static struct store_queue *queue_of(struct store *s, const struct store_job *j)
+{
+    return &s->queues[j->request.keeps ? STORE_LOADS : STORE_COPIES];
+}
+
 /* Takes the waiter. `jobs` is the loop's, so to look for the same copy and to join it needs no
  * lock: the job can't end in between, for on_done runs here, too. */
 static void job_enqueue(struct store *s, struct store_job *j, struct waiter *w)
@@ -124,15 +132,26 @@ static void job_enqueue(struct store *s, struct store_job *j, struct waiter *w)
     }
     LL_PREPEND(j->waiters, w);
     DL_APPEND(s->jobs, j);
+    struct store_queue *q = queue_of(s, j);
     pthread_mutex_lock(&s->queue_lock);
-    DL_APPEND2(s->queue, j, queue_prev, queue_next);
-    pthread_cond_signal(&s->queue_cond);
+    DL_APPEND2(q->jobs, j, queue_prev, queue_next);
+    pthread_cond_signal(&q->cond);
     pthread_mutex_unlock(&s->queue_lock);
+}
+
+static bool loads_are_many(struct store *s)
+{
+    const struct store_job *j;
+    unsigned n = 0;
+    pthread_mutex_lock(&s->queue_lock);
+    DL_COUNT2(s->queues[STORE_LOADS].jobs, j, n, queue_next);
+    pthread_mutex_unlock(&s->queue_lock);
+    return n >= LOADS_WAIT_MAX;
 }
 
 /* All that may fail is checked before the job exists: from then on it ends in job_end. */
 static void job_submit(struct store *s, struct hl_rpc_call *call,
-                       const struct hl_api_copy_request *request, run_fn run)
+                       const struct hl_api_copy_request *request, run_fn run, bool keeps)
 {
     HL_ON_LOOP(s->opts.loop);
     struct store_job *j = calloc(1, sizeof(*j));
@@ -145,6 +164,9 @@ static void job_submit(struct store *s, struct hl_rpc_call *call,
     else if (store_busy(s) >= STORE_JOBS_MAX)
         st = hl_fail(HL_EBUSY, "%d copies wait already at node %s; try again later", STORE_JOBS_MAX,
                      s->node);
+    else if (keeps && loads_are_many(s))
+        st = hl_fail(HL_EBUSY, "%d readers' shards wait already at node %s", LOADS_WAIT_MAX,
+                     s->node);
     else
         st = request_parse(request, &j->request);
     if (st != HL_OK) {
@@ -155,6 +177,7 @@ static void job_submit(struct store *s, struct hl_rpc_call *call,
     }
     j->store = s;
     j->run = run;
+    j->request.keeps = keeps;
     w->call = call;
     job_enqueue(s, j, w);
 }
@@ -162,13 +185,23 @@ static void job_submit(struct store *s, struct hl_rpc_call *call,
 void store_copy(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request)
 {
-    job_submit(s, call, request, store_copy_run);
+    job_submit(s, call, request, store_copy_run, false);
+}
+
+void store_keep(struct store *s, struct hl_rpc_call *call,
+                const struct hl_api_copy_request *request)
+{
+    bool in_device = request->tier == HL_API_TIER_L1 && s->opts.l1_keep > 0;
+    if (store_keeps(s) && (in_device || request->tier == HL_API_TIER_L2))
+        job_submit(s, call, request, store_keep_run, true);
+    else
+        hl_rpc_reject(call, HL_EUNSUPPORTED, "this node keeps no copies of what is read there");
 }
 
 void store_send(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request)
 {
-    job_submit(s, call, request, store_send_run);
+    job_submit(s, call, request, store_send_run, false);
 }
 
 unsigned store_busy(const struct store *s)
@@ -181,12 +214,14 @@ unsigned store_busy(const struct store *s)
 
 /* ---- work and answers ------------------------------------------------------------------------ */
 
-/* storeCopy and storeSend answer alike. */
+/* storeCopy, storeKeep and storeSend answer alike. */
 static void job_reply(const struct store_job *j, struct hl_rpc_call *call)
 {
     struct hl_api_copy copy =
         store_copy_info(j->store, j->request.id, &j->result, hl_rpc_call_arena(call));
-    if (j->run == store_copy_run)
+    if (j->request.keeps)
+        hl_reply_agent_store_keep(call, &(struct hl_api_agent_store_keep_results){.copy = copy});
+    else if (j->run == store_copy_run)
         hl_reply_agent_store_copy(call, &(struct hl_api_agent_store_copy_results){.copy = copy});
     else
         hl_reply_agent_store_send(call, &(struct hl_api_agent_store_send_results){.copy = copy});
@@ -212,15 +247,15 @@ static void on_done(void *arg)
 
 /* Also when stopping: each queued job is taken, finds that no time is left, and so gets its answer.
  * NULL: the thread ends. */
-static struct store_job *next_job(struct store *s)
+static struct store_job *next_job(struct store *s, struct store_queue *q)
 {
     struct store_job *j;
     pthread_mutex_lock(&s->queue_lock);
-    while (s->queue == NULL && !atomic_load_explicit(&s->stopping, memory_order_relaxed))
-        pthread_cond_wait(&s->queue_cond, &s->queue_lock);
-    j = s->queue;
+    while (q->jobs == NULL && !atomic_load_explicit(&s->stopping, memory_order_relaxed))
+        pthread_cond_wait(&q->cond, &s->queue_lock);
+    j = q->jobs;
     if (j != NULL)
-        DL_DELETE2(s->queue, j, queue_prev, queue_next);
+        DL_DELETE2(q->jobs, j, queue_prev, queue_next);
     pthread_mutex_unlock(&s->queue_lock);
     return j;
 }
@@ -232,18 +267,17 @@ static void job_end(void *arg, hl_status st)
     j->st = st;
     if (st != HL_OK) {
         snprintf(j->text, sizeof(j->text), "%s", hl_error_text());
-        hl_warn("%s", j->text);
+        hl_log_write(j->request.keeps ? HL_LOG_DEBUG : HL_LOG_WARN, "%s", j->text);
     }
     hl_loop_post(j->store->opts.loop, on_done, j);
 }
 
 /* A small copy to another host is handed to a put queue, which ends the job from its own thread:
  * this one takes the next, so many small copies share messages. */
-static void *copy_thread(void *arg)
+static void copy_jobs(struct store *s, struct store_queue *q)
 {
-    struct store *s = arg;
     struct store_job *j;
-    while ((j = next_job(s)) != NULL) {
+    while ((j = next_job(s, q)) != NULL) {
         int ms;
         hl_status st = store_left(s, &j->request, &ms);
         if (st == HL_OK && j->run == store_send_run &&
@@ -253,23 +287,44 @@ static void *copy_thread(void *arg)
             st = j->run(s, &j->request, &j->result);
         job_end(j, st);
     }
+}
+
+static void *copy_thread(void *arg)
+{
+    struct store *s = arg;
+    copy_jobs(s, &s->queues[STORE_COPIES]);
+    return NULL;
+}
+
+static void *load_thread(void *arg)
+{
+    struct store *s = arg;
+    copy_jobs(s, &s->queues[STORE_LOADS]);
     return NULL;
 }
 
 /* A thread that can't be started fails the store's opening; those before it are joined by its
  * close. */
-hl_status store_jobs_start(struct store *s)
+static hl_status start_threads(struct store *s, struct store_queue *q, int n, void *(*run)(void *))
 {
-    int n = s->opts.copies > 0 ? s->opts.copies : 1;
-    s->threads = calloc((size_t)n, sizeof(*s->threads));
-    if (s->threads == NULL)
+    q->threads = calloc((size_t)n, sizeof(*q->threads));
+    if (q->threads == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the copy threads");
-    for (; s->thread_count < n; s->thread_count++) {
-        int rc = pthread_create(&s->threads[s->thread_count], NULL, copy_thread, s);
+    for (; q->thread_count < n; q->thread_count++) {
+        int rc = pthread_create(&q->threads[q->thread_count], NULL, run, s);
         if (rc != 0)
             return hl_fail(HL_ENOMEM, "thread that copies: %s", strerror(rc));
     }
     return HL_OK;
+}
+
+hl_status store_jobs_start(struct store *s)
+{
+    int copies = s->opts.copies > 0 ? s->opts.copies : 1;
+    HL_TRY(start_threads(s, &s->queues[STORE_COPIES], copies, copy_thread));
+    if (!store_keeps(s))
+        return HL_OK;
+    return start_threads(s, &s->queues[STORE_LOADS], s->opts.loads, load_thread);
 }
 
 /* Waiting orders are taken and fail at once, running ones at their next look at the clock.
@@ -278,15 +333,19 @@ hl_status store_jobs_start(struct store *s)
 void store_jobs_cancel(struct store *s)
 {
     pthread_mutex_lock(&s->queue_lock);
-    pthread_cond_broadcast(&s->queue_cond);
+    for (int i = 0; i < STORE_WORKS; i++)
+        pthread_cond_broadcast(&s->queues[i].cond);
     pthread_mutex_unlock(&s->queue_lock);
 }
 
 void store_jobs_join(struct store *s)
 {
-    for (int i = 0; i < s->thread_count; i++)
-        pthread_join(s->threads[i], NULL);
-    s->thread_count = 0;
-    free(s->threads);
-    s->threads = NULL;
+    for (int w = 0; w < STORE_WORKS; w++) {
+        struct store_queue *q = &s->queues[w];
+        for (int i = 0; i < q->thread_count; i++)
+            pthread_join(q->threads[i], NULL);
+        q->thread_count = 0;
+        free(q->threads);
+        q->threads = NULL;
+    }
 }

@@ -7,11 +7,11 @@
  *            '----> queue ---next_job-->  |                           data port and migrations:
  *       on_done <--- hl_loop_post --- job_end                           put_begin .. put_commit
  *
- * queue_lock: `queue`. lock: notes, kept, conns, puts, health; never held while bytes travel or a
- * connection is closed. Without a lock: `jobs` and each job's waiters, which only the loop touches;
- * tiers, opts and the names, which are constant once the store runs; a job's request and result,
- * which belong to one thread at a time: the loop until it is queued, a copy thread until job_end,
- * the loop again after it.
+ * queue_lock: the queues. lock: notes, kept, conns, puts, health; never held while bytes travel or
+ * a connection is closed. keep.lock: see store_keep.c. Without a lock: `jobs` and each job's
+ * waiters, which only the loop touches; tiers, opts and the names, which are constant once the
+ * store runs; a job's request and result, which belong to one thread at a time: the loop until it
+ * is queued, a copy thread until job_end, the loop again after it.
  *
  * A job: submitted --same copy is under way--> its call waits for that one
  *            '----> queued --> running --> ended, answered on the loop
@@ -28,6 +28,7 @@
 #include "agent/store.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "core/placement/keep.h"
 #include "core/route.h"
 #include "fetch/conn_pool.h"
 #include "fetch/remote.h"
@@ -46,13 +47,24 @@ struct hl_put_queue;
 #define STORE_NAME_MAX    128
 #define STORE_ADDRESS_MAX 288
 
+/* What reads leave in a tier; under store.keep.lock. */
+struct tier_keep {
+    struct store *store;
+    struct hl_keep rule;
+    struct kept *table;     /* by key: what the rule has, and what lingers */
+    uint64_t lingering;     /* bytes */
+    uint64_t loading_bytes; /* reserved, not sealed */
+};
+
 /* The L2, or one device. */
 struct store_tier {
     enum hl_api_tier tier;
     char device[96]; /* "emu:0"; "" for the L2 */
     struct hl_tier_store *t;
     int numa; /* -1 = several or unknown */
+    struct tier_keep keep;
     /* of an L1 */
+    struct hl_tier_store *kept; /* beside `t`; the copies that an L2 keeps are in `t` */
     struct hl_device *memory;
     struct hl_plank *plank;
     enum hl_nic_class nic;
@@ -101,6 +113,27 @@ struct store_health {
     UT_hash_handle hh;
 };
 
+/* Jobs of one kind that wait, and who does them. */
+struct store_queue {
+    struct store_job *jobs; /* under queue_lock */
+    pthread_cond_t cond;
+    pthread_t *threads;
+    int thread_count;
+};
+
+enum store_work { STORE_COPIES, STORE_LOADS, STORE_WORKS };
+
+struct store_keep_counts {
+    uint64_t loads, evicted; /* copies */
+    uint64_t hits;           /* reads that were told of */
+};
+
+struct store_keep {
+    pthread_mutex_t lock;
+    struct store_keep_counts counts;
+    atomic_uint wanted; /* that need room now: loads give theirs up */
+};
+
 struct store {
     struct store_opts opts; /* node, host_id and l2_pool are copies in the fields below */
     int zstd;               /* of opts.migrate */
@@ -125,12 +158,11 @@ struct store {
     struct store_puts *puts;
     struct store_health *health; /* of the direct path to each peer */
 
+    struct store_keep keep;
+
     pthread_mutex_t queue_lock;
-    pthread_cond_t queue_cond;
-    pthread_t *threads;
-    int thread_count;
-    struct store_job *queue; /* waiting, under queue_lock */
-    struct store_job *jobs;  /* all that are not answered, on the loop */
+    struct store_queue queues[STORE_WORKS];
+    struct store_job *jobs; /* all that are not answered, on the loop */
 };
 
 /* A CopyRequest; texts are borrowed from the job's parameters. */
@@ -146,6 +178,7 @@ struct store_request {
     struct hl_id migration; /* the same in every attempt of an order */
     enum hl_api_operation op;
     uint64_t deadline_ns;
+    bool keeps; /* for a reader, as long as the rule lets it */
 };
 
 /* What became of it. */
@@ -246,6 +279,8 @@ void source_close(struct store *s, struct source *src);
 /* store_copy.c, store_send.c: in the threads that copy */
 hl_status store_copy_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
+hl_status store_keep_run(struct store *s, const struct store_request *r,
+                         struct store_result *out) HL_CHECK;
 hl_status store_send_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
 /* A small one to another host shares messages with others, and no thread waits for it. True: `done`
@@ -253,6 +288,34 @@ hl_status store_send_run(struct store *s, const struct store_request *r,
  * that kind, store_send_run does it. `r` and `out` are borrowed until then. */
 bool store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
                       void (*done)(void *arg, hl_status st), void *arg);
+
+/* store_keep.c: what reads leave in the L2 and in L1 */
+hl_status store_keep_open(struct store *s) HL_CHECK;
+void store_keep_close(struct store *s);
+/* Room in the tier, for which kept copies leave; HL_ENOSPC as hl_tier_reserve. */
+hl_status store_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
+                        int numa, struct hl_tier_slot *out) HL_CHECK;
+/* The same for puts and leases; the server's alloc, arg is the store. */
+hl_status store_alloc(void *arg, struct hl_id id, uint64_t size,
+                      struct hl_pool_extent *out) HL_CHECK;
+bool store_keep_find(struct store *s, const struct store_tier *t, struct hl_id id,
+                     struct hl_tier_ref *out);
+/* Of the L2, kept or placed; hl_tier_unpin gives it back. */
+hl_status store_keep_pin(struct store *s, struct hl_id id, struct hl_tier_ref *out) HL_CHECK;
+/* What the L2 keeps of the shard becomes a placed copy. */
+void store_keep_place(struct store *s, struct hl_id id);
+/* What the tier keeps of it goes: it has a placed one, or none any more. */
+void store_keep_forget(struct store *s, struct store_tier *t, struct hl_id id);
+/* In all tiers; none can be found any more. */
+void store_keep_drop(struct store *s, struct hl_id id);
+/* Room for a copy to keep: each that succeeds is followed by one store_keep_loaded, after the slot
+ * was sealed (HL_OK) or aborted. HL_ENOSPC: share and placed copies leave no room for it. */
+hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
+                             int numa, struct hl_tier_slot *out) HL_CHECK;
+void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_tier_slot *slot,
+                       hl_status st);
+/* It was read there; nothing where it is not kept. */
+void store_keep_touch(struct store *s, struct store_tier *t, struct hl_id id, uint32_t count);
 
 /* store_jobs.c */
 hl_status store_jobs_start(struct store *s) HL_CHECK;

@@ -35,7 +35,8 @@ static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **tok
     if (in == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a shard of %llu bytes",
                        (unsigned long long)size);
-    hl_status st = hl_tier_reserve(s->tiers[0].t, id, size, -1, &in->slot);
+    store_keep_place(s, id); /* then it is there, as any other copy */
+    hl_status st = store_reserve(s, &s->tiers[0], id, size, -1, &in->slot);
     if (st != HL_OK) {
         free(in);
         return st;
@@ -104,24 +105,25 @@ static hl_status put_tagged(void *arg, void *token, uint32_t crc, const uint32_t
 
 /* Ranks of this host map device memory; what they have mapped is not dropped. */
 struct lent {
-    struct store_tier *tier;
+    struct hl_tier_store *tier;
     struct hl_tier_ref ref;
 };
 
 /* The pin is the rank's. The socket's server gives it back by unmap_device, when the rank asks or
  * when its connection ends: a rank that dies keeps nothing. */
-static hl_status device_lend(struct store_tier *t, struct hl_id id, struct hl_l3_mapping *out)
+static hl_status device_lend(const struct store_tier *device, struct hl_tier_store *t,
+                             struct hl_id id, struct hl_l3_mapping *out)
 {
     struct hl_device_share share;
     struct hl_tier_ref ref;
-    HL_TRY(hl_tier_pin(t->t, id, &ref));
+    HL_TRY(hl_tier_pin(t, id, &ref));
     struct lent *l = calloc(1, sizeof(*l));
     hl_status st = l == NULL ? hl_fail(HL_ENOMEM, "out of memory allocating a mapping of shard %s",
                                        hl_id_format(id).s)
-                             : hl_tier_share(t->t, &ref, &share);
+                             : hl_tier_share(t, &ref, &share);
     if (st != HL_OK) {
         free(l);
-        hl_tier_unpin(t->t, &ref);
+        hl_tier_unpin(t, &ref);
         return st;
     }
     *l = (struct lent){t, ref};
@@ -133,7 +135,7 @@ static hl_status device_lend(struct store_tier *t, struct hl_id id, struct hl_l3
                                   .crc32 = ref.crc32,
                                   .gen = ref.gen,
                                   .handle = l};
-    snprintf(out->device, sizeof(out->device), "%s", t->device);
+    snprintf(out->device, sizeof(out->device), "%s", device->device);
     return HL_OK;
 }
 
@@ -142,9 +144,12 @@ static hl_status map_device(void *arg, struct hl_id id, struct hl_l3_mapping *ou
 {
     struct store *s = arg;
     for (size_t i = 0; i < s->tier_count; i++) {
-        if (s->tiers[i].tier != HL_API_TIER_L1)
+        struct store_tier *t = &s->tiers[i];
+        if (t->tier != HL_API_TIER_L1)
             continue;
-        hl_status st = device_lend(&s->tiers[i], id, out);
+        hl_status st = device_lend(t, t->t, id, out);
+        if (st == HL_ENOENT && (st = device_lend(t, t->kept, id, out)) == HL_OK)
+            store_keep_touch(s, t, id, 1);
         if (st != HL_ENOENT)
             return st;
     }
@@ -155,7 +160,7 @@ static void unmap_device(void *arg, struct hl_l3_mapping *mapping)
 {
     struct lent *l = mapping->handle;
     (void)arg;
-    hl_tier_unpin(l->tier->t, &l->ref);
+    hl_tier_unpin(l->tier, &l->ref);
     free(l);
 }
 
@@ -166,14 +171,16 @@ hl_status store_serve(struct store *s)
     size_t len;
     if (s->pool == NULL)
         return HL_OK;
-    HL_TRY(
-        hl_l3_server_start(&(struct hl_l3_server_opts){.loop = s->opts.loop,
-                                                       .pool = s->pool,
-                                                       .socket_path = s->socket_path,
-                                                       .map = s->tier_count > 1 ? map_device : NULL,
-                                                       .unmap = unmap_device,
-                                                       .arg = s},
-                           &s->local));
+    HL_TRY(hl_l3_server_start(
+        &(struct hl_l3_server_opts){.loop = s->opts.loop,
+                                    .pool = s->pool,
+                                    .socket_path = s->socket_path,
+                                    .map = s->tier_count > 1 ? map_device : NULL,
+                                    .unmap = unmap_device,
+                                    .alloc = store_alloc,
+                                    .rpc_address = store_keeps(s) ? s->opts.rpc_address : NULL,
+                                    .arg = s},
+        &s->local));
     void *base = hl_pool_base(s->pool, &len);
     if (s->opts.data_listen[0] != '\0')
         HL_TRY(hl_net_server_start(

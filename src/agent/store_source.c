@@ -34,7 +34,8 @@ static hl_status open_own(struct store *s, const struct store_request *r, struct
         t = &s->tiers[i];
         if (t->tier == r->source_tier &&
             (r->source_device[0] == '\0' || strcmp(r->source_device, t->device) == 0))
-            st = hl_tier_pin(t->t, r->id, &src->own_ref);
+            st = r->keeps ? store_keep_pin(s, r->id, &src->own_ref)
+                          : hl_tier_pin(t->t, r->id, &src->own_ref);
     }
     HL_TRY(st);
     src->own = t;

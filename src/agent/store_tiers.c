@@ -21,6 +21,8 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
     uint64_t now = hl_now_ns();
     if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
         return hl_fail(HL_ECANCELED, "the Agent of node %s is shutting down", s->node);
+    if (r->keeps && atomic_load_explicit(&s->keep.wanted, memory_order_relaxed) > 0)
+        return hl_fail(HL_ECANCELED, "its room is needed for a copy that was ordered");
     if (now >= r->deadline_ns)
         return hl_fail(HL_ETIMEDOUT, "the deadline passed");
     uint64_t left = (r->deadline_ns - now) / HL_NS_PER_MS;
@@ -76,6 +78,12 @@ size_t store_tiers(struct store *s, struct hl_arena *arena, struct hl_api_tier_i
         out[i] = hl_tier_info(t->t, arena);
         out[i].nic_class = t->tier == HL_API_TIER_L1 ? hl_nic_class_name(t->nic) : "";
         out[i].nic_direct = t->direct;
+        if (t->kept != NULL) {
+            struct hl_tier_usage u;
+            hl_tier_usage(t->kept, &u);
+            out[i].kept_bytes = u.used;
+            out[i].kept_shards = u.shards;
+        }
     }
     return s->tier_count;
 }

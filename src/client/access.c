@@ -28,15 +28,17 @@ struct slot {
     atomic_uint crc_failures;
     atomic_uint retries;
     atomic_uint lost;
-    atomic_uint count[2]; /* shm, net */
-    _Atomic uint64_t last_ms[2];
-    atomic_uint_fast64_t bytes[2];
+    atomic_uint kept_reads, kept_bad; /* for the node's Agent */
+    atomic_uint count[ACCESS_FROMS];
+    _Atomic uint64_t last_ms[ACCESS_FROMS];
+    atomic_uint_fast64_t bytes[ACCESS_FROMS];
 };
 
 struct access_table {
     _Alignas(LINE) _Atomic uint32_t tags[SLOTS]; /* written after the slot's id */
     struct slot slots[SLOTS];
     struct slot other;
+    atomic_bool any_kept;
 };
 
 hl_status access_create(struct access_table **out)
@@ -83,12 +85,21 @@ static uint64_t access_now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, int net)
+void access_count(struct access_table *table, struct hl_id id, uint64_t bytes,
+                  enum access_from from)
 {
     struct slot *s = slot_of(table, id);
-    atomic_store_explicit(&s->last_ms[net], access_now_ms(), memory_order_relaxed);
-    atomic_fetch_add_explicit(&s->count[net], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&s->bytes[net], bytes, memory_order_relaxed);
+    atomic_store_explicit(&s->last_ms[from], access_now_ms(), memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->count[from], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->bytes[from], bytes, memory_order_relaxed);
+}
+
+/* `any_kept` is set last: a take in between leaves the count to the next one. */
+void access_kept(struct access_table *table, struct hl_id id, bool bad)
+{
+    struct slot *s = slot_of(table, id);
+    atomic_fetch_add_explicit(bad ? &s->kept_bad : &s->kept_reads, 1, memory_order_relaxed);
+    atomic_store_explicit(&table->any_kept, true, memory_order_release);
 }
 
 void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_failures,
@@ -102,16 +113,16 @@ void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_fa
 }
 
 /* A report may not say of a shard when it was read last, as one of trouble: then 0. */
-static uint32_t access_age_ms(const struct slot *s, int net, unsigned count)
+static uint32_t access_age_ms(const struct slot *s, int from, unsigned count)
 {
     uint64_t now = access_now_ms();
-    uint64_t last = atomic_load_explicit(&s->last_ms[net], memory_order_relaxed);
+    uint64_t last = atomic_load_explicit(&s->last_ms[from], memory_order_relaxed);
     if (count == 0 || last >= now)
         return 0;
     return now - last < UINT32_MAX ? (uint32_t)(now - last) : UINT32_MAX;
 }
 
-/* Troubles go with the first of the two reports of a shard. */
+/* Troubles go with the first of the reports of a shard. */
 static void take_slot(struct slot *s, const char *net_path, struct hl_arena *arena,
                       struct hl_api_access_report_list *out)
 {
@@ -119,20 +130,23 @@ static void take_slot(struct slot *s, const char *net_path, struct hl_arena *are
     unsigned retries = atomic_exchange_explicit(&s->retries, 0, memory_order_relaxed);
     unsigned lost = atomic_exchange_explicit(&s->lost, 0, memory_order_relaxed);
     bool told = false;
-    for (int net = 0; net < 2; net++) {
-        unsigned count = atomic_exchange_explicit(&s->count[net], 0, memory_order_relaxed);
-        uint64_t bytes = atomic_exchange_explicit(&s->bytes[net], 0, memory_order_relaxed);
+    for (int from = 0; from < ACCESS_FROMS; from++) {
+        unsigned count = atomic_exchange_explicit(&s->count[from], 0, memory_order_relaxed);
+        uint64_t bytes = atomic_exchange_explicit(&s->bytes[from], 0, memory_order_relaxed);
         bool trouble = !told && (failures > 0 || retries > 0 || lost > 0);
-        if (count == 0 && !(net == 1 && trouble))
+        if (count == 0 && !(from == ACCESS_FROMS - 1 && trouble))
             continue;
         out->items[out->count++] = (struct hl_api_access_report){
             .id = hl_id_is_none(s->id) ? "" : hl_id_print(s->id, arena),
             .count = count,
             .bytes = bytes,
-            .path = count == 0 ? ""
-                    : net      ? net_path
-                               : "shm",
-            .age_ms = access_age_ms(s, net, count),
+            .path = count == 0           ? ""
+                    : from == ACCESS_NET ? net_path
+                                         : "shm",
+            .tier = count == 0             ? HL_API_TIER_UNSAID
+                    : from == ACCESS_STORE ? HL_API_TIER_L2
+                                           : HL_API_TIER_L3,
+            .age_ms = access_age_ms(s, from, count),
             .crc_failures = told ? 0 : failures,
             .retries = told ? 0 : retries,
             .lost = !told && lost > 0};
@@ -152,12 +166,32 @@ struct hl_api_access_report_list access_take(struct access_table *table, const c
     unsigned used = 1; /* `other` */
     for (unsigned i = 0; i < SLOTS; i++)
         used += is_counted(table, i);
-    out.items = hl_arena_array(arena, 2 * (size_t)used, sizeof(*out.items));
+    out.items = hl_arena_array(arena, ACCESS_FROMS * (size_t)used, sizeof(*out.items));
     /* What is counted meanwhile for the first time has no room, and is told next time. */
-    for (unsigned i = 0; out.items != NULL && i < SLOTS && out.count + 4 <= 2 * used; i++)
+    size_t most = ACCESS_FROMS * ((size_t)used - 1);
+    for (unsigned i = 0; out.items != NULL && i < SLOTS && out.count + ACCESS_FROMS <= most; i++)
         if (is_counted(table, i))
             take_slot(&table->slots[i], net_path, arena, &out);
     if (out.items != NULL)
         take_slot(&table->other, net_path, arena, &out);
+    return out;
+}
+
+struct hl_api_shard_reads_list access_take_kept(struct access_table *table, struct hl_arena *arena)
+{
+    struct hl_api_shard_reads_list out = {0};
+    if (!atomic_exchange_explicit(&table->any_kept, false, memory_order_acquire))
+        return out;
+    out.items = hl_arena_array(arena, SLOTS, sizeof(*out.items));
+    for (unsigned i = 0; out.items != NULL && i < SLOTS; i++) {
+        struct slot *s = &table->slots[i];
+        if (!is_counted(table, i))
+            continue;
+        unsigned reads = atomic_exchange_explicit(&s->kept_reads, 0, memory_order_relaxed);
+        unsigned bad = atomic_exchange_explicit(&s->kept_bad, 0, memory_order_relaxed);
+        if (reads > 0 || bad > 0)
+            out.items[out.count++] = (struct hl_api_shard_reads){
+                .id = hl_id_print(s->id, arena), .count = reads, .bad = bad > 0};
+    }
     return out;
 }

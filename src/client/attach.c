@@ -218,6 +218,8 @@ static void watch_store(helios_client *client)
         hl_debug("the node's store is not mapped: %s", hl_error_text());
         next = NULL;
     }
+    if (next != NULL)
+        shm_know_agent(next, client->rpc);
     if (next != NULL || now != NULL)
         install_shm(a, &a->store, next);
     if (next != NULL)

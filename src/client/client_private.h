@@ -22,6 +22,7 @@
 #include "helios/helios.h"
 #include "mem/socket/socket.h"
 #include "net/conf.h"
+#include "rpc/agent_calls.h"
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"
 
@@ -64,6 +65,8 @@ struct operation {
     uint32_t crc_failures;
     uint32_t retries;
     const char *elsewhere; /* transport of another node's copy that served; NULL = none did */
+    bool from_store;       /* the node's own store served */
+    bool from_kept; /* a copy there that earlier reads have left; one that was just loaded is not */
 };
 
 /* A view handed out by helios_map or helios_map_private. */
@@ -205,6 +208,8 @@ void names_add(helios_client *client, struct hl_id id, const char *model, int64_
 const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap);
 /* What the catalogue says of the shard, which has a name. */
 void names_expect(helios_client *client, struct hl_id id, uint64_t size, uint32_t crc32);
+/* The same, to be asked; false: it was in no list, and nothing is changed. */
+bool names_expected(helios_client *client, struct hl_id id, uint64_t *size, uint32_t *crc32);
 /* HL_ECORRUPT when what was found is not that. */
 hl_status names_check(helios_client *client, struct hl_id id, uint64_t size,
                       uint32_t crc32) HL_CHECK;
@@ -252,6 +257,8 @@ struct shm {
     /* Until then its heartbeat need not be looked at: it was fresh, or a daemon that is too busy
      * for it has answered by RPC. A new owner of the pool is seen by every read all the same. */
     atomic_uint_fast64_t trusted_ns;
+    struct hl_rpc_peer *agent;           /* of a store that keeps what is read; NULL = none */
+    atomic_uint_fast64_t agent_rests_ns; /* until then it is not asked: it failed */
     struct shm *next_retired;
 };
 
@@ -259,6 +266,8 @@ struct shm {
 hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms,
                      struct shm **out) HL_CHECK;
 void shm_detach(struct shm *shm);
+/* Who keeps what is read from that store, if it says so; no call is made. */
+void shm_know_agent(struct shm *shm, struct hl_rpc *rpc);
 /* HL_ESTALE when the daemon has been restarted or shows no sign of life. */
 hl_status shm_check(struct shm *shm, uint64_t now_ns) HL_CHECK;
 /* The connection stands and its daemon is alive: it can pin and put. */
@@ -292,6 +301,19 @@ hl_status net_put(struct operation *op, struct net *net, const void *data, uint6
 /* A literal: "rdma", "tcp", "emulated". */
 const char *net_path(struct net *net);
 
+/* Of the data port, as it is now. */
+void net_address(struct net *net, char *out, size_t cap);
+
+/* ---- keep.c: what reads leave in the node's store ---- */
+/* Have the shard loaded into that tier of the store, unless its Agent is away, slow, or keeps none:
+ * then the caller reads it by itself. Between enter and leave. True: look there again. */
+bool keep_load(struct operation *op, struct shm *store, struct hl_id id, enum hl_api_tier tier);
+/* The copy in the node's store failed its checksum: its holder is told, which is the Agent of a
+ * kept one and the Controller of others. */
+void keep_suspect(helios_client *client, const struct hl_pool_ref *ref);
+/* From the maintenance thread: tell the Agent what was read of kept copies. */
+void keep_report(helios_client *client);
+
 /* ---- copies.c: when the pool can't give a shard, other copies of it can ---- */
 hl_status copies_create(struct copies **out) HL_CHECK;
 void copies_destroy(struct copies *copies);
@@ -312,7 +334,16 @@ hl_status copies_find(struct operation *op, struct hl_id id, uint64_t *size,
 /* ---- access.c: how often which shard was read ---- */
 hl_status access_create(struct access_table **out) HL_CHECK;
 void access_destroy(struct access_table *table);
-void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, int net);
+
+/* Where a read found its bytes: the mapped pool, the network, the node's own store. */
+enum access_from { ACCESS_POOL, ACCESS_NET, ACCESS_STORE, ACCESS_FROMS };
+
+void access_count(struct access_table *table, struct hl_id id, uint64_t bytes,
+                  enum access_from from);
+/* The read was of a copy that is kept there; bad: it failed its checksum. */
+void access_kept(struct access_table *table, struct hl_id id, bool bad);
+/* Of kept copies, what was counted since the last time. */
+struct hl_api_shard_reads_list access_take_kept(struct access_table *table, struct hl_arena *arena);
 void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_failures,
                     uint32_t retries, bool lost);
 /* What was counted since the last time; ages are those of now. */

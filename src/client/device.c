@@ -64,6 +64,20 @@ static void mapping_release(struct operation *op, struct device_mapping *m)
     free(m);
 }
 
+/* In no device: the node's Agent may load it into one. Not for ranks of the pool's host, which read
+ * the pool itself. The failure that was stands. */
+static bool device_load(struct operation *op, struct hl_id id)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    bool mapped = attach_enter(op->client) != NULL;
+    struct shm *store = mapped ? NULL : attach_node_store(op->client, hl_now_ns());
+    bool loaded = store != NULL && keep_load(op, store, id, HL_API_TIER_L1);
+    attach_leave(op->client);
+    (void)hl_fail(HL_ENOENT, "%s", text);
+    return loaded;
+}
+
 /* Takes m. */
 static hl_status map_device(struct operation *op, struct hl_id id, struct device_mapping *m,
                             helios_device_view *view)
@@ -74,6 +88,11 @@ static hl_status map_device(struct operation *op, struct hl_id id, struct device
     pthread_mutex_lock(&a->lock);
     hl_status st = mapping_hold(op, id, m, &copy);
     pthread_mutex_unlock(&a->lock);
+    if (st == HL_ENOENT && device_load(op, id)) {
+        pthread_mutex_lock(&a->lock);
+        st = mapping_hold(op, id, m, &copy);
+        pthread_mutex_unlock(&a->lock);
+    }
     if (st != HL_OK) {
         free(m);
         return st;

@@ -6,6 +6,7 @@
  *       |    v   without maintenance_lock, which only guards `closing`
  *       |  attach_watch     has the daemon restarted? pin again
  *       |  copies_report    bad copies that readers met, to the Controller
+ *       |  keep_report      reads of kept copies, to the node's Agent
  *       '--report_accesses  every REPORT_NS
  *
  * It has no state of its own: what it reports was counted by the callers' threads, in tables with
@@ -104,6 +105,7 @@ static void *maintenance_main(void *arg)
         pthread_mutex_unlock(&c->maintenance_lock);
         attach_watch(c);
         copies_report(c);
+        keep_report(c);
         uint64_t now = hl_now_ns();
         if (now - reported_ns >= REPORT_NS && report_accesses(c))
             reported_ns = now;
@@ -137,6 +139,7 @@ void maintenance_stop(helios_client *client)
     pthread_mutex_unlock(&client->maintenance_lock);
     pthread_join(client->maintenance, NULL);
     client->maintenance_started = false;
+    keep_report(client);
     bool waited = client->report.waits;
     report_accesses(client);
     if (waited && !client->report.waits) /* what was counted since then */

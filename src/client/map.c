@@ -141,20 +141,26 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
     return st;
 }
 
-/* Without a text of its own when the store does not have it. */
-static hl_status map_store(struct operation *op, const struct view_request *request,
+/* Without a text of its own when the store does not have it; may_load: it may load it. */
+static hl_status map_store(struct operation *op, const struct view_request *request, bool may_load,
                            struct mapping **out)
 {
     struct attach *a = &op->client->attach;
-    struct hl_pool_ref ref;
+    struct hl_pool_ref ref = {0};
     (void)attach_enter(op->client);
     struct shm *store = attach_node_store(op->client, op->started_ns);
     hl_status st = store != NULL ? hl_pool_view_find(store->view, request->id, &ref) : HL_ENOENT;
+    bool had = st == HL_OK;
+    if (st == HL_ENOENT && store != NULL && may_load &&
+        keep_load(op, store, request->id, HL_API_TIER_L2))
+        st = hl_pool_view_find(store->view, request->id, &ref);
     attach_leave(op->client);
     if (st == HL_OK)
         st = map_pool(op, &a->store, request, out);
     if (st == HL_ECORRUPT)
-        copies_suspect(op->client->copies, request->id, HL_API_TIER_L2);
+        keep_suspect(op->client, &ref);
+    op->from_store = st == HL_OK;
+    op->from_kept = st == HL_OK && had && ref.kept;
     return st;
 }
 
@@ -240,12 +246,12 @@ static hl_status map_once(struct operation *op, const struct view_request *reque
     struct attach *a = &op->client->attach;
     int mapped = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
     if (pool_misses(op, request->id)) {
-        if (map_store(op, request, out) == HL_OK)
+        if (map_store(op, request, false, out) == HL_OK)
             return HL_OK;
         HL_TRY(shm_load(op, request->id)); /* may take longer than an answer on the socket should */
     }
     hl_status st = map_pool(op, &a->shm, request, out);
-    if (st != HL_OK && map_store(op, request, out) == HL_OK)
+    if (st != HL_OK && map_store(op, request, !mapped, out) == HL_OK)
         return HL_OK;
     if (st == HL_ENOMEM && request->writable)
         return map_copy(op, request, FROM_POOL, out);

@@ -61,24 +61,34 @@ void names_expect(helios_client *client, struct hl_id id, uint64_t size, uint32_
     pthread_mutex_unlock(&client->names_lock);
 }
 
-hl_status names_check(helios_client *client, struct hl_id id, uint64_t size, uint32_t crc32)
+bool names_expected(helios_client *client, struct hl_id id, uint64_t *size, uint32_t *crc32)
 {
-    struct shard_name *n = NULL, want = {0};
-    char name[400];
+    struct shard_name *n;
     if (!atomic_load_explicit(&client->any_listed, memory_order_relaxed))
-        return HL_OK;
+        return false;
     pthread_mutex_lock(&client->names_lock);
     HASH_FIND(hh, client->names, &id, sizeof(id), n);
-    /* A copy: the entry may be forgotten after the unlock. Its text is not used below. */
-    if (n != NULL)
-        want = *n;
+    bool listed = n != NULL && n->listed;
+    if (listed) {
+        *size = n->size;
+        *crc32 = n->crc32;
+    }
     pthread_mutex_unlock(&client->names_lock);
-    if (!want.listed || (want.size == size && want.crc32 == crc32))
+    return listed;
+}
+
+hl_status names_check(helios_client *client, struct hl_id id, uint64_t size, uint32_t crc32)
+{
+    uint64_t want_size;
+    uint32_t want_crc32;
+    char name[400];
+    if (!names_expected(client, id, &want_size, &want_crc32) ||
+        (want_size == size && want_crc32 == crc32))
         return HL_OK;
     return hl_fail(HL_ECORRUPT,
                    "%s: found %" PRIu64 " bytes with CRC-32 %08x, but the catalogue says %" PRIu64
                    " bytes with %08x; use another version",
-                   names_text(client, id, name, sizeof(name)), size, crc32, want.size, want.crc32);
+                   names_text(client, id, name, sizeof(name)), size, crc32, want_size, want_crc32);
 }
 
 const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap)

@@ -2,7 +2,7 @@
  * and bad checksums after it.
  *
  *     read_memory    mapped pool --not there, bad--> the node's store (L2)
- *         |          nothing mapped: the node's store, then the network
+ *         |          nothing mapped: the node's store, which may load it (keep.c), then the network
  *         v
  *     read_once      HL_ENOENT of a mapped pool: the daemon loads it from its archive; again
  *         v
@@ -39,7 +39,12 @@ void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net
         const char *path = op->elsewhere ? op->elsewhere : net ? net_path(c->attach.net) : "shm";
         if (atomic_load_explicit(&n->path, memory_order_relaxed) != path)
             atomic_store_explicit(&n->path, path, memory_order_relaxed);
-        access_count(c->access, id, bytes, net);
+        access_count(c->access, id, bytes,
+                     net              ? ACCESS_NET
+                     : op->from_store ? ACCESS_STORE
+                                      : ACCESS_POOL);
+        if (op->from_kept)
+            access_kept(c->access, id, false);
     }
     if (op->crc_failures > 0)
         access_trouble(c->access, id, op->crc_failures, op->retries, st == HL_ECORRUPT);
@@ -70,16 +75,22 @@ struct read {
     bool net;
 };
 
-/* From the node's own store, if it has the shard. Between enter and leave. */
-static hl_status read_store(struct operation *op, struct read *r)
+/* From the node's own store, if it has the shard, or loads it. Between enter and leave. */
+static hl_status read_store(struct operation *op, struct read *r, bool may_load)
 {
-    struct hl_pool_ref ref;
+    struct hl_pool_ref ref = {0};
     struct shm *store = attach_node_store(op->client, op->started_ns);
-    if (store == NULL || hl_pool_view_find(store->view, r->id, &ref) != HL_OK)
+    if (store == NULL)
+        return HL_ENOENT;
+    bool had = hl_pool_view_find(store->view, r->id, &ref) == HL_OK;
+    if (!had && (!may_load || !r->whole || !keep_load(op, store, r->id, HL_API_TIER_L2) ||
+                 hl_pool_view_find(store->view, r->id, &ref) != HL_OK))
         return HL_ENOENT;
     hl_status st = shm_read(op, store, r->id, r->off, r->buf, r->len, r->whole);
     if (st == HL_ECORRUPT)
-        copies_suspect(op->client->copies, r->id, HL_API_TIER_L2);
+        keep_suspect(op->client, &ref);
+    op->from_store = st == HL_OK;
+    op->from_kept = st == HL_OK && had && ref.kept;
     return st;
 }
 
@@ -96,7 +107,7 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
     }
     r->net = false;
     if (shm == NULL || (st != HL_OK && st != HL_EINVAL)) {
-        hl_status found = read_store(op, r);
+        hl_status found = read_store(op, r, shm == NULL);
         if (found == HL_OK || shm == NULL)
             st = found;
     }

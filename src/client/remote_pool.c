@@ -145,6 +145,13 @@ void net_retarget(struct net *net, const char *address)
     puts_unref(net, old);
 }
 
+void net_address(struct net *net, char *out, size_t cap)
+{
+    pthread_mutex_lock(&net->lock);
+    snprintf(out, cap, "%s", net->address);
+    pthread_mutex_unlock(&net->lock);
+}
+
 /* The names hl_net gives are its own; these outlive every connection. */
 static const char *literal_path(const char *name)
 {

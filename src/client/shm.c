@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "client/client_private.h"
 #include "core/derived_id.h"
 
@@ -37,8 +38,16 @@ hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms,
 
 void shm_detach(struct shm *shm)
 {
+    hl_rpc_peer_close(shm->agent);
     hl_l3_close(shm->socket);
     free(shm);
+}
+
+void shm_know_agent(struct shm *shm, struct hl_rpc *rpc)
+{
+    const char *address = hl_l3_rpc_address(shm->socket);
+    if (address[0] != '\0' && hl_rpc_open(rpc, address, "Agent", &shm->agent) != HL_OK)
+        hl_debug("the node's store is not asked to keep copies: %s", hl_error_text());
 }
 
 bool shm_connected(struct shm *shm)

@@ -35,8 +35,7 @@ struct placed {
     struct hl_placement placement;
     struct hl_policy policy;
     struct hl_cache pool;
-    struct hl_keep *keeps; /* by node: what its reads leave */
-    uint32_t *copies;      /* by shard: that nodes keep */
+    struct hl_keep *l1_keeps, *l2_keeps; /* by node: what its reads leave */
     struct hl_node_limits *limits;
     struct node_reads *reads;
     uint32_t *serials;          /* by shard: of its move in flight; others in flight are void */
@@ -109,6 +108,10 @@ static hl_status end_move(void *arg, const struct hl_link_move *move, double at_
     p->serials[move->shard] = 0;
     p->loads->result.moves++;
     add_bytes(p, s->place, s->size_bytes);
+    if (s->place.tier == L1 || s->place.tier == L2) /* a kept copy becomes the placed one */
+        hl_keep_remove(s->place.tier == L1 ? &p->l1_keeps[s->place.node]
+                                           : &p->l2_keeps[s->place.node],
+                       move->shard);
     bool hit;
     if (s->place.tier == L3)
         HL_TRY(hl_cache_access(&p->pool, move->shard, s->size_bytes, &hit));
@@ -138,7 +141,9 @@ static hl_status start_move(struct placed *p, const struct hl_decision *d, doubl
         add_stage(&m, d->from.node == d->goal.node ? HL_MOVE_INSIDE : HL_MOVE_MIGRATION, node);
     else if (from_node || to_node)
         add_stage(&m, HL_MOVE_BACKBONE, node);
-    if (m.stage_count == 0) /* it is in the pool already */
+    if (d->goal.tier == L2 && hl_keep_has(&p->l2_keeps[node], shard))
+        m.stage_count = 0;
+    if (m.stage_count == 0) /* it is in the pool, or kept, already */
         return end_move(p, &m, now_s);
     return hl_links_move(&p->loads->links, &m);
 }
@@ -156,6 +161,11 @@ static hl_status begin_decision(struct placed *p, const struct hl_decision *d, d
     if (d->from.tier == d->goal.tier && d->from.node == d->goal.node)
         return HL_OK;
     return start_move(p, d, now_s);
+}
+
+static bool decision_stays(const struct hl_decision *d)
+{
+    return d->from.tier == d->goal.tier && d->from.node == d->goal.node;
 }
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
@@ -220,7 +230,8 @@ static hl_status make_pass(struct placed *p, double now_s)
     limits.backbone_busy_pct = 0;
     HL_TRY(hl_policy_pass(&p->policy, &p->placement, &limits, false, ms_of(now_s)));
     for (size_t i = 0; i < p->policy.count; i++)
-        HL_TRY(begin_decision(p, &p->policy.decisions[i], now_s));
+        if (p->world->moves || decision_stays(&p->policy.decisions[i]))
+            HL_TRY(begin_decision(p, &p->policy.decisions[i], now_s));
     p->quiet = p->policy.count > 0 ? 0 : p->quiet + 1;
     return HL_OK;
 }
@@ -290,6 +301,29 @@ static hl_status add_shard(struct placed *p, const struct hl_access_row *row, in
     return hl_placement_set_join(&p->placement, id, r->set);
 }
 
+/* What the node keeps has the room that placed copies leave. */
+static hl_status read_kept(struct placed *p, const struct hl_access_row *row, enum hl_found *found)
+{
+    const struct hl_whatif_world *w = p->world;
+    const struct hl_node_limits *l = &p->limits[row->node];
+    struct hl_keep *l1 = &p->l1_keeps[row->node], *l2 = &p->l2_keeps[row->node];
+    uint64_t bytes = p->trace->sizes[row->shard];
+    bool had = false;
+    hl_keep_resize(l1, hl_keep_room(w->l1_bytes, w->keep_l1_pct, l->l1_used));
+    hl_keep_resize(l2, hl_keep_room(w->l2_bytes, w->keep_pct, l->l2_used));
+    HL_TRY(hl_keep_read(l1, row->shard, bytes, &had));
+    if (had) {
+        *found = HL_FOUND_L1;
+        return HL_OK;
+    }
+    HL_TRY(hl_keep_read(l2, row->shard, bytes, &had));
+    if (had)
+        *found = HL_FOUND_L2;
+    return HL_OK;
+}
+
+/* A reader goes to its node's memory, and then to L3: of copies in other nodes it hears only when
+ * L3 fails. */
 static hl_status access_placed(void *arg, const struct hl_access_row *row, enum hl_found *found)
 {
     struct placed *p = arg;
@@ -298,45 +332,24 @@ static hl_status access_placed(void *arg, const struct hl_access_row *row, enum 
     bool hit;
     if (placed_shard(p, row->shard) == NULL)
         HL_TRY(add_shard(p, row, now_ms));
-    bool elsewhere = p->copies[row->shard] > 0;
-    enum hl_kept kept;
-    HL_TRY(hl_keep_read(&p->keeps[row->node], row->shard, bytes, &kept));
     if (row->is_write)
         return hl_cache_access(&p->pool, row->shard, bytes, &hit);
     HL_TRY(note_read(p, row, now_ms));
     struct hl_place place = placed_shard(p, row->shard)->place;
-    bool on_node = place.tier == L1 || place.tier == L2;
-    if (kept != HL_KEPT_NOT) {
-        *found = kept == HL_KEPT_L1 ? HL_FOUND_L1 : HL_FOUND_L2;
-    } else if (on_node && place.node == row->node) {
+    if ((place.tier == L1 || place.tier == L2) && place.node == row->node) {
         *found = place.tier == L1 ? HL_FOUND_L1 : HL_FOUND_L2;
-    } else if (on_node) {
-        *found = HL_FOUND_OTHER;
-    } else {
-        HL_TRY(hl_cache_access(&p->pool, row->shard, bytes, &hit));
-        *found = hit ? HL_FOUND_L3 : elsewhere ? HL_FOUND_OTHER : HL_FOUND_L4;
+        return HL_OK;
     }
+    *found = HL_FOUND_KINDS;
+    HL_TRY(read_kept(p, row, found));
+    if (*found != HL_FOUND_KINDS)
+        return HL_OK;
+    HL_TRY(hl_cache_access(&p->pool, row->shard, bytes, &hit));
+    *found = hit ? HL_FOUND_L3 : HL_FOUND_L4;
     return HL_OK;
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
-
-static void count_kept(void *arg, uint32_t shard, bool entered)
-{
-    struct placed *p = arg;
-    p->copies[shard] += entered ? 1 : UINT32_MAX;
-}
-
-/* A part of its memory is for what its reads leave, the rest for what the Controller places. */
-static hl_status divide_memory(struct placed *p, uint32_t node)
-{
-    const struct hl_whatif_world *w = p->world;
-    uint64_t l1 = (uint64_t)((double)w->l1_bytes * w->keep_pct / 100);
-    uint64_t l2 = (uint64_t)((double)w->l2_bytes * w->keep_pct / 100);
-    p->limits[node] = (struct hl_node_limits){
-        .l1_bytes = w->l1_bytes - l1, .l2_bytes = w->l2_bytes - l2, .takes = w->keep_pct < 100};
-    return hl_keep_init(&p->keeps[node], l1, l2, count_kept, p);
-}
 
 static hl_status placed_init(struct placed *p)
 {
@@ -344,10 +357,10 @@ static hl_status placed_init(struct placed *p)
     p->limits = calloc(nodes, sizeof(*p->limits));
     p->reads = calloc(nodes, sizeof(*p->reads));
     p->serials = calloc(shards, sizeof(*p->serials));
-    p->copies = calloc(shards, sizeof(*p->copies));
-    p->keeps = calloc(nodes, sizeof(*p->keeps));
-    if (p->limits == NULL || p->reads == NULL || p->serials == NULL || p->copies == NULL ||
-        p->keeps == NULL)
+    p->l1_keeps = calloc(nodes, sizeof(*p->l1_keeps));
+    p->l2_keeps = calloc(nodes, sizeof(*p->l2_keeps));
+    if (p->limits == NULL || p->reads == NULL || p->serials == NULL || p->l1_keeps == NULL ||
+        p->l2_keeps == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " shards on %" PRIu32 " nodes",
                        shards, nodes);
     HL_TRY(hl_cache_init(&p->pool, HL_CACHE_LRU, p->world->l3_bytes,
@@ -358,7 +371,10 @@ static hl_status placed_init(struct placed *p)
         uint16_t node;
         HL_TRY(hl_placement_node_add(&p->placement, 1, 0, &node));
         p->reads[i].set = HL_SET_NONE;
-        HL_TRY(divide_memory(p, i));
+        p->limits[i] = (struct hl_node_limits){
+            .l1_bytes = p->world->l1_bytes, .l2_bytes = p->world->l2_bytes, .takes = true};
+        HL_TRY(hl_keep_init(&p->l1_keeps[i], NULL, NULL));
+        HL_TRY(hl_keep_init(&p->l2_keeps[i], NULL, NULL));
     }
     p->next_pass_s = (double)p->world->pass_ms / 1e3;
     return HL_OK;
@@ -368,12 +384,12 @@ static void placed_fini(struct placed *p)
 {
     for (uint32_t i = 0; p->reads != NULL && i < p->trace->nodes.count; i++)
         free(p->reads[i].entries);
-    for (uint32_t i = 0; p->keeps != NULL && i < p->trace->nodes.count; i++) {
-        p->loads->result.moved_bytes[HL_MOVE_INSIDE] += p->keeps[i].demoted_bytes;
-        hl_keep_fini(&p->keeps[i]);
-    }
-    free(p->keeps);
-    free(p->copies);
+    for (uint32_t i = 0; p->l1_keeps != NULL && i < p->trace->nodes.count; i++)
+        hl_keep_fini(&p->l1_keeps[i]);
+    for (uint32_t i = 0; p->l2_keeps != NULL && i < p->trace->nodes.count; i++)
+        hl_keep_fini(&p->l2_keeps[i]);
+    free(p->l1_keeps);
+    free(p->l2_keeps);
     free(p->reads);
     free(p->limits);
     free(p->serials);

@@ -37,9 +37,11 @@ static hl_status check_world(const struct hl_whatif_world *w)
                            paths[i], w->rates[i]);
     if (w->pass_ms < 1)
         return hl_fail(HL_EINVAL, "a pass every %lld ms: at least 1", (long long)w->pass_ms);
-    if (!(w->keep_pct >= 0 && w->keep_pct <= 100))
-        return hl_fail(HL_EINVAL, "%g %% of a node's memory for what reads leave: 0 to 100",
-                       w->keep_pct);
+    const double shares[] = {w->keep_pct, w->keep_l1_pct};
+    for (unsigned i = 0; i < HL_ARRAY_LEN(shares); i++)
+        if (!(shares[i] >= 0 && shares[i] <= 100))
+            return hl_fail(HL_EINVAL, "%g %% of a node's memory for what reads leave: 0 to 100",
+                           shares[i]);
     return hl_placement_params_check(&w->params);
 }
 

@@ -60,7 +60,9 @@ struct hl_whatif_world {
     uint64_t l3_bytes;
     double rates[HL_MOVE_PATHS]; /* of a node's links, and of the archive */
     int64_t pass_ms;             /* of helios: between reports and passes */
-    double keep_pct;             /* of helios: of a node's memory, for what its reads leave */
+    double keep_pct;             /* of helios: of a node's L2, for what its reads leave */
+    double keep_l1_pct;          /* the same of its L1 */
+    bool moves;                  /* of helios: what the policy decides is carried out */
     struct hl_placement_params params;
 };
 

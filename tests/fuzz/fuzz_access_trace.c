@@ -42,6 +42,8 @@ static void carry_out(const struct hl_access_trace *t)
         struct hl_whatif_result r;
         uint64_t found = 0;
         w.keep_pct = t->count % 3 * 50;
+        w.keep_l1_pct = t->count % 5 * 25;
+        w.moves = t->count % 2 == 0;
         if (hl_whatif_run(t, &w, (enum hl_whatif_policy)p, &r) != HL_OK)
             abort();
         for (int i = 0; i < HL_FOUND_KINDS; i++)

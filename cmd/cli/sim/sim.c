@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "cli/sim/commands.h"
+#include "core/placement/keep.h"
 #include "os/file.h"
 #include "whatif/whatif.h"
 
@@ -17,12 +18,12 @@
 #define WRITE_BYTES (1u << 20)
 
 struct sim_args {
-    char *trace, *generate, *out, *policy;
+    char *trace, *generate, *out, *policy, *placement;
     int64_t seed, nodes;
     uint64_t l1, l2, l3;
     uint64_t inside, migration, backbone, archive;
     int64_t pass;
-    double keep;
+    double keep, keep_l1;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct sim_args, field)
@@ -62,10 +63,14 @@ static const struct hl_option rows[] = {
      8, RATE_MAX_BPS, NULL, AT(archive)},
     {"pass", "--pass", "1s", "Policy helios: time between its passes.", HL_OPT_DURATION, 1,
      HL_OPTION_DAY_MS, NULL, AT(pass)},
-    {"keep", "--keep", "0",
-     "Policy helios: share of a node's memory for copies that its reads leave, which no daemon "
-     "does yet; the rest is for what passes place there.",
+    {"placement", "--placement", "observe",
+     "Policy helios: what becomes of the decisions of its passes, as placement.policy.",
+     HL_OPT_ENUM, 0, 0, "observe|on", AT(placement)},
+    {"keep", "--keep", HL_KEEP_SHARE,
+     "Policy helios: share of a node's L2 for copies that its reads leave, as agent.l2_keep.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(keep)},
+    {"keep_l1", "--keep-l1", HL_KEEP_L1_SHARE, "The same of its L1, as agent.l1_keep.",
+     HL_OPT_PERCENT, 0, 100, NULL, AT(keep_l1)},
 };
 
 #undef AT
@@ -167,7 +172,9 @@ static void describe_world(const struct sim_args *a, const struct hl_access_trac
         .backbone_bps = a->backbone,
         .archive_bps = a->archive,
         .pass_ms = (uint64_t)a->pass,
-        .keep_pct = a->keep};
+        .keep_pct = a->keep,
+        .keep_l1_pct = a->keep_l1,
+        .placement = a->placement};
     for (uint32_t i = 0; i < t->shards.count; i++)
         out->bytes += t->sizes[i];
 }
@@ -219,13 +226,14 @@ static void print_world(const struct hl_api_simulation_world *w)
            " nodes in %.0f s\n",
            w->accesses, w->loads, w->shards, hl_format_bytes(w->bytes, all, sizeof(all)), w->nodes,
            w->seconds);
-    printf("each node L1 %s, L2 %s; L3 %s; Gbit/s: inside %g, migration %g, backbone %g, "
-           "archive %g; a pass every %g s, %g%% for what reads leave\n",
-           hl_format_bytes(w->l1_bytes, l1, sizeof(l1)),
-           hl_format_bytes(w->l2_bytes, l2, sizeof(l2)),
-           hl_format_bytes(w->l3_bytes, l3, sizeof(l3)), (double)w->inside_bps / 1e9,
-           (double)w->migration_bps / 1e9, (double)w->backbone_bps / 1e9,
-           (double)w->archive_bps / 1e9, (double)w->pass_ms / 1e3, w->keep_pct);
+    printf(
+        "each node L1 %s, L2 %s; L3 %s; Gbit/s: inside %g, migration %g, backbone %g, "
+        "archive %g; a pass every %g s, placement %s, %g%% of L2 and %g%% of L1 for what reads "
+        "leave\n",
+        hl_format_bytes(w->l1_bytes, l1, sizeof(l1)), hl_format_bytes(w->l2_bytes, l2, sizeof(l2)),
+        hl_format_bytes(w->l3_bytes, l3, sizeof(l3)), (double)w->inside_bps / 1e9,
+        (double)w->migration_bps / 1e9, (double)w->backbone_bps / 1e9, (double)w->archive_bps / 1e9,
+        (double)w->pass_ms / 1e3, w->placement, w->keep_pct, w->keep_l1_pct);
 }
 
 static void add_row(struct cli_table *t, const struct outcome *o, double bound_s)
@@ -280,7 +288,9 @@ static hl_status run_policies(struct cli *cli, const struct sim_args *a,
                                               [HL_MOVE_BACKBONE] = (double)a->backbone / 8,
                                               [HL_MOVE_ARCHIVE] = (double)a->archive / 8},
                                     .pass_ms = a->pass,
-                                    .keep_pct = a->keep};
+                                    .keep_pct = a->keep,
+                                    .keep_l1_pct = a->keep_l1,
+                                    .moves = strcmp(a->placement, "on") == 0};
     struct outcome outcomes[HL_WHATIF_POLICIES];
     struct hl_api_simulation_world described;
     enum hl_whatif_policy only = HL_WHATIF_HELIOS;

@@ -125,6 +125,8 @@ void archive_touch(struct hl_controller *c, const struct hl_api_access_report_li
 
 void method_get_shard(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_get_shard_params *p);
+void method_gone_shards(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_gone_shards_params *p);
 void method_copy_shard(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_copy_shard_params *p);
 void method_drop_copy(void *arg, struct hl_rpc_call *call,

@@ -1,4 +1,4 @@
-/* getShard, copyShard, dropCopy, reportBadCopy. */
+/* getShard, goneShards, copyShard, dropCopy, reportBadCopy. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +184,24 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
             add_routes(c, node, places, n < PLACES_MAX ? n : PLACES_MAX, &r.routes, arena);
     r.shard = copies_shard(c, s, arena);
     hl_reply_controller_get_shard(call, &r);
+}
+
+/* A text that is no id is of no shard. */
+void method_gone_shards(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_gone_shards_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_api_controller_gone_shards_results r = {
+        .gone.items = hl_arena_array(hl_rpc_call_arena(call), p->ids.count + 1, sizeof(char *))};
+    struct hl_id id;
+    if (r.gone.items == NULL) {
+        call_reject(call, hl_fail(HL_ENOMEM, "out of memory for %zu shards", p->ids.count));
+        return;
+    }
+    for (size_t i = 0; i < p->ids.count; i++)
+        if (hl_id_parse(p->ids.items[i], &id) != HL_OK || hl_catalog_shard(&c->catalog, id) == NULL)
+            r.gone.items[r.gone.count++] = p->ids.items[i];
+    hl_reply_controller_gone_shards(call, &r);
 }
 
 /* ---- copyShard ------------------------------------------------------------------------------- */

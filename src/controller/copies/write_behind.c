@@ -60,7 +60,8 @@ void archive_touch(struct hl_controller *c, const struct hl_api_access_report_li
         return;
     ids.items = hl_arena_array(&arena, reports->count, sizeof(*ids.items));
     for (size_t i = 0; i < reports->count && ids.items != NULL; i++)
-        if (strcmp(reports->items[i].path, "shm") == 0 && reports->items[i].count > 0)
+        if (strcmp(reports->items[i].path, "shm") == 0 && reports->items[i].count > 0 &&
+            reports->items[i].tier != HL_API_TIER_L2)
             ids.items[ids.count++] = reports->items[i].id;
     if (ids.count == 0)
         return;

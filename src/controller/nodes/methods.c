@@ -178,7 +178,8 @@ void method_heartbeat(void *arg, struct hl_rpc_call *call,
         node_report(c, n, p);
     }
     hl_reply_controller_heartbeat(
-        call, &(struct hl_api_controller_heartbeat_results){.known = known}); /* p ends here */
+        call, &(struct hl_api_controller_heartbeat_results){
+                  .known = known, .shards_left = c->catalog.shards_left}); /* p ends here */
 }
 
 static void on_loss_written(void *arg, hl_status st, const char *text)

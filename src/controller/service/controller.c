@@ -26,6 +26,7 @@ static const struct hl_controller_handlers handlers = {
     .list_nodes = method_list_nodes,
     .cluster_info = method_cluster_info,
     .get_shard = method_get_shard,
+    .gone_shards = method_gone_shards,
     .copy_shard = method_copy_shard,
     .drop_copy = method_drop_copy,
     .report_bad_copy = method_report_bad_copy,

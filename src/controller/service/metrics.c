@@ -69,6 +69,7 @@ static void report_read(struct hl_controller *c, const struct hl_api_access_repo
     struct hl_id id;
     char key[HL_CATALOG_KEY_MAX];
     count_path(c, r->path, r->count, r->bytes);
+    c->service->tier_reads[r->tier] += r->count;
     c->service->crc_failures += r->crc_failures;
     hl_fault_add(r->lost ? "lost" : "crc", known_path(r), r->crc_failures);
     c->service->crc_retries += r->retries;
@@ -129,6 +130,11 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     hl_metric_family(out, "helios_pool_refused", "gauge",
                      "1 while L3 lets this Controller change nothing; `helios info` says why.");
     (void)hl_buf_printf(out, "helios_pool_refused %d\n", c->claim.state == CLAIM_REFUSED);
+    hl_metric_family(out, "helios_rank_reads_total", "counter",
+                     "Reads of shards that processes have told of, by the tier of their bytes.");
+    for (int t = HL_API_TIER_L2; t <= HL_API_TIER_L3; t++)
+        (void)hl_buf_printf(out, "helios_rank_reads_total{tier=\"%s\"} %" PRIu64 "\n",
+                            hl_api_tier_name(t), c->service->tier_reads[t]);
     placement_gauges(c, out);
     hl_plane_families(out, "helios_ranks", c->service->ranks);
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory writing the metrics of the Controller")

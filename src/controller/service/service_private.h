@@ -17,6 +17,7 @@ struct service {
     /* What ranks have reported. They are short-lived, so that it is kept and shown here. */
     uint64_t crc_failures, crc_retries, lost_reads;
     struct path_count paths[8];
+    uint64_t tier_reads[HL_API_TIER_COUNT];
     struct hl_plane_stats ranks[HL_PLANE_COUNT];
 };
 

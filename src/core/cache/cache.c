@@ -34,6 +34,20 @@ static uint64_t share_of(uint64_t bytes, unsigned percent)
     return bytes / 100 * percent + bytes % 100 * percent / 100;
 }
 
+/* Of what its queues hold. */
+static void divide_rooms(struct hl_cache *c)
+{
+    if (c->kind == HL_CACHE_S3FIFO) {
+        c->lists[HL_S3_SMALL].room = share_of(c->capacity, 10);
+        c->lists[HL_S3_GHOST].room = share_of(c->capacity, 90);
+    }
+    if (c->kind == HL_CACHE_WTINYLFU) {
+        uint64_t main_bytes = share_of(c->capacity, 99);
+        c->lists[HL_TINY_WINDOW].room = c->capacity - main_bytes;
+        c->lists[HL_TINY_PROTECTED].room = share_of(main_bytes, 80);
+    }
+}
+
 hl_status hl_cache_init(struct hl_cache *c, enum hl_cache_kind kind, uint64_t capacity,
                         uint64_t typical_bytes)
 {
@@ -44,15 +58,9 @@ hl_status hl_cache_init(struct hl_cache *c, enum hl_cache_kind kind, uint64_t ca
                            .changed = ignore_change};
     for (unsigned i = 0; i < HL_CACHE_LISTS; i++)
         c->lists[i] = (struct hl_cache_list){.head = HL_CACHE_NONE, .tail = HL_CACHE_NONE};
-    if (kind == HL_CACHE_S3FIFO) {
-        c->lists[HL_S3_SMALL].room = share_of(capacity, 10);
-        c->lists[HL_S3_GHOST].room = share_of(capacity, 90);
-    }
+    divide_rooms(c);
     if (kind != HL_CACHE_WTINYLFU)
         return HL_OK;
-    uint64_t main_bytes = share_of(capacity, 99);
-    c->lists[HL_TINY_WINDOW].room = capacity - main_bytes;
-    c->lists[HL_TINY_PROTECTED].room = share_of(main_bytes, 80);
     return hl_sketch_init(&c->sketch, capacity / (typical_bytes > 0 ? typical_bytes : 1));
 }
 
@@ -220,6 +228,19 @@ bool hl_cache_evict(struct hl_cache *c)
     else
         evict_plainly(c);
     return true;
+}
+
+void hl_cache_resize(struct hl_cache *c, uint64_t capacity)
+{
+    struct hl_cache_list *ghost = &c->lists[HL_S3_GHOST];
+    if (capacity == c->capacity)
+        return;
+    c->capacity = capacity;
+    divide_rooms(c);
+    while (c->used > capacity && hl_cache_evict(c))
+        continue;
+    while (c->kind == HL_CACHE_S3FIFO && ghost->bytes > ghost->room)
+        hl_cache_drop(c, ghost->tail);
 }
 
 void hl_cache_remove(struct hl_cache *c, uint32_t shard)

@@ -102,6 +102,9 @@ hl_status hl_cache_access(struct hl_cache *c, uint32_t shard, uint64_t size_byte
                           bool *hit) HL_CHECK;
 /* What the rule says leaves next, leaves. False: it holds nothing, or is static. */
 bool hl_cache_evict(struct hl_cache *c);
+/* With another capacity from now on; what has no room leaves. Not of wtinylfu, whose sketch has the
+ * width of the first one. */
+void hl_cache_resize(struct hl_cache *c, uint64_t capacity);
 /* It leaves, if it is there. */
 void hl_cache_remove(struct hl_cache *c, uint32_t shard);
 

@@ -1,70 +1,54 @@
 #include "core/placement/keep.h"
 
-static void leave_node(void *arg, uint32_t shard, bool entered)
+uint64_t hl_keep_room(uint64_t tier_bytes, double share_pct, uint64_t placed_bytes)
 {
-    struct hl_keep *k = arg;
-    if (!entered)
-        hl_cache_remove(&k->l1, shard);
-    if (k->changed != NULL)
-        k->changed(k->arg, shard, entered);
+    uint64_t share = (uint64_t)((double)tier_bytes * share_pct / 100);
+    uint64_t left = placed_bytes < tier_bytes ? tier_bytes - placed_bytes : 0;
+    return share < left ? share : left;
 }
 
-hl_status hl_keep_init(struct hl_keep *k, uint64_t l1_bytes, uint64_t l2_bytes,
-                       void (*changed)(void *arg, uint32_t shard, bool entered), void *arg)
+hl_status hl_keep_init(struct hl_keep *k, void (*changed)(void *arg, uint32_t shard, bool entered),
+                       void *arg)
 {
-    *k = (struct hl_keep){.l2_bytes = l2_bytes, .changed = changed, .arg = arg};
-    HL_TRY(hl_cache_init(&k->node, HL_CACHE_S3FIFO, l1_bytes + l2_bytes, 1));
-    HL_TRY(hl_cache_init(&k->l1, HL_CACHE_S3FIFO, l1_bytes, 1));
-    k->node.changed = leave_node;
-    k->node.arg = k;
+    HL_TRY(hl_cache_init(&k->cache, HL_CACHE_S3FIFO, 0, 1));
+    if (changed != NULL) {
+        k->cache.changed = changed;
+        k->cache.arg = arg;
+    }
     return HL_OK;
 }
 
 void hl_keep_fini(struct hl_keep *k)
 {
-    hl_cache_fini(&k->node);
-    hl_cache_fini(&k->l1);
-    *k = (struct hl_keep){0};
+    hl_cache_fini(&k->cache);
 }
 
-uint64_t hl_keep_l2_used(const struct hl_keep *k)
+void hl_keep_resize(struct hl_keep *k, uint64_t bytes)
 {
-    return k->node.used - k->l1.used;
+    hl_cache_resize(&k->cache, bytes);
 }
 
-enum hl_kept hl_keep_find(const struct hl_keep *k, uint32_t shard)
+hl_status hl_keep_read(struct hl_keep *k, uint32_t shard, uint64_t size_bytes, bool *had)
 {
-    if (!hl_cache_has(&k->node, shard))
-        return HL_KEPT_NOT;
-    return hl_cache_has(&k->l1, shard) ? HL_KEPT_L1 : HL_KEPT_L2;
+    return hl_cache_access(&k->cache, shard, size_bytes, had);
 }
 
-/* The shard comes to L1, and what leaves for it goes to L2, as far as it stays on the node. */
-static hl_status enter_l1(struct hl_keep *k, uint32_t shard, uint64_t size_bytes)
+bool hl_keep_has(const struct hl_keep *k, uint32_t shard)
 {
-    bool was_there;
-    uint64_t before = k->l1.used;
-    HL_TRY(hl_cache_access(&k->l1, shard, size_bytes, &was_there));
-    if (!was_there && hl_cache_has(&k->l1, shard))
-        k->demoted_bytes += before + size_bytes - k->l1.used;
-    return HL_OK;
+    return hl_cache_has(&k->cache, shard);
 }
 
-hl_status hl_keep_read(struct hl_keep *k, uint32_t shard, uint64_t size_bytes, enum hl_kept *found)
+bool hl_keep_evict(struct hl_keep *k)
 {
-    enum hl_kept was = hl_keep_find(k, shard);
-    bool hit;
-    HL_TRY(hl_cache_access(&k->node, shard, size_bytes, &hit));
-    if (hl_cache_has(&k->node, shard))
-        HL_TRY(enter_l1(k, shard, size_bytes));
-    /* shards do not fill L1 to the last byte */
-    while (hl_keep_l2_used(k) > k->l2_bytes && hl_cache_evict(&k->node))
-        continue;
-    *found = was;
-    return HL_OK;
+    return hl_cache_evict(&k->cache);
 }
 
 void hl_keep_remove(struct hl_keep *k, uint32_t shard)
 {
-    hl_cache_remove(&k->node, shard);
+    hl_cache_remove(&k->cache, shard);
+}
+
+uint64_t hl_keep_used(const struct hl_keep *k)
+{
+    return k->cache.used;
 }

@@ -49,13 +49,17 @@ static int by_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
+static bool holds_shard(uint32_t state)
+{
+    return pool_is_readable(state) || state == HL_POOL_FREED || state == HL_POOL_LEASED;
+}
+
 static bool is_claim(const struct hl_pool *pool, uint32_t slot, struct hl_pool_ref *out)
 {
     const struct hl_pool_entry *e = &pool->index[slot];
     uint32_t state = POOL_GET(e->state);
     *out = fields_of(e, slot);
-    return (state == HL_POOL_SEALED || state == HL_POOL_FREED || state == HL_POOL_LEASED) &&
-           POOL_GET(e->entry_crc) == pool_entry_crc(out) &&
+    return holds_shard(state) && POOL_GET(e->entry_crc) == pool_entry_crc(out) &&
            pool_extent_fits(pool->super, out->offset, out->size);
 }
 
@@ -136,7 +140,7 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
         return HL_OK;
     int whole = POOL_GET(e->entry_crc) == pool_entry_crc(&r) &&
                 pool_extent_fits(pool->super, r.offset, r.size);
-    bool sealed = state == HL_POOL_SEALED || state == HL_POOL_FREED || state == HL_POOL_LEASED;
+    bool sealed = holds_shard(state);
     if (!sealed || !whole || !table_is_good(pool, &r)) {
         /* Never acknowledged, or damaged: its bytes are free. */
         found->unfinished += !sealed || torn;
@@ -158,6 +162,11 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
         pool->leases_end_ns = now_ns + pool->lease_ns;
         pool->leases_sure_ns = now_ns + HL_POOL_LEASE_SURE_MS * HL_NS_PER_MS;
         found->leased++;
+        return HL_OK;
+    }
+    if (state == HL_POOL_KEPT) {
+        pool->kept++;
+        pool->kept_units += hl_pool_units(r.size);
         return HL_OK;
     }
     pool->shards++;

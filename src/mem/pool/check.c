@@ -93,6 +93,19 @@ hl_status hl_pool_read(struct hl_pool *pool, const struct hl_pool_ref *ref, uint
     return st;
 }
 
+hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref, uint32_t *out)
+{
+    const uint8_t *table = pool->base + ref->offset + hl_pool_table_offset(ref->size);
+    memcpy(out, table, hl_chunk_count(ref->size) * sizeof(uint32_t));
+    pool_acquire_fence();
+    struct hl_pool_ref now; /* as a view reads: what was copied counts if the generation stands */
+    if ((hl_pool_find(pool, ref->id, &now) == HL_OK ||
+         hl_pool_find_kept(pool, ref->id, &now) == HL_OK) &&
+        now.gen == ref->gen)
+        return HL_OK;
+    return hl_fail(HL_ESTALE, "shard %s was freed", hl_id_format(ref->id).s);
+}
+
 /* ---- counters -------------------------------------------------------------------------------- */
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
@@ -110,6 +123,8 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
         .shards = pool->shards,
         .manifests = pool->manifests,
         .derived = pool->derived,
+        .kept = pool->kept_units * HL_POOL_UNIT,
+        .kept_shards = pool->kept,
     };
     /* Leases that alloc may take back at once count as free. */
     uint64_t may_go = pool_abandoned(pool, hl_now_ns()) * HL_POOL_UNIT;
@@ -120,7 +135,7 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
 }
 
 struct sums {
-    uint64_t taken, used, writing, quarantined, shards;
+    uint64_t taken, used, writing, quarantined, shards, kept, kept_shards;
 };
 
 /* With the lock held: counters and index are of one moment. */
@@ -137,6 +152,8 @@ static struct sums sum_up(const struct hl_pool *pool)
         s.writing += state == HL_POOL_WRITING ? units : 0;
         s.quarantined += state == HL_POOL_FREED ? units : 0;
         s.used += state != HL_POOL_FREED ? units : 0;
+        s.kept += state == HL_POOL_KEPT ? units : 0;
+        s.kept_shards += state == HL_POOL_KEPT;
     }
     return s;
 }
@@ -145,18 +162,20 @@ hl_status hl_pool_audit(struct hl_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     struct sums s = sum_up(pool);
-    struct sums c = {pool->taken, pool->used_units, pool->writing_units, pool->quarantined_units,
-                     pool->shards};
+    struct sums c = {pool->taken,  pool->used_units, pool->writing_units, pool->quarantined_units,
+                     pool->shards, pool->kept_units, pool->kept};
     uint64_t spare = hl_extents_free(pool->extents);
     uint64_t all = pool->super->capacity / HL_POOL_UNIT;
     pthread_mutex_unlock(&pool->lock);
     if (memcmp(&s, &c, sizeof(s)) == 0 && s.used + s.quarantined + spare == all)
         return HL_OK;
-    return hl_fail(HL_ECORRUPT,
-                   "pool %s: the index holds %" PRIu64 " slots, %" PRIu64 " units used, %" PRIu64
-                   " of them being written, %" PRIu64 " quarantined, %" PRIu64
-                   " shards; the counters say %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
-                   ", %" PRIu64 "; %" PRIu64 " of %" PRIu64 " units are free",
-                   pool->path, s.taken, s.used, s.writing, s.quarantined, s.shards, c.taken, c.used,
-                   c.writing, c.quarantined, c.shards, spare, all);
+    return hl_fail(
+        HL_ECORRUPT,
+        "pool %s: the index holds %" PRIu64 " slots, %" PRIu64 " units used, %" PRIu64
+        " of them being written, %" PRIu64 " quarantined, %" PRIu64 " shards and %" PRIu64
+        " kept ones (%" PRIu64 " units); the counters say %" PRIu64 ", %" PRIu64 ", %" PRIu64
+        ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 " (%" PRIu64 "); %" PRIu64 " of %" PRIu64
+        " units are free",
+        pool->path, s.taken, s.used, s.writing, s.quarantined, s.shards, s.kept_shards, s.kept,
+        c.taken, c.used, c.writing, c.quarantined, c.shards, c.kept_shards, c.kept, spare, all);
 }

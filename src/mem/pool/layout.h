@@ -85,6 +85,7 @@ enum hl_pool_state {
     HL_POOL_FREED = 3,   /* no longer found; its bytes stay until no reader can be reading them */
     HL_POOL_DELETED = 4, /* a search goes on; the slot may be used again */
     HL_POOL_LEASED = 5,  /* one borrower's own: never found, and gone with its last pin */
+    HL_POOL_KEPT = 6,    /* readable as a sealed one, but its owner may take its room at once */
 };
 
 struct hl_pool_entry {

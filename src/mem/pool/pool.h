@@ -100,6 +100,8 @@ struct hl_pool_info {
     uint64_t shards;      /* sealed */
     uint64_t manifests;   /* of these, not shards but manifests (core/manifest.h) */
     uint64_t derived;     /* of these, cut from others (core/derived_id.h) */
+    uint64_t kept;        /* the part of `used` that hl_pool_evict_kept frees, in whole units */
+    uint64_t kept_shards; /* not among `shards` */
     char backing[64];     /* what was really got: "4 KiB pages, 93 % in huge ones" */
 };
 
@@ -162,6 +164,7 @@ struct hl_pool_ref {
     uint32_t table_crc;
     uint32_t gen;
     uint32_t slot;
+    bool kept; /* it may be evicted at any time; of a reference that was just found */
 };
 
 /* Under a fresh id, anywhere. */
@@ -180,6 +183,11 @@ hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent
 hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent *extent,
                               uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
                               struct hl_pool_ref *ref) HL_CHECK;
+/* Seal it as a copy that its owner may evict at any time: readers and hl_pool_pin find it as any
+ * other. hl_pool_find and hl_pool_list don't, so that none is taken for a shard's lasting copy. */
+hl_status hl_pool_seal_kept(struct hl_pool *pool, const struct hl_pool_extent *extent,
+                            uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                            struct hl_pool_ref *ref) HL_CHECK;
 void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent);
 /* Room for other bytes of a sealed shard, which stays until they replace it. HL_ESTALE when `old`
  * no longer stands, HL_EEXIST when another replacement is under way. */
@@ -194,6 +202,20 @@ hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
                           size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
 /* Readers no longer find it; its bytes stay through the quarantine, and while it is pinned. */
 hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id) HL_CHECK;
+
+hl_status hl_pool_find_kept(struct hl_pool *pool, struct hl_id id,
+                            struct hl_pool_ref *out) HL_CHECK;
+/* It is a shard like any other from now on; one that is so already stays so. */
+hl_status hl_pool_place(struct hl_pool *pool, struct hl_id id) HL_CHECK;
+
+enum hl_pool_kept { HL_POOL_KEPT_NOT, HL_POOL_KEPT_PINNED, HL_POOL_KEPT_EVICTED };
+
+/* Free a kept copy that is not pinned. Its bytes are free at once: readers that have no pin see by
+ * its generation that it has gone. */
+enum hl_pool_kept hl_pool_evict_kept(struct hl_pool *pool, struct hl_id id);
+/* As hl_pool_list, of the kept ones. */
+size_t hl_pool_list_kept(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out,
+                         size_t max);
 
 hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out) HL_CHECK;
 /* Find and keep its bytes in place until hl_pool_unpin. A borrower that lost its pin with the old

@@ -16,8 +16,10 @@
  *
  *     EMPTY or DELETED --alloc--> WRITING --seal--> SEALED --free, evict, replace--> FREED
  *           ^                      |   |                                              |
- *           |<-------abort---------'   '--seal_leased--> LEASED                       |
+ *           |<-------abort---------'   |--seal_leased--> LEASED                       |
  *           |<----last unpin, or its time is over -------'                            |
+ *           |                          '--seal_kept--> KEPT --place--> SEALED         |
+ *           |<---------------evict_kept: not pinned-----'  '--free------------------->|
  *           '<---------reap: the quarantine is over and it is not pinned----------'
  *
  * FREED extents lie in the quarantine queue, oldest first. One that is pinned when its time comes
@@ -93,8 +95,9 @@ struct hl_pool {
     uint64_t writing_units; /* the part of them that is being written */
     uint64_t quarantined_units;
     uint64_t shards;
-    uint64_t manifests; /* of these */
-    uint64_t derived;   /* of these */
+    uint64_t manifests;        /* of these */
+    uint64_t derived;          /* of these */
+    uint64_t kept, kept_units; /* extents in the state KEPT; the part of used_units */
     uint64_t lease_ns;
     uint64_t leases_sure_ns,
         leases_end_ns; /* of adopted ones that no borrower has pinned; 0 = none */
@@ -177,7 +180,13 @@ static inline uint32_t pool_entry_crc(const struct hl_pool_ref *r)
     return hl_crc32(0, words, sizeof(words));
 }
 
-/* Find a sealed shard. HL_ENOENT, HL_EBUSY and HL_ECORRUPT (its entry fails its CRC) come without
+/* Readers find it. */
+static inline bool pool_is_readable(uint32_t state)
+{
+    return state == HL_POOL_SEALED || state == HL_POOL_KEPT;
+}
+
+/* Find a readable shard. HL_ENOENT, HL_EBUSY and HL_ECORRUPT (its entry fails its CRC) come without
  * text. */
 static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t slots,
                                     struct hl_id id, struct hl_pool_ref *out)
@@ -192,10 +201,11 @@ static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t 
         }
         if (e.state == HL_POOL_EMPTY)
             break;
-        if (e.state == HL_POOL_SEALED && hl_id_equal(e.ref.id, id)) {
+        if (pool_is_readable(e.state) && hl_id_equal(e.ref.id, id)) {
             if (e.entry_crc != pool_entry_crc(&e.ref))
                 return HL_ECORRUPT;
             *out = e.ref;
+            out->kept = e.state == HL_POOL_KEPT;
             return HL_OK;
         }
     }
@@ -237,7 +247,37 @@ uint32_t pool_regions_preferred(const struct hl_pool *pool, int numa_id);
 /* Fill the allocator and the counters from the index, and clean it. */
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;
 
+/* In that state; write.c, for kept.c. */
+hl_status pool_find(struct hl_pool *pool, uint32_t state, struct hl_id id,
+                    struct hl_pool_ref *out) HL_CHECK;
+size_t pool_list(struct hl_pool *pool, uint32_t state, uint64_t *cursor, struct hl_pool_ref *out,
+                 size_t max);
+/* HL_ENOENT, with its text. */
+hl_status pool_fail_missing(const struct hl_pool *pool, struct hl_id id);
+
 /* With the lock held. */
+/* Slot of that id in one of two states, NO_SLOT when there is none. */
+uint32_t pool_slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t state, uint32_t other);
+
+static inline uint32_t pool_slot_readable(const struct hl_pool *pool, struct hl_id id)
+{
+    return pool_slot_of(pool, id, HL_POOL_SEALED, HL_POOL_KEPT);
+}
+
+/* One more, or less (-1), of its state, which is a readable one. */
+static inline void pool_count_readable(struct hl_pool *pool, uint32_t slot, int64_t one)
+{
+    const struct slot_note *n = &pool->notes[slot];
+    if (n->state == HL_POOL_KEPT) {
+        pool->kept += (uint64_t)one;
+        pool->kept_units += (uint64_t)one * hl_pool_units(n->size);
+        return;
+    }
+    pool->shards += (uint64_t)one;
+    pool->manifests += hl_manifest_is(n->id) ? (uint64_t)one : 0;
+    pool->derived += hl_id_is_derived(n->id) ? (uint64_t)one : 0;
+}
+
 /* There may be room, or something to evict: callers that wait for it look again. */
 void pool_note_change(struct hl_pool *pool);
 /* Write the entry of a slot again if it is not what the owner wrote; true if it was damaged. */
@@ -247,7 +287,7 @@ void pool_slot_learn(struct hl_pool *pool, uint32_t slot);
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
 /* It is sealed, and still the one of that generation. */
 bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
-/* A sealed one: readers no longer find it, its extent is in quarantine. */
+/* A readable one: readers no longer find it, its extent is in quarantine. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_quarantine(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_reap(struct hl_pool *pool, uint64_t now_ns);

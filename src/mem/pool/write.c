@@ -107,8 +107,7 @@ static void pool_scrub(struct hl_pool *pool)
         (void)pool_slot_repair(pool, (uint32_t)(pool->scrubbed & (pool->slots - 1)));
 }
 
-/* Slot of that id in one of two states, NO_SLOT when there is none. */
-static uint32_t slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t state, uint32_t other)
+uint32_t pool_slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t state, uint32_t other)
 {
     uint64_t slot = hl_pool_home(id, pool->slots);
     for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
@@ -121,18 +120,18 @@ static uint32_t slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t st
     return NO_SLOT;
 }
 
-/* Slot of the sealed shard; with an offset, also of a leased one, or of a freed one whose bytes
+/* Slot of the readable shard; with an offset, also of a leased one, or of a freed one whose bytes
  * still lie there: the same id may have been written again elsewhere. */
 static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t offset)
 {
     if (offset == 0)
-        return slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+        return pool_slot_readable(pool, id);
     uint64_t slot = hl_pool_home(id, pool->slots);
     for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
         const struct slot_note *n = &pool->notes[slot];
         if (n->state == HL_POOL_EMPTY)
             break;
-        if ((n->state == HL_POOL_SEALED || n->state == HL_POOL_FREED ||
+        if ((pool_is_readable(n->state) || n->state == HL_POOL_FREED ||
              n->state == HL_POOL_LEASED) &&
             hl_id_equal(n->id, id) && n->offset == offset)
             return (uint32_t)slot;
@@ -252,7 +251,8 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns)
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-/* A LEASED extent skips the quarantine: readers without a pin never find it in the index. */
+/* A LEASED extent skips the quarantine: readers without a pin never find it in the index. So does a
+ * KEPT one, see hl_pool_evict_kept. */
 void pool_give(struct hl_pool *pool, uint32_t slot)
 {
     struct hl_pool_ref r = ref_of(pool, slot);
@@ -407,7 +407,8 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
         return hl_fail(HL_EINVAL, "a shard of 0 bytes can't be stored");
     pthread_mutex_lock(&pool->lock);
     hl_status st;
-    if (slot_of(pool, id, HL_POOL_SEALED, HL_POOL_WRITING) != NO_SLOT)
+    if (pool_slot_readable(pool, id) != NO_SLOT ||
+        pool_slot_of(pool, id, HL_POOL_WRITING, HL_POOL_WRITING) != NO_SLOT)
         st = hl_fail(HL_EEXIST, "shard %s is in pool %s, or being written there",
                      hl_id_format(id).s, pool->path);
     else if (size > pool->super->capacity)
@@ -440,7 +441,7 @@ hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *o
     hl_status st;
     if (!pool_ref_stands(pool, old))
         st = fail_gone(pool, old);
-    else if (slot_of(pool, old->id, HL_POOL_WRITING, HL_POOL_WRITING) != NO_SLOT)
+    else if (pool_slot_of(pool, old->id, HL_POOL_WRITING, HL_POOL_WRITING) != NO_SLOT)
         st = hl_fail(HL_EEXIST, "shard %s is being replaced already", hl_id_format(old->id).s);
     else
         st = alloc_locked(pool, old->id, old->size,
@@ -482,6 +483,8 @@ static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uin
     pool->shards += state == HL_POOL_SEALED;
     pool->manifests += state == HL_POOL_SEALED && hl_manifest_is(x->id);
     pool->derived += state == HL_POOL_SEALED && hl_id_is_derived(x->id);
+    pool->kept += state == HL_POOL_KEPT;
+    pool->kept_units += state == HL_POOL_KEPT ? hl_pool_units(x->size) : 0;
     pool->writing_units -= hl_pool_units(x->size);
 }
 
@@ -540,6 +543,13 @@ hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent 
     return seal_shard(pool, extent, HL_POOL_LEASED, crc32, chunk_crcs, chunks, ref);
 }
 
+hl_status hl_pool_seal_kept(struct hl_pool *pool, const struct hl_pool_extent *extent,
+                            uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                            struct hl_pool_ref *ref)
+{
+    return seal_shard(pool, extent, HL_POOL_KEPT, crc32, chunk_crcs, chunks, ref);
+}
+
 /* Both entries are in change at once, so an owner that dies in between leaves the new one or none,
  * never the old beside the new. */
 hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
@@ -585,7 +595,7 @@ void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)
 
 /* ---- sealed shards --------------------------------------------------------------------------- */
 
-static hl_status fail_missing(const struct hl_pool *pool, struct hl_id id)
+hl_status pool_fail_missing(const struct hl_pool *pool, struct hl_id id)
 {
     return hl_fail(HL_ENOENT, "shard %s is not in pool %s", hl_id_format(id).s, pool->path);
 }
@@ -594,10 +604,8 @@ static hl_status fail_missing(const struct hl_pool *pool, struct hl_id id)
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     uint64_t units = hl_pool_units(pool->notes[slot].size);
+    pool_count_readable(pool, slot, -1);
     entry_set_state(pool, slot, HL_POOL_FREED);
-    pool->shards--;
-    pool->manifests -= hl_manifest_is(pool->notes[slot].id);
-    pool->derived -= hl_id_is_derived(pool->notes[slot].id);
     pool->used_units -= units;
     pool->quarantined_units += units;
     pool_quarantine(pool, slot, now_ns);
@@ -607,24 +615,29 @@ void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
 {
     pthread_mutex_lock(&pool->lock);
-    uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+    uint32_t slot = pool_slot_readable(pool, id);
     if (slot != NO_SLOT)
         pool_slot_free(pool, slot, hl_now_ns());
     pthread_mutex_unlock(&pool->lock);
-    return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
+    return slot != NO_SLOT ? HL_OK : pool_fail_missing(pool, id);
 }
 
 /* The entry is repaired before its reference is handed out, as the reader will check it. */
-hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out)
+hl_status pool_find(struct hl_pool *pool, uint32_t state, struct hl_id id, struct hl_pool_ref *out)
 {
     pthread_mutex_lock(&pool->lock);
-    uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+    uint32_t slot = pool_slot_of(pool, id, state, state);
     if (slot != NO_SLOT) {
         (void)pool_slot_repair(pool, slot);
         *out = ref_of(pool, slot);
     }
     pthread_mutex_unlock(&pool->lock);
-    return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
+    return slot != NO_SLOT ? HL_OK : pool_fail_missing(pool, id);
+}
+
+hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out)
+{
+    return pool_find(pool, HL_POOL_SEALED, id, out);
 }
 
 hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
@@ -640,7 +653,7 @@ hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
     }
     pthread_mutex_unlock(&pool->lock);
     if (slot == NO_SLOT)
-        return fail_missing(pool, id);
+        return pool_fail_missing(pool, id);
     *out = r;
     return HL_OK;
 }
@@ -665,26 +678,21 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
 
 /* The cursor is a slot number: a page goes on behind the last one. What is sealed meanwhile in a
  * slot before it is not listed. */
-size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max)
+size_t pool_list(struct hl_pool *pool, uint32_t state, uint64_t *cursor, struct hl_pool_ref *out,
+                 size_t max)
 {
     size_t n = 0;
     uint64_t slot = *cursor;
     pthread_mutex_lock(&pool->lock);
     for (; slot < pool->slots && n < max; slot++)
-        if (pool->notes[slot].state == HL_POOL_SEALED)
+        if (pool->notes[slot].state == state)
             out[n++] = ref_of(pool, (uint32_t)slot);
     pthread_mutex_unlock(&pool->lock);
     *cursor = slot < pool->slots ? slot : 0;
     return n;
 }
 
-hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref, uint32_t *out)
+size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max)
 {
-    const uint8_t *table = pool->base + ref->offset + hl_pool_table_offset(ref->size);
-    memcpy(out, table, hl_chunk_count(ref->size) * sizeof(uint32_t));
-    pool_acquire_fence();
-    struct hl_pool_ref now; /* as a view reads: what was copied counts if the generation stands */
-    if (hl_pool_find(pool, ref->id, &now) == HL_OK && now.gen == ref->gen)
-        return HL_OK;
-    return hl_fail(HL_ESTALE, "shard %s was freed", hl_id_format(ref->id).s);
+    return pool_list(pool, HL_POOL_SEALED, cursor, out, max);
 }

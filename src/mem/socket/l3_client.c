@@ -6,9 +6,9 @@
  * An answer that comes too late would be taken for the next one's, so a client that ran into a
  * deadline is broken: its user closes it and connects again. The view needs no lock (pool/view.c).
  *
- * The lock guards fd, seq and broken. `path` and `view` are constant once hl_l3_connect returns. A
- * thread that waits for the lock waits as long as the exchanges before it take: its own deadline
- * begins with its own exchange. */
+ * The lock guards fd, seq and broken. `path`, `rpc_address` and `view` are constant once
+ * hl_l3_connect returns. A thread that waits for the lock waits as long as the exchanges before it
+ * take: its own deadline begins with its own exchange. */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -25,6 +25,7 @@
 
 struct hl_l3_client {
     char *path;
+    char rpc_address[256]; /* of the server's process */
     struct hl_pool_view *view;
     pthread_mutex_t lock; /* guards fd, seq, broken */
     int fd;
@@ -86,6 +87,7 @@ static hl_status l3_greet_server(struct hl_l3_client *c, int timeout_ms)
     if (fd < 0)
         return hl_fail(HL_EPROTO, "pool socket %s: the answer lacks the pool's descriptor",
                        c->path);
+    snprintf(c->rpc_address, sizeof(c->rpc_address), "%s", a.text);
     HL_TRY(hl_pool_view_open(fd, &c->view));
     hl_pool_view_info(c->view, &info);
     if (info.uuid.hi == a.uuid_hi && info.uuid.lo == a.uuid_lo && info.incarnation == a.incarnation)
@@ -122,6 +124,11 @@ void hl_l3_close(struct hl_l3_client *c)
     pthread_mutex_destroy(&c->lock);
     free(c->path);
     free(c);
+}
+
+const char *hl_l3_rpc_address(const struct hl_l3_client *c)
+{
+    return c->rpc_address;
 }
 
 struct hl_pool_view *hl_l3_view(struct hl_l3_client *c)

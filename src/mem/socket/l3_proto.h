@@ -20,7 +20,8 @@
 #define HL_L3_VERSION 1
 
 enum hl_l3_type {
-    HL_L3_HELLO = 1, /* -> uuid, incarnation, offset = file size, size = capacity, descriptor */
+    HL_L3_HELLO = 1, /* -> uuid, incarnation, offset = file size, size = capacity, text = RPC
+                        address or "", descriptor */
     HL_L3_PIN = 2,   /* id, offset (0 = sealed shards only) -> id, offset, size, crc32, gen, slot */
     HL_L3_UNPIN = 3, /* id, offset -> */
     HL_L3_PUT = 4,   /* id (0 = a fresh one), size, memfd -> id, offset, size, crc32, gen, slot */
@@ -61,7 +62,7 @@ struct hl_l3_answer {
     uint32_t table_crc;
     uint32_t gen;
     uint32_t slot;
-    char text[256]; /* NUL-terminated; why, when status is not HL_OK */
+    char text[256]; /* NUL-terminated; why, when status is not HL_OK; else by type */
 };
 
 _Static_assert(sizeof(struct hl_l3_request) == 48, "wire size");

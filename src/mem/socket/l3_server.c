@@ -140,13 +140,14 @@ static void handle_hello(struct l3_conn *c, const struct hl_l3_request *req)
     hl_pool_info(c->server->opts.pool, &info);
     hl_pool_base(c->server->opts.pool, &file_size);
     c->greeted = true;
-    send_answer(c, req, HL_OK, NULL,
-                &(struct hl_l3_answer){.uuid_hi = info.uuid.hi,
-                                       .uuid_lo = info.uuid.lo,
-                                       .incarnation = info.incarnation,
-                                       .offset = file_size,
-                                       .size = info.capacity},
-                c->server->pool_fd);
+    struct hl_l3_answer a = {.uuid_hi = info.uuid.hi,
+                             .uuid_lo = info.uuid.lo,
+                             .incarnation = info.incarnation,
+                             .offset = file_size,
+                             .size = info.capacity};
+    if (c->server->opts.rpc_address != NULL)
+        snprintf(a.text, sizeof(a.text), "%s", c->server->opts.rpc_address);
+    send_answer(c, req, HL_OK, NULL, &a, c->server->pool_fd);
 }
 
 static struct l3_pin *find_pin(struct l3_conn *c, const struct l3_pin_key *key)

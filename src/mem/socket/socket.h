@@ -46,6 +46,8 @@ struct hl_l3_server_opts {
     struct hl_loop *loop;
     struct hl_pool *pool; /* borrowed until stop has returned */
     const char *socket_path;
+    /* Of the pool's owner, told to those who connect; as it is by then. NULL = none. */
+    const char *rpc_address;
     unsigned max_clients; /* 0 = 1024 */
     /* Bring a shard that a client wants to pin into the pool; `done` comes once, on the loop, after
      * this has returned. NULL: what is not in the pool can't be pinned. */
@@ -85,6 +87,8 @@ hl_status hl_l3_connect(const char *socket_path, int timeout_ms,
                         struct hl_l3_client **out) HL_CHECK;
 /* Drops the pins. NULL is fine. */
 void hl_l3_close(struct hl_l3_client *c);
+/* Where the pool's owner answers calls, "" = it does not say. Borrowed for the client's life. */
+const char *hl_l3_rpc_address(const struct hl_l3_client *c);
 /* Borrowed for the client's life; hl_pool_view_get to keep it longer. */
 struct hl_pool_view *hl_l3_view(struct hl_l3_client *c);
 /* HL_OK while the connection stands and the pool's owner is alive; costs no message. */

@@ -25,6 +25,8 @@ struct hl_api_tier_info hl_tier_info(struct hl_tier_store *t, struct hl_arena *a
                                      .writing_bytes = u.writing,
                                      .quarantined_bytes = u.quarantined,
                                      .shards = u.shards,
+                                     .kept_bytes = u.kept,
+                                     .kept_shards = u.kept_shards,
                                      .high_bytes = u.high,
                                      .low_bytes = u.low,
                                      .pressure = u.pressure,

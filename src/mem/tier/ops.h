@@ -26,6 +26,7 @@ struct hl_tier_counts {
     uint64_t writing;
     uint64_t quarantined;
     uint64_t shards;
+    uint64_t kept, kept_shards; /* neither in `used` nor in `shards` */
 };
 
 struct hl_tier_ops {

@@ -76,7 +76,8 @@ static hl_status pool_seal(struct hl_tier_store *t, const struct hl_tier_slot *s
 {
     struct hl_pool_extent x = extent_of(slot);
     struct hl_pool_ref r;
-    HL_TRY(hl_pool_seal(pool_of(t), &x, crc32, chunk_crcs, chunks, &r));
+    HL_TRY((slot->kept ? hl_pool_seal_kept : hl_pool_seal)(pool_of(t), &x, crc32, chunk_crcs,
+                                                           chunks, &r));
     *ref = tier_ref(t, &r);
     return HL_OK;
 }
@@ -98,6 +99,7 @@ static hl_status pool_find(struct hl_tier_store *t, struct hl_id id, struct hl_t
 static hl_status pool_pin(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
 {
     struct hl_pool_ref r;
+    HL_TRY(hl_pool_find(pool_of(t), id, &r)); /* not a kept one */
     HL_TRY(hl_pool_pin(pool_of(t), id, 0, &r));
     *out = tier_ref(t, &r);
     return HL_OK;
@@ -146,10 +148,12 @@ static void pool_counts(struct hl_tier_store *t, struct hl_tier_counts *out)
 {
     struct hl_pool_info info;
     hl_pool_info(pool_of(t), &info);
-    *out = (struct hl_tier_counts){.used = info.used,
+    *out = (struct hl_tier_counts){.used = info.used - info.kept,
                                    .writing = info.writing,
                                    .quarantined = info.quarantined,
-                                   .shards = info.shards - info.manifests};
+                                   .shards = info.shards - info.manifests,
+                                   .kept = info.kept,
+                                   .kept_shards = info.kept_shards};
 }
 
 static void pool_reclaim(struct hl_tier_store *t)

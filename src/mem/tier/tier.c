@@ -108,6 +108,8 @@ static void usage_of(struct hl_tier_store *t, struct hl_tier_usage *out)
         .writing = c.writing,
         .quarantined = c.quarantined,
         .shards = c.shards,
+        .kept = c.kept,
+        .kept_shards = c.kept_shards,
         .high = t->high,
         .low = t->low,
         .pressure = pressure_of(t, c.used),
@@ -262,6 +264,11 @@ static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o,
     }
     t->open_room += o->room;
     return HL_OK;
+}
+
+uint64_t hl_tier_room(const struct hl_tier_store *t, uint64_t size)
+{
+    return t->ops->room(t, size);
 }
 
 hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t size, int numa_node,

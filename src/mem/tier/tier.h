@@ -41,6 +41,7 @@ struct hl_tier_slot {
     uint64_t offset; /* in the tier's mapping or device */
     uint64_t tag;    /* the back end's own */
     void *handle;    /* the back end's own; L1: its struct hl_device_block, to be copied into */
+    bool kept;       /* of a pool: to be sealed as hl_pool_seal_kept does */
 };
 
 /* A sealed copy. */
@@ -66,10 +67,12 @@ struct hl_tier_usage {
     enum hl_api_tier tier;
     char name[96];        /* "emu:0", "host", "pool", "dir:/archive" */
     uint64_t quota;       /* 0 = no limit but the medium's */
-    uint64_t used;        /* sealed and reserved, in the medium's whole units */
+    uint64_t used;        /* sealed and reserved, in the medium's whole units; without `kept` */
     uint64_t writing;     /* the reserved part of it */
     uint64_t quarantined; /* dropped, not yet to be used again; not in `used` */
     uint64_t shards;      /* sealed */
+    uint64_t kept;        /* copies that go when room is needed (hl_pool_evict_kept) */
+    uint64_t kept_shards; /* not among `shards` */
     uint64_t high, low;   /* watermarks in bytes */
     enum hl_api_pressure pressure;
     char backing[64]; /* what was really got: "2 MiB pages", "4 KiB pages", "memfd", "cuda vmm" */
@@ -94,6 +97,8 @@ void hl_tier_close(struct hl_tier_store *t);
 /* numa_node: its memory is preferred, -1 = any. */
 hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t size, int numa_node,
                           struct hl_tier_slot *out) HL_CHECK;
+/* What a shard of that size takes of the tier, in the medium's whole units. */
+uint64_t hl_tier_room(const struct hl_tier_store *t, uint64_t size);
 hl_status hl_tier_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint64_t offset,
                        const void *src, size_t len) HL_CHECK;
 /* The chunk CRCs must add up to crc32. `ref` may be NULL. */

@@ -150,3 +150,39 @@ TEST_IN(setup, teardown, ids_that_differ_in_one_half_are_two_shards)
     assert_int_equal(list.count, 3);
     assert_int_equal(find(&list, hl_id_format((struct hl_id){1, 65}).s, "shm")->bytes, 40);
 }
+
+TEST_IN(setup, teardown, a_report_says_in_which_tier_the_shard_was_found)
+{
+    struct rig *r = *state;
+    access_count(r->table, one, 1, ACCESS_POOL);
+    access_count(r->table, one, 10, ACCESS_STORE);
+    access_count(r->table, one, 10, ACCESS_STORE);
+    access_count(r->table, one, 100, ACCESS_NET);
+    const struct hl_api_access_report_list list = take(r);
+    assert_int_equal(list.count, 3);
+    for (size_t i = 0; i < list.count; i++) {
+        const struct hl_api_access_report *a = &list.items[i];
+        bool store = a->tier == HL_API_TIER_L2;
+        assert_true(store || a->tier == HL_API_TIER_L3);
+        assert_int_equal(a->count, store ? 2 : 1);
+        assert_int_equal(a->bytes, store ? 20 : strcmp(a->path, "rdma") == 0 ? 100 : 1);
+    }
+}
+
+TEST_IN(setup, teardown, reads_of_kept_copies_are_told_to_the_agent_once)
+{
+    struct rig *r = *state;
+    assert_int_equal(access_take_kept(r->table, &r->arena).count, 0);
+    access_kept(r->table, one, false);
+    access_kept(r->table, one, false);
+    access_kept(r->table, two, true);
+    const struct hl_api_shard_reads_list list = access_take_kept(r->table, &r->arena);
+    assert_int_equal(list.count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        bool first = strcmp(list.items[i].id, hl_id_format(one).s) == 0;
+        assert_int_equal(list.items[i].count, first ? 2 : 0);
+        assert_int_equal(list.items[i].bad, !first);
+    }
+    assert_int_equal(access_take_kept(r->table, &r->arena).count, 0);
+    assert_int_equal(take(r).count, 0); /* they are counted for the Controller by themselves */
+}

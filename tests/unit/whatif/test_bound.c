@@ -22,8 +22,7 @@ static struct hl_whatif_world small_world(uint64_t l1, uint64_t l2, uint64_t l3)
                                           [HL_MOVE_MIGRATION] = 2,
                                           [HL_MOVE_BACKBONE] = 1,
                                           [HL_MOVE_ARCHIVE] = 1},
-                                .pass_ms = 1000,
-                                .keep_pct = 0};
+                                .pass_ms = 1000};
     hl_placement_params_init(&w.params);
     return w;
 }
@@ -151,6 +150,8 @@ TEST(no_policy_waits_for_less_than_the_bound)
                      1 + (uint64_t)shard * 5 % 9);
         }
         w.keep_pct = (double)(round % 3) * 50;
+        w.keep_l1_pct = (double)(round % 2) * 100;
+        w.moves = round % 4 < 2;
         double bound = wait_under(&t, &w, HL_WHATIF_OPTIMAL);
         assert_true(bound > 0);
         for (int p = 0; p < HL_WHATIF_OPTIMAL; p++) {

@@ -1,5 +1,6 @@
 /* A trace carried out: what each read finds, what it waits for, and what the policy of the daemons
  * does meanwhile; and the traces that are made up. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,31 +170,60 @@ TEST(moves_take_what_reads_leave_of_a_link)
 
 /* ---- helios ---------------------------------------------------------------------------------- */
 
-TEST(a_read_leaves_a_copy_on_its_node)
+TEST(a_read_leaves_a_copy_in_the_l2_of_its_node)
 {
     static const struct row rows[] = {{0, "a", "w", 8, false},   /* archive: 8 s */
-                                      {20, "a", "w", 8, false},  /* L1 */
-                                      {40, "a", "v", 8, false},  /* archive: 8 s; w goes to L2 */
-                                      {60, "a", "w", 8, false},  /* L2: 0.8 s; v goes to L2 */
-                                      {80, "b", "w", 8, false}}; /* L3: 4 s */
+                                      {20, "a", "w", 8, false},  /* L2: 0.8 s */
+                                      {40, "b", "w", 8, false},  /* of another node, from L3: 4 s */
+                                      {60, "b", "v", 8, false},  /* archive: 8 s */
+                                      {80, "c", "u", 8, true},   /* a write leaves none: 4 s */
+                                      {100, "c", "u", 8, false}, /* L3: 4 s */
+                                      {120, "c", "u", 8, false}}; /* L2: 0.8 s */
     struct hl_access_trace t = make_trace(rows, HL_ARRAY_LEN(rows));
     struct hl_whatif_world w = slow_world();
     struct hl_whatif_result r;
     w.keep_pct = 100;
     assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
-    assert_int_equal(r.hits[HL_FOUND_L1], 1);
-    assert_int_equal(r.hits[HL_FOUND_L2], 1);
-    assert_int_equal(r.hits[HL_FOUND_L3], 1);
-    expect_near(r.wait_s, 8 + 0 + 8 + 0.8 + 4);
+    assert_int_equal(r.hits[HL_FOUND_L1], 0);
+    assert_int_equal(r.hits[HL_FOUND_L2], 2);
+    assert_int_equal(r.hits[HL_FOUND_L3], 2);
+    assert_int_equal(r.hits[HL_FOUND_L4], 2);
+    expect_near(r.wait_s, 8 + 0.8 + 4 + 8 + 4 + 4 + 0.8);
     assert_int_equal(r.moves, 0);
-    assert_int_equal(r.moved_bytes[HL_MOVE_INSIDE], 16 * MB);
+    w.keep_pct = 0;
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    expect_near(r.wait_s, 8 + 4 + 4 + 8 + 4 + 4 + 4);
     hl_access_trace_fini(&t);
 }
 
-TEST(the_policy_is_not_worse_than_the_best_of_six_on_traces_that_are_made_up)
+TEST(a_share_of_l1_keeps_what_devices_map)
 {
-    struct hl_whatif_world w = {.l1_bytes = UINT64_C(16) << 30,
-                                .l2_bytes = UINT64_C(64) << 30,
+    static const struct row rows[] = {{0, "a", "w", 8, false},   /* archive: 8 s */
+                                      {20, "a", "w", 8, false},  /* L1 */
+                                      {40, "a", "v", 8, false},  /* archive: 8 s; w leaves L1 */
+                                      {60, "a", "w", 8, false}}; /* L2: 0.8 s */
+    struct hl_access_trace t = make_trace(rows, HL_ARRAY_LEN(rows));
+    struct hl_whatif_world w = slow_world();
+    struct hl_whatif_result r;
+    w.keep_pct = w.keep_l1_pct = 100;
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    assert_int_equal(r.hits[HL_FOUND_L1], 1);
+    assert_int_equal(r.hits[HL_FOUND_L2], 1);
+    expect_near(r.wait_s, 8 + 0 + 8 + 0.8);
+    hl_access_trace_fini(&t);
+}
+
+static double waits(const struct hl_access_trace *t, const struct hl_whatif_world *w,
+                    enum hl_whatif_policy policy)
+{
+    struct hl_whatif_result r;
+    assert_int_equal(hl_whatif_run(t, w, policy, &r), HL_OK);
+    return r.wait_s;
+}
+
+TEST(what_reads_leave_is_worth_a_plain_cache_on_traces_that_are_made_up)
+{
+    struct hl_whatif_world w = {.l2_bytes = UINT64_C(64) << 30,
                                 .l3_bytes = UINT64_C(1) << 40,
                                 .rates = {100e9, 25e9, 12.5e9, 2e9},
                                 .pass_ms = 1000,
@@ -201,17 +231,15 @@ TEST(the_policy_is_not_worse_than_the_best_of_six_on_traces_that_are_made_up)
     hl_placement_params_init(&w.params);
     for (int kind = 0; kind < 3; kind++) {
         struct hl_access_trace t = generate((enum hl_generate_kind)kind, 1);
-        struct hl_whatif_result r;
-        assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
-        double ours = r.wait_s;
-        for (int p = HL_WHATIF_LRU; p <= HL_WHATIF_GDSF; p++) {
-            assert_int_equal(hl_whatif_run(&t, &w, (enum hl_whatif_policy)p, &r), HL_OK);
-            if (ours > r.wait_s * (1 + 1e-9))
-                fail_msg("trace %d: helios waits for %g s, %s for %g s", kind, ours,
-                         hl_whatif_policy_name((enum hl_whatif_policy)p), r.wait_s);
-        }
-        assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_OPTIMAL, &r), HL_OK);
-        assert_true(ours <= 1.3 * r.wait_s);
+        double ours = waits(&t, &w, HL_WHATIF_HELIOS), best = INFINITY;
+        for (int p = HL_WHATIF_LRU; p <= HL_WHATIF_GDSF; p++)
+            best = fmin(best, waits(&t, &w, (enum hl_whatif_policy)p));
+        if (ours > 1.005 * best)
+            fail_msg("trace %d: helios waits for %g s, the best of six for %g s", kind, ours, best);
+        w.moves = true; /* what the Controller places takes some of the room */
+        double moved = waits(&t, &w, HL_WHATIF_HELIOS);
+        w.moves = false;
+        assert_true(moved <= 1.15 * best);
         hl_access_trace_fini(&t);
     }
 }
@@ -226,6 +254,7 @@ TEST(the_policy_moves_what_a_node_reads_again_to_it)
     struct hl_whatif_world w = slow_world();
     struct hl_whatif_result r;
     w.l1_bytes = 0;
+    w.moves = true;
     assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
     assert_int_equal(r.hits[HL_FOUND_L4], 1);
     assert_true(r.hits[HL_FOUND_L2] >= 30);
@@ -244,6 +273,7 @@ TEST(without_room_on_nodes_the_policy_moves_nothing)
     struct hl_whatif_world w = slow_world();
     struct hl_whatif_result r;
     w.l1_bytes = w.l2_bytes = 0;
+    w.moves = true;
     assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
     assert_int_equal(r.moves, 0);
     expect_near(r.wait_s, 8 + 19 * 4);
@@ -259,6 +289,7 @@ TEST(a_trace_of_years_is_carried_out_at_once)
     struct hl_access_trace t = make_trace(rows, HL_ARRAY_LEN(rows));
     struct hl_whatif_world w = slow_world();
     struct hl_whatif_result r;
+    w.moves = true;
     assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
     assert_int_equal(r.reads, 4);
     /* idle for an hour in L3 it went to L4, and out of the pool */

@@ -1,0 +1,516 @@
+/* What reads of this node leave in its L2 and L1 (core/placement/keep.h): fetched once for all
+ * readers that ask at the same time, kept while the rule and the room allow.
+ *
+ *     reader --storeKeep--> job (store_jobs.c) --room, bytes, checks--> kept copy, known by its key
+ *       |                                                                 ^
+ *       '--storeReads, or by mapping it: touched -------------------------|
+ *            the rule says who leaves when another one comes -------------|  evicted, free at once
+ *            placed copies, puts, leases need room -----------------------'
+ *
+ *     where           L2: an extent of the pool in the state KEPT; the next Agent finds it
+ *                     L1: a block of the device in a tier of its own beside that of placed copies
+ *
+ * A kept copy is in no list: the Controller neither counts on it nor drops it. What the catalogue
+ * has lost is asked for after it says that shards have left it (link.c). The rule knows a shard by
+ * a key of 31 bits out of its id; of two shards with one key the first is kept.
+ *
+ * A copy that the rule gives up while a rank has it pinned lingers: it can still be read, and goes
+ * when room is needed and the pin has gone.
+ *
+ * `keep.lock` guards the rules, the tables and the counters. The locks of tiers and of the pool are
+ * taken inside of it; bytes never travel under it. `wanted` is read without it by jobs that load.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/store_private.h"
+#include "base/log.h"
+#include "base/plane.h"
+
+#define LIST_PAGE   256
+#define TOUCHES_MAX 4    /* more reads at once say no more to the rule */
+#define WASTE_MAX   4    /* times its size may leave for want of one long extent */
+#define CANCEL_MS   2000 /* until loads have noticed that their room is wanted */
+#define WAIT_MS     2
+
+struct kept {
+    uint32_t key;
+    struct hl_id id;
+    uint64_t bytes; /* in whole units */
+    bool lingers;
+    bool
+        fresh; /* of a device: it is mapped by the read that had it loaded, which is no other one */
+    UT_hash_handle hh;
+};
+
+static uint32_t key_of(struct hl_id id)
+{
+    uint64_t mixed = id.hi ^ id.lo;
+    return (uint32_t)(mixed ^ mixed >> 32) & INT32_MAX; /* never HL_CACHE_NONE */
+}
+
+/* Kept copies are written there. */
+static struct hl_tier_store *kept_store(const struct store_tier *t)
+{
+    return t->kept != NULL ? t->kept : t->t;
+}
+
+static uint64_t room_of(const struct store_tier *t, uint64_t size)
+{
+    return hl_tier_room(t->t, size);
+}
+
+static enum hl_pool_kept copy_evict(const struct store_tier *t, struct hl_id id)
+{
+    if (t->kept == NULL)
+        return hl_pool_evict_kept(t->keep.store->pool, id);
+    hl_status st = hl_tier_drop(t->kept, id);
+    return st == HL_OK      ? HL_POOL_KEPT_EVICTED
+           : st == HL_EBUSY ? HL_POOL_KEPT_PINNED
+                            : HL_POOL_KEPT_NOT;
+}
+
+/* ---- the table, with the lock ---------------------------------------------------------------- */
+
+static struct kept *kept_of_key(struct store_tier *t, uint32_t key)
+{
+    struct kept *x;
+    HASH_FIND(hh, t->keep.table, &key, sizeof(key), x);
+    return x;
+}
+
+static struct kept *kept_find(struct store_tier *t, struct hl_id id)
+{
+    struct kept *x = kept_of_key(t, key_of(id));
+    return x != NULL && hl_id_equal(x->id, id) ? x : NULL;
+}
+
+static struct kept *kept_add(struct store_tier *t, struct hl_id id, uint64_t bytes)
+{
+    struct kept *x = calloc(1, sizeof(*x));
+    if (x == NULL)
+        return NULL;
+    *x = (struct kept){.key = key_of(id), .id = id, .bytes = bytes};
+    HASH_ADD(hh, t->keep.table, key, sizeof(x->key), x);
+    return x;
+}
+
+static void kept_remove(struct store_tier *t, struct kept *x)
+{
+    t->keep.lingering -= x->lingers ? x->bytes : 0;
+    HASH_DEL(t->keep.table, x);
+    free(x);
+}
+
+/* The rule gives it up. */
+static void on_change(void *arg, uint32_t key, bool entered)
+{
+    struct store_tier *t = arg;
+    struct kept *x = kept_of_key(t, key);
+    if (entered || x == NULL)
+        return;
+    switch (copy_evict(t, x->id)) {
+    case HL_POOL_KEPT_PINNED:
+        x->lingers = true;
+        t->keep.lingering += x->bytes;
+        return;
+    case HL_POOL_KEPT_EVICTED:
+        t->keep.store->keep.counts.evicted++;
+        break;
+    case HL_POOL_KEPT_NOT:
+        break;
+    }
+    kept_remove(t, x);
+}
+
+/* Whose pins have gone meanwhile. */
+static void end_lingering(struct store_tier *t)
+{
+    struct kept *x, *next;
+    if (t->keep.lingering == 0)
+        return;
+    HASH_ITER (hh, t->keep.table, x, next) {
+        if (x->lingers && copy_evict(t, x->id) != HL_POOL_KEPT_PINNED)
+            kept_remove(t, x);
+    }
+}
+
+/* What the rule may fill now. The L2's tier counts what is being loaded as placed. */
+static uint64_t keep_capacity(const struct store_tier *t)
+{
+    const struct store_opts *o = &t->keep.store->opts;
+    const struct tier_keep *k = &t->keep;
+    struct hl_tier_usage u;
+    hl_tier_usage(t->t, &u);
+    uint64_t loading = t->kept == NULL ? k->loading_bytes : 0;
+    uint64_t placed = u.used > loading ? u.used - loading : 0;
+    double share = t->tier == HL_API_TIER_L2 ? o->l2_keep : o->l1_keep;
+    uint64_t room = hl_keep_room(u.quota, share, placed);
+    return room > k->lingering ? room - k->lingering : 0;
+}
+
+/* A sealed copy comes under the rule, which may give it up at once. */
+static void keep_enter(struct store_tier *t, struct hl_id id, uint64_t bytes)
+{
+    uint32_t key = key_of(id);
+    struct kept *x = kept_of_key(t, key);
+    bool had;
+    if (x != NULL && hl_id_equal(x->id, id)) {
+        t->keep.lingering -= x->lingers ? x->bytes : 0;
+        x->lingers = false;
+    } else if (x != NULL || (x = kept_add(t, id, bytes)) == NULL) {
+        (void)copy_evict(t, id); /* another shard has the key, or no memory */
+        return;
+    }
+    hl_keep_resize(&t->keep.rule, keep_capacity(t));
+    if (hl_keep_read(&t->keep.rule, key, bytes, &had) != HL_OK || !hl_keep_has(&t->keep.rule, key))
+        on_change(t, key, false); /* it has no room */
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* What the Agent before this one kept. */
+static void adopt_kept(struct store *s)
+{
+    struct hl_pool_ref page[LIST_PAGE];
+    struct store_tier *t = &s->tiers[0];
+    uint64_t cursor = 0;
+    do {
+        size_t n = hl_pool_list_kept(s->pool, &cursor, page, LIST_PAGE);
+        for (size_t i = 0; i < n; i++)
+            keep_enter(t, page[i].id, room_of(t, page[i].size));
+    } while (cursor != 0);
+}
+
+hl_status store_keep_open(struct store *s)
+{
+    for (size_t i = 0; i < s->tier_count; i++) {
+        s->tiers[i].keep.store = s;
+        HL_TRY(hl_keep_init(&s->tiers[i].keep.rule, on_change, &s->tiers[i]));
+    }
+    if (s->pool == NULL)
+        return HL_OK;
+    pthread_mutex_lock(&s->keep.lock);
+    adopt_kept(s);
+    pthread_mutex_unlock(&s->keep.lock);
+    return HL_OK;
+}
+
+/* Copies in the pool stay for the next Agent. */
+void store_keep_close(struct store *s)
+{
+    struct kept *x, *next;
+    for (size_t i = 0; i < s->tier_count; i++) {
+        struct store_tier *t = &s->tiers[i];
+        HASH_ITER (hh, t->keep.table, x, next) {
+            HASH_DEL(t->keep.table, x);
+            free(x);
+        }
+        hl_keep_fini(&t->keep.rule);
+    }
+}
+
+bool store_keeps(const struct store *s)
+{
+    return s->pool != NULL && s->opts.l2_keep > 0;
+}
+
+static struct hl_tier_ref ref_of(const struct store *s, const struct hl_pool_ref *r)
+{
+    return (struct hl_tier_ref){.id = r->id,
+                                .size = r->size,
+                                .offset = r->offset,
+                                .crc32 = r->crc32,
+                                .gen = r->gen,
+                                .numa_id = hl_pool_numa_of(s->pool, r->offset),
+                                .tag = (uint64_t)r->table_crc << 32 | r->slot};
+}
+
+bool store_keep_find(struct store *s, const struct store_tier *t, struct hl_id id,
+                     struct hl_tier_ref *out)
+{
+    struct hl_pool_ref r;
+    if (t->kept != NULL)
+        return hl_tier_find(t->kept, id, out) == HL_OK;
+    if (hl_pool_find_kept(s->pool, id, &r) != HL_OK)
+        return false;
+    *out = ref_of(s, &r);
+    return true;
+}
+
+hl_status store_keep_pin(struct store *s, struct hl_id id, struct hl_tier_ref *out)
+{
+    struct hl_pool_ref r;
+    HL_TRY(hl_pool_pin(s->pool, id, 0, &r));
+    *out = ref_of(s, &r);
+    return HL_OK;
+}
+
+/* ---- room for others ------------------------------------------------------------------------- */
+
+static uint64_t kept_bytes(const struct store_tier *t)
+{
+    return hl_keep_used(&t->keep.rule) + t->keep.lingering;
+}
+
+/* One copy less, or some that have lingered: their bytes; 0 = none can go. */
+static uint64_t yield_one(struct store_tier *t)
+{
+    struct store *s = t->keep.store;
+    pthread_mutex_lock(&s->keep.lock);
+    uint64_t before = kept_bytes(t);
+    end_lingering(t);
+    while (kept_bytes(t) == before && hl_keep_evict(&t->keep.rule))
+        continue; /* what is pinned only lingers from now on */
+    uint64_t left = before - kept_bytes(t);
+    pthread_mutex_unlock(&s->keep.lock);
+    return left;
+}
+
+static uint64_t loading_bytes(struct store_tier *t)
+{
+    struct store *s = t->keep.store;
+    pthread_mutex_lock(&s->keep.lock);
+    uint64_t bytes = t->keep.loading_bytes;
+    pthread_mutex_unlock(&s->keep.lock);
+    return bytes;
+}
+
+/* The tier has that room but for what is kept and loaded. */
+static bool would_fit(struct store_tier *t, uint64_t size)
+{
+    struct hl_tier_usage u;
+    hl_tier_usage(t->t, &u);
+    uint64_t taken = u.used + u.quarantined, loading = t->kept == NULL ? loading_bytes(t) : 0;
+    taken -= loading < taken ? loading : taken;
+    return taken <= u.quota && room_of(t, size) <= u.quota - taken;
+}
+
+/* True: there may be room now. */
+static bool yield_room(struct store_tier *t, uint64_t size, uint64_t begun_ns)
+{
+    if (!would_fit(t, size))
+        return false;
+    if (yield_one(t) > 0)
+        return true;
+    if (loading_bytes(t) == 0 || hl_now_ns() > begun_ns + CANCEL_MS * HL_NS_PER_MS)
+        return false;
+    nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+    return true;
+}
+
+hl_status store_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
+                        int numa, struct hl_tier_slot *out)
+{
+    uint64_t begun = hl_now_ns();
+    hl_status st = hl_tier_reserve(t->t, id, size, numa, out);
+    if (st != HL_ENOSPC)
+        return st;
+    atomic_fetch_add_explicit(&s->keep.wanted, 1, memory_order_relaxed);
+    while (st == HL_ENOSPC && yield_room(t, size, begun))
+        st = hl_tier_reserve(t->t, id, size, numa, out);
+    atomic_fetch_sub_explicit(&s->keep.wanted, 1, memory_order_relaxed);
+    return st;
+}
+
+hl_status store_alloc(void *arg, struct hl_id id, uint64_t size, struct hl_pool_extent *out)
+{
+    struct store *s = arg;
+    uint64_t begun = hl_now_ns();
+    struct hl_id name = hl_id_is_none(id) ? hl_id_random() : id;
+    store_keep_place(s, name);
+    hl_status st = hl_pool_alloc_at(s->pool, name, size, -1, out);
+    if (st != HL_ENOSPC)
+        return st;
+    atomic_fetch_add_explicit(&s->keep.wanted, 1, memory_order_relaxed);
+    while (st == HL_ENOSPC && yield_room(&s->tiers[0], size, begun))
+        st = hl_pool_alloc_at(s->pool, name, size, -1, out);
+    atomic_fetch_sub_explicit(&s->keep.wanted, 1, memory_order_relaxed);
+    return st;
+}
+
+/* Two steps: what is evicted in between is not here any more. */
+void store_keep_place(struct store *s, struct hl_id id)
+{
+    struct hl_pool_ref ref;
+    if (s->pool == NULL || hl_pool_find_kept(s->pool, id, &ref) != HL_OK ||
+        hl_pool_place(s->pool, id) != HL_OK)
+        return;
+    store_keep_forget(s, &s->tiers[0], id);
+    store_changed(s);
+}
+
+void store_keep_forget(struct store *s, struct store_tier *t, struct hl_id id)
+{
+    pthread_mutex_lock(&s->keep.lock);
+    struct kept *x = kept_find(t, id);
+    if (x != NULL && !x->lingers)
+        hl_keep_remove(&t->keep.rule, x->key);
+    else if (x != NULL && copy_evict(t, id) != HL_POOL_KEPT_PINNED)
+        kept_remove(t, x);
+    pthread_mutex_unlock(&s->keep.lock);
+}
+
+/* ---- a load ---------------------------------------------------------------------------------- */
+
+hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
+                             int numa, struct hl_tier_slot *out)
+{
+    uint64_t room = room_of(t, size), gone = 0, one = 1;
+    pthread_mutex_lock(&s->keep.lock);
+    end_lingering(t);
+    bool fits = room <= keep_capacity(t);
+    pthread_mutex_unlock(&s->keep.lock);
+    if (!fits)
+        return hl_fail(HL_ENOSPC,
+                       "%s of node %s keeps no copy of %" PRIu64 " bytes: that is more than its "
+                       "share and placed copies leave",
+                       hl_api_tier_name(t->tier), s->node, size);
+    hl_status st = hl_tier_reserve(kept_store(t), id, size, numa, out);
+    while (st == HL_ENOSPC && gone < WASTE_MAX * room && (one = yield_one(t)) > 0) {
+        gone += one;
+        st = hl_tier_reserve(kept_store(t), id, size, numa, out);
+    }
+    HL_TRY(st);
+    out->kept = true;
+    pthread_mutex_lock(&s->keep.lock);
+    t->keep.loading_bytes += room;
+    pthread_mutex_unlock(&s->keep.lock);
+    return HL_OK;
+}
+
+void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_tier_slot *slot,
+                       hl_status st)
+{
+    uint64_t room = room_of(t, slot->size);
+    pthread_mutex_lock(&s->keep.lock);
+    t->keep.loading_bytes -= room;
+    if (st == HL_OK) {
+        s->keep.counts.loads += t->tier == HL_API_TIER_L2;
+        keep_enter(t, slot->id, room);
+        struct kept *x = kept_find(t, slot->id);
+        if (x != NULL)
+            x->fresh = t->tier == HL_API_TIER_L1;
+    }
+    pthread_mutex_unlock(&s->keep.lock);
+}
+
+/* ---- what readers tell ----------------------------------------------------------------------- */
+
+void store_keep_touch(struct store *s, struct store_tier *t, struct hl_id id, uint32_t count)
+{
+    bool had;
+    pthread_mutex_lock(&s->keep.lock);
+    struct kept *x = kept_find(t, id);
+    if (x != NULL && x->fresh && count > 0) {
+        x->fresh = false;
+        count--;
+    }
+    s->keep.counts.hits += x != NULL ? count : 0;
+    if (x != NULL && count > 0 && x->lingers)
+        keep_enter(t, id, x->bytes);
+    else
+        for (uint32_t i = 0; x != NULL && i < count && i < TOUCHES_MAX; i++)
+            if (hl_keep_read(&t->keep.rule, x->key, x->bytes, &had) != HL_OK)
+                break;
+    pthread_mutex_unlock(&s->keep.lock);
+}
+
+/* A reader may have met it in the moment of a fault of its own: the bytes decide. */
+static void check_kept(struct store *s, struct hl_id id)
+{
+    HL_AUTO(hl_freep) uint32_t *bad = NULL;
+    struct hl_pool_ref ref;
+    size_t count;
+    if (hl_pool_find_kept(s->pool, id, &ref) != HL_OK ||
+        hl_pool_verify(s->pool, id, &s->stopping, &bad, &count) != HL_ECORRUPT)
+        return;
+    hl_warn("kept copy was bad and is dropped id=%s chunks=%zu", hl_id_format(id).s, count);
+    hl_fault_count("corrupt", "kept");
+    store_keep_drop(s, id);
+}
+
+/* A pinned one can no longer be found, and is free with its last pin. */
+void store_keep_drop(struct store *s, struct hl_id id)
+{
+    struct hl_pool_ref ref;
+    if (s->pool != NULL && hl_pool_find_kept(s->pool, id, &ref) == HL_OK &&
+        hl_pool_evict_kept(s->pool, id) == HL_POOL_KEPT_PINNED &&
+        hl_pool_free(s->pool, id) != HL_OK)
+        hl_debug("kept copy: %s", hl_error_text());
+    for (size_t i = 0; i < s->tier_count; i++)
+        store_keep_forget(s, &s->tiers[i], id);
+}
+
+hl_status store_reads(struct store *s, const struct hl_api_agent_store_reads_params *p)
+{
+    struct hl_id id;
+    if (s->pool == NULL)
+        return HL_OK;
+    for (size_t i = 0; i < p->reads.count; i++) {
+        const struct hl_api_shard_reads *r = &p->reads.items[i];
+        HL_TRY(hl_id_parse(r->id, &id));
+        if (r->bad)
+            check_kept(s, id);
+        store_keep_touch(s, &s->tiers[0], id, r->count);
+    }
+    return HL_OK;
+}
+
+/* ---- what the Agent tells -------------------------------------------------------------------- */
+
+hl_status store_keep_list(struct store *s, struct hl_arena *arena, struct hl_api_text_list *out)
+{
+    struct hl_api_text_list list = {0};
+    size_t room = 1;
+    pthread_mutex_lock(&s->keep.lock);
+    for (size_t i = 0; i < s->tier_count; i++)
+        room += HASH_COUNT(s->tiers[i].keep.table);
+    list.items = hl_arena_array(arena, room, sizeof(*list.items));
+    for (size_t i = 0; list.items != NULL && i < s->tier_count; i++)
+        for (const struct kept *x = s->tiers[i].keep.table; x != NULL; x = x->hh.next)
+            list.items[list.count++] = hl_id_print(x->id, arena);
+    pthread_mutex_unlock(&s->keep.lock);
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu kept copies", room);
+    *out = list;
+    return HL_OK;
+}
+
+void store_keep_gone(struct store *s, const struct hl_api_text_list *gone)
+{
+    struct hl_id id;
+    for (size_t i = 0; i < gone->count; i++)
+        if (hl_id_parse(gone->items[i], &id) == HL_OK)
+            store_keep_drop(s, id);
+}
+
+void store_keep_metrics(struct store *s, struct hl_buf *out)
+{
+    struct hl_tier_usage u;
+    if (s->pool == NULL)
+        return;
+    hl_tier_usage(s->tiers[0].t, &u);
+    pthread_mutex_lock(&s->keep.lock);
+    const struct store_keep_counts n = s->keep.counts;
+    pthread_mutex_unlock(&s->keep.lock);
+
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } all[] = {
+        {"helios_l2_kept_bytes", "gauge", "Bytes of copies that reads have left in the L2.",
+         u.kept},
+        {"helios_l2_kept_shards", "gauge", "Copies that reads have left in the L2.", u.kept_shards},
+        {"helios_l2_kept_loads_total", "counter", "Shards that were fetched for readers and kept.",
+         n.loads},
+        {"helios_l2_kept_hits_total", "counter", "Reads that found a kept copy.", n.hits},
+        {"helios_l2_kept_evicted_total", "counter",
+         "Kept copies that left for others, or for want of room.", n.evicted}};
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
+        hl_metric_family(out, all[i].name, all[i].type, all[i].help);
+        (void)hl_buf_printf(out, "%s %" PRIu64 "\n", all[i].name, all[i].value);
+    }
+}
