@@ -216,8 +216,7 @@ void method_copy_shard(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK)
-        st = copy_task_start(c,
-                             &(struct copy_task_spec){t->id, t->place, p->operation, on_copied, t});
+        st = copies_bring(c, t->id, &t->place, p->operation, on_copied, t);
     if (st != HL_OK) {
         call_reject(call, st);
         free(t);
@@ -398,8 +397,7 @@ static void copy_again(struct task *t)
 {
     struct hl_controller *c = t->c;
     copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    hl_status st = copy_task_start(
-        c, &(struct copy_task_spec){t->id, t->place, HL_API_OPERATION_READ, on_copied_again, t});
+    hl_status st = copies_bring(c, t->id, &t->place, HL_API_OPERATION_READ, on_copied_again, t);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
