@@ -70,6 +70,8 @@ struct hl_controller_opts {
     int gc_grace_ms;                             /* age at which an orphan is freed */
     int versions_keep;                           /* of one job; 0 = all */
     int jobs_keep;                               /* ended ones; 0 = all */
+    const char *durability;                      /* of versions; NULL = pool */
+    int durability_timeout_ms;                   /* without progress */
     int nodes_keep;                              /* lost ones; 0 = all */
     int64_t jobs_keep_age_ms, nodes_keep_age_ms; /* 0 = for ever */
     int copy_timeout_ms;                         /* of one copy between tiers */
