@@ -359,6 +359,8 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
         st = hl_fail(HL_EUNAVAIL, "node %s is unreachable", t->place.node->name);
     if (st == HL_OK && !find_other(t))
         st = fail_last(t->id, &t->place);
+    if (st == HL_OK)
+        st = durability_lets_go(c, t->id, &t->place, NULL);
     if (st != HL_OK) {
         call_reject(call, st);
         free(t);
