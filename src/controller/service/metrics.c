@@ -129,6 +129,10 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     hl_metric_family(out, "helios_pool_refused", "gauge",
                      "1 while L3 lets this Controller change nothing; `helios info` says why.");
     (void)hl_buf_printf(out, "helios_pool_refused %d\n", c->claim.state == CLAIM_REFUSED);
+    hl_metric_family(out, "helios_durability_lacking_shards", "gauge",
+                     "Shards of visible versions in fewer failure domains than versions.durability "
+                     "asks for; `helios model show` says which.");
+    (void)hl_buf_printf(out, "helios_durability_lacking_shards %zu\n", durability_lacking(c));
     placement_gauges(c, out);
     hl_plane_families(out, "helios_ranks", c->service->ranks);
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory writing the metrics of the Controller")
