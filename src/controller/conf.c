@@ -129,6 +129,10 @@ static const struct hl_option placement_options[] = {
     {"placement.retry", "--placement-retry", "2s",
      "Interval at which a step of a move that failed is tried again.",
      HL_OPT_DURATION, 50, 3600000, NULL, AT(retry_ms)},
+    {"placement.prefetch_wait", "--placement-prefetch-wait", "0",
+     "How long the containers of a gang wait at most for shards that are fetched to their nodes "
+     "ahead, where placement.policy is on; 0 for not at all.",
+     HL_OPT_DURATION, 0, 3600000, NULL, AT(prefetch_wait_ms)},
 };
 #undef AT
 

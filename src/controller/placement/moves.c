@@ -309,7 +309,9 @@ static struct hl_api_shard_move move_of(struct hl_controller *c, const struct hl
         .tier = (enum hl_api_tier)o->goal.tier,
         .node = placed_node_name(c, o->goal.node),
         .keep_source = o->keep_source,
-        .reason = ordered ? "ordered" : hl_life_event_text(o->reason),
+        .reason = !ordered                           ? hl_life_event_text(o->reason)
+                  : o->priority == PRIORITY_PREFETCH ? "prefetch"
+                                                     : "ordered",
         .value = o->value,
         .limit = o->limit,
         .numbers = ordered ? "" : hl_life_event_numbers(o->reason),
