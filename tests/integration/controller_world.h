@@ -110,10 +110,9 @@ static json_t *look(const json_t *params)
     const json_t *id;
     json_array_foreach (hl_json_list(params, "ids"), i, id) {
         if (holds(json_string_value(id)))
-            json_array_append_new(shards, json_pack("{s:s s:i s:i s:b s:s}", "id",
-                                                    json_string_value(id), "sizeBytes", w.look_size,
-                                                    "crc32", w.look_crc, "crc32Known", 1, "tier",
-                                                    "L3"));
+            json_array_append_new(
+                shards, json_pack("{s:s s:i s:i s:b s:s}", "id", json_string_value(id), "sizeBytes",
+                                  w.look_size, "crc32", w.look_crc, "crc32Known", 1, "tier", "L3"));
     }
     return json_pack("{s:o}", "shards", shards);
 }
