@@ -96,6 +96,24 @@ class Prefetch(StoreCase):
         self.assertEqual({m["error"] == "" for m in self.moves()}, {False})
         wait_for("nothing to be left", lambda: [self.at(n) for n in self.nodes] == [0, 0])
 
+    def test_what_was_fetched_and_never_read_leaves_with_its_job(self):
+        self.world({"HELIOS_POLICY_RESIDENCE": "0"})
+        job = self.submit()
+        self.c.wait_job(job, "running")
+        node = self.node_of(job)
+        self.assertGreaterEqual(self.told(job, 1), 95)
+        client = self.client(node, path="net")  # as a rank would
+        read = max(client.request_shards("m", -1, 0, 0).shards, key=lambda s: s.size)
+        bytes(client.map(read).buffer())
+        client.close()
+        wait_for("the read to be told", lambda: sum(s["accesses"] for s in self.c.json("shard", "ls")["items"]) == 1)
+        self.c.json("cancel", job)
+        wait_for("all but what was read to leave", lambda: self.at(node) == read.size)
+        wait_for("the moves to end", lambda: all(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]))
+        self.assertIn("prefetched in vain", {m["reason"] for m in self.c.json("shard", "moves")["items"]})
+        self.assertEqual(self.at(node), read.size)
+        self.c.json("model", "verify", "m")
+
     def test_observing_says_what_would_travel_and_nothing_does(self):
         self.world({"HELIOS_PLACEMENT_POLICY": "observe"})
         job = self.submit()

@@ -71,6 +71,35 @@ static struct planned_rank *list_ranks(const struct job *j, const struct hl_plan
     return list;
 }
 
+/* Slots that a job before this one gets are not free for it: what it would read there would be
+ * fetched in vain. */
+struct slots_taken {
+    struct hl_plan **plans; /* that were visited in this round */
+    size_t count;
+};
+
+static bool plans_overlap(const struct hl_plan *a, const struct hl_plan *b)
+{
+    for (int i = 0; i < a->container_count; i++)
+        for (int k = 0; k < b->container_count; k++)
+            if (a->containers[i].numa_id == b->containers[k].numa_id &&
+                strcmp(a->containers[i].node, b->containers[k].node) == 0)
+                return true;
+    return false;
+}
+
+/* Takes the plan, or frees it. */
+static bool slots_take(struct slots_taken *t, struct hl_plan *plan)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (plans_overlap(t->plans[i], plan)) {
+            hl_plan_free(plan);
+            return false;
+        }
+    t->plans[t->count++] = plan;
+    return true;
+}
+
 typedef void (*gang_visit)(struct hl_controller *c, const struct planned_gang *g);
 
 static void visit_plan(struct job *j, const struct hl_plan *plan, struct planned_gang *g,
@@ -83,7 +112,7 @@ static void visit_plan(struct job *j, const struct hl_plan *plan, struct planned
     free(ranks);
 }
 
-static void visit_job(struct job *j, gang_visit visit)
+static void visit_job(struct job *j, struct slots_taken *taken, gang_visit visit)
 {
     enum hl_api_job_state state = j->run.state;
     bool placed = state == HL_API_JOB_STATE_STARTING || state == HL_API_JOB_STATE_RUNNING;
@@ -109,20 +138,21 @@ static void visit_job(struct job *j, gang_visit visit)
         visit_plan(j, j->run.plan, &g, visit);
     } else if (next && job_find_version(j, &g.version) == HL_OK && g.version >= 0) {
         struct hl_plan *plan = plan_ahead(j);
-        if (plan != NULL)
+        if (plan != NULL && slots_take(taken, plan))
             visit_plan(j, plan, &g, visit);
-        hl_plan_free(plan);
     }
 }
 
 static void gangs_each(struct hl_controller *c, gang_visit visit)
 {
-    for (struct job *j = c->jobs->table, *next; j != NULL; j = next) {
-        next = j->hh.next;
+    struct slots_taken taken = {.plans = calloc(jobs_count(c) + 1, sizeof(struct hl_plan *))};
+    for (struct job *j = c->jobs->table; j != NULL && taken.plans != NULL; j = j->hh.next)
         if (!hl_job_state_ended(j->run.state) && j->executor == &agents_executor &&
             j->spec.model[0] != '\0' && j->saved.run != NULL)
-            visit_job(j, visit);
-    }
+            visit_job(j, &taken, visit);
+    for (size_t i = 0; i < taken.count; i++)
+        hl_plan_free(taken.plans[i]);
+    free(taken.plans);
     hl_error_clear();
 }
 

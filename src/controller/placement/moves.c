@@ -311,6 +311,7 @@ static struct hl_api_shard_move move_of(struct hl_controller *c, const struct hl
         .keep_source = o->keep_source,
         .reason = !ordered                           ? hl_life_event_text(o->reason)
                   : o->priority == PRIORITY_PREFETCH ? "prefetch"
+                  : o->priority == PRIORITY_UNREAD   ? "prefetched in vain"
                                                      : "ordered",
         .value = o->value,
         .limit = o->limit,

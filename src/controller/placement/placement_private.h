@@ -72,6 +72,7 @@ struct prefetch;
 
 /* Of moves: those of the policy have less (pass.c), those that people have ordered more. */
 #define PRIORITY_PREFETCH 220
+#define PRIORITY_UNREAD   10 /* back, what was fetched so and never read */
 
 struct placement {
     struct hl_placement core;

@@ -4,7 +4,9 @@
  *     jobs --each--> gang_look --new, or planned otherwise--> hl_ahead_plan --> fetches
  *                       |                                                         | each tick
  *                       | it runs: how much is there is told, once                v
- *                       '--not visited any more--> its moves are cancelled   moves (moves.c)
+ *                       |                                                    moves (moves.c)
+ *                       '--not visited any more, or planned otherwise--> its moves are cancelled;
+ *                          after policy.residence copies that were never read go back to L3
  *
  * A fetch is a move that keeps its source, of more priority than those of the policy and less than
  * ordered ones. The plan is soft state: a Controller that starts again makes it anew, and its
@@ -25,6 +27,7 @@
 #define PLACES_MAX     64
 #define OUTSTANDING    64 /* moves of a gang that wait or are in flight */
 #define TRIES_MAX      3
+#define MOVES_BUSY     256 /* moves of all kinds beyond which none goes back */
 #define FIRST_RATE     1e9 /* bytes per second of a path that nothing has measured */
 #define SHARDS_OF_RANK 64  /* to begin with */
 
@@ -46,8 +49,12 @@ struct prefetch {
     struct fetch *fetches; /* those that were not there when it was planned, the first one first */
     size_t fetch_count;
     uint64_t bytes;      /* of `reads` */
+    int64_t since_ms;    /* it was planned then */
     int64_t starting_ms; /* since when its containers may start; 0 = not yet */
-    bool seen, runs;     /* of this tick; told */
+    int64_t over_ms;     /* since when it is not wanted any more; 0 = it is */
+    size_t ended;        /* fetches that need nothing any more, once it is over */
+    bool seen;           /* in this tick */
+    bool runs, told;
     struct prefetch *prev, *next;
 };
 
@@ -207,11 +214,8 @@ static void reads_take(struct prefetch *x, const struct ahead_list *list)
 static hl_status prefetch_take(struct prefetch *x, const struct ahead_list *list,
                                const struct hl_ahead *plan)
 {
-    free(x->reads);
-    free(x->fetches);
     x->reads = calloc(list->count + 1, sizeof(*x->reads));
     x->fetches = calloc(plan->count + 1, sizeof(*x->fetches));
-    x->read_count = x->fetch_count = 0;
     if (x->reads == NULL || x->fetches == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for what a gang reads");
     reads_take(x, list);
@@ -335,7 +339,7 @@ static uint64_t plan_hash(const struct planned_gang *g)
 static struct prefetch *prefetch_find(const struct hl_controller *c, const char *job, int attempt)
 {
     struct prefetch *x = c->placement->prefetches;
-    while (x != NULL && (x->attempt != attempt || strcmp(x->job, job) != 0))
+    while (x != NULL && (x->over_ms != 0 || x->attempt != attempt || strcmp(x->job, job) != 0))
         x = x->next;
     return x;
 }
@@ -347,6 +351,7 @@ static struct prefetch *prefetch_new(struct hl_controller *c, const struct plann
         return NULL;
     snprintf(x->job, sizeof(x->job), "%s", g->job);
     x->attempt = g->attempt;
+    x->since_ms = placement_now_ms();
     DL_APPEND(c->placement->prefetches, x);
     return x;
 }
@@ -372,9 +377,7 @@ static void prefetch_plan(struct hl_controller *c, struct prefetch *x, const str
 {
     struct ahead_list list = {0};
     struct hl_ahead plan = {0};
-    prefetch_cancel(c, x);
     x->plan = hash;
-    x->fetch_count = x->read_count = 0;
     hl_status st = list_gang(c, g, &list);
     if (st == HL_OK)
         st = plan_gang(c, &list, &plan);
@@ -388,43 +391,132 @@ static void prefetch_plan(struct hl_controller *c, struct prefetch *x, const str
     free(list.items);
 }
 
+static void prefetch_retire(struct hl_controller *c, struct prefetch *x)
+{
+    x->over_ms = placement_now_ms();
+    prefetch_cancel(c, x);
+}
+
+/* The gang's, as it is planned now. */
+static struct prefetch *prefetch_need(struct hl_controller *c, const struct planned_gang *g)
+{
+    struct prefetch *old = prefetch_find(c, g->job, g->attempt), *x;
+    uint64_t hash = plan_hash(g);
+    if (old != NULL && old->plan == hash)
+        return old;
+    if ((x = prefetch_new(c, g)) == NULL)
+        return NULL;
+    if (old != NULL) {
+        x->starting_ms = old->starting_ms;
+        prefetch_retire(c, old);
+    }
+    prefetch_plan(c, x, g, hash);
+    return x;
+}
+
 /* One that runs already when it is seen first is none of ours. */
 static void gang_look(struct hl_controller *c, const struct planned_gang *g)
 {
-    struct prefetch *x = prefetch_find(c, g->job, g->attempt);
-    if (x == NULL && !g->runs)
-        x = prefetch_new(c, g);
+    struct prefetch *x = g->runs ? prefetch_find(c, g->job, g->attempt) : prefetch_need(c, g);
     if (x == NULL)
         return;
     x->seen = true;
+    x->runs = g->runs;
     if (g->starts && x->starting_ms == 0)
         x->starting_ms = placement_now_ms();
-    if (g->runs) {
-        x->runs = true;
-        return;
-    }
-    uint64_t hash = plan_hash(g);
-    if (x->plan != hash)
-        prefetch_plan(c, x, g, hash);
 }
+
+/* ---- what was in vain ------------------------------------------------------------------------ */
+
+static bool is_wanted(const struct hl_controller *c, const struct fetch *f)
+{
+    const struct prefetch *x;
+    DL_FOREACH (c->placement->prefetches, x) {
+        if (x->over_ms == 0 && x->read_count > 0 &&
+            bsearch(f, x->reads, x->read_count, sizeof(*f), compare_reads) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool has_l2(struct hl_controller *c, const struct fetch *f)
+{
+    struct place places[PLACES_MAX];
+    const struct placed_node *at = placed_node_at(c, f->node);
+    size_t n = copies_places(c, f->shard, HL_API_TIER_L2, places, PLACES_MAX);
+    for (size_t i = 0; i < n && i < PLACES_MAX && at != NULL && at->node != NULL; i++)
+        if (places[i].node == at->node && places[i].tier == HL_API_TIER_L2)
+            return true;
+    return false;
+}
+
+/* The policy has no reason to move what was never read. False: it moves now, ask again. */
+static bool fetch_end(struct hl_controller *c, const struct prefetch *x, const struct fetch *f)
+{
+    const struct hl_place from = {.node = f->node, .tier = HL_API_TIER_L2};
+    const struct hl_place goal = {.node = HL_READER_NONE, .tier = HL_API_TIER_L3};
+    const struct hl_placed_shard *s = placement_find(c, f->shard);
+    struct hl_move_order order;
+    if (hl_id_is_none(f->move) || s == NULL || s->use.last_ms >= x->since_ms || is_wanted(c, f))
+        return true;
+    if (hl_migration_find(&c->placement->moves, f->shard) != NULL)
+        return false;
+    if (!has_l2(c, f))
+        return true;
+    hl_status st = moves_prepare(c, f->shard, from, goal, &order);
+    order.priority = PRIORITY_UNREAD;
+    if (st == HL_OK)
+        st = moves_order(c, &order);
+    if (st != HL_OK)
+        hl_debug("what was fetched in vain stays: %s", hl_error_text());
+    return true;
+}
+
+/* Its next attempt, or another job, may want the same soon. */
+static void prefetch_end(struct hl_controller *c, struct prefetch *x)
+{
+    const struct placement *p = c->placement;
+    if (placement_now_ms() - x->over_ms < p->conf.params.residence_ms)
+        return;
+    while (x->ended < x->fetch_count) {
+        if (p->moves.count >= MOVES_BUSY || !fetch_end(c, x, &x->fetches[x->ended]))
+            return;
+        x->ended++;
+    }
+    prefetch_free(c, x);
+}
+
+/* ---- ticks ----------------------------------------------------------------------------------- */
 
 static void prefetch_tell(struct hl_controller *c, struct prefetch *x)
 {
     char all[32], there[32], fetched[32], text[160];
     uint64_t bytes = bytes_there(c, x->reads, x->read_count);
-    if (x->bytes > 0) {
-        uint64_t ahead = bytes_there(c, x->fetches, x->fetch_count);
-        snprintf(text, sizeof(text),
-                 "%s of %s (%.1f%%) were in its nodes' memory when all containers ran, %s of them "
-                 "fetched ahead",
-                 hl_format_bytes(bytes, there, sizeof(there)),
-                 hl_format_bytes(x->bytes, all, sizeof(all)),
-                 100 * (double)bytes / (double)x->bytes,
-                 hl_format_bytes(ahead, fetched, sizeof(fetched)));
-        c->placement->gangs->tell(c, x->job, "prefetched", text);
-    }
-    x->bytes = 0;
-    x->read_count = 0;
+    uint64_t ahead = bytes_there(c, x->fetches, x->fetch_count);
+    x->told = true;
+    if (x->bytes == 0)
+        return;
+    snprintf(text, sizeof(text),
+             "%s of %s (%.1f%%) were in its nodes' memory when all containers ran, %s of them "
+             "fetched ahead",
+             hl_format_bytes(bytes, there, sizeof(there)),
+             hl_format_bytes(x->bytes, all, sizeof(all)), 100 * (double)bytes / (double)x->bytes,
+             hl_format_bytes(ahead, fetched, sizeof(fetched)));
+    c->placement->gangs->tell(c, x->job, "prefetched", text);
+}
+
+static void prefetch_tick(struct hl_controller *c, struct prefetch *x, bool on)
+{
+    if (x->over_ms == 0 && !x->seen)
+        prefetch_retire(c, x);
+    if (x->over_ms != 0 && on)
+        prefetch_end(c, x);
+    else if (x->over_ms != 0)
+        prefetch_free(c, x);
+    else if (on && x->runs && !x->told)
+        prefetch_tell(c, x);
+    else if (on && !x->runs)
+        prefetch_go(c, x);
 }
 
 void prefetch_run(struct hl_controller *c)
@@ -442,14 +534,7 @@ void prefetch_run(struct hl_controller *c)
     if (!off)
         p->gangs->each(c, gang_look);
     DL_FOREACH_SAFE (p->prefetches, x, next) {
-        if (!x->seen) {
-            prefetch_cancel(c, x);
-            prefetch_free(c, x);
-        } else if (on && x->runs) {
-            prefetch_tell(c, x);
-        } else if (on) {
-            prefetch_go(c, x);
-        }
+        prefetch_tick(c, x, on);
     }
     p->prefetch_looks = false;
 }
