@@ -87,7 +87,7 @@ static int world_end(void **state)
     return 0;
 }
 
-/* Nodes that the first shard is on its way to: "b", "a b"; all moves keep their source. */
+/* Nodes that the first shard is on its way to: "b", "ab"; all moves keep their source. */
 static const char *goals(struct world *w)
 {
     static char text[64];
@@ -99,7 +99,8 @@ static const char *goals(struct world *w)
         assert_int_equal(o->priority, PRIORITY_PREFETCH);
         assert_int_equal(o->goal.tier, HL_API_TIER_L2);
         assert_true(hl_id_equal(o->shard, w->shard->id)); /* the other one is of the other stage */
-        strcat(text, placed_node_name(&w->c, o->goal.node));
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s",
+                 placed_node_name(&w->c, o->goal.node));
     }
     return text;
 }
