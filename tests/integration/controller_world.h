@@ -238,15 +238,34 @@ static void find_port(struct hl_rpc_call *call, const json_t *params)
             call, json_pack("{s:O}", "port", json_array_get(hl_json_list(params, "ports"), 2)));
 }
 
+static json_t *node_copy(const char *id)
+{
+    return json_pack("{s:s s:s s:s s:i s:i}", "id", id, "tier", "L2", "node", "n0", "sizeBytes",
+                     w.look_size, "crc32", w.copy_crc);
+}
+
 static void store_copy(struct hl_rpc_call *call, const json_t *request)
 {
     const char *id = hl_json_str(request, "id", "");
     pthread_mutex_lock(&inventory_lock);
     if (store(call, id))
-        rpc_json_reply(call,
-                       json_pack("{s:{s:s s:s s:s s:i s:i}}", "copy", "id", id, "tier", "L2",
-                                 "node", "n0", "sizeBytes", w.look_size, "crc32", w.copy_crc));
+        rpc_json_reply(call, json_pack("{s:o}", "copy", node_copy(id)));
     pthread_mutex_unlock(&inventory_lock);
+}
+
+/* What the node was given; where there is an archive it was that. */
+static void store_list(struct hl_rpc_call *call)
+{
+    json_t *list = json_array();
+    const json_t *id;
+    size_t i;
+    pthread_mutex_lock(&inventory_lock);
+    json_array_foreach (w.stored, i, id) {
+        if (!w.has_archive)
+            json_array_append_new(list, node_copy(json_string_value(id)));
+    }
+    pthread_mutex_unlock(&inventory_lock);
+    rpc_json_reply(call, json_pack("{s:o s:i}", "copies", list, "next", 0));
 }
 
 static void agent_handler(void *arg, struct hl_rpc_call *call, const char *method,
@@ -267,6 +286,10 @@ static void agent_handler(void *arg, struct hl_rpc_call *call, const char *metho
     }
     if (strcmp(method, "storeCopy") == 0) {
         store_copy(call, json_object_get(params, "request"));
+        return;
+    }
+    if (strcmp(method, "storeList") == 0) {
+        store_list(call);
         return;
     }
     if (strcmp(method, "findPort") == 0) {
