@@ -562,6 +562,10 @@ struct ModelVersion {
   cuts @15 :List(Cut);     # other tensor parallel sizes that it was cut for
   proved @16 :Bool;        # at its import or last commit: every element of each logical tensor is held, replicas are equal
   unproved @17 :Text;      # else what is not, and why; "" = not visible, or by an earlier release
+  # Of getModel only: versions.durability, how many shards are in too few failure domains for it, and of the first one where it is.
+  durability @18 :Text;
+  lackingShards @19 :UInt32;
+  lacking @20 :Text;
 }
 
 # Derived shards of a version; they can be given up at any time, and are cut anew when they are asked for.
@@ -733,7 +737,10 @@ interface Controller {
   beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
                    split :Split, create :Split, config :Text) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
-  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
+  # securing: with this rank all have committed, and copies are on their way into as many failure domains as
+  # versions.durability asks for. Not said to a rank that does not wait (`waits`): it is answered when they are there. Ask again.
+  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text, waits :Bool)
+             -> (visible :Bool, committed :Int32, securing :Bool, doneBytes :UInt64, totalBytes :UInt64) $maxValues(262144);
 
   # Jobs
   # Both check the same. A relative or missing workdir of the job is meant from `cwd`, where the user submits it.

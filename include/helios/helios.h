@@ -295,8 +295,10 @@ HELIOS_API int helios_version_put_at(helios_client *client, const char *model, i
                                      void *arg, helios_shard *out);
 /* This rank has put all its shards. meta_json (rank 0's is kept) may be NULL. visible: 1 when this
  * commit was the last one needed. HELIOS_EINVAL names a tensor that does not match the model's
- * layout; HELIOS_ECANCELED says which rank gave the version up, and why. After a failure the caller
- * repeats the commit or calls helios_version_abandon. */
+ * layout; HELIOS_ECANCELED says which rank gave the version up, and why. The last rank waits until
+ * the shards are in as many failure domains as the Controller's versions.durability asks for, as
+ * long as it takes; HELIOS_ETIMEDOUT then names one that does not get there. After a failure the
+ * caller repeats the commit or calls helios_version_abandon. */
 HELIOS_API int helios_version_commit(helios_client *client, const char *model, int64_t version,
                                      int rank, const char *meta_json, int *visible);
 /* This rank can't complete its part: its shards are freed, the version never becomes visible, and

@@ -353,9 +353,12 @@ static hl_status commit_part(struct operation *op, struct hl_api_controller_comm
         if (pending_is(s, p.model, p.version))
             p.shards.items[p.shards.count++] = s->shard;
     HL_TRY(controller_named(op, "commitPart"));
-    do
+    p.waits = true;
+    do {
         st = hl_call_controller_commit_part(c->controller, &p, operation_left_ms(op), &arena, &r);
-    while (controller_again(op, st));
+        if (st == HL_OK && r.securing)
+            operation_extend(op); /* the Controller has a deadline of its own for that */
+    } while ((st == HL_OK && r.securing) || controller_again(op, st));
     HL_TRY(st);
     *visible = r.visible;
     return HL_OK;

@@ -43,6 +43,13 @@ static const struct hl_option controller_options[] = {
     {"versions.keep", "--versions-keep", "3",
      "How many of a job's newest whole versions stay in the pool; 0 for all.",
      HL_OPT_INT, 0, 1000000, NULL, AT(versions_keep)},
+    {"versions.durability", "--versions-durability", "pool",
+     "Where each shard of a version has to be before the version is visible: in the pool; in two "
+     "failure domains, which are hosts and the archive; or in the archive.",
+     HL_OPT_ENUM, 0, 0, "pool|two|archive", AT(durability)},
+    {"versions.durability_timeout", "--versions-durability-timeout", "60s",
+     "A save or an import fails when for so long no further shard has got there.",
+     HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(durability_timeout_ms)},
     {"jobs.keep", "--jobs-keep", "1000",
      "How many ended jobs are remembered with their logs; 0 for all. One that has a version stays.",
      HL_OPT_INT, 0, 1000000, NULL, AT(jobs_keep)},
@@ -122,6 +129,10 @@ static const struct hl_option placement_options[] = {
     {"placement.retry", "--placement-retry", "2s",
      "Interval at which a step of a move that failed is tried again.",
      HL_OPT_DURATION, 50, 3600000, NULL, AT(retry_ms)},
+    {"placement.prefetch_wait", "--placement-prefetch-wait", "0",
+     "How long the containers of a gang wait at most for shards that are fetched to their nodes "
+     "ahead, where placement.policy is on; 0 for not at all.",
+     HL_OPT_DURATION, 0, 3600000, NULL, AT(prefetch_wait_ms)},
 };
 #undef AT
 

@@ -37,14 +37,15 @@ struct hl_kube_opts {
 /* Where shards live: the options placement.* by hl_placement_rows, policy.* by hl_policy_rows. All
  * may change at run time (placement/options.c). */
 struct hl_placement_conf {
-    const char *policy; /* off, observe, on */
-    int interval_ms;    /* of its passes */
-    int moves;          /* in flight */
-    int moves_per_node; /* from it and to it */
-    uint64_t rate;      /* bits per second of each network; 0 = no limit */
-    int grace_ms;       /* of readers, before a copy is dropped that is not offered any more */
-    int clean_ms;       /* a copy that could not be dropped for so long stays */
-    int retry_ms;       /* of a step of a move that failed */
+    const char *policy;   /* off, observe, on */
+    int interval_ms;      /* of its passes */
+    int moves;            /* in flight */
+    int moves_per_node;   /* from it and to it */
+    uint64_t rate;        /* bits per second of each network; 0 = no limit */
+    int grace_ms;         /* of readers, before a copy is dropped that is not offered any more */
+    int clean_ms;         /* a copy that could not be dropped for so long stays */
+    int retry_ms;         /* of a step of a move that failed */
+    int prefetch_wait_ms; /* that containers wait for what is fetched ahead */
     struct hl_placement_params params;
 };
 
@@ -69,6 +70,8 @@ struct hl_controller_opts {
     int gc_interval_ms;
     int gc_grace_ms;                             /* age at which an orphan is freed */
     int versions_keep;                           /* of one job; 0 = all */
+    const char *durability;                      /* of versions; NULL = pool */
+    int durability_timeout_ms;                   /* without progress */
     int jobs_keep;                               /* ended ones; 0 = all */
     int nodes_keep;                              /* lost ones; 0 = all */
     int64_t jobs_keep_age_ms, nodes_keep_age_ms; /* 0 = for ever */

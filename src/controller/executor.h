@@ -67,6 +67,7 @@ struct job {
     unsigned char *table_sent;     /* per container: jobs/rank_tables.c */
     const struct job_executor *executor;
     struct gang *gang; /* what kube_executor remembers of it; NULL: it is not its job */
+    int told_attempt;  /* its gang was told of while it ran (jobs/planned.c) */
     char *table;       /* rank table of this attempt; NULL = not made yet, "" = can't be */
     struct hl_controller *controller;
     UT_hash_handle hh;

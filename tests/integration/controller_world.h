@@ -33,6 +33,8 @@ struct world {
     int grace_ms, node_lost_ms; /* of the Controller */
     int jobs_keep, nodes_keep;
     int64_t keep_age_ms; /* of jobs and nodes */
+    const char *durability;
+    int durability_timeout_ms;
     char dir[64];
     char store[128];
     struct hl_rpc *rpc;
@@ -55,6 +57,10 @@ struct world {
     char model[64];                        /* likewise */
     atomic_int port_questions, ports_busy; /* how many of them find no port */
     const char *_Atomic container_state;   /* what startContainer answers; NULL = unavailable */
+    atomic_bool has_archive;               /* of L3 */
+    atomic_bool refuses;                   /* storeCopy and archive fail */
+    atomic_int copy_crc;                   /* of what storeCopy makes */
+    json_t *stored; /* ids of storeCopy and of archive that went well; under inventory_lock */
 };
 
 static pthread_mutex_t inventory_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -104,9 +110,9 @@ static json_t *look(const json_t *params)
     const json_t *id;
     json_array_foreach (hl_json_list(params, "ids"), i, id) {
         if (holds(json_string_value(id)))
-            json_array_append_new(shards, json_pack("{s:s s:i s:i s:b}", "id",
-                                                    json_string_value(id), "sizeBytes", w.look_size,
-                                                    "crc32", w.look_crc, "crc32Known", 1));
+            json_array_append_new(
+                shards, json_pack("{s:s s:i s:i s:b s:s}", "id", json_string_value(id), "sizeBytes",
+                                  w.look_size, "crc32", w.look_crc, "crc32Known", 1, "tier", "L3"));
     }
     return json_pack("{s:o}", "shards", shards);
 }
@@ -153,13 +159,34 @@ static void claim(struct hl_rpc_call *call, const json_t *params)
                                    (json_int_t)json_array_size(w.inventory)));
 }
 
+static json_t *pool_info(void)
+{
+    json_t *tiers = w.has_archive ? json_pack("[{s:s s:s}]", "tier", "L4", "name", "dir:/archive")
+                                  : json_array();
+    return json_pack("{s:{s:s s:s s:s s:o}}", "pool", "uuid", "u", "incarnation", "1", "hostId",
+                     "here", "tiers", tiers);
+}
+
+/* Under inventory_lock. False: it was refused. */
+static bool store(struct hl_rpc_call *call, const char *id)
+{
+    if (w.refuses)
+        hl_rpc_reject(call, HL_ENOSPC, "there is no room");
+    else
+        json_array_append_new(w.stored, json_string(id));
+    return !w.refuses;
+}
+
 static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
                        const json_t *params)
 {
     (void)arg;
     pthread_mutex_lock(&inventory_lock);
     if (strcmp(method, "poolInfo") == 0) {
-        rpc_json_reply(call, json_pack("{s:{s:s s:s}}", "pool", "uuid", "u", "incarnation", "1"));
+        rpc_json_reply(call, pool_info());
+    } else if (strcmp(method, "archive") == 0) {
+        if (store(call, json_string_value(json_array_get(hl_json_list(params, "ids"), 0))))
+            rpc_json_reply(call, json_pack("{s:i}", "archived", 1));
     } else if (strcmp(method, "claim") == 0) {
         claim(call, params);
     } else if (strcmp(method, "importProgress") == 0) {
@@ -211,6 +238,36 @@ static void find_port(struct hl_rpc_call *call, const json_t *params)
             call, json_pack("{s:O}", "port", json_array_get(hl_json_list(params, "ports"), 2)));
 }
 
+static json_t *node_copy(const char *id)
+{
+    return json_pack("{s:s s:s s:s s:i s:i}", "id", id, "tier", "L2", "node", "n0", "sizeBytes",
+                     w.look_size, "crc32", w.copy_crc);
+}
+
+static void store_copy(struct hl_rpc_call *call, const json_t *request)
+{
+    const char *id = hl_json_str(request, "id", "");
+    pthread_mutex_lock(&inventory_lock);
+    if (store(call, id))
+        rpc_json_reply(call, json_pack("{s:o}", "copy", node_copy(id)));
+    pthread_mutex_unlock(&inventory_lock);
+}
+
+/* What the node was given; where there is an archive it was that. */
+static void store_list(struct hl_rpc_call *call)
+{
+    json_t *list = json_array();
+    const json_t *id;
+    size_t i;
+    pthread_mutex_lock(&inventory_lock);
+    json_array_foreach (w.stored, i, id) {
+        if (!w.has_archive)
+            json_array_append_new(list, node_copy(json_string_value(id)));
+    }
+    pthread_mutex_unlock(&inventory_lock);
+    rpc_json_reply(call, json_pack("{s:o s:i}", "copies", list, "next", 0));
+}
+
 static void agent_handler(void *arg, struct hl_rpc_call *call, const char *method,
                           const json_t *params)
 {
@@ -225,6 +282,14 @@ static void agent_handler(void *arg, struct hl_rpc_call *call, const char *metho
         }
         rpc_json_reply(call,
                        json_pack("{s:{s:s s:s}}", "status", "id", id, "state", w.container_state));
+        return;
+    }
+    if (strcmp(method, "storeCopy") == 0) {
+        store_copy(call, json_object_get(params, "request"));
+        return;
+    }
+    if (strcmp(method, "storeList") == 0) {
+        store_list(call);
         return;
     }
     if (strcmp(method, "findPort") == 0) {
@@ -282,27 +347,30 @@ static void start_fakes(void)
 
 static void start_controller(void)
 {
-    hl_status st =
-        hl_controller_start(&(struct hl_controller_opts){.loop = w.loop,
-                                                         .rpc = w.rpc,
-                                                         .listen = "127.0.0.1:0",
-                                                         .store_url = w.store,
-                                                         .l3_address = hl_rpc_server_address(w.l3),
-                                                         .heartbeat_ms = 100,
-                                                         .node_lost_ms = w.node_lost_ms,
-                                                         .lost_after_ms = w.node_lost_ms,
-                                                         .gc_interval_ms = 100,
-                                                         .gc_grace_ms = w.grace_ms,
-                                                         .versions_keep = 2,
-                                                         .jobs_keep = w.jobs_keep,
-                                                         .nodes_keep = w.nodes_keep,
-                                                         .jobs_keep_age_ms = w.keep_age_ms,
-                                                         .nodes_keep_age_ms = w.keep_age_ms,
-                                                         .rpc_timeout_ms = CALL_MS,
-                                                         .stop_grace_ms = 100,
-                                                         .stop_resend_ms = 1000,
-                                                         .start_timeout_ms = 60000},
-                            &w.controller);
+    hl_status st = hl_controller_start(
+        &(struct hl_controller_opts){.loop = w.loop,
+                                     .rpc = w.rpc,
+                                     .listen = "127.0.0.1:0",
+                                     .store_url = w.store,
+                                     .l3_address = hl_rpc_server_address(w.l3),
+                                     .heartbeat_ms = 100,
+                                     .node_lost_ms = w.node_lost_ms,
+                                     .lost_after_ms = w.node_lost_ms,
+                                     .gc_interval_ms = 100,
+                                     .gc_grace_ms = w.grace_ms,
+                                     .versions_keep = 2,
+                                     .durability = w.durability,
+                                     .durability_timeout_ms = w.durability_timeout_ms,
+                                     .copy_timeout_ms = CALL_MS,
+                                     .jobs_keep = w.jobs_keep,
+                                     .nodes_keep = w.nodes_keep,
+                                     .jobs_keep_age_ms = w.keep_age_ms,
+                                     .nodes_keep_age_ms = w.keep_age_ms,
+                                     .rpc_timeout_ms = CALL_MS,
+                                     .stop_grace_ms = 100,
+                                     .stop_resend_ms = 1000,
+                                     .start_timeout_ms = 60000},
+        &w.controller);
     assert_int_equal(st, HL_OK);
 }
 
@@ -333,6 +401,9 @@ static int setup(void **state)
     assert_non_null(mkdtemp(w.dir));
     snprintf(w.store, sizeof(w.store), "sqlite:%s/c.db", w.dir);
     w.inventory = json_array();
+    w.stored = json_array();
+    w.copy_crc = 1;
+    w.durability_timeout_ms = WAIT_MS;
     w.look_size = 50; /* as commit_part states */
     w.look_crc = 1;
     w.claim_state = "claimed";
@@ -360,6 +431,7 @@ static int teardown(void **state)
     hl_rpc_destroy(w.rpc);
     hl_loop_destroy(w.loop);
     json_decref(w.inventory);
+    json_decref(w.stored);
     return hl_dir_remove(w.dir) == HL_OK ? 0 : -1;
 }
 

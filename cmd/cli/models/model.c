@@ -429,6 +429,19 @@ static void print_unproved(const struct hl_api_model_version_list *versions)
     }
 }
 
+/* As long as copies are missing. */
+static void print_lacking(const struct hl_api_model_version_list *versions)
+{
+    for (size_t i = 0; i < versions->count; i++) {
+        const struct hl_api_model_version *v = &versions->items[i];
+        if (v->lacking_shards > 0)
+            cli_print(stdout,
+                      "\nversion %" PRId64 " has %" PRIu32
+                      " of its shards in too few failure domains (versions.durability=%s): %s\n",
+                      v->version, v->lacking_shards, v->durability, v->lacking);
+    }
+}
+
 static hl_status print_versions(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
@@ -570,6 +583,7 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
     HL_TRY(print_slices(m));
     HL_TRY(print_versions(&m->versions));
     print_unproved(&m->versions);
+    print_lacking(&m->versions);
     return print_cuts(&m->versions);
 }
 

@@ -244,6 +244,57 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
     return n;
 }
 
+#define ARCHIVE_ALONE UINT32_MAX /* a domain of its own */
+
+uint32_t copies_domain(const struct hl_controller *c, const struct place *p)
+{
+    const struct hl_api_pool_info *pool = pool_info(c);
+    const char *host = p->node != NULL ? p->node->info.host_id : pool != NULL ? pool->host_id : "";
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    if (p->tier == HL_API_TIER_L4)
+        return ARCHIVE_ALONE;
+    for (; *host != '\0'; host++)
+        hash = (hash ^ (unsigned char)*host) * 16777619u;
+    return hash;
+}
+
+static void add_holder(struct hl_controller *c, struct place p, bool verified, bool reachable,
+                       struct hl_holder *out, size_t max, size_t *n)
+{
+    if (*n < max)
+        out[(*n)++] = (struct hl_holder){.domain = copies_domain(c, &p),
+                                         .tier = (uint8_t)p.tier,
+                                         .verified = verified,
+                                         .reachable = reachable};
+}
+
+static bool is_without(const struct holders_query *q, enum hl_api_tier tier,
+                       const struct node *node)
+{
+    return q->without != NULL && q->without->tier == tier && q->without->node == node;
+}
+
+size_t copies_holders(struct hl_controller *c, const struct hl_shard_rec *s,
+                      const struct holders_query *q, struct hl_holder *out, size_t max)
+{
+    const struct holding *h = holding_find(c, s->id);
+    size_t n = 0;
+    if (hl_shard_is_pooled(s) && !is_without(q, HL_API_TIER_L3, NULL) &&
+        !copy_is_hidden(c, s->id, HL_API_TIER_L3, NULL))
+        add_holder(c, (struct place){.tier = HL_API_TIER_L3}, true, true, out, max, &n);
+    if (s->archived && !is_without(q, HL_API_TIER_L4, NULL))
+        add_holder(c, (struct place){.tier = HL_API_TIER_L4}, true, true, out, max, &n);
+    for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
+        bool right = x->info.size_bytes == s->size_bytes && x->info.crc32 == s->crc32;
+        bool there = node_ready(x->node) || node_silent_ms(x->node) < q->awaited_ms;
+        if (x->tier == HL_API_TIER_L2 && !x->dropping && !is_without(q, x->tier, x->node) &&
+            !copy_is_hidden(c, s->id, x->tier, x->node))
+            add_holder(c, (struct place){.tier = x->tier, .node = x->node}, right, there, out, max,
+                       &n);
+    }
+    return n;
+}
+
 static struct hl_api_copy pool_copy(const struct hl_shard_rec *s, enum hl_api_tier tier,
                                     const char *id)
 {
@@ -423,13 +474,15 @@ static void settle_unknown(struct hl_controller *c)
         return;
     const struct hl_sweep now = copies_sweep(c);
     bool has_open = hl_sweep_has_open_version(&c->catalog);
+    /* their shards may be in no version yet */
+    bool wanted = now.importing || c->copies->securing_count > (c->copies->restoring != NULL);
     DL_FOREACH_SAFE (c->copies->unsettled, h, next) {
         if (hl_catalog_shard(&c->catalog, h->id) != NULL) {
             h->unknown_ns = 0;
             holding_settle(c, h);
             continue;
         }
-        if (h->unknown_ns == 0)
+        if (h->unknown_ns == 0 || wanted)
             h->unknown_ns = now.now_ns;
         if (hl_sweep_copy_goes(h->gone, h->unknown_ns, has_open, &now))
             drop_copies(c, h);

@@ -19,6 +19,7 @@
 
 #include "api/types.h"
 #include "base/id.h"
+#include "core/placement/durability.h"
 #include "rpc/controller_calls.h"
 
 struct hl_controller;
@@ -64,6 +65,10 @@ struct place {
  * device memory. */
 size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier at_least,
                      struct place *out, size_t max);
+/* Free bytes of the node's L2; false: it has none. */
+bool copies_room(const struct node *n, uint64_t *free_bytes);
+/* What fails together with the place, as a host. */
+uint32_t copies_domain(const struct hl_controller *c, const struct place *p);
 /* `copy` is borrowed for the time of the call; NULL unless st is HL_OK. HL_ECANCELED: the
  * Controller is gone, touch nothing of it. So with the others. */
 typedef void (*copies_brought)(void *arg, hl_status st, const char *text,
@@ -122,6 +127,55 @@ void manifest_write(struct hl_controller *c, const struct hl_version_rec *v);
 struct hl_id *manifests_of(const struct hl_model_rec *m, int64_t number, size_t *count);
 /* Tell L3 which shards were read through its mapping. */
 void archive_touch(struct hl_controller *c, const struct hl_api_access_report_list *reports);
+
+/* ---- durability: versions.durability ---- */
+
+/* A shard that is to be held in so many failure domains. */
+struct securable {
+    struct hl_id id;
+    uint64_t size_bytes;
+    uint32_t crc32;
+    const char *node; /* that will read it; "" = none that is known. Borrowed for the call, as: */
+    const char *name; /* for people, where the catalogue does not know it */
+};
+
+/* Bring a copy of a shard that the catalogue may not know yet: then it is in the pool. */
+hl_status copies_bring_stated(struct hl_controller *c, const struct securable *shard,
+                              const struct place *goal, copies_brought done, void *arg) HL_CHECK;
+
+struct securing;
+
+struct securing_progress {
+    uint64_t done_bytes, total_bytes;
+};
+
+/* HL_ETIMEDOUT, HL_EUNSUPPORTED name the first shard, where it is and what is missing.
+ * HL_ECANCELED: the Controller is gone. */
+typedef void (*securing_done)(void *arg, hl_status st, const char *text);
+
+enum hl_durability copies_durability(const struct hl_controller *c);
+/* HL_EUNSUPPORTED: no version can be held as is wanted: there is no archive, nor another host. */
+hl_status durability_check(const struct hl_controller *c) HL_CHECK;
+/* Bring the shards into as many failure domains as is wanted. `done` comes once, later, unless it
+ * is cancelled first; then *out is gone. */
+hl_status securing_start(struct hl_controller *c, const struct securable *shards, size_t count,
+                         securing_done done, void *arg, struct securing **out) HL_CHECK;
+struct securing_progress securing_look(const struct securing *t);
+/* `done` does not come. */
+void securing_cancel(struct securing *t);
+/* Shards of a visible version that are held in too few failure domains now; of the first one into
+ * `text` where it is. */
+size_t version_lacking(struct hl_controller *c, const struct hl_version_rec *v, char *text,
+                       size_t cap);
+/* The same of all, by the last sweep. */
+size_t durability_lacking(const struct hl_controller *c);
+/* The version was secured, and is visible now: what the table of copies lacks of it is in the
+ * archive, as L3 has answered before the catalogue knew the shard. */
+void durability_settle(struct hl_controller *c, const struct hl_version_rec *v);
+/* HL_ECONFLICT: without that copy, and with one at `comes`, which may be NULL, it would be held in
+ * too few. */
+hl_status durability_lets_go(struct hl_controller *c, struct hl_id id, const struct place *goes,
+                             const struct place *comes) HL_CHECK;
 
 void method_get_shard(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_get_shard_params *p);

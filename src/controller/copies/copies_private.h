@@ -46,6 +46,7 @@ struct orphan {
 };
 
 struct kept_manifest;
+struct securing;
 
 struct copies {
     bool (*importing)(const struct hl_controller *c);
@@ -68,6 +69,13 @@ struct copies {
     uint64_t sweep_ns;
     bool archiving;       /* a batch is on its way into the archive */
     bool archive_trouble; /* trouble_is_new */
+    enum hl_durability durability;
+    struct securing *securings; /* all */
+    unsigned securing_count;    /* that go on */
+    struct securing *restoring; /* of visible versions */
+    bool restore_trouble;       /* trouble_is_new */
+    char restore_why[HL_ERROR_TEXT_MAX];
+    size_t lacking; /* shards, by the last sweep */
 };
 
 /* copies.c */
@@ -82,6 +90,27 @@ void copies_mark_dropping(struct hl_controller *c, const struct place *p, struct
 /* The shard was removed: its copies go wherever they are, now or when their node is back. */
 void copies_remove(struct hl_controller *c, struct hl_id id);
 void holdings_fini(struct hl_controller *c);
+
+struct holders_query {
+    const struct place *without; /* that copy does not count; NULL: all do */
+    int64_t awaited_ms;          /* a node that was silent for less may come back: it counts */
+};
+
+/* Holders of copies in force, at most `max`. */
+size_t copies_holders(struct hl_controller *c, const struct hl_shard_rec *s,
+                      const struct holders_query *q, struct hl_holder *out, size_t max);
+
+/* secure.c */
+void securings_tick(struct hl_controller *c);
+void securings_fini(struct hl_controller *c);
+/* "L2 and L3", as far as they count; "no tier". */
+void holders_text(const struct hl_holder *holders, size_t count, char *buf, size_t cap);
+/* As a clause. */
+const char *durability_wants(enum hl_durability durability);
+
+/* lacking.c */
+/* After a sweep: what lacks copies gets them again. */
+void durability_restore(struct hl_controller *c);
 
 /* write_behind.c */
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */

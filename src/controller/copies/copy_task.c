@@ -374,15 +374,17 @@ static hl_status find_sources(struct copy_task *t)
     const struct place *goal = &t->spec.goal;
     const struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->spec.id);
     char name[256];
-    if (s == NULL)
+    if (s == NULL && t->spec.size_bytes == 0)
         return hl_fail(HL_ENOENT, "shard %s belongs to no version; `helios shard ls` lists shards",
                        hl_id_format(t->spec.id).s);
-    t->size = s->size_bytes;
-    t->crc32 = s->crc32;
+    t->size = s != NULL ? s->size_bytes : t->spec.size_bytes;
+    t->crc32 = s != NULL ? s->crc32 : t->spec.crc32;
     if (goal->node != NULL && !node_ready(goal->node))
         return hl_fail(HL_EUNAVAIL, "node %s is unreachable", goal->node->name);
     t->source_count =
         copies_places(t->c, t->spec.id, HL_API_TIER_L1, t->sources, COPY_TASK_SOURCES_MAX);
+    if (s == NULL && t->source_count < COPY_TASK_SOURCES_MAX)
+        t->sources[t->source_count++] = (struct place){.tier = HL_API_TIER_L3};
     if (t->source_count > COPY_TASK_SOURCES_MAX)
         t->source_count = COPY_TASK_SOURCES_MAX;
     if (t->source_count == 0)
@@ -413,5 +415,20 @@ hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *
 hl_status copies_bring(struct hl_controller *c, struct hl_id id, const struct place *goal,
                        enum hl_api_operation op, copies_brought done, void *arg)
 {
-    return copy_task_start(c, &(struct copy_task_spec){id, *goal, op, done, arg});
+    return copy_task_start(
+        c, &(struct copy_task_spec){.id = id, .goal = *goal, .op = op, .done = done, .arg = arg});
+}
+
+hl_status copies_bring_stated(struct hl_controller *c, const struct securable *shard,
+                              const struct place *goal, copies_brought done, void *arg)
+{
+    return copy_task_start(c, &(struct copy_task_spec){.id = shard->id,
+                                                       .goal = *goal,
+                                                       .op = goal->tier == HL_API_TIER_L3
+                                                                 ? HL_API_OPERATION_WRITE
+                                                                 : HL_API_OPERATION_READ,
+                                                       .done = done,
+                                                       .arg = arg,
+                                                       .size_bytes = shard->size_bytes,
+                                                       .crc32 = shard->crc32});
 }

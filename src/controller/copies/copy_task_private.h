@@ -24,6 +24,8 @@ struct copy_task_spec {
     copies_brought
         done; /* exactly once. HL_ECANCELED: the Controller is gone, touch nothing of it */
     void *arg;
+    uint64_t size_bytes; /* of a shard that the catalogue need not know; 0: it has to */
+    uint32_t crc32;
 };
 
 hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *spec) HL_CHECK;

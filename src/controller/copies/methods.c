@@ -226,8 +226,7 @@ void method_copy_shard(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK)
-        st = copy_task_start(c,
-                             &(struct copy_task_spec){t->id, t->place, p->operation, on_copied, t});
+        st = copies_bring(c, t->id, &t->place, p->operation, on_copied, t);
     if (st != HL_OK) {
         call_reject(call, st);
         free(t);
@@ -370,6 +369,8 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
         st = hl_fail(HL_EUNAVAIL, "node %s is unreachable", t->place.node->name);
     if (st == HL_OK && !find_other(t))
         st = fail_last(t->id, &t->place);
+    if (st == HL_OK)
+        st = durability_lets_go(c, t->id, &t->place, NULL);
     if (st != HL_OK) {
         call_reject(call, st);
         free(t);
@@ -408,8 +409,7 @@ static void copy_again(struct task *t)
 {
     struct hl_controller *c = t->c;
     copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    hl_status st = copy_task_start(
-        c, &(struct copy_task_spec){t->id, t->place, HL_API_OPERATION_READ, on_copied_again, t});
+    hl_status st = copies_bring(c, t->id, &t->place, HL_API_OPERATION_READ, on_copied_again, t);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());

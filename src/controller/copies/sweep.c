@@ -68,6 +68,7 @@ static void end_sweep(struct hl_controller *c)
     if (claim_ok(c, NULL, 0)) {
         cuts_drop_lost(c);
         archive_write_behind(c);
+        durability_restore(c);
     }
     hl_debug("sweep ended round=%u claim=%s", c->copies->sweep_round,
              hl_api_claim_state_name(claim_state(c)));
@@ -213,6 +214,7 @@ void pool_tick(struct hl_controller *c)
                                    c->opts.rpc_timeout_ms, c->opts.loop, on_pool_info, c);
     }
     begin_sweep(c);
+    securings_tick(c);
 }
 
 /* ---- the state of this wing ------------------------------------------------------------------ */
@@ -223,7 +225,8 @@ hl_status copies_create(struct hl_controller *c, bool (*importing)(const struct 
     if (c->copies == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the table of copies");
     c->copies->importing = importing;
-    return HL_OK;
+    const char *durability = c->opts.durability;
+    return durability == NULL ? HL_OK : hl_durability_parse(durability, &c->copies->durability);
 }
 
 void copies_watch(struct hl_controller *c, const struct copy_events *events)
@@ -240,6 +243,7 @@ void copies_fini(struct hl_controller *c)
 {
     if (c->copies == NULL)
         return;
+    securings_fini(c);
     holdings_fini(c);
     orphans_fini(c);
     manifests_fini(c);

@@ -83,8 +83,9 @@ static void start_container(struct job *j, const struct hl_job_action *a)
 {
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, a->node);
-    if (n == NULL || j->starting == NULL || j->starting[a->index] || !master_port_ready(j))
-        return;
+    if (n == NULL || j->starting == NULL || j->starting[a->index] || !job_may_start(j) ||
+        !master_port_ready(j))
+        return; /* the next tick tries again */
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_api_agent_start_container_params p = {
         .spec = job_container_spec(j, a->index, &arena)};

@@ -92,11 +92,11 @@ void jobs_stop(struct hl_controller *c)
  */
 
 /* All ranks of an attempt load the same version: it is fixed when the gang is placed. */
-static hl_status choose_version(struct job *j)
+hl_status job_find_version(const struct job *j, int64_t *out)
 {
     struct hl_model_rec *m;
     struct hl_version_rec *v;
-    j->load_version = -1;
+    *out = -1;
     if (j->spec.model[0] == '\0' ||
         hl_catalog_model(&j->controller->catalog, j->spec.model, &m) != HL_OK)
         return HL_OK; /* a job may bring its own model */
@@ -114,7 +114,7 @@ static hl_status choose_version(struct job *j)
         !hl_version_whole(v)) /* some of the ranks could not load */
         return hl_fail(HL_ENOENT, "version %" PRId64 " of model '%s' can't be loaded: %s",
                        v->number, m->name, hl_version_trouble(v, why, sizeof(why)));
-    j->load_version = v->number;
+    *out = v->number;
     return HL_OK;
 }
 
@@ -124,7 +124,7 @@ static void job_place(struct job *j)
 {
     struct hl_plan *plan = NULL;
     struct hl_controller *c = j->controller;
-    hl_status st = choose_version(j);
+    hl_status st = job_find_version(j, &j->load_version);
     if (st == HL_OK)
         st = j->executor->plan(c, &j->spec, j->id, j->run.attempt, &plan);
     if (st != HL_OK || !plan->feasible) {
@@ -317,14 +317,20 @@ void job_keep(struct job *j)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void record_event(struct job *j, const struct hl_job_action *a)
+static void record_event(struct job *j, int attempt, const char *word, const char *text)
 {
     const struct hl_api_job_event event = {
-        .time_ms = hl_wall_ms(), .attempt = a->attempt, .kind = a->word, .text = a->text};
+        .time_ms = hl_wall_ms(), .attempt = attempt, .kind = word, .text = text};
     json_array_append_new(j->events, hl_api_to_json(&hl_api_job_event_type, &event));
     if (json_array_size(j->events) > JOB_EVENTS_MAX)
         json_array_remove(j->events, 0);
-    hl_info("job %s job=%s attempt=%d text=\"%s\"", a->word, j->id, a->attempt, a->text);
+    hl_info("job %s job=%s attempt=%d text=\"%s\"", word, j->id, attempt, text);
+}
+
+void job_note(struct job *j, const char *kind, const char *text)
+{
+    record_event(j, j->run.attempt, kind, text);
+    job_keep(j);
 }
 
 void job_event(struct job *j, struct hl_job_event *ev)
@@ -337,7 +343,8 @@ void job_event(struct job *j, struct hl_job_event *ev)
     }
     for (; at < j->actions.count; at++)
         if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
-            record_event(j, &j->actions.list[at]);
+            record_event(j, j->actions.list[at].attempt, j->actions.list[at].word,
+                         j->actions.list[at].text);
     j->stepped = true;
     if (!j->held)
         job_events_go(j);

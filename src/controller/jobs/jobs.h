@@ -19,17 +19,22 @@
 #include "controller/models/models.h"
 #include "rpc/controller_calls.h"
 
+struct gang_source;
+struct gang_watch;
 struct hl_controller;
 struct job_executor;
 struct node;
 
 extern const struct job_executor agents_executor;
+extern const struct gang_source jobs_gang_source;
 
 /* all: NULL-terminated; of a stored job they are asked in this order whose it is. `submitted` gets
  * the jobs that are submitted now. */
 hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
                       const struct job_executor *submitted) HL_CHECK;
 void jobs_fini(struct hl_controller *c);
+/* Who says whether containers may start; borrowed for the Controller's life. */
+void jobs_watch(struct hl_controller *c, const struct gang_watch *watch);
 /* All executors. One that can't be started is named in the failure. */
 hl_status executors_start(struct hl_controller *c) HL_CHECK;
 void executors_stop(struct hl_controller *c);

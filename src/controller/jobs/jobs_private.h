@@ -9,6 +9,7 @@
 #include "controller/executor.h"
 #include "controller/jobs/jobs.h"
 #include "controller/nodes/nodes.h"
+#include "controller/planned.h"
 
 struct jobs {
     struct job *table; /* by id, in the order of their numbers */
@@ -17,6 +18,7 @@ struct jobs {
     const struct job_executor *executor; /* of jobs that are submitted now */
     bool forgetting;                     /* records of ended ones are being deleted */
     bool forget_trouble;                 /* trouble_is_new */
+    const struct gang_watch *watch;      /* NULL: none */
 };
 
 /* Answers a call with what the job is. */
@@ -36,6 +38,14 @@ void job_keep(struct job *j);
 void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 /* What the state asks for, whatever was done before. */
 void job_resume(struct job *j);
+/* The version that an attempt which is placed now would load; -1 = none. */
+hl_status job_find_version(const struct job *j, int64_t *out) HL_CHECK;
+/* An event for people, which changes nothing. */
+void job_note(struct job *j, const char *kind, const char *text);
+
+/* planned.c */
+/* What its ranks read is there, or is not waited for. */
+bool job_may_start(const struct job *j);
 
 /* table.c */
 /* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT

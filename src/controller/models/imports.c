@@ -129,6 +129,8 @@ static hl_status import_make(struct change *ch)
 
 static void import_made(const struct import_change *ic)
 {
+    if (ic->held)
+        durability_settle(ic->change.c, ic->version);
     manifest_write(ic->change.c, ic->version);
     hl_info("model imported name=%s shards=%zu seconds=%.3f", ic->im->request.name,
             ic->version->shard_count, ic->im->progress.seconds);
@@ -155,6 +157,39 @@ static void import_done(struct change *ch, hl_status st)
     free(ic);
 }
 
+/* It is held as versions.durability wants. */
+static void on_import_secured(void *arg, hl_status st, const char *text)
+{
+    struct import_change *ic = arg;
+    if (st == HL_ECANCELED) { /* the Controller is stopped, and the import went with it */
+        free(ic);
+        return;
+    }
+    ic->im->securing = NULL;
+    ic->held = st == HL_OK;
+    if (st == HL_OK)
+        change_start(ic->change.c, &ic->change);
+    else
+        import_done(&ic->change, hl_fail(st, "'%s' is not there: %s", ic->im->request.name, text));
+}
+
+HL_CHECK static hl_status secure_import(struct import_change *ic)
+{
+    const struct hl_api_shard_list *shards = &ic->im->result.shards;
+    HL_AUTO(hl_freep) struct securable *list = calloc(shards->count + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the shards of an import");
+    for (size_t i = 0; i < shards->count; i++) {
+        const struct hl_api_shard *s = &shards->items[i];
+        list[i] = (struct securable){
+            .size_bytes = s->size_bytes, .crc32 = s->crc32, .node = "", .name = s->part};
+        HL_TRY(hl_id_parse(s->id, &list[i].id));
+    }
+    ic->im->secured = ic;
+    return securing_start(ic->change.c, list, shards->count, on_import_secured, ic,
+                          &ic->im->securing);
+}
+
 /* What is refuted never becomes a model. */
 static void on_import_proved(void *arg, hl_status st, struct proved *proved)
 {
@@ -166,7 +201,13 @@ static void on_import_proved(void *arg, hl_status st, struct proved *proved)
         import_done(&ic->change, hl_fail_prefix(st, "what was imported is not whole: "));
     } else {
         ic->proof = proved->proof;
-        change_start(c, &ic->change);
+        if (copies_durability(c) == HL_DURABILITY_POOL) {
+            change_start(c, &ic->change);
+            return;
+        }
+        st = secure_import(ic);
+        if (st != HL_OK)
+            import_done(&ic->change, st);
     }
 }
 
@@ -312,6 +353,7 @@ static hl_status check_request(struct hl_controller *c, const struct hl_api_impo
     struct hl_model_rec *m;
     HL_TRY(hl_model_name_check(name));
     HL_TRY(claim_check(c));
+    HL_TRY(durability_check(c));
     if (request->dir[0] != '/')
         return hl_fail(HL_EINVAL, "import of '%s': the directory must be an absolute path", name);
     if (hl_catalog_model(&c->catalog, name, &m) == HL_OK)
@@ -487,7 +529,7 @@ void method_cancel_import(void *arg, struct hl_rpc_call *call,
     struct hl_controller *c = controller_enter(arg);
     struct import *im, *next, *found = NULL;
     HASH_ITER (hh, c->models->imports, im, next) {
-        if (import_is_listed(im) && !im->finishing &&
+        if (import_is_listed(im) && (!im->finishing || im->securing != NULL) &&
             (strcmp(im->id, p->id) == 0 || strcmp(im->request.name, p->id) == 0))
             found = im;
     }
@@ -501,6 +543,11 @@ void method_cancel_import(void *arg, struct hl_rpc_call *call,
     }
     found->cancelled = true;
     hl_info("import is cancelled name=%s", found->request.name);
+    if (found->securing != NULL) {
+        securing_cancel(found->securing);
+        found->securing = NULL;
+        import_done(&found->secured->change, hl_fail(HL_ECANCELED, "the import was cancelled"));
+    }
     hl_reply_controller_cancel_import(call,
                                       &(struct hl_api_controller_cancel_import_results){found->id});
 }

@@ -30,6 +30,20 @@ void method_list_models(void *arg, struct hl_rpc_call *call,
     hl_reply_controller_list_models(call, &r);
 }
 
+static void add_durability(struct hl_controller *c, const struct hl_model_rec *m,
+                           struct hl_api_model_version *io, struct hl_arena *arena)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    const struct hl_version_rec *v = m->versions;
+    while (v != NULL && v->number != io->version)
+        v = v->next;
+    if (v == NULL)
+        return;
+    io->durability = hl_durability_word(copies_durability(c));
+    io->lacking_shards = (uint32_t)version_lacking(c, v, text, sizeof(text));
+    io->lacking = hl_arena_strdup(arena, text);
+}
+
 void method_get_model(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_get_model_params *p)
 {
@@ -42,6 +56,8 @@ void method_get_model(void *arg, struct hl_rpc_call *call,
         return;
     }
     r.model = hl_model_rec_info(m, hl_rpc_call_arena(call));
+    for (size_t i = 0; i < r.model.versions.count; i++)
+        add_durability(c, m, &r.model.versions.items[i], hl_rpc_call_arena(call));
     hl_reply_controller_get_model(call, &r);
 }
 
@@ -154,6 +170,8 @@ void models_stop(struct hl_controller *c)
     c->models->import_tick = NULL;
     hl_timer_destroy(c->models->begins_tick);
     c->models->begins_tick = NULL;
+    hl_timer_destroy(c->models->secure_timer);
+    c->models->secure_timer = NULL;
 }
 
 void models_fini(struct hl_controller *c)
@@ -163,6 +181,7 @@ void models_fini(struct hl_controller *c)
     imports_fini(c);
     layouts_fini(c);
     begins_fini(c);
+    secures_fini(c);
     recover_fini(c);
     free(c->models);
     c->models = NULL;

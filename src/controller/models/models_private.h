@@ -7,12 +7,14 @@
 #include "base/arena.h"
 #include "base/id.h"
 #include "controller/commits.h"
+#include "controller/copies/copies.h"
 #include "controller/core.h"
 #include "controller/models/models.h"
 
 struct import;
 struct cut_waiter;
 struct version_change;
+struct version_securing;
 
 /* The end of an import, on its way to the store. */
 struct import_change {
@@ -21,6 +23,7 @@ struct import_change {
     int64_t now_ms;
     struct hl_version_rec *version;
     struct hl_proof proof;  /* of an import */
+    bool held;              /* as versions.durability wants, where that is not pool */
     struct hl_id *replaced; /* shards of a cut that this one replaces; free() */
     size_t replaced_count;
 };
@@ -50,7 +53,9 @@ struct import {
     struct hl_api_import_progress result;
     struct hl_arena result_arena;
     bool finishing;
-    bool polling;      /* an answer of L3 is awaited */
+    struct securing *securing;     /* its shards, before it is made; NULL: they are not now */
+    struct import_change *secured; /* that is made then */
+    bool polling;                  /* an answer of L3 is awaited */
     bool put_off;      /* L3 is asked with a later tick: it is busy, or its owner is not known */
     bool queued;       /* L3 was busy with others when it last answered */
     bool cancelled;    /* L3 may not know yet */
@@ -67,6 +72,8 @@ struct models {
     struct layout *layouts;        /* of open versions */
     struct version_change *begins; /* that wait for the claim, the oldest first */
     struct hl_timer *begins_tick;
+    struct version_securing *securings;
+    struct hl_timer *secure_timer; /* while there are some */
 };
 
 /* imports.c */
@@ -116,6 +123,21 @@ void layouts_forget(struct hl_controller *c);
 void layouts_fini(struct hl_controller *c);
 /* versions.c: those that wait are not answered */
 void begins_fini(struct hl_controller *c);
+
+/* secure.c */
+/* HL_OK: it is held as is wanted; HL_EBUSY: it is so far, ask again; HL_ESTALE: what was asked for
+ * is not so any more, look again; HL_ECANCELED: the Controller is stopped; else why it can't be. */
+typedef void (*version_secured)(void *arg, hl_status st, const char *text,
+                                const struct securing_progress *progress);
+/* Such shards of the last rank are being secured with its version, or were. */
+bool secure_runs(const struct hl_controller *c, const struct hl_version_rec *v, int rank,
+                 const struct hl_api_shard_list *named);
+/* Wait until the version is held as is wanted, with the shards that its last rank names; `done`
+ * comes once, at once or at until_ns at the latest. */
+hl_status secure_wait(struct hl_controller *c, const struct hl_version_rec *v, int rank,
+                      const struct hl_api_shard_list *named, uint64_t until_ns,
+                      version_secured done, void *arg) HL_CHECK;
+void secures_fini(struct hl_controller *c);
 
 /* recover.c */
 void recover_fini(struct hl_controller *c);

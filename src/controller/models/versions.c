@@ -24,6 +24,9 @@
  *         --> `checked` --> make again: it completes
  *         --> refuted --> the version fails, and every rank of it hears why
  *
+ * Where versions.durability is not `pool`, the shards are brought into other failure domains before
+ * the proof (secure.c).
+ *
  * Meanwhile no change is under way, so another rank's commit or abandon may come in
  * between; the second make finds that out by itself.
  *
@@ -44,7 +47,8 @@
 #include "core/version_drop.h"
 #include "os/loop.h"
 
-#define BEGIN_POLL_MS 50
+#define BEGIN_POLL_MS  50
+#define SECURE_WAIT_NS (2000 * HL_NS_PER_MS)
 
 static hl_status find_version(struct hl_controller *c, const char *model, int64_t number,
                               struct hl_version_rec **out)
@@ -75,6 +79,7 @@ struct version_change {
     bool unplanned; /* commit: what the version has to hold is planned first */
     bool planned;   /* it was tried */
     bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
+    bool secured;   /* they are held in as many failure domains as is wanted */
     bool checked;   /* L3 has them, and they were proved or can't be */
     struct hl_proof proof;
     char *config;                /* of the model, as its first version settles it */
@@ -157,8 +162,10 @@ static hl_status begin_make(struct change *ch)
         return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
                                         "client is older than the Controller; install the same "
                                         "release");
-    if (!ch->durable)
+    if (!ch->durable) {
         HL_TRY(check_attempt(ch->c, &b));
+        HL_TRY(durability_check(ch->c)); /* before it is put */
+    }
     return hl_catalog_begin(&ch->c->catalog, &b, commit_records, ch->c, &vc->version);
 }
 
@@ -441,6 +448,64 @@ static void on_proved(void *arg, hl_status st, struct proved *proved)
     }
 }
 
+/* HL_ENOMEM and HL_ECANCELED leave it to the rank to try again. */
+static void prove_version(struct hl_controller *c, struct version_change *vc)
+{
+    struct hl_version_rec *v;
+    hl_status st = find_version(c, vc->commit->model, vc->commit->version, &v);
+    if (st == HL_OK) {
+        const struct hl_version_commit commit = {.version = v,
+                                                 .rank = vc->commit->rank,
+                                                 .shards = vc->commit->shards,
+                                                 .expected = layout_find(c, v)};
+        st = proof_start(c, &commit, on_proved, vc);
+    }
+    if (st == HL_OK)
+        return;
+    call_reject(vc->call, st);
+    version_change_free(vc);
+}
+
+static void on_version_secured(void *arg, hl_status st, const char *text,
+                               const struct securing_progress *progress)
+{
+    struct version_change *vc = arg;
+    struct hl_controller *c = vc->change.c;
+    if (st == HL_OK) {
+        vc->secured = true;
+        prove_version(c, vc);
+    } else if (st == HL_ESTALE) {
+        version_change_start(c, vc, commit_part_make, commit_part_done);
+    } else {
+        if (st == HL_EBUSY)
+            hl_reply_controller_commit_part(vc->call,
+                                            &(struct hl_api_controller_commit_part_results){
+                                                .committed = vc->version->committed_count,
+                                                .securing = true,
+                                                .done_bytes = progress->done_bytes,
+                                                .total_bytes = progress->total_bytes});
+        else
+            call_reject(vc->call, hl_fail(st, "version %" PRId64 " of '%s' is not visible: %s",
+                                          vc->commit->version, vc->commit->model, text));
+        version_change_free(vc);
+    }
+}
+
+/* A rank that asks again does so before its own deadline. */
+static void secure_version(struct hl_controller *c, struct version_change *vc)
+{
+    const struct hl_api_controller_commit_part_params *p = vc->commit;
+    uint64_t until_ns = p->waits ? hl_now_ns() + SECURE_WAIT_NS : UINT64_MAX;
+    struct hl_version_rec *v;
+    hl_status st = find_version(c, p->model, p->version, &v);
+    if (st == HL_OK)
+        st = secure_wait(c, v, p->rank, &p->shards, until_ns, on_version_secured, vc);
+    if (st == HL_OK)
+        return;
+    call_reject(vc->call, st);
+    version_change_free(vc);
+}
+
 /* L3 has answered, or not; without its answer nothing becomes visible. The version may have been
  * removed or given up meanwhile. */
 static void on_looked(void *arg, hl_status st, const char *text,
@@ -455,17 +520,14 @@ static void on_looked(void *arg, hl_status st, const char *text,
         st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);
     else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
         st = hl_commit_check(v, &vc->commit->shards, &r->shards);
-    if (st == HL_OK) {
-        const struct hl_version_commit commit = {.version = v,
-                                                 .rank = vc->commit->rank,
-                                                 .shards = vc->commit->shards,
-                                                 .expected = layout_find(c, v)};
-        st = proof_start(c, &commit, on_proved, vc);
+    if (st != HL_OK) {
+        call_reject(vc->call, st);
+        version_change_free(vc);
+    } else if (copies_durability(c) == HL_DURABILITY_POOL) {
+        prove_version(c, vc);
+    } else {
+        secure_version(c, vc);
     }
-    if (st == HL_OK)
-        return;
-    call_reject(vc->call, st);
-    version_change_free(vc);
 }
 
 /* The version would become visible: ask L3 for its shards, those of earlier commits too. */
@@ -474,6 +536,10 @@ static void look_up(struct hl_controller *c, struct version_change *vc)
     struct hl_arena *arena = hl_rpc_call_arena(vc->call);
     struct hl_api_text_list ids = hl_commit_check_ids(vc->version, &vc->commit->shards, arena);
     vc->completes = false;
+    if (secure_runs(c, vc->version, vc->commit->rank, &vc->commit->shards)) {
+        secure_version(c, vc); /* they were looked up */
+        return;
+    }
     if (hl_arena_failed(arena)) {
         call_reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));
         version_change_free(vc);
@@ -560,8 +626,11 @@ static void commit_part_done(struct change *ch, hl_status st)
                       ch->c->models->users->find_node(ch->c, v->job, v->attempt, vc->commit->rank),
                       &vc->commit->shards);
     hl_reply_controller_commit_part(
-        vc->call, &(struct hl_api_controller_commit_part_results){visible, v->committed_count});
+        vc->call, &(struct hl_api_controller_commit_part_results){.visible = visible,
+                                                                  .committed = v->committed_count});
     if (visible) {
+        if (vc->secured)
+            durability_settle(ch->c, v);
         manifest_write(ch->c, v);
         layouts_forget(ch->c);
         drop_old_versions(ch->c, v);

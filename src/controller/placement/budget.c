@@ -1,6 +1,6 @@
 /* What moves of the policy may take of each network, and when they rest: ranks that start, or that
  * wait for each other's parts of a save, have the networks for themselves. Moves that were ordered
- * take what they need, and do not rest. */
+ * take what they need, and do not rest; nor do those that fetch what the ranks will read. */
 #include <math.h>
 #include <string.h>
 
@@ -79,5 +79,5 @@ void budget_rest(struct hl_controller *c)
         hl_info("moves of the policy rest because=\"%s\"", budget_rest_text(c));
     else
         hl_info("moves of the policy go on");
-    hl_migration_hold(&p->moves, p->budget.rests != 0 ? UINT8_MAX : 0, placement_now_ms());
+    hl_migration_hold(&p->moves, p->budget.rests != 0 ? PRIORITY_PREFETCH : 0, placement_now_ms());
 }

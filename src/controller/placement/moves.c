@@ -18,11 +18,10 @@
 #include "controller/placement/placement_private.h"
 #include "os/loop.h"
 
-#define MOVES_MAX     4096
-#define ARCHIVE_ALONE UINT32_MAX /* a domain of its own */
-#define MEASURED_MIN  (1u << 20) /* a smaller copy tells no rate */
-#define PLACES_MAX    64
-#define DUE_MIN_MS    5
+#define MOVES_MAX    4096
+#define MEASURED_MIN (1u << 20) /* a smaller copy tells no rate */
+#define PLACES_MAX   64
+#define DUE_MIN_MS   5
 
 /* An answer of which the engine waits. */
 struct asking {
@@ -67,18 +66,6 @@ static bool place_find(struct hl_controller *c, struct hl_id shard, struct hl_pl
         if (places[i].tier == out->tier && places[i].node == out->node)
             *out = places[i]; /* with its device */
     return true;
-}
-
-static uint32_t domain_of(const struct hl_controller *c, const struct place *p)
-{
-    const struct hl_api_pool_info *pool = pool_info(c);
-    const char *host = p->node != NULL ? p->node->info.host_id : pool != NULL ? pool->host_id : "";
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    if (p->tier == HL_API_TIER_L4)
-        return ARCHIVE_ALONE;
-    for (; *host != '\0'; host++)
-        hash = (hash ^ (unsigned char)*host) * 16777619u;
-    return hash;
 }
 
 /* ---- the life of the shard ------------------------------------------------------------------- */
@@ -187,7 +174,7 @@ static void on_confirmed(void *arg, hl_status st, const char *text,
         hl_debug("not all holders of a copy have answered: %s", text);
     for (size_t i = 0; i < count && n < PLACES_MAX; i++)
         list[n++] = (struct hl_move_copy){.place = placed_place(x.c, &copies[i].place),
-                                          .domain = domain_of(x.c, &copies[i].place),
+                                          .domain = copies_domain(x.c, &copies[i].place),
                                           .size_bytes = copies[i].size_bytes,
                                           .crc32 = copies[i].crc32};
     hl_migration_checked(engine_of(x.c), x.id, x.order, st, list, n, placement_now_ms());
@@ -322,7 +309,10 @@ static struct hl_api_shard_move move_of(struct hl_controller *c, const struct hl
         .tier = (enum hl_api_tier)o->goal.tier,
         .node = placed_node_name(c, o->goal.node),
         .keep_source = o->keep_source,
-        .reason = ordered ? "ordered" : hl_life_event_text(o->reason),
+        .reason = !ordered                           ? hl_life_event_text(o->reason)
+                  : o->priority == PRIORITY_PREFETCH ? "prefetch"
+                  : o->priority == PRIORITY_UNREAD   ? "prefetched in vain"
+                                                     : "ordered",
         .value = o->value,
         .limit = o->limit,
         .numbers = ordered ? "" : hl_life_event_numbers(o->reason),
@@ -571,6 +561,10 @@ static hl_status move_ordered(struct hl_controller *c,
     if (s->place.tier == goal.tier && s->place.node == goal.node)
         return hl_fail(HL_EEXIST, "shard %s is there already", p->id);
     HL_TRY(moves_prepare(c, id, s->place, goal, order));
+    struct place goes, comes;
+    if (!order->keep_source && place_find(c, id, s->place, &goes) &&
+        place_find(c, id, goal, &comes))
+        HL_TRY(durability_lets_go(c, id, &goes, &comes));
     order->priority = UINT8_MAX;
     return HL_OK;
 }

@@ -109,11 +109,25 @@ static void log_decision(const struct hl_controller *c, const struct hl_decision
             d->gain_s, d->cost_s);
 }
 
+/* The copy that it leaves is not needed for versions.durability; what is loaded stays below. */
+static bool may_leave(struct hl_controller *c, const struct hl_decision *d)
+{
+    const struct placed_node *from = placed_node_at(c, d->from.node);
+    const struct placed_node *goal = placed_node_at(c, d->goal.node);
+    const struct place goes = {.tier = (enum hl_api_tier)d->from.tier,
+                               .node = from != NULL ? from->node : NULL};
+    const struct place comes = {.tier = (enum hl_api_tier)d->goal.tier,
+                                .node = goal != NULL ? goal->node : NULL};
+    return d->goal.tier < d->from.tier || durability_lets_go(c, d->shard, &goes, &comes) == HL_OK;
+}
+
 /* It goes nowhere without an archive, nor does what was cut: that can be made again. */
-static bool has_way(const struct hl_controller *c, const struct hl_decision *d)
+static bool has_way(struct hl_controller *c, const struct hl_decision *d)
 {
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, d->shard);
-    return s != NULL && (d->goal.tier != HL_API_TIER_L4 || (pool_has_archive(c) && s->cut == NULL));
+    return s != NULL &&
+           (d->goal.tier != HL_API_TIER_L4 || (pool_has_archive(c) && s->cut == NULL)) &&
+           may_leave(c, d);
 }
 
 static uint8_t priority_of(enum hl_life_event event)

@@ -77,6 +77,7 @@ void placement_tick(struct hl_controller *c)
 {
     look_at_l3(c, placement_now_ms());
     moves_tick(c);
+    prefetch_run(c);
     record_tick(c);
 }
 
@@ -94,6 +95,7 @@ void placement_fini(struct hl_controller *c)
     noted_fini(c);
     pins_fini(c);
     sets_fini(c);
+    prefetches_fini(c);
     hl_recording_stop(&p->recording);
     hl_migration_fini(&p->moves);
     hl_policy_fini(&p->policy);

@@ -19,12 +19,19 @@
 #include "base/id.h"
 #include "rpc/controller_calls.h"
 
+struct gang_source;
+struct gang_watch;
 struct hl_controller;
 struct node;
+
+/* Says when containers may start. */
+extern const struct gang_watch placement_gang_watch;
 
 /* gang_starts: whether containers of a gang start, for which moves of the policy rest. */
 hl_status placement_create(struct hl_controller *c,
                            bool (*gang_starts)(const struct hl_controller *c)) HL_CHECK;
+/* Whose shards are fetched ahead; borrowed for the Controller's life. */
+void placement_gangs(struct hl_controller *c, const struct gang_source *source);
 /* After the store was read: passes begin. */
 hl_status placement_start(struct hl_controller *c) HL_CHECK;
 /* Before the loop ends. NULL is fine in the Controller. */

@@ -10,6 +10,7 @@
 #include "controller/core.h"
 #include "controller/nodes/nodes.h"
 #include "controller/placement/placement.h"
+#include "controller/planned.h"
 #include "core/migration/migration.h"
 #include "core/placement/budget.h"
 #include "core/placement/policy.h"
@@ -67,6 +68,11 @@ struct pin {
 };
 
 struct placed_set;
+struct prefetch;
+
+/* Of moves: those of the policy have less (pass.c), those that people have ordered more. */
+#define PRIORITY_PREFETCH 220
+#define PRIORITY_UNREAD   10 /* back, what was fetched so and never read */
 
 struct placement {
     struct hl_placement core;
@@ -91,6 +97,9 @@ struct placement {
     double rates[HL_MOVE_PATHS], used_rates[HL_MOVE_PATHS]; /* measured; as the policy has them */
     struct hl_budget budget;                                /* of the policy's moves */
     bool (*gang_starts)(const struct hl_controller *c);
+    const struct gang_source *gangs; /* NULL: none */
+    struct prefetch *prefetches;
+    bool prefetch_looks;  /* gangs are being looked at */
     int64_t l3_silent_ms; /* since when; 0 = it answers */
     struct hl_timer *timer;
     bool behind;       /* all shards are to be followed */
@@ -173,6 +182,11 @@ void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec);
 void budget_rest(struct hl_controller *c);
 /* Why they rest; "" = they do not. */
 const char *budget_rest_text(const struct hl_controller *c);
+
+/* prefetch.c */
+/* What gangs read that are to start. */
+void prefetch_run(struct hl_controller *c);
+void prefetches_fini(struct hl_controller *c);
 
 /* options.c */
 hl_status placement_conf_copy(const struct hl_placement_conf *from,

@@ -108,7 +108,10 @@ static hl_status wings_create(struct hl_controller *c)
     HL_TRY(copies_create(c, imports_running));
     HL_TRY(placement_create(c, jobs_gang_starts));
     HL_TRY(models_create(c, &version_users));
-    return jobs_create(c, executors, c->opts.kube != NULL ? &kube_executor : &agents_executor);
+    HL_TRY(jobs_create(c, executors, c->opts.kube != NULL ? &kube_executor : &agents_executor));
+    placement_gangs(c, &jobs_gang_source);
+    jobs_watch(c, &placement_gang_watch);
+    return HL_OK;
 }
 
 /* What is over is not kept for ever. */

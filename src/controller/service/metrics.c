@@ -135,6 +135,10 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     for (int t = HL_API_TIER_L2; t <= HL_API_TIER_L3; t++)
         (void)hl_buf_printf(out, "helios_rank_reads_total{tier=\"%s\"} %" PRIu64 "\n",
                             hl_api_tier_name(t), c->service->tier_reads[t]);
+    hl_metric_family(out, "helios_durability_lacking_shards", "gauge",
+                     "Shards of visible versions in fewer failure domains than versions.durability "
+                     "asks for; `helios model show` says which.");
+    (void)hl_buf_printf(out, "helios_durability_lacking_shards %zu\n", durability_lacking(c));
     placement_gauges(c, out);
     hl_plane_families(out, "helios_ranks", c->service->ranks);
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory writing the metrics of the Controller")

@@ -51,14 +51,55 @@ bool hl_durability_holds(enum hl_durability durability, const struct hl_holder *
     return false;
 }
 
-struct hl_durability_verdict hl_durability_judge(enum hl_durability durability,
-                                                 const struct hl_held_shard *shards, size_t count)
+/* A copy there would be in another failure domain than all that count. */
+static bool is_new_domain(uint32_t domain, const struct hl_holder *holders, size_t count)
 {
-    struct hl_durability_verdict v = {0};
+    const struct hl_holder there = {.domain = domain, .tier = HL_API_TIER_L2};
     for (size_t i = 0; i < count; i++)
-        if (!hl_durability_holds(durability, shards[i].holders, shards[i].count) &&
-            v.lacking++ == 0)
-            v.first_lacking = shards[i].id;
-    v.committed = count > 0 && v.lacking == 0;
-    return v;
+        if (does_count(&holders[i]) && fail_together(&holders[i], &there))
+            return false;
+    return true;
+}
+
+static bool node_is_better(const struct hl_durability_node *a, const struct hl_durability_node *b)
+{
+    return a->reads != b->reads ? a->reads : a->free_bytes > b->free_bytes;
+}
+
+static bool find_node(const struct hl_durability_ways *ways, uint64_t size_bytes,
+                      const struct hl_holder *holders, size_t count, size_t *out)
+{
+    bool found = false;
+    for (size_t i = 0; i < ways->node_count; i++) {
+        const struct hl_durability_node *n = &ways->nodes[i];
+        if (!n->takes || n->free_bytes < size_bytes || !is_new_domain(n->domain, holders, count) ||
+            (found && !node_is_better(n, &ways->nodes[*out])))
+            continue;
+        *out = i;
+        found = true;
+    }
+    return found;
+}
+
+enum hl_durability_step hl_durability_next(enum hl_durability durability, uint64_t size_bytes,
+                                           const struct hl_holder *holders, size_t count,
+                                           const struct hl_durability_ways *ways, size_t *node)
+{
+    bool has_source = false, archived = false;
+    for (size_t i = 0; i < count; i++) {
+        has_source |= does_count(&holders[i]);
+        archived |= does_count(&holders[i]) && holders[i].tier == HL_API_TIER_L4;
+    }
+    if (hl_durability_holds(durability, holders, count))
+        return HL_DURABILITY_HELD;
+    if (!has_source)
+        return HL_DURABILITY_NO_WAY;
+    if (durability == HL_DURABILITY_TWO && ways->pool && !archived &&
+        is_new_domain(ways->pool_domain, holders, count))
+        return HL_DURABILITY_TO_POOL;
+    if (ways->archive && !archived)
+        return HL_DURABILITY_TO_ARCHIVE;
+    if (durability != HL_DURABILITY_ARCHIVE && find_node(ways, size_bytes, holders, count, node))
+        return HL_DURABILITY_TO_NODE;
+    return HL_DURABILITY_NO_WAY;
 }

@@ -1,5 +1,5 @@
-/* core/placement/durability.h - whether a version is safe enough to count as committed: which of
- * its shards are held in too few failure domains.
+/* core/placement/durability.h - whether a shard is held safely enough for its version to count as
+ * committed, and where a further copy goes.
  *
  *     pool       a verified copy of each shard outside of devices
  *     two        verified copies in two failure domains; the archive is one of its own
@@ -8,7 +8,7 @@
  * Owns:    nothing.
  * Threads: any. Pure.
  * Errors:  HL_EINVAL for a word that names none.
- * Units:   none.
+ * Units:   bytes.
  * Limits:  none.
  */
 #ifndef HL_CORE_PLACEMENT_DURABILITY_H
@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "api/types.h"
-#include "base/id.h"
+#include "base/status.h"
 
 /* clang-format off */
 #define HL_DURABILITY_MAP(X)                                                                    \
@@ -48,22 +48,36 @@ struct hl_holder {
     bool reachable;  /* its holder is known to be there */
 };
 
-struct hl_held_shard {
-    struct hl_id id;
-    const struct hl_holder *holders;
-    size_t count;
-};
-
 bool hl_durability_holds(enum hl_durability durability, const struct hl_holder *holders,
                          size_t count);
 
-struct hl_durability_verdict {
-    bool committed; /* never of a version without shards */
-    size_t lacking; /* shards that are held in too few places */
-    struct hl_id first_lacking;
+/* A node that may get a copy. */
+struct hl_durability_node {
+    uint32_t domain;
+    uint64_t free_bytes; /* of its L2 */
+    bool takes;          /* it is there, and was not tried in vain */
+    bool reads;          /* it will read the shard: it comes first */
 };
 
-struct hl_durability_verdict hl_durability_judge(enum hl_durability durability,
-                                                 const struct hl_held_shard *shards, size_t count);
+struct hl_durability_ways {
+    bool pool; /* it is there, and was not tried in vain */
+    uint32_t pool_domain;
+    bool archive; /* likewise */
+    const struct hl_durability_node *nodes;
+    size_t node_count;
+};
+
+enum hl_durability_step {
+    HL_DURABILITY_HELD,       /* nothing is missing */
+    HL_DURABILITY_TO_POOL,    /* which has lost it, and evicts nothing that is only there */
+    HL_DURABILITY_TO_ARCHIVE, /* where there is one it gets the bytes anyway, and takes no memory */
+    HL_DURABILITY_TO_NODE,
+    HL_DURABILITY_NO_WAY,
+};
+
+/* What brings the shard nearer to the durability; *node: an index, of TO_NODE. */
+enum hl_durability_step hl_durability_next(enum hl_durability durability, uint64_t size_bytes,
+                                           const struct hl_holder *holders, size_t count,
+                                           const struct hl_durability_ways *ways, size_t *node);
 
 #endif

@@ -359,7 +359,7 @@ static void assert_rest(struct world *w, const char *why)
     budget_rest(&w->c);
     assert_string_equal(budget_rest_text(&w->c), why);
     assert_int_equal(budget_left(w, HL_MOVE_INSIDE), why[0] != '\0' ? 0 : INT64_MAX);
-    assert_int_equal(w->c.placement->moves.held_below, why[0] != '\0' ? UINT8_MAX : 0);
+    assert_int_equal(w->c.placement->moves.held_below, why[0] != '\0' ? PRIORITY_PREFETCH : 0);
 }
 
 TEST_IN(world_start, world_end, moves_of_the_policy_rest_while_a_gang_starts)

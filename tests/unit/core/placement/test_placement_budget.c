@@ -89,17 +89,22 @@ TEST_IN(begin, NULL, limits_change_at_run_time_and_are_refused_by_name)
 
 /* ---- durability ---- */
 
+/* Of each domain, tier, and '!' for one that is not there, '?' for one that is not verified. */
+static size_t holders_read(const char *text, struct hl_holder *list)
+{
+    size_t n = 0;
+    for (; *text != '\0'; text += 3)
+        list[n++] = (struct hl_holder){.domain = (uint32_t)(text[0] - 'a'),
+                                       .tier = (uint8_t)(text[1] - '0'),
+                                       .verified = text[2] != '?',
+                                       .reachable = text[2] != '!'};
+    return n;
+}
+
 static bool held(enum hl_durability durability, const char *holders)
 {
     struct hl_holder list[8];
-    size_t n = 0;
-    for (; *holders != '\0'; holders += 3) /* domain, tier, and '!' for one that is not there, '?'
-                                              for one that is not verified */
-        list[n++] = (struct hl_holder){.domain = (uint32_t)(holders[0] - 'a'),
-                                       .tier = (uint8_t)(holders[1] - '0'),
-                                       .verified = holders[2] != '?',
-                                       .reachable = holders[2] != '!'};
-    return hl_durability_holds(durability, list, n);
+    return hl_durability_holds(durability, list, holders_read(holders, list));
 }
 
 TEST(durability_counts_verified_copies_in_different_failure_domains)
@@ -125,23 +130,82 @@ TEST(durability_counts_verified_copies_in_different_failure_domains)
             fail_msg("holders '%s'", cases[i].holders);
 }
 
-TEST(a_version_is_committed_when_the_last_of_its_shards_is_safe)
+TEST(a_durability_has_a_word)
 {
-    struct hl_holder both[] = {{.domain = 1, .tier = 3, .verified = true, .reachable = true},
-                               {.domain = 2, .tier = 2, .verified = true, .reachable = true}};
-    struct hl_held_shard shards[] = {
-        {{.lo = 1}, both, 2}, {{.lo = 2}, both, 1}, {{.lo = 3}, both, 0}};
-    struct hl_durability_verdict v = hl_durability_judge(HL_DURABILITY_TWO, shards, 3);
-    assert_false(v.committed);
-    assert_int_equal(v.lacking, 2);
-    assert_int_equal(v.first_lacking.lo, 2);
-    assert_true(hl_durability_judge(HL_DURABILITY_TWO, shards, 1).committed);
-    assert_true(hl_durability_judge(HL_DURABILITY_POOL, shards, 2).committed);
-    assert_false(hl_durability_judge(HL_DURABILITY_POOL, shards, 0).committed);
     enum hl_durability d = HL_DURABILITY_POOL;
     assert_int_equal(hl_durability_parse("two", &d), HL_OK);
     assert_int_equal(d, HL_DURABILITY_TWO);
     assert_string_equal(hl_durability_word(d), "two");
     assert_int_equal(hl_durability_parse("three", &d), HL_EINVAL);
     assert_int_equal(d, HL_DURABILITY_TWO);
+}
+
+/* What brings 10 bytes nearer: '=' nothing is missing, 'P' the pool of domain a, 'A' the archive,
+ * '0'.. that node, '-' no way. nodes: domain, free bytes in tens, and 'r' for one that reads the
+ * shard, '!' for one that takes nothing. */
+static char next_way(enum hl_durability durability, const char *holders, bool archive,
+                     const char *nodes)
+{
+    struct hl_holder list[8];
+    struct hl_durability_node to[8];
+    struct hl_durability_ways ways = {.pool = true, .archive = archive, .nodes = to};
+    size_t node = 0, count = holders_read(holders, list);
+    for (; *nodes != '\0'; nodes += 3)
+        to[ways.node_count++] =
+            (struct hl_durability_node){.domain = (uint32_t)(nodes[0] - 'a'),
+                                        .free_bytes = (uint64_t)(nodes[1] - '0') * 10,
+                                        .takes = nodes[2] != '!',
+                                        .reads = nodes[2] == 'r'};
+    switch (hl_durability_next(durability, 10, list, count, &ways, &node)) {
+    case HL_DURABILITY_HELD:
+        return '=';
+    case HL_DURABILITY_TO_POOL:
+        return 'P';
+    case HL_DURABILITY_TO_ARCHIVE:
+        return 'A';
+    case HL_DURABILITY_TO_NODE:
+        return (char)('0' + node);
+    default:
+        return '-';
+    }
+}
+
+TEST(a_further_copy_goes_to_the_archive_or_to_another_host_and_first_to_its_reader)
+{
+    static const struct {
+        enum hl_durability durability;
+        const char *holders;
+        bool archive;
+        const char *nodes;
+        char way;
+    } cases[] = {
+        {HL_DURABILITY_POOL, "a3 ", true, "b9 ", '='},
+        {HL_DURABILITY_TWO, "a3 b2 ", true, "c9 ", '='},
+        {HL_DURABILITY_TWO, "a3 ", true, "b9 ", 'A'},
+        {HL_DURABILITY_TWO, "a3 ", false, "b9 ", '0'},
+        {HL_DURABILITY_TWO, "a3 ", false, "a9 b1 c5 b7 ", '3'}, /* most room elsewhere */
+        {HL_DURABILITY_TWO, "a3 ", false, "b9 c1rb8 ", '1'},    /* its reader */
+        {HL_DURABILITY_TWO, "a3 ", false, "a9rb1 ", '1'},       /* not beside the pool */
+        {HL_DURABILITY_TWO, "a3 ", false, "b9!c0rd1 ", '2'},    /* no room at the reader */
+        {HL_DURABILITY_TWO, "a3 ", false, "a9 b0 c9!", '-'},
+        {HL_DURABILITY_TWO, "a3 b2!", false, "b9!c2 ", '1'}, /* its holder is away */
+        {HL_DURABILITY_TWO, "d4 ", true, "a1 ", '0'},        /* evicted from the pool */
+        {HL_DURABILITY_TWO, "b2 ", true, "c9 ", 'P'},        /* the pool has lost it */
+        {HL_DURABILITY_TWO, "a2 ", false, "c9 ", '0'},       /* beside the pool */
+        {HL_DURABILITY_ARCHIVE, "b2 ", true, "c9 ", 'A'},
+        {HL_DURABILITY_TWO, "d4?a3 ", true, "", 'A'},
+        {HL_DURABILITY_TWO, "", true, "b9 ", '-'}, /* nothing to copy from */
+        {HL_DURABILITY_TWO, "a1 ", true, "b9 ", '-'},
+        {HL_DURABILITY_ARCHIVE, "a3 b2 ", true, "c9 ", 'A'},
+        {HL_DURABILITY_ARCHIVE, "a3 b2 ", false, "c9 ", '-'}, /* another host is no archive */
+        {HL_DURABILITY_ARCHIVE, "a4 ", true, "", '='},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char way =
+            next_way(cases[i].durability, cases[i].holders, cases[i].archive, cases[i].nodes);
+        if (way != cases[i].way)
+            fail_msg("case %zu, holders '%s', nodes '%s': '%c', not '%c'", i, cases[i].holders,
+                     cases[i].nodes, way, cases[i].way);
+    }
 }

@@ -1,0 +1,167 @@
+/* Visible versions that are held in too few failure domains: a holder was lost, or another
+ * durability is wanted than when they were saved. After each sweep they are counted, and get the
+ * missing copies, a batch at a time. Nothing has to be remembered: the next sweep finds the rest.
+ *
+ * A node that was silent for less than nodes.lost_after may come back with its copies: until then
+ * they are missing, and are not made elsewhere. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "controller/copies/copies_private.h"
+
+#define BATCH       256
+#define HOLDERS_MAX 64
+
+static bool is_counted(const struct hl_version_rec *v)
+{
+    return v->state == HL_API_VERSION_STATE_VISIBLE && !v->damaged;
+}
+
+static bool shard_holds(struct hl_controller *c, const struct hl_shard_rec *s, int64_t awaited_ms)
+{
+    struct hl_holder list[HOLDERS_MAX];
+    const struct holders_query q = {.awaited_ms = awaited_ms};
+    size_t n = copies_holders(c, s, &q, list, HOLDERS_MAX);
+    return hl_durability_holds(copies_durability(c), list, n);
+}
+
+size_t version_lacking(struct hl_controller *c, const struct hl_version_rec *v, char *text,
+                       size_t cap)
+{
+    enum hl_durability durability = copies_durability(c);
+    struct hl_holder list[HOLDERS_MAX];
+    size_t lacking = 0;
+    text[0] = '\0';
+    if (durability == HL_DURABILITY_POOL || pool_info(c) == NULL || !is_counted(v))
+        return 0;
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        char key[HL_CATALOG_KEY_MAX], places[64];
+        if (s->damaged || shard_holds(c, s, 0) || lacking++ > 0)
+            continue;
+        size_t n = copies_holders(c, s, &(struct holders_query){0}, list, HOLDERS_MAX);
+        holders_text(list, n, places, sizeof(places));
+        snprintf(text, cap, "shard %s is in %s, and %s%s%s", hl_shard_key(s, key, sizeof(key)),
+                 places, durability_wants(durability),
+                 c->copies->restore_why[0] != '\0' ? ": " : "", c->copies->restore_why);
+    }
+    return lacking;
+}
+
+size_t durability_lacking(const struct hl_controller *c)
+{
+    return c->copies->lacking;
+}
+
+void durability_settle(struct hl_controller *c, const struct hl_version_rec *v)
+{
+    for (size_t i = 0; i < v->shard_count && pool_has_archive(c); i++)
+        v->shards[i]->archived |= !shard_holds(c, v->shards[i], 0);
+}
+
+hl_status durability_lets_go(struct hl_controller *c, struct hl_id id, const struct place *goes,
+                             const struct place *comes)
+{
+    enum hl_durability durability = copies_durability(c);
+    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    struct hl_holder list[HOLDERS_MAX];
+    char name[256];
+    if (durability == HL_DURABILITY_POOL || s == NULL || s->cut != NULL ||
+        !is_counted(s->version) ||
+        !shard_holds(c, s, 0)) /* what is missing comes after the next sweep */
+        return HL_OK;
+    const struct holders_query q = {.without = goes};
+    size_t n = copies_holders(c, s, &q, list, HOLDERS_MAX - 1);
+    if (comes != NULL)
+        list[n++] = (struct hl_holder){.domain = copies_domain(c, comes),
+                                       .tier = (uint8_t)comes->tier,
+                                       .verified = true,
+                                       .reachable = true};
+    if (hl_durability_holds(durability, list, n))
+        return HL_OK;
+    return hl_fail(HL_ECONFLICT,
+                   "without its copy in %s shard %s would be in too few failure domains, and %s "
+                   "(versions.durability=%s)",
+                   place_name(goes, name, sizeof(name)), hl_id_format(id).s,
+                   durability_wants(durability), hl_durability_word(durability));
+}
+
+/* ---- after a sweep --------------------------------------------------------------------------- */
+
+/* Who has what is known: all nodes are back since this start, and have listed their copies. */
+static bool holders_are_known(const struct hl_controller *c)
+{
+    if (nodes_expected(c))
+        return false;
+    for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next)
+        if (node_ready(n) && !n->store.listed)
+            return false;
+    return true;
+}
+
+static void on_restored(void *arg, hl_status st, const char *text)
+{
+    struct hl_controller *c = arg;
+    if (st == HL_ECANCELED) /* the Controller is stopped */
+        return;
+    c->copies->restoring = NULL;
+    snprintf(c->copies->restore_why, sizeof(c->copies->restore_why), "%s", text);
+    if (st == HL_OK)
+        sweep_soon(c); /* is there more? */
+    if (trouble_is_new(&c->copies->restore_trouble, st))
+        hl_warn("shards stay in too few failure domains, each sweep tries again error=\"%s\"",
+                text);
+}
+
+static void restore_batch(struct hl_controller *c, const struct securable *list, size_t count)
+{
+    hl_status st = securing_start(c, list, count, on_restored, c, &c->copies->restoring);
+    if (st != HL_OK)
+        hl_debug("copies of shards are not made again yet: %s", hl_error_text());
+    else
+        hl_info("copies of shards are made again count=%zu durability=%s", count,
+                hl_durability_word(copies_durability(c)));
+}
+
+/* Of the version those that lack a copy which does not come back with its node. */
+static size_t find_lacking(struct hl_controller *c, const struct hl_version_rec *v,
+                           struct securable *list, size_t count)
+{
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        if (s->damaged || s->lost || shard_holds(c, s, 0))
+            continue;
+        c->copies->lacking++;
+        if (count < BATCH && !shard_holds(c, s, c->opts.lost_after_ms))
+            list[count++] = (struct securable){.id = s->id,
+                                               .size_bytes = s->size_bytes,
+                                               .crc32 = s->crc32,
+                                               .node = "",
+                                               .name = ""};
+    }
+    return count;
+}
+
+void durability_restore(struct hl_controller *c)
+{
+    size_t before = c->copies->lacking, count = 0;
+    if (copies_durability(c) == HL_DURABILITY_POOL || !holders_are_known(c))
+        return;
+    struct securable *list = calloc(BATCH, sizeof(*list));
+    c->copies->lacking = 0;
+    for (const struct hl_model_rec *m = c->catalog.models; m != NULL && list != NULL;
+         m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (is_counted(v))
+                count = find_lacking(c, v, list, count);
+    if (c->copies->lacking > 0 && before == 0)
+        hl_warn(
+            "shards are in too few failure domains count=%zu durability=%s; `helios model show` "
+            "says which",
+            c->copies->lacking, hl_durability_word(copies_durability(c)));
+    if (c->copies->lacking == 0)
+        c->copies->restore_why[0] = '\0';
+    if (count > 0 && c->copies->restoring == NULL)
+        restore_batch(c, list, count);
+    free(list);
+}

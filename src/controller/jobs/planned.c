@@ -1,0 +1,166 @@
+/* Gangs for those who fetch what their ranks will read (controller/planned.h): of an attempt that
+ * has its slots the plan is known. Of one that is to be placed it is what the planner would say
+ * now, as if the slots were free that are about to be: those of the attempt that it follows, and of
+ * jobs that stop for good. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/jobs/jobs_private.h"
+
+void jobs_watch(struct hl_controller *c, const struct gang_watch *watch)
+{
+    c->jobs->watch = watch;
+}
+
+bool job_may_start(const struct job *j)
+{
+    struct hl_controller *c = j->controller;
+    return c->jobs->watch == NULL || c->jobs->watch->may_start(c, j->id, j->run.attempt);
+}
+
+/* ---- what is planned ------------------------------------------------------------------------- */
+
+static bool leaves_slots(const struct job *k, const struct job *to)
+{
+    return k->marked && k->run.plan != NULL && k->run.state == HL_API_JOB_STATE_STOPPING &&
+           (k == to || k->run.goal != HL_API_JOB_GOAL_RESTART);
+}
+
+static void mark_leaving(const struct job *to, bool busy)
+{
+    struct hl_controller *c = to->controller;
+    for (struct job *k = c->jobs->table; k != NULL; k = k->hh.next)
+        if (leaves_slots(k, to))
+            hl_plan_mark(k->run.plan, nodes_cluster(c), busy);
+}
+
+/* NULL: nothing can be said. */
+static struct hl_plan *plan_ahead(struct job *j)
+{
+    struct hl_plan *plan = NULL;
+    mark_leaving(j, 0);
+    hl_status st = j->executor->plan(j->controller, &j->spec, j->id, j->run.attempt, &plan);
+    mark_leaving(j, 1);
+    if (st == HL_OK && plan->feasible)
+        return plan;
+    hl_plan_free(plan);
+    return NULL;
+}
+
+/* Ranks that are on a node; free(). */
+static struct planned_rank *list_ranks(const struct job *j, const struct hl_plan *plan,
+                                       size_t *count)
+{
+    int etp = j->spec.etp > 0 ? j->spec.etp : j->spec.grid.tp;
+    struct planned_rank *list = calloc((size_t)plan->world_size + 1, sizeof(*list));
+    size_t n = 0;
+    for (int i = 0; i < plan->container_count && list != NULL; i++) {
+        const struct hl_plan_container *k = &plan->containers[i];
+        for (int r = 0; r < k->rank_count && n < (size_t)plan->world_size; r++) {
+            const struct hl_rank at = k->ranks[r].at;
+            list[n++] = (struct planned_rank){
+                .rank = (uint32_t)k->ranks[r].rank,
+                .pp = at.pp,
+                .tp = at.tp,
+                .dp = at.dp,
+                .ep = j->spec.ep > 1 ? hl_rank_expert(&j->spec.grid, at, j->spec.ep, etp) : 0,
+                .node = k->node};
+        }
+    }
+    *count = n;
+    return list;
+}
+
+/* Slots that a job before this one gets are not free for it: what it would read there would be
+ * fetched in vain. */
+struct slots_taken {
+    struct hl_plan **plans; /* that were visited in this round */
+    size_t count;
+};
+
+static bool plans_overlap(const struct hl_plan *a, const struct hl_plan *b)
+{
+    for (int i = 0; i < a->container_count; i++)
+        for (int k = 0; k < b->container_count; k++)
+            if (a->containers[i].numa_id == b->containers[k].numa_id &&
+                strcmp(a->containers[i].node, b->containers[k].node) == 0)
+                return true;
+    return false;
+}
+
+/* Takes the plan, or frees it. */
+static bool slots_take(struct slots_taken *t, struct hl_plan *plan)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (plans_overlap(t->plans[i], plan)) {
+            hl_plan_free(plan);
+            return false;
+        }
+    t->plans[t->count++] = plan;
+    return true;
+}
+
+typedef void (*gang_visit)(struct hl_controller *c, const struct planned_gang *g);
+
+static void visit_plan(struct job *j, const struct hl_plan *plan, struct planned_gang *g,
+                       gang_visit visit)
+{
+    struct planned_rank *ranks = list_ranks(j, plan, &g->rank_count);
+    g->ranks = ranks;
+    if (ranks != NULL)
+        visit(j->controller, g);
+    free(ranks);
+}
+
+static void visit_job(struct job *j, struct slots_taken *taken, gang_visit visit)
+{
+    enum hl_api_job_state state = j->run.state;
+    bool placed = state == HL_API_JOB_STATE_STARTING || state == HL_API_JOB_STATE_RUNNING;
+    bool next = state == HL_API_JOB_STATE_PENDING ||
+                (state == HL_API_JOB_STATE_STOPPING && j->run.goal == HL_API_JOB_GOAL_RESTART);
+    struct planned_gang g = {.job = j->id,
+                             .attempt = j->run.attempt + (state == HL_API_JOB_STATE_STOPPING),
+                             .model = j->spec.model,
+                             .version = j->load_version,
+                             .split = {.tp = j->spec.grid.tp,
+                                       .pp = j->spec.grid.pp,
+                                       .virtual_stages = j->spec.virtual_stages,
+                                       .ep = j->spec.ep,
+                                       .etp = j->spec.etp},
+                             .dp_size = j->spec.grid.dp,
+                             .starts = state == HL_API_JOB_STATE_STARTING,
+                             .runs = state == HL_API_JOB_STATE_RUNNING};
+    if (g.runs && j->told_attempt == j->run.attempt) {
+        visit(j->controller, &g);
+    } else if (placed && j->run.plan != NULL && j->load_version >= 0) {
+        if (g.runs)
+            j->told_attempt = j->run.attempt;
+        visit_plan(j, j->run.plan, &g, visit);
+    } else if (next && job_find_version(j, &g.version) == HL_OK && g.version >= 0) {
+        struct hl_plan *plan = plan_ahead(j);
+        if (plan != NULL && slots_take(taken, plan))
+            visit_plan(j, plan, &g, visit);
+    }
+}
+
+static void gangs_each(struct hl_controller *c, gang_visit visit)
+{
+    struct slots_taken taken = {.plans = calloc(jobs_count(c) + 1, sizeof(struct hl_plan *))};
+    for (struct job *j = c->jobs->table; j != NULL && taken.plans != NULL; j = j->hh.next)
+        if (!hl_job_state_ended(j->run.state) && j->executor == &agents_executor &&
+            j->spec.model[0] != '\0' && j->saved.run != NULL)
+            visit_job(j, &taken, visit);
+    for (size_t i = 0; i < taken.count; i++)
+        hl_plan_free(taken.plans[i]);
+    free(taken.plans);
+    hl_error_clear();
+}
+
+static void gang_tell(struct hl_controller *c, const char *job, const char *kind, const char *text)
+{
+    struct job *j = job_by_id(c, job);
+    if (j != NULL)
+        job_note(j, kind, text);
+}
+
+const struct gang_source jobs_gang_source = {.each = gangs_each, .tell = gang_tell};

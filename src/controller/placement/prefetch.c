@@ -1,0 +1,580 @@
+/* Prefetch by plan: what the ranks of a gang will read travels to their nodes' L2 before and while
+ * its containers start.
+ *
+ *     jobs --each--> gang_look --new, or planned otherwise--> hl_ahead_plan --> fetches
+ *                       |                                                         | each tick
+ *                       | it runs: how much is there is told, once                v
+ *                       |                                                    moves (moves.c)
+ *                       '--not visited any more, or planned otherwise--> its moves are cancelled;
+ *                          after policy.residence copies that were never read go back to L3
+ *
+ * A fetch is a move that keeps its source, of more priority than those of the policy and less than
+ * ordered ones. The plan is soft state: a Controller that starts again makes it anew, and its
+ * journal's moves go on. Where placement.policy is `observe` it is only logged. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "controller/placement/placement_private.h"
+#include "core/catalog.h"
+#include "core/part.h"
+#include "core/placement/ahead.h"
+
+#define PLACES_MAX     64
+#define OUTSTANDING    64 /* moves of a gang that wait or are in flight */
+#define TRIES_MAX      3
+#define MOVES_BUSY     256 /* moves of all kinds beyond which none goes back */
+#define FIRST_RATE     1e9 /* bytes per second of a path that nothing has measured */
+#define SHARDS_OF_RANK 64  /* to begin with */
+
+/* A shard that ranks of a node read. */
+struct fetch {
+    struct hl_id shard;
+    uint64_t size_bytes;
+    uint16_t node;
+    unsigned tries;
+    struct hl_id move; /* none: it is not ordered */
+};
+
+struct prefetch {
+    char job[HL_CATALOG_KEY_MAX];
+    int attempt;
+    uint64_t plan;       /* hash of who reads what where */
+    struct fetch *reads; /* all, by node and id */
+    size_t read_count;
+    struct fetch *fetches; /* those that were not there when it was planned, the first one first */
+    size_t fetch_count;
+    uint64_t bytes;      /* of `reads` */
+    int64_t since_ms;    /* it was planned then */
+    int64_t starting_ms; /* since when its containers may start; 0 = not yet */
+    int64_t over_ms;     /* since when it is not wanted any more; 0 = it is */
+    size_t ended;        /* fetches that need nothing any more, once it is over */
+    bool seen;           /* in this tick */
+    bool runs, told;
+    struct prefetch *prev, *next;
+};
+
+/* ---- what is there --------------------------------------------------------------------------- */
+
+/* On the pool's host the pool is mapped, and as near. */
+static bool is_at(const struct hl_controller *c, const struct place *p, const struct node *node)
+{
+    const struct place own = {.tier = HL_API_TIER_L2, .node = (struct node *)node};
+    return p->node != NULL ? p->node == node
+                           : p->tier == HL_API_TIER_L3 && pool_info(c) != NULL &&
+                                 copies_domain(c, p) == copies_domain(c, &own);
+}
+
+static bool node_has(struct hl_controller *c, struct hl_id shard, uint16_t node)
+{
+    struct place places[PLACES_MAX];
+    const struct placed_node *at = placed_node_at(c, node);
+    size_t n = copies_places(c, shard, HL_API_TIER_L1, places, PLACES_MAX);
+    for (size_t i = 0; i < n && i < PLACES_MAX && at != NULL && at->node != NULL; i++)
+        if (is_at(c, &places[i], at->node))
+            return true;
+    return false;
+}
+
+static uint64_t bytes_there(struct hl_controller *c, const struct fetch *list, size_t count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += node_has(c, list[i].shard, list[i].node) ? list[i].size_bytes : 0;
+    return bytes;
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+struct ahead_list {
+    struct hl_ahead_shard *items;
+    size_t count, room;
+};
+
+static hl_status list_add(struct ahead_list *l, const struct hl_ahead_shard *s)
+{
+    if (l->count == l->room) {
+        size_t room = l->room == 0 ? SHARDS_OF_RANK : 2 * l->room;
+        struct hl_ahead_shard *more = realloc(l->items, room * sizeof(*more));
+        if (more == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for what a gang reads");
+        l->items = more;
+        l->room = room;
+    }
+    l->items[l->count++] = *s;
+    return HL_OK;
+}
+
+/* Another data rank's share of the optimizer is not read. */
+static bool is_read(const struct hl_shard_rec *s, const struct planned_gang *g,
+                    const struct planned_rank *r)
+{
+    const struct hl_part part = hl_part_of(s->part);
+    return part.kind != HL_PART_OPTIM || part.dp_size == 1 || part.dp_size != g->dp_size ||
+           part.dp == r->dp;
+}
+
+/* The nearest copy, seen from the node; L3 where it is not placed yet. */
+static struct hl_place source_of(struct hl_controller *c, struct hl_id shard, uint16_t node)
+{
+    const struct hl_placed_shard *s = placement_find(c, shard);
+    if (node_has(c, shard, node))
+        return (struct hl_place){.node = node, .tier = HL_API_TIER_L2};
+    return s != NULL ? s->place : (struct hl_place){.node = HL_READER_NONE, .tier = HL_API_TIER_L3};
+}
+
+static hl_status list_rank(struct hl_controller *c, const struct hl_version_rec *v,
+                           const struct planned_gang *g, const struct planned_rank *r,
+                           struct ahead_list *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_position position;
+    const struct placed_node *n = placed_node_need(c, r->node);
+    if (n == NULL)
+        return HL_OK;
+    HL_TRY(hl_version_position(v, &g->split, r->pp, r->tp, r->ep, &arena, &position));
+    for (size_t i = 0; i < position.count; i++) {
+        const struct hl_shard_rec *s = position.parts[i].shard;
+        if (is_read(s, g, r))
+            HL_TRY(list_add(out, &(struct hl_ahead_shard){.id = s->id,
+                                                          .size_bytes = s->size_bytes,
+                                                          .place = source_of(c, s->id, n->index),
+                                                          .node = n->index,
+                                                          .rank = r->rank}));
+    }
+    return HL_OK;
+}
+
+/* A version that has to be cut first has nothing that could travel. */
+static hl_status list_gang(struct hl_controller *c, const struct planned_gang *g,
+                           struct ahead_list *out)
+{
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    HL_TRY(hl_catalog_model(&c->catalog, g->model, &m));
+    HL_TRY(hl_catalog_version(m, g->version, &v));
+    for (size_t i = 0; i < g->rank_count; i++)
+        HL_TRY(list_rank(c, v, g, &g->ranks[i], out));
+    return HL_OK;
+}
+
+static hl_status plan_gang(struct hl_controller *c, const struct ahead_list *list,
+                           struct hl_ahead *out)
+{
+    const struct placement *p = c->placement;
+    const uint32_t count = p->core.node_count;
+    HL_AUTO(hl_freep) uint64_t *l2_free = calloc(count + 1, sizeof(*l2_free));
+    HL_AUTO(hl_freep) bool *takes = calloc(count + 1, sizeof(*takes));
+    struct hl_ahead_world world = {.l2_free = l2_free, .takes = takes, .node_count = count};
+    if (l2_free == NULL || takes == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %u nodes", count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct placed_node *n = placed_node_at(c, (uint16_t)i);
+        takes[i] = n != NULL && placed_node_takes(c, n) && copies_room(n->node, &l2_free[i]);
+    }
+    for (int i = 0; i < HL_MOVE_PATHS; i++) {
+        world.rates[i] = p->used_rates[i] > 0 ? p->used_rates[i] : FIRST_RATE;
+        world.shared[i] = HUGE_VAL;
+    }
+    const int64_t now = placement_now_ms();
+    const struct hl_ahead_gang gang = {list->items, list->count, now};
+    return hl_ahead_plan(&gang, &world, now, out);
+}
+
+static int compare_reads(const void *left, const void *right)
+{
+    const struct fetch *a = left, *b = right;
+    if (a->node != b->node)
+        return a->node < b->node ? -1 : 1;
+    return memcmp(&a->shard, &b->shard, sizeof(a->shard));
+}
+
+/* One that several ranks of a node read counts once. */
+static void reads_take(struct prefetch *x, const struct ahead_list *list)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++)
+        x->reads[i] = (struct fetch){.shard = list->items[i].id,
+                                     .size_bytes = list->items[i].size_bytes,
+                                     .node = list->items[i].node};
+    qsort(x->reads, list->count, sizeof(*x->reads), compare_reads);
+    for (size_t i = 0; i < list->count; i++)
+        if (kept == 0 || compare_reads(&x->reads[kept - 1], &x->reads[i]) != 0)
+            x->reads[kept++] = x->reads[i];
+    x->read_count = kept;
+    x->bytes = 0;
+    for (size_t i = 0; i < kept; i++)
+        x->bytes += x->reads[i].size_bytes;
+}
+
+static hl_status prefetch_take(struct prefetch *x, const struct ahead_list *list,
+                               const struct hl_ahead *plan)
+{
+    x->reads = calloc(list->count + 1, sizeof(*x->reads));
+    x->fetches = calloc(plan->count + 1, sizeof(*x->fetches));
+    if (x->reads == NULL || x->fetches == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for what a gang reads");
+    reads_take(x, list);
+    for (size_t i = 0; i < plan->count; i++)
+        x->fetches[x->fetch_count++] = (struct fetch){.shard = plan->moves[i].shard,
+                                                      .size_bytes = plan->moves[i].size_bytes,
+                                                      .node = plan->moves[i].goal.node};
+    return HL_OK;
+}
+
+/* ---- its moves ------------------------------------------------------------------------------- */
+
+static const struct hl_move_rec *fetch_move(const struct hl_controller *c, const struct fetch *f)
+{
+    const struct hl_move_rec *rec =
+        hl_id_is_none(f->move) ? NULL : hl_migration_find(&c->placement->moves, f->shard);
+    return rec != NULL && hl_id_equal(rec->order.id, f->move) ? rec : NULL;
+}
+
+/* What is in vain: the plan is another one, or the job is over. */
+static void prefetch_cancel(struct hl_controller *c, struct prefetch *x)
+{
+    for (size_t i = 0; i < x->fetch_count; i++) {
+        const struct hl_move_rec *rec = fetch_move(c, &x->fetches[i]);
+        if (rec == NULL)
+            continue;
+        if (rec->began_ms == 0)
+            hl_budget_take(&c->placement->budget, hl_rules_path(rec->order.from, rec->order.goal),
+                           -(int64_t)rec->order.size_bytes);
+        if (hl_migration_cancel(&c->placement->moves, rec->order.id, placement_now_ms()) != HL_OK)
+            hl_debug("a fetch was not cancelled: %s", hl_error_text());
+    }
+    moves_run(c);
+}
+
+/* The policy's moves of the shard give way; with others it waits. */
+static bool shard_is_free(struct hl_controller *c, const struct fetch *f)
+{
+    const struct hl_move_rec *rec = hl_migration_find(&c->placement->moves, f->shard);
+    if (rec != NULL && rec->order.reason < HL_LIFE_EVENTS && rec->order.goal.node != f->node &&
+        hl_migration_cancel(&c->placement->moves, rec->order.id, placement_now_ms()) != HL_OK)
+        hl_debug("a move does not give way to a fetch: %s", hl_error_text());
+    return hl_migration_find(&c->placement->moves, f->shard) == NULL;
+}
+
+static bool path_has_budget(const struct hl_budget *b, enum hl_move_path path)
+{
+    return isinf(b->limits.rates[path]) || b->bytes[path] > 0;
+}
+
+static hl_status fetch_order(struct hl_controller *c, struct fetch *f)
+{
+    struct placement *p = c->placement;
+    const struct hl_placed_shard *s = placement_find(c, f->shard);
+    const struct hl_place goal = {.node = f->node, .tier = HL_API_TIER_L2};
+    struct hl_move_order order;
+    if (s == NULL)
+        return hl_fail(HL_ENOENT, "shard %s has no copy that can be read",
+                       hl_id_format(f->shard).s);
+    enum hl_move_path path = hl_rules_path(s->place, goal);
+    if (!path_has_budget(&p->budget, path))
+        return hl_fail(HL_EBUSY, "the network's budget is used up");
+    HL_TRY(moves_prepare(c, f->shard, s->place, goal, &order));
+    order.keep_source = true;
+    order.priority = PRIORITY_PREFETCH;
+    f->move = order.id;
+    HL_TRY(moves_order(c, &order));
+    hl_budget_take(&p->budget, path, (int64_t)f->size_bytes);
+    return HL_OK;
+}
+
+/* False: it will not come. */
+static bool fetch_go(struct hl_controller *c, struct fetch *f, size_t *outstanding)
+{
+    if (node_has(c, f->shard, f->node) && fetch_move(c, f) == NULL)
+        return true;
+    if (fetch_move(c, f) != NULL) {
+        (*outstanding)++;
+        return true;
+    }
+    if (f->tries >= TRIES_MAX || *outstanding >= OUTSTANDING || !shard_is_free(c, f))
+        return f->tries < TRIES_MAX;
+    hl_status st = fetch_order(c, f);
+    if (st == HL_OK)
+        (*outstanding)++;
+    else
+        hl_debug("a shard is not fetched ahead: %s", hl_error_text());
+    f->tries += st != HL_EBUSY;
+    return true;
+}
+
+static void prefetch_go(struct hl_controller *c, struct prefetch *x)
+{
+    int64_t budget[HL_MOVE_PATHS];
+    size_t outstanding = 0;
+    hl_budget_look(&c->placement->budget, placement_now_ms(), budget); /* fills it */
+    for (size_t i = 0; i < x->fetch_count; i++)
+        (void)fetch_go(c, &x->fetches[i], &outstanding);
+}
+
+/* ---- gangs ----------------------------------------------------------------------------------- */
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ at[i]) * UINT64_C(1099511628211); /* FNV-1a */
+    return hash;
+}
+
+static uint64_t plan_hash(const struct planned_gang *g)
+{
+    uint64_t hash = hash_bytes(UINT64_C(14695981039346656037), &g->version, sizeof(g->version));
+    for (size_t i = 0; i < g->rank_count; i++) {
+        hash = hash_bytes(hash, &g->ranks[i].rank, sizeof(g->ranks[i].rank));
+        hash = hash_bytes(hash, g->ranks[i].node, strlen(g->ranks[i].node) + 1);
+    }
+    return hash;
+}
+
+static struct prefetch *prefetch_find(const struct hl_controller *c, const char *job, int attempt)
+{
+    struct prefetch *x = c->placement->prefetches;
+    while (x != NULL && (x->over_ms != 0 || x->attempt != attempt || strcmp(x->job, job) != 0))
+        x = x->next;
+    return x;
+}
+
+static struct prefetch *prefetch_new(struct hl_controller *c, const struct planned_gang *g)
+{
+    struct prefetch *x = calloc(1, sizeof(*x));
+    if (x == NULL)
+        return NULL;
+    snprintf(x->job, sizeof(x->job), "%s", g->job);
+    x->attempt = g->attempt;
+    x->since_ms = placement_now_ms();
+    DL_APPEND(c->placement->prefetches, x);
+    return x;
+}
+
+static void prefetch_free(struct hl_controller *c, struct prefetch *x)
+{
+    DL_DELETE(c->placement->prefetches, x);
+    free(x->reads);
+    free(x->fetches);
+    free(x);
+}
+
+static void log_plan(const struct prefetch *x, const struct hl_ahead *plan, bool on)
+{
+    hl_info("gang %s prefetched job=%s attempt=%d bytes=%" PRIu64 " local=%" PRIu64
+            " shards=%zu no_room=%" PRIu64,
+            on ? "is" : "would be", x->job, x->attempt, x->bytes, plan->local, plan->count,
+            plan->no_room);
+}
+
+static void prefetch_plan(struct hl_controller *c, struct prefetch *x, const struct planned_gang *g,
+                          uint64_t hash)
+{
+    struct ahead_list list = {0};
+    struct hl_ahead plan = {0};
+    x->plan = hash;
+    hl_status st = list_gang(c, g, &list);
+    if (st == HL_OK)
+        st = plan_gang(c, &list, &plan);
+    if (st == HL_OK)
+        st = prefetch_take(x, &list, &plan);
+    if (st == HL_OK)
+        log_plan(x, &plan, strcmp(c->placement->conf.policy, "on") == 0);
+    else
+        hl_debug("nothing is fetched ahead job=%s: %s", g->job, hl_error_text());
+    hl_ahead_fini(&plan);
+    free(list.items);
+}
+
+static void prefetch_retire(struct hl_controller *c, struct prefetch *x)
+{
+    x->over_ms = placement_now_ms();
+    prefetch_cancel(c, x);
+}
+
+/* The gang's, as it is planned now. */
+static struct prefetch *prefetch_need(struct hl_controller *c, const struct planned_gang *g)
+{
+    struct prefetch *old = prefetch_find(c, g->job, g->attempt), *x;
+    uint64_t hash = plan_hash(g);
+    if (old != NULL && old->plan == hash)
+        return old;
+    if ((x = prefetch_new(c, g)) == NULL)
+        return NULL;
+    if (old != NULL) {
+        x->starting_ms = old->starting_ms;
+        prefetch_retire(c, old);
+    }
+    prefetch_plan(c, x, g, hash);
+    return x;
+}
+
+/* One that runs already when it is seen first is none of ours. */
+static void gang_look(struct hl_controller *c, const struct planned_gang *g)
+{
+    struct prefetch *x = g->runs ? prefetch_find(c, g->job, g->attempt) : prefetch_need(c, g);
+    if (x == NULL)
+        return;
+    x->seen = true;
+    x->runs = g->runs;
+    if (g->starts && x->starting_ms == 0)
+        x->starting_ms = placement_now_ms();
+}
+
+/* ---- what was in vain ------------------------------------------------------------------------ */
+
+static bool is_wanted(const struct hl_controller *c, const struct fetch *f)
+{
+    const struct prefetch *x;
+    DL_FOREACH (c->placement->prefetches, x) {
+        if (x->over_ms == 0 && x->read_count > 0 &&
+            bsearch(f, x->reads, x->read_count, sizeof(*f), compare_reads) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool has_l2(struct hl_controller *c, const struct fetch *f)
+{
+    struct place places[PLACES_MAX];
+    const struct placed_node *at = placed_node_at(c, f->node);
+    size_t n = copies_places(c, f->shard, HL_API_TIER_L2, places, PLACES_MAX);
+    for (size_t i = 0; i < n && i < PLACES_MAX && at != NULL && at->node != NULL; i++)
+        if (places[i].node == at->node && places[i].tier == HL_API_TIER_L2)
+            return true;
+    return false;
+}
+
+/* The policy has no reason to move what was never read. False: it moves now, ask again. */
+static bool fetch_end(struct hl_controller *c, const struct prefetch *x, const struct fetch *f)
+{
+    const struct hl_place from = {.node = f->node, .tier = HL_API_TIER_L2};
+    const struct hl_place goal = {.node = HL_READER_NONE, .tier = HL_API_TIER_L3};
+    const struct hl_placed_shard *s = placement_find(c, f->shard);
+    struct hl_move_order order;
+    if (hl_id_is_none(f->move) || s == NULL || s->use.last_ms >= x->since_ms || is_wanted(c, f))
+        return true;
+    if (hl_migration_find(&c->placement->moves, f->shard) != NULL)
+        return false;
+    if (!has_l2(c, f))
+        return true;
+    hl_status st = moves_prepare(c, f->shard, from, goal, &order);
+    order.priority = PRIORITY_UNREAD;
+    if (st == HL_OK)
+        st = moves_order(c, &order);
+    if (st != HL_OK)
+        hl_debug("what was fetched in vain stays: %s", hl_error_text());
+    return true;
+}
+
+/* Its next attempt, or another job, may want the same soon. */
+static void prefetch_end(struct hl_controller *c, struct prefetch *x)
+{
+    const struct placement *p = c->placement;
+    if (placement_now_ms() - x->over_ms < p->conf.params.residence_ms)
+        return;
+    while (x->ended < x->fetch_count) {
+        if (p->moves.count >= MOVES_BUSY || !fetch_end(c, x, &x->fetches[x->ended]))
+            return;
+        x->ended++;
+    }
+    prefetch_free(c, x);
+}
+
+/* ---- ticks ----------------------------------------------------------------------------------- */
+
+static void prefetch_tell(struct hl_controller *c, struct prefetch *x)
+{
+    char all[32], there[32], fetched[32], text[160];
+    uint64_t bytes = bytes_there(c, x->reads, x->read_count);
+    uint64_t ahead = bytes_there(c, x->fetches, x->fetch_count);
+    x->told = true;
+    if (x->bytes == 0)
+        return;
+    snprintf(text, sizeof(text),
+             "%s of %s (%.1f%%) were in its nodes' memory when all containers ran, %s of them "
+             "fetched ahead",
+             hl_format_bytes(bytes, there, sizeof(there)),
+             hl_format_bytes(x->bytes, all, sizeof(all)), 100 * (double)bytes / (double)x->bytes,
+             hl_format_bytes(ahead, fetched, sizeof(fetched)));
+    c->placement->gangs->tell(c, x->job, "prefetched", text);
+}
+
+static void prefetch_tick(struct hl_controller *c, struct prefetch *x, bool on)
+{
+    if (x->over_ms == 0 && !x->seen)
+        prefetch_retire(c, x);
+    if (x->over_ms != 0 && on)
+        prefetch_end(c, x);
+    else if (x->over_ms != 0)
+        prefetch_free(c, x);
+    else if (on && x->runs && !x->told)
+        prefetch_tell(c, x);
+    else if (on && !x->runs)
+        prefetch_go(c, x);
+}
+
+void prefetch_run(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    struct prefetch *x, *next;
+    const bool on = strcmp(p->conf.policy, "on") == 0 && claim_ok(c, NULL, 0);
+    const bool off = strcmp(p->conf.policy, "off") == 0;
+    if (p->gangs == NULL || p->prefetch_looks || pool_info(c) == NULL)
+        return;
+    p->prefetch_looks = true;
+    DL_FOREACH (p->prefetches, x) {
+        x->seen = false;
+    }
+    if (!off)
+        p->gangs->each(c, gang_look);
+    DL_FOREACH_SAFE (p->prefetches, x, next) {
+        prefetch_tick(c, x, on);
+    }
+    p->prefetch_looks = false;
+}
+
+void prefetches_fini(struct hl_controller *c)
+{
+    while (c->placement->prefetches != NULL)
+        prefetch_free(c, c->placement->prefetches);
+}
+
+/* ---- containers that wait -------------------------------------------------------------------- */
+
+static bool prefetch_is_over(struct hl_controller *c, const struct prefetch *x)
+{
+    for (size_t i = 0; i < x->fetch_count; i++) {
+        const struct fetch *f = &x->fetches[i];
+        bool comes = f->tries < TRIES_MAX || fetch_move(c, f) != NULL;
+        if (comes && !node_has(c, f->shard, f->node))
+            return false;
+    }
+    return true;
+}
+
+static bool gang_may_start(struct hl_controller *c, const char *job, int attempt)
+{
+    const struct placement *p = c->placement;
+    if (p->conf.prefetch_wait_ms == 0 || strcmp(p->conf.policy, "on") != 0)
+        return true;
+    const struct prefetch *x = prefetch_find(c, job, attempt);
+    if (x == NULL || x->starting_ms == 0) {
+        prefetch_run(c); /* it was placed just now */
+        x = prefetch_find(c, job, attempt);
+    }
+    return x == NULL || placement_now_ms() - x->starting_ms >= p->conf.prefetch_wait_ms ||
+           prefetch_is_over(c, x);
+}
+
+const struct gang_watch placement_gang_watch = {.may_start = gang_may_start};
+
+void placement_gangs(struct hl_controller *c, const struct gang_source *source)
+{
+    c->placement->gangs = source;
+}
