@@ -184,6 +184,8 @@ interface Agent {
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
   options @16 () -> (options :List(OptionValue));
+  # End the copies of that migrationId, unless others have asked for the same ones; their calls answer ECANCELED.
+  storeStop @17 (migrationId :Text) -> (stopped :UInt32);
 }
 
 # read: the target's side asks for a copy, lowest latency; write: the source's side delivers, highest bandwidth;
@@ -263,7 +265,7 @@ struct CopyRequest {
   targetHostId @16 :Text;      # storeSend
   targetSocket @17 :Text;      # storeSend: Unix socket of the target
   targetDataAddress @18 :Text; # storeSend: data address of the target, when the migration network is down
-  migrationId @19 :Text;       # storeSend: one for all attempts of an order, so that a further one
+  migrationId @19 :Text;       # one for all attempts of an order, so that storeStop ends them and a further storeSend
                                # sends only what is missing; "" = a random one
 }
 

@@ -98,6 +98,9 @@ void store_copy(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request);
 void store_send(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request);
+/* On the loop: ends the copies of that migration, and returns how many; those that calls of others
+ * wait for go on. */
+unsigned store_stop_copies(struct store *s, struct hl_id migration);
 /* What they give lives in the arena. */
 hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_params *p,
                      struct hl_api_agent_store_drop_results *out) HL_CHECK;
