@@ -24,6 +24,7 @@ struct copy_task_spec {
     copies_brought
         done; /* exactly once. HL_ECANCELED: the Controller is gone, touch nothing of it */
     void *arg;
+    struct hl_id order; /* copies_stop knows it by that; none: it is never stopped */
 };
 
 hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *spec) HL_CHECK;

@@ -216,8 +216,9 @@ void method_copy_shard(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK)
-        st = copy_task_start(c,
-                             &(struct copy_task_spec){t->id, t->place, p->operation, on_copied, t});
+        st = copy_task_start(
+            c, &(struct copy_task_spec){
+                   .id = t->id, .goal = t->place, .op = p->operation, .done = on_copied, .arg = t});
     if (st != HL_OK) {
         call_reject(call, st);
         free(t);
@@ -398,8 +399,11 @@ static void copy_again(struct task *t)
 {
     struct hl_controller *c = t->c;
     copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    hl_status st = copy_task_start(
-        c, &(struct copy_task_spec){t->id, t->place, HL_API_OPERATION_READ, on_copied_again, t});
+    hl_status st = copy_task_start(c, &(struct copy_task_spec){.id = t->id,
+                                                               .goal = t->place,
+                                                               .op = HL_API_OPERATION_READ,
+                                                               .done = on_copied_again,
+                                                               .arg = t});
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
