@@ -50,9 +50,7 @@ class Calls:
         return answer["result"]
 
     def close(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.communicate()
 
 
 class Daemon:
