@@ -64,6 +64,8 @@ struct operation {
     uint32_t crc_failures;
     uint32_t retries;
     const char *elsewhere; /* transport of another node's copy that served; NULL = none did */
+    uint64_t
+        unsure_ns; /* since when the Controller names places without the shard; 0 = it doesn't */
 };
 
 /* A view handed out by helios_map or helios_map_private. */
@@ -189,6 +191,9 @@ static inline struct hl_id id_of(helios_id id)
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st);
 /* True when the connection was lost and is there again: try once more. Else *st is final. */
 bool read_recover(struct operation *op, hl_status *st);
+/* The same where other copies were asked for, too, which ended so: what is away now, or is not
+ * known yet, may be read later. */
+bool read_retry(struct operation *op, struct hl_id id, hl_status elsewhere, hl_status *st);
 
 /* ---- map.c ---- */
 /* Drop every view that was handed out. */

@@ -15,7 +15,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "python"))
 
-from helios import _abi  # noqa: E402
+from helios import _abi, errors  # noqa: E402
 
 REST_S = 0.03  # between two reads: the machine is not the reader's alone
 
@@ -39,7 +39,7 @@ class Reader:
         try:
             view = memoryview(self.client.map(shard).buffer())
             wrong = view.cast("B") != memoryview(self.good[shard.id])
-        except OSError as failed:
+        except errors.HeliosError as failed:
             error = str(failed)
         ended = time.time()
         self.reads += 1

@@ -32,6 +32,7 @@ REST_S = 120.0     # until the moves in flight have ended
 SEEK_S = 4.0      # how long a move in the wanted phase is looked for
 COPIES_S = 30.0    # until the Controller says where the copies of a shard are
 SETTLE_KILLS = 50  # after so many kills all is looked at
+DROPS = 0.2         # of the orders: the copy in L3 is dropped, where another one is
 LONG_ABSENCE = 0.1  # of the kills: the daemon stays away until it is given up
 
 
@@ -178,6 +179,9 @@ class Movers:
                 continue
             node, tier = rng.choice(PLACES)
             try:
+                if rng.random() < DROPS:  # else L3 keeps what nodes load
+                    calls("dropCopy", id=rng.choice(self.world.shards)["id"], node="", tier="L3")
+                    self.numbers.add("drops of L3's copy")
                 move = calls("moveShard", id=rng.choice(self.world.shards)["id"], node=node, tier=tier)["move"]
                 self.numbers.add("moves")
                 self.numbers.add(f"moves, {move['fromTier']} to {move['tier']}")

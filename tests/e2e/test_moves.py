@@ -3,6 +3,7 @@
 What takes hours is `./run chaos moves`."""
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -10,13 +11,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 CHAOS = pathlib.Path(__file__).resolve().parent.parent / "chaos"
 sys.path[:0] = [str(CHAOS), str(CHAOS.parent)]
 sys.dont_write_bytecode = True
 
-from apart import Apart, Calls, Refused  # noqa: E402
+sys.path.insert(0, str(CHAOS.parent.parent / "python"))
+
+from apart import BUILD, Apart, Calls, Refused  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
 
 MOVES, KILLS = 200, 14
@@ -72,6 +76,36 @@ class Moves(unittest.TestCase):
         self.assertRegex(world.daemons["node-0"].log.read_text(), "copy is stopped id=" + shard)
         copies = {(c["tier"], c["node"]) for c in calls("getShard", id=shard)["shard"]["copies"]}
         self.assertEqual(copies, {("L3", ""), ("L2", "node-0")})
+        world.settle(calls)
+
+
+    def test_a_shard_that_only_a_node_holds_is_read_while_others_start_again(self):
+        world = Apart()
+        self.addCleanup(world.close, False)
+        world.start()
+        calls = Calls(world.address)
+        self.addCleanup(calls.close)
+        shard = world.shards[1]["id"]
+        calls("moveShard", id=shard, node="node-0", tier="L2")
+        calls("dropCopy", id=shard, node="", tier="L3")
+        os.environ.update(HELIOS_LIBRARY=str(BUILD / "lib" / "libhelios.so.0"), HELIOS_NODE="", HELIOS_STORE_SOCKET="", HELIOS_CONFIG="")
+        from helios import _abi  # the library is known by now
+        readers = [_abi.Client(world.address, path=path) for path in ("net", "auto")]  # far from all, and beside L3
+        views = [(c, next(s for s in c.request_shards("m", -1, 0, 0).shards if f"{s.id[0]:016x}{s.id[1]:016x}" == shard))
+                 for c in readers]
+        good = [bytes(c.map(s).buffer()) for c, s in views]
+        for away in (["controller"], ["l3d"], ["l3d", "controller"]):
+            with self.subTest(away=away):
+                for name in away:
+                    world.daemons[name].kill()
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    reads = [pool.submit(lambda v: bytes(v[0].map(v[1]).buffer()), view) for view in views]
+                    time.sleep(1)  # they find nothing meanwhile but node-0
+                    for name in away:
+                        world.daemons[name].start()
+                    self.assertEqual([r.result() for r in reads], good)
+        for reader in readers:
+            reader.close()
         world.settle(calls)
 
 
