@@ -15,10 +15,8 @@ import time
 import unittest
 
 CHAOS = pathlib.Path(__file__).resolve().parent.parent / "chaos"
-sys.path[:0] = [str(CHAOS), str(CHAOS.parent)]
+sys.path[:0] = [str(CHAOS), str(CHAOS.parent), str(CHAOS.parent.parent / "python")]
 sys.dont_write_bytecode = True
-
-sys.path.insert(0, str(CHAOS.parent.parent / "python"))
 
 from apart import BUILD, Apart, Calls, Refused  # noqa: E402
 from support.cluster import wait_for  # noqa: E402

@@ -219,6 +219,7 @@ class Placement(StoreCase):
         self.assertEqual((move["shard"], move["fromNode"], move["node"], move["reason"]), (shard["id"], "node-0", "node-1", "ordered"))
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old one is there, and not offered
         self.assertIn("moves already", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
+        self.assertIn("moves; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3"))  # each would count on the other
         self.c.json("shard", "moves", "--cancel", shard["id"])
         mover.join()
         self.assertEqual(said[0].returncode, 1)

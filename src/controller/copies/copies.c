@@ -222,6 +222,16 @@ void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_i
             x->dropping = on;
 }
 
+bool copies_are_dropping(const struct hl_controller *c, struct hl_id id)
+{
+    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    const struct holding *h = holding_find((struct hl_controller *)c, id);
+    bool dropping = s != NULL && s->dropping;
+    for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
+        dropping |= x->dropping;
+    return dropping;
+}
+
 void holdings_fini(struct hl_controller *c)
 {
     struct holding *h, *next;

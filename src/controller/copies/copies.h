@@ -39,6 +39,8 @@ struct copy_events {
     /* True: the copy is not offered to readers. */
     bool (*hidden)(const struct hl_controller *c, struct hl_id id, enum hl_api_tier tier,
                    const struct node *node);
+    /* True: the shard moves, which may drop a copy of it. */
+    bool (*moves)(const struct hl_controller *c, struct hl_id id);
 };
 
 /* `events` is borrowed for the Controller's life. */
@@ -83,6 +85,9 @@ typedef void (*copies_dropped)(void *arg, hl_status st, const char *text, bool d
 /* Drop that copy without a question: the caller knows of another one. */
 hl_status copies_drop(struct hl_controller *c, struct hl_id id, const struct place *p,
                       copies_dropped done, void *arg) HL_CHECK;
+
+/* A drop of a copy of the shard was ordered and is not answered. */
+bool copies_are_dropping(const struct hl_controller *c, struct hl_id id);
 
 /* A copy as its holder has confirmed it. */
 struct confirmed_copy {

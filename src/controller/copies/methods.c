@@ -359,6 +359,10 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
         st = check_claim(t);
     if (st == HL_OK && t->place.node != NULL && !node_ready(t->place.node))
         st = hl_fail(HL_EUNAVAIL, "node %s is unreachable", t->place.node->name);
+    /* Each would count on the copy that the other one drops. */
+    if (st == HL_OK && c->copies->events != NULL && c->copies->events->moves(c, t->id))
+        st = hl_fail(HL_EBUSY, "shard %s moves; wait for the end of that, or cancel it",
+                     hl_id_format(t->id).s);
     if (st == HL_OK && !find_other(t))
         st = fail_last(t->id, &t->place);
     if (st != HL_OK) {

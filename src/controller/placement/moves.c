@@ -462,6 +462,9 @@ hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_p
     if (s == NULL)
         return hl_fail(HL_ENOENT, "shard %s belongs to no version; `helios shard ls` lists shards",
                        hl_id_format(shard).s);
+    if (copies_are_dropping(c, shard)) /* which counts on the others, as this move would on it */
+        return hl_fail(HL_EBUSY, "a copy of shard %s is being dropped; try again",
+                       hl_id_format(shard).s);
     bool below = from.tier == HL_API_TIER_L3 || from.tier == HL_API_TIER_L4;
     *out = (struct hl_move_order){.id = hl_id_random(),
                                   .shard = shard,
@@ -536,8 +539,13 @@ static bool placement_hides(const struct hl_controller *c, struct hl_id id, enum
            hl_migration_hides(&c->placement->moves, id, placed_place(own, &at));
 }
 
-const struct copy_events placement_copy_events = {.changed = placement_follow,
-                                                  .hidden = placement_hides};
+static bool placement_moves(const struct hl_controller *c, struct hl_id id)
+{
+    return c->placement != NULL && hl_migration_find(&c->placement->moves, id) != NULL;
+}
+
+const struct copy_events placement_copy_events = {
+    .changed = placement_follow, .hidden = placement_hides, .moves = placement_moves};
 
 /* ---- methods --------------------------------------------------------------------------------- */
 

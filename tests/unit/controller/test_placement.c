@@ -259,6 +259,27 @@ TEST_IN(world_start, world_end, an_inventory_that_shrinks_or_has_other_bytes_mov
     assert_int_equal(w->c.placement->moves.count, 0);
 }
 
+TEST_IN(world_start, world_end, a_shard_does_not_move_beside_a_drop_nor_is_dropped_beside_a_move)
+{
+    struct world *w = *state;
+    struct hl_move_order order;
+    struct hl_place in_l2 = {.node = placed_node_need(&w->c, "b")->index, .tier = HL_API_TIER_L2};
+    const struct place in_pool = {.tier = HL_API_TIER_L3};
+    const struct place at_a = {.tier = HL_API_TIER_L2, .node = &w->a};
+    const struct place *const drops[] = {&in_pool, &at_a};
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    for (size_t i = 0; i < HL_ARRAY_LEN(drops); i++) {
+        copies_mark_dropping(&w->c, drops[i], w->shard->id, true);
+        assert_int_equal(moves_prepare(&w->c, w->shard->id, placed(w)->place, in_l2, &order),
+                         HL_EBUSY);
+        copies_mark_dropping(&w->c, drops[i], w->shard->id, false);
+    }
+    assert_false(placement_copy_events.moves(&w->c, w->shard->id));
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, placed(w)->place, in_l2, &order), HL_OK);
+    assert_int_equal(hl_migration_order(&w->c.placement->moves, &order, placement_now_ms()), HL_OK);
+    assert_true(placement_copy_events.moves(&w->c, w->shard->id));
+}
+
 /* As another Controller has left it, whose wall clock was wrong by so much. */
 static void load_cleaning(struct world *w, int64_t off_ms)
 {
