@@ -174,6 +174,7 @@ int operation_socket_ms(const struct operation *op);
 bool operation_pause(const struct operation *op, int ms);
 /* The same for read.daemon_pause. */
 bool operation_pause_for_daemon(const struct operation *op);
+bool operation_pause_for_controller(const struct operation *op);
 /* What it waits for makes progress. */
 void operation_extend(struct operation *op);
 bool operation_expired(const struct operation *op);

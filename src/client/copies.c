@@ -257,13 +257,8 @@ static bool any_in_l2(const struct hl_api_copy_list *copies)
     return false;
 }
 
-static hl_status no_copy(struct hl_id id)
-{
-    return hl_fail(HL_ENOENT, "no node has a copy of shard %s", hl_id_format(id).s);
-}
-
-/* The Controller says that there is one. It may have moved on, or its holder, or a Controller that
- * has just started, may not know yet. */
+/* It may have moved on since the Controller answered; a Controller that has just started, or does
+ * not hear the only holder, may know of it in a moment. */
 static hl_status copy_not_found(struct hl_id id)
 {
     return hl_fail(HL_ESTALE, "shard %s is not where the Controller says, or not known to it yet",
@@ -278,7 +273,7 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
     HL_TRY(ask_copies(op, id, &arena, &shard));
     const struct hl_api_copy_list copies = shard.copies;
     if (!any_in_l2(&copies)) /* the usual end of a search: no call asks where the stores are */
-        return shard.state == HL_API_SHARD_STATE_SEALED ? copy_not_found(id) : no_copy(id);
+        return copy_not_found(id);
     HL_TRY(learn_stores(op));
     for (size_t i = 0; i < copies.count; i++) {
         const char *node = copies.items[i].node;

@@ -86,7 +86,7 @@ bool read_retry(struct operation *op, struct hl_id id, hl_status elsewhere, hl_s
     bool away = *st == HL_ESTALE || *st == HL_EUNAVAIL;
     if ((!away && *st != HL_ENOENT) || !copies_may_come(op, id, elsewhere))
         return read_recover(op, st); /* the daemon alone is waited for */
-    if (!operation_pause_for_daemon(op))
+    if (!operation_pause_for_controller(op))
         return false;
     hl_status again = away ? attach_renew(op, RENEW_QUICK) : HL_OK;
     if (again != HL_OK && !hl_status_retryable(again))
