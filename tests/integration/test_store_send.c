@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include "integration/store_world.h"
+#include "os/loop.h"
 
 #include <pthread.h>
 
