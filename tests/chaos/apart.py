@@ -64,10 +64,7 @@ class Daemon:
     def start(self) -> None:
         """Until it serves, at the addresses that it had before. By the main thread, with which it ends."""
         self.ready_file.unlink(missing_ok=True)
-        args = {**self.args, "--ready-file": str(self.ready_file)}
-        command = ["setpriv", "--pdeathsig", "KILL", BUILD / "bin" / self.program, *(x for pair in args.items() for x in pair)]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stderr=log, stdout=log, env=self.env)
+        self._spawn()
         self.ready = wait_for(f"{self.name} to serve", self._read_ready, READY_S)
         for flag, field in (("--listen", "address"), ("--data-listen", "dataAddress"), ("--migrate-listen", "migrateAddress")):
             if self.ready.get(field):
@@ -75,7 +72,16 @@ class Daemon:
         if self.absent:
             self.absent[-1][1] = time.time()
 
+    def _spawn(self) -> None:
+        args = {**self.args, "--ready-file": str(self.ready_file)}
+        command = ["setpriv", "--pdeathsig", "KILL", BUILD / "bin" / self.program, *(x for pair in args.items() for x in pair)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stderr=log, stdout=log, env=self.env)
+
     def _read_ready(self) -> dict | None:
+        if self.process and self.process.poll() is not None and "Address already in use" in self.log.read_text()[-400:]:
+            time.sleep(0.5)  # a connection of another program has the port for a while
+            self._spawn()
         assert self.process and self.process.poll() is None, f"{self.name} ended: {self.log.read_text()[-2000:]}"
         with contextlib.suppress(FileNotFoundError):
             return json.loads(self.ready_file.read_text())
