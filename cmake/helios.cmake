@@ -173,6 +173,10 @@ function(hl_tests)
   add_library(rpc_json STATIC ${CMAKE_SOURCE_DIR}/tests/support/rpc_json.c)
   target_link_libraries(rpc_json PUBLIC hl_rpc)
   target_include_directories(rpc_json PUBLIC ${CMAKE_SOURCE_DIR}/tests)
+  # Calls that tests/chaos/moves.py makes.
+  add_executable(rpc_lines ${CMAKE_SOURCE_DIR}/tests/support/rpc_lines.c)
+  target_link_libraries(rpc_lines PRIVATE rpc_json)
+  set_target_properties(rpc_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   # What tests/e2e/test_strangers.py sends to daemons.
   add_executable(strangers ${CMAKE_SOURCE_DIR}/tests/support/strangers.c ${CMAKE_SOURCE_DIR}/tests/support/stranger_seeds.c)
   target_link_libraries(strangers PRIVATE hl_base)
@@ -264,7 +268,7 @@ function(hl_tests)
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME e2e_${name} COMMAND /usr/bin/python3 ${script})
     set(timeout 300)
-    if(name MATCHES "test_chaos|kill_moments") # two minutes of rounds or kills, and the end of the last one
+    if(name MATCHES "test_chaos|test_moves|kill_moments") # two minutes of rounds or kills, and the end of the last one
       set(timeout 660)
     endif()
     # One thread for torch's matrices: the processors are taken by the tests beside it.

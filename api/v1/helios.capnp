@@ -191,6 +191,8 @@ interface Agent {
   storeKeep @17 (request :CopyRequest) -> (copy :Copy);
   # What a process has read of the L2 since it told last; it steers what is kept.
   storeReads @18 (reads :List(ShardReads)) -> ();
+  # End the copies of that migrationId, unless others have asked for the same ones; their calls answer ECANCELED.
+  storeStop @19 (migrationId :Text) -> (stopped :UInt32);
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -272,7 +274,7 @@ struct CopyRequest {
   targetHostId @16 :Text;      # storeSend
   targetSocket @17 :Text;      # storeSend: Unix socket of the target
   targetDataAddress @18 :Text; # storeSend: data address of the target, when the migration network is down
-  migrationId @19 :Text;       # storeSend: one for all attempts of an order, so that a further one
+  migrationId @19 :Text;       # one for all attempts of an order, so that storeStop ends them and a further storeSend
                                # sends only what is missing; "" = a random one
 }
 

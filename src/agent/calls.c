@@ -229,6 +229,19 @@ static void handle_store_keep(void *arg, struct hl_rpc_call *call,
     store_keep(a->store, call, &params->request);
 }
 
+static void handle_store_stop(void *arg, struct hl_rpc_call *call,
+                              const struct hl_api_agent_store_stop_params *params)
+{
+    struct hl_agent *a = arg;
+    struct hl_id migration;
+    hl_status st = hl_id_parse(params->migration_id, &migration);
+    if (st == HL_OK)
+        hl_reply_agent_store_stop(call, &(struct hl_api_agent_store_stop_results){
+                                            store_stop_copies(a->store, migration)});
+    else
+        hl_rpc_reject(call, st, NULL);
+}
+
 const struct hl_agent_handlers calls_handlers = {
     .start_container = handle_start_container,
     .stop_container = handle_stop_container,
@@ -249,4 +262,5 @@ const struct hl_agent_handlers calls_handlers = {
     .options = handle_options,
     .store_keep = handle_store_keep,
     .store_reads = handle_store_reads,
+    .store_stop = handle_store_stop,
 };

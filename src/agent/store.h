@@ -118,6 +118,9 @@ hl_status store_keep_list(struct store *s, struct hl_arena *arena,
 void store_keep_gone(struct store *s, const struct hl_api_text_list *gone);
 /* What became of them, appended. */
 void store_keep_metrics(struct store *s, struct hl_buf *out);
+/* On the loop: ends the copies of that migration, and returns how many; those that calls of others
+ * wait for go on. */
+unsigned store_stop_copies(struct store *s, struct hl_id migration);
 /* What they give lives in the arena. */
 hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_params *p,
                      struct hl_api_agent_store_drop_results *out) HL_CHECK;

@@ -26,6 +26,8 @@ typedef hl_status (*run_fn)(struct store *s, const struct store_request *r,
 /* A call that hears how the job ended. */
 struct waiter {
     struct hl_rpc_call *call;
+    struct hl_id migration;
+    bool stopped; /* it does not need the copy any more */
     struct waiter *next;
 };
 
@@ -36,6 +38,7 @@ struct store_job {
     run_fn run;
     struct store_request request; /* its texts are those of the first call, answered last */
     struct waiter *waiters;       /* on the loop */
+    atomic_bool stop;             /* set by the loop, read by the thread that copies */
     struct store_result result;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -109,7 +112,7 @@ static struct store_job *find_same(struct store *s, const struct store_job *job)
 {
     struct store_job *j;
     DL_FOREACH (s->jobs, j) {
-        if (same_work(j, job))
+        if (same_work(j, job) && !atomic_load_explicit(&j->stop, memory_order_relaxed))
             return j;
     }
     return NULL;
@@ -178,7 +181,9 @@ static void job_submit(struct store *s, struct hl_rpc_call *call,
     j->store = s;
     j->run = run;
     j->request.keeps = keeps;
+    j->request.stop = &j->stop;
     w->call = call;
+    w->migration = j->request.migration;
     job_enqueue(s, j, w);
 }
 
@@ -202,6 +207,39 @@ void store_send(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request)
 {
     job_submit(s, call, request, store_send_run, false);
+}
+
+/* True: no call needs it any more. */
+static bool job_is_unwanted(const struct store_job *j)
+{
+    const struct waiter *w;
+    LL_FOREACH (j->waiters, w) {
+        if (!w->stopped)
+            return false;
+    }
+    return true;
+}
+
+unsigned store_stop_copies(struct store *s, struct hl_id migration)
+{
+    struct store_job *j;
+    struct waiter *w;
+    unsigned stopped = 0;
+    HL_ON_LOOP(s->opts.loop);
+    DL_FOREACH (s->jobs, j) {
+        if (atomic_load_explicit(&j->stop, memory_order_relaxed))
+            continue;
+        LL_FOREACH (j->waiters, w) {
+            w->stopped |= hl_id_equal(w->migration, migration);
+        }
+        if (!job_is_unwanted(j))
+            continue;
+        atomic_store_explicit(&j->stop, true, memory_order_relaxed);
+        stopped++;
+        hl_info("copy is stopped id=%s migration=%s", hl_id_format(j->request.id).s,
+                hl_id_format(migration).s);
+    }
+    return stopped;
 }
 
 unsigned store_busy(const struct store *s)
@@ -328,10 +366,15 @@ hl_status store_jobs_start(struct store *s)
 }
 
 /* Waiting orders are taken and fail at once, running ones at their next look at the clock.
- * `stopping` is set already. The lock is for a thread that has looked at it just before: it sleeps
- * by the time the lock is free, and hears the broadcast. */
+ * `stopping` is set already; a job's `stop` ends what looks at that alone. The lock is for a thread
+ * that has looked at it just before: it sleeps by the time the lock is free, and hears the
+ * broadcast. */
 void store_jobs_cancel(struct store *s)
 {
+    struct store_job *j;
+    DL_FOREACH (s->jobs, j) {
+        atomic_store_explicit(&j->stop, true, memory_order_relaxed);
+    }
     pthread_mutex_lock(&s->queue_lock);
     for (int i = 0; i < STORE_WORKS; i++)
         pthread_cond_broadcast(&s->queues[i].cond);

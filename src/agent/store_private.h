@@ -15,8 +15,9 @@
  *
  * A job: submitted --same copy is under way--> its call waits for that one
  *            '----> queued --> running --> ended, answered on the loop
- * Stopping sets `stopping`: queued jobs are taken and fail at once, running ones fail at their next
- * look at the clock (store_left). */
+ *            '----> a call that is stopped: the job ends when no other one waits for it
+ * Stopping sets `stopping` and each job's `stop`: queued jobs are taken and fail at once, running
+ * ones fail at their next look at the clock (store_left). */
 #ifndef HL_AGENT_STORE_PRIVATE_H
 #define HL_AGENT_STORE_PRIVATE_H
 
@@ -178,7 +179,8 @@ struct store_request {
     struct hl_id migration; /* the same in every attempt of an order */
     enum hl_api_operation op;
     uint64_t deadline_ns;
-    bool keeps; /* for a reader, as long as the rule lets it */
+    bool keeps;              /* for a reader, as long as the rule lets it */
+    const atomic_bool *stop; /* the job's; NULL: nothing but the store's end stops it */
 };
 
 /* What became of it. */

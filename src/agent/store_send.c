@@ -57,7 +57,7 @@ static hl_status send_migration(struct sending *x)
                                                                   .object = x->ref.id,
                                                                   .chunk_size = t->chunk_size,
                                                                   .chunk_crcs = x->crcs,
-                                                                  .cancel = &x->s->stopping,
+                                                                  .cancel = x->r->stop,
                                                                   .dead_ms = t->dead_ms,
                                                                   .io_threads = t->io_threads,
                                                                   .zstd = x->s->zstd},

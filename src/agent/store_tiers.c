@@ -23,6 +23,8 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
         return hl_fail(HL_ECANCELED, "the Agent of node %s is shutting down", s->node);
     if (r->keeps && atomic_load_explicit(&s->keep.wanted, memory_order_relaxed) > 0)
         return hl_fail(HL_ECANCELED, "its room is needed for a copy that was ordered");
+    if (r->stop != NULL && atomic_load_explicit(r->stop, memory_order_relaxed))
+        return hl_fail(HL_ECANCELED, "it was stopped");
     if (now >= r->deadline_ns)
         return hl_fail(HL_ETIMEDOUT, "the deadline passed");
     uint64_t left = (r->deadline_ns - now) / HL_NS_PER_MS;

@@ -67,6 +67,8 @@ struct operation {
     const char *elsewhere; /* transport of another node's copy that served; NULL = none did */
     bool from_store;       /* the node's own store served */
     bool from_kept; /* a copy there that earlier reads have left; one that was just loaded is not */
+    uint64_t
+        unsure_ns; /* since when the Controller names places without the shard; 0 = it doesn't */
 };
 
 /* A view handed out by helios_map or helios_map_private. */
@@ -175,6 +177,7 @@ int operation_socket_ms(const struct operation *op);
 bool operation_pause(const struct operation *op, int ms);
 /* The same for read.daemon_pause. */
 bool operation_pause_for_daemon(const struct operation *op);
+bool operation_pause_for_controller(const struct operation *op);
 /* What it waits for makes progress. */
 void operation_extend(struct operation *op);
 bool operation_expired(const struct operation *op);
@@ -192,6 +195,9 @@ static inline struct hl_id id_of(helios_id id)
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st);
 /* True when the connection was lost and is there again: try once more. Else *st is final. */
 bool read_recover(struct operation *op, hl_status *st);
+/* The same where other copies were asked for, too, which ended so: what is away now, or is not
+ * known yet, may be read later. */
+bool read_retry(struct operation *op, struct hl_id id, hl_status elsewhere, hl_status *st);
 
 /* ---- map.c ---- */
 /* Drop every view that was handed out. */

@@ -228,7 +228,7 @@ static struct store *find_store(struct operation *op, const char *node)
 }
 
 static hl_status ask_copies(const struct operation *op, struct hl_id id, struct hl_arena *arena,
-                            struct hl_api_copy_list *out)
+                            struct hl_api_shard *out)
 {
     const struct hl_id_text text = hl_id_format(id);
     struct hl_api_controller_get_shard_results r;
@@ -237,7 +237,7 @@ static hl_status ask_copies(const struct operation *op, struct hl_id id, struct 
     HL_TRY(hl_call_controller_get_shard(op->client->controller,
                                         &(struct hl_api_controller_get_shard_params){.id = text.s},
                                         ms, arena, &r));
-    *out = r.shard.copies;
+    *out = r.shard;
     return HL_OK;
 }
 
@@ -257,19 +257,23 @@ static bool any_in_l2(const struct hl_api_copy_list *copies)
     return false;
 }
 
-static hl_status no_copy(struct hl_id id)
+/* It may have moved on since the Controller answered; a Controller that has just started, or does
+ * not hear the only holder, may know of it in a moment. */
+static hl_status copy_not_found(struct hl_id id)
 {
-    return hl_fail(HL_ENOENT, "no node has a copy of shard %s", hl_id_format(id).s);
+    return hl_fail(HL_ESTALE, "shard %s is not where the Controller says, or not known to it yet",
+                   hl_id_format(id).s);
 }
 
 static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visit, void *arg)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_copy_list copies;
+    struct hl_api_shard shard;
     hl_status st = HL_ENOENT;
-    HL_TRY(ask_copies(op, id, &arena, &copies));
+    HL_TRY(ask_copies(op, id, &arena, &shard));
+    const struct hl_api_copy_list copies = shard.copies;
     if (!any_in_l2(&copies)) /* the usual end of a search: no call asks where the stores are */
-        return no_copy(id);
+        return copy_not_found(id);
     HL_TRY(learn_stores(op));
     for (size_t i = 0; i < copies.count; i++) {
         const char *node = copies.items[i].node;
@@ -281,7 +285,7 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
             break;
         hl_debug("the copy at node %s did not help: %s", node, hl_error_text());
     }
-    return st == HL_ENOENT ? no_copy(id) : st;
+    return st == HL_ENOENT ? copy_not_found(id) : st;
 }
 
 struct read_args {

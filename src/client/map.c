@@ -258,24 +258,30 @@ static hl_status map_once(struct operation *op, const struct view_request *reque
     return mapped || st == HL_OK ? st : map_copy(op, request, FROM_NET, out);
 }
 
-/* The pool failed: have its copy healed, or take one from another node. */
+/* The pool failed: have its copy healed, or take one from another node; again as long as that may
+ * help (read_retry). */
 static hl_status map_hard(struct operation *op, const struct view_request *request, hl_status st,
                           struct mapping **out)
 {
     char text[HL_ERROR_TEXT_MAX];
     if ((st == HL_ESTALE || st == HL_EUNAVAIL) && attach_renew(op, RENEW_QUICK) == HL_OK)
         st = map_once(op, request, out);
-    snprintf(text, sizeof(text), "%s", hl_error_text());
-    if (st == HL_ECORRUPT && copies_heal(op, request->id) == HL_OK &&
-        map_once(op, request, out) == HL_OK)
-        st = HL_OK;
-    if (st != HL_OK && hl_copy_may_help(st) && map_copy(op, request, FROM_ELSEWHERE, out) == HL_OK)
-        st = HL_OK;
-    if (st != HL_OK)
+    while (st != HL_OK) {
+        hl_status elsewhere = HL_ENOENT;
+        snprintf(text, sizeof(text), "%s", hl_error_text());
+        if (st == HL_ECORRUPT && copies_heal(op, request->id) == HL_OK &&
+            map_once(op, request, out) == HL_OK)
+            return HL_OK;
+        if (hl_copy_may_help(st))
+            elsewhere = map_copy(op, request, FROM_ELSEWHERE, out);
+        if (elsewhere == HL_OK)
+            return HL_OK;
         st = hl_fail(st, "%s", text);
-    while (st != HL_OK && read_recover(op, &st))
+        if (!read_retry(op, request->id, elsewhere, &st))
+            return st;
         st = map_once(op, request, out);
-    return st;
+    }
+    return HL_OK;
 }
 
 /* One call at a time (client->lock): a view is rare, and its table and its pins go together. */

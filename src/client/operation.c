@@ -62,6 +62,11 @@ bool operation_pause_for_daemon(const struct operation *op)
     return operation_pause(op, op->client->read.daemon_pause_ms);
 }
 
+bool operation_pause_for_controller(const struct operation *op)
+{
+    return operation_pause(op, CONTROLLER_PAUSES * op->client->read.daemon_pause_ms);
+}
+
 hl_status controller_named(const struct operation *op, const char *method)
 {
     if (op->client->controller != NULL)
@@ -79,7 +84,7 @@ bool controller_again(struct operation *op, hl_status st)
     if (st == HL_OK)
         atomic_store_explicit(seen, true, memory_order_relaxed);
     return st == HL_EUNAVAIL && atomic_load_explicit(seen, memory_order_relaxed) &&
-           operation_pause(op, CONTROLLER_PAUSES * op->client->read.daemon_pause_ms);
+           operation_pause_for_controller(op);
 }
 
 void operation_failed_crc(struct operation *op, uint32_t pieces)

@@ -7,8 +7,8 @@
  *     read_once      HL_ENOENT of a mapped pool: the daemon loads it from its archive; again
  *         v
  *     read_hard      in this order: connect again (the daemon was restarted), have the pool's copy
- *                    healed and read it, read another node's copy, then connect and read again
- *                    until the deadline
+ *                    healed and read it, read another node's copy; all of it again until the
+ *                    deadline while a daemon that may help is away (read_retry)
  *         v
  *     read_again     a derived shard that is gone or damaged: its layout is listed again, and cut
  *
@@ -18,10 +18,14 @@
 #include "base/log.h"
 #include "client/client_private.h"
 #include "core/copyplan.h"
+#include "core/derived_id.h"
 #include "os/copy_measure.h"
 
 /* A small read takes little longer than a look at the clock: one of so many is timed for all. */
 #define TIMED_ONE_OF 16u
+/* For so long the Controller may say that a shard is where it is not: it learns what the nodes have
+ * from them, and a shard may move between its answer and the read. */
+#define SETTLE_NS (5 * HL_NS_PER_S)
 
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st)
 {
@@ -64,6 +68,35 @@ bool read_recover(struct operation *op, hl_status *st)
         return false;
     }
     return true;
+}
+
+/* Whether others may yet have it. A derived shard is not waited for: it is cut again. A Controller
+ * that never answered is a wrong address. */
+static bool copies_may_come(struct operation *op, struct hl_id id, hl_status elsewhere)
+{
+    uint64_t now = hl_now_ns();
+    if (elsewhere != HL_ESTALE)
+        op->unsure_ns = 0;
+    else if (op->unsure_ns == 0)
+        op->unsure_ns = now;
+    if (op->client->controller == NULL || hl_id_is_derived(id) ||
+        !atomic_load_explicit(&op->client->controller_seen, memory_order_relaxed))
+        return false;
+    return elsewhere == HL_EUNAVAIL || elsewhere == HL_ETIMEDOUT ||
+           (elsewhere == HL_ESTALE && now - op->unsure_ns < SETTLE_NS);
+}
+
+bool read_retry(struct operation *op, struct hl_id id, hl_status elsewhere, hl_status *st)
+{
+    bool away = *st == HL_ESTALE || *st == HL_EUNAVAIL;
+    if ((!away && *st != HL_ENOENT) || !copies_may_come(op, id, elsewhere))
+        return read_recover(op, st); /* the daemon alone is waited for */
+    if (!operation_pause_for_controller(op))
+        return false;
+    hl_status again = away ? attach_renew(op, RENEW_QUICK) : HL_OK;
+    if (again != HL_OK && !hl_status_retryable(again))
+        *st = again;
+    return again == HL_OK || hl_status_retryable(again);
 }
 
 /* One read, as it was asked for, and how its bytes came. */
@@ -135,19 +168,19 @@ static hl_status read_once(struct operation *op, struct read *r)
     return st;
 }
 
-/* The pool failed; a good copy elsewhere serves at once. True: it did. */
-static bool read_elsewhere(struct operation *op, struct read *r, hl_status *st)
+/* The pool failed; a good copy elsewhere serves at once. */
+static hl_status read_elsewhere(struct operation *op, struct read *r, hl_status here)
 {
     char text[HL_ERROR_TEXT_MAX];
     snprintf(text, sizeof(text), "%s", hl_error_text());
-    hl_status here = *st;
     if (here == HL_ECORRUPT && copies_heal(op, r->id) == HL_OK && read_once(op, r) == HL_OK)
-        return true;
-    if (copies_read(op, r->id, r->off, r->buf, r->len, r->whole, &op->elsewhere) == HL_OK)
-        return true;
+        return HL_OK;
+    hl_status st = copies_read(op, r->id, r->off, r->buf, r->len, r->whole, &op->elsewhere);
+    if (st == HL_OK)
+        return HL_OK;
     hl_debug("no other copy helped: %s", hl_error_text());
-    *st = hl_fail(here, "%s", text);
-    return false;
+    (void)hl_fail(here, "%s", text); /* what the caller hears of */
+    return st;
 }
 
 static hl_status read_hard(struct operation *op, struct read *r, hl_status st)
@@ -155,13 +188,17 @@ static hl_status read_hard(struct operation *op, struct read *r, hl_status st)
     /* The daemon may have been restarted: look before asking others. */
     if ((st == HL_ESTALE || st == HL_EUNAVAIL) && attach_renew(op, RENEW_QUICK) == HL_OK)
         st = read_once(op, r);
-    if (hl_copy_may_help(st) && read_elsewhere(op, r, &st))
-        st = HL_OK;
-    while (st != HL_OK && read_recover(op, &st))
-        st = read_once(op, r);
-    if (st == HL_OK)
-        hl_error_clear();
-    return st;
+    while (st != HL_OK) {
+        hl_status elsewhere = hl_copy_may_help(st) ? read_elsewhere(op, r, st) : HL_ENOENT;
+        if (elsewhere == HL_OK)
+            st = HL_OK;
+        else if (!read_retry(op, r->id, elsewhere, &st))
+            return st;
+        else
+            st = read_once(op, r);
+    }
+    hl_error_clear();
+    return HL_OK;
 }
 
 /* A derived shard that is gone or damaged, from a fresh listing; once. */
@@ -258,11 +295,13 @@ int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *c
         return hl_fail(HL_EINVAL, "helios_find: client must not be NULL");
     operation_begin(&op, client);
     hl_status st = find_once(&op, id_of(id), &found_size, &found_crc);
-    if (st != HL_OK && hl_copy_may_help(st) &&
-        copies_find(&op, id_of(id), &found_size, &found_crc) == HL_OK)
-        st = HL_OK;
-    while (st != HL_OK && read_recover(&op, &st))
-        st = find_once(&op, id_of(id), &found_size, &found_crc);
+    while (st != HL_OK) {
+        hl_status elsewhere =
+            hl_copy_may_help(st) ? copies_find(&op, id_of(id), &found_size, &found_crc) : HL_ENOENT;
+        if (elsewhere != HL_OK && !read_retry(&op, id_of(id), elsewhere, &st))
+            break;
+        st = elsewhere == HL_OK ? HL_OK : find_once(&op, id_of(id), &found_size, &found_crc);
+    }
     if (st != HL_OK && (st = list_again(&op, id_of(id), st, &fresh)) == HL_OK)
         st = find_once(&op, fresh, &found_size, &found_crc);
     if (st != HL_OK)

@@ -106,8 +106,9 @@ class Placement(StoreCase):
         self.read("node-1", 30)
         wait_for("a copy at its reader", lambda: ("L2", "node-1") in self.copies(shard))
         self.conf("policy.window=1s", "policy.tau=1s", "policy.archive=1s")
-        # `shard show` has L3 load what is not in the pool, to read its header
-        wait_for("it to be in the archive only", lambda: self.listed(shard)["life"] == "expired to L4")
+        wait_for("it to be in the archive only", lambda: self.placement(shard)["state"] == "expired to L4")
+        self.assertIn("not in the pool", self.c.run("shard", "show", shard["id"], "--verify").stdout)
+        self.assertEqual(self.copies(shard), {("L4", "")})  # showing it has moved nothing
         self.assertEqual([x["tier"] for x in self.listed(shard)["copies"]], ["L4"])
         gone = self.placement(shard)
         self.assertEqual(gone["changes"][0]["reason"], "is not read any more")
@@ -119,6 +120,23 @@ class Placement(StoreCase):
         self.assertEqual((back["tier"], back["node"]), ("L2", "node-0"))
         self.assertIn("is read again", [x["reason"] for x in back["changes"]])
         self.c.json("model", "verify", "m")
+
+    def test_a_node_that_comes_and_goes_gets_no_shard_until_it_stays(self):
+        self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0"}, supervise=False)
+        for _ in range(2):
+            self.c.kill("node-1")
+            self.c.up()
+            wait_for("the node", lambda: all(n["state"] == "ready" for n in self.c.json("nodes")["items"]))
+        self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["items"]}
+        self.read("node-1", 30)
+        shard = self.shards[0]
+        wait_for("the reads to be known", lambda: self.placement(shard)["accesses"] == 30)
+        time.sleep(1)  # ten passes
+        self.assertEqual(self.c.json("shard", "moves")["items"], [])
+        self.assertEqual(self.copies(shard), {("L3", "")})
+        self.conf("policy.flap=0")
+        self.read("node-1", 1)
+        wait_for("a copy at its reader", lambda: ("L2", "node-1") in self.copies(shard))
 
     def test_above_its_watermark_l1_gives_up_the_shard_of_least_stability(self):
         self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_POLICY_MIGRATE_BASE": "1000"})
@@ -201,6 +219,7 @@ class Placement(StoreCase):
         self.assertEqual((move["shard"], move["fromNode"], move["node"], move["reason"]), (shard["id"], "node-0", "node-1", "ordered"))
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old one is there, and not offered
         self.assertIn("moves already", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
+        self.assertIn("moves; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3"))  # each would count on the other
         self.c.json("shard", "moves", "--cancel", shard["id"])
         mover.join()
         self.assertEqual(said[0].returncode, 1)
@@ -310,7 +329,7 @@ class Placement(StoreCase):
         self.assertGreater(moved, MOVES // 4)
         for d in done:
             if d.returncode != 0:
-                self.assertRegex(d.stderr, "is there already|moves already|no room|is full|fit", d.stderr)
+                self.assertRegex(d.stderr, "is there already|moves already|being dropped|no room|is full|fit", d.stderr)
         self.verify_whole()
 
     def test_kills_in_the_middle_of_moves_lose_nothing_and_leave_nothing(self):

@@ -506,7 +506,7 @@ TEST(where_the_nodes_are_is_asked_only_when_one_has_a_copy)
         assert_int_equal(helios_get(c, (helios_id){.hi = 1, .lo = 2}, buf, sizeof(buf)),
                          HELIOS_ENOENT);
         (void)told(boss.copies);
-        assert_int_equal(boss.nodes_asked, in_l2);
+        assert_int_equal(boss.nodes_asked > 0, in_l2);
     }
     helios_close(c);
     forget(boss.copies);

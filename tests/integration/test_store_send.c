@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include "integration/store_world.h"
+#include "os/loop.h"
 
 #include <pthread.h>
 
@@ -302,6 +303,82 @@ TEST(a_full_target_refuses_what_is_sent_and_loses_nothing)
     assert_int_equal(tier_number(&w, NODE1, "L2", "shards"), 1);
     assert_int_equal(tier_number(&w, NODE1, "L2", "writingBytes"), 0);
     check_l2(&w, NODE0, id, 6 * MIB, 25);
+    world_end(&w);
+}
+
+/* ---- copies that are stopped ----------------------------------------------------------------- */
+
+/* A storeSend from node-0 to node-1, whose end is heard on a loop. */
+struct sent {
+    struct hl_loop *loop;
+    int *open;
+    hl_status st;
+};
+
+static void on_sent(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct sent *x = arg;
+    (void)text, (void)result;
+    x->st = st;
+    if (--*x->open == 0)
+        hl_loop_stop(x->loop);
+}
+
+static void send_async(struct world *w, struct hl_id id, const char *address, const char *migration,
+                       struct sent *x)
+{
+    json_t *p = json_pack("{s:{s:s s:s s:s s:s s:s s:i}}", "request", "id", hl_id_format(id).s,
+                          "tier", "L2", "operation", "migrate", "targetAddress", address,
+                          "migrationId", migration, "timeoutMs", 60000);
+    ++*x->open;
+    rpc_json_call_async(w->peer[NODE0], "storeSend", p, 60000, x->loop, on_sent, x);
+    json_decref(p);
+}
+
+/* How many copies end by it. */
+static int64_t stop(struct world *w, const char *migration)
+{
+    json_t *r = must(w, NODE0, "storeStop", json_pack("{s:s}", "migrationId", migration));
+    int64_t stopped = hl_json_int(r, "stopped", -1);
+    json_decref(r);
+    return stopped;
+}
+
+TEST(a_copy_that_is_stopped_ends_unless_another_call_waits_for_it)
+{
+    static const char *const first = "00000000000000010000000000000001",
+                             *const second = "00000000000000010000000000000002";
+    struct world w;
+    struct hl_loop *loop;
+    int open = 0;
+    char address[128];
+    world_begin(&w, &apart);
+    assert_int_equal(hl_loop_create(&loop), HL_OK);
+    struct sent a = {loop, &open, HL_OK};
+    struct hl_id id = only_at_node0(&w, SIZE, 29);
+    json_t *info = must(&w, NODE1, "storeInfo", NULL);
+    snprintf(address, sizeof(address), "%s", hl_json_str(info, "migrateAddress", ""));
+    json_decref(info);
+    kill(w.pid[NODE1], SIGSTOP); /* no send ends by itself */
+    assert_int_equal(stop(&w, first), 0);
+    send_async(&w, id, address, first, &a);
+    assert_int_equal(stop(&w, first), 1);
+    assert_int_equal(hl_loop_run(loop), HL_OK);
+    assert_int_equal(a.st, HL_ECANCELED);
+    hl_loop_destroy(loop);
+    assert_int_equal(hl_loop_create(&loop), HL_OK);
+    a = (struct sent){loop, &open, HL_OK};
+    struct sent b = a;
+    send_async(&w, id, address, first, &a);
+    send_async(&w, id, address, second, &b);
+    assert_int_equal(stop(&w, first), 0);
+    kill(w.pid[NODE1], SIGCONT);
+    assert_int_equal(hl_loop_run(loop), HL_OK);
+    assert_int_equal(a.st, HL_OK);
+    assert_int_equal(b.st, HL_OK);
+    check_l2(&w, NODE1, id, SIZE, 29);
+    check_l2(&w, NODE0, id, SIZE, 29);
+    hl_loop_destroy(loop);
     world_end(&w);
 }
 

@@ -15,6 +15,7 @@ static const struct hl_migration_opts base_opts = {.moves_max = 16,
                                                    .domains = 1,
                                                    .wait_ms = 5000,
                                                    .copy_ms = 700,
+                                                   .stop_ms = 300,
                                                    .grace_ms = 200,
                                                    .clean_ms = 1500,
                                                    .retry_ms = 150};
@@ -184,6 +185,7 @@ static void controller_act(struct world *w, struct controller *c,
         controller_tell(w, c, action, MSG_COPY, o->goal);
         break;
     case HL_MOVE_STOP:
+        c->stopped[shard] = o->id;
         controller_tell(w, c, action, MSG_STOP, o->goal);
         break;
     case HL_MOVE_CHECK:
@@ -361,12 +363,15 @@ void controller_cancel(struct world *w, struct controller *c, uint32_t arg)
 {
     if (c->moves.count == 0)
         return;
-    const struct hl_move_rec *rec = hl_migration_at(&c->moves, arg % c->moves.count);
-    world_say(w, "controller %u: cancel move %u", c->epoch, (unsigned)rec->order.id.lo);
-    hl_status st = hl_migration_cancel(&c->moves, rec->order.id, w->now_ms);
+    const struct hl_move_rec rec = *hl_migration_at(&c->moves, arg % c->moves.count);
+    world_say(w, "controller %u: cancel move %u", c->epoch, (unsigned)rec.order.id.lo);
+    hl_status st = hl_migration_cancel(&c->moves, rec.order.id, w->now_ms);
     if (st != HL_OK && st != HL_EBUSY)
         world_break(w, "a move that is there can't be cancelled: %s", hl_error_text());
     controller_run(w, c);
+    if (rec.phase == HL_MOVE_PHASE_COPYING &&
+        !hl_id_equal(c->stopped[shard_index(rec.order.shard)], rec.order.id))
+        world_break(w, "a move is cancelled, and its copy is not stopped");
 }
 
 void controller_delete(struct world *w, struct controller *c, int shard)

@@ -61,6 +61,7 @@ void holder_crash(struct world *w, int holder, bool host)
     memset(h->transfers, 0, sizeof(h->transfers));
     memset(h->obeyed, 0, sizeof(h->obeyed));
     memset(h->told_order, 0, sizeof(h->told_order));
+    memset(h->stopped, 0, sizeof(h->stopped));
     for (int slot = 0; slot < SLOTS; slot++)
         for (int s = 0; s < SHARDS; s++)
             if ((holder != L3 && slot == 0) || (host && !(holder == L3 && slot == 1)))
@@ -102,11 +103,29 @@ static bool holder_obeys(struct world *w, int holder, const struct message *m)
     return true;
 }
 
-/* The shard's transfer is another order's now. */
-static void holder_supersede(struct holder *h, const struct message *m)
+/* As the order that it answers. */
+static struct message transfer_order(const struct transfer *t, int shard)
 {
-    if (h->transfers[m->shard].order != m->order)
-        h->transfers[m->shard].on = false;
+    return (struct message){.from = t->controller,
+                            .epoch = t->epoch,
+                            .order = t->order,
+                            .move = t->move,
+                            .shard = shard,
+                            .slot = t->slot};
+}
+
+/* By another copy of the shard, or its own STOP; questions and drops let it go on. */
+static void transfer_break_off(struct world *w, int holder, const struct message *m)
+{
+    struct transfer *t = &w->holders[holder].transfers[m->shard];
+    struct message order = transfer_order(t, m->shard);
+    if (!t->on || t->order == m->order || w->mutant == MUTANT_STOP)
+        return;
+    if (m->kind == MSG_STOP && !hl_id_equal(t->move, m->move))
+        return;
+    t->on = false;
+    w->stopped += m->kind == MSG_STOP;
+    holder_answer(w, holder, &order, MSG_COPIED, HL_ECANCELED, NULL);
 }
 
 static void holder_copy(struct world *w, int holder, const struct message *m)
@@ -153,14 +172,12 @@ static void holder_data(struct world *w, int holder, const struct message *m)
     struct transfer *t = &h->transfers[m->shard];
     if (!t->on || t->order != m->order)
         return;
-    struct message order = {.from = t->controller,
-                            .epoch = t->epoch,
-                            .order = t->order,
-                            .move = t->move,
-                            .shard = m->shard,
-                            .slot = t->slot};
+    struct message order = transfer_order(t, m->shard);
     bool room = holder_used(h, t->slot) + m->size <= h->quota[t->slot];
     t->on = false;
+    if (hl_id_equal(h->stopped[m->shard], t->move))
+        world_break(w, "holder %d ends a copy of shard %d that it was told to stop", holder,
+                    m->shard);
     if (m->st == HL_OK && (room || w->mutant == MUTANT_QUOTA)) {
         holder_put(w, holder, order.slot, m->shard, m->bytes, m->size);
         holder_answer(w, holder, &order, MSG_COPIED, HL_OK, &h->copies[order.slot][m->shard].entry);
@@ -189,7 +206,10 @@ static void holder_obey(struct world *w, int holder, const struct message *m)
         h->told_order[m->shard] = m->order;
     if (!holder_obeys(w, holder, m))
         return;
-    holder_supersede(h, m);
+    if (m->kind == MSG_STOP)
+        h->stopped[m->shard] = m->move;
+    if (m->kind == MSG_STOP || m->kind == MSG_COPY)
+        transfer_break_off(w, holder, m);
     if (m->kind == MSG_COPY)
         holder_copy(w, holder, m);
     else if (m->kind == MSG_DROP)

@@ -98,7 +98,7 @@ int main(int argc, char **argv)
     static struct world w;
     struct sim_args a;
     struct script s;
-    uint64_t steps = 0, ended = 0, switched = 0, reverted = 0, dropped = 0, reads = 0;
+    uint64_t steps = 0, ended = 0, switched = 0, reverted = 0, stopped = 0, dropped = 0, reads = 0;
     if (!args_parse(argc, argv, &a)) {
         sim_usage();
         return 2;
@@ -114,6 +114,7 @@ int main(int argc, char **argv)
         ended += w.ended;
         switched += w.switched;
         reverted += w.reverted;
+        stopped += w.stopped;
         dropped += w.dropped;
         reads += w.reads;
     }
@@ -121,9 +122,9 @@ int main(int argc, char **argv)
         run_script(&s, a.mutant, true, &w);
     free(w.messages);
     printf("%llu seeds, %llu steps, %llu moves ended, %llu switches, %llu turned back, "
-           "%llu copies dropped, %llu reads: all held\n",
+           "%llu copies broken off, %llu dropped, %llu reads: all held\n",
            (unsigned long long)a.seeds, (unsigned long long)steps, (unsigned long long)ended,
-           (unsigned long long)switched, (unsigned long long)reverted, (unsigned long long)dropped,
-           (unsigned long long)reads);
+           (unsigned long long)switched, (unsigned long long)reverted, (unsigned long long)stopped,
+           (unsigned long long)dropped, (unsigned long long)reads);
     return 0;
 }

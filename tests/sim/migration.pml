@@ -6,9 +6,10 @@
  * run out of time, and after TRIES of them is the deadline. The readers' grace is that
  * those who were told of a copy have read it.
  *
- * Bounds: FAILOVERS, LOSSES and DOUBLES of messages, UNSURE commits, one host that is lost
+ * Bounds: FAILOVERS, LOSSES and DOUBLES of messages, UNSURE commits, CANCELS, one host that is lost
  * (LOSE: 1 the source's, 2 the goal's), READS. NO_... leaves a rule out, which must be found. That a
- * drop needs a confirmed copy is left to the simulator: here a lost host excuses it at any time. */
+ * drop needs a confirmed copy is left to the simulator: here a lost host excuses it at any time.
+ * A copy is also cancelled where CANCELS is 0: that looks as if it had failed. */
 #ifndef FAILOVERS
 #define FAILOVERS 2
 #endif
@@ -20,6 +21,9 @@
 #endif
 #ifndef UNSURE
 #define UNSURE 1
+#endif
+#ifndef CANCELS
+#define CANCELS 0
 #endif
 #ifndef LOSE
 #define LOSE 0
@@ -37,7 +41,7 @@
 #define GOOD   1
 #define BAD    2
 
-mtype = {COPY, CHECK, DROP};
+mtype = {COPY, CHECK, DROP, STOP};
 mtype = {NEW, COPYING, CLEANING, UNDOING, ENDED};
 
 mtype journal = NEW;
@@ -49,9 +53,10 @@ byte seen_epoch[2], seen_order[2];
 byte told_epoch[2];
 byte transfer = 0; /* the order of the copy that is being made */
 byte transfer_epoch;
+byte stopped; /* the newest STOP that the goal's holder has obeyed */
 byte offer = S; /* what the Controller of this epoch tells readers */
 bool reading[2];
-byte losses = LOSSES, doubles = DOUBLES, unsure = UNSURE;
+byte losses = LOSSES, doubles = DOUBLES, unsure = UNSURE, cancels = CANCELS;
 
 chan order_to_s = [2] of {mtype, byte, byte}; /* kind, epoch, number */
 chan order_to_t = [2] of {mtype, byte, byte};
@@ -83,7 +88,8 @@ inline drop_copy(who)
     copy[who] = GONE
 }
 
-/* Old epochs, and orders older than one that was obeyed, are not. A newer one ends a transfer. */
+/* Old epochs, and orders older than one that was obeyed, are not. Another copy ends a transfer, and
+ * so does STOP; a question or a drop does not. */
 proctype Holder(byte who; chan orders)
 {
     mtype kind;
@@ -106,13 +112,17 @@ end:
               seen_epoch[who] = e;
               seen_order[who] = number;
               if
-              :: who == T && transfer != number -> transfer = 0
+#ifndef NO_STOP
+              :: kind == STOP -> transfer = 0
+#endif
+              :: kind == COPY && transfer != number -> transfer = 0
               :: else
               fi;
               if
               :: kind == COPY && copy[T] == GONE -> transfer = number; transfer_epoch = e
               :: kind == COPY && copy[T] != GONE -> answer(e, number, T)
               :: kind == CHECK -> answer(e, number, who)
+              :: kind == STOP -> stopped = number
               :: kind == DROP -> drop_copy(who); answer(e, number, who)
               fi
            fi;
@@ -120,6 +130,7 @@ end:
        }
     :: atomic {
            who == T && transfer != 0 ->
+           assert(transfer > stopped);
            if
            :: copy[S] == GOOD -> copy[T] = GOOD
            :: copy[S] == GOOD -> copy[T] = BAD
@@ -208,7 +219,6 @@ inline drop_at(place, to)
 #else
 #define GRACE(place) !reading[place]
 #endif
-#define CONFIRMED(what) (heard && what == GOOD)
 #ifdef NO_CRC
 #define RIGHT(c) (c != GONE)
 #else
@@ -235,17 +245,23 @@ proctype Controller(byte e)
         fi;
 decides:
         commit(COPYING);
-        atomic { number++; tell(order_to_t, COPY, number) };
+        if
+        :: atomic { cancels > 0 -> cancels--; goto ends }
+        :: atomic { true -> number++; tell(order_to_t, COPY, number) }
+        fi;
         if
         :: atomic { answered[e * 2 + T] == number && RIGHT(told[e * 2 + T]) -> goto switches }
-        :: true -> goto reverts /* failed, cancelled, or too late */
+        :: true -> goto stops /* cancelled, or too late */
+        :: atomic { answered[e * 2 + T] == number && told[e * 2 + T] != GOOD -> goto reverts }
         fi;
 resumes:
         check();
         if
         :: atomic { has_t == GOOD -> heard = false; has_t = 0; has_s = 0; goto switches }
-        :: atomic { has_t != GOOD -> heard = false; has_t = 0; has_s = 0; goto reverts }
+        :: atomic { has_t != GOOD -> heard = false; has_t = 0; has_s = 0; goto stops }
         fi;
+stops: /* the copy's answer is not needed: it may come after all */
+        atomic { number++; tell(order_to_t, STOP, number); goto reverts };
 switches:
         atomic {
             if
@@ -263,10 +279,11 @@ cleans:
         :: atomic { tries < TRIES -> TRIED };
            check();
            if
-           :: atomic { heard && has_s == GONE && has_t != GONE -> goto ends }
-           :: CONFIRMED(has_t) && !(heard && has_s == GONE) -> drop_at(S, order_to_s)
+           :: atomic { heard && has_s != GOOD && has_t == GOOD -> goto ends }
+           :: heard && has_s == GOOD && has_t == GOOD -> drop_at(S, order_to_s)
            :: atomic { heard && has_t != GOOD && has_s == GOOD -> goto reverts }
-           :: else
+           :: atomic { heard && has_s == GOOD && cancels > 0 -> cancels--; goto reverts }
+           :: !heard || (has_s != GOOD && has_t != GOOD)
            fi
         od;
 unsure_of_it:
@@ -283,9 +300,9 @@ undoes:
         :: atomic { tries < TRIES -> TRIED };
            check();
            if
-           :: atomic { heard && has_t == GONE && has_s != GONE -> goto ends }
-           :: CONFIRMED(has_s) && !(heard && has_t == GONE) -> drop_at(T, order_to_t)
-           :: else
+           :: atomic { heard && (has_s != GOOD || has_t != GOOD) -> goto ends } /* one is lost */
+           :: heard && has_s == GOOD && has_t == GOOD -> drop_at(T, order_to_t)
+           :: !heard
            fi
         od;
 ends:

@@ -14,6 +14,7 @@ MEMORY_KIB = 2 << 20
 RUNS = {
     "failover": "-DFAILOVERS=1 -DLOSSES=1 -DDOUBLES=0 -DUNSURE=1",
     "failover beside doubled orders": "-DFAILOVERS=1 -DLOSSES=0 -DDOUBLES=1 -DUNSURE=1",
+    "a cancel before the copy and after the switch": "-DFAILOVERS=1 -DLOSSES=0 -DDOUBLES=0 -DUNSURE=1 -DCANCELS=1",
     "the goal's host is lost": "-DFAILOVERS=1 -DLOSSES=0 -DDOUBLES=0 -DUNSURE=1 -DLOSE=2",
     "the source's host is lost": "-DFAILOVERS=1 -DLOSSES=0 -DDOUBLES=0 -DUNSURE=1 -DLOSE=1",
     "a drop is tried again": "-DFAILOVERS=0 -DTRIES=2 -DLOSSES=1 -DDOUBLES=1 -DUNSURE=1",
@@ -24,6 +25,7 @@ SMALL = "-DFAILOVERS=1 -DLOSSES=0 -DDOUBLES=0 -DUNSURE=1"
 BROKEN = {
     "NO_CRC": "a copy is switched to whatever its bytes",
     "NO_ORDER": "orders are obeyed that are older than others, or of an old epoch",
+    "NO_STOP": "a copy that was stopped still comes",
     "NO_GRACE": "a copy is dropped under its readers",
     "NO_SURE": "a switch that may have been committed is undone without the journal",
     "NO_END": "a Controller that has no answer asks for ever",

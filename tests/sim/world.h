@@ -46,6 +46,7 @@
     X(JOURNAL, "journal", "a Controller that starts does not read the journal")                    \
     X(FENCE, "fence", "the store takes commits of an old epoch")                                   \
     X(HIDE, "hide", "copies are offered whatever the move says")                                   \
+    X(STOP, "stop", "holders finish copies that they were told to stop")                           \
     X(QUOTA, "quota", "holders take what they have no room for")                                   \
     X(INVENTORY, "inventory", "an inventory is believed that is older than a drop")
 
@@ -171,6 +172,7 @@ struct holder {
     uint64_t obeyed[SHARDS];
     struct copy copies[SLOTS][SHARDS];
     struct transfer transfers[SHARDS];
+    struct hl_id stopped[SHARDS]; /* the last move whose copy it was told to stop */
     uint32_t quota[SLOTS];
     uint32_t crash_step;
 };
@@ -200,6 +202,7 @@ struct controller {
     struct belief beliefs[HOLDERS];
     struct asking asking[SHARDS];
     struct hl_place places[SHARDS]; /* in force, as it believes */
+    struct hl_id stopped[SHARDS];   /* the last move whose copy it has stopped */
     int64_t tick_ms;
     uint64_t next_move;
 };
@@ -231,7 +234,7 @@ struct world {
     uint8_t truth[SHARDS][BYTES];
     uint32_t size[SHARDS], crc[SHARDS];
     bool lost[SHARDS], deleted[SHARDS];
-    uint32_t ended, switched, reverted, dropped, reads;
+    uint32_t ended, switched, reverted, stopped, dropped, reads;
     char broken[256];
     const char *broken_rule; /* which one */
 };

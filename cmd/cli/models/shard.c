@@ -298,12 +298,23 @@ static hl_status show_known(struct cli *cli, const char *text, bool verify, stru
     return st;
 }
 
-/* Of a shard that the pool does not hold the Controller may know yet. */
-static hl_status locate_shard(struct cli *cli, const char *id, struct hl_arena *arena,
-                              struct hl_api_l3_locate_results *out)
+/* *out NULL: the pool does not hold it. What is only archived is not located, for that loads it. */
+static hl_status locate_pooled(struct cli *cli, const char *id, struct hl_arena *arena,
+                               const struct hl_api_extent **out)
 {
-    const struct hl_api_l3_locate_params p = {.ids = {&id, 1}};
-    return CLI_CALL_L3(cli, locate, &p, arena, out);
+    const struct hl_api_text_list ids = {&id, 1};
+    struct hl_api_l3_look_results looked;
+    struct hl_api_l3_locate_results located;
+    *out = NULL;
+    HL_TRY(CLI_CALL_L3(cli, look, &(struct hl_api_l3_look_params){ids}, arena, &looked));
+    if (looked.shards.count == 0)
+        return hl_fail(HL_ENOENT, "neither pool nor archive has shard %s", id);
+    if (looked.shards.items[0].tier != HL_API_TIER_L3)
+        return hl_fail(HL_ENOENT, "shard %s belongs to no version, and is in the archive only", id);
+    HL_TRY(CLI_CALL_L3(cli, locate, &(struct hl_api_l3_locate_params){ids}, arena, &located));
+    if (located.extents.count > 0)
+        *out = &located.extents.items[0];
+    return HL_OK;
 }
 
 static hl_status shard_show(struct cli *cli, const char *text, bool verify)
@@ -311,7 +322,6 @@ static hl_status shard_show(struct cli *cli, const char *text, bool verify)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     char id[HL_ID_TEXT_LEN + 1];
     struct hl_api_controller_get_shard_results known;
-    struct hl_api_l3_locate_results located;
     struct hl_api_shard_placement placement;
     struct shard_known k = {0};
     bool placed;
@@ -323,10 +333,9 @@ static hl_status shard_show(struct cli *cli, const char *text, bool verify)
     k.known = st == HL_OK ? &known : NULL;
     HL_TRY(placement_get(cli, id, &arena, &placement, &placed));
     k.placement = placed ? &placement : NULL;
-    st = locate_shard(cli, id, &arena, &located);
+    st = locate_pooled(cli, id, &arena, &k.extent);
     if (st != HL_OK && k.known == NULL)
         return st;
-    k.extent = st == HL_OK && located.extents.count > 0 ? &located.extents.items[0] : NULL;
     if (k.extent == NULL && k.known == NULL)
         return hl_fail(HL_ENOENT, "neither the pool nor the Controller knows shard %s", id);
     return show_known(cli, id, verify, &arena, &k);

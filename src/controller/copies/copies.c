@@ -95,6 +95,24 @@ static bool copy_is(const struct copy *x, const struct node *n, enum hl_api_tier
            (device[0] == '\0' || strcmp(device, x->info.device) == 0);
 }
 
+/* Bytes that are not the catalogue's are no copy, whatever id they have. */
+static bool copy_is_right(const struct hl_shard_rec *s, const struct copy *x)
+{
+    return s == NULL || (x->info.size_bytes == s->size_bytes && x->info.crc32 == s->crc32);
+}
+
+static void warn_if_wrong(const struct hl_controller *c, const struct copy *x)
+{
+    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, x->id);
+    if (!copy_is_right(s, x))
+        hl_warn("copy is not used: it is not what the catalogue says; `helios shard drop` takes it "
+                "away id=%s node=%s tier=%s bytes=%llu crc32=%08x expected_bytes=%llu "
+                "expected_crc32=%08x",
+                hl_id_format(x->id).s, x->node->name, hl_api_tier_name(x->tier),
+                (unsigned long long)x->info.size_bytes, x->info.crc32,
+                (unsigned long long)s->size_bytes, s->crc32);
+}
+
 static void copy_changed(struct hl_controller *c, struct hl_id id)
 {
     if (c->copies->events != NULL)
@@ -125,8 +143,8 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
            !(copy_is(*at, n, tier, "") && strcmp(copy->device, (*at)->info.device) == 0))
         at = &(*at)->next;
     struct copy *old = *at;
-    bool known = old != NULL;
-    if (known) {
+    bool known = old != NULL && old->info.crc32 == copy->crc32;
+    if (old != NULL) {
         x->dropping = old->dropping;
         x->next = old->next;
         free(old);
@@ -134,8 +152,10 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
     *at = x;
     x->round = n->store.list_round;
     n->store.rdma |= strcmp(copy->transport, "rdma") == 0;
-    if (!known)
+    if (!known) {
+        warn_if_wrong(c, x);
         copy_changed(c, id);
+    }
 }
 
 /* Take away the copies for which `gone` says so. */
@@ -202,6 +222,16 @@ void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_i
             x->dropping = on;
 }
 
+bool copies_are_dropping(const struct hl_controller *c, struct hl_id id)
+{
+    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    const struct holding *h = holding_find((struct hl_controller *)c, id);
+    bool dropping = s != NULL && s->dropping;
+    for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
+        dropping |= x->dropping;
+    return dropping;
+}
+
 void holdings_fini(struct hl_controller *c)
 {
     struct holding *h, *next;
@@ -235,7 +265,7 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
     if (s != NULL && s->archived)
         add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L4});
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
-        if (x->tier < at_least || x->dropping || !node_ready(x->node))
+        if (x->tier < at_least || x->dropping || !node_ready(x->node) || !copy_is_right(s, x))
             continue;
         struct place p = {.tier = x->tier, .node = x->node};
         snprintf(p.device, sizeof(p.device), "%s", x->info.device);
@@ -320,7 +350,8 @@ static struct hl_api_copy_list readable_copies(struct hl_controller *c,
     if (s->archived && !copy_is_hidden(c, s->id, HL_API_TIER_L4, NULL))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L4, id);
     for (const struct copy *x = first; x != NULL; x = x->next)
-        if (!x->dropping && node_ready(x->node) && !copy_is_hidden(c, s->id, x->tier, x->node)) {
+        if (!x->dropping && node_ready(x->node) && copy_is_right(s, x) &&
+            !copy_is_hidden(c, s->id, x->tier, x->node)) {
             list.items[list.count] = x->info;
             list.items[list.count++].id = id;
         }

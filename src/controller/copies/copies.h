@@ -40,6 +40,8 @@ struct copy_events {
     /* True: the copy is not offered to readers. */
     bool (*hidden)(const struct hl_controller *c, struct hl_id id, enum hl_api_tier tier,
                    const struct node *node);
+    /* True: the shard moves, which may drop a copy of it. */
+    bool (*moves)(const struct hl_controller *c, struct hl_id id);
 };
 
 /* `events` is borrowed for the Controller's life. */
@@ -73,14 +75,24 @@ uint32_t copies_domain(const struct hl_controller *c, const struct place *p);
  * Controller is gone, touch nothing of it. So with the others. */
 typedef void (*copies_brought)(void *arg, hl_status st, const char *text,
                                const struct hl_api_copy *copy);
-/* Bring a copy of the shard to `goal`, from where it is near. */
-hl_status copies_bring(struct hl_controller *c, struct hl_id id, const struct place *goal,
-                       enum hl_api_operation op, copies_brought done, void *arg) HL_CHECK;
+/* Bring a copy of the shard to `goal`, from where it is near. `order`: the caller's, for
+ * copies_stop. */
+hl_status copies_bring(struct hl_controller *c, struct hl_id order, struct hl_id id,
+                       const struct place *goal, enum hl_api_operation op, copies_brought done,
+                       void *arg) HL_CHECK;
+/* Ends the copy of that order: no further step begins, and the node that makes the present one is
+ * told. Its `done` still comes; it may have been ready. Where it is not this Controller's the nodes
+ * of `also` are told. What L3 does is not broken off: others may wait for the same. */
+void copies_stop(struct hl_controller *c, struct hl_id order, const struct place *also,
+                 size_t also_count);
 /* dropped: the holder had it. */
 typedef void (*copies_dropped)(void *arg, hl_status st, const char *text, bool dropped);
 /* Drop that copy without a question: the caller knows of another one. */
 hl_status copies_drop(struct hl_controller *c, struct hl_id id, const struct place *p,
                       copies_dropped done, void *arg) HL_CHECK;
+
+/* A drop of a copy of the shard was ordered and is not answered. */
+bool copies_are_dropping(const struct hl_controller *c, struct hl_id id);
 
 /* A copy as its holder has confirmed it. */
 struct confirmed_copy {

@@ -45,6 +45,7 @@ struct orphan {
     UT_hash_handle hh;
 };
 
+struct copy_task;
 struct kept_manifest;
 struct securing;
 
@@ -56,6 +57,7 @@ struct copies {
     struct holding *unsettled;        /* those of them that the catalogue may not know */
     uint64_t shards_left;             /* catalog.shards_left when all others were known */
     struct orphan *orphans;
+    struct copy_task *tasks;         /* that run */
     struct kept_manifest *manifests; /* by id: of the last sweep */
     int manifest_puts;               /* under way */
     bool manifest_trouble;           /* trouble_is_new */

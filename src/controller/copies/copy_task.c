@@ -15,7 +15,7 @@
  *     step under way --answer HL_OK--> at = next; the next step, or done(HL_OK)
  *         |--HL_EEXIST--> the same goal by its holder: what was sent is there already
  *         |--an error of the source (is_source_error)--> begin again from the next source
- *         |--any other error, no source left, deadline over--> done(st) with its text
+ *         |--any other error, no source left, deadline over, stopped--> done(st) with its text
  *         '--the Controller was stopped--> done(HL_ECANCELED): nothing of it may be touched
  *
  * Exactly one call is under way from copy_task_start to `done`; it holds the Controller, and the
@@ -25,6 +25,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -37,20 +38,22 @@
 struct copy_task {
     struct hl_controller *c;
     struct copy_task_spec spec;
-    struct hl_id migration; /* one id for all steps: both ends of a SEND know it by that */
+    struct hl_id migration; /* one id for all steps: both ends of a step know it by that */
     uint64_t size;          /* as the catalogue states, whatever a source says */
     uint32_t crc32;
     uint64_t deadline_ns;                        /* of the whole, not of a step */
     struct place sources[COPY_TASK_SOURCES_MAX]; /* nearest first */
     size_t source_count, source;
-    struct place at;   /* where the bytes are now */
-    struct place next; /* where the step under way brings them */
+    struct place at;    /* where the bytes are now */
+    struct place next;  /* where the step under way brings them */
+    struct node *makes; /* whose Agent makes the present step; NULL: L3 */
     int steps;
-    bool copied;
+    bool copied, stopped;
     struct hl_api_copy copy; /* of the last step, in `arena` */
     struct hl_arena arena;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
+    struct copy_task *prev, *task_next; /* all that run */
 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -118,6 +121,8 @@ static void copy_task_free(struct copy_task *t)
 
 static void copy_task_end(struct copy_task *t, hl_status st, const char *text)
 {
+    if (st != HL_ECANCELED) /* else the Controller may be gone */
+        DL_DELETE2(t->c->copies->tasks, t, prev, task_next);
     t->spec.done(t->spec.arg, st, text, st == HL_OK ? &t->copy : NULL);
     copy_task_free(t);
 }
@@ -269,6 +274,7 @@ static void call_agent(struct copy_task *t, struct node *n, enum hl_api_operatio
         copy_task_source_failed(t, HL_EUNAVAIL, "the node is unreachable");
         return;
     }
+    t->makes = n;
     controller_hold(t->c);
     if (op == HL_API_OPERATION_READ)
         hl_call_agent_store_copy_async(n->agent, &(struct hl_api_agent_store_copy_params){r},
@@ -285,6 +291,7 @@ static void call_l3(struct copy_task *t, enum hl_api_tier tier)
     const char *ids[] = {id.s};
     struct hl_api_text_list list = {ids, 1};
     int timeout_ms = left_ms(t) + SLACK_MS;
+    t->makes = NULL;
     controller_hold(t->c);
     if (tier == HL_API_TIER_L4)
         hl_call_l3_archive_async(t->c->l3, &(struct hl_api_l3_archive_params){list}, timeout_ms,
@@ -311,6 +318,10 @@ static void copy_task_go(struct copy_task *t)
     struct hl_copy_move m = hl_copy_next(&at, &goal, t->spec.op, t->copied);
     if (m.step == HL_COPY_DONE) {
         copy_task_end(t, HL_OK, "");
+        return;
+    }
+    if (t->stopped) {
+        copy_task_end(t, HL_EUNAVAIL, "it was stopped");
         return;
     }
     if (left_ms(t) == 0 || t->steps++ >= HL_COPY_STEPS_MAX) {
@@ -347,6 +358,10 @@ static void copy_task_source_failed(struct copy_task *t, hl_status st, const cha
 {
     char name[256];
     const struct place *from = &t->sources[t->source];
+    if (t->stopped) {
+        copy_task_end(t, st, text);
+        return;
+    }
     if (st == HL_EEXIST) { /* what was sent is there, or about to be: its holder knows */
         if (t->next.node != NULL)
             call_agent(t, t->next.node, HL_API_OPERATION_READ);
@@ -401,22 +416,25 @@ hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *
         return hl_fail(HL_ENOMEM, "out of memory allocating a copy of a shard");
     t->c = c;
     t->spec = *spec;
-    t->migration = hl_id_random();
+    t->migration = hl_id_is_none(spec->order) ? hl_id_random() : spec->order;
     t->deadline_ns = hl_now_ns() + (uint64_t)c->opts.copy_timeout_ms * HL_NS_PER_MS;
     hl_status st = find_sources(t);
     if (st != HL_OK) {
         copy_task_free(t);
         return st;
     }
+    DL_APPEND2(c->copies->tasks, t, prev, task_next);
     copy_task_begin(t);
     return HL_OK;
 }
 
-hl_status copies_bring(struct hl_controller *c, struct hl_id id, const struct place *goal,
-                       enum hl_api_operation op, copies_brought done, void *arg)
+hl_status copies_bring(struct hl_controller *c, struct hl_id order, struct hl_id id,
+                       const struct place *goal, enum hl_api_operation op, copies_brought done,
+                       void *arg)
 {
     return copy_task_start(
-        c, &(struct copy_task_spec){.id = id, .goal = *goal, .op = op, .done = done, .arg = arg});
+        c, &(struct copy_task_spec){
+               .id = id, .goal = *goal, .op = op, .done = done, .arg = arg, .order = order});
 }
 
 hl_status copies_bring_stated(struct hl_controller *c, const struct securable *shard,
@@ -431,4 +449,40 @@ hl_status copies_bring_stated(struct hl_controller *c, const struct securable *s
                                                        .arg = arg,
                                                        .size_bytes = shard->size_bytes,
                                                        .crc32 = shard->crc32});
+}
+
+/* ---- stopping -------------------------------------------------------------------------------- */
+
+static void on_store_stopped(void *arg, hl_status st, const char *text,
+                             const struct hl_api_agent_store_stop_results *r)
+{
+    (void)r;
+    if (!controller_stopped(arg) && st != HL_OK) /* the order's deadline ends the copy, too */
+        hl_info("copy was not stopped error=\"%s\"", text);
+}
+
+static void stop_at_node(struct hl_controller *c, struct hl_id order, const struct node *n)
+{
+    const struct hl_id_text id = hl_id_format(order);
+    if (n == NULL || !node_ready(n))
+        return;
+    controller_hold(c);
+    hl_call_agent_store_stop_async(n->agent, &(struct hl_api_agent_store_stop_params){id.s},
+                                   c->opts.rpc_timeout_ms, c->opts.loop, on_store_stopped, c);
+}
+
+void copies_stop(struct hl_controller *c, struct hl_id order, const struct place *also,
+                 size_t also_count)
+{
+    struct copy_task *t;
+    bool own = false;
+    DL_FOREACH2(c->copies->tasks, t, task_next)
+    {
+        if (!hl_id_equal(t->spec.order, order))
+            continue;
+        own = t->stopped = true;
+        stop_at_node(c, order, t->makes);
+    }
+    for (size_t i = 0; !own && i < also_count; i++)
+        stop_at_node(c, order, also[i].node);
 }

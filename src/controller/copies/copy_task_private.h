@@ -26,6 +26,7 @@ struct copy_task_spec {
     void *arg;
     uint64_t size_bytes; /* of a shard that the catalogue need not know; 0: it has to */
     uint32_t crc32;
+    struct hl_id order; /* copies_stop knows it by that; none: it is never stopped */
 };
 
 hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *spec) HL_CHECK;

@@ -226,7 +226,9 @@ void method_copy_shard(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK)
-        st = copies_bring(c, t->id, &t->place, p->operation, on_copied, t);
+        st = copy_task_start(
+            c, &(struct copy_task_spec){
+                   .id = t->id, .goal = t->place, .op = p->operation, .done = on_copied, .arg = t});
     if (st != HL_OK) {
         call_reject(call, st);
         free(t);
@@ -367,6 +369,10 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
         st = check_claim(t);
     if (st == HL_OK && t->place.node != NULL && !node_ready(t->place.node))
         st = hl_fail(HL_EUNAVAIL, "node %s is unreachable", t->place.node->name);
+    /* Each would count on the copy that the other one drops. */
+    if (st == HL_OK && c->copies->events != NULL && c->copies->events->moves(c, t->id))
+        st = hl_fail(HL_EBUSY, "shard %s moves; wait for the end of that, or cancel it",
+                     hl_id_format(t->id).s);
     if (st == HL_OK && !find_other(t))
         st = fail_last(t->id, &t->place);
     if (st == HL_OK)
@@ -409,7 +415,11 @@ static void copy_again(struct task *t)
 {
     struct hl_controller *c = t->c;
     copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    hl_status st = copies_bring(c, t->id, &t->place, HL_API_OPERATION_READ, on_copied_again, t);
+    hl_status st = copy_task_start(c, &(struct copy_task_spec){.id = t->id,
+                                                               .goal = t->place,
+                                                               .op = HL_API_OPERATION_READ,
+                                                               .done = on_copied_again,
+                                                               .arg = t});
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());

@@ -37,13 +37,24 @@ static void note_extent(struct hl_controller *c, const struct hl_api_extent *ext
     *(archived ? &c->claim.known_archived : &c->claim.known_pooled) += 1;
 }
 
+/* A node that has not told yet what it holds, and is not given up, may have what the pool has not:
+ * after its own start, or that of the Controller. */
+static bool inventory_is_awaited(struct hl_controller *c)
+{
+    for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next)
+        if (!n->gone && !n->lost && !n->store.listed)
+            return true;
+    return false;
+}
+
 static void settle_lost(struct hl_controller *c)
 {
     unsigned lost = 0;
+    bool awaited = inventory_is_awaited(c);
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
         hl_sweep_count(s, c->copies->sweep_round);
-        enum hl_sweep_turn turn =
-            hl_sweep_settle(s, copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0);
+        enum hl_sweep_turn turn = hl_sweep_settle(
+            s, copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 || (awaited && !s->lost));
         lost += turn == HL_SWEEP_LOST;
         c->slots_changed |= turn == HL_SWEEP_FOUND; /* a job may wait for its version */
     }

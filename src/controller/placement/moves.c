@@ -2,13 +2,11 @@
  * the copies wing, and each answer goes back to it.
  *
  *     pass.c, moveShard --moves_order--> engine --WRITE, ERASE--> journal.c
- *                                          ^   |--COPY---------> copies_bring
+ *                                          ^   |--COPY, STOP---> copies_bring, copies_stop
  *                                          |   |--CHECK--------> copies_confirm
  *                                          |   |--DROP---------> copies_drop
  *                                          |   '--SWITCHED, REVERTED, ENDED--> life of the shard
- *                                          '-------- answer
- *
- * A copy that runs is not broken off: STOP is heard when it has ended. */
+ *                                          '-------- answer */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,7 +233,15 @@ static hl_status copy_begin(struct hl_controller *c, const struct hl_move_order 
     struct place goal;
     if (!place_find(c, o->shard, o->goal, &goal))
         return hl_fail(HL_EUNAVAIL, "the node that it goes to is not known any more");
-    return copies_bring(c, o->shard, &goal, operation_of(o), on_brought, x);
+    return copies_bring(c, o->id, o->shard, &goal, operation_of(o), on_brought, x);
+}
+
+static void copy_stop(struct hl_controller *c, const struct hl_move_order *o)
+{
+    struct place at[2];
+    size_t n = place_find(c, o->shard, o->from, &at[0]);
+    n += place_find(c, o->shard, o->goal, &at[n]);
+    copies_stop(c, o->id, at, n);
 }
 
 static hl_status check_begin(struct hl_controller *c, const struct hl_move_order *o, void *x)
@@ -385,7 +391,9 @@ static void action_take(struct hl_controller *c, const struct hl_move_action *a)
     case HL_MOVE_ENDED:
         move_ended(c, a);
         break;
-    case HL_MOVE_STOP:     /* the copy's answer comes */
+    case HL_MOVE_STOP:
+        copy_stop(c, &a->rec.order);
+        break;
     case HL_MOVE_REVERTED: /* its end says what is there */
         break;
     default:
@@ -444,6 +452,9 @@ hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_p
     if (s == NULL)
         return hl_fail(HL_ENOENT, "shard %s belongs to no version; `helios shard ls` lists shards",
                        hl_id_format(shard).s);
+    if (copies_are_dropping(c, shard)) /* which counts on the others, as this move would on it */
+        return hl_fail(HL_EBUSY, "a copy of shard %s is being dropped; try again",
+                       hl_id_format(shard).s);
     bool below = from.tier == HL_API_TIER_L3 || from.tier == HL_API_TIER_L4;
     *out = (struct hl_move_order){.id = hl_id_random(),
                                   .shard = shard,
@@ -476,16 +487,17 @@ hl_status moves_configure(struct hl_controller *c)
 {
     struct placement *p = c->placement;
     const struct hl_placement_conf *conf = &p->conf;
-    struct hl_migration_opts opts = {.moves_max = MOVES_MAX,
-                                     .in_flight = (uint32_t)conf->moves,
-                                     .per_node = (uint32_t)conf->moves_per_node,
-                                     .domains = 1,
-                                     .wait_ms = conf->clean_ms,
-                                     .copy_ms =
-                                         c->opts.copy_timeout_ms > 0 ? c->opts.copy_timeout_ms : 1,
-                                     .grace_ms = conf->grace_ms,
-                                     .clean_ms = conf->clean_ms,
-                                     .retry_ms = conf->retry_ms};
+    struct hl_migration_opts opts = {
+        .moves_max = MOVES_MAX,
+        .in_flight = (uint32_t)conf->moves,
+        .per_node = (uint32_t)conf->moves_per_node,
+        .domains = 1,
+        .wait_ms = conf->clean_ms,
+        .copy_ms = c->opts.copy_timeout_ms > 0 ? c->opts.copy_timeout_ms : 1,
+        .stop_ms = c->opts.rpc_timeout_ms > 0 ? c->opts.rpc_timeout_ms : 1,
+        .grace_ms = conf->grace_ms,
+        .clean_ms = conf->clean_ms,
+        .retry_ms = conf->retry_ms};
     for (int i = 0; i < HL_MOVE_PATHS; i++)
         opts.per_path[i] = (uint32_t)conf->moves;
     /* Epochs tell holders of Controllers that were replaced; none of them looks at that yet. */
@@ -517,8 +529,13 @@ static bool placement_hides(const struct hl_controller *c, struct hl_id id, enum
            hl_migration_hides(&c->placement->moves, id, placed_place(own, &at));
 }
 
-const struct copy_events placement_copy_events = {.changed = placement_follow,
-                                                  .hidden = placement_hides};
+static bool placement_moves(const struct hl_controller *c, struct hl_id id)
+{
+    return c->placement != NULL && hl_migration_find(&c->placement->moves, id) != NULL;
+}
+
+const struct copy_events placement_copy_events = {
+    .changed = placement_follow, .hidden = placement_hides, .moves = placement_moves};
 
 /* ---- methods --------------------------------------------------------------------------------- */
 

@@ -36,8 +36,8 @@ static hl_status migration_opts_check(const struct hl_migration_opts *o)
     for (int i = 0; i < HL_MOVE_PATHS; i++)
         if (o->per_path[i] == 0)
             return hl_fail(HL_EINVAL, "moves of path %d are at least 1", i);
-    if (o->wait_ms <= 0 || o->copy_ms <= 0 || o->grace_ms < 0 || o->clean_ms <= 0 ||
-        o->retry_ms <= 0)
+    if (o->wait_ms <= 0 || o->copy_ms <= 0 || o->stop_ms <= 0 || o->grace_ms < 0 ||
+        o->clean_ms <= 0 || o->retry_ms <= 0)
         return hl_fail(HL_EINVAL, "the times of a move are above 0 ms");
     return HL_OK;
 }

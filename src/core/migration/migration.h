@@ -87,7 +87,8 @@ struct hl_move_rec {
 /* WRITE    the record, in the phase it has; a switch and a reversal put a location in force: commit
  *          that in the same batch                                        hl_migration_journaled
  * COPY     rec.order.shard to its goal                                   hl_migration_copied
- * STOP     end that copy; the copy's answer still comes                  -
+ * STOP     end that copy, also one that an earlier Controller ordered; its answer still comes, or
+ *          is waited for stop_ms; then it may come after all, as an ordinary copy        -
  * CHECK    ask each holder that may have a copy whether it is there, and with which size and CRC;
  *          answer when all have answered, or with an error               hl_migration_checked
  * DROP     the copy at `place`                                           hl_migration_dropped
@@ -137,6 +138,7 @@ struct hl_migration_opts {
     uint32_t domains; /* a copy is dropped while so many others hold the shard, >= 1 */
     int64_t wait_ms;  /* one that has not begun by then ends */
     int64_t copy_ms;
+    int64_t stop_ms;  /* the answer of a copy that was stopped is waited for so long */
     int64_t grace_ms; /* readers of a copy that is not offered any more have so long */
     int64_t clean_ms; /* after it, a copy that could not be dropped stays */
     int64_t retry_ms;

@@ -90,6 +90,8 @@ static void move_switch(struct hl_migration *m, struct hl_move *mv)
  * journal. */
 static void move_revert(struct hl_migration *m, struct hl_move *mv, hl_status st)
 {
+    if (mv->rec.phase == HL_MOVE_PHASE_COPYING && mv->restored && !mv->stopping)
+        migration_act(m, mv, HL_MOVE_STOP); /* of an earlier Controller, and may still run */
     if (mv->rec.status == HL_OK)
         mv->rec.status = st;
     mv->in_force = false;
@@ -299,9 +301,9 @@ void move_stop(struct hl_migration *m, struct hl_move *mv, hl_status st)
         return;
     mv->stopping = true;
     mv->rec.status = st;
-    if (mv->rec.phase == HL_MOVE_PHASE_COPYING && !mv->restored) {
+    if (mv->rec.phase == HL_MOVE_PHASE_COPYING) {
         migration_act(m, mv, HL_MOVE_STOP);
-        mv->due_ms = time_after(m->now_ms, m->opts.clean_ms);
+        mv->due_ms = time_after(m->now_ms, m->opts.stop_ms);
     }
     if (mv->rec.phase == HL_MOVE_PHASE_CLEANING)
         mv->wake_ms = m->now_ms;
@@ -314,7 +316,7 @@ void move_forget(struct hl_migration *m, struct hl_move *mv)
     mv->forgotten = true;
     if (phase == HL_MOVE_PHASE_WAITING)
         move_end(m, mv, HL_ENOENT);
-    if (phase == HL_MOVE_PHASE_COPYING && !mv->restored && !mv->stopping)
+    if (phase == HL_MOVE_PHASE_COPYING && !mv->stopping)
         migration_act(m, mv, HL_MOVE_STOP);
     /* A record that is being written is erased when that is answered. */
     if (phase == HL_MOVE_PHASE_COPYING || phase == HL_MOVE_PHASE_CLEANING ||

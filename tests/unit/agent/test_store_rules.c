@@ -12,20 +12,23 @@
 TEST(an_order_has_what_is_left_of_its_time)
 {
     static const struct {
-        int64_t left_ns; /* from now on */
-        bool stopping;
+        int64_t left_ns;        /* from now on */
+        bool stopping, stopped; /* the store, the copy */
         hl_status st;
         int most_ms; /* so many ms at most, and one at least */
     } rows[] = {
-        {60 * (int64_t)HL_NS_PER_S, false, HL_OK, 60000},
-        {60 * (int64_t)HL_NS_PER_S, true, HL_ECANCELED, 0},
-        {-1, false, HL_ETIMEDOUT, 0},
-        {INT64_MAX / 2, false, HL_OK, INT32_MAX},
+        {60 * (int64_t)HL_NS_PER_S, false, false, HL_OK, 60000},
+        {60 * (int64_t)HL_NS_PER_S, true, false, HL_ECANCELED, 0},
+        {60 * (int64_t)HL_NS_PER_S, false, true, HL_ECANCELED, 0},
+        {-1, false, false, HL_ETIMEDOUT, 0},
+        {INT64_MAX / 2, false, false, HL_OK, INT32_MAX},
     };
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
         struct store s = {.stopping = rows[i].stopping};
-        const struct store_request r = {.deadline_ns = hl_now_ns() + (uint64_t)rows[i].left_ns};
+        const atomic_bool stop = rows[i].stopped;
+        const struct store_request r = {.deadline_ns = hl_now_ns() + (uint64_t)rows[i].left_ns,
+                                        .stop = &stop};
         int ms = 0;
         assert_int_equal(store_left(&s, &r, &ms), rows[i].st);
         if (rows[i].st == HL_OK)

@@ -4,13 +4,30 @@
 #include <string.h>
 #include <utlist.h>
 
+static void learn_bytes(struct world *w, struct node *n, uint64_t size, uint32_t crc32)
+{
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    copies_learn(&w->c, n,
+                 &(struct hl_api_copy){.id = id.s,
+                                       .tier = HL_API_TIER_L2,
+                                       .device = "",
+                                       .transport = "",
+                                       .size_bytes = size,
+                                       .crc32 = crc32});
+}
+
 /* A node tells of a copy of shard 1. */
 static void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
 {
     const struct hl_id_text id = hl_id_format(w->shard->id);
     copies_learn(&w->c, n,
-                 &(struct hl_api_copy){
-                     .id = id.s, .tier = tier, .device = device, .transport = "", .numa_id = 3});
+                 &(struct hl_api_copy){.id = id.s,
+                                       .tier = tier,
+                                       .device = device,
+                                       .transport = "",
+                                       .size_bytes = w->shard->size_bytes,
+                                       .crc32 = w->shard->crc32,
+                                       .numa_id = 3});
 }
 
 /* Where it can be read, "L3 L2/a L1/a:emu:0". */
@@ -75,6 +92,26 @@ TEST(a_copy_that_goes_or_whose_node_is_away_is_not_read)
     copies_dropping(&w.c, &at_a, w.shard->id, false);
     w.b.lost = true;
     places(&w, HL_API_TIER_L1, "L3 L2/a");
+    world_fini(&w);
+}
+
+TEST(of_two_holders_of_other_bytes_under_one_id_only_the_catalogues_is_used)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct world w;
+    world_init(&w);
+    const struct hl_shard_rec *s = w.shard;
+    learn(&w, &w.a, HL_API_TIER_L2, "");
+    learn_bytes(&w, &w.b, s->size_bytes, s->crc32 ^ 1);
+    places(&w, HL_API_TIER_L1, "L3 L2/a");
+    assert_int_equal(copies_shard(&w.c, s, &arena).copies.count, 2);
+    learn_bytes(&w, &w.b, s->size_bytes + 1, s->crc32);
+    places(&w, HL_API_TIER_L1, "L3 L2/a");
+    learn_bytes(&w, &w.b, s->size_bytes, s->crc32); /* it has the right ones now */
+    places(&w, HL_API_TIER_L1, "L3 L2/a L2/b");
+    assert_int_equal(copies_shard(&w.c, s, &arena).copies.count, 3);
+    learn_bytes(&w, &w.a, 0, 0); /* and the other has not */
+    places(&w, HL_API_TIER_L1, "L3 L2/b");
     world_fini(&w);
 }
 

@@ -170,9 +170,13 @@ TEST_IN(world_start, world_end, what_ranks_commit_is_recorded_as_written)
 static void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
 {
     const struct hl_id_text id = hl_id_format(w->shard->id);
-    copies_learn(
-        &w->c, n,
-        &(struct hl_api_copy){.id = id.s, .tier = tier, .device = device, .transport = ""});
+    copies_learn(&w->c, n,
+                 &(struct hl_api_copy){.id = id.s,
+                                       .tier = tier,
+                                       .device = device,
+                                       .transport = "",
+                                       .size_bytes = w->shard->size_bytes,
+                                       .crc32 = w->shard->crc32});
 }
 
 static void assert_at(struct world *w, enum hl_api_tier tier, const char *node)
@@ -231,6 +235,84 @@ TEST_IN(world_start, world_end, a_node_that_comes_and_goes_gets_no_shard)
     assert_true(placed_node_takes(&w->c, a));
     w->a.lost = true;
     assert_false(placed_node_takes(&w->c, a));
+}
+
+TEST_IN(world_start, world_end, an_inventory_that_shrinks_or_has_other_bytes_moves_nothing)
+{
+    struct world *w = *state;
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    learn(w, &w->b, HL_API_TIER_L2, "");
+    assert_true(report(w, "b", 7, 1, 60));
+    pass_run(&w->c);
+    assert_at(w, HL_API_TIER_L2, "b");
+    copies_forget(&w->c, &w->b, w->shard->id, HL_API_TIER_L2, ""); /* it is not listed any more */
+    assert_at(w, HL_API_TIER_L3, "");
+    copies_learn(&w->c, &w->b,
+                 &(struct hl_api_copy){.id = id.s,
+                                       .tier = HL_API_TIER_L2,
+                                       .device = "",
+                                       .transport = "",
+                                       .size_bytes = w->shard->size_bytes,
+                                       .crc32 = w->shard->crc32 + 1});
+    assert_at(w, HL_API_TIER_L3, "");
+    pass_run(&w->c);
+    assert_int_equal(w->c.placement->moves.count, 0);
+}
+
+TEST_IN(world_start, world_end, a_shard_does_not_move_beside_a_drop_nor_is_dropped_beside_a_move)
+{
+    struct world *w = *state;
+    struct hl_move_order order;
+    struct hl_place in_l2 = {.node = placed_node_need(&w->c, "b")->index, .tier = HL_API_TIER_L2};
+    const struct place in_pool = {.tier = HL_API_TIER_L3};
+    const struct place at_a = {.tier = HL_API_TIER_L2, .node = &w->a};
+    const struct place *const drops[] = {&in_pool, &at_a};
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    for (size_t i = 0; i < HL_ARRAY_LEN(drops); i++) {
+        copies_mark_dropping(&w->c, drops[i], w->shard->id, true);
+        assert_int_equal(moves_prepare(&w->c, w->shard->id, placed(w)->place, in_l2, &order),
+                         HL_EBUSY);
+        copies_mark_dropping(&w->c, drops[i], w->shard->id, false);
+    }
+    assert_false(placement_copy_events.moves(&w->c, w->shard->id));
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, placed(w)->place, in_l2, &order), HL_OK);
+    assert_int_equal(hl_migration_order(&w->c.placement->moves, &order, placement_now_ms()), HL_OK);
+    assert_true(placement_copy_events.moves(&w->c, w->shard->id));
+}
+
+/* As another Controller has left it, whose wall clock was wrong by so much. */
+static void load_cleaning(struct world *w, int64_t off_ms)
+{
+    const struct hl_id_text shard = hl_id_format(w->shard->id);
+    int64_t at = hl_wall_ms() + off_ms;
+    json_t *rec = json_pack("{s:s s:s s:s s:s s:s s:s s:s s:I s:I s:I s:I}", "shard", shard.s,
+                            "phase", "cleaning", "fromTier", "L2", "fromNode", "a", "tier", "L2",
+                            "node", "b", "reason", "ordered", "sizeBytes",
+                            (json_int_t)w->shard->size_bytes, "crc32", (json_int_t)w->shard->crc32,
+                            "beganMs", (json_int_t)at, "switchedMs", (json_int_t)at);
+    assert_non_null(rec);
+    assert_int_equal(placement_load_move(&w->c, "move/00000000000000010000000000000002", rec),
+                     HL_OK);
+    json_decref(rec);
+}
+
+TEST_IN(world_start, world_end, a_move_of_the_journal_waits_its_grace_whatever_clock_wrote_it)
+{
+    static const int64_t year_ms = INT64_C(365) * 24 * 3600 * 1000;
+    struct world *w = *state;
+    struct hl_migration *m = &w->c.placement->moves;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        int64_t before = placement_now_ms();
+        load_cleaning(w, sign * year_ms);
+        int64_t due = hl_migration_due(m);
+        assert_in_range(due, before + w->c.placement->conf.grace_ms,
+                        placement_now_ms() + w->c.placement->conf.grace_ms);
+        hl_migration_shard_gone(m, w->shard->id, placement_now_ms());
+        struct hl_move_action a;
+        while (hl_migration_next(m, &a))
+            hl_migration_journaled(m, a.rec.order.id, a.order, HL_OK, placement_now_ms());
+        assert_int_equal(m->count, 0);
+    }
 }
 
 /* Where readers are told that it is, "L3 L2/a". */

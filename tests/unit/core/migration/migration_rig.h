@@ -31,6 +31,7 @@ static const struct hl_migration_opts default_opts = {.moves_max = 8,
                                                       .domains = 1,
                                                       .wait_ms = 100000,
                                                       .copy_ms = 10000,
+                                                      .stop_ms = 700,
                                                       .grace_ms = 500,
                                                       .clean_ms = 3000,
                                                       .retry_ms = 100};

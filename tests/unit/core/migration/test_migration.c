@@ -282,7 +282,9 @@ TEST_IN(rig_begin, rig_end, a_copy_has_a_deadline)
     take_none();
     pass(1);
     take(HL_MOVE_STOP);
-    pass(3000); /* no answer comes */
+    pass(699);
+    take_none();
+    pass(1); /* no answer comes */
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
     pass(3000); /* nor here */
     take_end(HL_ETIMEDOUT, true);
@@ -383,6 +385,7 @@ TEST_IN(rig_begin, rig_end, a_restored_copy_that_has_not_come_is_undone)
 {
     restore(HL_MOVE_PHASE_COPYING);
     answer_check(ONLY(l2_of_0));
+    assert_true(hl_id_equal(take(HL_MOVE_STOP).rec.order.id, id_of(1))); /* it may still run */
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
     pass(500);          /* the Controller before may have offered it when nothing else was there */
     answer_check(BOTH); /* now it has */
@@ -395,15 +398,31 @@ TEST_IN(rig_begin, rig_end, a_restored_copy_that_nothing_is_heard_of_is_undone)
     restore(HL_MOVE_PHASE_COPYING);
     take(HL_MOVE_CHECK);
     pass(3000);
+    take(HL_MOVE_STOP);
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
 }
 
 TEST_IN(rig_begin, rig_end, a_restored_copy_can_be_cancelled)
 {
     restore(HL_MOVE_PHASE_COPYING);
+    struct hl_move_action check = take(HL_MOVE_CHECK);
     assert_int_equal(hl_migration_cancel(&moves, id_of(1), now), HL_OK);
-    answer_check(BOTH);
+    take(HL_MOVE_STOP);
+    struct hl_move_copy both[] = {copy_at(l2_of_0, 0), copy_at(l2_of_1, 1)};
+    hl_migration_checked(&moves, id_of(1), check.order, HL_OK, both, 2, now);
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
+    take_none();
+}
+
+TEST_IN(rig_begin, rig_end, a_restored_copy_that_is_cancelled_unheard_is_undone_after_stop_ms)
+{
+    restore(HL_MOVE_PHASE_COPYING);
+    take(HL_MOVE_CHECK);
+    assert_int_equal(hl_migration_cancel(&moves, id_of(1), now), HL_OK);
+    take(HL_MOVE_STOP);
+    pass(700);
+    answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
+    take_none();
 }
 
 TEST_IN(rig_begin, rig_end, restored_cleaning_goes_on_after_the_grace)
