@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
 #include "os/loop.h"
@@ -73,12 +74,7 @@ static uint32_t domain_of(const struct hl_controller *c, const struct place *p)
 {
     const struct hl_api_pool_info *pool = pool_info(c);
     const char *host = p->node != NULL ? p->node->info.host_id : pool != NULL ? pool->host_id : "";
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    if (p->tier == HL_API_TIER_L4)
-        return ARCHIVE_ALONE;
-    for (; *host != '\0'; host++)
-        hash = (hash ^ (unsigned char)*host) * 16777619u;
-    return hash;
+    return p->tier == HL_API_TIER_L4 ? ARCHIVE_ALONE : (uint32_t)hl_hash_text(host);
 }
 
 /* ---- the life of the shard ------------------------------------------------------------------- */
