@@ -522,7 +522,7 @@ TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_on
     assert_false(leaves_l1(w, tiny->shards[1]));
 }
 
-/* The rows of the options say what core/placement/params.c does. */
+/* Both are made of HL_POLICY_MAP, each in its own way. */
 TEST(options_and_parameters_have_the_same_defaults_and_ranges)
 {
     struct hl_placement_params by_rows = {0}, own = {0};
