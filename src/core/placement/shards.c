@@ -13,11 +13,9 @@ static_assert(offsetof(struct hl_placed_shard, life) == CACHE_LINE, "places and 
 static_assert(offsetof(struct hl_placed_shard, use.slices) == 2 * CACHE_LINE + 6,
               "readers and slices: the last");
 
-/* Ids are random, or digests; a multiplication spreads those that are made to collide. */
 static uint32_t home_of(const struct hl_shard_table *t, struct hl_id id)
 {
-    uint64_t mixed = (id.lo ^ id.hi * UINT64_C(0xbf58476d1ce4e5b9)) * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(mixed >> (64 - t->slot_bits));
+    return (uint32_t)(hl_id_mix(id) >> (64 - t->slot_bits));
 }
 
 static uint32_t slot_mask(const struct hl_shard_table *t)
