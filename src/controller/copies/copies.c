@@ -95,7 +95,7 @@ static bool copy_is(const struct copy *x, const struct node *n, enum hl_api_tier
            (device[0] == '\0' || strcmp(device, x->info.device) == 0);
 }
 
-static void copy_changed(struct hl_controller *c, struct hl_id id)
+void copies_changed(struct hl_controller *c, struct hl_id id)
 {
     if (c->copies->events != NULL)
         c->copies->events->changed(c, id);
@@ -135,7 +135,7 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
     x->round = n->store.list_round;
     n->store.rdma |= strcmp(copy->transport, "rdma") == 0;
     if (!known)
-        copy_changed(c, id);
+        copies_changed(c, id);
 }
 
 /* Take away the copies for which `gone` says so. */
@@ -158,7 +158,7 @@ static void holding_prune(struct hl_controller *c, struct holding *h, copy_test 
     }
     holding_shrink(c, h);
     if (pruned)
-        copy_changed(c, id);
+        copies_changed(c, id);
 }
 
 struct kind {

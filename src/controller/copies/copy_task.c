@@ -181,6 +181,7 @@ static void note_pool(struct copy_task *t)
         s->missed = 0;
         s->lost = false;
     }
+    copies_changed(t->c, t->spec.id);
 }
 
 /* What the step has made: as its holder says, else as the catalogue does. */

@@ -523,8 +523,8 @@ static bool placement_hides(const struct hl_controller *c, struct hl_id id, enum
            hl_migration_hides(&c->placement->moves, id, placed_place(own, &at));
 }
 
-const struct copy_events placement_copy_events = {.changed = placement_follow,
-                                                  .hidden = placement_hides};
+const struct copy_events placement_copy_events = {
+    .changed = placement_follow, .swept = placement_follow_later, .hidden = placement_hides};
 
 /* ---- methods --------------------------------------------------------------------------------- */
 
