@@ -233,13 +233,7 @@ static void skip_quiet_passes(struct placed *p, double now_s)
                 (p->policy.open.count > 0 && p->quiet < QUIET_PASSES);
     if (busy)
         return;
-    struct hl_timers *timers = &p->policy.timers;
-    double until_s = now_s;
-    hl_timers_order(timers);
-    if (timers->count > 0)
-        until_s =
-            (double)(timers->base_ms + (int64_t)timers->entries[0].tick * HL_TIMER_TICK_MS) / 1e3;
-    until_s = until_s < now_s ? until_s : now_s;
+    double until_s = fmin((double)hl_timers_next_ms(&p->policy.timers) / 1e3, now_s);
     if (until_s > p->next_pass_s)
         p->next_pass_s += (double)(uint64_t)((until_s - p->next_pass_s) / pass_s) * pass_s;
 }

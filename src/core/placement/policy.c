@@ -8,6 +8,7 @@
 #define TIMERS_MIN    4096
 #define PASS_MAX      0x7fffffff
 #define FETCH_AHEAD   8 /* shards: their records come from memory meanwhile */
+#define DUE_AT_ONCE   64
 
 void hl_policy_fini(struct hl_policy *y)
 {
@@ -23,7 +24,7 @@ void hl_policy_fini(struct hl_policy *y)
 
 uint64_t hl_policy_bytes(const struct hl_policy *y)
 {
-    return sizeof(*y) + (uint64_t)y->timers.room * sizeof(*y->timers.entries) +
+    return sizeof(*y) + hl_timers_bytes(&y->timers) +
            ((uint64_t)y->open.room + y->now.room) * sizeof(*y->now.items) +
            y->room * sizeof(*y->decisions) + y->leaving_room * sizeof(*y->leaving) +
            (uint64_t)y->node_count * (sizeof(*y->takes) + sizeof(*y->l2_free));
@@ -189,16 +190,21 @@ static void clear_timers(struct passing *x)
 static hl_status collect_due(struct passing *x, bool full)
 {
     struct hl_policy *y = x->y;
-    struct hl_timer timer;
-    hl_timers_order(&y->timers); /* a pass that failed left them as they were */
-    while (hl_timers_take(&y->timers, x->p->now_ms, &timer)) {
-        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, timer.shard);
-        if (hl_timers_tick(&y->timers, s->timer_ms) != timer.tick)
-            continue; /* an earlier one took its place */
-        s->timer_ms = HL_TIME_MAX;
-        if (!full)
-            HL_TRY(hl_index_list_add(&y->now, timer.shard));
-    }
+    struct hl_shard_timer due[DUE_AT_ONCE];
+    uint32_t count;
+    do {
+        HL_TRY(hl_timers_take(&y->timers, x->p->now_ms, due, DUE_AT_ONCE, &count));
+        for (uint32_t i = 0; i < count; i++)
+            hl_shard_fetch_head(&x->p->shards, due[i].shard);
+        for (uint32_t i = 0; i < count; i++) {
+            struct hl_placed_shard *s = hl_shard_at(&x->p->shards, due[i].shard);
+            if (hl_timers_tick(&y->timers, s->timer_ms) != due[i].tick)
+                continue; /* an earlier one took its place */
+            s->timer_ms = HL_TIME_MAX;
+            if (!full)
+                HL_TRY(hl_index_list_add(&y->now, due[i].shard));
+        }
+    } while (count > 0);
     return HL_OK;
 }
 
@@ -478,7 +484,6 @@ static hl_status run_pass(struct passing *x, bool full)
     }
     HL_TRY(collect_shards(x, full));
     HL_TRY(full ? judge_all(x) : judge_collected(x));
-    hl_timers_order(&y->timers);
     HL_TRY(keep_watermarks(x));
     keep_those_with_room(x);
     y->primed = true;
