@@ -4,6 +4,7 @@
 #include "whatif/placed.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/cache/cache.h"
@@ -230,7 +231,7 @@ static void skip_quiet_passes(struct placed *p, double now_s)
 {
     double pass_s = (double)p->world->pass_ms / 1e3;
     bool busy = p->reads_waiting > 0 || p->loads->links.moves > 0 || p->clean.count > 0 ||
-                (p->policy.open.count > 0 && p->quiet < QUIET_PASSES);
+                (p->policy.open > 0 && p->quiet < QUIET_PASSES);
     if (busy)
         return;
     double until_s = fmin((double)hl_timers_next_ms(&p->policy.timers) / 1e3, now_s);
