@@ -8,6 +8,7 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
 #include "core/placement/policy.h"
+#include "os/huge.h"
 
 #define NODES         64
 #define START_MS      INT64_C(1000000)
@@ -118,7 +119,8 @@ static hl_status place_shard(struct policy_bench *b, uint32_t shard)
 static hl_status make_cluster(struct policy_bench *b)
 {
     static const double rates[HL_MOVE_PATHS] = {100e9, 25e9, 12e9, 2e9};
-    struct hl_placement_opts opts = {.shards_max = b->shards, .now_ms = b->now_ms};
+    struct hl_placement_opts opts = {
+        .shards_max = b->shards, .now_ms = b->now_ms, .advise = hl_huge_advise};
     hl_placement_params_init(&opts.params);
     HL_TRY(hl_placement_init(&b->place, &opts));
     for (unsigned i = 0; i < NODES; i++) {

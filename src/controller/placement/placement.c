@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
+#include "os/huge.h"
 #include "os/loop.h"
 
 #define SHARDS_MAX (UINT32_C(1) << 24)
@@ -35,7 +36,8 @@ hl_status placement_create(struct hl_controller *c,
     HL_TRY(budget_configure(c));
     return hl_placement_init(&p->core, &(struct hl_placement_opts){.params = p->conf.params,
                                                                    .shards_max = SHARDS_MAX,
-                                                                   .now_ms = placement_now_ms()});
+                                                                   .now_ms = placement_now_ms(),
+                                                                   .advise = hl_huge_advise});
 }
 
 hl_status placement_start(struct hl_controller *c)

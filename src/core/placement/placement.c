@@ -19,6 +19,7 @@ hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_op
                        (long long)opts->now_ms, (long long)HL_TIME_MAX - 1);
     *p = (struct hl_placement){.params = opts->params, .now_ms = opts->now_ms};
     HL_TRY(hl_shard_table_init(&p->shards, opts->shards_max));
+    p->shards.advise = opts->advise;
     hl_status st = hl_history_init(&p->history, opts->shards_max, opts->now_ms);
     if (st != HL_OK)
         hl_shard_table_fini(&p->shards);

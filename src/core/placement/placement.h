@@ -53,7 +53,8 @@ struct hl_placement {
 struct hl_placement_opts {
     struct hl_placement_params params;
     uint32_t shards_max;
-    int64_t now_ms; /* >= 0 */
+    int64_t now_ms;                             /* >= 0 */
+    void (*advise)(void *memory, size_t bytes); /* asks for huge pages; NULL: nobody does */
 };
 
 hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_opts *opts) HL_CHECK;

@@ -7,8 +7,10 @@
 #define SLOT_BITS_MIN 10
 #define PAGE_ROOM_MIN 16
 #define CACHE_LINE    64
+#define HUGE_PAGE     (2 << 20)
 
 static_assert(sizeof(struct hl_placed_shard) == 3 * CACHE_LINE, "a record takes three cache lines");
+static_assert(HL_SHARDS_PAGE * sizeof(struct hl_placed_shard) % HUGE_PAGE == 0, "no page is left");
 static_assert(offsetof(struct hl_placed_shard, life.state) == CACHE_LINE, "state: the second");
 static_assert(offsetof(struct hl_placed_shard, use.slices) == 2 * CACHE_LINE + 6,
               "slices and readers: the last");
@@ -43,7 +45,8 @@ void hl_shard_table_fini(struct hl_shard_table *t)
 
 uint64_t hl_shard_table_bytes(const struct hl_shard_table *t)
 {
-    return (uint64_t)t->page_count * HL_SHARDS_PAGE * sizeof(struct hl_placed_shard) +
+    uint64_t records = (uint64_t)t->end * sizeof(struct hl_placed_shard);
+    return (records + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE +
            (uint64_t)t->page_room * sizeof(*t->pages) +
            ((uint64_t)sizeof(*t->slots) << t->slot_bits);
 }
@@ -126,9 +129,11 @@ static hl_status add_page(struct hl_shard_table *t)
         t->pages = pages;
         t->page_room = room;
     }
-    struct hl_placed_shard *page = aligned_alloc(CACHE_LINE, HL_SHARDS_PAGE * sizeof(*page));
+    struct hl_placed_shard *page = aligned_alloc(HUGE_PAGE, HL_SHARDS_PAGE * sizeof(*page));
     if (page == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a page of %u shards", HL_SHARDS_PAGE);
+    if (t->advise != NULL)
+        t->advise(page, HL_SHARDS_PAGE * sizeof(*page));
     t->pages[t->page_count++] = page;
     return HL_OK;
 }

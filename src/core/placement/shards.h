@@ -18,7 +18,7 @@
 
 #define HL_SHARDS_MAX  (UINT32_C(1) << 29)
 #define HL_SHARD_NONE  UINT32_MAX
-#define HL_SHARDS_PAGE 4096 /* records of a page */
+#define HL_SHARDS_PAGE 32768 /* records of a page: 6 MiB, three huge pages */
 
 struct hl_place {
     uint16_t node; /* of L1 and L2, else HL_READER_NONE */
@@ -65,6 +65,7 @@ struct hl_shard_table {
     uint32_t count, limit;
     uint32_t end; /* records from there on were never used */
     uint32_t free;
+    void (*advise)(void *memory, size_t bytes); /* of a page before it is used; NULL: none */
 };
 
 hl_status hl_shard_table_init(struct hl_shard_table *t, uint32_t limit) HL_CHECK;
@@ -78,7 +79,7 @@ void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index);
  * into the processor's cache. */
 void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id);
 void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id);
-/* Everything it has allocated. */
+/* Everything it has allocated and used; of records by huge pages. */
 uint64_t hl_shard_table_bytes(const struct hl_shard_table *t);
 
 static inline struct hl_placed_shard *hl_shard_at(const struct hl_shard_table *t, uint32_t index)
