@@ -11,6 +11,8 @@ FRAME = ROOT / "src/program/daemon.c"  # what every daemon runs in
 GROUPS = {"HL_DAEMONS": [p for p in MAINS if p != "HL_CLI"], "L3D_AGENT": ["HL_L3D", "HL_AGENT"]}
 TABLE = re.compile(r"#define AT\(field\) HL_OPTION_FIELD\((struct \w+), field\)(.*?)(?=#undef AT|clang-format on)", re.S)
 ROW = re.compile(r'\{"([a-z0-9_.]+)", "--[a-z0-9-]+",.*?AT\(([\w.]+)\)\}', re.S)
+POLICY = "HL_POLICY_MAP(X)"  # rows that a header has
+POLICY_ROW = re.compile(r'\bX\([A-Z]+, (\w+), "([a-z0-9_.]+)", "--[a-z0-9-]+",')
 SLICE = re.compile(r"SLICE\((\w+), ([\w.]+), ([A-Z0-9_| ]+)\)")
 TOLD = re.compile(r"&(hl_\w+_rows)")
 
@@ -39,6 +41,9 @@ def check_rows(errors):
         found = [row for table in TABLE.finditer(code) for row in ROW.findall(table.group(2))]
         if len(found) != len(re.findall(r"\bAT\((?!field)", code)):
             errors.append(f"{path.relative_to(ROOT)}: {len(found)} rows are understood of {code.count('AT(') - 1}")
+        if POLICY in code:
+            header = (ROOT / "src/core/placement/params.h").read_text()
+            found += [(name, field) for field, name in POLICY_ROW.findall(header)]
         for name, field in found:
             names.append(name)
             if not is_read(field.rpartition(".")[2], text):

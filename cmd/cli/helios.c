@@ -120,6 +120,8 @@ static const struct cli_command commands[] = {
     {"bench chunks", "[--rounds N] [--chunk SIZE]",
      "Time accesses of managed parameters, and chunks that move.",
      cmd_bench_chunks},
+    {"bench follow", "[--shards N]",
+     "Time the Controller's loop while it follows shards that come and go.", cmd_bench_follow},
     {"bench get", "[--size LIST] [--path shm|net|both]",
      "Time reads of shards against memcpy and TCP.", cmd_bench_get},
     {"bench group", "[--ranks N] [--size LIST]",

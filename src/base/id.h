@@ -40,6 +40,13 @@ static inline bool hl_id_equal(struct hl_id a, struct hl_id b)
     return a.hi == b.hi && a.lo == b.lo;
 }
 
+/* Ids are random, or digests; a multiplication spreads those that are made to collide. The upper
+ * bits are the better ones. */
+static inline uint64_t hl_id_mix(struct hl_id id)
+{
+    return (id.lo ^ id.hi * UINT64_C(0xbf58476d1ce4e5b9)) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 static inline bool hl_id_is_none(struct hl_id a)
 {
     return a.hi == 0 && a.lo == 0;

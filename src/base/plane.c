@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/plane_private.h"
 
 struct hl_plane_table hl_plane_table = {
@@ -47,13 +48,12 @@ static uint64_t counter_value(const atomic_uint_fast64_t *counter)
 /* The words are hashed and compared as far as a cell keeps them. */
 static uint32_t hash_words(const char *const word[4])
 {
-    uint32_t h = 2166136261u; /* FNV-1a */
+    uint64_t hash = HL_HASH_START;
     for (int w = 0; w < 4; w++) {
-        size_t n = strnlen(word[w], HL_PLANE_WORD - 1);
-        for (size_t i = 0; i <= n; i++)
-            h = (h ^ (i < n ? (unsigned char)word[w][i] : 0xff)) * 16777619u;
+        hash = hl_hash_add(hash, word[w], strnlen(word[w], HL_PLANE_WORD - 1));
+        hash = hl_hash_add(hash, "", 1); /* "ab" and "c" are not "a" and "bc" */
     }
-    return h;
+    return (uint32_t)hash;
 }
 
 static bool same_words(const struct hl_plane_cell *c, const char *const word[4])

@@ -173,7 +173,7 @@ int helios_open(const helios_options *opts, helios_client **out)
     if (st == HL_OK)
         st = access_create(&c->access);
     if (st == HL_OK)
-        st = copies_create(&c->copies);
+        st = client_copies_create(&c->copies);
     if (st == HL_OK)
         st = planes_create(&c->told);
     if (st == HL_OK)

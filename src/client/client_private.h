@@ -321,7 +321,7 @@ void keep_suspect(helios_client *client, const struct hl_pool_ref *ref);
 void keep_report(helios_client *client);
 
 /* ---- copies.c: when the pool can't give a shard, other copies of it can ---- */
-hl_status copies_create(struct copies **out) HL_CHECK;
+hl_status client_copies_create(struct copies **out) HL_CHECK;
 void copies_destroy(struct copies *copies);
 /* The copy in `tier` of this node (L2) or of the pool (L3) was bad: the maintenance thread tells
  * the Controller, which has it replaced. */

@@ -47,7 +47,7 @@ struct copies {
     const char *node; /* this one, "" = unknown */
 };
 
-hl_status copies_create(struct copies **out)
+hl_status client_copies_create(struct copies **out)
 {
     struct copies *k = calloc(1, sizeof(*k));
     const char *node = getenv("HELIOS_NODE");

@@ -136,69 +136,11 @@ static const struct hl_option placement_options[] = {
 };
 #undef AT
 
-/* Defaults and ranges as in core/placement/params.c, which knows no options. */
-#define AT(field) HL_OPTION_FIELD(struct hl_placement_params, field)
-static const struct hl_option policy_options[] = {
-    {"policy.window", "--policy-window", "5m",
-     "T of the HeatScore: accesses are counted within it.",
-     HL_OPT_DURATION, 1000, HL_OPTION_DAY_MS, NULL, AT(window_ms)},
-    {"policy.tau", "--policy-tau", "2m",
-     "Tau of the HeatScore: how fast a shard cools after an access.",
-     HL_OPT_DURATION, 1000, HL_OPTION_DAY_MS, NULL, AT(tau_ms)},
-    {"policy.alpha", "--policy-alpha", "0.7",
-     "Weight of the frequency of accesses in the HeatScore.",
-     HL_OPT_NUMBER, 0, 1000, NULL, AT(alpha)},
-    {"policy.beta", "--policy-beta", "0.3",
-     "Weight of the last access in the HeatScore.",
-     HL_OPT_NUMBER, 0, 1000, NULL, AT(beta)},
-    {"policy.stability_half", "--policy-stability-half", "20",
-     "Accesses in the window that give half of the stability's frequency.",
-     HL_OPT_NUMBER, 0, 1000000000, NULL, AT(stability_half)},
-    {"policy.stability_tau", "--policy-stability-tau", "10m",
-     "How fast a shard that stays where it is becomes stable.",
-     HL_OPT_DURATION, 1000, 30 * HL_OPTION_DAY_MS, NULL, AT(stability_tau_ms)},
-    {"policy.fluidity_tau", "--policy-fluidity-tau", "1h",
-     "How fast a move is forgotten.",
-     HL_OPT_DURATION, 1000, 30 * HL_OPTION_DAY_MS, NULL, AT(fluidity_tau_ms)},
-    {"policy.fluidity_high", "--policy-fluidity-high", "3",
-     "Recent moves from which on a shard does not go to L1.",
-     HL_OPT_NUMBER, 0, 1000000000, NULL, AT(fluidity_high)},
-    {"policy.high_pct", "--policy-high-pct", "85",
-     "Use of a node's L1 above which shards of least stability leave it.",
-     HL_OPT_PERCENT, 1, 100, NULL, AT(high_pct)},
-    {"policy.low_pct", "--policy-low-pct", "70",
-     "Use of a node's L1 below which hot shards of its L2 are brought there.",
-     HL_OPT_PERCENT, 0, 100, NULL, AT(low_pct)},
-    {"policy.warm_heat", "--policy-warm-heat", "0.15",
-     "HeatScore from which on a shard is active.",
-     HL_OPT_NUMBER, 0, 1000000000, NULL, AT(warm_heat)},
-    {"policy.cool_heat", "--policy-cool-heat", "0.05",
-     "HeatScore below which it cools.",
-     HL_OPT_NUMBER, 0, 1000000000, NULL, AT(cool_heat)},
-    {"policy.migrate_base", "--policy-migrate-base", "20",
-     "Accesses of another server above which a shard goes to its L2; more while the backbone is "
-     "busy.",
-     HL_OPT_NUMBER, 1, 1000000000, NULL, AT(migrate_base)},
-    {"policy.spread_accesses", "--policy-spread-accesses", "5",
-     "Accesses from which on a server counts as one that reads frequently.",
-     HL_OPT_NUMBER, 1, 1000000000, NULL, AT(spread_accesses)},
-    {"policy.spread_servers", "--policy-spread-servers", "3",
-     "So many other servers that read it frequently send a shard to L3.",
-     HL_OPT_INT, 2, 3, NULL, AT(spread_servers)},
-    {"policy.recall_share", "--policy-recall-share", "0.5",
-     "Share of the first reader below which readers are scattered.",
-     HL_OPT_NUMBER, 0, 1, NULL, AT(recall_share)},
-    {"policy.residence", "--policy-residence", "1m",
-     "How long a shard stays where it came to.",
-     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(residence_ms)},
-    {"policy.archive", "--policy-archive", "1h",
-     "How long a shard in L3 is not read before it goes to L4.",
-     HL_OPT_DURATION, 1000, 365 * HL_OPTION_DAY_MS, NULL, AT(archive_ms)},
-    {"policy.flap", "--policy-flap", "5m",
-     "A node that left twice within it takes no shards until it has stayed for so long.",
-     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(flap_ms)},
-};
-#undef AT
+#define X(kind, field, name, flag, text, least, most, help)                                     \
+    {name, flag, text, help, HL_OPT_##kind, least, most, NULL,                                  \
+     HL_OPTION_FIELD(struct hl_placement_params, field)},
+static const struct hl_option policy_options[] = {HL_POLICY_MAP(X)};
+#undef X
 /* clang-format on */
 
 const struct hl_option_rows hl_controller_rows = HL_OPTION_ROWS(controller_options);

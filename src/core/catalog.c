@@ -438,6 +438,7 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
     HASH_ADD_STR(c->models, name, m);
     m->versions = v;
     hl_version_link(c, v, list, n);
+    hl_shards_came(c, v->shards, v->shard_count);
     free(list);
     hl_records_fini(&records);
     *out = v;
@@ -454,11 +455,9 @@ fail:
 
 void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v)
 {
-    for (size_t i = 0; i < v->shard_count; i++) {
-        HASH_DEL(c->shards, v->shards[i]);
+    hl_shards_unlink(c, v->shards, v->shard_count);
+    for (size_t i = 0; i < v->shard_count; i++)
         hl_shard_rec_free(v->shards[i]);
-    }
-    c->shards_left += v->shard_count;
     v->shard_count = 0;
     hl_cuts_unlink(c, v);
 }

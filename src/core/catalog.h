@@ -126,10 +126,22 @@ struct hl_model_rec {
     UT_hash_handle hh;
 };
 
+/* What others keep of the shards here. Called within the change, which goes on afterwards: they
+ * look at the shard, and change nothing of the catalogue. */
+struct hl_catalog_events {
+    /* It is in a visible version, with which it came or which has become visible. Not of those that
+     * are loaded. */
+    void (*came)(void *arg, const struct hl_shard_rec *s);
+    /* It is about to leave, of whatever version, and be freed. */
+    void (*leaves)(void *arg, const struct hl_shard_rec *s);
+};
+
 struct hl_catalog {
     struct hl_model_rec *models;
     struct hl_shard_rec *shards;
-    uint64_t shards_left; /* how many have ever left `shards`; not stored */
+    uint64_t shards_left;                   /* how many have ever left `shards`; not stored */
+    const struct hl_catalog_events *events; /* NULL: none */
+    void *events_arg;
 };
 
 /* One record of a change: value NULL = delete. */
@@ -149,7 +161,10 @@ void hl_records_fini(struct hl_records *r);
 hl_status hl_records_add(struct hl_records *r, json_t *value, const char *key_fmt, ...)
     HL_PRINTF(3, 4) HL_CHECK;
 
+/* Frees all; no event says so. */
 void hl_catalog_fini(struct hl_catalog *c);
+/* `events` is borrowed; NULL: none. */
+void hl_catalog_watch(struct hl_catalog *c, const struct hl_catalog_events *events, void *arg);
 /* Feed one stored record back ("model/…", "version/…", "shard/…"), in key order. HL_ECORRUPT names
  * the key. */
 hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *value) HL_CHECK;

@@ -474,15 +474,6 @@ static struct hl_cut_rec *cut_new(struct hl_version_rec *v, const struct hl_api_
     return cut;
 }
 
-/* Takes the shards of the cut into the catalogue; every id is new to it. */
-static void cut_link(struct hl_catalog *c, struct hl_cut_rec *cut)
-{
-    for (size_t i = 0; i < cut->shard_count; i++)
-        HASH_ADD(hh, c->shards, id, sizeof(struct hl_id), cut->shards[i]);
-    cut->next = cut->version->cuts;
-    cut->version->cuts = cut;
-}
-
 /* ---- their records --------------------------------------------------------------------------- */
 
 static hl_status cut_describe(struct hl_records *r, const struct hl_cut_rec *cut)
@@ -560,7 +551,7 @@ hl_status hl_catalog_load_cut(struct hl_catalog *c, const char *key, const json_
         hl_cut_rec_free(cut);
         return st;
     }
-    cut_link(c, cut);
+    hl_cut_link(c, cut);
     return HL_OK;
 }
 
@@ -657,7 +648,7 @@ hl_status hl_catalog_add_cut(struct hl_catalog *c, struct hl_version_rec *v,
         return st;
     }
     unlink_going(&g, c, v);
-    cut_link(c, cut);
+    hl_cut_link(c, cut);
     *ids = g.ids;
     *id_count = g.count;
     return HL_OK;

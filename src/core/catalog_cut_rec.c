@@ -43,15 +43,22 @@ hl_status hl_cuts_describe_removal(struct hl_records *r, const struct hl_version
     return HL_OK;
 }
 
+void hl_cut_link(struct hl_catalog *c, struct hl_cut_rec *cut)
+{
+    for (size_t i = 0; i < cut->shard_count; i++)
+        HASH_ADD(hh, c->shards, id, sizeof(struct hl_id), cut->shards[i]);
+    cut->next = cut->version->cuts;
+    cut->version->cuts = cut;
+    hl_shards_came(c, cut->shards, cut->shard_count);
+}
+
 void hl_cut_unlink(struct hl_catalog *c, struct hl_cut_rec *cut)
 {
     struct hl_cut_rec **at = &cut->version->cuts;
     while (*at != cut)
         at = &(*at)->next;
     *at = cut->next;
-    for (size_t i = 0; i < cut->shard_count; i++)
-        HASH_DEL(c->shards, cut->shards[i]);
-    c->shards_left += cut->shard_count;
+    hl_shards_unlink(c, cut->shards, cut->shard_count);
     hl_cut_rec_free(cut);
 }
 

@@ -46,6 +46,8 @@ hl_status hl_cut_describe_removal(struct hl_records *r, const struct hl_cut_rec 
 hl_status hl_cuts_describe_removal(struct hl_records *r, const struct hl_version_rec *v,
                                    struct hl_id *ids, size_t *n, uint64_t *bytes) HL_CHECK;
 size_t hl_cuts_shards(const struct hl_version_rec *v);
+/* Takes the shards of the cut into the catalogue; every id is new to it. */
+void hl_cut_link(struct hl_catalog *c, struct hl_cut_rec *cut);
 /* Out of the catalogue, freed. */
 void hl_cut_unlink(struct hl_catalog *c, struct hl_cut_rec *cut);
 void hl_cuts_unlink(struct hl_catalog *c, struct hl_version_rec *v);
@@ -63,6 +65,10 @@ void hl_shard_recs_free(struct hl_shard_rec **list, size_t n);
 hl_status hl_version_reserve(struct hl_version_rec *v, size_t n) HL_CHECK;
 void hl_version_link(struct hl_catalog *c, struct hl_version_rec *v, struct hl_shard_rec **list,
                      size_t n);
+/* Tells it of shards of a visible version. */
+void hl_shards_came(const struct hl_catalog *c, struct hl_shard_rec *const *list, size_t n);
+/* Out of the catalogue, not freed. */
+void hl_shards_unlink(struct hl_catalog *c, struct hl_shard_rec *const *list, size_t n);
 /* Take every shard of the version out of the catalogue and free it. */
 void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v);
 /* Take the version out of its model and free it. */

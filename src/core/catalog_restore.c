@@ -137,6 +137,7 @@ static void move_version(struct hl_catalog *c, struct hl_catalog *fresh, struct 
         HASH_ADD(hh, c->shards, id, sizeof(struct hl_id), v->shards[i]);
     }
     insert_version(to, v);
+    hl_shards_came(c, v->shards, v->shard_count);
 }
 
 static void move_models(struct hl_catalog *c, struct hl_catalog *fresh)

@@ -301,6 +301,8 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     if (meta != NULL)
         free(old_meta);
     hl_version_link(c, v, list, n);
+    if (v->state == HL_API_VERSION_STATE_VISIBLE)
+        hl_shards_came(c, v->shards, v->shard_count);
     return HL_OK;
 }
 

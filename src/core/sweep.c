@@ -61,10 +61,13 @@ bool hl_shard_is_pooled(const struct hl_shard_rec *s)
     return !s->dropping && s->missed < HL_SWEEP_LOST_MISSES;
 }
 
-void hl_sweep_count(struct hl_shard_rec *s, unsigned round)
+bool hl_sweep_count(struct hl_shard_rec *s, unsigned round)
 {
+    bool was_pooled = hl_shard_is_pooled(s), was_archived = s->archived;
     s->missed = s->seen_round == round ? 0 : s->missed + 1;
     s->archived = s->archive_round == round;
+    bool pooled = hl_shard_is_pooled(s);
+    return pooled != was_pooled || (!pooled && s->archived != was_archived);
 }
 
 enum hl_sweep_turn hl_sweep_settle(struct hl_shard_rec *s, bool has_copies)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define NS_DIGITS 9
 #define NS        INT64_C(1000000000)
 #define COLUMNS   5
@@ -12,9 +14,7 @@
 
 static uint32_t hash_of(const char *name)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a, and the finalizer of splitmix64 */
-    for (; *name != '\0'; name++)
-        h = (h ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
+    uint64_t h = hl_hash_text(name); /* and the finalizer of splitmix64 */
     h ^= h >> 30;
     h *= UINT64_C(0xbf58476d1ce4e5b9);
     return (uint32_t)(h >> 32);

@@ -4,6 +4,7 @@
 #include "whatif/placed.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/cache/cache.h"
@@ -241,16 +242,10 @@ static void skip_quiet_passes(struct placed *p, double now_s)
 {
     double pass_s = (double)p->world->pass_ms / 1e3;
     bool busy = p->reads_waiting > 0 || p->loads->links.moves > 0 || p->clean.count > 0 ||
-                (p->policy.open.count > 0 && p->quiet < QUIET_PASSES);
+                (p->policy.open > 0 && p->quiet < QUIET_PASSES);
     if (busy)
         return;
-    struct hl_timers *timers = &p->policy.timers;
-    double until_s = now_s;
-    hl_timers_order(timers);
-    if (timers->count > 0)
-        until_s =
-            (double)(timers->base_ms + (int64_t)timers->entries[0].tick * HL_TIMER_TICK_MS) / 1e3;
-    until_s = until_s < now_s ? until_s : now_s;
+    double until_s = fmin((double)hl_timers_next_ms(&p->policy.timers) / 1e3, now_s);
     if (until_s > p->next_pass_s)
         p->next_pass_s += (double)(uint64_t)((until_s - p->next_pass_s) / pass_s) * pass_s;
 }

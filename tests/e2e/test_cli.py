@@ -529,6 +529,17 @@ class Bench(unittest.TestCase):
         self.assertGreater(ratios["shards judged in a pass"]["value"], 1000)
         self.assertGreater(ratios["MB of 2000 shards"]["value"], 2000 * 192 / 1e6)
 
+    def test_bench_follow_says_how_long_the_loop_is_held_up(self):
+        done = helios("bench", "follow", "--shards", 5000, "-o", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        values = {r["name"]: r["value"] for r in json.loads(done.stdout)["ratios"]}
+        for what in ("start", "one version more", "a silent node"):
+            longest, total = (values[f"{name} of {thing}, {what}, ms"] for name, thing in
+                              (("longest turn", "the loop"), ("all", "its turns")))
+            self.assertLess(0, longest)
+            self.assertLess(longest, total)  # it was given back in between
+        self.assertLess(0, values["removal of a version, with its records, ms"])
+
     def test_bench_plank_compares_staging_with_the_direct_way_on_both_links(self):
         done = helios("bench", "plank", "--size", "64,2MiB", "--piece", "256KiB", "--rounds", 1, "-o", "json")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -35,6 +36,13 @@ void bench_samples_fini(struct bench_samples *s)
 {
     free(s->ns);
     *s = (struct bench_samples){0};
+}
+
+uint64_t bench_processor_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
 static int by_value(const void *a, const void *b)

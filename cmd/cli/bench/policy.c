@@ -4,12 +4,11 @@
  * that others use, too, gives the same figures, but for its caches. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
 #include "core/placement/policy.h"
+#include "os/huge.h"
 
 #define NODES         64
 #define START_MS      INT64_C(1000000)
@@ -49,13 +48,6 @@ struct policy_bench {
     struct bench_samples samples;
     struct bench_report report;
 };
-
-static uint64_t processor_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-    return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
-}
 
 static uint64_t mix_bits(uint64_t x)
 {
@@ -127,7 +119,8 @@ static hl_status place_shard(struct policy_bench *b, uint32_t shard)
 static hl_status make_cluster(struct policy_bench *b)
 {
     static const double rates[HL_MOVE_PATHS] = {100e9, 25e9, 12e9, 2e9};
-    struct hl_placement_opts opts = {.shards_max = b->shards, .now_ms = b->now_ms};
+    struct hl_placement_opts opts = {
+        .shards_max = b->shards, .now_ms = b->now_ms, .advise = hl_huge_advise};
     hl_placement_params_init(&opts.params);
     HL_TRY(hl_placement_init(&b->place, &opts));
     for (unsigned i = 0; i < NODES; i++) {
@@ -215,10 +208,10 @@ static hl_status time_reports(struct policy_bench *b, size_t count, const char *
         uint16_t node = i % NODES;
         for (size_t k = 0; k < BATCH; k++)
             b->entries[k] = entry_of(b, draw_shard_of(b, node), SECOND_MS);
-        uint64_t start = processor_ns();
+        uint64_t start = bench_processor_ns();
         for (size_t k = 0; k < BATCH; k += count)
             give_report(b, node, b->entries + k, count);
-        bench_add(&b->samples, processor_ns() - start);
+        bench_add(&b->samples, bench_processor_ns() - start);
         sum_ns += b->samples.ns[i];
     }
     uint64_t applied = b->place.stats.accesses - before;
@@ -278,9 +271,9 @@ static hl_status carry_out(struct policy_bench *b)
 
 static hl_status time_pass(struct policy_bench *b, bool full)
 {
-    uint64_t start = processor_ns();
+    uint64_t start = bench_processor_ns();
     HL_TRY(hl_policy_pass(&b->policy, &b->place, &b->limits, full, b->now_ms));
-    bench_add(&b->samples, processor_ns() - start);
+    bench_add(&b->samples, bench_processor_ns() - start);
     return HL_OK;
 }
 

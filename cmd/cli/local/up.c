@@ -10,6 +10,7 @@
 
 #include "auth/secret.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "cli/local/local_private.h"
 #include "os/file.h"
 #include "os/process.h"
@@ -167,11 +168,8 @@ static hl_status wait_cluster(struct local *l)
 /* The pool's file is named after the state directory, so two clusters never share one. */
 static void name_pool(const char *state, char *out, size_t cap)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (const char *p = state; *p != '\0'; p++)
-        h = (h ^ (unsigned char)*p) * UINT64_C(1099511628211);
     snprintf(out, cap, "/dev/shm/helios-%u-%016llx.pool", (unsigned)getuid(),
-             (unsigned long long)h);
+             (unsigned long long)hl_hash_text(state));
 }
 
 hl_status local_find_programs(struct local *l)

@@ -8,6 +8,7 @@
 #include <utlist.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "controller/copies/copies_private.h"
 #include "core/sweep.h"
@@ -113,7 +114,7 @@ static void warn_if_wrong(const struct hl_controller *c, const struct copy *x)
                 (unsigned long long)s->size_bytes, s->crc32);
 }
 
-static void copy_changed(struct hl_controller *c, struct hl_id id)
+void copies_changed(struct hl_controller *c, struct hl_id id)
 {
     if (c->copies->events != NULL)
         c->copies->events->changed(c, id);
@@ -154,7 +155,7 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
     n->store.rdma |= strcmp(copy->transport, "rdma") == 0;
     if (!known) {
         warn_if_wrong(c, x);
-        copy_changed(c, id);
+        copies_changed(c, id);
     }
 }
 
@@ -178,7 +179,7 @@ static void holding_prune(struct hl_controller *c, struct holding *h, copy_test 
     }
     holding_shrink(c, h);
     if (pruned)
-        copy_changed(c, id);
+        copies_changed(c, id);
 }
 
 struct kind {
@@ -280,12 +281,7 @@ uint32_t copies_domain(const struct hl_controller *c, const struct place *p)
 {
     const struct hl_api_pool_info *pool = pool_info(c);
     const char *host = p->node != NULL ? p->node->info.host_id : pool != NULL ? pool->host_id : "";
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    if (p->tier == HL_API_TIER_L4)
-        return ARCHIVE_ALONE;
-    for (; *host != '\0'; host++)
-        hash = (hash ^ (unsigned char)*host) * 16777619u;
-    return hash;
+    return p->tier == HL_API_TIER_L4 ? ARCHIVE_ALONE : (uint32_t)hl_hash_text(host);
 }
 
 static void add_holder(struct hl_controller *c, struct place p, bool verified, bool reachable,

@@ -35,8 +35,10 @@ void copies_fini(struct hl_controller *c);
 
 /* What others do with copies. */
 struct copy_events {
-    /* A copy of the shard has come or gone in a node; pool and archive as by copies_round. */
+    /* A copy of the shard has come or gone. */
     void (*changed)(struct hl_controller *c, struct hl_id id);
+    /* The same of pool and archive, as a sweep has found it: of many shards at once. */
+    void (*swept)(struct hl_controller *c, struct hl_id id);
     /* True: the copy is not offered to readers. */
     bool (*hidden)(const struct hl_controller *c, struct hl_id id, enum hl_api_tier tier,
                    const struct node *node);
@@ -46,8 +48,6 @@ struct copy_events {
 
 /* `events` is borrowed for the Controller's life. */
 void copies_watch(struct hl_controller *c, const struct copy_events *events);
-/* Sweeps that have ended: what pool and archive hold is known anew. */
-unsigned copies_round(const struct hl_controller *c);
 /* Ask L3 how its pool is; begin a sweep when one is due. */
 void pool_tick(struct hl_controller *c);
 /* Ask the nodes that have changed what they hold; drop copies of unknown shards. */

@@ -52,7 +52,6 @@ struct securing;
 struct copies {
     bool (*importing)(const struct hl_controller *c);
     const struct copy_events *events; /* NULL: none */
-    unsigned swept;                   /* sweeps that have ended */
     struct holding *holdings;         /* by shard */
     struct holding *unsettled;        /* those of them that the catalogue may not know */
     uint64_t shards_left;             /* catalog.shards_left when all others were known */
@@ -83,6 +82,8 @@ struct copies {
 /* copies.c */
 /* An answer of a node's Agent. */
 void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy);
+/* A copy of it has come or gone: says so to who watches. */
+void copies_changed(struct hl_controller *c, struct hl_id id);
 /* The copies of that kind are not there (any more). */
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
                    const char *device);

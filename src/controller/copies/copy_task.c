@@ -186,6 +186,7 @@ static void note_pool(struct copy_task *t)
         s->missed = 0;
         s->lost = s->unusable;
     }
+    copies_changed(t->c, t->spec.id);
 }
 
 /* What the step has made: as its holder says, else as the catalogue does. */

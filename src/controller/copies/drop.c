@@ -29,6 +29,8 @@ static void drop_note(struct copy_drop *d, bool dropped)
         s->archived = false;
     else if (s != NULL && dropped)
         s->missed = HL_SWEEP_LOST_MISSES;
+    if (d->place.node == NULL)
+        copies_changed(d->c, d->id);
 }
 
 static void drop_answered(struct copy_drop *d, hl_status st, const char *text, bool dropped)

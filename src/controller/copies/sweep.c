@@ -52,9 +52,12 @@ static void settle_lost(struct hl_controller *c)
     unsigned lost = 0;
     bool awaited = inventory_is_awaited(c);
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
-        hl_sweep_count(s, c->copies->sweep_round);
-        enum hl_sweep_turn turn = hl_sweep_settle(
-            s, copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 || (awaited && !s->lost));
+        if (hl_sweep_count(s, c->copies->sweep_round) && c->copies->events != NULL)
+            c->copies->events->swept(c, s->id);
+        bool has_copies = hl_shard_is_pooled(s) || /* nearly all: the others are looked for */
+                          copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 ||
+                          (awaited && !s->lost);
+        enum hl_sweep_turn turn = hl_sweep_settle(s, has_copies);
         lost += turn == HL_SWEEP_LOST;
         c->slots_changed |= turn == HL_SWEEP_FOUND; /* a job may wait for its version */
     }
@@ -75,7 +78,6 @@ static void end_sweep(struct hl_controller *c)
         orphans_settle(c);
     }
     settle_lost(c);
-    c->copies->swept++;
     if (claim_ok(c, NULL, 0)) {
         cuts_drop_lost(c);
         archive_write_behind(c);
@@ -243,11 +245,6 @@ hl_status copies_create(struct hl_controller *c, bool (*importing)(const struct 
 void copies_watch(struct hl_controller *c, const struct copy_events *events)
 {
     c->copies->events = events;
-}
-
-unsigned copies_round(const struct hl_controller *c)
-{
-    return c->copies->swept;
 }
 
 void copies_fini(struct hl_controller *c)

@@ -1,11 +1,22 @@
 /* Follows what there is: shards of visible versions and their nearest copies.
  *
- *     catalogue, sweeps, silent nodes --> behind --next pass--> all shards are compared
- *     a copy was learned or forgotten --> copies_watch --> that shard is
+ *     a copy in a node was learned or forgotten     the shard is followed at once
+ *     it leaves the catalogue                       it is forgotten at once
+ *     it came, or a sweep found or missed it        it waits: a version has many
+ *     a node came or went; the start                all of the catalogue are walked over
  *
- * A shard that moves is left alone until its move is over. */
+ * Of those that wait, and of a walk, a turn of the loop takes some. A pass of the policy waits for
+ * the last one, for it must not judge sets of which it knows a part; and a walk begins with a pass,
+ * so that nodes that come and go all the time don't put passes off for ever. A shard that moves is
+ * left alone until its move is over. */
+#include <stdlib.h>
+
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
+#include "os/loop.h"
+
+#define TURN_SHARDS 1024 /* some ms of a loop that others wait for */
+#define TURN_MS     1    /* between two of them others have theirs */
 
 #define PLACES_MAX 64
 
@@ -77,25 +88,6 @@ void placement_follow(struct hl_controller *c, struct hl_id id)
         shard_follow(c, s);
 }
 
-/* Those that the catalogue has not any more. */
-static void shards_prune(struct hl_controller *c)
-{
-    struct placement *p = c->placement;
-    for (uint32_t i = 0; i < p->core.shards.end; i++) {
-        if (!hl_shard_is_used(&p->core.shards, i))
-            continue;
-        struct hl_id id = hl_shard_at(&p->core.shards, i)->id;
-        const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
-        if (s != NULL && is_placed(s))
-            continue;
-        noted_forget(c, id);
-        hl_migration_shard_gone(&p->moves, id, placement_now_ms());
-        if (hl_placement_shard_remove(&p->core, id) != HL_OK)
-            hl_debug("a shard was not removed: %s", hl_error_text());
-    }
-    sets_prune(c);
-}
-
 const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id)
 {
     const struct hl_placed_shard *s = hl_placement_shard_find(&c->placement->core, id);
@@ -105,19 +97,117 @@ const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_
     return hl_placement_shard_find(&c->placement->core, id);
 }
 
-void placement_follow_all(struct hl_controller *c)
+/* ---- many --------------------------------------------------------------------------------------
+ */
+
+void placement_follow_later(struct hl_controller *c, struct hl_id id)
 {
     struct placement *p = c->placement;
-    unsigned round = copies_round(c);
-    p->behind |= p->revision != c->claim.revision || p->sweep_round != round;
-    if (!p->behind)
+    if (p->behind)
+        return; /* all are */
+    if (p->waiting_count == p->waiting_room) {
+        size_t room = p->waiting_room == 0 ? TURN_SHARDS : p->waiting_room * 2;
+        struct hl_id *waiting = realloc(p->waiting, room * sizeof(*waiting));
+        if (waiting == NULL) {
+            p->behind = true;
+            return;
+        }
+        p->waiting = waiting;
+        p->waiting_room = room;
+    }
+    p->waiting[p->waiting_count++] = id;
+}
+
+static void shard_came(void *arg, const struct hl_shard_rec *s)
+{
+    placement_follow_later(arg, s->id);
+}
+
+static void shard_leaves(void *arg, const struct hl_shard_rec *s)
+{
+    struct hl_controller *c = arg;
+    struct placement *p = c->placement;
+    if (p->walk == s)
+        p->walk = s->hh.next;
+    hl_migration_shard_gone(&p->moves, s->id, placement_now_ms()); /* moves_run follows a pass */
+    const struct hl_placed_shard *x = hl_placement_shard_find(&p->core, s->id);
+    if (x == NULL)
+        return;
+    uint32_t set = x->set - 1;
+    noted_forget(c, s->id);
+    if (hl_placement_shard_remove(&p->core, s->id) != HL_OK)
+        hl_debug("a shard was not removed: %s", hl_error_text());
+    set_left(c, s, set);
+}
+
+const struct hl_catalog_events placement_catalog_events = {.came = shard_came,
+                                                           .leaves = shard_leaves};
+
+static void waiting_fini(struct placement *p)
+{
+    free(p->waiting);
+    p->waiting = NULL;
+    p->waiting_count = p->waiting_room = 0;
+}
+
+void follow_begin(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    if (p->revision != c->claim.revision)
+        pins_prune(c);
+    p->revision = c->claim.revision;
+    if (!p->behind || p->walk != NULL)
         return;
     p->behind = false;
-    p->revision = c->claim.revision;
-    p->sweep_round = round;
-    pins_prune(c);
-    for (const struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next)
+    p->walk = c->catalog.shards;
+    waiting_fini(p);
+}
+
+bool follow_turn(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    unsigned left = TURN_SHARDS;
+    for (; left > 0 && p->waiting_count > 0; left--)
+        placement_follow(c, p->waiting[--p->waiting_count]);
+    for (; left > 0 && p->walk != NULL; left--) {
+        const struct hl_shard_rec *s = p->walk;
+        p->walk = s->hh.next;
         if (is_placed(s))
             shard_follow(c, s);
-    shards_prune(c);
+    }
+    if (p->waiting_count == 0)
+        waiting_fini(p);
+    return p->waiting_count == 0 && p->walk == NULL;
+}
+
+static void on_turn(void *arg)
+{
+    struct hl_controller *c = arg;
+    controller_check_clocks(c);
+    if (!follow_turn(c))
+        return;
+    hl_timer_destroy(c->placement->follow_timer);
+    c->placement->follow_timer = NULL;
+    pass_run(c);
+}
+
+bool follow_all(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    if (p->follow_timer != NULL)
+        return false;
+    follow_begin(c);
+    if (follow_turn(c))
+        return true;
+    if (hl_timer_create(c->opts.loop, TURN_MS, TURN_MS, on_turn, c, &p->follow_timer) != HL_OK)
+        hl_debug("shards are followed with the next pass: %s", hl_error_text());
+    return false;
+}
+
+void follow_stop(struct hl_controller *c)
+{
+    hl_timer_destroy(c->placement->follow_timer);
+    c->placement->follow_timer = NULL;
+    hl_catalog_watch(&c->catalog, NULL, NULL);
+    waiting_fini(c->placement);
 }

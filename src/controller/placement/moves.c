@@ -534,8 +534,10 @@ static bool placement_moves(const struct hl_controller *c, struct hl_id id)
     return c->placement != NULL && hl_migration_find(&c->placement->moves, id) != NULL;
 }
 
-const struct copy_events placement_copy_events = {
-    .changed = placement_follow, .hidden = placement_hides, .moves = placement_moves};
+const struct copy_events placement_copy_events = {.changed = placement_follow,
+                                                  .swept = placement_follow_later,
+                                                  .hidden = placement_hides,
+                                                  .moves = placement_moves};
 
 /* ---- methods --------------------------------------------------------------------------------- */
 

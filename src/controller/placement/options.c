@@ -35,10 +35,10 @@ static void on_pass(void *arg)
 {
     struct hl_controller *c = arg;
     controller_check_clocks(c);
-    placement_follow_all(c);
     budget_rest(c);
-    moves_run(c); /* those that have waited for the end of a rest */
-    pass_run(c);
+    moves_run(c); /* those that have waited for the end of a rest, or whose shard is gone */
+    if (follow_all(c))
+        pass_run(c);
 }
 
 hl_status placement_timer_start(struct hl_controller *c)

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
+#include "os/huge.h"
 #include "os/loop.h"
 
 #define SHARDS_MAX (UINT32_C(1) << 24)
@@ -30,11 +31,13 @@ hl_status placement_create(struct hl_controller *c,
     p->behind = true;
     p->gang_starts = gang_starts;
     copies_watch(c, &placement_copy_events);
+    hl_catalog_watch(&c->catalog, &placement_catalog_events, c);
     HL_TRY(moves_configure(c));
     HL_TRY(budget_configure(c));
     return hl_placement_init(&p->core, &(struct hl_placement_opts){.params = p->conf.params,
                                                                    .shards_max = SHARDS_MAX,
-                                                                   .now_ms = placement_now_ms()});
+                                                                   .now_ms = placement_now_ms(),
+                                                                   .advise = hl_huge_advise});
 }
 
 hl_status placement_start(struct hl_controller *c)
@@ -53,6 +56,7 @@ void placement_stop(struct hl_controller *c)
         return;
     hl_timer_destroy(c->placement->timer);
     c->placement->timer = NULL;
+    follow_stop(c);
     moves_stop(c);
 }
 
@@ -91,6 +95,7 @@ void placement_fini(struct hl_controller *c)
         HASH_DEL(p->nodes, n);
         free(n);
     }
+    follow_stop(c);
     reporters_fini(c);
     noted_fini(c);
     pins_fini(c);

@@ -102,10 +102,13 @@ struct placement {
     bool prefetch_looks;  /* gangs are being looked at */
     int64_t l3_silent_ms; /* since when; 0 = it answers */
     struct hl_timer *timer;
-    bool behind;       /* all shards are to be followed */
-    uint64_t revision; /* of the catalogue that was followed */
-    unsigned sweep_round;
-    bool full, pass_trouble; /* trouble_is_new */
+    bool behind;                     /* all shards are to be followed */
+    const struct hl_shard_rec *walk; /* the next one, while they are */
+    struct hl_id *waiting;           /* to be followed */
+    size_t waiting_count, waiting_room;
+    struct hl_timer *follow_timer; /* of the next turn */
+    uint64_t revision;             /* of the catalogue whose pins were pruned */
+    bool full, pass_trouble;       /* trouble_is_new */
 };
 
 /* nodes.c */
@@ -127,8 +130,16 @@ bool placed_node_takes(const struct hl_controller *c, const struct placed_node *
 void placement_follow(struct hl_controller *c, struct hl_id id);
 /* Also one that is newer than the last pass. NULL: it is in no visible version, or has no copy. */
 const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id);
-/* All of them, if anything has changed. */
-void placement_follow_all(struct hl_controller *c);
+/* As soon as the loop has time for it. */
+void placement_follow_later(struct hl_controller *c, struct hl_id id);
+extern const struct hl_catalog_events placement_catalog_events;
+/* What has changed since the last pass, as much as a turn of the loop allows. False: there is more;
+ * the pass is run at the end of it. */
+bool follow_all(struct hl_controller *c);
+/* Its parts: a walk begins if one is due; true: nothing is left to be followed. */
+void follow_begin(struct hl_controller *c);
+bool follow_turn(struct hl_controller *c);
+void follow_stop(struct hl_controller *c);
 
 /* sets.c */
 /* A placed shard is in the set of its rank from now on. */
@@ -136,8 +147,8 @@ hl_status set_join(struct hl_controller *c, const struct hl_shard_rec *s,
                    bool version_pinned) HL_CHECK;
 /* All shards of the version that are placed, and those that will be. */
 void set_pin(struct hl_controller *c, const struct hl_version_rec *v, bool pinned);
-/* Those without shards. */
-void sets_prune(struct hl_controller *c);
+/* A placed shard that was in `set` is gone, and its sets if it was their last one. */
+void set_left(struct hl_controller *c, const struct hl_shard_rec *s, uint32_t set);
 void sets_fini(struct hl_controller *c);
 
 /* noted.c */

@@ -99,21 +99,25 @@ void set_pin(struct hl_controller *c, const struct hl_version_rec *v, bool pinne
 static void set_remove_empty(struct hl_controller *c, struct placed_set *x)
 {
     struct hl_placement *p = &c->placement->core;
-    const struct hl_shard_set *set = hl_set_table_find(&p->sets, x->set);
-    if (set != NULL && (set->shards > 0 || set->sets > 0))
+    const struct hl_shard_set *set = x != NULL ? hl_set_table_find(&p->sets, x->set) : NULL;
+    if (set == NULL || set->shards > 0 || set->sets > 0)
         return;
-    if (set != NULL && hl_placement_set_remove(p, x->set) != HL_OK)
+    if (hl_placement_set_remove(p, x->set) != HL_OK)
         hl_debug("a set of shards was not removed: %s", hl_error_text());
     HASH_DEL(c->placement->sets, x);
     free(x);
 }
 
-void sets_prune(struct hl_controller *c)
+void set_left(struct hl_controller *c, const struct hl_shard_rec *s, uint32_t set)
 {
-    struct placed_set *x, *next;
-    for (int level = 0; level < 2; level++) /* versions are empty when their ranks are gone */
-        HASH_ITER (hh, c->placement->sets, x, next)
-            set_remove_empty(c, x);
+    char key[SET_KEY_MAX];
+    const struct hl_shard_set *x = hl_set_table_find(&c->placement->core.sets, set);
+    if (x == NULL || x->shards > 0)
+        return;
+    set_rank_key(s, key);
+    set_remove_empty(c, set_find(c, key));
+    set_version_key(s->version, key);
+    set_remove_empty(c, set_find(c, key));
 }
 
 void sets_fini(struct hl_controller *c)

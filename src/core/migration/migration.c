@@ -54,6 +54,7 @@ hl_status hl_migration_init(struct hl_migration *m, const struct hl_migration_op
 void hl_migration_fini(struct hl_migration *m)
 {
     free(m->moves);
+    free(m->slots);
     free(m->todo);
     free(m->nodes);
     *m = (struct hl_migration){0};
@@ -112,9 +113,7 @@ static hl_status migration_new(struct hl_migration *m, const struct hl_move_orde
     HL_TRY(migration_order_check(m, order));
     HL_TRY(migration_node_room(m, order->from.node));
     HL_TRY(migration_node_room(m, order->goal.node));
-    HL_TRY(migration_add(m, mv));
-    (*mv)->rec.order = *order;
-    return HL_OK;
+    return migration_add(m, order, mv);
 }
 
 hl_status hl_migration_order(struct hl_migration *m, const struct hl_move_order *order,
@@ -260,8 +259,9 @@ void hl_migration_shard_gone(struct hl_migration *m, struct hl_id shard, int64_t
 {
     struct hl_move *mv = migration_by_shard(m, shard);
     migration_advance(m, now_ms);
-    if (mv != NULL)
-        move_forget(m, mv);
+    if (mv == NULL)
+        return;
+    move_forget(m, mv);
     migration_fill(m);
 }
 

@@ -28,8 +28,8 @@
  *          HL_ENOSPC (too many wait), HL_ENOENT, HL_ENOMEM. Events about moves that are not there
  *          change nothing.
  * Units:   ms of a clock that never goes back; bytes.
- * Limits:  those of the options; one move of a shard at a time; 2^32 orders in an epoch. Records
- *          are looked for one by one, which is meant for some thousands.
+ * Limits:  those of the options; one move of a shard at a time; 2^32 orders in an epoch. A shard's
+ *          move is found at once, a move by its id one by one, which is meant for some thousands.
  */
 #ifndef HL_CORE_MIGRATION_MIGRATION_H
 #define HL_CORE_MIGRATION_MIGRATION_H
@@ -148,6 +148,8 @@ struct hl_migration {
     struct hl_migration_opts opts;
     struct hl_move *moves; /* in the order of their arrival */
     uint32_t count, room;
+    uint32_t *slots; /* index + 1 by shard, linear probing; 0 = empty */
+    uint32_t slot_bits;
     uint64_t last_order;
     struct hl_move_action *todo; /* a ring of actions to be taken */
     uint32_t todo_first, todo_count, todo_room;

@@ -50,8 +50,9 @@ bool move_keeps_surplus(const struct hl_move *mv);
 
 struct hl_move *migration_by_id(const struct hl_migration *m, struct hl_id id);
 struct hl_move *migration_by_shard(const struct hl_migration *m, struct hl_id shard);
-/* A zeroed record at the end, and room for all actions of all moves. */
-hl_status migration_add(struct hl_migration *m, struct hl_move **mv) HL_CHECK;
+/* A record of the order at the end, all else zero, and room for all actions of all moves. */
+hl_status migration_add(struct hl_migration *m, const struct hl_move_order *order,
+                        struct hl_move **mv) HL_CHECK;
 /* Moves behind it move up. */
 void migration_remove(struct hl_migration *m, struct hl_move *mv);
 bool migration_is_gone(const struct hl_migration *m, struct hl_place place);

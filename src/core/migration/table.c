@@ -5,6 +5,8 @@
 
 #include "core/migration/migration_private.h"
 
+#define SLOT_BITS_MIN 5
+
 bool place_equal(struct hl_place a, struct hl_place b)
 {
     return a.tier == b.tier && a.node == b.node;
@@ -33,13 +35,74 @@ struct hl_move *migration_by_id(const struct hl_migration *m, struct hl_id id)
     return NULL;
 }
 
+/* ---- by shard --------------------------------------------------------------------------------
+ *
+ * All shards are asked for, and few of them move: mostly one slot is looked at, which is empty. */
+
+static uint32_t slot_home(const struct hl_migration *m, struct hl_id shard)
+{
+    return (uint32_t)(hl_id_mix(shard) >> (64 - m->slot_bits));
+}
+
+static uint32_t slot_mask(const struct hl_migration *m)
+{
+    return (UINT32_C(1) << m->slot_bits) - 1;
+}
+
+static uint32_t slot_next(const struct hl_migration *m, uint32_t slot)
+{
+    return (slot + 1) & slot_mask(m);
+}
+
+/* Its slot, or the empty one where the search ends. */
+static uint32_t slot_find(const struct hl_migration *m, struct hl_id shard)
+{
+    uint32_t slot = slot_home(m, shard);
+    while (m->slots[slot] != 0 && !hl_id_equal(m->moves[m->slots[slot] - 1].rec.order.shard, shard))
+        slot = slot_next(m, slot);
+    return slot;
+}
+
+/* At most half of the slots are taken. */
+static hl_status slots_grow(struct hl_migration *m)
+{
+    if (m->slots != NULL && m->count < slot_mask(m) / 2)
+        return HL_OK;
+    uint32_t bits = m->slots == NULL ? SLOT_BITS_MIN : m->slot_bits + 1;
+    uint32_t *slots = calloc((size_t)1 << bits, sizeof(*slots));
+    if (slots == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating slots of %u moves", m->count);
+    free(m->slots);
+    m->slots = slots;
+    m->slot_bits = bits;
+    for (uint32_t i = 0; i < m->count; i++)
+        slots[slot_find(m, m->moves[i].rec.order.shard)] = i + 1;
+    return HL_OK;
+}
+
+/* The slot of move `index` is free, and those of moves behind it follow them up. */
+static void slot_clear(struct hl_migration *m, uint32_t index)
+{
+    uint32_t hole = slot_find(m, m->moves[index].rec.order.shard);
+    for (uint32_t slot = slot_next(m, hole); m->slots[slot] != 0; slot = slot_next(m, slot)) {
+        uint32_t home = slot_home(m, m->moves[m->slots[slot] - 1].rec.order.shard);
+        if (((slot - home) & slot_mask(m)) >= ((slot - hole) & slot_mask(m))) {
+            m->slots[hole] = m->slots[slot];
+            hole = slot;
+        }
+    }
+    m->slots[hole] = 0;
+    for (uint32_t slot = 0; slot <= slot_mask(m); slot++)
+        m->slots[slot] -= m->slots[slot] > index + 1; /* they move up */
+}
+
 struct hl_move *migration_by_shard(const struct hl_migration *m, struct hl_id shard)
 {
-    for (uint32_t i = 0; i < m->count; i++)
-        if (hl_id_equal(m->moves[i].rec.order.shard, shard))
-            return &m->moves[i];
-    return NULL;
+    uint32_t at = m->count > 0 ? m->slots[slot_find(m, shard)] : 0;
+    return at != 0 ? &m->moves[at - 1] : NULL;
 }
+
+/* ---- moves and actions ----------------------------------------------------------------------- */
 
 /* The ring as an array of more room, the first action first. */
 static hl_status todo_grow(struct hl_migration *m, uint32_t room)
@@ -56,8 +119,10 @@ static hl_status todo_grow(struct hl_migration *m, uint32_t room)
     return HL_OK;
 }
 
-hl_status migration_add(struct hl_migration *m, struct hl_move **mv)
+hl_status migration_add(struct hl_migration *m, const struct hl_move_order *order,
+                        struct hl_move **mv)
 {
+    HL_TRY(slots_grow(m));
     if (m->count == m->room) {
         uint32_t room = m->room == 0 ? 16 : m->room * 2;
         struct hl_move *moves = reallocarray(m->moves, room, sizeof(*moves));
@@ -68,8 +133,10 @@ hl_status migration_add(struct hl_migration *m, struct hl_move **mv)
     }
     if (m->todo_room < m->room * MOVE_TODO_MAX)
         HL_TRY(todo_grow(m, m->room * MOVE_TODO_MAX));
+    m->slots[slot_find(m, order->shard)] = m->count + 1;
     *mv = &m->moves[m->count++];
     memset(*mv, 0, sizeof(**mv));
+    (*mv)->rec.order = *order;
     (*mv)->due_ms = MOVE_NEVER;
     (*mv)->wake_ms = MOVE_NEVER;
     return HL_OK;
@@ -155,6 +222,7 @@ void migration_remove(struct hl_migration *m, struct hl_move *mv)
 {
     size_t behind = m->count - 1 - (size_t)(mv - m->moves);
     migration_set_phase(m, mv, HL_MOVE_PHASE_ENDED);
+    slot_clear(m, (uint32_t)(mv - m->moves));
     memmove(mv, mv + 1, behind * sizeof(*mv));
     m->count--;
 }

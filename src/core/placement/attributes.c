@@ -153,16 +153,21 @@ unsigned hl_attributes_readers(const struct hl_attributes *a,
 }
 
 void hl_attributes_own(const struct hl_attributes *a, const struct hl_placement_params *params,
-                       int64_t now_ms, uint16_t node, double *own, double *others)
+                       int64_t now_ms, uint16_t node, uint32_t least, double *own, double *others)
 {
-    struct shares share = shares_at(a, params, now_ms);
-    *own = *others = 0;
+    uint32_t now[2] = {0}, before[2] = {0}; /* of the node, of the others */
     for (unsigned i = 0; i < HL_READERS; i++) {
         const struct hl_reader *r = &a->readers[i];
-        double count = r->now * share.now + r->before * share.before;
-        if (r->node != HL_READER_NONE)
-            *(r->node == node ? own : others) += count;
+        bool counts = r->node != HL_READER_NONE;
+        now[r->node != node] += counts ? r->now : 0;
+        before[r->node != node] += counts ? r->before : 0;
     }
+    *own = *others = 0;
+    if (now[0] + before[0] <= least) /* those of before fade: it has no more */
+        return;
+    struct shares share = shares_at(a, params, now_ms);
+    *own = now[0] * share.now + before[0] * share.before;
+    *others = now[1] * share.now + before[1] * share.before;
 }
 
 int64_t hl_attributes_own_exceeds(const struct hl_attributes *a,

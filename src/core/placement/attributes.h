@@ -104,9 +104,10 @@ unsigned hl_attributes_readers(const struct hl_attributes *a,
                                const struct hl_placement_params *params, int64_t now_ms,
                                struct hl_reader_count out[HL_READERS]);
 
-/* Accesses of one server in the window, and of all others. */
+/* Accesses of one server in the window, and of all others; both 0 where those of the server are
+ * `least` at most. */
 void hl_attributes_own(const struct hl_attributes *a, const struct hl_placement_params *params,
-                       int64_t now_ms, uint16_t node, double *own, double *others);
+                       int64_t now_ms, uint16_t node, uint32_t least, double *own, double *others);
 /* When those of the server exceed those of all others by more than `by`, if nothing comes, or
  * somewhat earlier: those of the window before fade. INT64_MAX: never. */
 int64_t hl_attributes_own_exceeds(const struct hl_attributes *a,

@@ -20,6 +20,16 @@ hl_status hl_index_list_add(struct hl_index_list *list, uint32_t index)
     return HL_OK;
 }
 
+void hl_index_list_remove(struct hl_index_list *list, uint32_t at)
+{
+    list->items[at] = list->items[--list->count];
+}
+
+uint64_t hl_index_list_bytes(const struct hl_index_list *list)
+{
+    return (uint64_t)list->room * sizeof(*list->items);
+}
+
 void hl_index_list_fini(struct hl_index_list *list)
 {
     free(list->items);

@@ -19,6 +19,9 @@ struct hl_index_list {
 };
 
 hl_status hl_index_list_add(struct hl_index_list *list, uint32_t index) HL_CHECK;
+/* The last one takes its place. */
+void hl_index_list_remove(struct hl_index_list *list, uint32_t at);
+uint64_t hl_index_list_bytes(const struct hl_index_list *list);
 void hl_index_list_fini(struct hl_index_list *list);
 
 #endif

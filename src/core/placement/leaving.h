@@ -5,9 +5,12 @@
  * versions, in them the sets of their ranks, in these the shards, each by its order; a version or a
  * set counts as the shard that it would keep longest. A shard in no set is a version of its own.
  *
- * Owns:    nothing.
- * Threads: any. Pure.
- * Errors:  none.
+ * Of thousands mostly the first few are asked for, so that no more of them are put in order: they
+ * are a heap, and what was taken out of it lies behind it, the first at the end.
+ *
+ * Owns:    its items and what it notes of sets; zero-initialise, end with hl_leaving_fini.
+ * Threads: one at a time. Pure.
+ * Errors:  HL_ENOMEM.
  * Units:   none.
  * Limits:  none.
  */
@@ -18,6 +21,7 @@
 #include <stddef.h>
 
 #include "base/id.h"
+#include "core/placement/sets.h"
 
 struct hl_leaving {
     struct hl_id id;
@@ -29,8 +33,25 @@ struct hl_leaving {
     double set_order, version_order; /* worked out */
 };
 
-/* `whole` says of how many shards each set is; NULL: no set counts as a part. */
-void hl_leaving_sort(struct hl_leaving *items, size_t count,
-                     uint32_t (*whole)(const void *arg, uint32_t set), const void *arg);
+struct hl_leaving_set;
+
+struct hl_leaving_list {
+    struct hl_leaving *items;
+    size_t count, room;
+    size_t heap;                 /* so many of them are not in order yet */
+    struct hl_leaving_set *sets; /* by their indices */
+    uint32_t set_room, round;
+};
+
+void hl_leaving_fini(struct hl_leaving_list *list);
+uint64_t hl_leaving_bytes(const struct hl_leaving_list *list);
+/* Empty, with its memory. */
+void hl_leaving_clear(struct hl_leaving_list *list);
+hl_status hl_leaving_add(struct hl_leaving_list *list, const struct hl_leaving *item) HL_CHECK;
+/* After the last one was added. by_parts: sets that are not whole come first. */
+hl_status hl_leaving_order(struct hl_leaving_list *list, const struct hl_set_table *sets,
+                           bool by_parts) HL_CHECK;
+/* i < list->count; borrowed until the next is asked for. */
+const struct hl_leaving *hl_leaving_at(struct hl_leaving_list *list, size_t i);
 
 #endif

@@ -2,51 +2,30 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
-#define SECOND_MS INT64_C(1000)
-#define HOUR_MS   (3600 * SECOND_MS)
-#define DAY_MS    (24 * HOUR_MS)
+#include "base/text.h"
 
-/* One row per parameter; integers are counts and durations in ms. Defaults and ranges are those of
- * the options in controller/conf.c, which a test compares. */
+enum param_kind { INT, DURATION, NUMBER, PERCENT }; /* of HL_POLICY_MAP */
+
 struct param_row {
-    const char *name; /* of the option */
+    const char *name;
     size_t offset;
-    bool is_integer;
-    const char *unit;
-    double value, min, max;
+    enum param_kind kind;
+    const char *text;
+    double least, most;
 };
 
-#define ROW(name, field, is_integer, unit, value, min, max)                                        \
-    {                                                                                              \
-        "policy." #name, offsetof(struct hl_placement_params, field), (is_integer), (unit),        \
-            (value), (min), (max)                                                                  \
-    }
-#define NUMBER(field, value, min, max)  ROW(field, field, false, "", value, min, max)
-#define INTEGER(field, value, min, max) ROW(field, field, true, "", value, min, max)
-#define DURATION(name, value, min, max) ROW(name, name##_ms, true, " ms", value, min, max)
+#define X(kind, field, name, flag, text, least, most, help)                                        \
+    {name, offsetof(struct hl_placement_params, field), (kind), (text), (least), (most)},
+static const struct param_row rows[] = {HL_POLICY_MAP(X)};
+#undef X
 
-static const struct param_row rows[] = {
-    DURATION(window, 300 * SECOND_MS, SECOND_MS, DAY_MS),
-    DURATION(tau, 120 * SECOND_MS, SECOND_MS, DAY_MS),
-    NUMBER(alpha, 0.7, 0, 1000),
-    NUMBER(beta, 0.3, 0, 1000),
-    NUMBER(stability_half, 20, 1e-3, 1e9),
-    DURATION(stability_tau, 600 * SECOND_MS, SECOND_MS, 30 * DAY_MS),
-    DURATION(fluidity_tau, HOUR_MS, SECOND_MS, 30 * DAY_MS),
-    NUMBER(fluidity_high, 3, 0, 1e9),
-    NUMBER(high_pct, 85, 1, 100),
-    NUMBER(low_pct, 70, 0, 100),
-    NUMBER(warm_heat, 0.15, 0, 1e9),
-    NUMBER(cool_heat, 0.05, 0, 1e9),
-    NUMBER(migrate_base, 20, 1, 1e9),
-    NUMBER(spread_accesses, 5, 1, 1e9),
-    INTEGER(spread_servers, 3, 2, 3),
-    NUMBER(recall_share, 0.5, 0, 1),
-    DURATION(residence, 60 * SECOND_MS, 0, DAY_MS),
-    DURATION(archive, HOUR_MS, SECOND_MS, 365 * DAY_MS),
-    DURATION(flap, 300 * SECOND_MS, 0, DAY_MS),
-};
+/* Counts and durations. */
+static bool is_integer(const struct param_row *row)
+{
+    return row->kind == INT || row->kind == DURATION;
+}
 
 static int64_t *integer_of(const struct hl_placement_params *params, const struct param_row *row)
 {
@@ -58,13 +37,22 @@ static double *number_of(const struct hl_placement_params *params, const struct 
     return (double *)((char *)params + row->offset);
 }
 
+/* The text of a row is good: a test reads them all. */
+static int64_t default_integer(const struct param_row *row)
+{
+    uint64_t value = 0;
+    bool good = row->kind == INT ? hl_parse_number(row->text, INT64_MAX, &value)
+                                 : hl_parse_duration_ms(row->text, &value) == HL_OK;
+    return good ? (int64_t)value : -1;
+}
+
 void hl_placement_params_init(struct hl_placement_params *params)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
-        if (rows[i].is_integer)
-            *integer_of(params, &rows[i]) = (int64_t)rows[i].value;
+        if (is_integer(&rows[i]))
+            *integer_of(params, &rows[i]) = default_integer(&rows[i]);
         else
-            *number_of(params, &rows[i]) = rows[i].value;
+            *number_of(params, &rows[i]) = strtod(rows[i].text, NULL);
     }
 }
 
@@ -81,11 +69,14 @@ hl_status hl_placement_params_check(const struct hl_placement_params *params)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
         const struct param_row *row = &rows[i];
-        double value = row->is_integer ? (double)*integer_of(params, row) : *number_of(params, row);
-        if (!(value >= row->min && value <= row->max)) /* NaN, too */
+        const char *unit = row->kind == DURATION ? " ms" : "";
+        double value = is_integer(row) ? (double)*integer_of(params, row) : *number_of(params, row);
+        if (!(value >= row->least && value <= row->most)) /* NaN, too */
             return hl_fail(HL_EINVAL, "%s is %g%s: it must be a number from %g to %g%s", row->name,
-                           value, row->unit, row->min, row->max, row->unit);
+                           value, unit, row->least, row->most, unit);
     }
+    if (!(params->stability_half > 0))
+        return hl_fail(HL_EINVAL, "policy.stability_half is 0: it must be above 0");
     if (params->alpha == 0 && params->beta == 0)
         return hl_fail(HL_EINVAL, "policy.alpha and policy.beta are both 0: no shard would ever "
                                   "have any heat; raise one of them");

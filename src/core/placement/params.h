@@ -7,7 +7,7 @@
  * Threads: any.
  * Errors:  HL_EINVAL names the parameter, its value and what is allowed.
  * Units:   ms; percent of a capacity; accesses within the window.
- * Limits:  those of the rows in params.c.
+ * Limits:  those of HL_POLICY_MAP.
  */
 #ifndef HL_CORE_PLACEMENT_PARAMS_H
 #define HL_CORE_PLACEMENT_PARAMS_H
@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
+
+#define HL_POLICY_DAY_MS (86400 * INT64_C(1000))
 
 struct hl_placement_params {
     /* HeatScore: alpha * N / T + beta * exp(-age / tau), T and age in seconds */
@@ -42,6 +44,71 @@ struct hl_placement_params {
     /* a node that left twice within it takes no shards until it has stayed for so long */
     int64_t flap_ms;
 };
+
+/* clang-format off */
+/* kind (of conf/options.h), field, option, flag, default, least, most, help. They stand nowhere
+ * else: controller/conf.c makes the rows of the options of it. */
+#define HL_POLICY_MAP(X)                                                                          \
+    X(DURATION, window_ms, "policy.window", "--policy-window",                                    \
+      "5m", 1000, HL_POLICY_DAY_MS,                                                               \
+      "T of the HeatScore: accesses are counted within it.")                                      \
+    X(DURATION, tau_ms, "policy.tau", "--policy-tau",                                             \
+      "2m", 1000, HL_POLICY_DAY_MS,                                                               \
+      "Tau of the HeatScore: how fast a shard cools after an access.")                            \
+    X(NUMBER, alpha, "policy.alpha", "--policy-alpha",                                            \
+      "0.7", 0, 1000,                                                                             \
+      "Weight of the frequency of accesses in the HeatScore.")                                    \
+    X(NUMBER, beta, "policy.beta", "--policy-beta",                                               \
+      "0.3", 0, 1000,                                                                             \
+      "Weight of the last access in the HeatScore.")                                              \
+    X(NUMBER, stability_half, "policy.stability_half", "--policy-stability-half",                 \
+      "20", 0, 1000000000,                                                                        \
+      "Accesses in the window that give half of the stability's frequency.")                      \
+    X(DURATION, stability_tau_ms, "policy.stability_tau", "--policy-stability-tau",               \
+      "10m", 1000, 30 * HL_POLICY_DAY_MS,                                                         \
+      "How fast a shard that stays where it is becomes stable.")                                  \
+    X(DURATION, fluidity_tau_ms, "policy.fluidity_tau", "--policy-fluidity-tau",                  \
+      "1h", 1000, 30 * HL_POLICY_DAY_MS,                                                          \
+      "How fast a move is forgotten.")                                                            \
+    X(NUMBER, fluidity_high, "policy.fluidity_high", "--policy-fluidity-high",                    \
+      "3", 0, 1000000000,                                                                         \
+      "Recent moves from which on a shard does not go to L1.")                                    \
+    X(PERCENT, high_pct, "policy.high_pct", "--policy-high-pct",                                  \
+      "85", 1, 100,                                                                               \
+      "Use of a node's L1 above which shards of least stability leave it.")                       \
+    X(PERCENT, low_pct, "policy.low_pct", "--policy-low-pct",                                     \
+      "70", 0, 100,                                                                               \
+      "Use of a node's L1 below which hot shards of its L2 are brought there.")                   \
+    X(NUMBER, warm_heat, "policy.warm_heat", "--policy-warm-heat",                                \
+      "0.15", 0, 1000000000,                                                                      \
+      "HeatScore from which on a shard is active.")                                               \
+    X(NUMBER, cool_heat, "policy.cool_heat", "--policy-cool-heat",                                \
+      "0.05", 0, 1000000000,                                                                      \
+      "HeatScore below which it cools.")                                                          \
+    X(NUMBER, migrate_base, "policy.migrate_base", "--policy-migrate-base",                       \
+      "20", 1, 1000000000,                                                                        \
+      "Accesses of another server above which a shard goes to its L2; more while the "            \
+      "backbone is busy.")                                                                        \
+    X(NUMBER, spread_accesses, "policy.spread_accesses", "--policy-spread-accesses",              \
+      "5", 1, 1000000000,                                                                         \
+      "Accesses from which on a server counts as one that reads frequently.")                     \
+    X(INT, spread_servers, "policy.spread_servers", "--policy-spread-servers",                    \
+      "3", 2, 3,                                                                                  \
+      "So many other servers that read it frequently send a shard to L3.")                        \
+    X(NUMBER, recall_share, "policy.recall_share", "--policy-recall-share",                       \
+      "0.5", 0, 1,                                                                                \
+      "Share of the first reader below which readers are scattered.")                             \
+    X(DURATION, residence_ms, "policy.residence", "--policy-residence",                           \
+      "1m", 0, HL_POLICY_DAY_MS,                                                                  \
+      "How long a shard stays where it came to.")                                                 \
+    X(DURATION, archive_ms, "policy.archive", "--policy-archive",                                 \
+      "1h", 1000, 365 * HL_POLICY_DAY_MS,                                                         \
+      "How long a shard in L3 is not read before it goes to L4.")                                 \
+    X(DURATION, flap_ms, "policy.flap", "--policy-flap",                                          \
+      "5m", 0, HL_POLICY_DAY_MS,                                                                  \
+      "A node that left twice within it takes no shards until it has stayed for so long.")
+
+/* clang-format on */
 
 void hl_placement_params_init(struct hl_placement_params *params);
 hl_status hl_placement_params_check(const struct hl_placement_params *params) HL_CHECK;

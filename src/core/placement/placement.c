@@ -1,5 +1,7 @@
 #include "core/placement/placement.h"
 
+#include "core/placement/rules.h"
+
 #include <stdlib.h>
 
 #define NODE_ROOM_MIN 16
@@ -17,6 +19,7 @@ hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_op
                        (long long)opts->now_ms, (long long)HL_TIME_MAX - 1);
     *p = (struct hl_placement){.params = opts->params, .now_ms = opts->now_ms};
     HL_TRY(hl_shard_table_init(&p->shards, opts->shards_max));
+    p->shards.advise = opts->advise;
     hl_status st = hl_history_init(&p->history, opts->shards_max, opts->now_ms);
     if (st != HL_OK)
         hl_shard_table_fini(&p->shards);
@@ -29,15 +32,21 @@ void hl_placement_fini(struct hl_placement *p)
     hl_set_table_fini(&p->sets);
     hl_history_fini(&p->history);
     hl_index_list_fini(&p->touched);
+    for (uint32_t i = 0; i < p->node_count; i++)
+        for (unsigned kind = 0; kind < HL_LISTED_KINDS; kind++)
+            hl_index_list_fini(&p->nodes[i].lists[kind]);
     free(p->nodes);
     *p = (struct hl_placement){0};
 }
 
 uint64_t hl_placement_bytes(const struct hl_placement *p)
 {
+    uint64_t lists = hl_index_list_bytes(&p->touched);
+    for (uint32_t i = 0; i < p->node_count; i++)
+        for (unsigned kind = 0; kind < HL_LISTED_KINDS; kind++)
+            lists += hl_index_list_bytes(&p->nodes[i].lists[kind]);
     return sizeof(*p) + hl_shard_table_bytes(&p->shards) + hl_history_bytes(&p->history) +
-           hl_set_table_bytes(&p->sets) + (uint64_t)p->touched.room * sizeof(*p->touched.items) +
-           (uint64_t)p->node_room * sizeof(*p->nodes);
+           hl_set_table_bytes(&p->sets) + lists + (uint64_t)p->node_room * sizeof(*p->nodes);
 }
 
 void hl_placement_advance(struct hl_placement *p, int64_t now_ms)
@@ -55,11 +64,14 @@ hl_status hl_placement_configure(struct hl_placement *p, const struct hl_placeme
     hl_placement_advance(p, now_ms);
     int64_t old_ms = p->params.window_ms;
     p->params = *params;
+    for (uint32_t i = 0; i < p->shards.end; i++) {
+        struct hl_placed_shard *s = hl_shard_at(&p->shards, i);
+        if (s->used && params->window_ms != old_ms)
+            hl_attributes_rewindow(&s->use, params, old_ms, p->now_ms);
+        s->crowded = s->used && hl_rules_are_crowded(s, params);
+    }
     if (params->window_ms == old_ms)
         return HL_OK;
-    for (uint32_t i = 0; i < p->shards.end; i++)
-        if (hl_shard_is_used(&p->shards, i))
-            hl_attributes_rewindow(&hl_shard_at(&p->shards, i)->use, params, old_ms, p->now_ms);
     for (uint32_t i = 0; i < p->node_count; i++) /* their accesses are in the new windows now */
         if (!p->nodes[i].known)
             p->nodes[i].removed_ms = p->now_ms;
@@ -106,8 +118,6 @@ hl_status hl_placement_node_add(struct hl_placement *p, uint64_t incarnation, in
         p->node_count) { /* lists of one that is used again stay: its shards may still be there */
         p->node_count++;
         p->nodes[at] = (struct hl_placement_node){.known = false};
-        for (unsigned i = 0; i < HL_LISTED_KINDS; i++)
-            p->nodes[at].lists[i] = HL_SHARD_NONE;
     }
     p->nodes[at].left_ms = -1;
     p->nodes[at].flaps = false;
@@ -162,7 +172,7 @@ hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void touch_shard(struct hl_placement *p, uint32_t index)
+void hl_placement_touch(struct hl_placement *p, uint32_t index)
 {
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     if (s->touched || p->touched_all)
@@ -174,11 +184,13 @@ static void touch_shard(struct hl_placement *p, uint32_t index)
         s->touched = true;
 }
 
-void hl_placement_untouch(struct hl_placement *p)
+void hl_placement_take_touched(struct hl_placement *p, struct hl_index_list *list, bool *all)
 {
-    for (uint32_t i = 0; i < p->touched.count; i++)
-        hl_shard_at(&p->shards, p->touched.items[i])->touched = false;
+    struct hl_index_list taken = p->touched;
+    p->touched = *list;
     p->touched.count = 0;
+    *list = taken;
+    *all = p->touched_all;
     p->touched_all = false;
 }
 
@@ -186,34 +198,30 @@ static void unlist_shard(struct hl_placement *p, struct hl_placed_shard *s)
 {
     if (s->listed == HL_LISTED_NOWHERE)
         return;
-    if (s->list_next != HL_SHARD_NONE)
-        hl_shard_at(&p->shards, s->list_next)->list_before = s->list_before;
-    if (s->list_before != HL_SHARD_NONE)
-        hl_shard_at(&p->shards, s->list_before)->list_next = s->list_next;
-    else
-        p->nodes[s->listed_node].lists[s->listed] = s->list_next;
+    struct hl_index_list *list = &p->nodes[s->listed_node].lists[s->listed];
+    hl_index_list_remove(list, s->list_at);
+    if (s->list_at < list->count)
+        hl_shard_at(&p->shards, list->items[s->list_at])->list_at = s->list_at;
     s->listed = HL_LISTED_NOWHERE;
 }
 
-void hl_placement_list(struct hl_placement *p, uint32_t index, enum hl_listed list)
+hl_status hl_placement_list(struct hl_placement *p, uint32_t index, enum hl_listed kind)
 {
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     uint16_t node = s->place.node;
     if (node >= p->node_count)
-        list = HL_LISTED_NOWHERE;
-    if (s->listed == list && (list == HL_LISTED_NOWHERE || s->listed_node == node))
-        return;
+        kind = HL_LISTED_NOWHERE;
+    if (s->listed == kind && (kind == HL_LISTED_NOWHERE || s->listed_node == node))
+        return HL_OK;
     unlist_shard(p, s);
-    if (list == HL_LISTED_NOWHERE)
-        return;
-    uint32_t *first = &p->nodes[node].lists[list];
-    s->list_next = *first;
-    s->list_before = HL_SHARD_NONE;
-    if (*first != HL_SHARD_NONE)
-        hl_shard_at(&p->shards, *first)->list_before = index;
-    *first = index;
-    s->listed = (uint8_t)list;
+    if (kind == HL_LISTED_NOWHERE)
+        return HL_OK;
+    struct hl_index_list *list = &p->nodes[node].lists[kind];
+    HL_TRY(hl_index_list_add(list, index));
+    s->list_at = list->count - 1;
+    s->listed = (uint8_t)kind;
     s->listed_node = node;
+    return HL_OK;
 }
 
 /* ---- bytes on their way ---------------------------------------------------------------------- */
@@ -266,7 +274,7 @@ static void pin_shard(struct hl_placement *p, uint32_t index)
     if (s->pinned == pinned)
         return;
     s->pinned = pinned;
-    touch_shard(p, index);
+    hl_placement_touch(p, index);
 }
 
 hl_status hl_placement_set_add(struct hl_placement *p, uint32_t above, uint32_t *set)
@@ -368,7 +376,7 @@ hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64
     s->place = s->goal = place;
     s->changed_ms = p->now_ms;
     hl_attributes_init(&s->use, p->now_ms);
-    touch_shard(p, index);
+    hl_placement_touch(p, index);
     return HL_OK;
 }
 
@@ -405,6 +413,7 @@ static void follow_change(struct hl_placement *p, struct hl_placed_shard *s,
             count_leaving(p, s, old, false);
         count_in_set(p, s, false);
         s->place = s->goal;
+        s->crowded = hl_rules_are_crowded(s, &p->params);
         count_in_set(p, s, true);
         s->goal = old;
         if (from == HL_LIFE_PREHEAT && s->life.before == HL_LIFE_CREATED)
@@ -446,7 +455,7 @@ static hl_status change_life(struct hl_placement *p, struct hl_id id,
     if (st != HL_OK)
         return hl_fail_prefix(st, "shard %s: ", hl_id_format(id).s);
     s->changed_ms = p->now_ms;
-    touch_shard(p, index);
+    hl_placement_touch(p, index);
     if (goal != NULL && (goal->tier != s->place.tier || goal->node != s->place.node)) {
         if (hl_life_is_moving(from)) { /* it takes the place of the move in flight */
             count_arriving(p, s, false);
@@ -505,13 +514,14 @@ hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, stru
     if (hl_life_is_moving((enum hl_life_state)s->life.state))
         return hl_fail(HL_ECONFLICT, "shard %s moves", hl_id_format(id).s);
     hl_placement_advance(p, now_ms);
-    hl_placement_list(p, index, HL_LISTED_NOWHERE);
+    unlist_shard(p, s);
     s->place = s->goal = place;
+    s->crowded = hl_rules_are_crowded(s, &p->params);
     s->life = (struct hl_life){.state = (uint8_t)found_state(s, place)};
     s->use.placed_ms = p->now_ms;
     if (s->life.state != HL_LIFE_ARCHIVED_L3) /* there, reads since it cooled bring it back */
         s->changed_ms = p->now_ms;
-    touch_shard(p, index);
+    hl_placement_touch(p, index);
     return HL_OK;
 }
 
@@ -550,8 +560,10 @@ static void apply_entry(struct hl_placement *p, uint16_t node, const struct hl_r
         return;
     }
     struct hl_access access = {.node = node, .count = e->count, .age_ms = e->age_ms};
-    hl_attributes_access(&hl_shard_at(&p->shards, index)->use, &p->params, &access, p->now_ms);
-    touch_shard(p, index);
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    hl_attributes_access(&s->use, &p->params, &access, p->now_ms);
+    s->crowded = hl_rules_are_crowded(s, &p->params);
+    hl_placement_touch(p, index);
     p->stats.accesses += e->count;
 }
 

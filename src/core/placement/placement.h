@@ -26,7 +26,7 @@ struct hl_placement_node {
     int64_t left_ms;    /* it was fenced then; negative: never */
     bool known, fenced;
     bool flaps;                                    /* it was fenced twice within flap_ms */
-    uint32_t lists[HL_LISTED_KINDS];               /* the first shard of each */
+    struct hl_index_list lists[HL_LISTED_KINDS];   /* in no order */
     uint64_t l1_arriving, l1_leaving, l2_arriving; /* bytes of moves in flight */
 };
 
@@ -53,7 +53,8 @@ struct hl_placement {
 struct hl_placement_opts {
     struct hl_placement_params params;
     uint32_t shards_max;
-    int64_t now_ms; /* >= 0 */
+    int64_t now_ms;                             /* >= 0 */
+    void (*advise)(void *memory, size_t bytes); /* asks for huge pages; NULL: nobody does */
 };
 
 hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_opts *opts) HL_CHECK;
@@ -133,9 +134,12 @@ hl_status hl_placement_set_look(const struct hl_placement *p, uint32_t set,
 
 void hl_placement_advance(struct hl_placement *p, int64_t now_ms);
 /* It is in that list of the node of its place, and in no other. */
-void hl_placement_list(struct hl_placement *p, uint32_t index, enum hl_listed list);
-/* The list of touched shards is empty. */
-void hl_placement_untouch(struct hl_placement *p);
+hl_status hl_placement_list(struct hl_placement *p, uint32_t index, enum hl_listed list) HL_CHECK;
+/* The next pass judges it. */
+void hl_placement_touch(struct hl_placement *p, uint32_t index);
+/* What was touched, in exchange for an empty list. Each of them is marked as touched still; not in
+ * the list is what was removed, or, if *all, most of them. */
+void hl_placement_take_touched(struct hl_placement *p, struct hl_index_list *list, bool *all);
 
 enum hl_report_fate hl_placement_report(struct hl_placement *p, uint16_t node,
                                         const struct hl_report *report, int64_t now_ms);

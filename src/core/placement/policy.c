@@ -8,14 +8,14 @@
 #define TIMERS_MIN    4096
 #define PASS_MAX      0x7fffffff
 #define FETCH_AHEAD   8 /* shards: their records come from memory meanwhile */
+#define DUE_AT_ONCE   64
 
 void hl_policy_fini(struct hl_policy *y)
 {
     hl_timers_fini(&y->timers);
-    hl_index_list_fini(&y->open);
     hl_index_list_fini(&y->now);
     free(y->decisions);
-    free(y->leaving);
+    hl_leaving_fini(&y->leaving);
     free(y->takes);
     free(y->l2_free);
     *y = (struct hl_policy){0};
@@ -23,9 +23,8 @@ void hl_policy_fini(struct hl_policy *y)
 
 uint64_t hl_policy_bytes(const struct hl_policy *y)
 {
-    return sizeof(*y) + (uint64_t)y->timers.room * sizeof(*y->timers.entries) +
-           ((uint64_t)y->open.room + y->now.room) * sizeof(*y->now.items) +
-           y->room * sizeof(*y->decisions) + y->leaving_room * sizeof(*y->leaving) +
+    return sizeof(*y) + hl_timers_bytes(&y->timers) + hl_index_list_bytes(&y->now) +
+           y->room * sizeof(*y->decisions) + hl_leaving_bytes(&y->leaving) +
            (uint64_t)y->node_count * (sizeof(*y->takes) + sizeof(*y->l2_free));
 }
 
@@ -35,7 +34,8 @@ struct passing {
     struct hl_placement *p;
     const struct hl_policy_limits *limits;
     struct hl_rule_world world;
-    size_t looked; /* at shards of L1, or for it */
+    size_t looked;       /* at shards of L1, or for it */
+    uint32_t relievable; /* a bit for each state in which a shard may leave L1 for L2 */
 };
 
 /* ---- decisions ------------------------------------------------------------------------------- */
@@ -53,8 +53,8 @@ static struct hl_decision *add_decision(struct hl_policy *y)
     return &y->decisions[y->count++];
 }
 
-static hl_status decide_on(struct passing *x, struct hl_placed_shard *s, const struct hl_verdict *v,
-                           double order)
+static hl_status decide_on(struct passing *x, const struct hl_placed_shard *s,
+                           const struct hl_verdict *v, double order)
 {
     struct hl_decision *d = add_decision(x->y);
     if (d == NULL)
@@ -69,8 +69,6 @@ static hl_status decide_on(struct passing *x, struct hl_placed_shard *s, const s
                               .gain_s = v->gain_s,
                               .cost_s = v->cost_s,
                               .order = order};
-    s->judged = x->y->pass;
-    s->decided = true;
     return HL_OK;
 }
 
@@ -136,38 +134,54 @@ static void keep_those_with_room(struct passing *x)
 
 /* ---- each shard ------------------------------------------------------------------------------ */
 
-static hl_status set_timer(struct hl_policy *y, uint32_t index, struct hl_placed_shard *s,
-                           int64_t at_ms, int64_t now_ms)
+static hl_status set_timer(struct passing *x, uint32_t index, struct hl_placed_shard *s,
+                           int64_t at_ms)
 {
-    if (at_ms <= now_ms)
-        return hl_index_list_add(&y->open, index);
+    if (at_ms <= x->p->now_ms) {
+        x->y->open++;
+        hl_placement_touch(x->p, index);
+        return HL_OK;
+    }
     if (at_ms >= s->timer_ms) /* judged then, if there is nothing before */
         return HL_OK;
     s->timer_ms = at_ms < HL_TIME_MAX ? at_ms : HL_TIME_MAX - 1;
-    return hl_timers_add(&y->timers, s->timer_ms, index);
+    return hl_timers_add(&x->y->timers, s->timer_ms, index);
 }
 
-/* In a full pass each comes once, and nothing is noted in those without a decision. */
-static hl_status judge_shard(struct passing *x, uint32_t index, bool full)
+/* It is in the list that is to be looked at: whether it still wishes to be in L1 is asked there,
+ * too, so that a pass over all does not ask it of each. */
+static bool stays_listed(const struct hl_placed_shard *s)
 {
-    struct hl_placed_shard *s = hl_shard_at(&x->p->shards, index);
-    if (hl_id_is_none(s->id) || (!full && s->judged == x->y->pass))
-        return HL_OK;
-    if (!full) {
-        s->judged = x->y->pass;
-        s->decided = false;
-    }
+    enum hl_api_tier tier = s->place.tier;
+    if (tier != HL_API_TIER_L1 && tier != HL_API_TIER_L2)
+        return s->listed == HL_LISTED_NOWHERE;
+    return s->listed_node == s->place.node && !s->pinned &&
+           s->listed == (tier == HL_API_TIER_L1 ? HL_LISTED_IN_L1 : HL_LISTED_FOR_L1);
+}
+
+/* Nothing is written to the record of a shard of which nothing follows. */
+static hl_status judge_shard(struct passing *x, uint32_t index, struct hl_placed_shard *s, bool all)
+{
+    if (s->touched || s->decided)
+        s->touched = s->decided = false;
     x->y->judged++;
-    struct hl_verdict v = hl_rules_judge(s, &x->world, x->p->now_ms);
+    int64_t until_ms = hl_rules_rests_until(s, &x->world, x->p->now_ms);
+    bool rests = until_ms > x->p->now_ms;
+    if (all && rests && stays_listed(s))
+        return set_timer(x, index, s, until_ms);
+    struct hl_verdict v = {.event = HL_LIFE_EVENTS, .recheck_ms = until_ms};
+    if (!rests)
+        v = hl_rules_judge(s, &x->world, x->p->now_ms);
     struct hl_wish wish = hl_rules_wish(s, &x->world, x->p->now_ms);
-    hl_placement_list(x->p, index,
-                      s->place.tier == HL_API_TIER_L1 ? HL_LISTED_IN_L1
-                      : wish.for_l1                   ? HL_LISTED_FOR_L1
-                                                      : HL_LISTED_NOWHERE);
-    int64_t recheck = v.recheck_ms < wish.recheck_ms ? v.recheck_ms : wish.recheck_ms;
-    HL_TRY(set_timer(x->y, index, s, recheck, x->p->now_ms));
+    enum hl_listed list = s->place.tier == HL_API_TIER_L1 ? HL_LISTED_IN_L1
+                          : wish.for_l1                   ? HL_LISTED_FOR_L1
+                                                          : HL_LISTED_NOWHERE;
+    if (s->listed != list || (list != HL_LISTED_NOWHERE && s->listed_node != s->place.node))
+        HL_TRY(hl_placement_list(x->p, index, list));
+    HL_TRY(set_timer(x, index, s, v.recheck_ms < wish.recheck_ms ? v.recheck_ms : wish.recheck_ms));
     if (v.event == HL_LIFE_EVENTS)
         return HL_OK;
+    s->decided = true;
     return decide_on(x, s, &v, v.cost_s > 0 ? -v.gain_s / v.cost_s : 0);
 }
 
@@ -185,41 +199,35 @@ static void clear_timers(struct passing *x)
         hl_shard_at(&x->p->shards, i)->timer_ms = HL_TIME_MAX;
 }
 
-/* The timers that are due; what they are of is judged in a full pass anyway. */
-static hl_status collect_due(struct passing *x, bool full)
+/* The timers that are due. Of a full pass, too: they are set anew. */
+static hl_status collect_due(struct passing *x)
 {
     struct hl_policy *y = x->y;
-    struct hl_timer timer;
-    hl_timers_order(&y->timers); /* a pass that failed left them as they were */
-    while (hl_timers_take(&y->timers, x->p->now_ms, &timer)) {
-        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, timer.shard);
-        if (hl_timers_tick(&y->timers, s->timer_ms) != timer.tick)
-            continue; /* an earlier one took its place */
-        s->timer_ms = HL_TIME_MAX;
-        if (!full)
-            HL_TRY(hl_index_list_add(&y->now, timer.shard));
-    }
+    struct hl_shard_timer due[DUE_AT_ONCE];
+    uint32_t count;
+    do {
+        HL_TRY(hl_timers_take(&y->timers, x->p->now_ms, due, DUE_AT_ONCE, &count));
+        for (uint32_t i = 0; i < count; i++)
+            hl_shard_fetch_head(&x->p->shards, due[i].shard);
+        for (uint32_t i = 0; i < count; i++) {
+            struct hl_placed_shard *s = hl_shard_at(&x->p->shards, due[i].shard);
+            if (!s->used || hl_timers_tick(&y->timers, s->timer_ms) != due[i].tick)
+                continue; /* it was removed, or an earlier one took its place */
+            s->timer_ms = HL_TIME_MAX;
+            if (!s->touched)
+                HL_TRY(hl_index_list_add(&y->now, due[i].shard));
+            s->touched = true;
+        }
+    } while (count > 0);
     return HL_OK;
 }
 
-/* What was touched, what stood open, and what is due. */
-static hl_status collect_shards(struct passing *x, bool full)
+/* Of those that were read and that more is asked of, also their readers. */
+static void fetch_readers(const struct hl_placed_shard *s)
 {
-    struct hl_policy *y = x->y;
-    struct hl_placement *p = x->p;
-    y->now.count = 0;
-    if (full) {
-        y->open.count = 0; /* all are judged */
-    } else {
-        struct hl_index_list open = y->open;
-        y->open = y->now; /* empty, with its room */
-        y->now = open;
-        for (uint32_t i = 0; i < p->touched.count; i++)
-            HL_TRY(hl_index_list_add(&y->now, p->touched.items[i]));
-    }
-    HL_TRY(collect_due(x, full));
-    hl_placement_untouch(p);
-    return HL_OK;
+    if (s->use.last_ms >= 0 &&
+        (s->listed == HL_LISTED_NOWHERE || s->crowded || s->life.state != HL_LIFE_ACTIVE))
+        __builtin_prefetch(s->use.slices);
 }
 
 static hl_status judge_all(struct passing *x)
@@ -229,8 +237,12 @@ static hl_status judge_all(struct passing *x)
         if (i + 2 * FETCH_AHEAD < t->end)
             hl_shard_fetch_head(t, i + 2 * FETCH_AHEAD);
         if (i + FETCH_AHEAD < t->end)
-            hl_shard_fetch_rest(t, i + FETCH_AHEAD);
-        HL_TRY(judge_shard(x, i, true));
+            fetch_readers(hl_shard_at(t, i + FETCH_AHEAD));
+        struct hl_placed_shard *s = hl_shard_at(t, i);
+        if (s->used)
+            HL_TRY(judge_shard(x, i, s, true));
+        else if (s->touched)
+            s->touched = false;
     }
     return HL_OK;
 }
@@ -239,9 +251,15 @@ static hl_status judge_collected(struct passing *x)
 {
     const struct hl_index_list *now = &x->y->now;
     for (uint32_t i = 0; i < now->count; i++) {
+        if (i + 2 * FETCH_AHEAD < now->count)
+            hl_shard_fetch_head(&x->p->shards, now->items[i + 2 * FETCH_AHEAD]);
         if (i + FETCH_AHEAD < now->count)
-            hl_shard_fetch(&x->p->shards, now->items[i + FETCH_AHEAD]);
-        HL_TRY(judge_shard(x, now->items[i], false));
+            hl_shard_fetch_rest(&x->p->shards, now->items[i + FETCH_AHEAD]);
+        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, now->items[i]);
+        if (s->used)
+            HL_TRY(judge_shard(x, now->items[i], s, false));
+        else
+            s->touched = false;
     }
     return HL_OK;
 }
@@ -253,19 +271,6 @@ static uint64_t l1_use(const struct passing *x, uint32_t node)
     const struct hl_placement_node *n = &x->p->nodes[node];
     uint64_t use = x->limits->nodes[node].l1_used + n->l1_arriving;
     return use > n->l1_leaving ? use - n->l1_leaving : 0;
-}
-
-static struct hl_leaving *add_leaving(struct hl_policy *y)
-{
-    if (y->leaving_count == y->leaving_room) {
-        size_t room = y->leaving_room == 0 ? DECISIONS_MIN : y->leaving_room * 2;
-        struct hl_leaving *more = realloc(y->leaving, room * sizeof(*more));
-        if (more == NULL)
-            return NULL;
-        y->leaving = more;
-        y->leaving_room = room;
-    }
-    return &y->leaving[y->leaving_count++];
 }
 
 static double leaving_order(const struct passing *x, const struct hl_placed_shard *s)
@@ -280,9 +285,13 @@ static double coming_order(const struct passing *x, const struct hl_placed_shard
     return -hl_attributes_heat(&s->use, &x->p->params, x->p->now_ms);
 }
 
-static bool may_relieve(const struct hl_placed_shard *s)
+static uint32_t relievable_states(void)
 {
-    return hl_life_section((enum hl_life_state)s->life.state, HL_LIFE_ON_PRESSURE)[0] != '\0';
+    uint32_t states = 0;
+    for (unsigned state = 0; state < HL_LIFE_STATES; state++)
+        if (hl_life_section((enum hl_life_state)state, HL_LIFE_ON_PRESSURE)[0] != '\0')
+            states |= UINT32_C(1) << state;
+    return states;
 }
 
 /* y->leaving: those of the list of which nothing else was decided and that do not move; of L1 also
@@ -291,33 +300,27 @@ static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed
 {
     struct hl_policy *y = x->y;
     bool leave = list == HL_LISTED_IN_L1;
-    y->leaving_count = 0;
-    for (uint32_t i = x->p->nodes[node].lists[list]; i != HL_SHARD_NONE;
-         i = hl_shard_at(&x->p->shards, i)->list_next) {
+    const struct hl_index_list *listed = &x->p->nodes[node].lists[list];
+    hl_leaving_clear(&y->leaving);
+    x->looked += listed->count;
+    for (uint32_t k = 0; k < listed->count; k++) {
+        if (k + FETCH_AHEAD < listed->count)
+            hl_shard_fetch(&x->p->shards, listed->items[k + FETCH_AHEAD]);
+        uint32_t i = listed->items[k];
         const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
-        x->looked++;
-        bool decided = s->judged == y->pass && s->decided;
-        bool stays = s->pinned || (leave && !may_relieve(s));
-        if (decided || hl_life_is_moving((enum hl_life_state)s->life.state) ||
+        bool stays = s->pinned || (leave && (x->relievable >> s->life.state & 1) == 0);
+        if (s->decided || hl_life_is_moving((enum hl_life_state)s->life.state) ||
             (!leave && (stays || !hl_rules_wish(s, &x->world, x->p->now_ms).for_l1)))
             continue;
-        struct hl_leaving *l = add_leaving(y);
-        if (l == NULL)
-            return hl_fail(HL_ENOMEM, "out of memory allocating an order of %zu shards",
-                           y->leaving_count + 1);
-        *l = (struct hl_leaving){.id = s->id,
-                                 .shard = i,
-                                 .set = s->set - 1,
-                                 .version = hl_set_table_top(&x->p->sets, s->set - 1),
-                                 .stays = stays,
-                                 .order = leave ? leaving_order(x, s) : coming_order(x, s)};
+        struct hl_leaving l = {.id = s->id,
+                               .shard = i,
+                               .set = s->set - 1,
+                               .version = hl_set_table_top(&x->p->sets, s->set - 1),
+                               .stays = stays,
+                               .order = leave ? leaving_order(x, s) : coming_order(x, s)};
+        HL_TRY(hl_leaving_add(&y->leaving, &l));
     }
-    return HL_OK;
-}
-
-static uint32_t shards_of_set(const void *arg, uint32_t set)
-{
-    return hl_set_table_find(arg, set)->shards;
+    return hl_leaving_order(&y->leaving, &x->p->sets, leave);
 }
 
 /* The first ones that are needed, by whole sets. */
@@ -330,10 +333,10 @@ static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint
                            .value = use_pct,
                            .limit = x->p->params.high_pct};
     HL_TRY(collect_listed(x, node, HL_LISTED_IN_L1));
-    hl_leaving_sort(y->leaving, y->leaving_count, shards_of_set, &x->p->sets);
-    for (size_t i = 0; i < y->leaving_count && use > high; i++) {
-        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->leaving[i].shard);
-        if (y->leaving[i].stays)
+    for (size_t i = 0; i < y->leaving.count && use > high; i++) {
+        const struct hl_leaving *l = hl_leaving_at(&y->leaving, i);
+        const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, l->shard);
+        if (l->stays)
             continue;
         HL_TRY(decide_on(x, s, &v, (double)i));
         use -= use < s->size_bytes ? use : s->size_bytes;
@@ -342,15 +345,15 @@ static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint
 }
 
 /* Shards that come together: those of a set, or one without a set. */
-static size_t end_of_coming(const struct passing *x, size_t first, uint64_t *bytes)
+static size_t end_of_coming(struct passing *x, size_t first, uint64_t *bytes)
 {
-    const struct hl_policy *y = x->y;
+    struct hl_leaving_list *list = &x->y->leaving;
+    uint32_t set = hl_leaving_at(list, first)->set;
     size_t end = first;
     *bytes = 0;
     do
-        *bytes += hl_shard_at(&x->p->shards, y->leaving[end++].shard)->size_bytes;
-    while (end < y->leaving_count && y->leaving[first].set != HL_SET_NONE &&
-           y->leaving[end].set == y->leaving[first].set);
+        *bytes += hl_shard_at(&x->p->shards, hl_leaving_at(list, end++)->shard)->size_bytes;
+    while (end < list->count && set != HL_SET_NONE && hl_leaving_at(list, end)->set == set);
     return end;
 }
 
@@ -364,15 +367,15 @@ static hl_status fill_l1(struct passing *x, uint32_t node, uint64_t use, uint64_
                            .value = (double)use * 100 / capacity,
                            .limit = x->p->params.low_pct};
     HL_TRY(collect_listed(x, node, HL_LISTED_FOR_L1));
-    hl_leaving_sort(y->leaving, y->leaving_count, NULL, NULL);
     uint64_t bytes;
-    for (size_t i = 0, end; i < y->leaving_count && use < low; i = end) {
+    for (size_t i = 0, end; i < y->leaving.count && use < low; i = end) {
         end = end_of_coming(x, i, &bytes);
         if (bytes > high - use)
             continue;
         use += bytes;
         for (size_t k = i; k < end; k++) {
-            struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->leaving[k].shard);
+            uint32_t shard = hl_leaving_at(&y->leaving, k)->shard;
+            const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, shard);
             v.gain_s = hl_rules_gain(s, &x->world, v.goal, x->p->now_ms);
             v.cost_s = hl_rules_cost(s, &x->world, v.goal, x->p->now_ms);
             HL_TRY(decide_on(x, s, &v, (double)k));
@@ -470,15 +473,15 @@ static hl_status run_pass(struct passing *x, bool full)
     HL_TRY(prepare_world(x, &changed));
     y->primed = false;
     y->pass = y->pass % PASS_MAX + 1;
-    y->count = y->judged = 0;
-    full |= changed || x->p->touched_all;
-    if (are_timers_worn(y, x->p)) {
+    y->count = y->judged = y->open = 0;
+    if (y->failed || are_timers_worn(y, x->p)) {
         clear_timers(x);
         full = true;
     }
-    HL_TRY(collect_shards(x, full));
-    HL_TRY(full ? judge_all(x) : judge_collected(x));
-    hl_timers_order(&y->timers);
+    bool most;
+    hl_placement_take_touched(x->p, &y->now, &most);
+    HL_TRY(collect_due(x));
+    HL_TRY(full || changed || most ? judge_all(x) : judge_collected(x));
     HL_TRY(keep_watermarks(x));
     keep_those_with_room(x);
     y->primed = true;
@@ -490,8 +493,9 @@ hl_status hl_policy_pass(struct hl_policy *y, struct hl_placement *p,
 {
     HL_TRY(check_limits(limits));
     hl_placement_advance(p, now_ms);
-    struct passing x = {.y = y, .p = p, .limits = limits};
+    struct passing x = {.y = y, .p = p, .limits = limits, .relievable = relievable_states()};
     hl_status st = run_pass(&x, full);
+    y->failed = st != HL_OK;
     if (st != HL_OK)
         y->count = 0;
     return st;

@@ -55,12 +55,11 @@ struct hl_decision {
 
 struct hl_policy {
     struct hl_timers timers;
-    struct hl_index_list open; /* to be judged in the next pass */
-    struct hl_index_list now;
+    struct hl_index_list now; /* to be judged */
+    size_t open;              /* shards that the next pass judges again whatever happens */
     struct hl_decision *decisions;
     size_t count, room;
-    struct hl_leaving *leaving; /* of one node */
-    size_t leaving_count, leaving_room;
+    struct hl_leaving_list leaving;    /* of one node */
     size_t judged;                     /* shards that the last pass has looked at */
     size_t deferred;                   /* decisions without room or budget */
     struct hl_placement_params params; /* of the last pass: with others, all is judged again */
@@ -71,6 +70,7 @@ struct hl_policy {
     uint32_t pass;      /* below 2^31 */
     uint32_t next_node; /* whose L1 is looked at first */
     bool primed;
+    bool failed; /* the last pass has: some of its timers are lost */
 };
 
 /* Zero-initialise before the first pass, which is a full one. */

@@ -124,9 +124,7 @@ static bool is_fresh(const struct hl_placed_shard *s, int64_t until_ms, int64_t 
     return s->use.last_ms >= 0 && now_ms - s->use.last_ms < until_ms;
 }
 
-/* Accesses from other servers are so few that no rule about them may apply, nor will by time alone:
- * what most shards are spared. */
-static bool are_readers_few(const struct hl_placed_shard *s, const struct hl_rule_world *world)
+bool hl_rules_are_crowded(const struct hl_placed_shard *s, const struct hl_placement_params *params)
 {
     uint32_t remote = 0, frequent = 0;
     for (unsigned i = 0; i < HL_READERS; i++) {
@@ -135,9 +133,9 @@ static bool are_readers_few(const struct hl_placed_shard *s, const struct hl_rul
         if (r->node == HL_READER_NONE || r->node == s->place.node)
             continue;
         remote += most;
-        frequent += most >= world->params->spread_accesses;
+        frequent += most >= params->spread_accesses;
     }
-    return remote <= world->params->migrate_base && frequent < world->params->spread_servers;
+    return remote > params->migrate_base || frequent >= params->spread_servers;
 }
 
 static void look_at_readers(struct judged *j)
@@ -405,6 +403,27 @@ static struct hl_verdict judge_created(struct judged *j)
                : keep_place(j, INT64_MAX);
 }
 
+int64_t hl_rules_rests_until(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                             int64_t now_ms)
+{
+    bool on_node = is_on_node(s->place);
+    switch ((enum hl_life_state)s->life.state) {
+    case HL_LIFE_ACTIVE:
+        if (!is_fresh(s, world->cool_ms, now_ms) || (on_node && !s->pinned && s->crowded))
+            return now_ms;
+        return s->use.last_ms + world->cool_ms;
+    case HL_LIFE_CREATED:
+    case HL_LIFE_EXPIRED_L4:
+        return on_node || s->use.last_ms >= 0 ? now_ms : INT64_MAX;
+    case HL_LIFE_ARCHIVED_L3:
+        if (on_node || s->use.last_ms >= 0)
+            return now_ms;
+        return s->pinned ? INT64_MAX : s->use.placed_ms + world->params->archive_ms;
+    default:
+        return now_ms;
+    }
+}
+
 struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                                  int64_t now_ms)
 {
@@ -419,7 +438,7 @@ struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct h
         return judge_created(&j);
     struct hl_verdict v;
     int64_t recheck = INT64_MAX;
-    if (!s->pinned && !are_readers_few(s, world)) {
+    if (!s->pinned && hl_rules_are_crowded(s, world->params)) {
         look_at_readers(&j);
         if (judge_readers(&j, &v))
             return v;
@@ -444,14 +463,14 @@ struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_ru
     const struct hl_placement_params *params = world->params;
     const struct hl_wish none = {.recheck_ms = INT64_MAX};
     bool may = s->life.state == HL_LIFE_ACTIVE || s->life.state == HL_LIFE_WARM_L2;
-    if (!may || s->place.tier != L2 || s->pinned || s->size_bytes == 0 ||
+    if (!may || s->place.tier != L2 || s->pinned ||
         (!is_fresh(s, world->warm_ms, now_ms) &&
          hl_attributes_heat(&s->use, params, now_ms) < params->warm_heat))
         return none;
     /* In copies from L2 to L1, of which each own reader saves one and each other one needs one
      * more. The gain rises to `own` when those on other nodes are forgotten before. */
     double own, others;
-    hl_attributes_own(&s->use, params, now_ms, s->place.node, &own, &others);
+    hl_attributes_own(&s->use, params, now_ms, s->place.node, 1, &own, &others);
     if (!(own > 1)) /* only an event helps */
         return none;
     double fluidity = hl_attributes_fluidity(&s->use, params, now_ms);
@@ -465,5 +484,7 @@ struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_ru
             later_of(at_ms, hl_attributes_own_exceeds(&s->use, params, now_ms, s->place.node, 1));
     bool wishes = now_ms - s->use.placed_ms >= params->residence_ms &&
                   fluidity < params->fluidity_high && own - others > 1 + fluidity;
+    if (wishes && s->size_bytes == 0) /* looked at last: it is in another cache line */
+        return none;
     return (struct hl_wish){.for_l1 = wishes, .recheck_ms = wishes ? INT64_MAX : at_ms};
 }

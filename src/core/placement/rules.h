@@ -52,6 +52,14 @@ struct hl_verdict {
 
 /* Works out what spares work with many shards. */
 void hl_rules_prepare(struct hl_rule_world *world);
+/* Servers other than its own read it so often that a rule about them may apply; without an access,
+ * or another place, that stays so. */
+bool hl_rules_are_crowded(const struct hl_placed_shard *s,
+                          const struct hl_placement_params *params);
+/* As hl_rules_judge says, nothing follows of the shard before that: known of most at a tenth of the
+ * work, and without their readers, for which s->crowded stands. now_ms or less: judge it. */
+int64_t hl_rules_rests_until(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                             int64_t now_ms);
 struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                                  int64_t now_ms);
 

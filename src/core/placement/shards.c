@@ -7,17 +7,17 @@
 #define SLOT_BITS_MIN 10
 #define PAGE_ROOM_MIN 16
 #define CACHE_LINE    64
+#define HUGE_PAGE     (2 << 20)
 
 static_assert(sizeof(struct hl_placed_shard) == 3 * CACHE_LINE, "a record takes three cache lines");
-static_assert(offsetof(struct hl_placed_shard, life) == CACHE_LINE, "places and times: the first");
+static_assert(HL_SHARDS_PAGE * sizeof(struct hl_placed_shard) % HUGE_PAGE == 0, "no page is left");
+static_assert(offsetof(struct hl_placed_shard, life.state) == CACHE_LINE, "state: the second");
 static_assert(offsetof(struct hl_placed_shard, use.slices) == 2 * CACHE_LINE + 6,
-              "readers and slices: the last");
+              "slices and readers: the last");
 
-/* Ids are random, or digests; a multiplication spreads those that are made to collide. */
 static uint32_t home_of(const struct hl_shard_table *t, struct hl_id id)
 {
-    uint64_t mixed = (id.lo ^ id.hi * UINT64_C(0xbf58476d1ce4e5b9)) * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(mixed >> (64 - t->slot_bits));
+    return (uint32_t)(hl_id_mix(id) >> (64 - t->slot_bits));
 }
 
 static uint32_t slot_mask(const struct hl_shard_table *t)
@@ -45,7 +45,8 @@ void hl_shard_table_fini(struct hl_shard_table *t)
 
 uint64_t hl_shard_table_bytes(const struct hl_shard_table *t)
 {
-    return (uint64_t)t->page_count * HL_SHARDS_PAGE * sizeof(struct hl_placed_shard) +
+    uint64_t records = (uint64_t)t->end * sizeof(struct hl_placed_shard);
+    return (records + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE +
            (uint64_t)t->page_room * sizeof(*t->pages) +
            ((uint64_t)sizeof(*t->slots) << t->slot_bits);
 }
@@ -102,27 +103,6 @@ void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id
         hl_shard_fetch(t, index - 1);
 }
 
-void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index)
-{
-    const char *record = (const char *)hl_shard_at(t, index);
-    for (size_t at = 0; at < sizeof(struct hl_placed_shard); at += CACHE_LINE)
-        __builtin_prefetch(record + at, 1);
-}
-
-void hl_shard_fetch_head(const struct hl_shard_table *t, uint32_t index)
-{
-    const struct hl_placed_shard *s = hl_shard_at(t, index);
-    __builtin_prefetch(s);
-    __builtin_prefetch(&s->life);
-}
-
-void hl_shard_fetch_rest(const struct hl_shard_table *t, uint32_t index)
-{
-    const struct hl_placed_shard *s = hl_shard_at(t, index);
-    if (s->use.last_ms >= 0)
-        __builtin_prefetch(s->use.slices);
-}
-
 /* Those behind it move up where their home allows it, so that no search ends too early. */
 static void clear_slot(struct hl_shard_table *t, uint32_t hole)
 {
@@ -149,9 +129,11 @@ static hl_status add_page(struct hl_shard_table *t)
         t->pages = pages;
         t->page_room = room;
     }
-    struct hl_placed_shard *page = aligned_alloc(CACHE_LINE, HL_SHARDS_PAGE * sizeof(*page));
+    struct hl_placed_shard *page = aligned_alloc(HUGE_PAGE, HL_SHARDS_PAGE * sizeof(*page));
     if (page == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a page of %u shards", HL_SHARDS_PAGE);
+    if (t->advise != NULL)
+        t->advise(page, HL_SHARDS_PAGE * sizeof(*page));
     t->pages[t->page_count++] = page;
     return HL_OK;
 }
@@ -166,14 +148,17 @@ hl_status hl_shard_table_add(struct hl_shard_table *t, struct hl_id id, uint32_t
         return hl_fail(HL_ENOSPC, "the table of %u shards is full", t->limit);
     HL_TRY(grow_slots(t));
     uint32_t at = t->free;
+    bool touched = false;
     if (at == HL_SHARD_NONE) {
         if (t->end == t->page_count * HL_SHARDS_PAGE)
             HL_TRY(add_page(t));
         at = t->end++;
     } else {
-        t->free = hl_shard_at(t, at)->list_next;
+        t->free = hl_shard_at(t, at)->list_at;
+        touched = hl_shard_at(t, at)->touched; /* the list of those has its index already */
     }
-    *hl_shard_at(t, at) = (struct hl_placed_shard){.id = id, .timer_ms = HL_TIME_MAX};
+    *hl_shard_at(t, at) = (struct hl_placed_shard){
+        .id = id, .timer_ms = HL_TIME_MAX, .used = true, .touched = touched};
     place_slot(t, id, at);
     t->count++;
     *index = at;
@@ -186,7 +171,7 @@ void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index)
     uint32_t slot = find_slot(t, s->id);
     assert(t->slots[slot] == index + 1);
     clear_slot(t, slot);
-    *s = (struct hl_placed_shard){.list_next = t->free};
+    *s = (struct hl_placed_shard){.list_at = t->free, .touched = s->touched};
     t->free = index;
     t->count--;
 }

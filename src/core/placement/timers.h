@@ -1,11 +1,18 @@
-/* core/placement/timers.h - when shards are to be looked at: a heap of times, the earliest first.
+/* core/placement/timers.h - when shards are to be looked at: a wheel of times.
  *
- * Times are rounded down to HL_TIMER_TICK_MS, so that one of a shard takes 8 bytes. Many are added
- * at once, and put in order after that.
+ * Times are rounded down to HL_TIMER_TICK_MS, so that one of a shard takes 8 bytes.
+ *
+ *     level 0    256 slots of a tick: the rest of this round
+ *     level 1    256 slots of a round of level 0
+ *     level 2    256 slots of a round of level 1; so with level 3
+ *
+ * When the time of a slot has come, what is in it goes to the levels below, 3 times at most. All of
+ * it is read and written in a row: a heap of a million looks at 20 places for each, half of which
+ * are in no cache.
  *
  * Owns:    its entries; zero-initialise, end with hl_timers_fini.
  * Threads: one at a time. Pure: times are arguments.
- * Errors:  HL_ENOMEM.
+ * Errors:  HL_ENOMEM: nothing is lost.
  * Units:   ms.
  * Limits:  2^32 ticks after base_ms (8 years): see hl_timers_are_old.
  */
@@ -18,28 +25,40 @@
 #include "base/status.h"
 
 #define HL_TIMER_TICK_MS 64
+#define HL_TIMER_LEVELS  4
+#define HL_TIMER_SLOTS   256
 
-struct hl_timer {
+struct hl_shard_timer {
     uint32_t tick, shard;
 };
 
+struct hl_timer_chunk;
+struct hl_timer_block;
+
 struct hl_timers {
-    struct hl_timer *entries;
-    uint32_t count, room;
-    uint32_t ordered; /* the first ones are a heap */
+    struct hl_timer_chunk *slots[HL_TIMER_LEVELS][HL_TIMER_SLOTS];
+    uint32_t counts[HL_TIMER_LEVELS];
+    uint32_t count; /* of all */
+    uint32_t tick;  /* what is before it has been taken */
+    struct hl_timer_chunk *free;
+    uint32_t free_count;
+    struct hl_timer_block *blocks; /* which all chunks are of */
+    uint32_t block_count;
     int64_t base_ms;
 };
 
 void hl_timers_fini(struct hl_timers *t);
-/* Empty, with its room. */
+/* Empty, with its memory. */
 void hl_timers_clear(struct hl_timers *t, int64_t base_ms);
+uint64_t hl_timers_bytes(const struct hl_timers *t);
 /* Half of its ticks are over: clear it, and add all anew. */
 bool hl_timers_are_old(const struct hl_timers *t, int64_t now_ms);
 uint32_t hl_timers_tick(const struct hl_timers *t, int64_t at_ms);
 hl_status hl_timers_add(struct hl_timers *t, int64_t at_ms, uint32_t shard) HL_CHECK;
-/* After adding, before taking. */
-void hl_timers_order(struct hl_timers *t);
-/* The earliest one that is due; false: there is none. */
-bool hl_timers_take(struct hl_timers *t, int64_t now_ms, struct hl_timer *out);
+/* Those that are due, in no order, at most `max`; 0: there are no more. */
+hl_status hl_timers_take(struct hl_timers *t, int64_t now_ms, struct hl_shard_timer *out,
+                         uint32_t max, uint32_t *count) HL_CHECK;
+/* When the earliest one is due; INT64_MAX: there is none. */
+int64_t hl_timers_next_ms(const struct hl_timers *t);
 
 #endif

@@ -15,6 +15,16 @@ static bool gang_starts(const struct hl_controller *c)
     return gang_is_starting;
 }
 
+/* All that waits for it; returns in how many turns of the loop. */
+static unsigned follow(struct world *w)
+{
+    unsigned turns = 1;
+    follow_begin(&w->c);
+    while (!follow_turn(&w->c))
+        turns++;
+    return turns;
+}
+
 static int world_start(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
@@ -24,7 +34,7 @@ static int world_start(void **state)
     placement_node_registered(&w->c, &w->a);
     placement_node_registered(&w->c, &w->b);
     w->c.claim.revision = 1;
-    placement_follow_all(&w->c);
+    follow(w);
     *state = w;
     return 0;
 }
@@ -197,28 +207,141 @@ TEST_IN(world_start, world_end, a_shard_is_where_its_nearest_copy_is)
     assert_at(w, HL_API_TIER_L1, "a");
     w->a.lost = true; /* what it holds can't be read */
     placement_node_silent(&w->c, &w->a);
-    placement_follow_all(&w->c);
+    follow(w);
     assert_at(w, HL_API_TIER_L2, "b");
     copies_forget(&w->c, &w->b, w->shard->id, HL_API_TIER_L2, "");
     assert_at(w, HL_API_TIER_L3, "");
 }
 
+/* Rank 0 of 2 begins a save, or ends its part of it. */
+static struct hl_version_rec *save_begin(struct world *w)
+{
+    struct hl_version_rec *v;
+    const struct hl_version_begin begin = {
+        .model = "tiny", .job = "j-1", .attempt = 1, .step = 9, .world = 2, .now_ms = hl_wall_ms()};
+    assert_int_equal(hl_catalog_begin(&w->c.catalog, &begin, keep_nothing, NULL, &v), HL_OK);
+    return v;
+}
+
+static void save_commit(struct world *w, struct hl_version_rec *v, int rank)
+{
+    json_t *shards = json_pack("[o]", shard_row(10 + rank, rank));
+    const struct hl_version_commit part = {.version = v,
+                                           .rank = rank,
+                                           .shards = shard_list(shards),
+                                           .meta = "{}",
+                                           .now_ms = hl_wall_ms()};
+    assert_int_equal(hl_catalog_commit_part(&w->c.catalog, &part, keep_nothing, NULL), HL_OK);
+    json_decref(shards);
+}
+
+static void model_remove(struct world *w, const char *name)
+{
+    struct hl_model_rec *m;
+    struct hl_id *ids;
+    size_t count;
+    uint64_t bytes;
+    assert_int_equal(hl_catalog_model(&w->c.catalog, name, &m), HL_OK);
+    assert_int_equal(
+        hl_catalog_remove(&w->c.catalog, m, -1, keep_nothing, NULL, &ids, &count, &bytes), HL_OK);
+    free(ids);
+}
+
 TEST_IN(world_start, world_end, shards_come_and_go_with_their_version)
 {
     struct world *w = *state;
+    const struct hl_shard_table *t = &w->c.placement->core.shards;
     struct hl_id id = w->shard->id;
-    struct hl_version_rec *v = w->shard->version;
-    assert_int_equal(w->c.placement->core.shards.count, 2);
-    v->state = HL_API_VERSION_STATE_OPEN;
-    w->c.claim.revision++;
-    placement_follow_all(&w->c);
+    assert_int_equal(t->count, 2);
+    import_model(&w->c.catalog, "other", 3, "{}");
+    assert_int_equal(t->count, 2); /* in its turn */
+    assert_int_equal(follow(w), 1);
+    assert_int_equal(t->count, 4);
+    struct hl_version_rec *v = save_begin(w);
+    save_commit(w, v, 0);
+    follow(w);
+    assert_int_equal(t->count, 4); /* it is not visible yet */
+    save_commit(w, v, 1);
+    follow(w);
+    assert_int_equal(t->count, 6); /* with the part that was there before */
+    model_remove(w, "tiny");
+    assert_int_equal(t->count, 2); /* at once */
     assert_null(hl_placement_shard_find(&w->c.placement->core, id));
-    v->state = HL_API_VERSION_STATE_VISIBLE;
-    placement_follow_all(&w->c); /* no change of the catalogue was heard of */
-    assert_int_equal(w->c.placement->core.shards.count, 0);
-    w->c.claim.revision++;
-    placement_follow_all(&w->c);
-    assert_int_equal(w->c.placement->core.shards.count, 2);
+    follow(w);
+    assert_int_equal(t->count, 2);
+}
+
+/* Shards from 100 on, in one version. */
+static struct hl_version_rec *import_many(struct world *w, int shards)
+{
+    struct hl_version_rec *v;
+    json_t *rows = json_array();
+    for (int i = 0; i < shards; i++) {
+        char part[24];
+        json_t *row = shard_row(100 + i, 0);
+        snprintf(part, sizeof(part), "part-%d", i);
+        json_object_set_new(row, "part", json_string(part));
+        json_array_append_new(rows, row);
+    }
+    struct hl_import_done done = {.name = "many",
+                                  .source = "/data/many",
+                                  .tp = 1,
+                                  .pp = 1,
+                                  .virtual_stages = 1,
+                                  .config = "{}",
+                                  .now_ms = 1000,
+                                  .shards = shard_list(rows)};
+    assert_int_equal(hl_catalog_import(&w->c.catalog, &done, keep_nothing, NULL, &v), HL_OK);
+    json_decref(rows);
+    return v;
+}
+
+enum { MANY = 5000, TURN_MAX = 2048 }; /* more than a turn of the loop takes */
+
+TEST_IN(world_start, world_end, a_version_of_many_shards_is_followed_in_turns)
+{
+    struct world *w = *state;
+    const struct hl_shard_table *t = &w->c.placement->core.shards;
+    import_many(w, MANY);
+    follow_begin(&w->c);
+    uint32_t before = t->count;
+    for (bool done = false; !done; before = t->count) {
+        done = follow_turn(&w->c);
+        assert_true(t->count - before <= TURN_MAX);
+    }
+    assert_int_equal(before, 2 + MANY);
+    placement_node_silent(&w->c, &w->a); /* all are looked at again, and only once */
+    unsigned turns = follow(w);
+    assert_in_range(turns, 1 + MANY / TURN_MAX, 20);
+    assert_int_equal(follow(w), 1);
+}
+
+TEST_IN(world_start, world_end, a_walk_goes_on_behind_shards_that_leave_meanwhile)
+{
+    struct world *w = *state;
+    const struct hl_shard_table *t = &w->c.placement->core.shards;
+    import_many(w, MANY);
+    struct hl_version_rec *last = import_model(&w->c.catalog, "other", 3, "{}");
+    w->c.placement->behind = true;
+    follow_begin(&w->c);
+    assert_false(follow_turn(&w->c));
+    model_remove(w, "many"); /* the walk was in the middle of it */
+    assert_int_equal(t->count, 2);
+    assert_true(follow_turn(&w->c));
+    assert_int_equal(t->count, 4);
+    assert_non_null(hl_placement_shard_find(&w->c.placement->core, last->shards[0]->id));
+}
+
+TEST_IN(world_start, world_end, what_a_sweep_has_found_is_followed_in_its_turn)
+{
+    struct world *w = *state;
+    assert_at(w, HL_API_TIER_L3, "");
+    w->shard->missed = 2;
+    w->shard->archived = true;
+    w->c.copies->events->swept(&w->c, w->shard->id);
+    assert_at(w, HL_API_TIER_L3, "");
+    follow(w);
+    assert_at(w, HL_API_TIER_L4, "");
 }
 
 TEST_IN(world_start, world_end, a_node_that_comes_and_goes_gets_no_shard)
@@ -455,28 +578,6 @@ TEST_IN(world_start, world_end, moves_of_the_policy_rest_while_a_gang_starts)
     assert_rest(w, "");
 }
 
-/* Rank 0 of 2 begins a save, or ends its part of it. */
-static struct hl_version_rec *save_begin(struct world *w)
-{
-    struct hl_version_rec *v;
-    const struct hl_version_begin begin = {
-        .model = "tiny", .job = "j-1", .attempt = 1, .step = 9, .world = 2, .now_ms = hl_wall_ms()};
-    assert_int_equal(hl_catalog_begin(&w->c.catalog, &begin, keep_nothing, NULL, &v), HL_OK);
-    return v;
-}
-
-static void save_commit(struct world *w, struct hl_version_rec *v, int rank)
-{
-    json_t *shards = json_pack("[o]", shard_row(10 + rank, rank));
-    const struct hl_version_commit part = {.version = v,
-                                           .rank = rank,
-                                           .shards = shard_list(shards),
-                                           .meta = "{}",
-                                           .now_ms = hl_wall_ms()};
-    assert_int_equal(hl_catalog_commit_part(&w->c.catalog, &part, keep_nothing, NULL), HL_OK);
-    json_decref(shards);
-}
-
 TEST_IN(world_start, world_end, moves_of_the_policy_rest_from_the_first_part_of_a_save_to_its_last)
 {
     struct world *w = *state;
@@ -510,8 +611,7 @@ TEST_IN(world_start, world_end, shards_are_in_the_set_of_their_rank_below_that_o
     const struct hl_set_table *t = &w->c.placement->core.sets;
     struct hl_version_rec *tiny = w->shard->version;
     struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
-    w->c.claim.revision++;
-    placement_follow_all(&w->c);
+    follow(w);
     uint32_t rank_0 = set_of(w, tiny, 0), rank_1 = set_of(w, tiny, 1);
     assert_int_not_equal(rank_0, rank_1);
     assert_int_equal(hl_set_table_find(t, rank_0)->shards, 1);
@@ -519,9 +619,7 @@ TEST_IN(world_start, world_end, shards_are_in_the_set_of_their_rank_below_that_o
     uint32_t version = hl_set_table_top(t, rank_0);
     assert_int_not_equal(version, rank_0);
     assert_int_not_equal(hl_set_table_top(t, set_of(w, other, 0)), hl_set_table_top(t, rank_0));
-    tiny->state = HL_API_VERSION_STATE_OPEN;
-    w->c.claim.revision++;
-    placement_follow_all(&w->c); /* its sets go with it */
+    model_remove(w, "tiny"); /* its sets go with it */
     assert_null(hl_set_table_find(t, rank_0));
     assert_null(hl_set_table_find(t, rank_1));
     assert_null(hl_set_table_find(t, version));
@@ -549,8 +647,7 @@ TEST_IN(world_start, world_end, a_pinned_version_keeps_all_its_shards_and_those_
     assert_false(placed(w)->pinned);
     pin_load(w, "pin/version/other/0000000001"); /* before its shards are known */
     struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
-    w->c.claim.revision++;
-    placement_follow_all(&w->c);
+    follow(w);
     assert_false(placed(w)->pinned);
     w->shard = other->shards[1];
     assert_true(placed(w)->pinned);
@@ -586,8 +683,7 @@ TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_on
     struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
     struct placement *p = w->c.placement;
     struct hl_placement_params params = p->core.params;
-    w->c.claim.revision++;
-    placement_follow_all(&w->c);
+    follow(w);
     fill_l1(w, tiny, 1, (const uint64_t[]){3, 60});
     fill_l1(w, other, 3, (const uint64_t[]){3, 6});
     w->a.report.tiers = (struct hl_api_tier_info_list){l1_and_l2, 2};
@@ -604,7 +700,7 @@ TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_on
     assert_false(leaves_l1(w, tiny->shards[1]));
 }
 
-/* The rows of the options say what core/placement/params.c does. */
+/* Both are made of HL_POLICY_MAP, each in its own way. */
 TEST(options_and_parameters_have_the_same_defaults_and_ranges)
 {
     struct hl_placement_params by_rows = {0}, own = {0};

@@ -228,3 +228,88 @@ TEST(a_version_takes_its_cuts_with_it)
     free(ids);
     saving_fini(&t);
 }
+
+/* ---- events ---- */
+
+struct heard {
+    unsigned came, left;
+    uint64_t came_ids, left_ids; /* their sums */
+};
+
+static void hear_came(void *arg, const struct hl_shard_rec *s)
+{
+    struct heard *h = arg;
+    assert_int_equal(s->version->state, HL_API_VERSION_STATE_VISIBLE);
+    h->came++;
+    h->came_ids += s->id.lo;
+}
+
+static void hear_leaves(void *arg, const struct hl_shard_rec *s)
+{
+    struct heard *h = arg;
+    assert_non_null(s->version->model);
+    h->left++;
+    h->left_ids += s->id.lo;
+}
+
+static const struct hl_catalog_events hearing = {.came = hear_came, .leaves = hear_leaves};
+
+static void assert_heard(struct heard *h, unsigned came, uint64_t came_ids, unsigned left,
+                         uint64_t left_ids)
+{
+    assert_int_equal(h->came, came);
+    assert_int_equal(h->came_ids, came_ids);
+    assert_int_equal(h->left, left);
+    assert_int_equal(h->left_ids, left_ids);
+    *h = (struct heard){0};
+}
+
+static void remove_all(struct saving *t)
+{
+    struct hl_id *ids;
+    size_t n;
+    uint64_t bytes;
+    assert_int_equal(
+        hl_catalog_remove(&t->c, t->base->model, -1, fake_commit, &t->s, &ids, &n, &bytes), HL_OK);
+    free(ids);
+}
+
+TEST(who_watches_hears_of_shards_when_their_version_is_visible_and_when_they_leave)
+{
+    struct saving t;
+    struct heard h = {0};
+    saving_init(&t);
+    hl_catalog_watch(&t.c, &hearing, &h);
+    struct hl_version_rec *v = begin(&t, 0, 1);
+    assert_int_equal(commit(&t, v, 0, one(11, 0)), HL_OK);
+    assert_heard(&h, 0, 0, 0, 0);
+    assert_ptr_equal(begin(&t, 1, 2), v);
+    assert_int_equal(commit(&t, v, 1, one(12, 1)), HL_OK);
+    assert_heard(&h, 2, 23, 0, 0);
+    v = begin(&t, 0, 3);
+    assert_int_equal(commit(&t, v, 0, one(30, 0)), HL_OK);
+    remove_all(&t); /* also of the version that is open */
+    assert_heard(&h, 0, 0, 5, 1 + 2 + 11 + 12 + 30);
+    assert_non_null(import_two_shards(&t.c, &t.s, "tiny", 41));
+    assert_heard(&h, 2, 41 + 42, 0, 0);
+    hl_catalog_watch(&t.c, NULL, NULL);
+    assert_non_null(import_two_shards(&t.c, &t.s, "huge", 51));
+    assert_heard(&h, 0, 0, 0, 0);
+    saving_fini(&t);
+}
+
+TEST(who_watches_hears_of_the_shards_of_cuts)
+{
+    struct saving t;
+    struct heard h = {0};
+    size_t replaced;
+    model_init(&t);
+    hl_catalog_watch(&t.c, &hearing, &h);
+    assert_int_equal(add_cut(&t, 10, &replaced), HL_OK);
+    assert_heard(&h, 2, 21, 0, 0);
+    assert_int_equal(add_cut(&t, 20, &replaced), HL_OK);
+    assert_heard(&h, 2, 41, 2, 21);
+    remove_all(&t);
+    assert_heard(&h, 0, 0, 5, 1 + 2 + 3 + 41);
+    saving_fini(&t);
+}

@@ -148,11 +148,31 @@ TEST(a_shard_is_lost_by_two_misses_and_found_by_one_sight)
         unsigned round = i + 1;
         s.seen_round = rounds[i].pool ? round : s.seen_round;
         s.archive_round = rounds[i].archive ? round : s.archive_round;
-        hl_sweep_count(&s, round);
+        (void)hl_sweep_count(&s, round);
         assert_int_equal(s.archived, rounds[i].archive);
         assert_int_equal(hl_sweep_settle(&s, rounds[i].copies), rounds[i].turn);
         assert_int_equal(s.lost, rounds[i].lost);
         assert_int_equal(hl_shard_is_pooled(&s), rounds[i].pooled);
+    }
+}
+
+TEST(a_sweep_says_where_a_shard_is_found_elsewhere_than_before)
+{
+    static const struct {
+        bool pool, archive, says;
+    } rounds[] = {
+        {true, true, false},  /* it is still read from the pool */
+        {false, true, false}, /* which one miss does not change */
+        {false, true, true},  /* from the archive now */
+        {false, false, true}, /* from nowhere */
+        {false, false, false}, {true, false, true},
+    };
+    struct hl_shard_rec s = {0};
+    for (unsigned i = 0; i < HL_ARRAY_LEN(rounds); i++) {
+        unsigned round = i + 1;
+        s.seen_round = rounds[i].pool ? round : s.seen_round;
+        s.archive_round = rounds[i].archive ? round : s.archive_round;
+        assert_int_equal(hl_sweep_count(&s, round), rounds[i].says);
     }
 }
 

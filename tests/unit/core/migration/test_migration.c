@@ -465,3 +465,31 @@ TEST_IN(rig_begin, rig_end, order_numbers_grow_and_those_of_a_later_epoch_are_gr
     give(order_of(1, l2_of_0, l2_of_1));
     assert_true(take(HL_MOVE_WRITE).order > second);
 }
+
+TEST(the_move_of_a_shard_is_found_among_many_that_come_and_go)
+{
+    enum { SHARDS = 300 };
+    struct hl_migration_opts opts = default_opts;
+    bool moving[SHARDS] = {false};
+    uint32_t seed = 1;
+    opts.moves_max = SHARDS;
+    assert_int_equal(hl_migration_init(&moves, &opts, EPOCH, now = 1000), HL_OK);
+    hl_migration_hold(&moves, UINT8_MAX, now); /* all of them wait */
+    for (unsigned step = 0; step < 4000; step++) {
+        unsigned i = (seed = seed * 1103515245 + 12345) / 65536 % SHARDS;
+        struct hl_move_action a;
+        if (moving[i])
+            assert_int_equal(hl_migration_cancel(&moves, id_of(i + 1), now), HL_OK);
+        else
+            give(order_of(i + 1, l2_of_0, l2_of_1));
+        moving[i] = !moving[i];
+        while (hl_migration_next(&moves, &a))
+            assert_string_equal(hl_move_action_text(a.kind), "ended");
+        for (unsigned k = 0; step % 50 == 0 && k < SHARDS; k++) {
+            const struct hl_move_rec *rec = hl_migration_find(&moves, (struct hl_id){2, k + 1});
+            assert_int_equal(rec != NULL, moving[k]);
+            assert_true(rec == NULL || hl_id_equal(rec->order.id, id_of(k + 1)));
+        }
+    }
+    hl_migration_fini(&moves);
+}

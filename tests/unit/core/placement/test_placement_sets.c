@@ -127,9 +127,9 @@ TEST_IN(begin, end, a_pinned_version_holds_all_its_shards_and_those_that_join_it
     add_shard(0, HL_API_TIER_L2, rank);
     add_shard(1, HL_API_TIER_L2, other);
     assert_int_equal(hl_placement_shard_pin(&place, id_of(0), true), HL_OK);
-    hl_placement_untouch(&place);
+    uint32_t touched = place.touched.count;
     assert_int_equal(hl_placement_set_pin(&place, version, true), HL_OK);
-    assert_int_equal(place.touched.count, 0); /* it was pinned already */
+    assert_int_equal(place.touched.count, touched); /* it was pinned already */
     add_shard(2, HL_API_TIER_L2, rank);
     assert_true(is_pinned(0) && is_pinned(2));
     assert_false(is_pinned(1));
@@ -164,13 +164,11 @@ TEST_IN(begin, end, sets_that_are_not_there_are_refused_by_their_index)
 
 /* ---- the order of leaving ---- */
 
+enum { SETS_MAX = 24 };
+
 /* Versions 0 and 1 have the sets 10, 11 and 20; all of three shards. */
-static uint32_t three(const void *arg, uint32_t set)
-{
-    (void)arg;
-    (void)set;
-    return 3;
-}
+static struct hl_shard_set three_each[SETS_MAX];
+static const struct hl_set_table three = {.sets = three_each, .end = SETS_MAX};
 
 static struct hl_leaving leaves(unsigned shard, uint32_t set, uint32_t version, double order)
 {
@@ -178,11 +176,21 @@ static struct hl_leaving leaves(unsigned shard, uint32_t set, uint32_t version, 
         .id = id_of(shard), .shard = shard, .set = set, .version = version, .order = order};
 }
 
-static void leave_in_order(struct hl_leaving *items, size_t count, const unsigned *shards)
+static void leave_in_order(const struct hl_leaving *items, size_t count, const unsigned *shards)
 {
-    hl_leaving_sort(items, count, three, NULL);
-    for (size_t i = 0; i < count; i++)
-        assert_int_equal(items[i].shard, shards[i]);
+    struct hl_leaving_list list = {0};
+    for (unsigned i = 0; i < SETS_MAX; i++)
+        three_each[i].shards = 3;
+    for (unsigned round = 0; round < 2; round++) { /* nothing is left of the first one */
+        hl_leaving_clear(&list);
+        for (size_t i = 0; i < count; i++)
+            assert_int_equal(hl_leaving_add(&list, &items[i]), HL_OK);
+        assert_int_equal(hl_leaving_order(&list, &three, true), HL_OK);
+        for (size_t i = 0; i < count; i++)
+            assert_int_equal(hl_leaving_at(&list, i)->shard, shards[i]);
+        assert_int_equal(hl_leaving_at(&list, 0)->shard, shards[0]); /* they stay in order */
+    }
+    hl_leaving_fini(&list);
 }
 
 TEST(a_version_leaves_as_a_whole_and_counts_as_the_shard_it_would_keep_longest)
@@ -208,4 +216,67 @@ TEST(what_is_left_of_a_set_leaves_first_and_what_stays_counts_as_there)
     items[1].stays = true;
     static const unsigned shards[] = {4, 3, 5, 0, 1, 2, 6};
     leave_in_order(items, 7, shards);
+}
+
+/* By sorting all of them, with sets and versions worked out for each. */
+static double longest(const struct hl_leaving *items, size_t count, const struct hl_leaving *of,
+                      bool by_version, unsigned *members)
+{
+    double order = of->order;
+    *members = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct hl_leaving *x = &items[i];
+        bool same = by_version ? x->version == of->version && of->version != HL_SET_NONE
+                               : x->set == of->set && of->set != HL_SET_NONE;
+        *members += same;
+        order = same && x->order > order ? x->order : order;
+    }
+    return order;
+}
+
+static bool is_before(const struct hl_leaving *items, size_t count, const struct hl_leaving *a,
+                      const struct hl_leaving *b)
+{
+    unsigned of_a, of_b, ignored;
+    double set_a = longest(items, count, a, false, &of_a);
+    double set_b = longest(items, count, b, false, &of_b);
+    double version_a = longest(items, count, a, true, &ignored);
+    double version_b = longest(items, count, b, true, &ignored);
+    bool part_a = a->set != HL_SET_NONE && of_a < 3, part_b = b->set != HL_SET_NONE && of_b < 3;
+    if (part_a != part_b)
+        return part_a;
+    if (version_a != version_b)
+        return version_a < version_b;
+    if (a->version != b->version)
+        return a->version < b->version;
+    if (set_a != set_b)
+        return set_a < set_b;
+    if (a->set != b->set)
+        return a->set < b->set;
+    return a->order != b->order ? a->order < b->order : a->shard < b->shard;
+}
+
+TEST(the_order_is_that_of_a_sort_of_all_however_many_are_asked_for)
+{
+    enum { COUNT = 40 };
+
+    uint64_t seed = 1;
+    for (unsigned round = 0; round < 200; round++) {
+        struct hl_leaving items[COUNT];
+        unsigned shards[COUNT] = {0}, in_set[SETS_MAX] = {0};
+        for (unsigned i = 0; i < COUNT; i++) {
+            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            uint32_t set = (uint32_t)(seed >> 40) % (SETS_MAX + 6);
+            bool none = set >= SETS_MAX || in_set[set]++ == 3;
+            items[i] = leaves(i, none ? HL_SET_NONE : set, none ? HL_SET_NONE : set % 5,
+                              (double)(seed >> 33 & 7));
+        }
+        for (unsigned i = 0; i < COUNT; i++) {
+            unsigned at = 0;
+            for (unsigned k = 0; k < COUNT; k++)
+                at += k != i && is_before(items, COUNT, &items[k], &items[i]);
+            shards[at] = i;
+        }
+        leave_in_order(items, COUNT, shards);
+    }
 }
