@@ -47,6 +47,8 @@ struct gang_source {
 
 /* Of the wing of placement. */
 struct gang_watch {
+    /* A gang was placed: look at all of them now. */
+    void (*look)(struct hl_controller *c);
     /* The containers of the attempt may start: what they read is there, or they have waited for it
      * as long as they are to. */
     bool (*may_start)(struct hl_controller *c, const char *job, int attempt);

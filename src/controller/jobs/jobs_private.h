@@ -45,7 +45,7 @@ void job_note(struct job *j, const char *kind, const char *text);
 
 /* planned.c */
 /* What its ranks read is there, or is not waited for. */
-bool job_may_start(const struct job *j);
+bool job_may_start(struct job *j);
 
 /* table.c */
 /* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT

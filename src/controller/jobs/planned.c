@@ -12,10 +12,16 @@ void jobs_watch(struct hl_controller *c, const struct gang_watch *watch)
     c->jobs->watch = watch;
 }
 
-bool job_may_start(const struct job *j)
+bool job_may_start(struct job *j)
 {
     struct hl_controller *c = j->controller;
-    return c->jobs->watch == NULL || c->jobs->watch->may_start(c, j->id, j->run.attempt);
+    if (c->jobs->watch == NULL || j->spec.model[0] == '\0')
+        return true;
+    if (j->looked_attempt != j->run.attempt) {
+        j->looked_attempt = j->run.attempt;
+        c->jobs->watch->look(c);
+    }
+    return c->jobs->watch->may_start(c, j->id, j->run.attempt);
 }
 
 /* ---- what is planned ------------------------------------------------------------------------- */

@@ -564,15 +564,11 @@ static bool gang_may_start(struct hl_controller *c, const char *job, int attempt
     if (p->conf.prefetch_wait_ms == 0 || strcmp(p->conf.policy, "on") != 0)
         return true;
     const struct prefetch *x = prefetch_find(c, job, attempt);
-    if (x == NULL || x->starting_ms == 0) {
-        prefetch_run(c); /* it was placed just now */
-        x = prefetch_find(c, job, attempt);
-    }
     return x == NULL || placement_now_ms() - x->starting_ms >= p->conf.prefetch_wait_ms ||
            prefetch_is_over(c, x);
 }
 
-const struct gang_watch placement_gang_watch = {.may_start = gang_may_start};
+const struct gang_watch placement_gang_watch = {.look = prefetch_run, .may_start = gang_may_start};
 
 void placement_gangs(struct hl_controller *c, const struct gang_source *source)
 {

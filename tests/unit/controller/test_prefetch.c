@@ -162,6 +162,7 @@ TEST_IN(world_start, world_end, containers_wait_for_it_as_long_as_they_are_to)
     bool (*may_start)(struct hl_controller *, const char *, int) = placement_gang_watch.may_start;
     plan(0, "j-1", 1, "b");
     gang_count = 1;
+    placement_gang_watch.look(&w->c);
     assert_true(may_start(&w->c, "j-1", 1)); /* by default they do not */
     p->conf.prefetch_wait_ms = 60000;
     assert_false(may_start(&w->c, "j-1", 1));
