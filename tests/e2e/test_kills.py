@@ -44,9 +44,11 @@ helios.Session(%r, rank=helios.Rank()).save_state_dict({"a": torch.ones(1 << 20)
 
 
 class Kills(unittest.TestCase):
+    GRACE = "0"
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="1GiB", tcp=True, env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"})
+        cls.c = Cluster(nodes=1, slots=1, size="1GiB", tcp=True, env={"HELIOS_GC_GRACE": cls.GRACE, "HELIOS_GC_INTERVAL": "200ms"})
         cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
         cls.addClassCleanup(cls.c.run, "down", "--purge")
         cls.c.up()
@@ -65,6 +67,8 @@ class Kills(unittest.TestCase):
 
 
 class Saves(Kills):
+    GRACE = "2s"  # a save may take so long between its begin and its commit: the last one must not be dropped
+
     def test_who_dies_while_it_saves_a_new_model_leaves_none(self):
         command = [sys.executable, "-c", SAVER % self.c.info["controller"]]
         env = {**self.c.env, "PYTHONPATH": str(needs.ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -152,6 +156,18 @@ class Cuts(Kills):
         done = self.c.run("model", "reshard", "model", "--tp-size", 4)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("can be read as TP4 x PP1", done.stdout)
+
+    def test_a_progress_line_that_is_interrupted_is_ended(self):
+        command = [HELIOS, "--state", self.c.state, "model", "reshard", "model", "--tp-size", 4]
+        self.addCleanup(self.forget_cuts)
+        for _ in range(STRIKES):
+            with self.slowed():
+                code, shown = on_terminal(command, env=self.c.env, stream="stderr", interrupt=b"cutting [")
+            if shown:
+                break
+            self.forget_cuts()
+        self.assertEqual(code, -signal.SIGINT, shown)
+        self.assertRegex(shown, r"\r\x1b\[Kcutting \[[^\n]*\n$")
 
     def forget_cuts(self):
         """The model as if it was never cut."""
