@@ -446,6 +446,8 @@ struct ImportRequest {
   etp @15 :Int32;               # 0 = tp
   iteration @16 :Text;          # of a Megatron checkpoint: a number or "release"; "" = the newest
   optimizer @17 :Bool;          # of a Megatron checkpoint: its optimizer's state too
+  unsliced @18 :Bool;           # whole tensors, whatever the family
+  waitMs @19 :UInt64;           # how long it may wait for others to end before it begins; 0: it fails with EBUSY
 }
 
 enum ImportState { running @0; done @1; failed @2; }
@@ -461,6 +463,7 @@ struct ImportProgress {
   shards @7 :List(Shard);       # when done
   config @8 :Text;              # JSON: ModelConfig
   meta @9 :Text;                # JSON for the version; "" = none
+  waitsFor @10 :List(Text);     # running, but not begun: the imports before it; empty = begun
 }
 
 # An import that runs; its model is not listed yet.
@@ -471,6 +474,7 @@ struct ImportSummary {
   tp @3 :Int32; pp @4 :Int32;
   doneBytes @5 :UInt64;
   totalBytes @6 :UInt64;        # 0 = not known yet
+  queued @7 :Bool;              # it waits for others to end
 }
 
 # Asks for derived shards: those of a version under another tensor parallel size, made from its own.
@@ -1016,6 +1020,8 @@ struct ImportResult {      # helios model import
 }
 struct MetricsText { daemon @0 :Text; text @1 :Text; }   # helios metrics
 struct ImportCancelled { name @0 :Text; cancelled @1 :Bool; }
+# helios model rm; version -1: all of them, and the model.
+struct ModelRemoved { name @0 :Text; version @1 :Int64; shards @2 :UInt32; bytes @3 :UInt64; }
 struct PullResult {        # helios pull
   model @0 :Text; version @1 :Int64; pp @2 :Int64; tp @3 :Int64;
   parts @4 :UInt64;
@@ -1263,6 +1269,7 @@ struct ModelRecord {             # model/NAME
 #   stages        a list of stages, each a list of LayerRun: of the one chunk that it has, or of its virtual stages
 #   tensors       all that was read, of a model with scales (core/families/logical.h)
 #   hfCopies      names of the checkpoint's tensors that repeat another one
+#   hfQuantConfig hf_quant_config.json of ModelOpt
 #   hf            Hugging Face's config.json, as it was
 #   adapter.peft  PEFT's adapter_config.json, as it was
 struct ModelConfig {

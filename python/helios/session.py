@@ -345,7 +345,8 @@ class Session:
         out = self._collect(listed, kind, (pp, tp), dp, copy, own)
         if kind in ("optim", "all"):
             out = _pieces.joined(out, wanted, f"{name}@{listed.version}")
-        if not out and kind not in ("optim", "extra"):
+        if not out and kind not in ("optim", "extra") and "adapter" not in self._config(name):
+            # an adapter may leave all layers of a stage alone
             raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
                            "is the model imported with these sizes?")
         return out

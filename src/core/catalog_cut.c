@@ -13,14 +13,6 @@
 
 /* ---- what can be cut ------------------------------------------------------------------------- */
 
-static int place_order(const void *key, const void *element)
-{
-    const struct hl_partition_shard *p = key;
-    const struct hl_shard_rec *s = *(struct hl_shard_rec *const *)element;
-    return hl_part_at_order(&(struct hl_part_at){p->pp, p->tp, p->ep, p->part},
-                            &(struct hl_part_at){s->pp, s->tp, s->ep, s->part});
-}
-
 /* The tensors of a shard by name. */
 struct listed {
     struct hl_tensor *tensors;
@@ -34,8 +26,7 @@ static bool read_beside(const struct hl_version_rec *v, const struct hl_proof_sh
     struct hl_partition_shard key = {.pp = s->pp, .tp = s->tp, .ep = s->ep};
     if ((size_t)snprintf(key.part, sizeof(key.part), "%s", part) >= sizeof(key.part))
         return false;
-    struct hl_shard_rec **at =
-        bsearch(&key, v->shards, v->shard_count, sizeof(*v->shards), place_order);
+    struct hl_shard_rec *const *at = hl_version_shard_at(v, &key);
     return at != NULL && (*at)->layout != NULL &&
            hl_layout_read((*at)->layout, arena, &out->tensors, &out->count) == HL_OK;
 }
@@ -160,8 +151,7 @@ bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_re
         (size_t)snprintf(key.part, sizeof(key.part), "%s", s->part) >= sizeof(key.part))
         return false;
     for (key.tp = 0; key.tp < own.tp; key.tp++) {
-        struct hl_shard_rec **at =
-            bsearch(&key, v->shards, v->shard_count, sizeof(*v->shards), place_order);
+        struct hl_shard_rec *const *at = hl_version_shard_at(v, &key);
         if (at == NULL || (*at)->layout == NULL || (*at)->tensor_crcs == NULL ||
             strcmp((*at)->layout, s->layout) != 0 ||
             strcmp((*at)->tensor_crcs, s->tensor_crcs) != 0)
@@ -217,16 +207,6 @@ struct recorded {
     struct listed *read; /* of every shard; without tensors until one of them is asked for */
 };
 
-/* NULL: it is not stored. */
-static struct hl_shard_rec *const *find_shard(const struct recorded *r,
-                                              const struct hl_partition_shard *shard)
-{
-    const struct hl_version_rec *v = r->v;
-    return v->shard_count > 0
-               ? bsearch(shard, v->shards, v->shard_count, sizeof(*v->shards), place_order)
-               : NULL;
-}
-
 HL_CHECK static hl_status read_recorded(struct recorded *r, struct hl_shard_rec *const *at,
                                         struct listed **out)
 {
@@ -241,7 +221,7 @@ static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard
 {
     struct recorded *r = arg;
     struct listed *held;
-    struct hl_shard_rec *const *at = find_shard(r, shard);
+    struct hl_shard_rec *const *at = hl_version_shard_at(r->v, shard);
     if (at == NULL)
         return hl_fail(HL_EINVAL,
                        "the version has no part %s at pp %d, tp %d, which its config asks for",
@@ -262,7 +242,7 @@ static hl_status list_recorded(void *arg, const struct hl_partition_shard *shard
                                const struct hl_tensor **out, size_t *count)
 {
     struct recorded *r = arg;
-    struct hl_shard_rec *const *at = find_shard(r, shard);
+    struct hl_shard_rec *const *at = hl_version_shard_at(r->v, shard);
     struct listed none = {0}, *held = &none;
     if (at != NULL && (*at)->layout != NULL)
         HL_TRY(read_recorded(r, at, &held));
@@ -275,7 +255,7 @@ static hl_status crc_recorded(void *arg, const struct hl_partition_shard *shard,
                               uint32_t *out)
 {
     struct recorded *r = arg;
-    struct hl_shard_rec *const *at = find_shard(r, shard);
+    struct hl_shard_rec *const *at = hl_version_shard_at(r->v, shard);
     struct listed *held;
     if (at == NULL || (*at)->tensor_crcs == NULL)
         return hl_fail(HL_EUNSUPPORTED,
@@ -353,32 +333,6 @@ HL_CHECK static hl_status check_states(struct recorded *r, const struct hl_whole
     return HL_OK;
 }
 
-/* The plan has every parameter of the version: what it lacks would be missing from a cut. */
-static hl_status check_planned(const struct hl_version_rec *v, const struct hl_partition_plan *plan)
-{
-    HL_AUTO(hl_freep) unsigned char *planned = calloc(v->shard_count + 1, 1);
-    if (planned == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", v->shard_count);
-    for (size_t i = 0; i < plan->shard_count; i++) {
-        struct hl_shard_rec **at =
-            bsearch(&plan->shards[i], v->shards, v->shard_count, sizeof(*v->shards), place_order);
-        if (at != NULL && (*at)->tensors == plan->shards[i].tensor_count)
-            planned[at - v->shards] = 1;
-    }
-    for (size_t i = 0; i < v->shard_count; i++) {
-        const struct hl_shard_rec *s = v->shards[i];
-        if (hl_part_of(s->part).kind == HL_PART_MODEL && !planned[i])
-            return hl_fail(
-                HL_EUNSUPPORTED,
-                "part %s at pp %d, tp %d is none that the model's config asks for, where "
-                "'%.*s' is the first of %u tensors: nothing says how they are cut; read "
-                "the version as it was saved",
-                s->part, s->pp, s->tp, s->layout != NULL ? (int)strcspn(s->layout, "\t") : 1,
-                s->layout != NULL ? s->layout : "?", s->tensors);
-    }
-    return HL_OK;
-}
-
 hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_api_split *want,
                               struct hl_whole *out)
 {
@@ -391,8 +345,8 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
     hl_status st = r.read != NULL
                        ? hl_whole_split(config, &split, &stored, out)
                        : hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count);
-    if (st == HL_OK &&
-        ((st = check_planned(v, &out->ranks)) != HL_OK || (st = check_states(&r, out)) != HL_OK))
+    if (st == HL_OK && ((st = hl_version_check_planned(v, &out->ranks, shares_state(v))) != HL_OK ||
+                        (st = check_states(&r, out)) != HL_OK))
         hl_whole_fini(out);
     hl_arena_fini(&r.arena);
     return st;

@@ -85,20 +85,33 @@ HL_CHECK static hl_status view_cut(const struct hl_version_rec *v, const struct 
     return HL_OK;
 }
 
-static hl_status add_view(const struct viewed *from, const struct hl_view_want *want,
-                          struct hl_arena *arena, struct hl_position *p)
+/* NULL: the arena is out of memory. */
+static struct hl_stored_part *stored_parts(const struct viewed *from, int tp,
+                                           struct hl_arena *arena)
+{
+    struct hl_stored_part *stored = hl_arena_array(arena, from->count + 1, sizeof(*stored));
+    for (size_t i = 0; i < from->count && stored != NULL; i++) {
+        const struct hl_shard_rec *s = from->shards[i];
+        stored[i] = (struct hl_stored_part){
+            s->pp, i < from->own ? s->tp : tp, s->part, s->layout, s->ep, s->tensor_crcs};
+    }
+    return stored;
+}
+
+static hl_status add_view(const struct viewed *from, const struct hl_version_rec *v,
+                          struct hl_view_want want, struct hl_arena *arena, struct hl_position *p)
 {
     struct hl_view view;
-    struct hl_stored_part *stored = hl_arena_array(arena, from->count, sizeof(*stored));
+    const struct viewed own = {v->shards, v->shard_count, v->shard_count};
+    struct hl_stored_part *stored = stored_parts(from, want.tp, arena);
     p->parts = hl_arena_array(arena, 2 * from->count, sizeof(*p->parts));
-    if (stored == NULL || p->parts == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
-    for (size_t i = 0; i < from->count; i++) {
-        const struct hl_shard_rec *s = from->shards[i];
-        const int tp = i < from->own ? s->tp : want->tp;
-        stored[i] = (struct hl_stored_part){s->pp, tp, s->part, s->layout, s->ep, s->tensor_crcs};
+    if (p->cut != NULL) {
+        want.made_from = stored_parts(&own, 0, arena);
+        want.made_from_count = v->shard_count;
     }
-    HL_TRY(hl_view_position(stored, from->count, want, arena, &view));
+    if (stored == NULL || p->parts == NULL || (p->cut != NULL && want.made_from == NULL))
+        return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
+    HL_TRY(hl_view_position(stored, from->count, &want, arena, &view));
     for (size_t i = 0; i < view.count; i++) {
         const struct hl_view_part *part = &view.parts[i];
         p->parts[p->count++] = (struct hl_position_part){.shard = from->shards[part->stored],
@@ -181,9 +194,13 @@ static hl_status add_other(const struct hl_version_rec *v, const struct hl_api_s
     HL_TRY(hl_version_check_sizes(v, &p->split));
     HL_TRY(check_place(v, &p->split, at));
     HL_TRY(find_viewed(v, own, arena, p, &viewed));
-    return add_view(
-        &viewed, &(struct hl_view_want){&options, shape->layers, shape->tied, at.pp, at.tp, at.ep},
-        arena, p);
+    const struct hl_view_want want = {.split = &options,
+                                      .layers = shape->layers,
+                                      .tied = shape->tied,
+                                      .pp = at.pp,
+                                      .tp = at.tp,
+                                      .ep = at.ep};
+    return add_view(&viewed, v, want, arena, p);
 }
 
 static hl_status add_unsliced(const struct hl_version_rec *v, struct place at,

@@ -52,6 +52,14 @@ void hl_cut_link(struct hl_catalog *c, struct hl_cut_rec *cut);
 void hl_cut_unlink(struct hl_catalog *c, struct hl_cut_rec *cut);
 void hl_cuts_unlink(struct hl_catalog *c, struct hl_version_rec *v);
 
+/* catalog_cut_planned.c */
+/* The version's shard at that place; NULL = it is not stored. */
+struct hl_shard_rec *const *hl_version_shard_at(const struct hl_version_rec *v,
+                                                const struct hl_partition_shard *at);
+/* HL_EUNSUPPORTED names parameters, or state that is not shared, which the plan of a cut lacks. */
+hl_status hl_version_check_planned(const struct hl_version_rec *v,
+                                   const struct hl_partition_plan *plan, bool shares) HL_CHECK;
+
 /* catalog.c */
 /* The whole list or nothing, not linked; every id is new to the catalogue. */
 hl_status hl_shards_parse(const struct hl_catalog *c, struct hl_version_rec *v,

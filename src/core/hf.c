@@ -212,14 +212,24 @@ HL_CHECK static hl_status find_family(const struct reader *r, struct hl_hf_confi
     return HL_OK;
 }
 
+/* Of the model, or of the text model inside it. */
+HL_CHECK static hl_status read_quantization(const json_t *whole, const json_t *text,
+                                            const char *file, struct hl_hf_config *c)
+{
+    const json_t *config = json_object_get(whole, "quantization_config");
+    if (config == NULL || json_is_null(config))
+        config = json_object_get(text, "quantization_config");
+    return hl_hf_quantization(config, file, c->block);
+}
+
 HL_CHECK static hl_status read_config(const struct reader *whole, struct hl_hf_config *c)
 {
     struct reader r = *whole;
     HL_TRY(find_family(&r, c));
-    HL_TRY(hl_hf_quantization(json_object_get(r.root, "quantization_config"), r.file, c->block));
     const char *nested = c->family->nested;
     if (nested != NULL && json_is_object(json_object_get(r.root, nested)))
         r.root = json_object_get(r.root, nested);
+    HL_TRY(read_quantization(whole->root, r.root, r.file, c));
     c->fields = r.root;
     for (int i = 0; c->family->symbols[i].name != NULL; i++)
         HL_TRY(read_symbol(&r, &c->family->symbols[i], c, &c->values[i]));

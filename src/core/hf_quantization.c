@@ -58,9 +58,9 @@ hl_status hl_hf_quantization(const json_t *config, const char *file, uint64_t bl
         known = known || strcmp(methods[i], method) == 0;
     if (!known)
         return hl_fail(HL_EUNSUPPORTED,
-                       "%s: quantization_config.quant_method '%.60s' can't be sliced: use fp8, "
-                       "fbgemm_fp8, mxfp4, modelopt or compressed-tensors, or convert the "
-                       "checkpoint to bf16",
+                       "%s: quantization_config.quant_method '%.60s' can't be sliced, only fp8, "
+                       "fbgemm_fp8, mxfp4, modelopt and compressed-tensors; import it with "
+                       "--unsliced, or convert the checkpoint to bf16",
                        file, method != NULL ? method : "");
     HL_TRY(read_block(json_object_get(config, "weight_block_size"), file,
                       "quantization_config.weight_block_size", block));

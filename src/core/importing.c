@@ -2,6 +2,8 @@
 
 #include "core/split.h"
 
+#define NS_PER_MS 1000000
+
 enum hl_import_turn hl_import_judge(const struct hl_import_answer *answer)
 {
     if (answer->st == HL_ENOENT)
@@ -22,6 +24,11 @@ bool hl_import_has_place(int imports, int cuts, bool is_cut)
 {
     const int places = HL_IMPORT_PLACES - (cuts == 0 && !is_cut ? 1 : 0);
     return imports + cuts < places;
+}
+
+bool hl_import_may_wait(uint64_t waited_ns, uint64_t wait_ms)
+{
+    return waited_ns / NS_PER_MS < wait_ms;
 }
 
 static hl_status check_sizes(const struct hl_api_split *base, const struct hl_api_import_request *r)

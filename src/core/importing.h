@@ -28,6 +28,10 @@
 /* Another one may begin beside so many that run. */
 bool hl_import_has_place(int imports, int cuts, bool is_cut);
 
+/* Whether an import that L3 had no place for goes on waiting for one, of which it may wait
+ * `wait_ms`; 0 = it does not wait. */
+bool hl_import_may_wait(uint64_t waited_ns, uint64_t wait_ms);
+
 /* What L3 has answered when it was asked how far it is. */
 struct hl_import_answer {
     hl_status st;

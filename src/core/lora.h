@@ -2,8 +2,10 @@
  *
  * An adapter has two matrices for each module of the base that it changes: A of [r, in] and B of
  * [out, r]. Both are cut as the module's weight is: where its rows are cut, those of B; where its
- * columns are, those of A; the other one is the same on every rank. The adapter's rows of a table
- * are made from those of the base's family, so parts, stages and names are those of the base.
+ * columns are, those of A; the other one is the same on every rank. A bias of B and the magnitudes
+ * of DoRA have a number for each row of B. What the adapter has whole (modules_to_save, biases) is
+ * cut as the base's own. The adapter's rows of a table are made from those of the base's family, so
+ * parts, stages and names are those of the base.
  * docs/families.md lists the names.
  *
  * Owns:    hl_lora_config owns its JSON (hl_lora_config_fini).

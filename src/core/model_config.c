@@ -63,6 +63,7 @@ HL_CHECK static hl_status read_members(struct hl_model_config *c)
     HL_TRY(borrow_member(c->doc, "tensors", JSON_ARRAY, &c->tensors));
     HL_TRY(borrow_member(c->doc, "hfCopies", JSON_ARRAY, &c->copies));
     HL_TRY(borrow_member(c->doc, "hf", JSON_OBJECT, &c->hf));
+    HL_TRY(borrow_member(c->doc, "hfQuantConfig", JSON_OBJECT, &c->quantization));
     HL_TRY(borrow_member(c->doc, "adapter", JSON_OBJECT, &adapter));
     if (adapter != NULL) {
         HL_TRY(borrow_member(adapter, "peft", JSON_OBJECT, &c->peft));
@@ -145,6 +146,7 @@ static int put_members(const struct hl_model_config *c, json_t *doc)
     failed |= put_document(doc, "tensors", c->tensors);
     failed |= put_document(doc, "hfCopies", c->copies);
     failed |= put_document(doc, "hf", c->hf);
+    failed |= put_document(doc, "hfQuantConfig", c->quantization);
     if (c->peft != NULL)
         failed |= put_document(json_object_get(doc, "adapter"), "peft", c->peft);
     return failed;

@@ -1,7 +1,8 @@
 /* core/model_config.h - what the catalogue knows of a model: the text that is called `config`.
  *
  * Helios' own members are structs of the schema (ModelConfig, ModelSizes). Documents of others,
- * Hugging Face's config.json and PEFT's adapter_config.json, are kept in it as they were.
+ * Hugging Face's config.json, ModelOpt's hf_quant_config.json and PEFT's adapter_config.json, are
+ * kept in it as they were.
  *
  * Owns:    hl_model_config owns all that was read (hl_model_config_fini); texts are the caller's.
  * Threads: any; pure.
@@ -19,6 +20,8 @@
 #include "core/hf.h"
 #include "core/split.h"
 
+#define HL_QUANTIZATION_CONFIG "hf_quant_config.json"
+
 struct hl_model_config {
     struct hl_api_model_config own;  /* without the sizes of the split */
     struct hl_api_split split;       /* those, and what the stages say */
@@ -26,6 +29,7 @@ struct hl_model_config {
     const json_t *tensors;           /* NULL = none were listed */
     const json_t *copies;            /* names of tensors that repeat another one; NULL = none */
     const json_t *hf;                /* config.json; NULL = none */
+    const json_t *quantization;      /* hf_quant_config.json; NULL = none */
     const json_t *peft;              /* adapter_config.json; NULL = no adapter */
     json_t *doc;                     /* all of it, where it was read */
     struct hl_arena arena;

@@ -316,7 +316,7 @@ HL_CHECK static hl_status list_copies(struct hl_planner *p)
  * how names begin, and which tensors stand there twice. */
 HL_CHECK static hl_status list_sources(struct hl_planner *p)
 {
-    bool listed = false;
+    bool listed = p->listed;
     for (size_t i = 0; i < p->source_count; i++)
         listed = listed || p->used[i] == HL_USED_SCALE || p->used[i] == HL_USED_WHOLE;
     if (p->prefix != p->config->family->prefixes)

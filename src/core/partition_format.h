@@ -15,7 +15,7 @@
 
 #include "core/partition_private.h"
 
-#define HL_FORMAT_PARTS_MAX 7
+#define HL_FORMAT_PARTS_MAX 14
 
 enum hl_grain {
     HL_GRAIN_BLOCK, /* an element stands for block_rows x block_cols of the matrix */
@@ -27,8 +27,9 @@ struct hl_format_part {
     const char *ending; /* in place of "weight" in Megatron's name; NULL = the name as it is */
     enum hl_grain grain;
     uint64_t block_rows, block_cols;
-    uint32_t rank; /* of the source: ROW [rows] or [rows, 1], ONE [] or [1] */
+    uint32_t rank; /* of what a rank gets: ROW [rows] or [rows, 1], ONE [] or [1] */
     unsigned form; /* enum hl_form of the source */
+    size_t count;  /* of the sources; those of ONE may be fewer than the row has */
     uint32_t source[HL_FAMILY_SOURCES_MAX];
 };
 
@@ -45,9 +46,16 @@ struct hl_format_ask {
     struct hl_dims dims[HL_FAMILY_SOURCES_MAX];
 };
 
+/* What can be done with a checkpoint that can't be sliced. */
+#define HL_FORMAT_REMEDY "import it with --unsliced, or convert the checkpoint to bf16"
+
 /* The first part is of the elements. */
 hl_status hl_planner_format(struct hl_planner *p, const struct hl_format_ask *ask,
                             struct hl_format *out) HL_CHECK;
+/* A scale that stands beside no weight, as those of a quantized cache of keys and values: one
+ * number. */
+hl_status hl_planner_number(struct hl_planner *p, const char *name,
+                            struct hl_format_part *out) HL_CHECK;
 /* HL_EINVAL names a scale that no part has read, and why it is there: its weight is not. */
 hl_status hl_planner_check_scales(const struct hl_planner *p) HL_CHECK;
 

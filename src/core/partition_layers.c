@@ -244,7 +244,7 @@ HL_CHECK static hl_status count_in_blocks(struct making *m, const char *name)
             return hl_fail(HL_EINVAL,
                            "tensor '%s' is put together from pieces of %" PRIu64
                            " rows, which do not end with the blocks of %" PRIu64
-                           " rows of its scales; convert the checkpoint to bf16",
+                           " rows of its scales, at any tp; " HL_FORMAT_REMEDY,
                            name, b->count, block);
         b->first /= block;
         b->count = blocks_in(b->count, block);
@@ -252,16 +252,19 @@ HL_CHECK static hl_status count_in_blocks(struct making *m, const char *name)
     return HL_OK;
 }
 
-/* One number for each source: a list of them, the same on every rank. */
+/* One number for each source: a list of them, the same on every rank. A number may be that of one
+ * of the experts of its source. */
 HL_CHECK static hl_status emit_numbers(struct hl_planner *p, struct making *m, const char *name)
 {
     struct hl_dims dims = {.rank = m->part->rank, .shape = {1}};
     struct hl_rows numbers[HL_FAMILY_SOURCES_MAX];
-    uint64_t n = m->source_count;
+    uint64_t n = m->part->count;
+    uint64_t expert = (m->part->form & HL_FORM_STACKED) ? m->at->expert : 0;
     if (n > 1)
         dims = (struct hl_dims){.rank = m->part->rank + 1, .shape = {n, 1}};
     for (size_t k = 0; k < n; k++)
-        numbers[k] = (struct hl_rows){.source = m->part->source[k], .row = 1, .col = 1, .count = 1};
+        numbers[k] = (struct hl_rows){
+            .source = m->part->source[k], .base = expert, .row = 1, .col = 1, .count = 1};
     HL_TRY(hl_planner_tensor(p, m->part->source[0], &dims, name));
     return hl_planner_rows(p, numbers, n, 0, n, 0, 1);
 }
@@ -356,16 +359,76 @@ HL_CHECK static hl_status plan_row(struct hl_planner *p, const struct hl_planner
     return HL_OK;
 }
 
+#define CACHE_SCALE(what)                                                                          \
+    {                                                                                              \
+        .place = HL_PLACE_LAYER, .name = "self_attention." what, .hf = { "self_attn." what }       \
+    }
+
+/* Scales of a quantized cache of keys and values, where the files have them: as they are, on every
+ * rank of the layer. */
+HL_CHECK static hl_status plan_cache_scales(struct hl_planner *p, const struct hl_planner_at *at)
+{
+    static const struct hl_family_tensor rows[] = {CACHE_SCALE("q_scale"), CACHE_SCALE("k_scale"),
+                                                   CACHE_SCALE("v_scale"), CACHE_SCALE("kv_scale"),
+                                                   CACHE_SCALE("prob_scale")};
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        const struct making m = {
+            .at = at, .row = &rows[i], .scope = hl_hf_scope(p->config, at->layer)};
+        struct hl_format_part part;
+        char name[HL_PLANNER_NAME_MAX];
+        HL_TRY(hl_family_source_name(p->config->family, p->prefix, &rows[i], 0, at->layer, 0, name,
+                                     sizeof(name)));
+        if (!hl_planner_has(p, name))
+            continue;
+        HL_TRY(hl_planner_number(p, name, &part));
+        HL_TRY(plan_part(p, &m, &part));
+    }
+    return HL_OK;
+}
+
+/* Whether the files have one tensor for each expert's matrix, where the family's rows have all
+ * experts in one. */
+HL_CHECK static hl_status has_separate(const struct hl_planner *p, const struct hl_planner_at *at,
+                                       const struct hl_family_tensor *row, bool *out)
+{
+    char name[HL_PLANNER_NAME_MAX];
+    HL_TRY(hl_family_source_name(p->config->family, p->prefix, row, 0, at->layer, at->expert, name,
+                                 sizeof(name)));
+    *out = hl_planner_has(p, name) || hl_planner_has_packed(p, name);
+    return HL_OK;
+}
+
+/* A row counts where the checkpoint is stored as it says: of two rows for the same tensor, with
+ * HL_FORM_SEPARATE and without, one does. */
+HL_CHECK static hl_status row_counts(const struct hl_planner *p, const struct hl_planner_at *at,
+                                     const struct hl_family_tensor *row, bool *out)
+{
+    *out = true;
+    if (row->form & HL_FORM_SEPARATE)
+        return has_separate(p, at, row, out);
+    for (const struct hl_family_tensor *o = p->config->family->tensors;
+         (row->form & HL_FORM_STACKED) && o->name != NULL; o++) {
+        if (!(o->form & HL_FORM_SEPARATE) || strcmp(o->name, row->name) != 0)
+            continue;
+        HL_TRY(has_separate(p, at, o, out));
+        *out = !*out;
+    }
+    return HL_OK;
+}
+
 hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at)
 {
     const struct hl_family_tensor *row = p->config->family->tensors;
     for (; row->name != NULL; row++) {
-        int head = row->place == HL_PLACE_HEAD && row->split == HL_SPLIT_VOCABULARY;
+        bool head = row->place == HL_PLACE_HEAD && row->split == HL_SPLIT_VOCABULARY, counts;
         if (row->place != at->place || (head && p->config->tied && p->o->pp == 1))
             continue;
-        HL_TRY(plan_row(p, at, row));
+        HL_TRY(row_counts(p, at, row, &counts));
+        if (counts)
+            HL_TRY(plan_row(p, at, row));
+        p->listed = p->listed || (counts && (row->form & HL_FORM_SEPARATE));
     }
-    return HL_OK;
+    return at->place == HL_PLACE_LAYER ? plan_cache_scales(p, at) : HL_OK;
 }
 
 /* A tied model may carry its head all the same: it must then equal the embedding. */

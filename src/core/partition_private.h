@@ -27,6 +27,7 @@ struct hl_planner {
     int tp;                                /* of the shard that is being planned */
     int ep;
     const char *chunk; /* "model1." with virtual stages, "" without */
+    bool listed;       /* the config does not say all of what the tensors are called */
     struct hl_buf names;
     size_t shard_cap;
     size_t tensor_cap;
@@ -66,6 +67,8 @@ hl_status hl_planner_stored(struct hl_planner *p, const char *name, const struct
                             enum hl_used as, uint32_t *out) HL_CHECK;
 /* Whether there is such a source; it is not marked as used. */
 bool hl_planner_has(const struct hl_planner *p, const char *name);
+/* The same of its elements under the name that packed ones have. */
+bool hl_planner_has_packed(const struct hl_planner *p, const char *weight);
 bool hl_planner_dtype(const struct hl_planner *p, const char *name, enum hl_dtype *out);
 /* Begin a tensor of the current shard, type of `source`. */
 hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, const struct hl_dims *dims,

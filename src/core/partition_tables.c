@@ -61,8 +61,10 @@ HL_CHECK static hl_status check_dtype(const struct hl_tensor *t)
     if (t->dtype == HL_DTYPE_BF16 || t->dtype == HL_DTYPE_F16 || t->dtype == HL_DTYPE_F32 ||
         t->dtype == HL_DTYPE_F64)
         return HL_OK;
-    return hl_fail(HL_EUNSUPPORTED, "tensor '%s' has dtype %s: use BF16, F16, F32 or F64", t->name,
-                   hl_dtype_name(t->dtype));
+    return hl_fail(HL_EUNSUPPORTED,
+                   "tensor '%s' has dtype %s: use BF16, F16, F32 or F64, or import the checkpoint "
+                   "with --unsliced",
+                   t->name, hl_dtype_name(t->dtype));
 }
 
 hl_status hl_planner_stored(struct hl_planner *p, const char *name, const struct hl_dims *dims,
@@ -128,7 +130,8 @@ hl_status hl_planner_count_sources(struct hl_planner *p)
         } else if (!is_buffer(p, t->name)) {
             return hl_fail(HL_EINVAL,
                            "tensor '%s' has no place in a %s model of %" PRIu64
-                           " layers; remove it or correct config.json",
+                           " layers; remove it, correct config.json, or import the checkpoint "
+                           "with --unsliced",
                            t->name, p->config->architecture, p->config->layers);
         }
     }

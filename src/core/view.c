@@ -165,6 +165,8 @@ struct showing {
     enum show show;
     bool twins;
     bool at_home; /* the wanted stage is the one that the part belongs to */
+    const struct showing
+        *origin; /* twins that a part of a cut was made from; NULL = there are none */
     const struct hl_stored_part *stored;
     size_t count, index;
 };
@@ -277,6 +279,8 @@ static hl_status show_names(const struct hl_view_want *w, const struct hl_stored
         bool wanted = is_shown(name, at->show);
         if (wanted && at->twins)
             HL_TRY(judge_twin(at, line, number, &wanted));
+        else if (wanted && !at->at_home)
+            wanted = at->origin != NULL && is_everywhere(at->origin, name, strlen(name));
         if (!wanted) {
             out->as_stored = false;
             continue;
@@ -369,6 +373,21 @@ static bool has_twins(const struct hl_stored_part *stored, size_t count,
     return false;
 }
 
+/* Of a cut's part: false = one stage had it. */
+static bool find_origin(const struct hl_view_want *w, const struct hl_stored_part *s,
+                        struct showing *out)
+{
+    if (hl_part_of(s->part).kind == HL_PART_EXTRA) /* it is not cut */
+        return false;
+    for (size_t i = 0; i < w->made_from_count; i++)
+        if (strcmp(w->made_from[i].part, s->part) == 0) {
+            *out =
+                (struct showing){.stored = w->made_from, .count = w->made_from_count, .index = i};
+            return has_twins(w->made_from, w->made_from_count, &w->made_from[i]);
+        }
+    return false;
+}
+
 static hl_status show_stored(const struct hl_stored_part *stored, size_t count, size_t i,
                              const struct hl_view_want *w, struct hl_arena *arena,
                              struct hl_view *out)
@@ -377,21 +396,25 @@ static hl_status show_stored(const struct hl_stored_part *stored, size_t count, 
     const char *of = hl_part_of(s->part).of;
     const struct seat last = {.pp = w->split->pp - 1, .chunk = chunks_of(w->split) - 1};
     struct seat seat = {0};
+    struct showing origin;
     if (!is_read(w, s))
         return HL_OK;
     HL_TRY(seat_of(w, s, &seat));
+    bool was_twin = !seat.is_layer && find_origin(w, s, &origin);
     bool drops_head = w->tied && w->split->pp == 1 && strcmp(of, "head") == 0;
     struct showing at = {.show = drops_head ? SHOW_BUT_HEAD : SHOW_ALL,
                          .twins =
                              !seat.is_layer && s->layout != NULL && has_twins(stored, count, s),
                          .at_home = seat.pp == w->pp,
+                         .origin = was_twin ? &origin : NULL,
                          .stored = stored,
                          .count = count,
                          .index = i};
-    if (at.at_home || at.twins)
+    if (at.at_home || at.twins || was_twin)
         HL_TRY(show_part(&at, w, &seat, arena, out));
     at.show = SHOW_AS_HEAD;
     at.twins = false;
+    at.at_home = true;
     if (w->tied && w->split->pp > 1 && w->pp == last.pp && strcmp(of, "embedding") == 0 &&
         hl_part_of(s->part).kind != HL_PART_EXTRA && !head_is_stored(stored, count, s))
         HL_TRY(show_part(&at, w, &last, arena, out));

@@ -64,6 +64,10 @@ struct hl_view_want {
     int pp;
     int tp;
     int ep;
+    /* Of a cut, which has one stage: all shards of the version that it was made from. What each of
+     * their stages had, each stage has. NULL = it is no cut. */
+    const struct hl_stored_part *made_from;
+    size_t made_from_count;
 };
 
 /* The position (pp, tp, ep) of the split. `stored` has all shards of a version, optimizer state and

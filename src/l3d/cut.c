@@ -167,6 +167,28 @@ static hl_status tensor_crc(void *arg, const struct hl_partition_shard *shard, c
     return hl_safetensors_crc(&s->header, name, out);
 }
 
+/* Another stage has such a part, whose parameters are planned: the Controller has seen that both
+ * hold the same. */
+static bool is_repeated(const struct cut *c, const struct hl_partition_plan *ranks,
+                        const struct source *s)
+{
+    const char *of = hl_part_of(s->shard->part).of;
+    bool repeated = false;
+    if (strncmp(of, "layer-", strlen("layer-")) == 0 || hl_part_has_experts(of))
+        return false; /* one stage has it */
+    for (size_t i = 0; i < ranks->shard_count; i++) {
+        const struct hl_partition_shard *p = &ranks->shards[i];
+        struct hl_partition_shard twin = {.pp = p->pp, .tp = p->tp, .ep = p->ep};
+        if (p->tp != s->shard->tp || p->ep != s->shard->ep || strcmp(p->part, of) != 0)
+            continue;
+        if (p->pp == s->shard->pp)
+            return false;
+        snprintf(twin.part, sizeof(twin.part), "%s", s->shard->part);
+        repeated = repeated || find_source(c, &twin) != NULL;
+    }
+    return repeated;
+}
+
 static hl_status plan_state(const struct cut *c, struct cut_plan *plan)
 {
     HL_AUTO(hl_freep) struct hl_reshard_state_part *parts = calloc(c->count + 1, sizeof(*parts));
@@ -176,7 +198,7 @@ static hl_status plan_state(const struct cut *c, struct cut_plan *plan)
     for (size_t i = 0; i < c->count; i++) {
         const struct source *s = &c->sources[i];
         struct hl_part part = hl_part_of(s->shard->part);
-        if (part.kind == HL_PART_OPTIM)
+        if (part.kind == HL_PART_OPTIM && !is_repeated(c, &plan->whole.ranks, s))
             parts[n++] = (struct hl_reshard_state_part){.pp = s->shard->pp,
                                                         .tp = s->shard->tp,
                                                         .ep = s->shard->ep,

@@ -26,6 +26,7 @@ static void read_options(const struct hl_api_import_request *r, struct hl_import
                                       .base = r->base,
                                       .iteration = r->iteration,
                                       .optimizer = r->optimizer,
+                                      .unsliced = r->unsliced,
                                       .base_config = r->base_config,
                                       .partition = {
                                           .tp = r->tp,

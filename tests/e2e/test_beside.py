@@ -84,8 +84,14 @@ class Beside(unittest.TestCase):
         self.saved("stages", 2, 2, lambda pp, tp: {OUTER: torch.arange(5.0)})
         for pp_size in (1, 2, 4):
             self.check("stages", 2, pp_size, lambda pp: {OUTER: torch.arange(5.0)})
-        with self.assertRaisesRegex(errors.Unsupported, f"part head at pp 0, tp 0 is none that .* '{OUTER}'"):
-            self.session().load_state_dict("stages", tp_size=4)
+        for tp_size, pp_size in ((1, 1), (4, 1), (1, 2), (4, 2), (1, 4)):
+            self.check("stages", tp_size, pp_size, lambda pp: {OUTER: torch.arange(5.0)})
+
+    def test_what_a_stage_holds_alone_is_refused_by_name_with_the_size_that_works(self):
+        self.saved("first", 2, 2, lambda pp, tp: {OUTER: torch.arange(5.0)} if pp == 0 else {})
+        with self.assertRaisesRegex(errors.Unsupported, f"part head at pp 0, tp 0 is none that .* '{OUTER}' .* TP2 works"):
+            self.session().load_state_dict("first", tp_size=4)
+        self.check("first", 2, 1, lambda pp: {OUTER: torch.arange(5.0)})
 
     def refused(self, name, words, add):
         self.saved(name, 2, 1, add)

@@ -290,7 +290,9 @@ class Models(unittest.TestCase):
         out = self.c.dir / "one"
         self.c.json("model", "export", "flat", "--out", out)
         self.assertEqual([p.name for p in out.iterdir()], ["mp_rank_00.safetensors"])
-        self.assertGreater(self.c.json("model", "rm", "flat")["bytes"], 0)
+        gone = self.c.json("model", "rm", "flat")
+        self.assertEqual((gone["name"], gone["version"]), ("flat", -1))
+        self.assertGreater(gone["bytes"], 0)
         self.assertEqual([m["name"] for m in self.c.json("model", "ls")["items"]], ["toy"])
 
     def test_shards_are_listed_shown_and_copied(self):

@@ -50,6 +50,8 @@ class Kills(kill_case.KillCase):
 
 
 class Saves(Kills):
+    GRACE = "2s"  # a save may take so long between its begin and its commit: the last one must not be dropped
+
     def test_who_dies_while_it_saves_a_new_model_leaves_none(self):
         [(code, _, said)] = self.finish([self.python(SAVER, self.c.info["controller"])])
         self.assertEqual(code, -signal.SIGKILL, said)
@@ -135,6 +137,18 @@ class Cuts(Kills):
         done = self.c.run("model", "reshard", "model", "--tp-size", 4)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("can be read as TP4 x PP1", done.stdout)
+
+    def test_a_progress_line_that_is_interrupted_is_ended(self):
+        command = [HELIOS, "--state", self.c.state, "model", "reshard", "model", "--tp-size", 4]
+        self.addCleanup(self.forget_cuts)
+        for _ in range(STRIKES):
+            with self.slowed():
+                code, shown = on_terminal(command, env=self.c.env, stream="stderr", interrupt=b"cutting [")
+            if shown:
+                break
+            self.forget_cuts()
+        self.assertEqual(code, -signal.SIGINT, shown)
+        self.assertRegex(shown, r"\r\x1b\[Kcutting \[[^\n]*\n$")
 
     def forget_cuts(self):
         """The model as if it was never cut."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import random
 import sys
 import unittest
 
@@ -16,16 +15,12 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
 from support.dense_models import (ATTENTION, D, FFN, FOUR_NORMS, GATED, GPT2, GROUPS, H, HEADS, NEOX, NORMS,  # noqa: E402
                                   QK_NORMS, VOCAB)
+from support.published import E, LAYERS, SIZES, PublishedCase, ends, layers  # noqa: E402
 
 import helios  # noqa: E402
 
-E, LAYERS = 4, 2
-SIZES = {"hidden_size": H, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
-         "num_key_value_heads": GROUPS, "head_dim": D, "vocab_size": VOCAB, "max_position_embeddings": 16}
-WIDTH = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "BOOL": 1}
 LLAMA = ATTENTION | GATED | NORMS
 GEMMA3 = LLAMA | FOUR_NORMS | QK_NORMS
 LLAMA4 = ATTENTION | NORMS | {
@@ -42,58 +37,7 @@ VISION = {"patch_embedding.weight": [6, 3, 2, 2], "encoder.layers.0.self_attn.q_
           "encoder.layers.0.mlp.fc1.bias": [12], "layers.0.input_layernorm.weight": [6]}
 
 
-def layers(under, layer):
-    return {f"{under}{i}.{n}": s for i in range(LAYERS) for n, s in layer.items()}
-
-
-def ends(body="model.", head="", norm="norm.weight", tied=False):
-    found = {f"{body}embed_tokens.weight": [VOCAB, H], f"{body}{norm}": [H]}
-    return found if tied else found | {f"{head}lm_head.weight": [VOCAB, H]}
-
-
-class Published(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.c = Cluster.of_class(cls, nodes=1, slots=1, size="256MiB")
-        cls.count = 0
-
-    def write(self, config, shapes, dtype="BF16", same=()):
-        """shapes: {name: shape, or (dtype, shape)}; same: [(copy, of)]. (directory, {name: (dtype, shape, bytes)})"""
-        Published.count += 1
-        home, rng, tensors = self.c.dir / f"source-{Published.count}", random.Random(Published.count), {}
-        for name, shape in shapes.items():
-            kind, shape = shape if isinstance(shape, tuple) else (dtype, shape)
-            tensors[name] = (kind, shape, rng.randbytes(torch.Size(shape).numel() * WIDTH[kind]))
-        tensors |= {copy: tensors[of] for copy, of in same}
-        home.mkdir()
-        checkpoints.write_mixed(home / "model.safetensors", tensors)
-        (home / "config.json").write_text(json.dumps(config))
-        return home, tensors
-
-    def exported(self, name):
-        out = self.c.export(name)
-        header, data = checkpoints.read(out / "model.safetensors")
-        return {n: (header[n]["dtype"], header[n]["shape"], d) for n, d in data.items()}, json.loads((out / "config.json").read_text())
-
-    def check(self, config, shapes, *, dtype="BF16", same=(), dropped=(), experts=False):
-        """Imported at two layouts, read at the other one, and written again but for what is computed."""
-        home, tensors = self.write(config, shapes, dtype, same)
-        more = ("--ep", 2, "--etp", 1) if experts else ()
-        one, two = self.c.take(home), self.c.take(home, "--tp", 2, "--pp", 2, *more)
-        sizes = {"ep_size": 2, "etp_size": 1} if experts else {}
-        for name in (one, two):
-            got, said = self.exported(name)
-            self.assertEqual(got.keys(), tensors.keys() - set(dropped))
-            self.assertEqual([n for n in got if got[n] != tensors[n]], [])
-            self.assertEqual({k: said[k] for k in config if k != "torch_dtype"}, {k: config[k] for k in config if k != "torch_dtype"})
-        with helios.Session(self.c.info["controller"]) as me:
-            for pp, tp, ep in ((p, t, e) for p in range(2) for t in range(2) for e in range(2 if experts else 1)):
-                cut = me.load_state_dict(one, pp=pp, tp=tp, ep=ep, tp_size=2, pp_size=2, **sizes)
-                own = me.load_state_dict(two, pp=pp, tp=tp, ep=ep)
-                self.assertEqual(cut.keys(), own.keys())
-                self.assertEqual([n for n in cut if not torch.equal(cut[n].view(torch.uint8), own[n].view(torch.uint8))], [])
-        return one
-
+class Published(PublishedCase):
     def test_gpt2_without_a_prefix_and_with_masks(self):
         config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": LAYERS, "n_embd": H, "n_head": HEADS,
                   "n_inner": FFN, "vocab_size": VOCAB, "n_positions": 16, "n_ctx": 16}

@@ -281,6 +281,10 @@ class Save(ModelCase):
                 session.save_state_dict(state, 3, optim=optim if dp == 0 else None)
         for dp, dp_size in ((1, 2), (3, 4), (0, 1)):
             self.assertEqual(len(self.newest(0, rank_dp=dp, dp_size=dp_size, kind="optim")), len(self.newest(0)))
+        pull = ("pull", "--model", self.model, "--out", self.c.dir / "whole", "--dp", 1)
+        self.assertIn("leave --dp 1 out", self.c.refuse(*pull))
+        self.assertIn("--dp chooses optimizer state", self.c.refuse(*pull, "--kind", "model", code=2))
+        self.assertFalse((self.c.dir / "whole").exists())
 
     def test_the_layout_of_the_named_model_is_used_with_nothing_or_another_loaded(self):
         state = [self.newest(pp) for pp in (0, 1)]

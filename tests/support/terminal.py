@@ -3,14 +3,16 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
 import time
 
 
-def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout"):
-    """The command with `stream` on a pseudo-terminal of `columns`; its exit status and everything it wrote there."""
+def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout", interrupt=None):
+    """The command with `stream` on a pseudo-terminal of `columns`; its exit status and everything it wrote there. It is
+    interrupted once these bytes are seen."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {k: v for k, v in (env or os.environ).items() if k not in ("COLUMNS", "NO_COLOR")}
@@ -30,5 +32,8 @@ def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout"):
         if not piece:
             break
         raw += piece
+        if interrupt is not None and interrupt in raw:
+            program.send_signal(signal.SIGINT)
+            interrupt = None
     os.close(master)
     return program.wait(timeout=seconds), raw.decode().replace("\r\n", "\n")

@@ -1,6 +1,7 @@
 /* Tables, JSON and the progress line. */
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -453,10 +454,32 @@ const char *cli_plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
+/* A line that is drawn when the program is interrupted stays, and ends. */
+static volatile sig_atomic_t line_drawn;
+static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void end_line(int number)
+{
+    if (line_drawn && write(STDERR_FILENO, "\n", 1) < 0)
+        line_drawn = 0; /* there is nobody to read it */
+    raise(number);      /* SA_RESETHAND: as if there were no handler */
+}
+
+/* Who handles a signal otherwise goes on doing so. */
+static void end_line_on_signals(bool on)
+{
+    struct sigaction now, end = {.sa_handler = end_line, .sa_flags = (int)SA_RESETHAND};
+    for (size_t i = 0; i < HL_ARRAY_LEN(ending); i++)
+        if (sigaction(ending[i], NULL, &now) == 0 && now.sa_handler == (on ? SIG_DFL : end_line))
+            sigaction(ending[i], on ? &end : &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+}
+
 void cli_progress_start(struct cli_progress *p, const char *title)
 {
     *p = (struct cli_progress){
         .title = title, .started_ns = hl_now_ns(), .tty = isatty(STDERR_FILENO)};
+    if (p->tty)
+        end_line_on_signals(true);
 }
 
 /* "12 s left", nothing while there is no rate to tell it from. */
@@ -480,6 +503,7 @@ void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total)
         return;
     p->drawn_ns = now;
     p->shown = true;
+    line_drawn = 1;
     double share = (double)done / (double)total;
     double seconds = (double)(now - p->started_ns) / 1e9;
     uint64_t rate = seconds > 0 ? (uint64_t)((double)done / seconds) : 0;
@@ -500,4 +524,6 @@ void cli_progress_end(struct cli_progress *p)
     if (p->shown)
         fputs("\r\033[K", stderr);
     p->shown = false;
+    line_drawn = 0;
+    end_line_on_signals(false);
 }

@@ -159,6 +159,9 @@ HL_CHECK static hl_status write_file(struct writing *w, const char *name, struct
  * mix dtypes. */
 HL_CHECK static hl_status write_config(const struct writing *w)
 {
+    if (w->model.quantization != NULL)
+        HL_TRY(hf_write_document(w->e->out, HL_QUANTIZATION_CONFIG,
+                                 json_incref((json_t *)w->model.quantization)));
     if (w->version.whole.config.hf == NULL)
         return HL_OK;
     w->e->config = "config.json";
@@ -187,6 +190,8 @@ HL_CHECK static hl_status write_all(struct writing *w)
     HL_TRY(cli_path(path, "%s/%s", w->e->out,
                     w->version.whole.adapter ? HL_LORA_CONFIG : "config.json"));
     (void)unlink(path); /* of an earlier export, whose files are replaced one by one */
+    HL_TRY(cli_path(path, "%s/%s", w->e->out, HL_QUANTIZATION_CONFIG));
+    (void)unlink(path);
     for (size_t at = 0; at < p->tensor_count;) {
         struct hf_file range = hf_file_next(p, at);
         if (w->version.whole.adapter)

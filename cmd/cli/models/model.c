@@ -21,8 +21,8 @@ struct import_args {
     char *name;
     int64_t tp, pp, ep, etp, vocab_divisor, first, last, virtual_stages;
     char *pad, *naming, *base, *iteration;
-    bool optimizer;
-    uint64_t timeout_ms;
+    bool optimizer, unsliced;
+    uint64_t timeout_ms, wait_ms;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct import_args, field)
@@ -61,6 +61,12 @@ static const struct hl_option import_rows[] = {
     {"optimizer", "--optimizer", "false",
      "Of a Megatron checkpoint: the optimizer state too (three times the memory and more).",
      HL_OPT_BOOL, 0, 0, NULL, AT(optimizer)},
+    {"unsliced", "--unsliced", "false",
+     "Store whole tensors under their own names, whatever the model: every rank reads all of it.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(unsliced)},
+    {"wait", "--wait", "2h",
+     "How long the import may wait for others to end before it begins; 0: not at all.",
+     HL_OPT_DURATION, 0, INT64_MAX, NULL, AT(wait_ms)},
     {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
      NULL, AT(timeout_ms)},
 };
@@ -85,6 +91,8 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
                     .base_config = "",
                     .iteration = a->iteration,
                     .optimizer = a->optimizer,
+                    .unsliced = a->unsliced,
+                    .wait_ms = a->wait_ms,
                     .tp = (int32_t)a->tp,
                     .pp = (int32_t)a->pp,
                     .ep = (int32_t)a->ep,
@@ -134,8 +142,25 @@ struct following {
     struct cli *cli;
     const char *id;
     uint64_t start_ns, heard_ns, timeout_ms;
+    size_t behind; /* so many others, when that was last said */
     struct cli_progress bar;
 };
+
+/* Once for each import that has ended meanwhile. */
+static void say_waiting(struct following *f, const struct hl_api_text_list *others)
+{
+    size_t n = others->count;
+    char more[40] = "";
+    if (n == f->behind)
+        return;
+    f->behind = n;
+    f->bar.started_ns = hl_now_ns(); /* its rate counts from where it begins */
+    if (n == 0)
+        return;
+    if (n > 1)
+        snprintf(more, sizeof(more), " and %zu more", n - 1);
+    cli_print(stderr, "waiting for %s%s to be imported or cut\n", others->items[0], more);
+}
 
 /* One look; *ended: the report, in the arena, is the last one. */
 static hl_status import_look(struct following *f, struct hl_arena *arena,
@@ -149,6 +174,7 @@ static hl_status import_look(struct following *f, struct hl_arena *arena,
         return st;
     if (st == HL_OK) {
         f->heard_ns = now;
+        say_waiting(f, &r.progress.waits_for);
         cli_progress_update(&f->bar, r.progress.done_bytes, r.progress.total_bytes);
         *out = r.progress;
         *ended = r.progress.state != HL_API_IMPORT_STATE_RUNNING;
@@ -351,7 +377,10 @@ static void import_row(struct cli_table *t, const struct hl_api_import_summary *
 {
     double done = (double)im->done_bytes, total = (double)im->total_bytes;
     cli_cell(t, "%s", im->name);
-    cli_cell(t, "importing %d%%", total > 0 ? (int)(100.0 * done / total) : 0);
+    if (im->queued)
+        cli_cell(t, "waiting");
+    else
+        cli_cell(t, "importing %d%%", total > 0 ? (int)(100.0 * done / total) : 0);
     for (int k = 0; k < 4; k++)
         cli_cell(t, "-");
     cli_cell(t, "%d", im->tp);
@@ -377,8 +406,9 @@ static hl_status print_models_json(const struct hl_api_controller_list_models_re
     for (size_t i = 0; i < r->models.count; i++)
         items[n++] = model_info(&r->models.items[i]);
     for (size_t i = 0; i < r->imports.count; i++)
-        items[n++] =
-            (struct hl_api_model_info){.import = r->imports.items[i], .state = "importing"};
+        items[n++] = (struct hl_api_model_info){.import = r->imports.items[i],
+                                                .state = r->imports.items[i].queued ? "waiting"
+                                                                                    : "importing"};
     return cli_print_items(&hl_api_model_info_type, items, n);
 }
 
@@ -607,7 +637,10 @@ static hl_status model_remove(struct cli *cli, const char *which, bool force)
         .name = name, .version = version, .force = force};
     HL_TRY(CLI_CALL(cli, remove_model, &p, &arena, &r));
     if (cli->json)
-        return cli_print_value(&hl_api_controller_remove_model_results_type, &r);
+        return cli_print_value(
+            &hl_api_model_removed_type,
+            &(struct hl_api_model_removed){
+                .name = name, .version = version, .shards = r.shards, .bytes = r.bytes});
     printf("removed %s: %" PRIu32 " shard%s, %s\n", which, r.shards, cli_plural(r.shards),
            hl_format_bytes(r.bytes, text, sizeof(text)));
     return HL_OK;

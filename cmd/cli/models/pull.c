@@ -32,7 +32,8 @@ static const struct hl_option pull_rows[] = {
      "Model chunks per stage, 1 for none; 0: the version's, if it has as many stages.", HL_OPT_INT,
      0, 4096, NULL, AT(virtual_stages)},
     {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out)},
-    {"dp", "--dp", "0", "Data-parallel rank, from 0, for optimizer state that was saved in shares.",
+    {"dp", "--dp", "0",
+     "Data-parallel rank, from 0, for optimizer state that was saved in shares; refused for other.",
      HL_OPT_INT, 0, 1000000, NULL, AT(dp)},
     {"kind", "--kind", "all", "Tensors of the model, of the optimizer, or both.", HL_OPT_ENUM, 0, 0,
      "all|model|optim", AT(kind)},
@@ -132,6 +133,8 @@ static hl_status pull_rank(struct cli *cli, const struct pull_args *a)
     char name[160];
     if (a->model[0] == '\0' || a->out[0] == '\0')
         return cli_usage(cli, "%s is missing", a->model[0] == '\0' ? "--model" : "--out");
+    if (where.dp > 0 && where.kind == RANKFILE_MODEL)
+        return cli_usage(cli, "--dp chooses optimizer state, which --kind model leaves out");
     HL_TRY(cli_split_model(cli, a->model, name, sizeof(name), &where.version));
     where.model = name;
     HL_TRY(outfile_open(a->out, &file));

@@ -112,6 +112,12 @@ static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w
 static hl_status check_share(const struct rankfile *r, const struct rankfile_where *w)
 {
     int shares = rankfile_shares(r);
+    if (w->dp > 0 && shares == 1)
+        return hl_fail(
+            HL_EINVAL,
+            "%s@%lld has no shares of data-parallel ranks here: all of them read the same "
+            "bytes; leave --dp %d out",
+            w->model, (long long)r->version, w->dp);
     if (w->kind == RANKFILE_MODEL || shares == 1)
         return HL_OK;
     for (size_t i = 0; i < r->count; i++)

@@ -42,7 +42,8 @@ struct hl_api_import_summary import_summary(const struct import *im)
                                           .tp = im->request.tp,
                                           .pp = im->request.pp,
                                           .done_bytes = im->progress.done_bytes,
-                                          .total_bytes = im->progress.total_bytes};
+                                          .total_bytes = im->progress.total_bytes,
+                                          .queued = im->queued};
 }
 
 static const char *import_model(const struct import *im)
@@ -332,8 +333,18 @@ static void on_import_started(void *arg, hl_status st, const char *text,
 {
     struct import *im = arg;
     (void)r;
-    if (!controller_stopped(im->controller))
-        import_started(im, st, text);
+    if (controller_stopped(im->controller))
+        return;
+    im->heard_ns = im->controller->listening.listened_ns;
+    bool waited = im->queued;
+    im->queued = st == HL_EBUSY && im->request.wait_ms > 0;
+    if (im->queued) {
+        im->put_off = true; /* others run; `polling` stays, for L3 does not know this one yet */
+        return;
+    }
+    if (st == HL_OK && waited)
+        hl_info("import has its turn name=%s", im->request.name);
+    import_started(im, st, text);
 }
 
 /* Ended imports are kept for late questions, the oldest go first. */
@@ -395,7 +406,7 @@ hl_status import_new(struct hl_controller *c, const struct import_kind *kind, st
     im->kind = kind;
     memcpy(im->id, hl_id_format(hl_id_random()).s, sizeof(im->id));
     im->controller = c;
-    im->heard_ns = c->listening.listened_ns;
+    im->asked_ns = im->heard_ns = c->listening.listened_ns;
     im->progress = (struct hl_api_import_progress){.import_id = im->id,
                                                    .state = HL_API_IMPORT_STATE_RUNNING,
                                                    .error = "",
@@ -431,6 +442,33 @@ static hl_status import_of_request(struct hl_controller *c,
     return HL_OK;
 }
 
+/* An import that was asked for before this one and has not begun. */
+static bool import_is_behind(const struct import *im)
+{
+    for (const struct import *o = im->controller->models->imports; o != im; o = o->hh.next)
+        if (import_is_listed(o) && o->queued)
+            return true;
+    return false;
+}
+
+/* What it waits for: those that have begun, and those that wait in front of it. */
+static struct hl_api_text_list import_waits_for(const struct import *im, struct hl_arena *arena)
+{
+    const struct hl_controller *c = im->controller;
+    struct hl_api_text_list out = {0};
+    bool before = true;
+    if (!im->queued)
+        return out;
+    out.items = hl_arena_array(arena, HASH_COUNT(c->models->imports), sizeof(*out.items));
+    for (const struct import *o = c->models->imports; o != NULL && out.items != NULL;
+         o = o->hh.next) {
+        before = before && o != im;
+        if (o != im && import_running(o) && (before || !o->queued))
+            out.items[out.count++] = import_model(o);
+    }
+    return out;
+}
+
 /* Not before L3 has said whose its pool is: shards that nobody has claimed beside an empty
  * catalogue look like those of a lost one. */
 static void ask_import(struct import *im)
@@ -441,7 +479,8 @@ static void ask_import(struct import *im)
     im->put_off = claim_state(c) == HL_API_CLAIM_STATE_UNKNOWN;
     if (im->put_off)
         return;
-    hl_info("import begins name=%s dir=%s", im->request.name, im->request.dir);
+    if (!im->queued)
+        hl_info("import begins name=%s dir=%s", im->request.name, im->request.dir);
     controller_hold(c);
     hl_call_l3_import_model_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                   on_import_started, im);
@@ -461,21 +500,53 @@ HL_CHECK static hl_status check_put_off(const struct import *im)
                    pool_info(c) == NULL ? pool_state(c) : "it answers, but not to that");
 }
 
+/* L3 had no place when it was asked. */
+HL_CHECK static hl_status check_queued(const struct import *im)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    uint64_t waited = im->controller->listening.listened_ns - im->asked_ns;
+    const struct hl_api_text_list before = import_waits_for(im, &arena);
+    if (hl_import_may_wait(waited, im->request.wait_ms))
+        return HL_OK;
+    return hl_fail(HL_ETIMEDOUT,
+                   "the import has not begun in %" PRIu64 " ms, for '%.100s' and %zu more were "
+                   "not done; import it again with a longer --wait",
+                   im->request.wait_ms, before.count > 0 ? before.items[0] : "",
+                   before.count > 0 ? before.count - 1 : 0);
+}
+
+/* The oldest of those that wait is asked for again; the others stay behind it. */
 static void import_tick(struct import *im)
 {
     if (!im->put_off)
         return;
     hl_status st = check_put_off(im);
-    if (st == HL_OK) {
+    if (st == HL_OK && im->queued)
+        st = check_queued(im);
+    if (st == HL_OK && !import_is_behind(im)) {
         ask_import(im);
-        return;
+    } else if (st != HL_OK) {
+        im->put_off = im->queued = false;
+        import_started(im, st, hl_error_text());
     }
-    im->put_off = false;
-    import_started(im, st, hl_error_text());
+}
+
+/* Behind those that wait already, if it may. */
+static void begin_import(struct import *im)
+{
+    if (!import_is_behind(im)) {
+        ask_import(im);
+    } else if (im->request.wait_ms > 0) {
+        im->queued = im->put_off = true;
+    } else {
+        hl_status st = hl_fail(HL_EBUSY, "other imports wait already for a place; import it again "
+                                         "with --wait");
+        import_started(im, st, hl_error_text());
+    }
 }
 
 static const struct import_kind import_of_directory = {.what = "import",
-                                                       .start = ask_import,
+                                                       .start = begin_import,
                                                        .make = import_make,
                                                        .made = import_made,
                                                        .tick = import_tick};
@@ -512,15 +583,18 @@ void method_import_model(void *arg, struct hl_rpc_call *call,
 void method_import_progress(void *arg, struct hl_rpc_call *call,
                             const struct hl_api_controller_import_progress_params *p)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct import *im = import_find(controller_enter(arg), p->import_id);
-    if (im == NULL || im->kind != &import_of_directory)
+    if (im == NULL || im->kind != &import_of_directory) {
         call_reject(call,
                     hl_fail(HL_ENOENT,
                             "import '%s' is not known; was the Controller restarted? import again",
                             p->import_id));
-    else
-        hl_reply_controller_import_progress(
-            call, &(struct hl_api_controller_import_progress_results){im->progress});
+        return;
+    }
+    struct hl_api_controller_import_progress_results r = {im->progress};
+    r.progress.waits_for = import_waits_for(im, &arena);
+    hl_reply_controller_import_progress(call, &r);
 }
 
 void method_cancel_import(void *arg, struct hl_rpc_call *call,

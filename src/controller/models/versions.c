@@ -565,6 +565,8 @@ static hl_status commit_part_make(struct change *ch)
     };
     HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &p.version));
     vc->version = p.version;
+    if (p.version->state == HL_API_VERSION_STATE_OPEN)
+        p.version->touched_ms = vc->now_ms; /* it is not dropped while it is looked at */
     vc->unplanned = !ch->durable && !vc->planned && layout_is_missing(ch->c, p.version);
     if (vc->unplanned)
         return hl_fail(HL_EBUSY, "what the version has to hold is planned first");

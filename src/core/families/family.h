@@ -62,6 +62,7 @@ enum hl_form {
     HL_FORM_TRANSPOSED = 1,  /* as [cols, rows] */
     HL_FORM_STACKED = 2,     /* of all experts in one tensor, the first dimension counts them */
     HL_FORM_INTERLEAVED = 4, /* gate and up take turns, row by row */
+    HL_FORM_SEPARATE = 8,    /* in place of the STACKED row of that name, where the files have it */
 };
 
 struct hl_family_tensor {

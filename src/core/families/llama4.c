@@ -1,5 +1,6 @@
 /* llama4 (text): every interleave_moe_layer_step-th layer has experts, all in one tensor stored
- * [in, out], and a shared one. Its norms of query and key have no weights. */
+ * [in, out] or, as compressed-tensors leaves them, one by one; and a shared one. Its norms of query
+ * and key have no weights. */
 #include "core/families/tables.h"
 
 /* clang-format off */
@@ -39,6 +40,11 @@ static const struct hl_family_tensor tensors[] = {
     {HL_PLACE_EXPERT, HL_SPLIT_COLUMNS, HL_FORM_STACKED | HL_FORM_TRANSPOSED,
      HL_EXPERT_NAME("linear_fc2", "weight"), {"feed_forward.experts.down_proj"}, "hidden",
      "moe_ffn", "moe"},
+    {HL_PLACE_EXPERT, HL_SPLIT_PAIRS, HL_FORM_SEPARATE, HL_EXPERT_NAME("linear_fc1", "weight"),
+     {"feed_forward.experts.*.gate_proj.weight", "feed_forward.experts.*.up_proj.weight"},
+     "moe_ffn", "hidden", "moe"},
+    {HL_PLACE_EXPERT, HL_SPLIT_COLUMNS, HL_FORM_SEPARATE, HL_EXPERT_NAME("linear_fc2", "weight"),
+     {"feed_forward.experts.*.down_proj.weight"}, "hidden", "moe_ffn", "moe"},
     HL_TENSORS_GATED("feed_forward.shared_expert", "mlp.shared_experts", "moe_ffn", "moe"),
     HL_TENSORS_FINAL_NORM("norm.weight"),
     HL_TENSORS_HEAD("/lm_head.weight"),

@@ -79,7 +79,7 @@ HL_CHECK static hl_status list_row(struct lister *l, const struct hl_family_tens
 HL_CHECK static hl_status list_place(struct lister *l, enum hl_family_place place, uint64_t layer)
 {
     for (const struct hl_family_tensor *t = l->config->family->tensors; t->name != NULL; t++)
-        if (t->place == place)
+        if (t->place == place && !(t->form & HL_FORM_SEPARATE))
             HL_TRY(list_row(l, t, layer));
     return HL_OK;
 }

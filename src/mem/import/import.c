@@ -364,7 +364,7 @@ HL_CHECK static hl_status open_adapter(struct hl_import *im, const struct hl_imp
 
 /* What the model is: a family's, or one that is stored unsliced as nothing says how to slice it.
  * A family's config that is wrong is an error: half a family is not an unknown model. */
-HL_CHECK static hl_status read_config(struct hl_import *im, const char *path)
+HL_CHECK static hl_status read_config(struct hl_import *im, const char *path, bool unsliced)
 {
     HL_AUTO(hl_freep) char *text = NULL;
     size_t len;
@@ -376,12 +376,46 @@ HL_CHECK static hl_status read_config(struct hl_import *im, const char *path)
     }
     HL_TRY(st);
     json_t *hf = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-    if (hl_import_unsliced_because(hf, im->unsliced_because, sizeof(im->unsliced_because))) {
+    bool whole = unsliced && json_is_object(hf);
+    if (whole)
+        snprintf(im->unsliced_because, sizeof(im->unsliced_because),
+                 "it was imported with --unsliced");
+    if (whole ||
+        hl_import_unsliced_because(hf, im->unsliced_because, sizeof(im->unsliced_because))) {
         im->config.hf = hf;
         return HL_OK;
     }
     json_decref(hf);
     return hl_hf_config_parse(text, len, path, &im->config);
+}
+
+/* What ModelOpt says of its scales stands in a file of its own, which comes out again as it was. */
+HL_CHECK static hl_status keep_quantization(struct hl_import *im)
+{
+    HL_AUTO(hl_freep) char *path = join_path(im->dir, HL_QUANTIZATION_CONFIG);
+    HL_AUTO(hl_freep) char *text = NULL;
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    size_t len;
+    json_error_t error;
+    if (!has_file(im, HL_QUANTIZATION_CONFIG))
+        return HL_OK;
+    if (path == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory opening %s", im->dir);
+    HL_TRY(read_text(path, HL_HF_CONFIG_MAX, &text, &len));
+    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(doc)) {
+        json_decref(doc);
+        return hl_fail(HL_EINVAL, "%s:%d:%d: not a JSON object; correct it or remove it", path,
+                       error.line, error.column);
+    }
+    hl_status st = hl_model_config_read(im->config_text, &c);
+    c.quantization = doc;
+    free(im->config_text);
+    im->config_text = NULL;
+    if (st == HL_OK)
+        st = hl_model_config_write(&c, &im->config_text);
+    json_decref(doc);
+    return st;
 }
 
 static struct hl_api_text_list texts_of(const json_t *list, struct hl_arena *arena)
@@ -477,6 +511,19 @@ HL_CHECK static hl_status check_not_megatron(const struct hl_import_options *o)
     return HL_OK;
 }
 
+/* What is always stored by its own rules. */
+HL_CHECK static hl_status check_unsliced(const struct hl_import *im)
+{
+    const char *what = has_file(im, HL_LORA_CONFIG) ? "a LoRA adapter"
+                       : im->only == NULL && hl_megatron_is_source(im->dir)
+                           ? "a Megatron checkpoint"
+                           : NULL;
+    if (what == NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "%s is %s, which is stored as it is sliced: leave --unsliced out",
+                   im->dir, what);
+}
+
 HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import_options *o)
 {
     HL_TRY(find_source(im, o->dir));
@@ -484,6 +531,8 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
     HL_AUTO(hl_freep) char *adapter = join_path(im->dir, HL_LORA_CONFIG);
     if (path == NULL || adapter == NULL)
         return hl_fail(HL_ENOMEM, "out of memory opening %s", o->dir);
+    if (o->unsliced)
+        HL_TRY(check_unsliced(im));
     if (has_file(im, HL_LORA_CONFIG)) {
         HL_TRY(check_not_megatron(o));
         return im->only == NULL
@@ -495,11 +544,14 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
     if (im->only == NULL && hl_megatron_is_source(o->dir))
         return open_megatron(im, o);
     HL_TRY(check_not_megatron(o));
-    HL_TRY(read_config(im, path));
+    HL_TRY(read_config(im, path, o->unsliced));
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));
     hl_status st = plan_shards(im, o);
-    return st == HL_OK ? write_headers(im, o) : hl_fail_prefix(st, "%s: ", o->dir);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s: ", o->dir);
+    HL_TRY(keep_quantization(im));
+    return write_headers(im, o);
 }
 
 hl_status hl_import_open(const struct hl_import_options *options, struct hl_import **out)

@@ -2,7 +2,8 @@
  * One file of it, .safetensors or .bin, may be given instead: config.json beside it counts.
  *
  * A model without config.json, or of a type that no family's table describes, is stored unsliced:
- * whole tensors, as any *.safetensors of the directory have them; its config says so, and why.
+ * whole tensors, as any *.safetensors of the directory have them; its config says so, and why. So
+ * is any that is asked for unsliced.
  *
  * The directory holds config.json and model.safetensors, or model.safetensors.index.json and the
  * files it names; without either, pytorch_model.bin or pytorch_model.bin.index.json and its files,
@@ -41,6 +42,7 @@ struct hl_import_options {
     const char *base;      /* of a LoRA adapter: its name, NULL or "" = the directory holds none */
     const char *iteration; /* of a Megatron checkpoint; NULL or "" = the newest */
     bool optimizer;        /* of a Megatron checkpoint: its optimizer's state too */
+    bool unsliced;         /* whole tensors, whatever the family */
     const char *base_config; /* ImportProgress.config of it; it gives the split */
 };
 

@@ -51,6 +51,15 @@ TEST(one_place_is_kept_for_a_cut_whatever_is_imported)
     }
 }
 
+TEST(an_import_without_a_place_waits_as_long_as_it_may)
+{
+    assert_false(hl_import_may_wait(0, 0));
+    assert_true(hl_import_may_wait(0, 1));
+    assert_true(hl_import_may_wait(2 * SECOND - 1, 2000));
+    assert_false(hl_import_may_wait(2 * SECOND, 2000));
+    assert_true(hl_import_may_wait(UINT64_MAX, UINT64_MAX));
+}
+
 static const struct hl_api_split base = {.tp = 4,
                                          .pp = 2,
                                          .ep = 8,

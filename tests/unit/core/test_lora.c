@@ -257,6 +257,169 @@ TEST(an_adapter_of_the_head_is_padded_as_the_head_is)
     hf_model_free(m);
 }
 
+/* ---- beside A and B -------------------------------------------------------------------------- */
+
+static void add_vector(struct hf_model *m, const char *name, uint64_t n)
+{
+    add_half(m, name, n, 1);
+    m->tensors[m->count - 1].rank = 1;
+}
+
+static const struct hl_tensor *source_of(const struct hf_model *m, const char *name,
+                                         const uint8_t **data)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (strcmp(m->names[i], name) == 0) {
+            *data = m->data[i];
+            return &m->tensors[i];
+        }
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+/* Rows [first, first + n) of the adapter's tensor, under that name. */
+static void same_rows(struct hf_slices *s, int pp, int tp, const char *name,
+                      const struct hf_model *m, const char *hf, uint64_t first, uint64_t n)
+{
+    const uint8_t *data = NULL;
+    const struct hl_tensor *t = source_of(m, hf, &data);
+    struct hf_slice *got = hf_slices_find(s, pp, tp, name);
+    uint64_t row = 4 * (t->rank == 1 ? 1 : t->shape[1]);
+    if (got == NULL)
+        fail_msg("no %s at pp %d tp %d", name, pp, tp);
+    assert_int_equal(got->tensor.rank, t->rank);
+    assert_int_equal(got->tensor.size, n * row);
+    if (memcmp(got->data, data + first * row, n * row) != 0)
+        fail_msg("%s at pp %d tp %d differs", name, pp, tp);
+}
+
+TEST(magnitudes_and_biases_are_cut_as_the_rows_of_b)
+{
+#define AT "base_model.model.model.layers.1."
+    struct hf_model *m = calloc(1, sizeof(*m));
+    struct hf_slices s;
+    adapt(m, "model.layers.1.self_attn.k_proj", 3, H, NG * DIM);
+    add_vector(m, AT "self_attn.k_proj.lora_magnitude_vector", NG * DIM);
+    add_vector(m, AT "self_attn.k_proj.lora_B.bias", NG * DIM);
+    adapt(m, "model.layers.1.mlp.down_proj", 3, F, H);
+    add_vector(m, AT "mlp.down_proj.lora_magnitude_vector.weight", H);
+    sliced(llama, m, 2, 2, &s);
+    for (int tp = 0; tp < 2; tp++) {
+        uint64_t n = NG * DIM / 2, first = (uint64_t)tp * n;
+        const char *k = "decoder.layers.1.self_attention.linear_qkv.adapter.adapter_k";
+        same_rows(&s, 0, tp, w_text("%s.weight_magnitude", k), m,
+                  AT "self_attn.k_proj.lora_magnitude_vector", first, n);
+        same_rows(&s, 0, tp, w_text("%s.linear_out.bias", k), m, AT "self_attn.k_proj.lora_B.bias",
+                  first, n);
+        same_rows(&s, 0, tp, "decoder.layers.1.mlp.linear_fc2.adapter.weight_magnitude", m,
+                  AT "mlp.down_proj.lora_magnitude_vector.weight", 0, H);
+    }
+    assert_int_equal(s.count, 2 * m->count);
+    hf_slices_free(&s);
+    hf_model_free(m);
+#undef AT
+}
+
+TEST(what_an_adapter_has_whole_is_cut_as_the_bases_own)
+{
+    struct hf_model *m = calloc(1, sizeof(*m));
+    struct hf_slices s;
+    add_half(m, "base_model.model.model.embed_tokens.weight", VOCAB, H);
+    add_vector(m, "base_model.model.model.layers.2.input_layernorm.weight", H);
+    adapt(m, "model.layers.0.mlp.up_proj", 2, H, F);
+    sliced(tied, m, 2, 2, &s);
+    for (int tp = 0; tp < 2; tp++) {
+        uint64_t first = (uint64_t)tp * 6, n = tp == 0 ? 6 : 4; /* 10 words are padded to 12 */
+        static const char *const names[] = {"embedding.word_embeddings.weight",
+                                            "output_layer.weight"};
+        for (int pp = 0; pp < 2; pp++) {
+            struct hf_slice *got = hf_slices_find(&s, pp, tp, names[pp]);
+            const uint8_t *data = NULL;
+            source_of(m, "base_model.model.model.embed_tokens.weight", &data);
+            assert_non_null(got);
+            assert_memory_equal(got->data, data + first * 4 * H, n * 4 * H);
+        }
+        same_rows(&s, 1, tp, "decoder.layers.0.input_layernorm.weight", m,
+                  "base_model.model.model.layers.2.input_layernorm.weight", 0, H);
+    }
+    hf_slices_free(&s);
+    hf_model_free(m);
+}
+
+TEST(names_may_begin_as_those_of_another_class_of_the_base)
+{
+    static const char gemma3[] =
+        "{\"model_type\": \"gemma3\", \"text_config\": {\"head_dim\": 4, " SIZES "}}";
+    static const char *const bodies[] = {"model.", "language_model.model.",
+                                         "model.language_model."};
+    for (size_t i = 0; i < HL_ARRAY_LEN(bodies); i++) {
+        struct hf_model *m = calloc(1, sizeof(*m));
+        struct hf_slices s;
+        adapt(m, w_text("%slayers.3.mlp.down_proj", bodies[i]), 2, F, H);
+        sliced(gemma3, m, 2, 1, &s);
+        for (int tp = 0; tp < 2; tp++)
+            same(rank_delta(&s, 0, tp, "decoder.layers.3.mlp.linear_fc2.adapter"),
+                 cols_of(source_delta(m, w_text("%slayers.3.mlp.down_proj", bodies[i])), tp, 2),
+                 bodies[i]);
+        hf_slices_free(&s);
+        hf_model_free(m);
+    }
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+static const char mixtral[] = "{\"model_type\": \"mixtral\", \"num_local_experts\": 4, " SIZES "}";
+
+/* A of gate is whole, B of gate has the etp rank's rows. */
+static void check_expert(const struct hf_model *m, const struct hl_partition_shard *shard,
+                         const struct hf_slice *got)
+{
+    static const char at[] = "decoder.layers.1.mlp.experts.local_experts.",
+                      in[] = ".linear_fc1.adapter.adapter_gate.linear_in.weight",
+                      out[] = ".linear_fc1.adapter.adapter_gate.linear_out.weight";
+    assert_int_equal(strncmp(got->name, at, sizeof(at) - 1), 0);
+    const char *rest = got->name + sizeof(at); /* behind a digit */
+    bool a = strcmp(rest, in) == 0, b = strcmp(rest, out) == 0;
+    if (!a && !b)
+        return;
+    char name[96];
+    const uint8_t *data = NULL;
+    snprintf(name, sizeof(name),
+             "base_model.model.model.layers.1.block_sparse_moe.experts.%d.w1.lora_%c.weight",
+             2 * shard->ep + rest[-1] - '0', a ? 'A' : 'B');
+    const struct hl_tensor *t = source_of(m, name, &data);
+    uint64_t size = a ? t->size : t->size / 2;
+    assert_int_equal(got->tensor.size, size);
+    assert_memory_equal(got->data, data + (a ? 0 : (uint64_t)shard->tp * size), size);
+}
+
+TEST(experts_are_adapted_one_by_one_and_cut_by_ep_and_etp)
+{
+    struct hf_model *m = calloc(1, sizeof(*m));
+    struct hl_partition_options o = {.tp = 2, .pp = 1, .ep = 2, .etp = 2, .vocab_divisor = 2};
+    struct hl_partition_plan plan;
+    struct hl_hf_config c;
+    struct hf_slices s;
+    for (int e = 0; e < 4; e++) {
+        adapt(m, w_text("model.layers.1.block_sparse_moe.experts.%d.w1", e), 3, H, F);
+        adapt(m, w_text("model.layers.1.block_sparse_moe.experts.%d.w3", e), 3, H, F);
+        adapt(m, w_text("model.layers.1.block_sparse_moe.experts.%d.w2", e), 2, F, H);
+    }
+    assert_int_equal(hl_hf_config_parse(mixtral, sizeof(mixtral) - 1, "config.json", &c), HL_OK);
+    if (hl_lora_plan(&c, m->tensors, m->count, &o, &plan) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    hf_slice_by(m, &o, plan, &s);
+    assert_int_equal(s.count, 4 * 6 * 2);
+    for (size_t k = 0; k < s.plan.shard_count; k++) {
+        const struct hl_partition_shard *shard = &s.plan.shards[k];
+        for (uint32_t i = 0; i < shard->tensor_count; i++)
+            check_expert(m, shard, &s.list[shard->tensor_first + i]);
+    }
+    hf_slices_free(&s);
+    hf_model_free(m);
+    hl_hf_config_fini(&c);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refused(const char *base, struct hf_model *m, int tp, const char *a, const char *b)
@@ -285,7 +448,8 @@ TEST(an_adapter_for_another_base_is_refused_by_name)
             "lora_A.weight' has shape [2,17]", "16 inputs and 24 outputs");
     refused(llama, one("model.layers.0.mlp.up_proj", 2, H, F + 8), 1,
             "lora_B.weight' has shape [32,2]", "another base");
-    refused(tied, one("lm_head", 2, H, VOCAB), 1, "lm_head.lora_A.weight", "another base");
+    refused(tied, one("lm_head", 2, H, VOCAB), 1, "lm_head.lora_A.weight",
+            "head is its embedding 'model.embed_tokens.weight'");
 
     struct hf_model *m = one("model.layers.0.mlp.up_proj", 2, H, F);
     m->count--;
@@ -298,7 +462,8 @@ TEST(an_adapter_for_another_base_is_refused_by_name)
 
     m = one("model.layers.0.mlp.up_proj", 2, H, F);
     add_half(m, "base_model.model.model.embed_tokens.lora_embedding_A", 2, VOCAB);
-    refused(llama, m, 1, "embed_tokens.lora_embedding_A", "embeddings");
+    refused(llama, m, 1, "embed_tokens.lora_embedding_A' is an adapter of an embedding",
+            "merge_and_unload");
 
     m = one("model.layers.0.mlp.up_proj", 2, H, F);
     add_half(m, "model.layers.0.mlp.up_proj.weight", F, H);
@@ -317,11 +482,13 @@ TEST(only_lora_is_read_from_adapter_config)
                 {"[]", "not a JSON object"},
                 {"{}", "'peft_type' is ''"},
                 {"{\"peft_type\": 1}", "'peft_type' is ''"},
-                {"{\"peft_type\": \"LORA\", \"use_dora\": 1}", "'use_dora' is neither"},
+                {"{\"peft_type\": \"LORA\", \"layer_replication\": [[0, 2], [1, 4]]}",
+                 "'layer_replication'"},
                 {"{\"peft_type\": \"LORA\", \"base_model_name_or_path\": 1}",
                  "'base_model_name_or_path' is not text"},
                 {"{\"peft_type\": \"IA3\"}", "'IA3'"},
-                {"{\"peft_type\": \"LORA\", \"use_dora\": true}", "use_dora"}};
+                {"{\"peft_type\": \"LORA\", \"target_parameters\": [\"mlp.experts.down_proj\"]}",
+                 "'target_parameters'"}};
     struct hl_lora_config c;
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
         assert_int_not_equal(
@@ -334,4 +501,37 @@ TEST(only_lora_is_read_from_adapter_config)
     assert_int_equal(hl_lora_config_parse(good, sizeof(good) - 1, "f", &c), HL_OK);
     assert_string_equal(c.base, "a/b");
     hl_lora_config_fini(&c);
+}
+
+TEST(what_has_no_known_cut_is_refused_by_name_with_what_to_do)
+{
+    static const char merge[] = "merge_and_unload";
+    struct hf_model *m = one("model.layers.0.mlp.up_proj", 2, H, F);
+    add_half(m, "base_model.model.model.embed_tokens.weight", VOCAB + 3, H);
+    refused(llama, m, 1, "embed_tokens.weight' has shape [13,16], the base's has [10,16]", merge);
+
+    m = one("model.layers.0.mlp.up_proj", 2, H, F);
+    add_half(m, "base_model.model.score.weight", 2, H);
+    refused(llama, m, 1, "'base_model.model.score.weight' is none of LoRA", "remove it");
+
+    m = one("model.layers.0.mlp.up_proj", 2, H, F);
+    add_half(m, "base_model.model.model.layers.0.self_attn.q_proj.weight", NH * DIM, H);
+    refused(llama, m, 1, "no tensor 'base_model.model.model.layers.0.self_attn.v_proj.weight'",
+            "fused with it");
+
+    m = one("model.layers.0.mlp.up_proj", 2, H, F);
+    add_vector(m, "base_model.model.model.layers.0.mlp.gate_proj.lora_magnitude_vector", F);
+    refused(llama, m, 1, "gate_proj.lora_magnitude_vector' has no other half",
+            "gate_proj.lora_A.weight' is missing");
+
+    m = one("model.layers.0.mlp.up_proj", 2, H, F);
+    add_half(m, "base_model.model.lm_head.weight", VOCAB, H);
+    refused(tied, m, 1, "lm_head.weight': the base's head is its embedding", merge);
+
+    m = calloc(1, sizeof(*m));
+    for (int e = 0; e < 4; e++)
+        adapt(m, w_text("model.layers.0.block_sparse_moe.experts.%d.w1", e), e == 2 ? 3 : 2, H, F);
+    refused(mixtral, m, 1, "'model.layers.0.block_sparse_moe.experts.2.w1.weight'", merge);
+    refused(mixtral, one("model.layers.0.block_sparse_moe.experts.0.w1", 2, H, F), 1,
+            "'model.layers.0.block_sparse_moe.experts.1.w1.weight'", "alike");
 }

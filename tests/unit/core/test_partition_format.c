@@ -76,7 +76,7 @@ static const struct subject subjects[] = {
      HL_DTYPE_F32,
      1,
      {1, 0},
-     {"input_scale"},
+     {"input_scale", "input_scale_ub"},
      1},
     {"one number",
      "{\"quant_method\": \"modelopt\"}",

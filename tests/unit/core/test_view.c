@@ -222,10 +222,11 @@ TEST(the_stored_split_is_shown_under_its_own_names)
     store_make(m, &splits[2], &from);
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_view v;
-    assert_int_equal(hl_view_position(from.list, from.count,
-                                      &(struct hl_view_want){&splits[2], 8, false, 3, 1, 0}, &arena,
-                                      &v),
-                     HL_OK);
+    assert_int_equal(
+        hl_view_position(from.list, from.count,
+                         &(struct hl_view_want){.split = &splits[2], .layers = 8, .pp = 3, .tp = 1},
+                         &arena, &v),
+        HL_OK);
     assert_int_equal(v.count, 2 * 3); /* two layers and the head, with their state */
     for (size_t i = 0; i < v.count; i++)
         assert_true(v.parts[i].as_stored);
@@ -238,7 +239,8 @@ static hl_status view_of(const struct hl_stored_part *list, size_t n,
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_view v;
-    return hl_view_position(list, n, &(struct hl_view_want){split, 2, false, pp, 0, 0}, &arena, &v);
+    return hl_view_position(list, n, &(struct hl_view_want){.split = split, .layers = 2, .pp = pp},
+                            &arena, &v);
 }
 
 TEST(what_cannot_be_shown_is_refused_by_name)
