@@ -466,6 +466,22 @@ static void prove_version(struct hl_controller *c, struct version_change *vc)
     version_change_free(vc);
 }
 
+/* The version may have been removed while the call waited. */
+static void reply_securing(struct version_change *vc, const struct securing_progress *progress)
+{
+    struct hl_version_rec *v;
+    hl_status st = find_version(vc->change.c, vc->commit->model, vc->commit->version, &v);
+    if (st == HL_OK)
+        hl_reply_controller_commit_part(vc->call, &(struct hl_api_controller_commit_part_results){
+                                                      .committed = v->committed_count,
+                                                      .securing = true,
+                                                      .done_bytes = progress->done_bytes,
+                                                      .total_bytes = progress->total_bytes});
+    else
+        call_reject(vc->call, st);
+    version_change_free(vc);
+}
+
 static void on_version_secured(void *arg, hl_status st, const char *text,
                                const struct securing_progress *progress)
 {
@@ -476,17 +492,11 @@ static void on_version_secured(void *arg, hl_status st, const char *text,
         prove_version(c, vc);
     } else if (st == HL_ESTALE) {
         version_change_start(c, vc, commit_part_make, commit_part_done);
+    } else if (st == HL_EBUSY) {
+        reply_securing(vc, progress);
     } else {
-        if (st == HL_EBUSY)
-            hl_reply_controller_commit_part(vc->call,
-                                            &(struct hl_api_controller_commit_part_results){
-                                                .committed = vc->version->committed_count,
-                                                .securing = true,
-                                                .done_bytes = progress->done_bytes,
-                                                .total_bytes = progress->total_bytes});
-        else
-            call_reject(vc->call, hl_fail(st, "version %" PRId64 " of '%s' is not visible: %s",
-                                          vc->commit->version, vc->commit->model, text));
+        call_reject(vc->call, hl_fail(st, "version %" PRId64 " of '%s' is not visible: %s",
+                                      vc->commit->version, vc->commit->model, text));
         version_change_free(vc);
     }
 }
