@@ -104,10 +104,9 @@ TEST_IN(setup, teardown, what_a_rank_commits_is_recorded_as_written)
     assert_int_equal(hl_call_controller_record_accesses(w.peer, &p, CALL_MS, &arena, &r), HL_OK);
     p.recording = r.recording;
     p.cursor = r.next;
-    json_t *begun =
-        ask("beginVersion",
-            json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked", "model",
-                      "m", "job", "", "attempt", 0, "step", 1, "world", 1));
+    json_t *begun = ask("beginVersion", json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1",
+                                                  "check", "unchecked", "model", "m", "job", "",
+                                                  "attempt", 0, "step", 1, "world", 1));
     assert_true(commit_part(hl_json_int(begun, "version", -1), 0, id));
     json_decref(begun);
     assert_int_equal(hl_call_controller_record_accesses(w.peer, &p, CALL_MS, &arena, &r), HL_OK);
