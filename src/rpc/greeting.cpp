@@ -59,7 +59,8 @@ class PutBack final : public StreamInFront
     kj::Promise<size_t> tryRead(void *buffer, size_t min, size_t max) override
     {
         size_t n = left < max ? left : max;
-        memcpy(buffer, front + at, n);
+        if (n > 0) /* of nothing the caller's buffer may be null */
+            memcpy(buffer, front + at, n);
         at += n;
         left -= n;
         if (n >= min)
