@@ -22,8 +22,9 @@ TEST(everything_there_and_back)
         "\"incarnation\": \"\", \"executor\": \"\", \"version\": \"\", \"slots\": [{\"numaId\": "
         "-3, "
         "\"cpus\": \"0-3\", \"memoryBytes\": 9223372036854775807, \"gpus\": [{\"kind\": \"gpu\", "
-        "\"id\": \"a\", \"name\": \"\\u4e2d\", \"memoryBytes\": 5, \"numaId\": 2147483647}], "
-        "\"nics\": []}], \"rankAddress\": \"\", \"dataAddress\": \"\", \"migrateAddress\": \"\", "
+        "\"id\": \"a\", \"name\": \"\\u4e2d\", \"memoryBytes\": 5, \"numaId\": 2147483647, "
+        "\"nicClass\": \"\"}], \"nics\": []}], \"rankAddress\": \"\", \"dataAddress\": \"\", "
+        "\"migrateAddress\": \"\", "
         "\"storeSocket\": \"\", \"tiers\": [], \"storeEpoch\": 7, \"hostAddress\": \"\", "
         "\"stateDirectory\": \"\"}";
     struct hl_arena arena = {0}, second = {0};

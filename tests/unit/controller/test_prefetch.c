@@ -127,19 +127,29 @@ TEST_IN(world_start, world_end, shards_travel_to_where_the_gang_is_planned_now)
     assert_string_equal(goals(w), "");
 }
 
+/* The shard is in L2 of node b, too. */
+static void learn_copy(struct world *w)
+{
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    copies_learn(&w->c, &w->b,
+                 &(struct hl_api_copy){.id = id.s,
+                                       .tier = HL_API_TIER_L2,
+                                       .device = "",
+                                       .transport = "",
+                                       .size_bytes = w->shard->size_bytes,
+                                       .crc32 = w->shard->crc32});
+}
+
 TEST_IN(world_start, world_end, what_is_near_or_does_not_fit_stays_where_it_is)
 {
     struct world *w = *state;
-    const struct hl_id_text id = hl_id_format(w->shard->id);
     gang_count = 1;
     plan(0, "j-1", 1, "b");
     w->b.info.host_id = "pool"; /* where the pool is mapped */
     prefetch_run(&w->c);
     assert_string_equal(goals(w), "");
     w->b.info.host_id = "elsewhere";
-    copies_learn(
-        &w->c, &w->b,
-        &(struct hl_api_copy){.id = id.s, .tier = HL_API_TIER_L2, .device = "", .transport = ""});
+    learn_copy(w);
     plan(0, "j-1", 2, "b");
     prefetch_run(&w->c);
     assert_string_equal(goals(w), "");
@@ -158,7 +168,6 @@ TEST_IN(world_start, world_end, containers_wait_for_it_as_long_as_they_are_to)
 {
     struct world *w = *state;
     struct placement *p = w->c.placement;
-    const struct hl_id_text id = hl_id_format(w->shard->id);
     bool (*may_start)(struct hl_controller *, const char *, int) = placement_gang_watch.may_start;
     plan(0, "j-1", 1, "b");
     gang_count = 1;
@@ -172,9 +181,7 @@ TEST_IN(world_start, world_end, containers_wait_for_it_as_long_as_they_are_to)
     p->conf.prefetch_wait_ms = 60000;
     assert_false(may_start(&w->c, "j-1", 1));
     assert_true(may_start(&w->c, "j-2", 1)); /* a job that reads nothing of ours */
-    copies_learn(
-        &w->c, &w->b,
-        &(struct hl_api_copy){.id = id.s, .tier = HL_API_TIER_L2, .device = "", .transport = ""});
+    learn_copy(w);
     assert_true(may_start(&w->c, "j-1", 1));
 }
 
