@@ -36,7 +36,7 @@ def run(name, reports):
     """Whether the test has passed; what it says otherwise is printed."""
     log = f"log_path={reports}/{name}:"
     env = {**os.environ, "HELIOS_BUILD": str(MIXED), "ASAN_OPTIONS": log + "detect_leaks=0:verify_asan_link_order=0",
-           "UBSAN_OPTIONS": log + "print_stacktrace=1"}
+           "UBSAN_OPTIONS": log + "print_stacktrace=1", "PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests'}"}
     try:
         done = subprocess.run(["/usr/bin/python3", SCRIPTS / f"test_{name}.py"], env=env, timeout=LIMIT_S, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "controller/placement/placement_private.h"
@@ -318,20 +319,12 @@ static void prefetch_go(struct hl_controller *c, struct prefetch *x)
 
 /* ---- gangs ----------------------------------------------------------------------------------- */
 
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ at[i]) * UINT64_C(1099511628211); /* FNV-1a */
-    return hash;
-}
-
 static uint64_t plan_hash(const struct planned_gang *g)
 {
-    uint64_t hash = hash_bytes(UINT64_C(14695981039346656037), &g->version, sizeof(g->version));
+    uint64_t hash = hl_hash_add(HL_HASH_START, &g->version, sizeof(g->version));
     for (size_t i = 0; i < g->rank_count; i++) {
-        hash = hash_bytes(hash, &g->ranks[i].rank, sizeof(g->ranks[i].rank));
-        hash = hash_bytes(hash, g->ranks[i].node, strlen(g->ranks[i].node) + 1);
+        hash = hl_hash_add(hash, &g->ranks[i].rank, sizeof(g->ranks[i].rank));
+        hash = hl_hash_add(hash, g->ranks[i].node, strlen(g->ranks[i].node) + 1);
     }
     return hash;
 }
