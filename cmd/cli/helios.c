@@ -105,7 +105,7 @@ static const struct cli_command commands[] = {
 
     {"Measuring", "", "", NULL},
     {"validate", "[--rows LIST] [--time DURATION] [--topology FILE] [options]",
-     "Carry out the specification's validation on this cluster; exits with 1 if a row fails.",
+     "Validate this cluster as the specification asks; exits with 1 if a row fails.",
      cmd_validate},
     {"sim", "--trace FILE|--generate KIND [--policy P] [--l1 SIZE] [--l2 SIZE] [options]",
      "Show what a trace of shard accesses would cost under this policy and others.", cmd_sim},

@@ -413,6 +413,10 @@ class Models(unittest.TestCase):
             checkpoints.llama(path, layers=layers, hidden=1024, vocab=61)
         return path
 
+    def imports(self, name):
+        """What `model ls` has of that one; None: nothing."""
+        return next((m for m in self.c.json("model", "ls")["items"] if m["name"] == name), None)
+
     def cancelled(self, end):
         """An import is ended by `end(process)` while L3 stands still: it leaves no model and no shard."""
         shards = self.c.json("shard", "ls")["items"]
@@ -426,8 +430,8 @@ class Models(unittest.TestCase):
         os.kill(self.c.pid("l3d"), signal.SIGSTOP)
         try:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            wait_for("the import to begin", lambda: "import begins name=late" in log.read_text()[len(seen):])
-            listed = next(m for m in self.c.json("model", "ls")["items"] if m["name"] == "late")
+            wait_for("the import to begin", lambda: self.imports("late"))
+            listed = self.imports("late")
             self.assertEqual((listed["state"], listed["tp"], listed["doneBytes"]), ("importing", 1, 0))
             self.assertRegex(self.c.run("model", "ls").stdout, "(?m)^late +importing 0%")
             ended = end(process)
@@ -442,14 +446,12 @@ class Models(unittest.TestCase):
         return ended
 
     def test_an_import_shows_how_far_it_is_once_it_knows(self):
-        log = self.c.state / "log" / "controllerd.log"
-        seen = log.read_text()
         command = [HELIOS, "--state", self.c.state, "model", "import", self.big(layers=3), "--name", "shown"]
         os.kill(self.c.pid("l3d"), signal.SIGSTOP)
         try:
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 importing = pool.submit(on_terminal, command, stream="stderr")
-                wait_for("the import to begin", lambda: "import begins name=shown" in log.read_text()[len(seen):])
+                wait_for("the import to begin", lambda: self.imports("shown"))
                 wait_for("some reports without a total", lambda: self.c.json("model", "ls")["items"][-1]["totalBytes"] == 0)
                 os.kill(self.c.pid("l3d"), signal.SIGCONT)
                 code, shown = importing.result(60)

@@ -1,0 +1,106 @@
+/* Reports of reads: which of them count, and what is recorded of them. */
+#include "unit/controller/placement_rig.h"
+
+TEST_IN(world_start, world_end, a_report_that_is_repeated_counts_once)
+{
+    struct world *w = *state;
+    assert_true(report(w, "a", 7, 1, 10));
+    assert_false(report(w, "a", 7, 1, 10));
+    assert_int_equal(accesses(w), 10);
+    assert_true(report(w, "a", 7, 3, 4)); /* 2 is late, and comes */
+    assert_true(report(w, "a", 7, 2, 5));
+    assert_false(report(w, "a", 7, 2, 5));
+    assert_int_equal(accesses(w), 19);
+}
+
+TEST_IN(world_start, world_end, processes_of_one_node_number_their_reports_for_themselves)
+{
+    struct world *w = *state;
+    struct hl_reader_count readers[HL_READERS];
+    assert_true(report(w, "a", 7, 1, 10));
+    assert_true(report(w, "a", 8, 1, 20));
+    assert_true(report(w, "b", 9, 1, 40));
+    assert_int_equal(accesses(w), 70);
+    unsigned n = hl_attributes_readers(&placed(w)->use, &w->c.placement->core.params,
+                                       placement_now_ms(), readers);
+    assert_int_equal(n, 2);
+    assert_string_equal(placed_node_name(&w->c, readers[0].node), "b");
+    assert_int_equal((int)readers[0].count, 40);
+    assert_int_equal((int)readers[1].count, 30); /* of both processes */
+}
+
+TEST_IN(world_start, world_end, a_silent_or_unknown_nodes_reports_move_nothing_and_count_once)
+{
+    struct world *w = *state;
+    placement_node_silent(&w->c, &w->a);
+    assert_true(report(w, "a", 7, 1, 10)); /* its metrics count */
+    assert_false(report(w, "a", 7, 1, 10));
+    assert_true(report(w, "nowhere", 8, 1, 10));
+    assert_int_equal(accesses(w), 0);
+    placement_node_registered(&w->c, &w->a);
+    assert_true(report(w, "a", 7, 2, 3));
+    assert_int_equal(accesses(w), 3);
+}
+
+TEST_IN(world_start, world_end, reports_of_an_older_client_steer_nothing)
+{
+    struct world *w = *state;
+    assert_true(report(w, "a", 0, 0, 10));
+    assert_true(report(w, "a", 0, 0, 10));
+    assert_int_equal(accesses(w), 0);
+}
+
+/* The next one for that cursor. */
+static const struct hl_recorded *recorded(struct world *w, uint64_t *cursor)
+{
+    uint64_t lost = 0;
+    const struct hl_recorded *e = hl_recording_take(&w->c.placement->recording, cursor, &lost);
+    assert_int_equal(lost, 0);
+    return e;
+}
+
+TEST_IN(world_start, world_end, what_counts_is_recorded_once_while_somebody_records)
+{
+    struct world *w = *state;
+    uint64_t cursor = 0;
+    assert_true(report(w, "a", 7, 1, 10)); /* nobody does */
+    assert_int_equal(hl_recording_start(&w->c.placement->recording), HL_OK);
+    w->c.placement->recorded_ms = placement_now_ms();
+    assert_true(report(w, "a", 7, 2, 3));
+    assert_false(report(w, "a", 7, 2, 3));
+    assert_true(report(w, "nowhere", 8, 1, 4)); /* it steers nothing, and was read */
+    const struct hl_recorded *e = recorded(w, &cursor);
+    assert_non_null(e);
+    assert_string_equal(e->node, "a");
+    assert_true(hl_id_equal(e->shard, w->shard->id) && !e->is_write);
+    assert_int_equal(e->count, 3);
+    assert_int_equal(e->size_bytes, w->shard->size_bytes);
+    assert_in_range(e->span_ms, 0, HL_RECORDED_SPAN_MS - 1); /* since its report 1 */
+    e = recorded(w, &cursor);
+    assert_non_null(e);
+    assert_string_equal(e->node, "nowhere");
+    assert_int_equal(e->count, 4);
+    assert_int_equal(e->span_ms, HL_RECORDED_SPAN_MS);
+    assert_null(recorded(w, &cursor));
+    record_tick(&w->c);
+    assert_true(hl_recording_is_on(&w->c.placement->recording));
+    w->c.placement->recorded_ms -= 61000;
+    record_tick(&w->c);
+    assert_false(hl_recording_is_on(&w->c.placement->recording));
+}
+
+TEST_IN(world_start, world_end, what_ranks_commit_is_recorded_as_written)
+{
+    struct world *w = *state;
+    uint64_t cursor = 0;
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    struct hl_api_shard shard = {.id = id.s, .size_bytes = 77};
+    assert_int_equal(hl_recording_start(&w->c.placement->recording), HL_OK);
+    placement_written(&w->c, "b", &(struct hl_api_shard_list){&shard, 1});
+    const struct hl_recorded *e = recorded(w, &cursor);
+    assert_non_null(e);
+    assert_true(e->is_write && hl_id_equal(e->shard, w->shard->id));
+    assert_string_equal(e->node, "b");
+    assert_int_equal(e->size_bytes, 77);
+    assert_null(recorded(w, &cursor));
+}
