@@ -75,15 +75,18 @@ static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_cop
     return HL_OK;
 }
 
-static struct hl_api_verified_copy verify_one(struct cli *cli, const char *id,
-                                              const struct hl_api_node_state_list *nodes,
-                                              const struct hl_api_copy *copy,
-                                              struct hl_arena *arena)
+/* False: the node has it no more, as after a move since it was listed; so it is no copy. */
+static bool verify_one(struct cli *cli, const char *id, const struct hl_api_node_state_list *nodes,
+                       const struct hl_api_copy *copy, struct hl_arena *arena,
+                       struct hl_api_verified_copy *out)
 {
     struct verdict said = {0};
-    hl_status st = copy->node[0] != '\0' ? ask_agent(cli, id, nodes, copy, arena, &said)
-                                         : ask_l3(cli, id, copy, arena, &said);
-    return (struct hl_api_verified_copy){
+    const bool at_node = copy->node[0] != '\0';
+    hl_status st = at_node ? ask_agent(cli, id, nodes, copy, arena, &said)
+                           : ask_l3(cli, id, copy, arena, &said);
+    if (at_node && st == HL_ENOENT)
+        return false;
+    *out = (struct hl_api_verified_copy){
         .tier = copy->tier,
         .node = copy->node,
         .device = copy->device,
@@ -94,6 +97,7 @@ static struct hl_api_verified_copy verify_one(struct cli *cli, const char *id,
         .bad_chunks = said.bad_chunks,
         .error = st != HL_OK ? hl_arena_strdup(arena, hl_error_text()) : "",
     };
+    return true;
 }
 
 /* What the Controller knows, and the pool, which it may not have looked into yet. */
@@ -121,13 +125,17 @@ hl_status verify_copies(struct cli *cli, const char *id, const struct hl_api_sha
     struct hl_api_controller_list_nodes_results r;
     HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, arena, &r));
     struct hl_api_copy_list copies = list_copies(shard, extent, arena);
-    struct hl_api_verification v = {.ok = copies.count > 0};
+    size_t good = 0;
+    struct hl_api_verification v = {0};
     v.copies.items = hl_arena_array(arena, copies.count, sizeof(*v.copies.items));
     for (size_t i = 0; v.copies.items != NULL && i < copies.count; i++) {
-        struct hl_api_verified_copy *c = &v.copies.items[v.copies.count++];
-        *c = verify_one(cli, id, &r.nodes, &copies.items[i], arena);
-        v.ok = v.ok && c->state == HL_API_COPY_VERDICT_OK;
+        struct hl_api_verified_copy *c = &v.copies.items[v.copies.count];
+        if (!verify_one(cli, id, &r.nodes, &copies.items[i], arena, c))
+            continue;
+        good += c->state == HL_API_COPY_VERDICT_OK;
+        v.copies.count++;
     }
+    v.ok = v.copies.count > 0 && good == v.copies.count;
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory for the copies of shard %s", id);
     *out = (struct verified){true, v};
