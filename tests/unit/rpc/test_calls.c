@@ -161,7 +161,7 @@ TEST(a_deadline_ends_the_wait_and_the_late_answer_is_dropped)
     uint64_t start = hl_now_ns();
     assert_int_equal(rpc_json_call(r.peer, "getModel", hold, 100, NULL), HL_ETIMEDOUT);
     uint64_t took_ms = (hl_now_ns() - start) / HL_NS_PER_MS;
-    assert_in_range(took_ms, 100, 5000);
+    assert_in_range(took_ms, 90, 5000); /* the clock of timers is the last time that was looked */
     assert_error_has("no answer within 100 ms (Controller.getModel at ");
     struct hl_rpc_call *late = rig_take(&r);
     rpc_json_reply(late, json_pack("{s: {s: i}}", "model", "tp", 7));
