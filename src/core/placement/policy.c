@@ -36,6 +36,7 @@ struct passing {
     struct hl_rule_world world;
     size_t looked;       /* at shards of L1, or for it */
     uint32_t relievable; /* a bit for each state in which a shard may leave L1 for L2 */
+    uint64_t newcomers;  /* bytes of those of the last list that become active with this pass */
 };
 
 /* ---- decisions ------------------------------------------------------------------------------- */
@@ -302,6 +303,7 @@ static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed
     bool leave = list == HL_LISTED_IN_L1;
     const struct hl_index_list *listed = &x->p->nodes[node].lists[list];
     hl_leaving_clear(&y->leaving);
+    x->newcomers = 0;
     x->looked += listed->count;
     for (uint32_t k = 0; k < listed->count; k++) {
         if (k + FETCH_AHEAD < listed->count)
@@ -309,6 +311,8 @@ static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed
         uint32_t i = listed->items[k];
         const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
         bool stays = s->pinned || (leave && (x->relievable >> s->life.state & 1) == 0);
+        if (s->decided && s->life.state == HL_LIFE_CREATED)
+            x->newcomers += s->size_bytes;
         if (s->decided || hl_life_is_moving((enum hl_life_state)s->life.state) ||
             (!leave && (stays || !hl_rules_wish(s, &x->world, x->p->now_ms).for_l1)))
             continue;
@@ -323,7 +327,8 @@ static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed
     return hl_leaving_order(&y->leaving, &x->p->sets, leave);
 }
 
-/* The first ones that are needed, by whole sets. */
+/* The first ones that are needed, by whole sets. What has come only now may be the first to leave,
+ * but not before the next pass: where it is all that is too much, others do not leave for it. */
 static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint64_t high,
                             double use_pct)
 {
@@ -333,6 +338,8 @@ static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint
                            .value = use_pct,
                            .limit = x->p->params.high_pct};
     HL_TRY(collect_listed(x, node, HL_LISTED_IN_L1));
+    if (use <= high + x->newcomers)
+        return HL_OK;
     for (size_t i = 0; i < y->leaving.count && use > high; i++) {
         const struct hl_leaving *l = hl_leaving_at(&y->leaving, i);
         const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, l->shard);

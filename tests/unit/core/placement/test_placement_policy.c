@@ -188,6 +188,26 @@ TEST_IN(begin, end, those_that_came_only_now_leave_last_and_pinned_ones_never)
     assert_string_equal(pass(false, now), "PRESSURE 0, PRESSURE 1");
 }
 
+TEST_IN(begin, end, where_newcomers_are_too_much_the_next_pass_says_who_leaves)
+{
+    int64_t now = START + 10 * S; /* neither has settled */
+    struct hl_place l1 = {.node = 0, .tier = HL_API_TIER_L1};
+    add_active(0, HL_API_TIER_L1, 0);
+    assert_int_equal(hl_placement_shard_add(&one.place, id_of(1), 100 * MIB, l1, now), HL_OK);
+    reads(&one, 0, 0, 30, now);
+    reads(&one, 0, 1, 1, now);
+    nodes[0].l1_used = 900 * MIB;
+    assert_string_equal(pass(false, now), "LOAD 1");
+    begin_all(now);
+    step(&one, 1, HL_LIFE_ON_LOADED, now);
+    assert_string_equal(pass(false, now), "PRESSURE 1");
+
+    assert_int_equal(hl_placement_shard_add(&one.place, id_of(2), 100 * MIB, l1, now), HL_OK);
+    reads(&one, 0, 2, 1, now);
+    nodes[0].l1_used = 1000 * MIB; /* too much without it, too */
+    assert_string_equal(pass(false, now), "PRESSURE 1, PRESSURE 0, LOAD 2");
+}
+
 static uint32_t add_set(struct cluster *c, uint32_t above)
 {
     uint32_t set = HL_SET_NONE;
