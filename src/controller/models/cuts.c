@@ -34,6 +34,7 @@ static void cut_fini(struct import *im)
     while (im->waiters != NULL) {
         struct cut_waiter *w = im->waiters;
         im->waiters = w->next;
+        call_reject(w->call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
         free(w);
     }
 }

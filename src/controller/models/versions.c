@@ -246,6 +246,7 @@ void begins_fini(struct hl_controller *c)
     while (c->models->begins != NULL) {
         struct version_change *vc = c->models->begins;
         c->models->begins = vc->next;
+        call_reject(vc->call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
         version_change_free(vc);
     }
 }
