@@ -70,15 +70,31 @@ static bool is_at(const struct hl_controller *c, const struct place *p, const st
                                  copies_domain(c, p) == copies_domain(c, &own);
 }
 
-static bool node_has(struct hl_controller *c, struct hl_id shard, uint16_t node)
+static bool is_in_l2(const struct hl_controller *c, const struct place *p, const struct node *node)
+{
+    (void)c;
+    return p->node == node && p->tier == HL_API_TIER_L2;
+}
+
+/* A copy of the shard, in that tier or below, of which `is` holds. */
+static bool
+has_copy(struct hl_controller *c, struct hl_id shard, uint16_t node, enum hl_api_tier at_least,
+         bool (*is)(const struct hl_controller *, const struct place *, const struct node *))
 {
     struct place places[PLACES_MAX];
     const struct placed_node *at = placed_node_at(c, node);
-    size_t n = copies_places(c, shard, HL_API_TIER_L1, places, PLACES_MAX);
-    for (size_t i = 0; i < n && i < PLACES_MAX && at != NULL && at->node != NULL; i++)
-        if (is_at(c, &places[i], at->node))
+    if (at == NULL || at->node == NULL)
+        return false;
+    size_t n = copies_places(c, shard, at_least, places, PLACES_MAX);
+    for (size_t i = 0; i < n && i < PLACES_MAX; i++)
+        if (is(c, &places[i], at->node))
             return true;
     return false;
+}
+
+static bool node_has(struct hl_controller *c, struct hl_id shard, uint16_t node)
+{
+    return has_copy(c, shard, node, HL_API_TIER_L1, is_at);
 }
 
 static uint64_t bytes_there(struct hl_controller *c, const struct fetch *list, size_t count)
@@ -288,24 +304,21 @@ static hl_status fetch_order(struct hl_controller *c, struct fetch *f)
     return HL_OK;
 }
 
-/* False: it will not come. */
-static bool fetch_go(struct hl_controller *c, struct fetch *f, size_t *outstanding)
+static void fetch_go(struct hl_controller *c, struct fetch *f, size_t *outstanding)
 {
-    if (node_has(c, f->shard, f->node) && fetch_move(c, f) == NULL)
-        return true;
     if (fetch_move(c, f) != NULL) {
         (*outstanding)++;
-        return true;
+        return;
     }
-    if (f->tries >= TRIES_MAX || *outstanding >= OUTSTANDING || !shard_is_free(c, f))
-        return f->tries < TRIES_MAX;
+    if (f->tries >= TRIES_MAX || *outstanding >= OUTSTANDING || node_has(c, f->shard, f->node) ||
+        !shard_is_free(c, f))
+        return;
     hl_status st = fetch_order(c, f);
     if (st == HL_OK)
         (*outstanding)++;
     else
         hl_debug("a shard is not fetched ahead: %s", hl_error_text());
     f->tries += st != HL_EBUSY;
-    return true;
 }
 
 static void prefetch_go(struct hl_controller *c, struct prefetch *x)
@@ -314,7 +327,7 @@ static void prefetch_go(struct hl_controller *c, struct prefetch *x)
     size_t outstanding = 0;
     hl_budget_look(&c->placement->budget, placement_now_ms(), budget); /* fills it */
     for (size_t i = 0; i < x->fetch_count; i++)
-        (void)fetch_go(c, &x->fetches[i], &outstanding);
+        fetch_go(c, &x->fetches[i], &outstanding);
 }
 
 /* ---- gangs ----------------------------------------------------------------------------------- */
@@ -432,17 +445,6 @@ static bool is_wanted(const struct hl_controller *c, const struct fetch *f)
     return false;
 }
 
-static bool has_l2(struct hl_controller *c, const struct fetch *f)
-{
-    struct place places[PLACES_MAX];
-    const struct placed_node *at = placed_node_at(c, f->node);
-    size_t n = copies_places(c, f->shard, HL_API_TIER_L2, places, PLACES_MAX);
-    for (size_t i = 0; i < n && i < PLACES_MAX && at != NULL && at->node != NULL; i++)
-        if (places[i].node == at->node && places[i].tier == HL_API_TIER_L2)
-            return true;
-    return false;
-}
-
 /* The policy has no reason to move what was never read. False: it moves now, ask again. */
 static bool fetch_end(struct hl_controller *c, const struct prefetch *x, const struct fetch *f)
 {
@@ -454,7 +456,7 @@ static bool fetch_end(struct hl_controller *c, const struct prefetch *x, const s
         return true;
     if (hl_migration_find(&c->placement->moves, f->shard) != NULL)
         return false;
-    if (!has_l2(c, f))
+    if (!has_copy(c, f->shard, f->node, HL_API_TIER_L2, is_in_l2))
         return true;
     hl_status st = moves_prepare(c, f->shard, from, goal, &order);
     order.priority = PRIORITY_UNREAD;
