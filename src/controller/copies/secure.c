@@ -2,11 +2,13 @@
  * version is visible and after a holder was lost. core/placement/durability.h says where a further
  * copy goes; what counts as held is what its holder has answered.
  *
- *     L3.look --> holders --> next step of each shard, IN_FLIGHT_MAX at a time --> all are held:
- * done ^                      | TO_POOL, TO_ARCHIVE, TO_NODE: a copy (copy_task.c) | | NO_WAY, or
- * all that was tried has failed
- *        '---- RETRY_NS --------'------ no progress for versions.durability_timeout --->
- * done(failure)
+ *     L3.look --> holders --> next step of each shard, IN_FLIGHT_MAX at a time
+ *        ^                      | TO_POOL, TO_ARCHIVE, TO_NODE: a copy (copy_task.c)
+ *        |                      | NO_WAY, or all that was tried has failed
+ *        '------- RETRY_NS -----'
+ *
+ *     all are held                                      --> done
+ *     no progress for versions.durability_timeout       --> done(failure)
  *
  * A task is in c->copies->securings until it is freed: when it has ended and no answer is awaited,
  * or with the Controller. */

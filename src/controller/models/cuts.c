@@ -1,8 +1,9 @@
 /* Cuts: a version as another tensor parallel size has it, made when the first reader asks.
  *
- *     requestShards --> cut_wait --> runs already? --no--> planned, beside the loop -->
- * L3.cutShards |                                                                |
- *                          '--> waiters <----------answered, when it is made----------------'
+ *     requestShards --> cut_wait --> runs already? --no--> planned, beside the loop
+ *                          |                                  '--> L3.cutShards
+ *                          |                                             |
+ *                          '--> waiters <----answered, when it is made---'
  *
  * A cut runs as an import does (imports.c), once per version and tensor parallel size. Before L3 is
  * asked, which loads the version for it, the model is planned for that size. The waiters are
