@@ -351,11 +351,19 @@ static uint32_t chunks_arrived(const struct sender *s)
     return s->ready && missing < s->object.chunk_count ? s->object.chunk_count - missing : 0;
 }
 
+static bool is_cancelled(const struct hl_migrate_send_opts *o)
+{
+    return o->cancel != NULL && atomic_load_explicit(o->cancel, memory_order_relaxed);
+}
+
 /* Is the receiver there, and is there time left? Only who was asked can be silent: a time that we
  * spent compressing, or waiting for a processor, is none of its own. */
 static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
 {
     uint64_t now = hl_now_ns();
+    if (now >= deadline_ns && is_cancelled(s->opts))
+        return fail_migration(s, HL_ECANCELED,
+                              "it was cancelled; the receiver has not confirmed that");
     if (now >= deadline_ns) {
         hl_fault_count("timeout", "zmq");
         return fail_migration(
@@ -400,7 +408,7 @@ static hl_status tend_sender(struct sender *s, uint64_t *deadline_ns)
     uint64_t now = hl_now_ns();
     if (s->canceling)
         return HL_OK;
-    if (s->opts->cancel != NULL && atomic_load_explicit(s->opts->cancel, memory_order_relaxed)) {
+    if (is_cancelled(s->opts)) {
         uint64_t soon = now + CANCEL_MS * HL_NS_PER_MS;
         *deadline_ns = soon < *deadline_ns ? soon : *deadline_ns;
         return cancel_migration(s);
