@@ -24,7 +24,11 @@ static hl_status kube_admit(struct job *j)
 
 static hl_status kube_restore(struct job *j)
 {
-    return j->doc.gang[0] != '\0' ? gang_alloc(j, j->doc.gang) : HL_ENOENT;
+    if (j->doc.gang[0] == '\0')
+        return HL_ENOENT;
+    HL_TRY(gang_alloc(j, j->doc.gang));
+    j->gang->restored = true;
+    return HL_OK;
 }
 
 static void gang_release(struct job *j)
@@ -153,6 +157,7 @@ const struct job_executor kube_executor = {
     .plan = kube_plan,
     .carry_out = kube_carry_out,
     .describe = kube_describe,
+    .waits_for = gang_waits_for,
     .read_log = kube_read_log,
     .needs = kube_needs,
     .forget = gangs_forget,
