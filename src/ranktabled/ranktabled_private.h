@@ -24,6 +24,7 @@ struct hl_ranktabled {
     struct feed feeds[CACHE_KINDS];
     struct hl_timer *timer;
     struct lease *lease;
+    char lease_name[96];
     struct cache cache;
     unsigned calls; /* requests under way */
     bool stopping;
@@ -40,6 +41,9 @@ static inline int ranktabled_leads(const struct hl_ranktabled *d)
 /* How far its table is. What only the user can mend is said once, on the job. */
 void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *job, enum hl_ranktable_state state,
                      const char *reason);
+
+/* A ConfigMap was read: who waited for that is judged. */
+void ranktabled_was_read(struct hl_ranktabled *d, struct cached_map *map);
 
 /* requests.c: a job's table, which is taken, into its ConfigMap; one that somebody else has
  * changed; a warning on a job. Not waited for. */
