@@ -138,7 +138,7 @@ static void take_turn(struct hl_ranktabled *d);
 
 /* Where another writer changes a ConfigMap all the time, what was read is old by the next round:
  * its job is judged at once, and the server refuses the write where that was still too late. */
-void ranktabled_was_read(struct hl_ranktabled *d, struct cached_map *map)
+static void judge_read(struct hl_ranktabled *d, struct cached_map *map)
 {
     map->fresh = true;
     take_turn(d);
@@ -311,6 +311,7 @@ hl_status hl_ranktabled_start(const struct hl_ranktabled_opts *opts, struct hl_r
     }
     d->opts = *opts;
     d->opts.rules.label_value = d->label_value;
+    d->was_read = judge_read;
     hl_status st = start_ranktabled(d);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];

@@ -26,6 +26,8 @@ struct hl_ranktabled {
     struct lease *lease;
     char lease_name[96];
     struct cache cache;
+    /* A ConfigMap was read: who waited for that is judged. */
+    void (*was_read)(struct hl_ranktabled *d, struct cached_map *map);
     unsigned calls; /* requests under way */
     bool stopping;
     bool goes_on; /* a turn of judging was cut short; the next one is posted */
@@ -41,9 +43,6 @@ static inline int ranktabled_leads(const struct hl_ranktabled *d)
 /* How far its table is. What only the user can mend is said once, on the job. */
 void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *job, enum hl_ranktable_state state,
                      const char *reason);
-
-/* A ConfigMap was read: who waited for that is judged. */
-void ranktabled_was_read(struct hl_ranktabled *d, struct cached_map *map);
 
 /* requests.c: a job's table, which is taken, into its ConfigMap; one that somebody else has
  * changed; a warning on a job. Not waited for. */

@@ -132,7 +132,7 @@ static void on_read(struct hl_ranktabled *d, struct call *c)
         d->reads++;
         map->tries = 0;
         cache_was_read(map, c->answer, c->version);
-        ranktabled_was_read(d, map);
+        d->was_read(d, map);
     } else if (c->st != HL_ECANCELED) {
         if (c->st != HL_ENOENT)
             hl_warn("%s: %s", c->key, c->why);

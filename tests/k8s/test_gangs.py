@@ -100,7 +100,7 @@ class OnRealServer(Gangs, WideGangs, unittest.TestCase):
         token = self.server.account_token(self.namespace, "helios-controller")
         mine = self.server.client(token)
         for verb, path in (("GET", "/api/v1/pods"), ("GET", f"/api/v1/namespaces/{self.namespace}/secrets"),
-                           ("DELETE", f"/api/v1/namespaces/{self.namespace}/pods/x"),
+                           ("GET", f"/api/v1/namespaces/{self.namespace}/pods/x"), ("DELETE", "/api/v1/nodes/x"),
                            ("GET", f"/api/v1/namespaces/{self.namespace}/configmaps"),
                            ("GET", "/apis/batch.volcano.sh/v1alpha1/jobs")):
             with self.assertRaises(volcano.kube_api.Refused) as refused:

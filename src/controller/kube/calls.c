@@ -358,7 +358,7 @@ void gang_delete(struct job *j, int attempt)
     call_send(j, k);
 }
 
-void gang_force(struct job *j, const int *indices, size_t count)
+void gang_force(struct job *j, const json_t *const *pods, size_t count)
 {
     struct call *k = call_new(j, j->run.attempt, run_force);
     if (k == NULL)
@@ -370,8 +370,9 @@ void gang_force(struct job *j, const int *indices, size_t count)
     }
     for (size_t i = 0; i < count; i++) {
         struct forced_pod *p = &k->forced[k->forced_count];
-        const char *name = j->run.plan->containers[indices[i]].node, *uid;
-        if (object_text(gang_pod(j, indices[i]), "metadata.uid", &uid) != HL_OK)
+        const char *name, *uid;
+        if (object_text(pods[i], "metadata.name", &name) != HL_OK ||
+            object_text(pods[i], "metadata.uid", &uid) != HL_OK)
             continue;
         snprintf(p->name, sizeof(p->name), "%s", name);
         snprintf(p->uid, sizeof(p->uid), "%s", uid);

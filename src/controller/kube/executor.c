@@ -73,6 +73,17 @@ static void pod_message(const struct job *j, int index, char *out, size_t cap)
         gangs_problem(g, out, cap);
 }
 
+/* Why it is not up: what its objects say, or what keeps us from having or seeing them. */
+static void kube_waits_for(const struct job *j, char *out, size_t cap)
+{
+    gang_waits_for(j, out, cap);
+    if (out[0] != '\0' || j->controller->gangs == NULL || j->run.state != HL_API_JOB_STATE_STARTING)
+        return;
+    snprintf(out, cap, "%s", j->gang->problem);
+    if (out[0] == '\0')
+        gangs_problem(j->controller->gangs, out, cap);
+}
+
 static void kube_describe(const struct job *j, const struct hl_jobrun *run, int index,
                           struct hl_arena *arena, struct hl_api_container_status *io)
 {
@@ -157,7 +168,7 @@ const struct job_executor kube_executor = {
     .plan = kube_plan,
     .carry_out = kube_carry_out,
     .describe = kube_describe,
-    .waits_for = gang_waits_for,
+    .waits_for = kube_waits_for,
     .read_log = kube_read_log,
     .needs = kube_needs,
     .forget = gangs_forget,

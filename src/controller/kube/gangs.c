@@ -153,14 +153,14 @@ static void container_give_up(struct job *j, int index)
 /* Pods that their kubelets do not end, those of lost containers too. */
 static void pods_force(struct job *j)
 {
-    int force[GANG_FORCE_MAX];
+    const json_t *force[GANG_FORCE_MAX];
     size_t count = 0;
     uint64_t now_ns = hl_now_ns();
     if (now_ns < j->gang->not_before_ns || now_ns - j->gang->forced_ns < FORCE_GAP_NS)
         return;
     for (int i = 0; i < j->run.container_count && count < GANG_FORCE_MAX; i++)
         if (gang_pod(j, i) != NULL && end_of_pod(j, i) == HL_POD_END_FORCE)
-            force[count++] = i;
+            force[count++] = gang_pod(j, i);
     if (count > 0)
         gang_force(j, force, count);
 }

@@ -83,7 +83,7 @@ void nodes_free(struct gangs *g);
 /* waiting.c: of the watch of PodGroups. */
 void groups_listed(void *arg, const json_t *objects, unsigned page);
 void group_changed(void *arg, enum hl_kube_event type, json_t *object);
-/* Why the gang is not up; "" = it is, or nothing is known. Into cap bytes. */
+/* Why the gang is not up, as its objects say; "" = they don't. Into cap bytes. */
 void gang_waits_for(const struct job *j, char *out, size_t cap);
 
 /* calls.c: one request of a job; gangs->answered when it is done. */
@@ -91,9 +91,8 @@ void gang_create(struct job *j);
 /* What the attempt's pods wrote is kept. */
 void gang_delete(struct job *j, int attempt);
 void gang_put_table(struct job *j, const char *table);
-/* Deletes pods of the attempt without waiting for their kubelets. indices: of at most
- * GANG_FORCE_MAX containers that have pods. */
-void gang_force(struct job *j, const int *indices, size_t count);
+/* Deletes pods of the attempt without waiting for their kubelets, at most GANG_FORCE_MAX. */
+void gang_force(struct job *j, const json_t *const *pods, size_t count);
 /* What the pods of an attempt that succeeded wrote stays when Kubernetes drops them. */
 void gang_keep_logs(struct job *j);
 

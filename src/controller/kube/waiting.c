@@ -76,8 +76,4 @@ void gang_waits_for(const struct job *j, char *out, size_t cap)
     hl_volcano_group_waits(json_object_get(g->groups, name), group, sizeof(group));
     pod_waits_for(j, pod, sizeof(pod));
     snprintf(out, cap, "%s%s%s", group, group[0] != '\0' && pod[0] != '\0' ? "; " : "", pod);
-    if (out[0] == '\0')
-        snprintf(out, cap, "%s", j->gang->problem);
-    if (out[0] == '\0')
-        gangs_problem(g, out, cap);
 }
