@@ -15,18 +15,38 @@
 #include "program/daemon.h"
 #include "ranktabled/ranktabled.h"
 
+#define IGNORED_TEXTS 7
+#define IGNORED_FLAGS 3
+
+/* Flags of hccl-controller that change nothing here, which is said when they are given. */
+struct ignored {
+    char *text[IGNORED_TEXTS];
+    bool flag[IGNORED_FLAGS];
+};
+
 struct args {
     char *kubeconfig, *context, *master, *json, *label_value;
     int64_t super_pod_servers;
     uint64_t batch_ms, watch_window_ms;
-    bool leader_elect;
+    bool leader_elect, dry_run;
     char *lease_namespace, *metrics_listen, *ready_file;
+    uint64_t lease_ms;
     bool log_to_stderr;
     char *log_dir, *log_file;
-    int64_t stderr_threshold, verbosity;
+    char *log_file_alone; /* of hccl-controller's later versions: counts without --logtostderr */
+    int64_t verbosity, log_level;
+    struct ignored ignored;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct args, field)
+#define IGNORED(name, flag_name, type, field)                                                      \
+    {                                                                                              \
+        name, flag_name, IGNORED_##type,                                                           \
+            "Taken from hccl-controller's manifests; no effect here.", HL_OPT_##type, 0, 0, NULL,  \
+            AT(ignored.field)                                                                      \
+    }
+#define IGNORED_STRING ""
+#define IGNORED_BOOL   "false"
 
 static const struct hl_option rows[] = {
     {"kubeconfig", "--kubeconfig", "",
@@ -37,7 +57,7 @@ static const struct hl_option rows[] = {
     {"master", "--master", "", "Address of the API server, instead of the kubeconfig's.",
      HL_OPT_STRING, 0, 0, NULL, AT(master)},
     {"json", "--json", "v2", "Format of the tables.", HL_OPT_ENUM, 0, 0, "v1|v2|1.2|2.0", AT(json)},
-    {"label_value", "--label-value", "ascend-910",
+    {"label_value", "--label-value", HL_RANKTABLE_LABEL_VALUE,
      "Value of the label ring-controller.atlas on jobs, pods and ConfigMaps.", HL_OPT_STRING, 0, 0,
      NULL, AT(label_value)},
     {"super_pod_servers", "--super-pod-servers", "0",
@@ -49,8 +69,13 @@ static const struct hl_option rows[] = {
      "How long one watch lasts; 0 for 5 to 10 minutes by chance.", HL_OPT_DURATION, 0, 3600000,
      NULL, AT(watch_window_ms)},
     {"leader_elect", "--leader-elect", "true",
-     "Write only while the Lease helios-ranktable is held, so that several replicas may run.",
+     "Write only while the Lease helios-ranktable is held, so that several replicas may run; with "
+     "another --label-value the Lease helios-ranktable-VALUE.",
      HL_OPT_BOOL, 0, 0, NULL, AT(leader_elect)},
+    {"lease_duration", "--lease-duration", "15s",
+     "How long the Lease's holder may be silent before another replica takes over, in whole "
+     "seconds; it is renewed 7 times in that.",
+     HL_OPT_DURATION, 2000, 3600000, NULL, AT(lease_ms)},
     {"lease_namespace", "--lease-namespace", "",
      "Namespace of the Lease; empty for the pod's or the context's.", HL_OPT_STRING, 0, 0, NULL,
      AT(lease_namespace)},
@@ -65,12 +90,49 @@ static const struct hl_option rows[] = {
      0, 0, NULL, AT(log_dir)},
     {"log_file", "--log_file", "", "The log itself; counts before --log_dir.", HL_OPT_PATH, 0, 0,
      NULL, AT(log_file)},
-    {"stderrthreshold", "--stderrthreshold", "2",
-     "Accepted from hccl-controller's manifests; a log goes to one place.", HL_OPT_INT, 0, 3, NULL,
-     AT(stderr_threshold)},
+    {"log_file_alone", "--logFile", "", "The log, whatever --logtostderr says.", HL_OPT_PATH, 0, 0,
+     NULL, AT(log_file_alone)},
     {"v", "--v", "0", "Verbosity; 4 and more for debug lines.", HL_OPT_INT, 0, 10, NULL,
      AT(verbosity)},
+    {"log_level", "--logLevel", "0", "Least level of a line: -1 debug, 0 info, 1 warning, 2 error.",
+     HL_OPT_INT, -1, 5, NULL, AT(log_level)},
+    {"dry_run", "--dryRun", "false", "Make tables and log their sizes, but write nothing.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(dry_run)},
+    IGNORED("job_parallelism", "--jobParallelism", STRING, text[0]),
+    IGNORED("pod_parallelism", "--podParallelism", STRING, text[1]),
+    IGNORED("cm_check_interval", "--cmCheckInterval", STRING, text[2]),
+    IGNORED("cm_check_timeout", "--cmCheckTimeout", STRING, text[3]),
+    IGNORED("max_age", "--maxAge", STRING, text[4]),
+    IGNORED("max_backups", "--maxBackups", STRING, text[5]),
+    IGNORED("stderrthreshold", "--stderrthreshold", STRING, text[6]),
+    IGNORED("is_compress", "--isCompress", BOOL, flag[0]),
+    IGNORED("display_statistic", "--displayStatistic", BOOL, flag[1]),
+    IGNORED("monitor_performance", "--monitorPerformance", BOOL, flag[2]),
 };
+
+static void tell_ignored(const struct ignored *given)
+{
+    static const char *const texts[IGNORED_TEXTS] = {
+        "--jobParallelism: one loop judges all jobs",
+        "--podParallelism: one loop judges all pods",
+        "--cmCheckInterval: ConfigMaps are watched",
+        "--cmCheckTimeout: ConfigMaps are watched",
+        "--maxAge: the log is rotated by others",
+        "--maxBackups: the log is rotated by others",
+        "--stderrthreshold: the log goes to one place",
+    };
+    static const char *const flags[IGNORED_FLAGS] = {
+        "--isCompress: the log is rotated by others",
+        "--displayStatistic: --metrics-listen serves figures",
+        "--monitorPerformance: --metrics-listen serves figures",
+    };
+    for (size_t i = 0; i < IGNORED_TEXTS; i++)
+        if (given->text[i][0] != '\0')
+            hl_warn("no effect of %s", texts[i]);
+    for (size_t i = 0; i < IGNORED_FLAGS; i++)
+        if (given->flag[i])
+            hl_warn("no effect of %s", flags[i]);
+}
 
 /* "-v=5" and "-json v1" as klog and hccl-controller take them. */
 static char **two_dashes(int argc, char **argv)
@@ -85,17 +147,34 @@ static char **two_dashes(int argc, char **argv)
     return out; /* for the life of the process */
 }
 
+static enum hl_log_level log_level(const struct args *a)
+{
+    if (a->verbosity >= 4 || a->log_level < 0)
+        return HL_LOG_DEBUG;
+    return a->log_level == 0 ? HL_LOG_INFO : a->log_level == 1 ? HL_LOG_WARN : HL_LOG_ERROR;
+}
+
+/* "" = stderr. */
+static void log_path(const struct args *a, char *out, size_t cap)
+{
+    out[0] = '\0';
+    if (a->log_file_alone[0] != '\0')
+        snprintf(out, cap, "%s", a->log_file_alone);
+    else if (!a->log_to_stderr && a->log_file[0] != '\0')
+        snprintf(out, cap, "%s", a->log_file);
+    else if (!a->log_to_stderr && a->log_dir[0] != '\0')
+        snprintf(out, cap, "%s/helios-ranktable.log", a->log_dir);
+}
+
 static hl_status set_log(const struct args *a)
 {
     char path[4096];
-    hl_log_init("ranktable", a->verbosity >= 4 ? HL_LOG_DEBUG : HL_LOG_INFO);
-    if (a->log_to_stderr || (a->log_file[0] == '\0' && a->log_dir[0] == '\0'))
+    hl_log_init("ranktable", log_level(a));
+    log_path(a, path, sizeof(path));
+    if (path[0] == '\0')
         return HL_OK;
-    snprintf(path, sizeof(path), a->log_file[0] != '\0' ? "%s%s" : "%s/%s",
-             a->log_file[0] != '\0' ? a->log_file : a->log_dir,
-             a->log_file[0] != '\0' ? "" : "helios-ranktable.log");
     if (freopen(path, "ae", stderr) == NULL)
-        return hl_fail(HL_EINVAL, "--log_file: %s: %m", path);
+        return hl_fail(HL_EINVAL, "the log %s: %m", path);
     setvbuf(stderr, NULL, _IOLBF, 0);
     return HL_OK;
 }
@@ -141,7 +220,9 @@ static hl_status start_daemon(struct program *p)
         .batch_ms = (int)a->batch_ms,
         .window_s = (int)((a->watch_window_ms + 999) / 1000),
         .identity = identity,
-        .lease_ns = !a->leader_elect                ? ""
+        .lease_s = (int)((a->lease_ms + 999) / 1000),
+        .dry_run = a->dry_run,
+        .lease_ns = !a->leader_elect || a->dry_run  ? ""
                     : a->lease_namespace[0] != '\0' ? a->lease_namespace
                                                     : p->config->ns,
     };
@@ -166,15 +247,17 @@ static hl_status start_program(struct program *p, int argc, char **argv)
 {
     int rest = 0;
     struct args *a = &p->args;
-    if (argc > 0 && strcmp(argv[0], "--version") == 0) {
-        puts("helios-ranktable " HELIOS_VERSION);
-        return HL_ECANCELED;
-    }
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--version") == 0) {
+            puts("helios-ranktable " HELIOS_VERSION);
+            return HL_ECANCELED;
+        }
     HL_TRY(hl_args_parse(rows, HL_ARRAY_LEN(rows), "helios-ranktable [options]", argc, argv, a,
                          &rest));
     if (rest > 0)
         return hl_fail(HL_EINVAL, "unknown option '%.64s'; see --help", argv[0]);
     HL_TRY(set_log(a));
+    tell_ignored(&a->ignored);
     HL_TRY(hl_kube_config_load(
         &(struct hl_kube_source){.path = a->kubeconfig, .context = a->context, .master = a->master},
         &p->config));

@@ -99,6 +99,10 @@ static const struct hl_option kube_options[] = {
     {"kube.keep", "--kube-keep", "1d",
      "How long the Volcano Job of a job that succeeded stays, with its pods.",
      HL_OPT_DURATION, 0, 365 * HL_OPTION_DAY_MS, NULL, AT(keep_ms)},
+    {"kube.node_lost", "--kube-node-lost", "20s",
+     "How long a node's condition Ready may be Unknown before its pods count as lost, when the job "
+     "doesn't say (nodeLostAfter). Kubernetes sets it 40 s after the kubelet was last heard.",
+     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(node_lost_ms)},
 };
 #undef AT
 

@@ -31,7 +31,8 @@ struct hl_kube_opts {
     const char *device; /* resource of one GPU or NPU; "" = none */
     const char *topology_policy;
     int slot_devices;
-    int64_t keep_ms; /* how long a finished Volcano Job stays */
+    int64_t keep_ms;      /* how long a finished Volcano Job stays */
+    int64_t node_lost_ms; /* silence of a kubelet after which its pods are lost */
 };
 
 /* Where shards live: the options placement.* by hl_placement_rows, policy.* by hl_policy_rows. All

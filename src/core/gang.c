@@ -31,6 +31,20 @@ bool hl_gang_has_ended(const struct hl_gang_attempt *a)
     return !a->there && (a->deleted || !a->created);
 }
 
+bool hl_gang_node_lost(const struct hl_gang_node *node, uint64_t after_ns, uint64_t now_ns)
+{
+    return node->silent && now_ns - node->since_ns >= after_ns;
+}
+
+enum hl_pod_end hl_gang_pod_end(const struct hl_gang_ending *e, uint64_t now_ns)
+{
+    uint64_t passed = now_ns - e->gone_ns;
+    uint64_t force = e->node_lost ? 0 : e->grace_ns + HL_GANG_CONFIRM_NS;
+    if (passed >= force + HL_GANG_CONFIRM_NS)
+        return HL_POD_END_GIVE_UP;
+    return passed >= force ? HL_POD_END_FORCE : HL_POD_END_WAIT;
+}
+
 bool hl_gang_trouble(uint64_t *since_ns, bool has_trouble, uint64_t now_ns)
 {
     if (!has_trouble) {

@@ -1,5 +1,5 @@
 /* core/gang.h - a job whose containers are pods of Kubernetes: what a pod says of its container,
- * and which request comes next.
+ * when its node counts as lost, and which request comes next.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
@@ -43,6 +43,33 @@ struct hl_gang_attempt {
 bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run);
 /* While stopping: a container without a pod has ended, for nobody makes the pod again. */
 bool hl_gang_has_ended(const struct hl_gang_attempt *a);
+
+/* A node as its condition Ready has it. */
+struct hl_gang_node {
+    bool silent; /* Unknown: its kubelet is not heard; or the node was removed */
+    uint64_t since_ns;
+};
+
+/* Its pods count as lost. after_ns: how long it may be silent. */
+bool hl_gang_node_lost(const struct hl_gang_node *node, uint64_t after_ns, uint64_t now_ns);
+
+/* While stopping: a pod of a Job that is gone. Only its kubelet says that it has ended. */
+struct hl_gang_ending {
+    uint64_t gone_ns;  /* when the Job was seen to be gone */
+    uint64_t grace_ns; /* what the pod's ranks have to end */
+    bool node_lost;
+};
+
+enum hl_pod_end {
+    HL_POD_END_WAIT,
+    HL_POD_END_FORCE,   /* it is deleted without its kubelet */
+    HL_POD_END_GIVE_UP, /* the job goes on without it */
+};
+
+/* How long a kubelet has to say so beside the grace, and then the API server to delete it. */
+#define HL_GANG_CONFIRM_NS (30 * HL_NS_PER_S)
+
+enum hl_pod_end hl_gang_pod_end(const struct hl_gang_ending *e, uint64_t now_ns);
 
 /* Its Job has come to an end that no pod explains. The watch of pods may be behind that of Jobs,
  * and a pod that failed explains its Job's end: the attempt fails when this lasts for so long. */

@@ -425,8 +425,11 @@ static void on_node_lost(struct step *s)
 
 static void on_node_lost_stopping(struct step *s)
 {
-    if (lose_node(s) > 0)
-        stopped_yet(s);
+    if (lose_node(s) == 0)
+        return;
+    record(s, "node-lost", "node %s was lost while its containers were stopping%s%s", s->ev->node,
+           s->ev->text != NULL ? ": " : "", s->ev->text != NULL ? s->ev->text : "");
+    stopped_yet(s);
 }
 
 static void on_cancel_pending(struct step *s)
@@ -463,8 +466,9 @@ static void on_timer_starting(struct step *s)
     int up = 0;
     for (int i = 0; i < s->run->container_count; i++)
         up += s->run->containers[i].state >= HL_API_CONTAINER_STATE_RUNNING;
-    set_reason(s->run, "only %d of %d containers started within %lld ms", up,
-               s->run->container_count, (long long)s->run->start_timeout_ms);
+    set_reason(s->run, "only %d of %d containers started within %lld ms%s%s", up,
+               s->run->container_count, (long long)s->run->start_timeout_ms,
+               s->ev->text != NULL ? "; it waited: " : "", s->ev->text != NULL ? s->ev->text : "");
     record(s, "timeout", "%s", s->run->reason);
     attempt_failed(s);
 }

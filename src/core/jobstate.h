@@ -93,7 +93,7 @@ enum hl_job_event_kind {
     HL_JOB_EV_NODE_BACK,   /* node; in time */
     HL_JOB_EV_NODE_LOST,   /* node; text: why, may be NULL */
     HL_JOB_EV_CANCEL,      /* text: by whom, may be NULL */
-    HL_JOB_EV_TIMER,
+    HL_JOB_EV_TIMER,       /* text: what a job that is starting waits for, may be NULL */
     HL_JOB_EV_COUNT
 };
 

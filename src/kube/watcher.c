@@ -268,6 +268,12 @@ static hl_status watch_objects(struct hl_kube_watcher *w, int *retry_after_s)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+/* A kind that the server does not know, or does not show us, and that need not be there. */
+static bool is_absent(const struct hl_kube_watcher *w, hl_status st)
+{
+    return w->opts.optional && (st == HL_ENOENT || st == HL_EPERM);
+}
+
 /* A failure of another kind need not wait for its turn, but the two may be by turns. */
 static void tell_failure(struct hl_kube_watcher *w, hl_status st)
 {
@@ -278,8 +284,7 @@ static void tell_failure(struct hl_kube_watcher *w, hl_status st)
     uint64_t gap_ms = news ? TELL_MS : hl_backoff_ms(TELL_MS, TELL_TOP, t->lines - 1);
     if (t->failures++ == 0)
         t->since_ns = now;
-    if (t->lines > 0 && (now - t->line_ns < gap_ms * HL_NS_PER_MS ||
-                         (!news && w->opts.optional && st == HL_ENOENT)))
+    if (t->lines > 0 && (now - t->line_ns < gap_ms * HL_NS_PER_MS || (!news && is_absent(w, st))))
         return;
     if (t->failures > 1)
         hl_warn("%s, failures=%u seconds=%u", text, t->failures, seconds_since(t->since_ns));
@@ -316,7 +321,7 @@ static void pause_ms(struct hl_kube_watcher *w, uint64_t ms)
 static void back_off(struct hl_kube_watcher *w, hl_status st, int retry_after_s)
 {
     uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, w->tries++);
-    if (st == HL_ENOENT && w->opts.optional)
+    if (is_absent(w, st))
         ms = ABSENT_MS;
     ms = ms * 4 / 5 + hl_random_u64() % (ms * 2 / 5 + 1);
     if (retry_after_s > 0 && retry_after_s < BACKOFF_TOP / 1000 &&

@@ -35,7 +35,8 @@ struct hl_kube_watcher_opts {
     bool on_demand;     /* what a watch brings waits for hl_kube_watcher_deliver, or for
                           HL_KUBE_WAITING others: to wake a loop costs as much as an event */
     bool only_metadata; /* of what a watch brings; lists bring all */
-    bool optional;      /* a server that does not know the kind is looked at once a minute */
+    bool optional;      /* a kind that the server does not know, or does not show us, is looked
+                          at once a minute */
     int window_s;       /* of one watch; 0 = 300 to 600 by chance */
     /* A page of all there is now; an array, borrowed. */
     void (*listed)(void *arg, const json_t *objects, unsigned page);

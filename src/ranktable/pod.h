@@ -12,7 +12,8 @@
 
 #include "ranktable/table.h"
 
-#define HL_RANKTABLE_LABEL "ring-controller.atlas"
+#define HL_RANKTABLE_LABEL       "ring-controller.atlas"
+#define HL_RANKTABLE_LABEL_VALUE "ascend-910" /* where nothing else is said */
 
 struct hl_ranktable_pod {
     char *uid, *ns;

@@ -65,6 +65,8 @@ struct cached_map {
     char *text;                      /* HL_RANKTABLE_KEY; NULL = it has none */
     bool unread;                     /* there is a version that is neither ours nor read */
     bool reading;                    /* a request is under way */
+    bool fresh;                      /* it was read in this round: a write of it may be tried,
+                                        though a newer version was told of meanwhile */
     uint64_t not_before_ns;          /* of the next one, after a failure */
     unsigned tries;
     uint64_t awaited_until_ns; /* when `version` is ours, and was not seen by then */

@@ -1,10 +1,12 @@
 /* Leader election by a Lease of Kubernetes.
  *
  *     not held --try_once: free, or its holder silent for long enough--> held
- *        ^                                                                |  renewed every RETRY_MS
- *        '--another holds it, or GIVE_UP_S without a renewal--------------'
+ *        ^                                                                |  renewed:
+ * lease_retry_ms
+ *        '--another holds it, or lease_give_up_ms without a renewal-------'
  *
- * GIVE_UP_S is shorter than HOLD_S, so this process stops acting before another one may begin.
+ * A holder gives up before hold_s have passed, so this process stops acting before another one may
+ * begin.
  *
  * One thread asks the server. The loop reads `held`, and is told of a change by tell_change, which
  * holds a reference: the owner may have stopped the lease by then. `stops` wakes the thread from
@@ -23,10 +25,8 @@
 #include "core/json.h"
 #include "os/cond.h"
 
-#define HOLD_S    15
-#define GIVE_UP_S 10
-#define RETRY_MS  2000
-#define CALL_MS   5000
+#define HOLD_S  15 /* of a lease that does not say */
+#define CALL_MS 5000
 
 struct lease {
     struct lease_opts opts;
@@ -40,6 +40,23 @@ struct lease {
     uint64_t renewed_ns;    /* when our last renewal was begun */
     char problem[256];
 };
+
+static uint64_t lease_give_up_ms(const struct lease *l)
+{
+    return (uint64_t)l->opts.hold_s * 1000 * 2 / 3;
+}
+
+static uint64_t lease_retry_ms(const struct lease *l)
+{
+    return (uint64_t)l->opts.hold_s * 1000 * 2 / 15;
+}
+
+/* Two calls renew it, which end before it is given up. */
+static int lease_call_ms(const struct lease *l)
+{
+    uint64_t ms = lease_give_up_ms(l) / 2;
+    return ms < CALL_MS ? (int)ms : CALL_MS;
+}
 
 /* By our own clock: `since_ns` is when renewTime was seen to change, so clocks of other hosts do
  * not matter. */
@@ -79,7 +96,7 @@ static json_t *make_lease(const struct lease *l, const json_t *old, const char *
     json_t *doc = json_pack("{s:s s:s s:{s:s s:s} s:{s:s s:i s:s s:s s:I}}", "apiVersion",
                             "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name",
                             l->opts.name, "namespace", l->opts.ns, "spec", "holderIdentity", holder,
-                            "leaseDurationSeconds", HOLD_S, "renewTime", now, "acquireTime",
+                            "leaseDurationSeconds", l->opts.hold_s, "renewTime", now, "acquireTime",
                             mine ? hl_json_str(spec, "acquireTime", now) : now, "leaseTransitions",
                             old != NULL && !mine ? transitions + 1 : transitions);
     if (old != NULL)
@@ -94,10 +111,11 @@ static hl_status call_server(struct lease *l, const char *method, const json_t *
     snprintf(path, sizeof(path), "%s", l->path);
     if (strcmp(method, "POST") == 0)
         *strrchr(path, '/') = '\0';
-    return hl_kube_call(l->opts.kube,
-                        &(struct hl_kube_request){
-                            .method = method, .path = path, .body = body, .timeout_ms = CALL_MS},
-                        out);
+    return hl_kube_call(
+        l->opts.kube,
+        &(struct hl_kube_request){
+            .method = method, .path = path, .body = body, .timeout_ms = lease_call_ms(l)},
+        out);
 }
 
 static hl_status write_lease(struct lease *l, const json_t *old, const char *holder)
@@ -162,7 +180,7 @@ static void renew_lease(struct lease *l)
     hl_status st = try_once(l);
     if (st == HL_OK)
         set_held(l, true);
-    else if (st == HL_EBUSY || hl_now_ns() - l->renewed_ns > GIVE_UP_S * HL_NS_PER_S)
+    else if (st == HL_EBUSY || hl_now_ns() - l->renewed_ns > lease_give_up_ms(l) * HL_NS_PER_MS)
         set_held(l, false);
     const char *problem = st == HL_OK || st == HL_EBUSY ? "" : hl_error_text();
     if (problem[0] != '\0' && strncmp(l->problem, problem, sizeof(l->problem) - 1) != 0)
@@ -175,7 +193,7 @@ static void *lease_main(void *arg)
     struct lease *l = arg;
     while (!atomic_load(&l->stopping)) {
         renew_lease(l);
-        uint64_t until = hl_now_ns() + RETRY_MS * HL_NS_PER_MS;
+        uint64_t until = hl_now_ns() + lease_retry_ms(l) * HL_NS_PER_MS;
         pthread_mutex_lock(&l->lock);
         while (!atomic_load(&l->stopping) && hl_now_ns() < until)
             (void)hl_cond_wait_until(&l->stops, &l->lock, until);

@@ -26,6 +26,7 @@ struct lease_opts {
     struct hl_loop *loop;
     const char *ns, *name;
     const char *identity; /* of this instance among all */
+    int hold_s;           /* silence after which another one takes over */
     void (*changed)(void *arg);
     void *arg;
 };

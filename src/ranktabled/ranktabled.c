@@ -1,6 +1,7 @@
 /* Wiring: watchers feed the cache, a timer judges what changed, requests carry it out. */
 #include "ranktabled/ranktabled_private.h"
 
+#include <ctype.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +102,9 @@ static void judge_job(struct hl_ranktabled *d, struct cached_job *j)
         return;
     }
     j->counted = v.counted;
-    if (v.text != NULL && ranktabled_leads(d))
+    if (v.text != NULL && d->opts.dry_run)
+        hl_info("%s: dry run: a table of %zu bytes is not written", j->entry.key, strlen(v.text));
+    else if (v.text != NULL && ranktabled_leads(d))
         request_write(d, j, map, hl_steal(&v.text));
     ranktabled_tell(d, j, v.state, v.reason);
     hl_ranktable_verdict_fini(&v);
@@ -119,7 +122,9 @@ static bool is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint6
     if (map->unread && !map->reading && now >= map->not_before_ns &&
         cache_rival(&d->cache, j) == NULL)
         request_read(d, map);
-    return map->unread || (now < map->awaited_until_ns && strcmp(map->seen, map->version) != 0);
+    if (map->unread)
+        return !map->fresh;
+    return now < map->awaited_until_ns && strcmp(map->seen, map->version) != 0;
 }
 
 /* A table is only as good as what is known: nothing is said before pods and ConfigMaps are, nor
@@ -130,6 +135,15 @@ static bool is_known(const struct hl_ranktabled *d)
 }
 
 static void take_turn(struct hl_ranktabled *d);
+
+/* Where another writer changes a ConfigMap all the time, what was read is old by the next round:
+ * its job is judged at once, and the server refuses the write where that was still too late. */
+static void judge_read(struct hl_ranktabled *d, struct cached_map *map)
+{
+    map->fresh = true;
+    take_turn(d);
+    map->fresh = false;
+}
 
 /* On a busy loop others come first. */
 static void go_on(void *arg)
@@ -249,6 +263,32 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
         &f->watcher);
 }
 
+/* One for each value of the label: whoever has other jobs writes beside us. Names of objects have
+ * no capitals and no underscore. */
+static void lease_name(const char *label_value, char *out, size_t cap)
+{
+    int n = snprintf(out, cap, "helios-ranktable");
+    if (strcmp(label_value, HL_RANKTABLE_LABEL_VALUE) == 0)
+        return;
+    n += snprintf(out + n, cap - (size_t)n, "-%.63s", label_value);
+    for (char *p = out; *p != '\0'; p++)
+        *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+}
+
+static hl_status start_lease(struct hl_ranktabled *d)
+{
+    lease_name(d->label_value, d->lease_name, sizeof(d->lease_name));
+    return lease_start(&(struct lease_opts){.kube = d->kube,
+                                            .loop = d->opts.loop,
+                                            .ns = d->opts.lease_ns,
+                                            .name = d->lease_name,
+                                            .identity = d->opts.identity,
+                                            .hold_s = d->opts.lease_s,
+                                            .changed = on_lease,
+                                            .arg = d},
+                       &d->lease);
+}
+
 static hl_status start_ranktabled(struct hl_ranktabled *d)
 {
     char selector[512];
@@ -258,14 +298,7 @@ static hl_status start_ranktabled(struct hl_ranktabled *d)
     for (int i = 0; i < CACHE_KINDS; i++)
         HL_TRY(start_feed(d, (enum cache_kind)i, selector));
     if (d->opts.lease_ns[0] != '\0')
-        HL_TRY(lease_start(&(struct lease_opts){.kube = d->kube,
-                                                .loop = d->opts.loop,
-                                                .ns = d->opts.lease_ns,
-                                                .name = "helios-ranktable",
-                                                .identity = d->opts.identity,
-                                                .changed = on_lease,
-                                                .arg = d},
-                           &d->lease));
+        HL_TRY(start_lease(d));
     return hl_timer_create(d->opts.loop, (uint64_t)batch, (uint64_t)batch, on_tick, d, &d->timer);
 }
 
@@ -278,6 +311,7 @@ hl_status hl_ranktabled_start(const struct hl_ranktabled_opts *opts, struct hl_r
     }
     d->opts = *opts;
     d->opts.rules.label_value = d->label_value;
+    d->was_read = judge_read;
     hl_status st = start_ranktabled(d);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];

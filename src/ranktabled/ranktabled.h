@@ -11,6 +11,8 @@
 #ifndef HL_RANKTABLED_RANKTABLED_H
 #define HL_RANKTABLED_RANKTABLED_H
 
+#include <stdbool.h>
+
 #include "base/buf.h"
 #include "kube/config.h"
 #include "os/loop.h"
@@ -25,7 +27,9 @@ struct hl_ranktabled_opts {
     int batch_ms;         /* how long changes are gathered; 0 = 100 */
     int window_s;         /* of one watch; 0 = 300 to 600 by chance */
     const char *lease_ns; /* "" = no lease: this is the only instance */
+    int lease_s;          /* silence of the writing instance after which another one writes */
     const char *identity;
+    bool dry_run; /* tables are made and not written */
 };
 
 hl_status hl_ranktabled_start(const struct hl_ranktabled_opts *opts,

@@ -24,7 +24,10 @@ struct hl_ranktabled {
     struct feed feeds[CACHE_KINDS];
     struct hl_timer *timer;
     struct lease *lease;
+    char lease_name[96];
     struct cache cache;
+    /* A ConfigMap was read: who waited for that is judged. */
+    void (*was_read)(struct hl_ranktabled *d, struct cached_map *map);
     unsigned calls; /* requests under way */
     bool stopping;
     bool goes_on; /* a turn of judging was cut short; the next one is posted */

@@ -9,12 +9,13 @@
 #include "base/log.h"
 #include "ranktabled/ranktabled_private.h"
 
-#define CALL_MS     5000
-#define CONFLICT_MS 500  /* between two attempts where others write, too */
-#define AWAIT_MS    5000 /* what the watch may take to bring our own write */
-#define BACKOFF_MS  200
-#define BACKOFF_TOP 30000
-#define BODY_MAX    (6 * (size_t)HL_RANKTABLE_BYTES_MAX + 4096) /* quoted */
+#define CALL_MS      5000
+#define CONFLICT_MS  50 /* between two attempts where others write, too; doubled up to */
+#define CONFLICT_TOP 500
+#define AWAIT_MS     5000 /* what the watch may take to bring our own write */
+#define BACKOFF_MS   200
+#define BACKOFF_TOP  30000
+#define BODY_MAX     (6 * (size_t)HL_RANKTABLE_BYTES_MAX + 4096) /* quoted */
 
 enum what { WRITE, READ, EVENT };
 
@@ -107,7 +108,7 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
         d->conflicts++;
         if (map != NULL)
             map->unread = true;
-        retry_in(j, CONFLICT_MS);
+        retry_in(j, hl_backoff_ms(CONFLICT_MS, CONFLICT_TOP, j->tries++));
     } else if (c->st != HL_ECANCELED) {
         d->failures++;
         if (c->st == HL_EINVAL) /* its ConfigMap does not take it: immutable, or full */
@@ -131,6 +132,7 @@ static void on_read(struct hl_ranktabled *d, struct call *c)
         d->reads++;
         map->tries = 0;
         cache_was_read(map, c->answer, c->version);
+        d->was_read(d, map);
     } else if (c->st != HL_ECANCELED) {
         if (c->st != HL_ENOENT)
             hl_warn("%s: %s", c->key, c->why);
@@ -256,5 +258,6 @@ void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *j, enum hl_rank
         return;
     snprintf(j->told, sizeof(j->told), "%s", reason);
     hl_warn("%s: no rank table: %s", j->entry.key, reason);
-    request_event(d, j, reason);
+    if (!d->opts.dry_run)
+        request_event(d, j, reason);
 }

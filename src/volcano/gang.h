@@ -111,6 +111,9 @@ struct hl_volcano_pod {
 void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_pod *out);
 /* The rank's process has ended, or never will begin. */
 bool hl_volcano_rank_ended(const json_t *pod, int local_rank);
+/* Why the gang of a PodGroup waits, as Volcano says it; "" = it doesn't. group may be NULL. Into
+ * cap bytes. */
+void hl_volcano_group_waits(const json_t *group, char *out, size_t cap);
 /* Why a Job that was not finished by its pods is at its end; NULL = it is not. Borrowed. */
 const char *hl_volcano_job_trouble(const json_t *job);
 

@@ -185,6 +185,22 @@ bool hl_volcano_rank_ended(const json_t *pod, int local_rank)
     return false;
 }
 
+void hl_volcano_group_waits(const json_t *group, char *out, size_t cap)
+{
+    const json_t *status = json_object_get(group, "status");
+    const json_t *unplaced = find_condition(status, "Unschedulable", "True");
+    const char *phase = hl_json_str(status, "phase", "");
+    out[0] = '\0';
+    if (group == NULL || strcmp(phase, "Running") == 0 || strcmp(phase, "Completed") == 0)
+        return;
+    if (unplaced != NULL)
+        snprintf(out, cap, "%.60s: %.300s", hl_json_str(unplaced, "reason", ""),
+                 hl_json_str(unplaced, "message", ""));
+    else if (strcmp(phase, "Pending") == 0)
+        snprintf(out, cap, "Volcano has not admitted it to queue %.60s yet",
+                 hl_json_str(json_object_get(group, "spec"), "queue", "default"));
+}
+
 const char *hl_volcano_job_trouble(const json_t *job)
 {
     static const char *const ends[] = {"Failed", "Aborting", "Aborted", "Terminating",

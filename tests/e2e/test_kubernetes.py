@@ -123,6 +123,7 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         self.assertIn(f"executor kubernetes: {c.dir}/none can't be read", told)
         told = c.refuse(*up, "--kubeconfig", self.kubeconfig, "--master", "http://127.0.0.1:1", "--timeout", "2s")
         self.assertRegex(told, r"Kubernetes is not ready.*127\.0\.0\.1")
+        self.assertFalse(c.state.exists())  # nor any daemon, which would hold it
         self.assertIn("1 to 256", c.refuse("up", "--nodes", 0))  # a machine that is to run ranks itself
 
     def test_a_right_that_is_missing_is_told(self):

@@ -1,5 +1,7 @@
 """helios-controller --executor kubernetes against a real API server, with the rights of deploy/k8s/executor-rbac.yaml. Volcano and the
 kubelet, which the API server asks for logs, are played (tests/support/volcano.py)."""
+import base64
+import contextlib
 import pathlib
 import sys
 import tempfile
@@ -27,7 +29,8 @@ class OnRealServer(Gangs, WideGangs, unittest.TestCase):
         OnRealServer.count += 1
         self.namespace = f"gangs{OnRealServer.count}"
         self.server.namespace(self.namespace)
-        self.server.apply(ROOT / "deploy/k8s/executor-rbac.yaml", **{"namespace: helios": f"namespace: {self.namespace}"})
+        self.server.apply(ROOT / "deploy/k8s/executor-rbac.yaml", **{
+            "namespace: helios": f"namespace: {self.namespace}", "helios-controller-nodes": f"helios-controller-{self.namespace}"})
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         token = self.server.account_token(self.namespace, "helios-controller")
@@ -46,6 +49,34 @@ class OnRealServer(Gangs, WideGangs, unittest.TestCase):
         self.api.call("PATCH", f"/api/v1/nodes/{node}/status", {"status": {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}, "application/merge-patch+json")
+
+    @contextlib.contextmanager
+    def refuse_jobs(self, why):
+        webhook = volcano.Webhook(self.server.server_pair, why)
+        path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+        authority = base64.b64encode(pathlib.Path(self.server.authority.ca).read_bytes()).decode()
+        self.api.call("POST", path, {"metadata": {"name": "volcano"}, "webhooks": [{
+            "name": "validatejob.volcano.sh", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "clientConfig": {"url": f"https://localhost:{webhook.port}/jobs/validate", "caBundle": authority},
+            "rules": [{"apiGroups": ["batch.volcano.sh"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"],
+                       "resources": ["jobs"]}]}]})
+        try:
+            wait_for("the webhook to be asked", lambda: self.is_refused(why))
+            yield
+        finally:
+            self.api.call("DELETE", f"{path}/volcano")
+            webhook.close()
+
+    def is_refused(self, why):
+        """The API server takes a moment to know of a webhook."""
+        probe = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "spec": {"minAvailable": 0, "tasks": []},
+                 "metadata": {"name": "probe", "namespace": self.namespace}}
+        try:
+            self.api.create("vcjobs", probe)
+        except volcano.kube_api.Refused as refused:
+            return why in refused.message or why in str(refused)
+        self.api.delete("vcjobs", self.namespace, "probe")
+        return False
 
     def empty(self):
         for plural in ("vcjobs", "pods", "configmaps"):
@@ -69,7 +100,7 @@ class OnRealServer(Gangs, WideGangs, unittest.TestCase):
         token = self.server.account_token(self.namespace, "helios-controller")
         mine = self.server.client(token)
         for verb, path in (("GET", "/api/v1/pods"), ("GET", f"/api/v1/namespaces/{self.namespace}/secrets"),
-                           ("DELETE", f"/api/v1/namespaces/{self.namespace}/pods/x"),
+                           ("GET", f"/api/v1/namespaces/{self.namespace}/pods/x"), ("DELETE", "/api/v1/nodes/x"),
                            ("GET", f"/api/v1/namespaces/{self.namespace}/configmaps"),
                            ("GET", "/apis/batch.volcano.sh/v1alpha1/jobs")):
             with self.assertRaises(volcano.kube_api.Refused) as refused:

@@ -32,7 +32,8 @@ class Real(World):
         cls.api = cls.server.admin
         if not cls.server.has_namespace("helios"):
             cls.server.namespace("helios")
-            cls.server.apply(ROOT / "deploy/k8s/rbac.yaml")
+            cls.server.apply(ROOT / "deploy/k8s/rbac.yaml", **{
+                "[helios-ranktable]": "[helios-ranktable, helios-ranktable-ascend-910b]"})
 
     def setUp(self):
         self.ns = self.another_namespace()

@@ -44,6 +44,17 @@ VOLCANO_CRD = {
                 "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True,
                            "properties": {"version": {"type": "integer"}}}}}}}]},
 }
+POD_GROUP_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "podgroups.scheduling.volcano.sh"},
+    "spec": {
+        "group": "scheduling.volcano.sh", "scope": "Namespaced",
+        "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"},
+        "versions": [{
+            "name": "v1beta1", "served": True, "storage": True, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                name: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} for name in ("spec", "status")}}}}]},
+}
 # Where the kinds of our manifests are.
 COLLECTIONS = {
     "Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts",
@@ -123,8 +134,9 @@ class ApiServer:
         try:
             self.start_etcd()
             self.start()
-            self.call("POST", COLLECTIONS["CustomResourceDefinition"], VOLCANO_CRD)
-            wait_for("Volcano's Job is known", lambda: self.answers("/apis/batch.volcano.sh/v1alpha1/jobs"), 30)
+            for crd, path in ((VOLCANO_CRD, "batch.volcano.sh/v1alpha1/jobs"), (POD_GROUP_CRD, "scheduling.volcano.sh/v1beta1/podgroups")):
+                self.call("POST", COLLECTIONS["CustomResourceDefinition"], crd)
+                wait_for(f"{path} is known", lambda: self.answers(f"/apis/{path}"), 30)
         except BaseException:
             self.__exit__()
             raise

@@ -202,6 +202,30 @@ class Gangs(World):
         c.wait_job(job, "succeeded")
         self.assertEqual(self.volcano.made, [f"helios-{job}-a{n}" for n in (1, 2, 3, 4)])
 
+    def test_two_dead_nodes_hold_up_neither_a_restart_nor_an_end(self):
+        c = self.start_cluster()
+        nodes = [f"{self.namespace}-{i}" for i in range(4)]
+        self.volcano.join(*nodes)
+        self.addCleanup(lambda: [self.api.delete("nodes", None, n) for n in nodes])
+        text = self.text().replace("nodeLostAfter: 90500ms", "nodeLostAfter: 300ms")
+        job = c.submit(text)
+        self.loaded(1)
+        c.wait_job(job, "running")
+        first = {p["spec"]["nodeName"] for p in self.objects("pods").values()}
+        self.assertEqual(len(first), 2)
+        self.volcano.lose(*first)
+        self.loaded(2)
+        c.wait_job(job, "running")
+        lost = [e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost"]
+        self.assertRegex(lost[0], "its node .* is silent: Kubelet stopped posting node status")
+        self.assertEqual({p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"})
+        second = {p["spec"]["nodeName"] for p in self.objects("pods").values()}
+        self.assertFalse(second & first)
+        self.volcano.lose(*second)
+        c.json("cancel", job)
+        c.wait_job(job, "cancelled")
+        self.wait_gone()
+
     def test_a_job_that_may_not_be_repeated_fails_with_an_evicted_pod(self):
         c = self.start_cluster()
         job = c.submit(self.text(lost="fail"))
@@ -276,7 +300,15 @@ class Gangs(World):
         job = c.submit(self.text())
         wait_for("its Job", lambda: self.objects("vcjobs"))
         self.assertEqual(c.job(job)["state"], "starting")
+        why = "NotEnoughResources: 2/2 tasks in gang unschedulable"
+        wait_for("the reason", lambda: c.job(job)["reason"] == why)
         self.assertEqual(self.objects("pods"), {})  # all or none
+        late = c.submit(self.text().replace("stopGrace", "timeouts: {start: 2s}\nstopGrace"))
+        self.assertRegex(c.wait_job(late, "failed")["reason"], f"within 2000 ms; it waited: {why}")
+        gone = c.submit(self.text())
+        wait_for("the reason", lambda: c.job(gone)["reason"] == why)
+        c.json("cancel", gone)
+        self.assertIn(f"it waited: {why}", c.wait_job(gone, "cancelled")["reason"])
         self.volcano.slots = 2
         self.loaded()
         self.end_ranks()
@@ -323,6 +355,30 @@ class Gangs(World):
         c.wait_job(job, "succeeded")
         self.assertEqual(c.job(job)["attempt"], 1)
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+
+    def test_a_gang_that_went_while_the_controller_was_away_does_not_run_again(self):
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        self.loaded()
+        c.wait_job(job, "running")
+        c.kill("controllerd")
+        self.end_ranks()
+        wait_for("it to end without us", lambda: all(
+            p["status"].get("phase") == "Succeeded" for p in self.objects("pods").values()))
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
+        self.wait_gone()
+        c.up()
+        self.assertIn("deleted while the Controller was away", c.wait_job(job, "cancelled")["reason"])
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+        self.wait_gone()
+
+    def test_a_gang_that_is_refused_leaves_nothing(self):
+        c = self.start_cluster()
+        with self.refuse_jobs("jobName is not allowed here"):
+            job = c.submit(self.text(restarts=1))
+            self.assertRegex(c.wait_job(job, "failed")["reason"], "webhook .* denied the request: jobName is not allowed here")
+            self.wait_gone()
+        self.assertEqual(self.volcano.made, [])
 
     def test_the_name_of_somebody_elses_job_is_not_touched(self):
         c = self.start_cluster()

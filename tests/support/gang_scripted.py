@@ -1,6 +1,7 @@
 """What the scenarios of gang_scenarios.py need, around an API server that a test can break: a mixin."""
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import tempfile
 
@@ -22,3 +23,10 @@ class Scripted:
         self.server.volcano = self.volcano
         self.volcano.__enter__()
         self.addCleanup(self.volcano.__exit__)
+
+    @contextlib.contextmanager
+    def refuse_jobs(self, why):
+        self.server.refusals = [["vcjobs", "POST", 1000, kube_api.Refused(
+            400, "", f'admission webhook "validatejob.volcano.sh" denied the request: {why}')]]
+        yield
+        self.server.refusals.clear()

@@ -12,7 +12,8 @@ import time
 import urllib.parse
 
 PLURALS = {
-    "pods": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "leases": "/apis/coordination.k8s.io/v1",
+    "pods": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "nodes": "/api/v1",
+    "podgroups": "/apis/scheduling.volcano.sh/v1beta1", "leases": "/apis/coordination.k8s.io/v1",
     "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
 }
 STEP_S = 0.02
@@ -96,7 +97,7 @@ class Server:
         """Create or replace, whatever its version."""
         with self.lock:
             meta = obj["metadata"]
-            key = (plural, meta["namespace"], meta["name"])
+            key = (plural, meta.get("namespace"), meta["name"])
             before = self.objects.get(key)
             self.uids += 1
             meta.setdefault("uid", f"uid-{self.uids}")
@@ -125,8 +126,13 @@ class Server:
                 self.patched.append((name, after["data"].get("hccl.json")))
             return copy.deepcopy(after)
 
-    def delete(self, plural, namespace, name):
+    def delete(self, plural, namespace, name, grace=0):
+        """A pod on a node stays as long as its kubelet says nothing, but for a grace of 0."""
         with self.lock:
+            there = self.objects.get((plural, namespace, name), {})
+            if plural == "pods" and grace > 0 and "nodeName" in there.get("spec", {}):
+                self.patch(plural, namespace, name, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+                return
             before = self.objects.pop((plural, namespace, name), None)
             if before is None:
                 raise Refused(404, "NotFound")
@@ -279,7 +285,8 @@ class Server:
             return self.get(plural, namespace, name)
         if verb == "POST":
             meta = body["metadata"]
-            meta.setdefault("namespace", namespace)
+            if namespace is not None:
+                meta.setdefault("namespace", namespace)
             with self.lock:
                 meta.setdefault("name", f"{meta.get('generateName', 'x')}{self.version}")
                 if (plural, namespace, meta["name"]) in self.objects:
@@ -296,7 +303,7 @@ class Server:
                     raise Refused(409, "Conflict")
                 body["metadata"]["uid"] = old["metadata"]["uid"]
                 return self.put(plural, body)
-        self.delete(plural, namespace, name)
+        self.delete(plural, namespace, name, (body or {}).get("gracePeriodSeconds", 30))
         return {"kind": "Status", "status": "Success"}
 
     @staticmethod
@@ -317,7 +324,7 @@ class Server:
                 last, last_plural, before, after, _ = self.history[-1]
                 version = last - 1
                 meta = (after or before)["metadata"]
-                key = (last_plural, meta["namespace"], meta["name"])
+                key = (last_plural, meta.get("namespace"), meta["name"])
                 if before is None:
                     objects.pop(key, None)
                 else:
@@ -416,7 +423,7 @@ class Client:
         return json.loads(self.text(verb, path, json.dumps(body) if body is not None else None, kind) or b"null")
 
     def create(self, plural, obj):
-        return self.call("POST", path_of(plural, obj["metadata"]["namespace"]), obj)
+        return self.call("POST", path_of(plural, obj["metadata"].get("namespace")), obj)
 
     def patch(self, plural, namespace, name, patch, status=False):
         path = path_of(plural, namespace, name) + ("/status" if status else "")
@@ -434,9 +441,9 @@ class Client:
             if not more:
                 return items
 
-    def delete(self, plural, namespace, name):
+    def delete(self, plural, namespace, name, grace=0):
         return self.call("DELETE", path_of(plural, namespace, name),
-                         {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
+                         {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace,
                           "propagationPolicy": "Background"})
 
 

@@ -74,6 +74,10 @@ class Volcano:
 
     def __init__(self, api, namespace, node="worker-1", image_env=None):
         self.api, self.namespace, self.node = api, namespace, node
+        self.nodes = [node]
+        self.placed = 0
+        self.dead = set() # nodes whose kubelets are gone
+        self.groups = {}  # Job -> what its PodGroup says
         self.image_env = image_env or {}  # what the image would have
         self.slots = 1000
         self.paused = False
@@ -134,6 +138,8 @@ class Volcano:
             self._keep_job(job, pods)
         for name in set(self.jobs) - set(jobs):
             del self.jobs[name]
+            if self.groups.pop(name, None) is not None:
+                self.api.delete("podgroups", self.namespace, f"{name}-group")
         for name, pod in pods.items():
             owner = next(iter(pod["metadata"].get("ownerReferences", [])), None)
             if owner is not None and self.jobs.get(owner["name"]) != owner["uid"]:
@@ -177,6 +183,7 @@ class Volcano:
             for task, name in missing:
                 self._make_pod(job, task, name)
             return
+        self._keep_group(job, f"{len(missing)}/{len(names)} tasks in gang unschedulable" if missing else "")
         phases = [pods[n].get("status", {}).get("phase") for _, n in names if n in pods]
         if phases.count("Succeeded") == len(names):
             self._set_phase(job, "Completed")
@@ -184,6 +191,24 @@ class Volcano:
             self._set_phase(job, "Failed")
         elif phases.count("Running") + phases.count("Succeeded") == len(names) and phase != "Running":
             self._set_phase(job, "Running")
+
+    def _keep_group(self, job, waits):
+        name = job["metadata"]["name"]
+        if name not in self.groups:
+            self.groups[name] = None
+            self.api.create("podgroups", {
+                "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+                "metadata": {"name": f"{name}-group", "namespace": self.namespace, "labels": job["metadata"].get("labels", {}),
+                             "ownerReferences": [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name,
+                                                  "uid": job["metadata"]["uid"], "controller": True}]},
+                "spec": {"minMember": job["spec"]["minAvailable"], "queue": job["spec"].get("queue", "default")}})
+        if self.groups[name] != waits:
+            self.groups[name] = waits
+            self.api.patch("podgroups", self.namespace, f"{name}-group", {"status": {
+                "phase": "Inqueue" if waits else "Running", "conditions": [
+                    {"type": "Unschedulable" if waits else "Scheduled", "status": "True", "transitionID": "t",
+                     "reason": "NotEnoughResources" if waits else "tasks in gang are ready to be scheduled", "message": waits}]}},
+                           status=True)
 
     def _set_phase(self, job, phase):
         self.api.patch("vcjobs", self.namespace, job["metadata"]["name"], {"status": {"state": {"phase": phase}}}, status=True)
@@ -198,7 +223,12 @@ class Volcano:
                 "volcano.sh/job-version": "0", **self._devices(template["spec"])}, "ownerReferences": [
                 {"apiVersion": job.get("apiVersion", "batch.volcano.sh/v1alpha1"), "kind": "Job", "name": meta["name"],
                  "uid": meta["uid"], "controller": True}]},
-            "spec": {**template["spec"], "nodeName": self.node}})
+            "spec": {**template["spec"], "nodeName": self._choose_node()}})
+
+    def _choose_node(self):
+        alive = [n for n in self.nodes if n not in self.dead]
+        self.placed += 1
+        return alive[self.placed % len(alive)]
 
     def _devices(self, spec):
         """What Ascend's device plugin notes."""
@@ -211,6 +241,10 @@ class Volcano:
             "devices": [{"device_id": str(d), "device_ip": f"192.168.0.{d + 1}"} for d in range(first, first + count)]})}
 
     def _delete_pod(self, pod):
+        if pod["spec"]["nodeName"] in self.dead:  # nobody there says that it has ended
+            if "deletionTimestamp" not in pod["metadata"]:
+                self.api.delete("pods", self.namespace, pod["metadata"]["name"], grace=30)
+            return
         started = self.pods.pop(pod["metadata"]["uid"], None)
         if started is not None:
             self._stop(started)
@@ -226,7 +260,7 @@ class Volcano:
             if "value" in var:
                 value = expand(var["value"], env)
             else:
-                value = {"spec.nodeName": self.node, "metadata.name": pod["metadata"]["name"],
+                value = {"spec.nodeName": pod["spec"]["nodeName"], "metadata.name": pod["metadata"]["name"],
                          "status.podIP": "127.0.0.1"}[var["valueFrom"]["fieldRef"]["fieldPath"]]
             env[var["name"]] = value
         for mount in spec.get("volumeMounts", []):  # instead of a mount namespace
@@ -238,6 +272,8 @@ class Volcano:
     def _keep_pod(self, pod):
         meta, spec = pod["metadata"], pod["spec"]
         known = self.pods.get(meta["uid"])
+        if spec["nodeName"] in self.dead:
+            return
         if known is None and pod.get("status", {}).get("phase", "Pending") != "Pending":
             return
         if known is None:
@@ -298,6 +334,29 @@ class Volcano:
             self.pods[uid]["told"] = ("Failed", [])
             del self.pods[uid]
 
+    def join(self, *nodes):
+        """Nodes that Kubernetes knows, for the pods that are made from now on."""
+        self.nodes = list(nodes)
+        for node in nodes:
+            self.api.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+            self._set_ready(node, "True", "kubelet is posting ready status")
+
+    def _set_ready(self, node, status, message):
+        self.api.patch("nodes", None, node, {"status": {"conditions": [
+            {"type": "MemoryPressure", "status": "Unknown" if status == "Unknown" else "False"},
+            {"type": "Ready", "status": status, "reason": "KubeletReady", "message": message}]}}, status=True)
+
+    def lose(self, *nodes):
+        """Their kubelets are gone, and with them what ran there."""
+        with self.lock:
+            self.dead |= set(nodes)
+            for pod in self.api.list("pods", self.namespace):
+                known = self.pods.get(pod["metadata"]["uid"])
+                if pod["spec"]["nodeName"] in nodes and known is not None:
+                    self._stop(self.pods.pop(pod["metadata"]["uid"]))
+        for node in nodes:
+            self._set_ready(node, "Unknown", "Kubelet stopped posting node status.")
+
     def log(self, path):
         """Answer to a request for a log: (code, bytes). The kubelet's own path or the API server's."""
         url = urllib.parse.urlsplit(path)
@@ -342,10 +401,10 @@ class Server(kube_api.Server):
         kube_api.Server._send(h, code, doc, retry_after)
 
 
-class Kubelet:
-    """Serves logs over TLS at a port of its own, as a real API server asks for them. `pair`: certificate and key."""
+class TlsServer:
+    """Answers over TLS at a port of its own. `pair`: certificate and key; `answer`: of (path, body) to (code, bytes)."""
 
-    def __init__(self, volcano, pair):
+    def __init__(self, pair, answer):
         import ssl  # pylint: disable=import-outside-toplevel
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -354,12 +413,16 @@ class Kubelet:
             def log_message(self, *_):
                 pass
 
-            def do_GET(self):
-                code, data = volcano.log(self.path)
+            def do_any(self):
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                code, data = answer(self.path, body)
                 self.send_response(code)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            do_GET = do_POST = do_any
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
@@ -372,3 +435,22 @@ class Kubelet:
     def close(self):
         self.http.shutdown()
         self.http.server_close()
+
+
+class Kubelet(TlsServer):
+    """Serves logs, as a real API server asks for them."""
+
+    def __init__(self, volcano, pair):
+        super().__init__(pair, lambda path, _: volcano.log(path))
+
+
+class Webhook(TlsServer):
+    """Admits nothing."""
+
+    def __init__(self, pair, why):
+        def review(_, body):
+            request = json.loads(body)["request"]
+            return 200, json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
+                "uid": request["uid"], "allowed": False, "status": {"message": why}}}).encode()
+
+        super().__init__(pair, review)

@@ -366,6 +366,24 @@ void job_events_go(struct job *j)
 /* ---- time -------------------------------------------------------------------------------------
  */
 
+void job_waits_for(const struct job *j, const struct hl_jobrun *run, char *out, size_t cap)
+{
+    out[0] = '\0';
+    if (j->executor->waits_for != NULL &&
+        (run->state == HL_API_JOB_STATE_STARTING || run->state == HL_API_JOB_STATE_RUNNING))
+        j->executor->waits_for(j, out, cap);
+}
+
+static void job_time(struct job *j)
+{
+    char waits[HL_JOB_TEXT_MAX];
+    if (hl_wall_ms() < hl_jobrun_next_ms(&j->run))
+        return;
+    job_waits_for(j, &j->run, waits, sizeof(waits));
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_TIMER,
+                                        .text = waits[0] != '\0' ? waits : NULL});
+}
+
 /* What no event brings: free slots, deadlines, nodes that stay silent, calls to be tried again. */
 static void job_tick(struct job *j, bool slots_changed)
 {
@@ -382,8 +400,7 @@ static void job_tick(struct job *j, bool slots_changed)
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SLOTS});
     if (j->executor->watch != NULL)
         j->executor->watch(j);
-    if (hl_wall_ms() >= hl_jobrun_next_ms(&j->run))
-        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_TIMER});
+    job_time(j);
     if (j->executor->retry != NULL && job_is_saved(j))
         j->executor->retry(j);
 }

@@ -40,6 +40,8 @@ void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 void job_resume(struct job *j);
 /* The version that an attempt which is placed now would load; -1 = none. */
 hl_status job_find_version(const struct job *j, int64_t *out) HL_CHECK;
+/* What a job that is placed waits for, as its executor says; "" = nothing. Into cap bytes. */
+void job_waits_for(const struct job *j, const struct hl_jobrun *run, char *out, size_t cap);
 /* An event for people, which changes nothing. */
 void job_note(struct job *j, const char *kind, const char *text);
 

@@ -51,9 +51,8 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
 {
     char reason[HL_JOB_TEXT_MAX];
     snprintf(reason, sizeof(reason), "%s", r->reason);
-    if (reason[0] == '\0' && j->executor->waits_for != NULL &&
-        (r->state == HL_API_JOB_STATE_STARTING || r->state == HL_API_JOB_STATE_RUNNING))
-        j->executor->waits_for(j, reason, sizeof(reason));
+    if (reason[0] == '\0')
+        job_waits_for(j, r, reason, sizeof(reason));
     return (struct hl_api_job){.id = j->id,
                                .name = j->spec.name,
                                .state = r->state,
@@ -147,7 +146,11 @@ void method_cancel_job(void *arg, struct hl_rpc_call *call,
         call_reject(call, st);
         return;
     }
+    char waits[HL_JOB_TEXT_MAX], text[HL_JOB_TEXT_MAX];
+    job_waits_for(j, &j->run, waits, sizeof(waits));
+    snprintf(text, sizeof(text), "by the user%s%.220s", waits[0] != '\0' ? "; it waited: " : "",
+             waits);
     if (!hl_job_state_ended(j->run.state))
-        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = "by the user"});
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = text});
     job_wait(j, call, reply_state);
 }

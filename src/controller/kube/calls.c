@@ -28,6 +28,11 @@ struct log_source {
     char pod[HL_NODE_NAME_MAX + 1];
 };
 
+/* A pod that is deleted without its kubelet. */
+struct forced_pod {
+    char name[HL_NODE_NAME_MAX + 1], uid[64];
+};
+
 struct call {
     struct background task;
     struct gangs *g;
@@ -38,6 +43,8 @@ struct call {
     json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
     struct log_source *logs;          /* kept before they go */
     size_t log_count;
+    struct forced_pod *forced;
+    size_t forced_count;
 };
 
 /* ---- in worker threads ----------------------------------------------------------------------- */
@@ -158,6 +165,21 @@ static hl_status run_delete(struct call *k)
     return delete_one(k, CORE, "configmaps", k->map);
 }
 
+/* One that is gone, or another of its name, is left alone. */
+static hl_status run_force(struct call *k)
+{
+    for (size_t i = 0; i < k->forced_count; i++) {
+        const struct forced_pod *p = &k->forced[i];
+        json_t *how = json_pack("{s:s s:s s:i s:{s:s}}", "kind", "DeleteOptions", "apiVersion",
+                                "v1", "gracePeriodSeconds", 0, "preconditions", "uid", p->uid);
+        hl_status st = call_request(k, "DELETE", CORE, "pods", p->name, how, NULL);
+        json_decref(how);
+        if (st != HL_OK && st != HL_ENOENT && st != HL_ECONFLICT)
+            return st;
+    }
+    return HL_OK;
+}
+
 /* The table of a map that is gone is not read. */
 static hl_status run_put_table(struct call *k)
 {
@@ -179,6 +201,7 @@ static void call_free(struct call *k)
     json_decref(k->map_doc);
     json_decref(k->vars_doc);
     free(k->logs);
+    free(k->forced);
     free(k);
 }
 
@@ -219,6 +242,9 @@ static void on_success(struct job *j, const struct call *k)
     } else if (k->run == run_delete) {
         j->gang->deleted = k->attempt;
         hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
+    } else if (k->run == run_force) {
+        hl_info("pods deleted without their kubelets job=%s name=%s count=%zu", j->id, k->name,
+                k->forced_count);
     }
 }
 
@@ -329,6 +355,30 @@ void gang_delete(struct job *j, int attempt)
     if (k == NULL)
         return;
     find_logs(j, attempt, k);
+    call_send(j, k);
+}
+
+void gang_force(struct job *j, const json_t *const *pods, size_t count)
+{
+    struct call *k = call_new(j, j->run.attempt, run_force);
+    if (k == NULL)
+        return;
+    k->forced = calloc(count, sizeof(*k->forced));
+    if (k->forced == NULL) {
+        call_free(k);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct forced_pod *p = &k->forced[k->forced_count];
+        const char *name, *uid;
+        if (object_text(pods[i], "metadata.name", &name) != HL_OK ||
+            object_text(pods[i], "metadata.uid", &uid) != HL_OK)
+            continue;
+        snprintf(p->name, sizeof(p->name), "%s", name);
+        snprintf(p->uid, sizeof(p->uid), "%s", uid);
+        k->forced_count++;
+    }
+    j->gang->forced_ns = hl_now_ns();
     call_send(j, k);
 }
 

@@ -24,7 +24,11 @@ static hl_status kube_admit(struct job *j)
 
 static hl_status kube_restore(struct job *j)
 {
-    return j->doc.gang[0] != '\0' ? gang_alloc(j, j->doc.gang) : HL_ENOENT;
+    if (j->doc.gang[0] == '\0')
+        return HL_ENOENT;
+    HL_TRY(gang_alloc(j, j->doc.gang));
+    j->gang->restored = true;
+    return HL_OK;
 }
 
 static void gang_release(struct job *j)
@@ -67,6 +71,17 @@ static void pod_message(const struct job *j, int index, char *out, size_t cap)
         snprintf(out, cap, "%s", j->gang->problem);
     else if (!hl_job_state_ended(j->run.state))
         gangs_problem(g, out, cap);
+}
+
+/* Why it is not up: what its objects say, or what keeps us from having or seeing them. */
+static void kube_waits_for(const struct job *j, char *out, size_t cap)
+{
+    gang_waits_for(j, out, cap);
+    if (out[0] != '\0' || j->controller->gangs == NULL || j->run.state != HL_API_JOB_STATE_STARTING)
+        return;
+    snprintf(out, cap, "%s", j->gang->problem);
+    if (out[0] == '\0')
+        gangs_problem(j->controller->gangs, out, cap);
 }
 
 static void kube_describe(const struct job *j, const struct hl_jobrun *run, int index,
@@ -153,6 +168,7 @@ const struct job_executor kube_executor = {
     .plan = kube_plan,
     .carry_out = kube_carry_out,
     .describe = kube_describe,
+    .waits_for = kube_waits_for,
     .read_log = kube_read_log,
     .needs = kube_needs,
     .forget = gangs_forget,

@@ -12,6 +12,9 @@
 #include "core/plan.h"
 #include "ranktable/plan.h"
 
+/* Between two requests to delete pods without their kubelets. */
+#define FORCE_GAP_NS (5 * HL_NS_PER_S)
+
 /* ---- what there is ------------------------------------------------------------------------ */
 
 /* The pod of a container of the plan, NULL when there is none that is ours. Borrowed. */
@@ -81,6 +84,9 @@ static void container_check(struct job *j, int index)
     struct hl_volcano_pod p = {0};
     if (pod != NULL && hl_jobrun_may_run(&j->run, index))
         gang_pod_read(j, index, pod, &p);
+    if (p.state <= HL_API_CONTAINER_STATE_RUNNING &&
+        gang_node_lost(j, pod, p.message, sizeof(p.message)))
+        p.state = HL_API_CONTAINER_STATE_LOST;
     switch (hl_pod_judge(j->run.containers[index].state, pod != NULL, p.state)) {
     case HL_POD_SAME:
         break;
@@ -118,6 +124,47 @@ static void job_check(struct job *j)
         }
 }
 
+static uint64_t stop_grace_ns(const struct job *j)
+{
+    int64_t ms = j->spec.stop_grace_ms;
+    return (uint64_t)(ms >= 0 ? ms : j->controller->opts.stop_grace_ms) * HL_NS_PER_MS;
+}
+
+/* How much longer the pod of a container is waited for. */
+static enum hl_pod_end end_of_pod(const struct job *j, int index)
+{
+    const json_t *pod = gang_pod(j, index);
+    char why[HL_JOB_TEXT_MAX];
+    const struct hl_gang_ending e = {.gone_ns = j->gang->gone_ns,
+                                     .grace_ns = stop_grace_ns(j),
+                                     .node_lost = gang_node_lost(j, pod, why, sizeof(why))};
+    return hl_gang_pod_end(&e, j->controller->listening.listened_ns);
+}
+
+static void container_give_up(struct job *j, int index)
+{
+    char why[HL_JOB_TEXT_MAX];
+    snprintf(why, sizeof(why), "pod %s has not ended and was given up",
+             j->run.plan->containers[index].node);
+    hl_warn("Kubernetes: job=%s attempt=%d %s", j->id, j->run.attempt, why);
+    container_lose(j, index, why);
+}
+
+/* Pods that their kubelets do not end, those of lost containers too. */
+static void pods_force(struct job *j)
+{
+    const json_t *force[GANG_FORCE_MAX];
+    size_t count = 0;
+    uint64_t now_ns = hl_now_ns();
+    if (now_ns < j->gang->not_before_ns || now_ns - j->gang->forced_ns < FORCE_GAP_NS)
+        return;
+    for (int i = 0; i < j->run.container_count && count < GANG_FORCE_MAX; i++)
+        if (gang_pod(j, i) != NULL && end_of_pod(j, i) == HL_POD_END_FORCE)
+            force[count++] = gang_pod(j, i);
+    if (count > 0)
+        gang_force(j, force, count);
+}
+
 /* While stopping: what has no pod any more has ended, once nothing makes it again. */
 static void absent_check(struct job *j)
 {
@@ -125,12 +172,43 @@ static void absent_check(struct job *j)
     const struct hl_gang_attempt now = attempt_of(j, attempt);
     if (j->gang->busy || !hl_gang_has_ended(&now))
         return;
+    if (j->gang->gone_ns == 0)
+        j->gang->gone_ns = j->controller->listening.listened_ns;
+    pods_force(j);
     job_events_hold(j);
-    for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STOPPING; i++)
-        if (hl_jobrun_may_run(&j->run, i) && gang_pod(j, i) == NULL)
+    for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STOPPING; i++) {
+        if (!hl_jobrun_may_run(&j->run, i))
+            continue;
+        if (gang_pod(j, i) == NULL)
             job_event(j, &(struct hl_job_event){
                              .kind = HL_JOB_EV_ABSENT, .attempt = attempt, .index = i});
+        else if (end_of_pod(j, i) == HL_POD_END_GIVE_UP)
+            container_give_up(j, i);
+    }
     job_events_go(j);
+}
+
+static bool has_pods(const struct job *j)
+{
+    for (int i = 0; i < j->run.container_count; i++)
+        if (gang_pod(j, i) != NULL)
+            return true;
+    return false;
+}
+
+/* Of a gang that ran when the Controller ended: without a Job it may have finished, so it is not
+ * run again. */
+static void restored_check(struct job *j)
+{
+    if (!j->gang->restored)
+        return;
+    j->gang->restored = false;
+    if (j->run.state == HL_API_JOB_STATE_RUNNING && job_of(j, j->run.attempt) == NULL &&
+        !has_pods(j))
+        job_event(j, &(struct hl_job_event){
+                         .kind = HL_JOB_EV_CANCEL,
+                         .text = "its Volcano Job was deleted while the Controller was away; "
+                                 "whether its ranks had finished is not known"});
 }
 
 void gang_reconcile(struct job *j)
@@ -139,6 +217,7 @@ void gang_reconcile(struct job *j)
     int attempt = j->run.attempt;
     if (g == NULL || j->gang == NULL || !gangs_synced(g))
         return;
+    restored_check(j);
     job_events_hold(j); /* a gang of thousands starts in one step */
     for (int i = 0; is_up(j) && j->run.attempt == attempt && i < j->run.container_count; i++)
         container_check(j, i);
@@ -147,6 +226,8 @@ void gang_reconcile(struct job *j)
         job_check(j);
     if (j->run.state == HL_API_JOB_STATE_STOPPING)
         absent_check(j);
+    else
+        j->gang->gone_ns = 0;
     gang_apply(j);
 }
 

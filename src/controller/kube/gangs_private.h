@@ -1,5 +1,5 @@
-/* From above: executor.c (for jobs), watch.c (what there is), gangs.c (what is decided), calls.c
- * (what is sent), logs.c, plan.c. */
+/* From above: executor.c (for jobs), watch.c and nodes.c (what there is), waiting.c, gangs.c (what
+ * is decided), calls.c (what is sent), logs.c, plan.c. */
 #ifndef HL_CONTROLLER_GANGS_PRIVATE_H
 #define HL_CONTROLLER_GANGS_PRIVATE_H
 
@@ -12,22 +12,27 @@
 #include "controller/core.h"
 #include "controller/executor.h"
 #include "controller/kube/gangs.h"
+#include "core/gang.h"
 #include "kube/watcher.h"
 #include "volcano/gang.h"
 
-#define GANG_MAP_MAX (HL_VOLCANO_NAME_MAX + 16)
+#define GANG_MAP_MAX   (HL_VOLCANO_NAME_MAX + 16)
+#define GANG_FORCE_MAX 256 /* pods that one call deletes; the next one takes others */
 
 /* What is remembered of a job between two reconciliations: job.gang. */
 struct gang {
     char id[HL_ID_TEXT_LEN + 1]; /* label of its objects */
     bool busy;                   /* a request is under way */
     bool stale;                  /* its objects changed since they were last reconciled */
+    bool restored;               /* and not yet reconciled by this Controller */
     int created, deleted;        /* attempt whose Job was created, deleted; 0 = none by us */
     int table_sent;              /* attempt whose rank table was written */
     int logs_kept;               /* attempt that succeeded and whose logs were fetched */
     unsigned tries;              /* failures in a row */
     uint64_t not_before_ns;
     char problem[200];   /* of the last request, "" = it went well */
+    uint64_t gone_ns;    /* while stopping: since when its Job is gone; 0 = it is not */
+    uint64_t forced_ns;  /* when its pods were last deleted without grace */
     uint64_t trouble_ns; /* since when its Job is at an end that no pod explains; 0 = it is not */
 };
 
@@ -40,13 +45,18 @@ struct spool {
     UT_hash_handle hh;
 };
 
+struct kube_node;
+
 struct gangs {
     struct hl_controller *c;
     struct hl_kube_config *config;
     struct hl_kube *api;
     atomic_bool cancel;
-    struct hl_kube_watcher *jobs_watch, *pods_watch;
+    struct hl_kube_watcher *jobs_watch, *pods_watch, *nodes_watch, *groups_watch;
+    struct kube_node *nodes;       /* of the whole cluster, by name */
+    int64_t node_lost_ms;          /* where the job does not say */
     json_t *jobs, *pods;           /* name -> object, of our namespace */
+    json_t *groups;                /* name of a Job -> its PodGroup */
     json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
     bool jobs_synced, pods_synced;
     unsigned calls;                  /* under way */
@@ -63,11 +73,26 @@ struct gangs {
  * with names of the nodes themselves; NULL: out of memory. */
 struct hl_volcano_nodes *gangs_preferred_nodes(const struct job *j);
 
+/* nodes.c: of the watch of nodes. */
+void nodes_listed(void *arg, const json_t *objects, unsigned page);
+void nodes_changed(void *arg, enum hl_kube_event type, json_t *object);
+/* The pod's node counts as lost, and why. */
+bool gang_node_lost(const struct job *j, const json_t *pod, char *why, size_t cap);
+void nodes_free(struct gangs *g);
+
+/* waiting.c: of the watch of PodGroups. */
+void groups_listed(void *arg, const json_t *objects, unsigned page);
+void group_changed(void *arg, enum hl_kube_event type, json_t *object);
+/* Why the gang is not up, as its objects say; "" = they don't. Into cap bytes. */
+void gang_waits_for(const struct job *j, char *out, size_t cap);
+
 /* calls.c: one request of a job; gangs->answered when it is done. */
 void gang_create(struct job *j);
 /* What the attempt's pods wrote is kept. */
 void gang_delete(struct job *j, int attempt);
 void gang_put_table(struct job *j, const char *table);
+/* Deletes pods of the attempt without waiting for their kubelets, at most GANG_FORCE_MAX. */
+void gang_force(struct job *j, const json_t *const *pods, size_t count);
 /* What the pods of an attempt that succeeded wrote stays when Kubernetes drops them. */
 void gang_keep_logs(struct job *j);
 

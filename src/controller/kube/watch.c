@@ -103,27 +103,58 @@ static void on_pod(void *arg, enum hl_kube_event type, json_t *object)
     on_change(g, g->pods, type, object);
 }
 
-static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
-                            void (*all)(void *, const json_t *, unsigned),
-                            void (*one)(void *, enum hl_kube_event, json_t *),
-                            struct hl_kube_watcher **out)
+/* Most of an object, of which we made it. */
+static const struct hl_kube_members gang_members = {
+    .names = (const char *const[]){"managedFields", "env", "command", "args", "volumeMounts",
+                                   "volumes", "affinity", "resources", "tasks", NULL}};
+static const struct hl_kube_members node_members = {
+    .names =
+        (const char *const[]){"managedFields", "annotations", "labels", "images", "volumesAttached",
+                              "volumesInUse", "capacity", "allocatable", NULL}};
+
+/* A kind of ours in our namespace, or of the whole cluster. */
+static hl_status watch_path(struct gangs *g, const char *path,
+                            const struct hl_kube_watcher_opts *how, struct hl_kube_watcher **out)
 {
-    /* Most of an object, of which we made it. */
-    static const char *const skipped[] = {"managedFields", "env",     "command",  "args",
-                                          "volumeMounts",  "volumes", "affinity", "resources",
-                                          "tasks",         NULL};
-    static const struct hl_kube_members members = {.names = skipped};
+    struct hl_kube_watcher_opts opts = *how;
+    opts.kube = g->api;
+    opts.loop = g->c->opts.loop;
+    opts.path = path;
+    opts.arg = g;
+    return hl_kube_watcher_start(&opts, out);
+}
+
+static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
+                            struct hl_kube_watcher_opts how, struct hl_kube_watcher **out)
+{
     char path[512];
     snprintf(path, sizeof(path), "%s/namespaces/%s/%s", base, g->ns, kind);
-    return hl_kube_watcher_start(&(struct hl_kube_watcher_opts){.kube = g->api,
-                                                                .loop = g->c->opts.loop,
-                                                                .path = path,
-                                                                .selector = HL_VOLCANO_SELECTOR,
-                                                                .members = &members,
-                                                                .listed = all,
-                                                                .changed = one,
-                                                                .arg = g},
-                                 out);
+    how.selector = HL_VOLCANO_SELECTOR;
+    how.members = &gang_members;
+    return watch_path(g, path, &how, out);
+}
+
+/* Nodes are the cluster's, which takes a right that a namespace can't give; PodGroups only say why
+ * a gang waits. */
+static hl_status watch_all(struct gangs *g)
+{
+    HL_TRY(watch_kind(g, "/apis/batch.volcano.sh/v1alpha1", "jobs",
+                      (struct hl_kube_watcher_opts){.listed = on_jobs, .changed = on_job},
+                      &g->jobs_watch));
+    HL_TRY(watch_kind(g, "/api/v1", "pods",
+                      (struct hl_kube_watcher_opts){.listed = on_pods, .changed = on_pod},
+                      &g->pods_watch));
+    HL_TRY(watch_kind(g, "/apis/scheduling.volcano.sh/v1beta1", "podgroups",
+                      (struct hl_kube_watcher_opts){
+                          .listed = groups_listed, .changed = group_changed, .optional = true},
+                      &g->groups_watch));
+    return watch_path(g, "/api/v1/nodes",
+                      &(struct hl_kube_watcher_opts){.selector = "",
+                                                     .members = &node_members,
+                                                     .listed = nodes_listed,
+                                                     .changed = nodes_changed,
+                                                     .optional = true},
+                      &g->nodes_watch);
 }
 
 /* ---- start and end --------------------------------------------------------------------------- */
@@ -137,6 +168,7 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
     g->queue = strdup(o->queue);
     g->device = strdup(o->device);
     g->policy = strdup(o->topology_policy);
+    g->node_lost_ms = o->node_lost_ms;
     if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
     g->volcano = (struct hl_volcano_opts){.ns = g->ns,
@@ -155,9 +187,7 @@ static hl_status gangs_open(struct gangs *g, const struct hl_kube_opts *opts)
 {
     HL_TRY(copy_opts(g, opts));
     HL_TRY(hl_kube_open(g->config, &g->cancel, &g->api));
-    HL_TRY(
-        watch_kind(g, "/apis/batch.volcano.sh/v1alpha1", "jobs", on_jobs, on_job, &g->jobs_watch));
-    HL_TRY(watch_kind(g, "/api/v1", "pods", on_pods, on_pod, &g->pods_watch));
+    HL_TRY(watch_all(g));
     hl_info("gangs run on Kubernetes server=%s namespace=%s queue=%s device=%s", g->config->server,
             g->ns, g->queue, g->device);
     return HL_OK;
@@ -173,6 +203,7 @@ hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, 
     pthread_mutex_init(&g->spool_lock, NULL);
     g->jobs = json_object();
     g->pods = json_object();
+    g->groups = json_object();
     hl_status st = gangs_open(g, opts);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
@@ -191,12 +222,16 @@ void gangs_stop(struct gangs *g)
     atomic_store(&g->cancel, true);
     hl_kube_watcher_stop(g->jobs_watch);
     hl_kube_watcher_stop(g->pods_watch);
+    hl_kube_watcher_stop(g->groups_watch);
+    hl_kube_watcher_stop(g->nodes_watch);
     /* Requests end with their connections' next look at `cancel`. */
     while (g->calls > 0 || g->reconcile_posted)
         uv_run(hl_loop_uv(g->c->opts.loop), UV_RUN_ONCE);
     gang_logs_fini(g);
+    nodes_free(g);
     json_decref(g->jobs);
     json_decref(g->pods);
+    json_decref(g->groups);
     json_decref(g->next_jobs);
     json_decref(g->next_pods);
     hl_kube_close(g->api);
@@ -221,9 +256,17 @@ void gangs_problem(const struct gangs *g, char *out, size_t cap)
 
 void gangs_state(const struct gangs *g, char *out, size_t cap)
 {
+    struct hl_kube_watcher_info nodes;
     gangs_problem(g, out, cap);
-    if (out[0] == '\0')
-        snprintf(out, cap, "%s", gangs_synced(g) ? "ready" : "not asked yet");
+    if (out[0] != '\0')
+        return;
+    hl_kube_watcher_info(g->nodes_watch, &nodes);
+    if (!gangs_synced(g))
+        snprintf(out, cap, "not asked yet");
+    else if (nodes.problem[0] != '\0')
+        snprintf(out, cap, "ready, but dead nodes are not seen: %s", nodes.problem);
+    else
+        snprintf(out, cap, "ready");
 }
 
 const char *gangs_server(const struct gangs *g)

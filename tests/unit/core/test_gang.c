@@ -65,6 +65,39 @@ TEST(a_container_without_a_pod_has_ended_when_nobody_makes_the_pod)
     assert_true(hl_gang_has_ended(&(struct hl_gang_attempt){.created = false}));
 }
 
+TEST(a_node_is_lost_when_it_was_silent_for_long_enough)
+{
+    const struct hl_gang_node silent = {.silent = true, .since_ns = 100};
+    assert_false(hl_gang_node_lost(&silent, 20, 119));
+    assert_true(hl_gang_node_lost(&silent, 20, 120));
+    assert_false(hl_gang_node_lost(&(struct hl_gang_node){.since_ns = 100}, 20, 1000));
+}
+
+TEST(a_pod_that_nobody_ends_is_forced_and_then_given_up)
+{
+    const uint64_t gone = 7, grace = 2 * HL_NS_PER_S, confirm = HL_GANG_CONFIRM_NS;
+
+    const struct {
+        bool node_lost;
+        uint64_t passed;
+        enum hl_pod_end end;
+    } rows[] = {
+        {false, 0, HL_POD_END_WAIT},
+        {false, grace + confirm - 1, HL_POD_END_WAIT},
+        {false, grace + confirm, HL_POD_END_FORCE},
+        {false, grace + 2 * confirm - 1, HL_POD_END_FORCE},
+        {false, grace + 2 * confirm, HL_POD_END_GIVE_UP},
+        {true, 0, HL_POD_END_FORCE},
+        {true, confirm - 1, HL_POD_END_FORCE},
+        {true, confirm, HL_POD_END_GIVE_UP},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        const struct hl_gang_ending e = {gone, grace, rows[i].node_lost};
+        assert_int_equal(hl_gang_pod_end(&e, gone + rows[i].passed), rows[i].end);
+    }
+}
+
 TEST(each_request_for_an_attempt_is_sent_once)
 {
     static const struct {

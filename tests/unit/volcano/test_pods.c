@@ -125,3 +125,33 @@ TEST(a_job_that_ends_without_its_pods_is_trouble)
     assert_string_equal(hl_volcano_job_trouble(job), "Deleted");
     json_decref(job);
 }
+
+TEST(a_group_that_waits_says_why)
+{
+    static const struct {
+        const char *group, *says;
+    } rows[] = {
+        {"{\"status\":{\"phase\":\"Running\",\"conditions\":[{\"type\":\"Unschedulable\","
+         "\"status\":\"True\",\"reason\":\"NotEnoughResources\"}]}}",
+         ""},
+        {"{\"status\":{\"phase\":\"Inqueue\",\"conditions\":[{\"type\":\"Scheduled\","
+         "\"status\":\"True\",\"reason\":\"r\"}]}}",
+         ""},
+        {"{\"status\":{\"phase\":\"Inqueue\",\"conditions\":[{\"type\":\"Unschedulable\","
+         "\"status\":\"True\",\"reason\":\"NotEnoughResources\",\"message\":\"2/2 tasks\"}]}}",
+         "NotEnoughResources: 2/2 tasks"},
+        {"{\"spec\":{\"queue\":\"research\"},\"status\":{\"phase\":\"Pending\"}}",
+         "Volcano has not admitted it to queue research yet"},
+        {"{}", ""},
+    };
+
+    char says[HL_JOB_TEXT_MAX];
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        json_t *group = parse(rows[i].group);
+        hl_volcano_group_waits(group, says, sizeof(says));
+        assert_string_equal(says, rows[i].says);
+        json_decref(group);
+    }
+    hl_volcano_group_waits(NULL, says, sizeof(says));
+    assert_string_equal(says, "");
+}

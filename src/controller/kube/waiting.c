@@ -1,0 +1,79 @@
+/* What a gang that is not up waits for: Volcano says it in the conditions of its PodGroup,
+ * Kubernetes in those of its pods. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/kube/gangs_private.h"
+#include "controller/kube/objects_private.h"
+
+/* NULL: no Volcano Job made it. Borrowed. */
+static const char *job_of_group(const json_t *group)
+{
+    const json_t *owners = json_object_get(json_object_get(group, "metadata"), "ownerReferences"),
+                 *o;
+    size_t i;
+    json_array_foreach (owners, i, o) {
+        const char *kind, *name;
+        if (object_text_if_any(o, "kind", &kind) == HL_OK && strcmp(kind, "Job") == 0 &&
+            object_text(o, "name", &name) == HL_OK)
+            return name;
+    }
+    return NULL;
+}
+
+static void group_set(struct gangs *g, json_t *group)
+{
+    const char *job = job_of_group(group);
+    if (job != NULL)
+        json_object_set(g->groups, job, group);
+}
+
+void groups_listed(void *arg, const json_t *objects, unsigned page)
+{
+    struct gangs *g = arg;
+    json_t *o;
+    size_t i;
+    if ((page & HL_KUBE_FIRST) != 0)
+        json_object_clear(g->groups);
+    json_array_foreach (objects, i, o)
+        group_set(g, o);
+}
+
+void group_changed(void *arg, enum hl_kube_event type, json_t *object)
+{
+    struct gangs *g = arg;
+    const char *job = job_of_group(object);
+    if (type != HL_KUBE_DELETED)
+        group_set(g, object);
+    else if (job != NULL)
+        json_object_del(g->groups, job);
+}
+
+/* The first pod that says why it waits. */
+static void pod_waits_for(const struct job *j, char *out, size_t cap)
+{
+    out[0] = '\0';
+    for (int i = 0; i < j->run.container_count && out[0] == '\0'; i++) {
+        const json_t *pod = gang_pod(j, i);
+        struct hl_volcano_pod p;
+        if (pod == NULL)
+            continue;
+        gang_pod_read(j, i, pod, &p);
+        if (p.state == HL_API_CONTAINER_STATE_WANTED && p.message[0] != '\0')
+            snprintf(out, cap, "%.60s: %.180s", j->run.plan->containers[i].node, p.message);
+    }
+}
+
+void gang_waits_for(const struct job *j, char *out, size_t cap)
+{
+    const struct gangs *g = j->controller->gangs;
+    char name[HL_VOLCANO_NAME_MAX], group[HL_JOB_TEXT_MAX], pod[HL_JOB_TEXT_MAX];
+    out[0] = '\0';
+    if (g == NULL || j->run.state != HL_API_JOB_STATE_STARTING)
+        return;
+    hl_volcano_job_name(j->id, j->run.attempt, name);
+    hl_volcano_group_waits(json_object_get(g->groups, name), group, sizeof(group));
+    pod_waits_for(j, pod, sizeof(pod));
+    snprintf(out, cap, "%s%s%s", group, group[0] != '\0' && pod[0] != '\0' ? "; " : "", pod);
+}
