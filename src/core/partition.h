@@ -15,6 +15,8 @@
 #ifndef HL_CORE_PARTITION_H
 #define HL_CORE_PARTITION_H
 
+#include <stdbool.h>
+
 #include "core/hf.h"
 #include "core/naming.h"
 #include "core/safetensors.h"
@@ -101,6 +103,7 @@ struct hl_partition_plan {
     uint64_t parameters; /* of the source, a tied head counted once */
     uint64_t data_bytes; /* of all shards */
     enum hl_dtype dtype; /* of the word embedding */
+    bool repeated;       /* scales of fused matrices stand more than once in a tensor */
     json_t *logical;     /* where there are scales, or a vision part: all that was read */
     json_t *copies;      /* else names of the sources that repeat another one */
     const char *prefix;  /* of the sources' names; NULL = the family's usual one */
