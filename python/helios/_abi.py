@@ -275,17 +275,15 @@ def _take_names(lib: ctypes.CDLL, code: int, out: Any) -> list[str]:
 
 def names_under(names: Sequence[str], naming: str) -> list[str]:
     """What Megatron-core calls these tensors of whole layers under that naming, in their order."""
-    lib, out = library(), POINTER(_Names)()
-    code = lib.helios_names_under(_given(names), len(names), naming.encode(), ctypes.byref(out))
-    return _take_names(lib, code, out)
+    lib, given, out = library(), _given(names), POINTER(_Names)()
+    return _take_names(lib, lib.helios_names_under(given, len(names), naming.encode(), ctypes.byref(out)), out)
 
 
 def parts_of(config: str, split: Split | None, pp: int, names: Sequence[str]) -> list[str]:
     """The part that a rank of stage `pp` saves each of these tensors in. `config`: a model's, or a
     Hugging Face config of one stage; what `split` says takes the place of its sizes."""
-    lib, out = library(), POINTER(_Names)()
-    code = lib.helios_parts_of(config.encode(), _split(split), pp, _given(names), len(names), ctypes.byref(out))
-    return _take_names(lib, code, out)
+    lib, given, out = library(), _given(names), POINTER(_Names)()
+    return _take_names(lib, lib.helios_parts_of(config.encode(), _split(split), pp, given, len(names), ctypes.byref(out)), out)
 
 
 class Client:

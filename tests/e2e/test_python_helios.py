@@ -86,8 +86,14 @@ class RankEnvironment(unittest.TestCase):
                 helios.Rank.from_environment(env)
 
 
+def config_of(*runs):
+    """What a model's config says of its layers: per stage its (first, count) chunks."""
+    return {"architecture": "LlamaForCausalLM", "layers": sum(count for stage in runs for _, count in stage), "tp": 1, "pp": len(runs),
+            "virtualStages": len(runs[0]), "stages": [[{"first": first, "count": count} for first, count in stage] for stage in runs]}
+
+
 class Parts(unittest.TestCase):
-    CONFIG = {"architecture": "LlamaForCausalLM", "layers": 8, "tp": 1, "pp": 2, "virtualStages": 2}
+    CONFIG = config_of([(0, 2), (4, 2)], [(2, 2), (6, 2)])
 
     def test_names_find_their_part(self):
         for name, stage, part in (
@@ -221,7 +227,7 @@ class Sessions(unittest.TestCase):
                 p + "mlp.down_proj.weight": tensor(6, 8)})
 
     def publish(self, config=None, **options):
-        config = config or {"stages": stages([(0, 2)], [(2, 2)])}
+        config = config or config_of([(0, 2)], [(2, 2)])
         self.sliced = slicer.slice_model(self.hf, self.CONFIG, 1, 2, divisor=4, **options)
         file_client.publish(self.root, "m", {"hf": self.CONFIG, **config},
                             self.sliced)
@@ -273,13 +279,13 @@ class Sessions(unittest.TestCase):
             tensor.zero_()
 
     def test_a_saved_version_has_the_parts_of_the_loaded_one(self):
-        for name, options, layout in (
-                ("uneven", {"first": 1}, stages([(0, 1)], [(1, 3)])),
-                ("virtual", {"chunks": 2}, stages([(0, 1), (2, 1)], [(1, 1), (3, 1)]))):
+        for name, options, config in (
+                ("uneven", {"first": 1}, config_of([(0, 1)], [(1, 3)])),
+                ("virtual", {"chunks": 2}, config_of([(0, 1), (2, 1)], [(1, 1), (3, 1)]))):
             with self.subTest(name):
                 shutil.rmtree(self.root)
                 self.root.mkdir()
-                self.publish({"stages": layout}, **options)
+                self.publish(config, **options)
                 for pp in (0, 1):
                     for fresh in (False, True):  # the layout alone must give the same parts
                         session = self.session(pp=pp, global_rank=pp, attempt=int(fresh))
@@ -306,7 +312,7 @@ class Sessions(unittest.TestCase):
                 shutil.rmtree(self.root)
                 self.root.mkdir()
                 # The stored names are of the other naming, as an earlier Helios kept them.
-                self.publish({"stages": stages([(0, 2)], [(2, 2)]), "naming": own},
+                self.publish({**config_of([(0, 2)], [(2, 2)]), "naming": own},
                              naming="te" if own == "local" else "local")
                 session = self.session(pp_size=1, world_size=1)
                 self.assertEqual(session.naming(), own)

@@ -113,6 +113,17 @@ HL_CHECK static hl_status read_hugging_face(const char *config, struct hl_model_
     return HL_OK;
 }
 
+/* One without a family's table needs no sizes. */
+HL_CHECK static hl_status read_model(const char *config, struct hl_model_shape *out)
+{
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(config, &c));
+    if (!c.own.as_saved)
+        return hl_model_shape_of(&c, out);
+    *out = (struct hl_model_shape){.as_saved = true};
+    return HL_OK;
+}
+
 /* What only a model's config has. */
 static bool is_of_model(const char *config)
 {
@@ -128,8 +139,7 @@ hl_status hl_part_rule_read(const char *config, const struct hl_api_split *split
 {
     static const struct hl_api_split none = {0};
     struct hl_model_shape shape;
-    HL_TRY(is_of_model(config) ? hl_model_shape_read(config, &shape)
-                               : read_hugging_face(config, &shape));
+    HL_TRY(is_of_model(config) ? read_model(config, &shape) : read_hugging_face(config, &shape));
     const struct hl_api_split s = hl_split_resolve(split != NULL ? split : &none, &shape.split);
     const struct hl_part_rule rule = {.options = hl_split_options(&s),
                                       .layers = shape.layers,

@@ -14,8 +14,7 @@ static const char uneven[] =
     "[{\"first\": 0, \"count\": 1}], [{\"first\": 1, \"count\": 2}], [{\"first\": 3, \"count\": "
     "2}]]}";
 static const char unsliced[] = "{\"architecture\": \"unknown\", \"unsliced\": true}";
-static const char as_saved[] =
-    "{\"architecture\": \"unknown\", \"asSaved\": true, \"tp\": 2, \"pp\": 2}";
+static const char as_saved[] = "{\"asSaved\": true}";
 static const char hugging_face[] =
     "{\"model_type\": \"llama\", \"num_hidden_layers\": 4, \"hidden_size\": 16,"
     "\"num_attention_heads\": 4, \"intermediate_size\": 16, \"vocab_size\": 10}";
