@@ -188,7 +188,7 @@ class Verify(unittest.TestCase):
             self.c.json("shard", "drop", shard["id"], "--from", "l3")
         found = self.proved(name, 1)
         self.assertEqual((found["copies"], found["archived"]), (found["shards"], len(shards)))
-        pool = {e.id for e in poolfile.entries(pathlib.Path(self.c.info["pool"]))}
+        pool = set(poolfile.sealed(pathlib.Path(self.c.info["pool"])))
         self.assertEqual(pool & {s["id"] for s in shards}, set())
         self.assertIn(f"archived    {len(shards)} of them in no pool", self.c.run("model", "verify", name).stdout)
 
