@@ -295,7 +295,8 @@ struct Shard {
   accesses @11 :UInt64;
   lastAccessMs @12 :Int64;
   copies @13 :List(Copy);  # known copies, L3 and L4 included
-  layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller
+  layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller,
+                           # and where getShard is asked for it
   renamed @15 :Bool;       # of requestShards: only the tensors in `shown` belong to the position, under those names
   shown @16 :List(ShownTensor);
   ep @17 :Int32;           # of experts: which of them; `tp` is then the rank within etp
@@ -504,8 +505,8 @@ interface L3 {
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
   # Unknown ids are skipped. `cluster`: who calls; EPERM unless it is the pool's, once the pool is claimed.
   free @6 (ids :List(Text), cluster :Text) -> (freed :UInt32) $maxValues(1048576);
-  # tier: L3 or unsaid, L4; a copy in the archive is good or bad as a whole.
-  verify @7 (id :Text, tier :Tier) -> (ok :Bool, badChunks :List(UInt32));
+  # tier: L3 or unsaid, L4; a copy in the archive is good or bad as a whole. crc32: of all of a good copy in the archive.
+  verify @7 (id :Text, tier :Tier) -> (ok :Bool, badChunks :List(UInt32), crc32 :UInt32, crc32Known :Bool);
 
   # L4. `locate` loads what is only archived into memory first.
   archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64) $maxValues(1048576);  # already there: fine; answered when durable
@@ -772,8 +773,9 @@ interface Controller {
   listNodes @18 () -> (nodes :List(NodeState));
   clusterInfo @19 () -> (info :ClusterInfo);
 
-  # Copies. `node` "" and tier L3 or L4 mean the L3 host. Answered when the copy is there.
-  getShard @20 (id :Text) -> (shard :Shard, routes :List(Route));
+  # Copies. `node` "" and tier L3 or L4 mean the L3 host. Answered when the copy is there. `tensors`: what the catalogue
+  # knows of them too, `layout` and `tensorCrcs`.
+  getShard @20 (id :Text, tensors :Bool) -> (shard :Shard, routes :List(Route));
   copyShard @21 (id :Text, node :Text, tier :Tier $required, device :Text, operation :Operation) -> (copy :Copy);
   dropCopy @22 (id :Text, node :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
   metrics @23 () -> (text :Text);
@@ -1069,6 +1071,8 @@ struct ModelVerification { # helios model verify
   proved @7 :Bool;
   unproved @8 :Text;            # else what is not proved, and why
   troubles @9 :List(Text);
+  archived @10 :UInt64;         # of the shards: in no pool, so read in the archive, as a whole; the checksums of their tensors
+                                # are those of the commit
 }
 struct TensorForm { dtype @0 :Text; shape @1 :List(UInt64); }
 struct TensorDifference {  # of a logical tensor

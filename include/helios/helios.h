@@ -189,6 +189,12 @@ typedef struct helios_names {
  * order of the names given; release it with helios_names_free. */
 HELIOS_API int helios_names_under(const char *const *names, size_t count, const char *naming,
                                   helios_names **out);
+/* The part that a rank of stage `pp` saves each of these tensors in, in their order: "embedding",
+ * "layer-0003", … `config_json` is a model's (helios_shard_list) or a Hugging Face config.json of a
+ * listed family, which says nothing of a split: one stage. The sizes that `split` says take the
+ * place of those; NULL = none. Names that stand before a layer's ("exp_avg.") do not matter. */
+HELIOS_API int helios_parts_of(const char *config_json, const helios_split *split, int pp,
+                               const char *const *names, size_t count, helios_names **out);
 HELIOS_API void helios_names_free(helios_names *names);
 
 /* Size and CRC of a shard by id, from the pool's own index (no Controller involved). */

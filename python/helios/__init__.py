@@ -24,13 +24,13 @@ from .errors import (
     IoFailed, LibraryNotFound, NoSpace, NotFound, NotPermitted, OutOfMemory, ProtocolViolation,
     Stale, TimedOut, Unavailable, Unsupported,
 )
-from .layout import Layout, hugging_face_config
+from .layout import hugging_face_config, parts_of
 from .session import Rank, Saved, Session
 
 __version__ = "0.1.0"
 __all__ = [
     "init", "close", "session", "rank", "load_state_dict", "save_state_dict", "model_config",
-    "meta", "naming", "version", "stats", "Session", "Rank", "Saved", "Piece", "Layout", "hugging_face_config",
+    "meta", "naming", "version", "stats", "Session", "Rank", "Saved", "Piece", "hugging_face_config", "parts_of",
     "HeliosError", "AlreadyExists", "Busy", "Canceled", "Conflict", "Corrupt", "InternalError",
     "InvalidArgument", "IoFailed", "LibraryNotFound", "NoSpace", "NotFound", "NotPermitted",
     "OutOfMemory", "ProtocolViolation", "Stale", "TimedOut", "Unavailable", "Unsupported",

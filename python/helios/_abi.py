@@ -104,6 +104,8 @@ _PROTOTYPES = {
                                      POINTER(POINTER(_ShardList))]),
     "helios_shard_list_free": (None, [POINTER(_ShardList)]),
     "helios_names_under": (c_int, [POINTER(c_char_p), c_size_t, c_char_p, POINTER(POINTER(_Names))]),
+    "helios_parts_of": (c_int, [c_char_p, POINTER(_Split), c_int, POINTER(c_char_p), c_size_t,
+                                POINTER(POINTER(_Names))]),
     "helios_names_free": (None, [POINTER(_Names)]),
     "helios_map_private": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
     "helios_unmap": (c_int, [c_void_p, c_void_p]),
@@ -259,15 +261,29 @@ def _check(lib: ctypes.CDLL, code: int) -> None:
         raise errors.from_code(code, text or (lib.helios_strerror(code) or b"").decode())
 
 
-def names_under(names: Sequence[str], naming: str) -> list[str]:
-    """What Megatron-core calls these tensors of whole layers under that naming, in their order."""
-    lib, out = library(), POINTER(_Names)()
-    given = (c_char_p * len(names))(*[name.encode() for name in names])
-    _check(lib, lib.helios_names_under(given, len(names), naming.encode(), ctypes.byref(out)))
+def _given(names: Sequence[str]) -> Any:
+    return (c_char_p * len(names))(*[name.encode() for name in names])
+
+
+def _take_names(lib: ctypes.CDLL, code: int, out: Any) -> list[str]:
+    _check(lib, code)
     try:
         return [name.decode() for name in out.contents.names[:out.contents.count]]
     finally:
         lib.helios_names_free(out)
+
+
+def names_under(names: Sequence[str], naming: str) -> list[str]:
+    """What Megatron-core calls these tensors of whole layers under that naming, in their order."""
+    lib, given, out = library(), _given(names), POINTER(_Names)()
+    return _take_names(lib, lib.helios_names_under(given, len(names), naming.encode(), ctypes.byref(out)), out)
+
+
+def parts_of(config: str, split: Split | None, pp: int, names: Sequence[str]) -> list[str]:
+    """The part that a rank of stage `pp` saves each of these tensors in. `config`: a model's, or a
+    Hugging Face config of one stage; what `split` says takes the place of its sizes."""
+    lib, given, out = library(), _given(names), POINTER(_Names)()
+    return _take_names(lib, lib.helios_parts_of(config.encode(), _split(split), pp, given, len(names), ctypes.byref(out)), out)
 
 
 class Client:

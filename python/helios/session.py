@@ -5,7 +5,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from . import _abi, _arguments, _pieces, _state, _tensors
 from ._naming import NAMINGS, differ, naming_of, rename
@@ -13,7 +13,6 @@ from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
     Unsupported,
 )
-from .layout import Layout, layer_count, plain_part
 
 if TYPE_CHECKING:
     import torch
@@ -221,7 +220,7 @@ class Session:
         # By model: parts of the names in this rank's stage, from what was loaded; config.
         self._parts: dict[str, dict[str, str]] = {}
         self._configs: dict[str, dict[str, Any]] = {}
-        self._layouts: dict[str, Layout] = {}
+        self._rules: dict[str, tuple[str, _abi.Split | None]] = {}  # which part a name belongs to: config, split
         self._splits: dict[str, _abi.Split | None] = {}  # of the save that is under way
         self._naming: str | None = None  # of what was loaded last
 
@@ -275,7 +274,7 @@ class Session:
         shards = self.client.request_shards(name, number, pp, tp, split, *((ep,) if ep else ()))
         self._listed = ((name, number, pp, tp), shards)
         self._configs.pop(name, None)  # it may be another model of that name
-        self._layouts.pop(name, None)
+        self._rules.pop(name, None)
         return shards
 
     def _last(self) -> _abi.ShardList:
@@ -451,30 +450,34 @@ class Session:
             self._configs[model] = json.loads(listed.config_json)
         return self._configs[model]
 
-    def _layout(self, model: str) -> Layout:
-        """Of this rank's split."""
-        if model not in self._layouts:
+    def _rule(self, model: str) -> tuple[str, _abi.Split | None]:
+        """Config and split that say which part a tensor of this rank is saved in."""
+        if model not in self._rules:
             split = self._splits.get(model)
-            if split is None:
-                config = self._config(model)
+            if split is None or _has_own_names(self._config(model)):
+                config = json.dumps(self._config(model))
             else:  # tensor ranks have the same layers, however many they are
                 stages = _abi.Split(0, split.pp, split.virtual_stages)
-                config = json.loads(self.client.request_shards(model, -1, 0, 0, stages).config_json)
-            self._layouts[model] = Layout.from_config(config)
-        return self._layouts[model]
+                config = self.client.request_shards(model, -1, 0, 0, stages).config_json
+            self._rules[model] = (config, None)
+        return self._rules[model]
 
-    def _part(self, model: str, name: str, prefix: str) -> str:
-        """The part a tensor, or the parameter its name ends with, was loaded from; else the
-        layout's."""
+    def _loaded_part(self, model: str, name: str, prefix: str) -> str | None:
+        """The part that a tensor, or the parameter its name ends with, was loaded from."""
         tail, parts = name, self._parts.get(model, {})
         while tail:
             part = parts.get(tail)
             if part is not None:
-                return prefix + part
+                return part
             tail = tail.partition(".")[2] if prefix else ""
-        if _has_own_names(self._config(model)):
-            return prefix + plain_part(name)
-        return prefix + self._layout(model).part(name, self.rank.pp)
+        return None
+
+    def _parts_of(self, model: str, names: Sequence[str], prefix: str) -> list[str]:
+        """Where each was loaded from; else what its name says."""
+        found = [self._loaded_part(model, name, prefix) for name in names]
+        unknown = [name for name, part in zip(names, found) if part is None]
+        said = iter(_abi.parts_of(*self._rule(model), self.rank.pp, unknown) if unknown else [])
+        return [prefix + (next(said) if part is None else part) for part in found]
 
     def _find_parts(self, model: str) -> None:
         """Where the newest version has its tensors, as nothing was loaded that would say so."""
@@ -490,8 +493,9 @@ class Session:
         groups: dict[str, dict[str, Any]] = {}
         if tensors and model not in self._parts and _has_own_names(self._config(model)):
             self._find_parts(model)
-        for name, tensor in tensors.items():
-            groups.setdefault(self._part(model, _pieces.plain(name), prefix), {})[name] = tensor
+        parts = self._parts_of(model, [_pieces.plain(name) for name in tensors], prefix)
+        for part, (name, tensor) in zip(parts, tensors.items()):
+            groups.setdefault(part, {})[name] = tensor
         if differ(tensors) and not _has_own_names(self._config(model)):
             # all versions of a model have its naming
             naming = self._model_naming(model)
@@ -556,7 +560,7 @@ class Session:
         if config is None:
             self._configs[model] = {"asSaved": True}
             return {"create": split}
-        self._layouts[model] = Layout.even(layer_count(config), split.pp, max(1, split.virtual_stages))
+        self._rules[model] = (json.dumps(config), split)
         self._configs[model] = {"naming": naming_of(state if isinstance(state, Mapping) else ())}
         return {"create": split}
 
@@ -636,7 +640,7 @@ class Session:
         text, config_text = _as_json("meta", meta) or "{}", _as_json("config", config)
         (name, _), me, started, written = self._model(model), self.rank, time.monotonic(), 0
         split = self._splits[name] = self._split(name, tp_size, pp_size, virtual_stages, ep_size, etp_size)
-        self._layouts.pop(name, None)
+        self._rules.pop(name, None)
         create = {} if model is None and config is None else \
             self._creation(name, split, config, state) | ({} if config_text is None else {"config": config_text})
         groups = self._groups(name, state, optim)

@@ -15,6 +15,8 @@
 #ifndef HL_CORE_PARTITION_H
 #define HL_CORE_PARTITION_H
 
+#include <stdbool.h>
+
 #include "core/hf.h"
 #include "core/naming.h"
 #include "core/safetensors.h"
@@ -101,6 +103,7 @@ struct hl_partition_plan {
     uint64_t parameters; /* of the source, a tied head counted once */
     uint64_t data_bytes; /* of all shards */
     enum hl_dtype dtype; /* of the word embedding */
+    bool repeated;       /* scales of fused matrices stand more than once in a tensor */
     json_t *logical;     /* where there are scales, or a vision part: all that was read */
     json_t *copies;      /* else names of the sources that repeat another one */
     const char *prefix;  /* of the sources' names; NULL = the family's usual one */
@@ -116,6 +119,8 @@ hl_status hl_partition_plan(const struct hl_hf_config *config, const struct hl_t
  * at most `part_bytes` bytes unless one tensor alone has more. */
 hl_status hl_partition_unsliced(const struct hl_tensor *sources, size_t source_count,
                                 uint64_t part_bytes, struct hl_partition_plan *out) HL_CHECK;
+/* The layer that a tensor of such a model belongs to by its name; false = to none. */
+bool hl_partition_layer_of(const char *name, uint64_t *layer);
 /* The same for a model that is stored so: source i is in the part parts[i], equal ones in a row. */
 hl_status hl_partition_as_stored(const struct hl_tensor *sources, const char *const *parts,
                                  size_t source_count, struct hl_partition_plan *out) HL_CHECK;

@@ -231,25 +231,46 @@ static uint64_t blocks_in(uint64_t n, uint64_t block)
     return (n + block - 1) / block;
 }
 
-/* From rows of the matrix to rows of the part. Only the last of all rows may be a broken block. */
-HL_CHECK static hl_status count_in_blocks(struct making *m, const char *name)
+static uint64_t common_divisor(uint64_t a, uint64_t b)
 {
-    uint64_t block = m->part->block_rows;
-    for (size_t i = 0; i < m->block_count && block > 1; i++) {
-        struct hl_rows *b = &m->blocks[i];
-        bool last = i + 1 == m->block_count || m->blocks[i + 1].count == 0;
-        if (b->count == 0)
-            continue;
-        if (b->first % block != 0 || (b->count % block != 0 && !last))
-            return hl_fail(HL_EINVAL,
-                           "tensor '%s' is put together from pieces of %" PRIu64
-                           " rows, which do not end with the blocks of %" PRIu64
-                           " rows of its scales, at any tp; " HL_FORMAT_REMEDY,
-                           name, b->count, block);
-        b->first /= block;
-        b->count = blocks_in(b->count, block);
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
     }
-    return HL_OK;
+    return a;
+}
+
+/* Rows of the whole tensor that share a scale: those of a block, where every piece that the tensor
+ * is put together from is made of whole blocks; else the most that divide all pieces. The last
+ * block of a matrix that is one piece may be a broken one. */
+static uint64_t rows_of_scale(const struct making *m)
+{
+    uint64_t n = m->part->block_rows;
+    size_t pieces = 0;
+    for (size_t i = 0; i < m->block_count; i++)
+        pieces += m->blocks[i].count > 0;
+    for (size_t i = 0; i < m->block_count && pieces > 1; i++) {
+        const struct hl_rows *b = &m->blocks[i];
+        if (b->count > 0) /* padding is made of one row, wherever that is */
+            n = common_divisor(common_divisor(n, b->count),
+                               b->kind == HL_ROWS_PLAIN ? b->first : 0);
+    }
+    return n;
+}
+
+/* From rows of the matrix to rows of the part. */
+static void count_in_blocks(struct making *m, struct hl_format_part *part)
+{
+    uint64_t stored = part->block_rows, n = rows_of_scale(m);
+    part->block_rows = n;
+    for (size_t i = 0; i < m->block_count && stored > 1; i++) {
+        struct hl_rows *b = &m->blocks[i];
+        bool plain = b->kind == HL_ROWS_PLAIN;
+        b->first /= plain ? n : stored;
+        b->count = blocks_in(b->count, n);
+        b->each = plain ? stored / n : 1;
+    }
 }
 
 /* One number for each source: a list of them, the same on every rank. A number may be that of one
@@ -281,7 +302,6 @@ HL_CHECK static hl_status emit_part(struct hl_planner *p, struct making *m, cons
         HL_TRY(check_edges(p, m, name, rows, part->block_rows));
     else if (!whole_rows)
         HL_TRY(check_edges(p, m, name, cols, part->block_cols));
-    HL_TRY(count_in_blocks(m, name));
     if (split == HL_SPLIT_COLUMNS)
         cols /= m->ranks;
     else if (split != HL_SPLIT_WHOLE)
@@ -307,13 +327,15 @@ HL_CHECK static hl_status plan_part(struct hl_planner *p, const struct making *r
                                     const struct hl_format_part *part)
 {
     char name[HL_PLANNER_NAME_MAX];
+    struct hl_format_part own = *part;
     HL_AUTO(making_fini) struct making m = *row;
-    m.part = part;
+    m.part = &own;
     m.pitch = part->grain == HL_GRAIN_ROW ? 1 : blocks_in(m.cols, part->block_cols);
     HL_TRY(target_name(p, &m, name, sizeof(name)));
     if (part->grain == HL_GRAIN_ONE)
         return emit_numbers(p, &m, name);
     HL_TRY(make_blocks(p, &m));
+    count_in_blocks(&m, &own);
     return emit_part(p, &m, name);
 }
 

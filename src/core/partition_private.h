@@ -37,7 +37,7 @@ struct hl_planner {
 };
 
 /* Rows [first, first + count) of a matrix inside a source: element (i, j) of it stands
- * base + i * row + j * col elements behind the source's start. */
+ * base + i / each * row + j * col elements behind the source's start. */
 struct hl_rows {
     enum { HL_ROWS_PLAIN, HL_ROWS_REPEAT, HL_ROWS_ZERO } kind;
 
@@ -47,6 +47,7 @@ struct hl_rows {
     uint64_t col;
     uint64_t first;
     uint64_t count;
+    uint64_t each; /* PLAIN: a row of the source is that many rows here; 0 and 1 = one */
 };
 
 /* The source of that name and shape; HL_ENOENT names a missing one. */

@@ -221,9 +221,9 @@ HL_CHECK static hl_status add_op(struct hl_planner *p, struct hl_copy_op op)
     return HL_OK;
 }
 
-/* Columns [col, col + cols) of rows [from, from + n) of a block. */
-HL_CHECK static hl_status add_block(struct hl_planner *p, const struct hl_rows *b, uint64_t from,
-                                    uint64_t n, uint64_t col, uint64_t cols)
+/* Columns [col, col + cols) of rows [from, from + n) of a block, whose rows are the source's. */
+HL_CHECK static hl_status add_plain_block(struct hl_planner *p, const struct hl_rows *b,
+                                          uint64_t from, uint64_t n, uint64_t col, uint64_t cols)
 {
     uint32_t elem = hl_dtype_size(p->sources[b->source].dtype);
     struct hl_copy_op op = {.kind = HL_COPY_RUNS, .source = b->source, .elem = elem, .rows = n};
@@ -247,6 +247,26 @@ HL_CHECK static hl_status add_block(struct hl_planner *p, const struct hl_rows *
         op.run = op.stride = n * cols * elem;
     }
     return add_op(p, op);
+}
+
+/* The same of any block. Where `each` rows are one of the source, the first of them is that row,
+ * and the others repeat it, as padding does: an element is held once. */
+HL_CHECK static hl_status add_block(struct hl_planner *p, const struct hl_rows *b, uint64_t from,
+                                    uint64_t n, uint64_t col, uint64_t cols)
+{
+    uint64_t at = b->first + from, end = at + n, next;
+    if (b->each < 2)
+        return add_plain_block(p, b, from, n, col, cols);
+    for (; at < end; at = next) {
+        struct hl_rows one = *b;
+        next = at % b->each == 0 ? at + 1 : (at / b->each + 1) * b->each;
+        next = next < end ? next : end;
+        one.kind = at % b->each == 0 ? HL_ROWS_PLAIN : HL_ROWS_REPEAT;
+        one.first = at / b->each;
+        HL_TRY(add_plain_block(p, &one, 0, next - at, col, cols));
+    }
+    p->plan->repeated = true;
+    return HL_OK;
 }
 
 hl_status hl_planner_rows(struct hl_planner *p, const struct hl_rows *blocks, size_t n,

@@ -34,6 +34,12 @@ static uint64_t layer_of(const char *name)
     return NO_LAYER;
 }
 
+bool hl_partition_layer_of(const char *name, uint64_t *layer)
+{
+    *layer = layer_of(name);
+    return *layer != NO_LAYER;
+}
+
 /* What has no layer first, then by layer, each in the order of the files. */
 static int by_place(const void *a, const void *b)
 {

@@ -418,6 +418,9 @@ HL_CHECK static hl_status prove_model(struct prover *p, const char *text, bool i
     if (c.own.unsliced)
         return prove_unsliced(p, c.own.parameters, imported);
     HL_TRY(prove_parameters(p, text));
+    if (p->whole.ranks.repeated && !imported)
+        leave_unproved(p, "parameters",
+                       "rows of scales that a fused matrix has more than once are not compared");
     return prove_state(p);
 }
 

@@ -227,13 +227,14 @@ struct verify {
     char text[HL_ERROR_TEXT_MAX];
     uint32_t *bad;
     size_t bad_count;
+    uint32_t crc; /* of a good copy in the archive */
 };
 
 static void verify_work(uv_work_t *work)
 {
     struct verify *v = work->data;
     v->st = v->archived
-                ? l4_verify(v->d, v->id)
+                ? l4_verify(v->d, v->id, &v->crc)
                 : hl_pool_verify(v->d->pool, v->id, &v->d->stopping, &v->bad, &v->bad_count);
     if (v->st != HL_OK)
         snprintf(v->text, sizeof(v->text), "%s", hl_error_text());
@@ -247,9 +248,11 @@ static void verify_done(uv_work_t *work, int status)
     if (v->st != HL_OK && v->st != HL_ECORRUPT) {
         hl_rpc_reject(v->call, v->st, v->text);
     } else {
-        hl_reply_l3_verify(
-            v->call, &(struct hl_api_l3_verify_results){.ok = v->st == HL_OK,
-                                                        .bad_chunks = {v->bad, v->bad_count}});
+        hl_reply_l3_verify(v->call, &(struct hl_api_l3_verify_results){
+                                        .ok = v->st == HL_OK,
+                                        .bad_chunks = {v->bad, v->bad_count},
+                                        .crc32 = v->crc,
+                                        .crc32_known = v->archived && v->st == HL_OK});
     }
     free(v->bad);
     free(v);

@@ -256,7 +256,7 @@ void l4_run(struct hl_l3d *d, struct work *work)
     workers_add(d->l4->loads, work);
 }
 
-hl_status l4_verify(struct hl_l3d *d, struct hl_id id)
+hl_status l4_verify(struct hl_l3d *d, struct hl_id id, uint32_t *crc)
 {
     struct hl_archive *a;
     HL_TRY(l4_need(d, &a));
@@ -265,7 +265,7 @@ hl_status l4_verify(struct hl_l3d *d, struct hl_id id)
         l4_bad_mark(d, id);
     else if (st == HL_OK)
         l4_bad_clear(d, id);
-    return st;
+    return st == HL_OK ? hl_archive_crc(a, id, crc) : st;
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */

@@ -64,7 +64,8 @@ void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, 
 void l4_run(struct hl_l3d *d, struct work *work);
 
 /* The archived copy, all of it; waits. */
-hl_status l4_verify(struct hl_l3d *d, struct hl_id id) HL_CHECK;
+/* *crc: of all of it, which is as its header says. */
+hl_status l4_verify(struct hl_l3d *d, struct hl_id id, uint32_t *crc) HL_CHECK;
 /* There is an archived copy that was not found damaged. */
 bool l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
 /* Of what the pool does not have: HL_OK, or HL_EUNAVAIL while the archive is away and may have it.

@@ -4,9 +4,11 @@ cancelled, and give up at their deadline."""
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ needs.programs()
 
 from support import checkpoints  # noqa: E402
 from support.cluster import HELIOS, Cluster, wait_for  # noqa: E402
+from support.terminal import on_terminal  # noqa: E402
 
 AT_A_TIME = 4  # HL_IMPORT_PLACES without the cut's
 
@@ -80,6 +83,25 @@ class Queue(unittest.TestCase):
         self.assertEqual(self.states(), {f"m{i}": "ready" for i in range(AT_A_TIME + 2)})
         log = (self.c.state / "log" / "controllerd.log").read_text()
         self.assertEqual(re.findall(r"import has its turn name=(\S+)", log), ["m4", "m5"])
+
+    def strike_twice(self, program):
+        """A second Ctrl-C once the first was taken, while nothing answers."""
+        status = pathlib.Path(f"/proc/{program.pid}/status")
+        os.kill(self.c.pid("controllerd"), signal.SIGSTOP)
+        self.addCleanup(os.kill, self.c.pid("controllerd"), signal.SIGCONT)
+        program.send_signal(signal.SIGINT)
+        wait_for("the first to be taken", lambda: not int(re.search(r"ShdPnd:\s*(\w+)", status.read_text())[1], 16) & 1 << signal.SIGINT - 1)
+        program.send_signal(signal.SIGINT)
+
+    def test_a_second_ctrl_c_ends_the_line_and_the_program(self):
+        command = [HELIOS, "--state", self.c.state, "model", "import", self.source, "--name", "twice"]
+        with self.slowed():
+            code, shown = on_terminal(command, env=self.c.env, stream="stderr", interrupt=b"importing [", strike=self.strike_twice)
+            os.kill(self.c.pid("controllerd"), signal.SIGCONT)
+            self.c.run("model", "cancel", "twice")
+        self.assertEqual(code, -signal.SIGINT, shown)
+        self.assertRegex(shown, r"\r\x1b\[Kimporting \[[^\n]*\n$")
+        self.assertNotIn("twice", self.states())
 
 
 if __name__ == "__main__":

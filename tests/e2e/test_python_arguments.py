@@ -17,7 +17,7 @@ from support import needs  # noqa: E402
 torch = needs.torch()
 
 import helios  # noqa: E402
-from helios import Layout, Piece, Rank, Session, errors, layout, safetensors  # noqa: E402
+from helios import Piece, Rank, Session, errors, safetensors  # noqa: E402
 
 # Of any argument that is a number, a text, a flag or a mapping: of another kind, or out of range.
 INDEX = ["2", -1, 1.5, True, 1 << 31, [1]]
@@ -62,17 +62,9 @@ CALLS = {
     "Rank.from_environment": (Rank.from_environment, {"env": [3, "x", [("PP", 1)]]}),
     "Piece": (lambda **a: Piece(**{"tensor": ONE, "shape": (1,), "start": 0, **a}), {
         "tensor": [3, None, [1.0], "x"], "shape": [3, "1", None, (-1,), ("1",), (1.0,), {1}], "start": ["2", -1, 1.5, True, None, 1 << 63]}),
-    "Layout": (Layout, {"stages": [3, None, [[range(1)]], (range(1),), ((1,),)]}),
-    "Layout.from_config": (Layout.from_config, {"config": MAPPING}),
-    "Layout.even": (lambda **a: Layout.even(**{"layers": 4, "pp_size": 2, "chunks": 1, **a}), {
-        "layers": SIZE, "pp_size": SIZE, "chunks": SIZE}),
-    "Layout.global_layer": (lambda **a: Layout.even(4, 2, 1).global_layer(**{"stage": 0, "local": 0, **a}), {
-        "stage": INDEX, "local": INDEX, "chunk": INDEX}),
-    "Layout.part": (lambda **a: Layout.even(4, 2, 1).part(**{"name": "decoder.layers.0.x", "stage": 0, **a}), {
-        "name": TEXT, "stage": INDEX}),
     "hugging_face_config": (helios.hugging_face_config, {"config": MAPPING}),
-    "layout.layer_count": (layout.layer_count, {"config": MAPPING}),
-    "layout.plain_part": (layout.plain_part, {"name": TEXT}),
+    "parts_of": (lambda **a: helios.parts_of(**{"config": {"unsliced": True}, "names": ["x"], **a}), {
+        "config": MAPPING, "names": [3, "x", None, [3], ["a\0b"]], "pp": INDEX}),
     "safetensors.parse_header": (lambda **a: safetensors.parse_header(**{"head": b"", "total": 0, **a}), {
         "head": [3, "x", None], "total": [*INDEX[:4], None]}),
     "safetensors.read_header": (safetensors.read_header, {"path": [3, None, b"x"]}),

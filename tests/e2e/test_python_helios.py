@@ -86,37 +86,36 @@ class RankEnvironment(unittest.TestCase):
                 helios.Rank.from_environment(env)
 
 
-def stages(*runs):
-    """What a model's config says: per stage its (first, count) chunks."""
-    return [[{"first": first, "count": count} for first, count in stage] for stage in runs]
+def config_of(*runs):
+    """What a model's config says of its layers: per stage its (first, count) chunks."""
+    return {"architecture": "LlamaForCausalLM", "layers": sum(count for stage in runs for _, count in stage), "tp": 1, "pp": len(runs),
+            "virtualStages": len(runs[0]), "stages": [[{"first": first, "count": count} for first, count in stage] for stage in runs]}
 
 
-class Layouts(unittest.TestCase):
+class Parts(unittest.TestCase):
+    CONFIG = config_of([(0, 2), (4, 2)], [(2, 2), (6, 2)])
+
     def test_names_find_their_part(self):
-        layout = helios.Layout.from_config(
-            {"stages": stages([(0, 2), (4, 2)], [(2, 2), (6, 2)])})
-        self.assertEqual(layout.layers, 8)
         for name, stage, part in (
                 ("model1.decoder.layers.1.mlp.linear_fc1.weight", 1, "layer-0007"),
                 ("exp_avg.model0.decoder.layers.0.mlp.linear_fc1.weight", 1, "layer-0002"),
                 ("decoder.layers.1.mlp.linear_fc1.weight", 0, "layer-0001"),
                 ("model0.embedding.word_embeddings.weight", 0, "embedding"),
-                ("exp_avg_sq.embedding.position_embeddings.weight", 0, "embedding"),
                 ("model1.decoder.final_layernorm.weight", 1, "head"),
-                ("output_layer.weight", 1, "head"),
                 ("exp_avg.model0.vision_tower.decoder.layers.0.input_layernorm.weight", 0, "vision")):
-            self.assertEqual(layout.part(name, stage), part)
-        with self.assertRaisesRegex(errors.InvalidArgument, "no layer 2 in chunk 0"):
-            layout.part("decoder.layers.2.x", 0)
+            self.assertEqual(helios.parts_of(self.CONFIG, [name], stage), [part])
+        self.assertEqual(helios.parts_of(self.CONFIG, []), [])
+        with self.assertRaisesRegex(errors.InvalidArgument, "tensor 'decoder.layers.2.x': stage 0 has no layer 2 in chunk 0"):
+            helios.parts_of(self.CONFIG, ["decoder.layers.2.x"])
         with self.assertRaisesRegex(errors.InvalidArgument, "stage 2 is out of range"):
-            layout.part("decoder.layers.0.x", 2)
+            helios.parts_of(self.CONFIG, ["decoder.layers.0.x"], 2)
+        plain = {"architecture": "unknown", "unsliced": True}
+        self.assertEqual(helios.parts_of(plain, ["transformer.h.3.attn.w", "wte"]), ["layer-0003", "model-0000"])
 
-    def test_configs_without_a_whole_layout_are_refused(self):
-        for config in ({}, {"stages": []}, {"stages": 3}, {"stages": [[{"first": 0}]]},
-                       {"stages": stages([(0, 2)], [(1, 2)])},
-                       {"stages": stages([(0, 2)], [(3, 1)])}):
-            with self.assertRaises(errors.Corrupt, msg=config):
-                helios.Layout.from_config(config)
+    def test_configs_that_say_no_layers_are_refused(self):
+        for config in ({}, {"tp": 1, "pp": 1}, {"tp": 1, "pp": 2, "layers": 3}, {"model_type": "llama"}):
+            with self.assertRaises(errors.HeliosError, msg=config):
+                helios.parts_of(config, ["x"])
 
 
 class Namings(unittest.TestCase):
@@ -228,7 +227,7 @@ class Sessions(unittest.TestCase):
                 p + "mlp.down_proj.weight": tensor(6, 8)})
 
     def publish(self, config=None, **options):
-        config = config or {"stages": stages([(0, 2)], [(2, 2)])}
+        config = config or config_of([(0, 2)], [(2, 2)])
         self.sliced = slicer.slice_model(self.hf, self.CONFIG, 1, 2, divisor=4, **options)
         file_client.publish(self.root, "m", {"hf": self.CONFIG, **config},
                             self.sliced)
@@ -280,13 +279,13 @@ class Sessions(unittest.TestCase):
             tensor.zero_()
 
     def test_a_saved_version_has_the_parts_of_the_loaded_one(self):
-        for name, options, layout in (
-                ("uneven", {"first": 1}, stages([(0, 1)], [(1, 3)])),
-                ("virtual", {"chunks": 2}, stages([(0, 1), (2, 1)], [(1, 1), (3, 1)]))):
+        for name, options, config in (
+                ("uneven", {"first": 1}, config_of([(0, 1)], [(1, 3)])),
+                ("virtual", {"chunks": 2}, config_of([(0, 1), (2, 1)], [(1, 1), (3, 1)]))):
             with self.subTest(name):
                 shutil.rmtree(self.root)
                 self.root.mkdir()
-                self.publish({"stages": layout}, **options)
+                self.publish(config, **options)
                 for pp in (0, 1):
                     for fresh in (False, True):  # the layout alone must give the same parts
                         session = self.session(pp=pp, global_rank=pp, attempt=int(fresh))
@@ -313,7 +312,7 @@ class Sessions(unittest.TestCase):
                 shutil.rmtree(self.root)
                 self.root.mkdir()
                 # The stored names are of the other naming, as an earlier Helios kept them.
-                self.publish({"stages": stages([(0, 2)], [(2, 2)]), "naming": own},
+                self.publish({**config_of([(0, 2)], [(2, 2)]), "naming": own},
                              naming="te" if own == "local" else "local")
                 session = self.session(pp_size=1, world_size=1)
                 self.assertEqual(session.naming(), own)

@@ -82,11 +82,43 @@ class Quantized(PublishedCase):
         self.check({"model_type": "gemma3", "text_config": inner}, ends("language_model.model.", tied=True) | layers(
             "language_model.model.layers.", shapes))
 
+    def pairs(self, state, weight, rows):
+        """Rows of (bytes, scales) of a matrix: each row with the scales that it is multiplied by."""
+        w, scale = flat(state[weight]).reshape(state[weight].shape), state[weight + "_scale_inv"]
+        return [(w[r].numpy().tobytes(), flat(scale[r // rows]).numpy().tobytes()) for r in range(w.shape[0])]
+
+    def test_blocks_that_end_inside_heads_and_gates(self):
+        # Heads have 8 rows and blocks 12: in QKV a scale is of 4 rows. Of gate and up, 128 rows each, too.
+        said = {**config("llama", "fp8"), "quantization_config": {"quant_method": "fp8", "weight_block_size": [12, 4]}}
+        parts = [("weight", "F8_E4M3", lambda r, c: [r, c]), ("weight_scale_inv", "F32", lambda r, c: [-(-r // 12), -(-c // 4)])]
+        one = self.check(said, ends() | layers("model.layers.", quantized(LLAMA, parts)))
+        with helios.Session(self.c.info["controller"]) as me:
+            state = me.load_state_dict(one, pp=0, tp=1, tp_size=2, pp_size=1)
+            whole = me.load_state_dict(self.c.take(self.c.dir / f"source-{self.count}", "--unsliced"), pp=0, tp=0)
+        matrices = {n: self.pairs(whole, f"model.layers.1.{n}_proj.weight", 12) for n in (
+            "self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up")}
+        q, k, v, gate, up = matrices.values()
+        self.assertEqual(self.pairs(state, "decoder.layers.1.self_attention.linear_qkv.weight", 4), q[16:] + k[8:] + v[8:])
+        self.assertEqual(self.pairs(state, "decoder.layers.1.mlp.linear_fc1.weight", 4), gate[64:] + up[64:])
+
+    def test_half_a_block_at_the_end_of_gate(self):
+        # As DeepSeek-V2-Lite has it: 85.5 blocks of 128 rows. No even size cuts that at the edge of a block.
+        width, said = 84, with_blocks("llama", intermediate_size=84)
+        mlp = {"mlp.gate_proj.weight": [width, H], "mlp.up_proj.weight": [width, H], "mlp.down_proj.weight": [H, width]}
+        home, tensors = self.refused(said, ends() | layers("model.layers.", quantized(ATTENTION | NORMS | mlp, blocks())),
+                                     "tp 2 cuts the 84 ", "blocks of ", "use tp 1", tp=2)
+        self.same_out(self.c.take(home, "--pp", 2), tensors, said)
+
     def test_scales_of_a_quantized_cache(self):
         own = {"self_attn.k_proj.k_scale": ("F32", []), "self_attn.v_proj.v_scale": ("F32", [])}
         one = self.check(config("llama", "modelopt"), ends() | layers("model.layers.", quantized(LLAMA, NUMBERS) | own))
         self.check({"model_type": "llama", **SIZES}, ends() | layers("model.layers.", LLAMA | own))  # only the cache is quantized
-        beside = {"self_attn.k_scale": ("BF16", [1]), "self_attn.v_scale": ("BF16", [1])}
+        more = {f"self_attn.{n}_proj.{end}": ("F32", []) for n, end in (
+            ("q", "q_scale"), ("q", "output_scale"), ("v", "output_scale"), ("o", "output_scale"))}
+        more |= {f"{n}_proj.act_scale": ("F32", [1]) for n in (
+            "self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down")}
+        self.check(config("llama", "fp8"), ends() | layers("model.layers.", quantized(LLAMA, NUMBERS) | own | more))
+        beside = {f"self_attn.{n}_scale": ("BF16", [1]) for n in ("q", "k", "v", "prob")}
         self.check(config("qwen3", "compressed-tensors"), ends() | layers("model.layers.", quantized(QWEN3, ROWS) | beside))
         with helios.Session(self.c.info["controller"]) as me:
             state = me.load_state_dict(one, pp=1, tp=1, pp_size=2, tp_size=2)
@@ -150,10 +182,7 @@ class Quantized(PublishedCase):
     def test_what_can_not_be_sliced_is_refused_and_taken_unsliced(self):
         for title, config_, parts, says in (
                 ("INT4", config("llama", "compressed-tensors"), INT4, (".weight_packed' has dtype I32", "--unsliced")),
-                ("GPTQ", config("llama", "gptq"), GPTQ, ("'gptq' can't be sliced", "--unsliced")),
-                ("blocks of two heads", {**with_blocks("llama"), "quantization_config": {
-                    "quant_method": "fp8", "weight_block_size": [16, 16]}}, blocks(size=16),
-                 ("linear_qkv.weight", "pieces of 8 rows", "blocks of 16 rows", "at any tp", "--unsliced"))):
+                ("GPTQ", config("llama", "gptq"), GPTQ, ("'gptq' can't be sliced", "--unsliced"))):
             with self.subTest(title):
                 shapes = ends() | layers("model.layers.", quantized(LLAMA, parts))
                 home, tensors = self.refused(config_, shapes, *says)

@@ -19,6 +19,7 @@ needs.programs()
 
 from support import checkpoints  # noqa: E402
 from support.cluster import Cluster, wait_for  # noqa: E402
+from support.kill_case import poolfile  # noqa: E402
 
 import helios  # noqa: E402
 
@@ -179,13 +180,17 @@ class Verify(unittest.TestCase):
         self.assertEqual((found["ok"], found["proved"], len(found["troubles"])), (False, False, 1))
         self.assertIn(f"{key}: shard {shard['id']} fails its checksum in L4 (as a whole)", found["troubles"][0])
 
-    def test_a_version_that_is_in_the_archive_only_is_read_from_there(self):
+    def test_a_version_that_is_in_the_archive_only_is_read_there_and_not_loaded(self):
         name = self.load(self.source)
-        for shard in self.c.json("shard", "ls", "--model", name)["items"]:
+        shards = self.c.json("shard", "ls", "--model", name)["items"]
+        for shard in shards:
             self.archived(shard)
             self.c.json("shard", "drop", shard["id"], "--from", "l3")
         found = self.proved(name, 1)
-        self.assertGreaterEqual(found["copies"], found["shards"])
+        self.assertEqual((found["copies"], found["archived"]), (found["shards"], len(shards)))
+        pool = set(poolfile.sealed(pathlib.Path(self.c.info["pool"])))
+        self.assertEqual(pool & {s["id"] for s in shards}, set())
+        self.assertIn(f"archived    {len(shards)} of them in no pool", self.c.run("model", "verify", name).stdout)
 
 
 if __name__ == "__main__":

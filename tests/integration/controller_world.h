@@ -49,6 +49,11 @@ struct world {
     atomic_llong told_revision;      /* of the last claim */
     atomic_int adoptions, claims, imports; /* calls of L3 */
     const char *_Atomic import_state;      /* next importProgress: running, done, failed */
+    const char *_Atomic full_for;          /* the import of that name finds no place; NULL = none */
+    const char *_Atomic mute_for;          /* that one is not answered, until answer_import() */
+    struct hl_rpc_call *mute;              /* it; the loop's */
+    char asked[64];                        /* names of importModel, in order; inventory_lock */
+    atomic_int polls;                      /* calls of importProgress */
     json_t *inventory;                     /* ids the pool holds; under inventory_lock */
     atomic_int look_size, look_crc;        /* of each of them, by `look` */
     atomic_int look_fails;                 /* so many times */
@@ -177,6 +182,20 @@ static bool store(struct hl_rpc_call *call, const char *id)
     return !w.refuses;
 }
 
+static void import_model(struct hl_rpc_call *call, const json_t *params)
+{
+    const char *name = hl_json_str(json_object_get(params, "request"), "name", "");
+    size_t n = strlen(w.asked);
+    snprintf(w.asked + n, sizeof(w.asked) - n, "%s ", name);
+    w.imports++;
+    if (w.mute_for != NULL && strcmp(name, w.mute_for) == 0)
+        w.mute = call;
+    else if (w.full_for != NULL && strcmp(name, w.full_for) == 0)
+        hl_rpc_reject(call, HL_EBUSY, "4 imports are running already");
+    else
+        rpc_json_reply(call, NULL);
+}
+
 static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
                        const json_t *params)
 {
@@ -190,7 +209,10 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
     } else if (strcmp(method, "claim") == 0) {
         claim(call, params);
     } else if (strcmp(method, "importProgress") == 0) {
+        w.polls++;
         rpc_json_reply(call, import_progress());
+    } else if (strcmp(method, "importModel") == 0) {
+        import_model(call, params);
     } else if (strcmp(method, "look") == 0 && w.look_fails > 0) {
         w.look_fails--;
         hl_rpc_reject(call, HL_EUNAVAIL, "the daemon is away");
@@ -208,7 +230,6 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
         if (strcmp(method, "free") == 0)
             free_ids(params);
         w.cancels += strcmp(method, "cancelImport") == 0;
-        w.imports += strcmp(method, "importModel") == 0;
         rpc_json_reply(call, NULL);
     }
     pthread_mutex_unlock(&inventory_lock);

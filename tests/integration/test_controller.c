@@ -90,6 +90,75 @@ TEST_IN(setup, teardown, a_failed_import_leaves_nothing)
     import_until("m", "done"); /* the name is free */
 }
 
+/* ---- the order of imports ---- */
+
+static void import_waiting(const char *name)
+{
+    json_t *p = import_now(name);
+    json_object_set_new(json_object_get(p, "request"), "waitMs", json_integer(WAIT_MS));
+    json_decref(ask("importModel", p));
+}
+
+static void asked_text(char out[64])
+{
+    pthread_mutex_lock(&inventory_lock);
+    memcpy(out, w.asked, 64);
+    pthread_mutex_unlock(&inventory_lock);
+}
+
+static void asked_in_order(const char *wanted)
+{
+    char text[64];
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    for (asked_text(text); strcmp(text, wanted) != 0; asked_text(text)) {
+        if (hl_now_ns() > end)
+            fail_msg("L3 was asked for '%s', expected '%s'", text, wanted);
+        poll(NULL, 0, 10);
+    }
+}
+
+/* L3 would have a place for each of them, but for the first. */
+TEST_IN(setup, teardown, an_import_that_waits_for_a_place_is_not_overtaken)
+{
+    w.full_for = "a";
+    import_waiting("a");
+    wait_count(&w.imports, 1);
+    import_waiting("b");
+    import_waiting("c");
+    assert_int_equal(call("importModel", import_now("d"), NULL), HL_OK); /* it may not wait */
+    wait_count(&w.imports, 4); /* more ticks, in which b and c could have been asked for */
+    char text[64];
+    asked_text(text);
+    assert_null(strpbrk(text, "bcd"));
+    pthread_mutex_lock(&inventory_lock);
+    w.full_for = NULL;
+    w.asked[0] = '\0';
+    pthread_mutex_unlock(&inventory_lock);
+    asked_in_order("a b c ");
+}
+
+static void refuse_mute(void)
+{
+    hl_rpc_reject(w.mute, HL_EBUSY, "4 imports are running already");
+    w.mute_for = NULL;
+}
+
+/* A place may become free between two answers. */
+TEST_IN(setup, teardown, an_import_is_not_asked_for_before_l3_has_answered_the_one_before)
+{
+    import_waiting("z"); /* it runs, so that the Controller asks once per tick */
+    asked_in_order("z ");
+    w.mute_for = "a";
+    import_waiting("a");
+    asked_in_order("z a ");
+    import_waiting("b");
+    int polls = w.polls;
+    wait_count(&w.polls, polls + 4);
+    asked_in_order("z a ");
+    on_loop(refuse_mute);
+    asked_in_order("z a a b ");
+}
+
 /* By its name; the id is that of the import. */
 static void cancel(const char *name, char *id, size_t cap)
 {

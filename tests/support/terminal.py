@@ -10,9 +10,10 @@ import termios
 import time
 
 
-def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout", interrupt=None):
+def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout", interrupt=None,
+                strike=lambda program: program.send_signal(signal.SIGINT)):
     """The command with `stream` on a pseudo-terminal of `columns`; its exit status and everything it wrote there. It is
-    interrupted once these bytes are seen."""
+    interrupted once the bytes `interrupt` are seen."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {k: v for k, v in (env or os.environ).items() if k not in ("COLUMNS", "NO_COLOR")}
@@ -33,7 +34,7 @@ def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout", inte
             break
         raw += piece
         if interrupt is not None and interrupt in raw:
-            program.send_signal(signal.SIGINT)
+            strike(program)
             interrupt = None
     os.close(master)
     return program.wait(timeout=seconds), raw.decode().replace("\r\n", "\n")

@@ -339,5 +339,8 @@ void cli_progress_start(struct cli_progress *p, const char *title);
 void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total);
 /* Take the line away. */
 void cli_progress_end(struct cli_progress *p);
+/* In a handler that was reset (SA_RESETHAND): the next signal ends the program, and a drawn line.
+ */
+void cli_progress_interrupted(void);
 
 #endif

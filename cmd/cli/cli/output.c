@@ -474,6 +474,11 @@ static void end_line_on_signals(bool on)
             sigaction(ending[i], on ? &end : &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 }
 
+void cli_progress_interrupted(void)
+{
+    end_line_on_signals(true);
+}
+
 void cli_progress_start(struct cli_progress *p, const char *title)
 {
     *p = (struct cli_progress){

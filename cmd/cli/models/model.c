@@ -112,6 +112,7 @@ static void on_interrupt(int number)
 {
     (void)number;
     interrupted = 1;
+    cli_progress_interrupted();
 }
 
 /* The first Ctrl-C cancels the import, a second one ends this program at once. Nothing is cancelled

@@ -1,5 +1,6 @@
 /* model verify: every copy of every shard is read where it lies; then the version is proved by the
- * bytes of its tensors, as the Controller proves it at the commit by their checksums. */
+ * bytes of its tensors, as the Controller proves it at the commit by their checksums. What the
+ * archive alone has stays there: the pool is left as it is. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ struct verifying {
     char model[STORED_MODEL_MAX + 1];
     struct stored_version stored;
     bool imported;
+    struct hl_api_shard *apart; /* per shard: what the catalogue knows of one that is in no pool */
     struct hl_proof_shard *held;
     size_t held_count;
     struct cli_progress bar;
@@ -59,7 +61,8 @@ HL_CHECK static hl_status list_version(struct verifying *v, int64_t version)
         v->imported |= known.model.versions.items[i].version == v->stored.version &&
                        known.model.versions.items[i].world == 0; /* no rank has saved it */
     v->held = hl_arena_array(&v->arena, v->stored.shards.count + 1, sizeof(*v->held));
-    if (v->held == NULL)
+    v->apart = hl_arena_array(&v->arena, v->stored.shards.count + 1, sizeof(*v->apart));
+    if (v->held == NULL || v->apart == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->stored.shards.count);
     return HL_OK;
 }
@@ -73,23 +76,40 @@ static int rank_of(const struct hl_api_split *split, const struct hl_api_shard *
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-HL_CHECK static hl_status verify_shard(struct verifying *v, const char *id)
+/* The pool has it. It is only looked at: `locate` would load what the archive alone has, for which
+ * others might have to go. */
+HL_CHECK static hl_status look_in_pool(struct verifying *v, const char *id,
+                                       struct hl_api_extent *extent, bool *there)
 {
+    const struct hl_api_l3_look_params p = {.ids = {&id, 1}};
+    struct hl_api_l3_look_results found;
+    HL_TRY(CLI_CALL_L3(v->cli, look, &p, &v->arena, &found));
+    const struct hl_api_found_shard *f = found.shards.count == 1 ? &found.shards.items[0] : NULL;
+    *there = f != NULL && f->tier == HL_API_TIER_L3;
+    if (*there)
+        *extent = (struct hl_api_extent){.id = id, .size_bytes = f->size_bytes};
+    return HL_OK;
+}
+
+HL_CHECK static hl_status verify_shard(struct verifying *v, size_t i)
+{
+    const char *id = v->stored.shards.items[i].id;
+    const struct hl_api_controller_get_shard_params p = {.id = id, .tensors = true};
     struct hl_api_controller_get_shard_results known;
-    struct hl_api_l3_locate_results located;
+    struct hl_api_extent extent;
     struct verified verified = {0};
-    HL_TRY(CLI_CALL(v->cli, get_shard, &(struct hl_api_controller_get_shard_params){id}, &v->arena,
-                    &known));
-    const struct hl_api_l3_locate_params p = {.ids = {&id, 1}};
-    hl_status st = CLI_CALL_L3(v->cli, locate, &p, &v->arena, &located);
-    const struct hl_api_extent *extent =
-        st == HL_OK && located.extents.count == 1 ? &located.extents.items[0] : NULL;
-    HL_TRY(verify_copies(v->cli, id, &known.shard, extent, &v->arena, &verified));
-    for (size_t i = 0; i < verified.found.copies.count; i++) {
+    bool there;
+    HL_TRY(CLI_CALL(v->cli, get_shard, &p, &v->arena, &known));
+    HL_TRY(look_in_pool(v, id, &extent, &there));
+    HL_TRY(verify_copies(v->cli, id, &known.shard, there ? &extent : NULL, &v->arena, &verified));
+    for (size_t k = 0; k < verified.found.copies.count; k++) {
         v->found.copies++;
-        v->found.bytes += verified.found.copies.items[i].size_bytes;
+        v->found.bytes += verified.found.copies.items[k].size_bytes;
     }
-    return verify_verdict(id, &verified);
+    HL_TRY(verify_verdict(id, &verified));
+    if (!there && known.shard.tensor_crcs[0] != '\0')
+        v->apart[i] = known.shard;
+    return HL_OK;
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -110,6 +130,20 @@ HL_CHECK static hl_status sum_tensors(const struct hl_safetensors *h, const void
     return HL_OK;
 }
 
+/* Texts of the arena. */
+static void hold_shard(struct verifying *v, const struct hl_api_shard *s, const char *layout,
+                       const char *crcs)
+{
+    v->held[v->held_count++] = (struct hl_proof_shard){.pp = s->pp,
+                                                       .tp = s->tp,
+                                                       .ep = s->ep,
+                                                       .rank = rank_of(&v->stored.split, s),
+                                                       .part = s->part,
+                                                       .layout = layout,
+                                                       .crcs = crcs};
+    v->found.shards++;
+}
+
 HL_CHECK static hl_status take_tensors(struct verifying *v, const struct hl_api_shard *s,
                                        const struct hl_safetensors *h, const void *data)
 {
@@ -121,22 +155,30 @@ HL_CHECK static hl_status take_tensors(struct verifying *v, const struct hl_api_
     HL_TRY(sum_tensors(h, data, crcs));
     HL_TRY(hl_layout_text(h->tensors, h->count, &layout));
     HL_TRY(hl_layout_crcs(h->tensors, crcs, h->count, &text));
-    v->held[v->held_count++] = (struct hl_proof_shard){.pp = s->pp,
-                                                       .tp = s->tp,
-                                                       .ep = s->ep,
-                                                       .rank = rank_of(&v->stored.split, s),
-                                                       .part = s->part,
-                                                       .layout = hl_arena_strdup(&v->arena, layout),
-                                                       .crcs = hl_arena_strdup(&v->arena, text)};
-    v->found.shards++;
+    hold_shard(v, s, hl_arena_strdup(&v->arena, layout), hl_arena_strdup(&v->arena, text));
     v->found.tensors += h->count;
     return HL_OK;
 }
 
-HL_CHECK static hl_status read_shard(struct verifying *v, const struct hl_api_shard *s)
+/* All its bytes are those that were committed: so are its tensors. */
+HL_CHECK static hl_status take_apart(struct verifying *v, const struct hl_api_shard *s,
+                                     const struct hl_api_shard *known)
 {
+    HL_TRY(hl_layout_verify(known->layout));
+    HL_TRY(hl_layout_verify_crcs(known->layout, known->tensor_crcs));
+    hold_shard(v, s, known->layout, known->tensor_crcs);
+    v->found.tensors += hl_layout_count(known->layout);
+    v->found.archived++;
+    return HL_OK;
+}
+
+HL_CHECK static hl_status read_shard(struct verifying *v, size_t i)
+{
+    const struct hl_api_shard *s = &v->stored.shards.items[i];
     struct hl_safetensors header;
     const void *data;
+    if (v->apart[i].id != NULL)
+        return take_apart(v, s, &v->apart[i]);
     HL_TRY(stored_map(v->client, s, &data));
     hl_status st = stored_header(v->client, s, &header);
     if (st == HL_OK) {
@@ -163,9 +205,9 @@ HL_CHECK static hl_status verify_all(struct verifying *v)
         v->total += 2 * shards->items[i].size_bytes;
     cli_progress_update(&v->bar, 0, v->total);
     for (size_t i = 0; i < shards->count; i++)
-        HL_TRY(end_shard(v, &shards->items[i], verify_shard(v, shards->items[i].id)));
+        HL_TRY(end_shard(v, &shards->items[i], verify_shard(v, i)));
     for (size_t i = 0; i < shards->count; i++)
-        HL_TRY(end_shard(v, &shards->items[i], read_shard(v, &shards->items[i])));
+        HL_TRY(end_shard(v, &shards->items[i], read_shard(v, i)));
     return HL_OK;
 }
 
@@ -200,6 +242,11 @@ static void print_found(const struct hl_api_model_verification *f)
               f->model, f->version, f->shards, cli_plural(f->shards), f->tensors,
               cli_plural(f->tensors), f->copies, f->copies == 1 ? "y" : "ies",
               hl_format_bytes(f->bytes, size, sizeof(size)));
+    if (f->archived > 0)
+        cli_print(stdout,
+                  "archived    %" PRIu64 " of them in no pool: read in the archive as a whole, and "
+                  "not loaded\n",
+                  f->archived);
     if (f->proved)
         puts("proved      every element is held once, and replicas are equal");
     else

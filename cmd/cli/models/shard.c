@@ -326,8 +326,8 @@ static hl_status shard_show(struct cli *cli, const char *text, bool verify)
     struct shard_known k = {0};
     bool placed;
     HL_TRY(shard_resolve(cli, text, id));
-    hl_status st =
-        CLI_CALL(cli, get_shard, &(struct hl_api_controller_get_shard_params){id}, &arena, &known);
+    hl_status st = CLI_CALL(cli, get_shard, &(struct hl_api_controller_get_shard_params){.id = id},
+                            &arena, &known);
     if (st != HL_OK && st != HL_ENOENT) /* ENOENT: it belongs to no version */
         return st;
     k.known = st == HL_OK ? &known : NULL;

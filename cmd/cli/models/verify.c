@@ -61,8 +61,10 @@ static hl_status ask_agent(struct cli *cli, const char *id,
     return HL_OK;
 }
 
-static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_copy *copy,
-                        struct hl_arena *arena, struct verdict *out)
+/* A copy in the archive may be good in itself and another shard's: `shard` says what it should be.
+ */
+static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_shard *shard,
+                        const struct hl_api_copy *copy, struct hl_arena *arena, struct verdict *out)
 {
     const struct hl_api_l3_verify_params p = {.id = id, .tier = copy->tier};
     struct hl_api_l3_verify_results r;
@@ -71,19 +73,20 @@ static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_cop
     HL_TRY(timeout_of(cli, copy->size_bytes, &timeout_ms));
     HL_TRY(cli_l3(cli, &l3));
     HL_TRY(hl_call_l3_verify(l3, &p, timeout_ms, arena, &r));
-    *out = (struct verdict){r.ok, r.bad_chunks};
+    bool other = shard != NULL && r.crc32_known && r.crc32 != shard->crc32;
+    *out = (struct verdict){r.ok && !other, r.bad_chunks};
     return HL_OK;
 }
 
 /* False: the node has it no more, as after a move since it was listed; so it is no copy. */
-static bool verify_one(struct cli *cli, const char *id, const struct hl_api_node_state_list *nodes,
-                       const struct hl_api_copy *copy, struct hl_arena *arena,
-                       struct hl_api_verified_copy *out)
+static bool verify_one(struct cli *cli, const char *id, const struct hl_api_shard *shard,
+                       const struct hl_api_node_state_list *nodes, const struct hl_api_copy *copy,
+                       struct hl_arena *arena, struct hl_api_verified_copy *out)
 {
     struct verdict said = {0};
     const bool at_node = copy->node[0] != '\0';
     hl_status st = at_node ? ask_agent(cli, id, nodes, copy, arena, &said)
-                           : ask_l3(cli, id, copy, arena, &said);
+                           : ask_l3(cli, id, shard, copy, arena, &said);
     if (at_node && st == HL_ENOENT)
         return false;
     *out = (struct hl_api_verified_copy){
@@ -130,7 +133,7 @@ hl_status verify_copies(struct cli *cli, const char *id, const struct hl_api_sha
     v.copies.items = hl_arena_array(arena, copies.count, sizeof(*v.copies.items));
     for (size_t i = 0; v.copies.items != NULL && i < copies.count; i++) {
         struct hl_api_verified_copy *c = &v.copies.items[v.copies.count];
-        if (!verify_one(cli, id, &r.nodes, &copies.items[i], arena, c))
+        if (!verify_one(cli, id, shard, &r.nodes, &copies.items[i], arena, c))
             continue;
         good += c->state == HL_API_COPY_VERDICT_OK;
         v.copies.count++;

@@ -51,8 +51,8 @@ static hl_status decided_path(struct validation *v, const struct scratch_shard *
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_get_shard_results r;
-    HL_TRY(CLI_CALL(v->cli, get_shard, &(struct hl_api_controller_get_shard_params){s->id}, &arena,
-                    &r));
+    HL_TRY(CLI_CALL(v->cli, get_shard, &(struct hl_api_controller_get_shard_params){.id = s->id},
+                    &arena, &r));
     for (size_t i = 0; i < r.routes.count; i++) {
         const struct hl_api_route *route = &r.routes.items[i];
         if (strcmp(route->node, n->name) == 0 && route->target == tier &&

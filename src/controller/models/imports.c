@@ -328,6 +328,14 @@ void import_started(struct import *im, hl_status st, const char *text)
         import_fail(im, st, text);
 }
 
+/* One has begun or failed: the next one need not wait for the tick. */
+static void imports_go_on(struct hl_controller *c)
+{
+    for (struct import *im = c->models->imports; im != NULL; im = im->hh.next)
+        if (import_is_listed(im))
+            im->kind->tick(im);
+}
+
 static void on_import_started(void *arg, hl_status st, const char *text,
                               const struct hl_api_l3_import_model_results *r)
 {
@@ -337,6 +345,7 @@ static void on_import_started(void *arg, hl_status st, const char *text,
         return;
     im->heard_ns = im->controller->listening.listened_ns;
     bool waited = im->queued;
+    im->begun = st == HL_OK;
     im->queued = st == HL_EBUSY && im->request.wait_ms > 0;
     if (im->queued) {
         im->put_off = true; /* others run; `polling` stays, for L3 does not know this one yet */
@@ -345,6 +354,7 @@ static void on_import_started(void *arg, hl_status st, const char *text,
     if (st == HL_OK && waited)
         hl_info("import has its turn name=%s", im->request.name);
     import_started(im, st, text);
+    imports_go_on(im->controller);
 }
 
 /* Ended imports are kept for late questions, the oldest go first. */
@@ -442,11 +452,12 @@ static hl_status import_of_request(struct hl_controller *c,
     return HL_OK;
 }
 
-/* An import that was asked for before this one and has not begun. */
-static bool import_is_behind(const struct import *im)
+/* An import that was asked for before this one and has not begun: L3 has no place for it, or has
+ * not answered yet. */
+static bool import_is_behind(const struct import *im, bool of_queued)
 {
     for (const struct import *o = im->controller->models->imports; o != im; o = o->hh.next)
-        if (import_is_listed(o) && o->queued)
+        if (import_is_listed(o) && !o->begun && (o->queued || !of_queued))
             return true;
     return false;
 }
@@ -515,15 +526,29 @@ HL_CHECK static hl_status check_queued(const struct import *im)
                    before.count > 0 ? before.count - 1 : 0);
 }
 
-/* The oldest of those that wait is asked for again; the others stay behind it. */
+/* Behind those that wait for a place it waits too, if it may. */
+HL_CHECK static hl_status join_queue(struct import *im)
+{
+    if (!import_is_behind(im, true))
+        return HL_OK;
+    im->queued = im->request.wait_ms > 0;
+    return im->queued ? HL_OK
+                      : hl_fail(HL_EBUSY, "other imports wait already for a place; import it again "
+                                          "with --wait");
+}
+
+/* The oldest of those that have not begun is asked for; the others stay behind it, so that none
+ * gets a place that became free after the oldest was refused one. */
 static void import_tick(struct import *im)
 {
     if (!im->put_off)
         return;
     hl_status st = check_put_off(im);
+    if (st == HL_OK)
+        st = join_queue(im);
     if (st == HL_OK && im->queued)
         st = check_queued(im);
-    if (st == HL_OK && !import_is_behind(im)) {
+    if (st == HL_OK && !import_is_behind(im, false)) {
         ask_import(im);
     } else if (st != HL_OK) {
         im->put_off = im->queued = false;
@@ -531,18 +556,10 @@ static void import_tick(struct import *im)
     }
 }
 
-/* Behind those that wait already, if it may. */
 static void begin_import(struct import *im)
 {
-    if (!import_is_behind(im)) {
-        ask_import(im);
-    } else if (im->request.wait_ms > 0) {
-        im->queued = im->put_off = true;
-    } else {
-        hl_status st = hl_fail(HL_EBUSY, "other imports wait already for a place; import it again "
-                                         "with --wait");
-        import_started(im, st, hl_error_text());
-    }
+    im->put_off = true;
+    import_tick(im);
 }
 
 static const struct import_kind import_of_directory = {.what = "import",

@@ -58,6 +58,7 @@ struct import {
     bool polling;                  /* an answer of L3 is awaited */
     bool put_off;      /* L3 is asked with a later tick: it is busy, or its owner is not known */
     bool queued;       /* L3 was busy with others when it last answered */
+    bool begun;        /* L3 has said that it has it; of an import */
     bool cancelled;    /* L3 may not know yet */
     uint64_t asked_ns; /* listened_ns when it was asked for */
     uint64_t heard_ns; /* listened_ns of the last answer */

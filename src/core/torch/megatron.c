@@ -68,6 +68,33 @@ HL_CHECK static hl_status read_needed(const struct hl_pickle_value *args, const 
     return *out > 0 ? HL_OK : hl_fail(HL_EINVAL, "args.%s is missing or 0", name);
 }
 
+/* What readers of args take for a flag is one: a number or an object would count as False. */
+HL_CHECK static hl_status check_flags(const struct hl_pickle_value *args)
+{
+    static const char *const names[] = {"group_query_attention",
+                                        "untie_embeddings_and_output_weights",
+                                        "swiglu",
+                                        "bf16",
+                                        "fp16",
+                                        "qk_layernorm",
+                                        "add_bias_linear",
+                                        "add_qkv_bias",
+                                        "use_rope_scaling",
+                                        "multi_latent_attention",
+                                        "moe_shared_expert_gate",
+                                        "moe_router_enable_expert_bias",
+                                        "moe_router_pre_softmax",
+                                        "mtp_use_repeated_layer"};
+    char what[256];
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++) {
+        const struct hl_pickle_value *v = hl_pickle_attribute(args, names[i]);
+        if (v != NULL && v->kind != HL_PICKLE_NONE && v->kind != HL_PICKLE_BOOL)
+            return hl_fail(HL_EINVAL, "args.%s is %s, not True or False", names[i],
+                           hl_pickle_what(v, what, sizeof(what)));
+    }
+    return HL_OK;
+}
+
 bool hl_megatron_arg_flag(const struct hl_pickle_value *args, const char *name)
 {
     const struct hl_pickle_value *v = hl_pickle_attribute(args, name);
@@ -79,6 +106,7 @@ hl_status hl_megatron_sizes_read(const struct hl_pickle_value *root, struct hl_m
     struct hl_megatron_sizes s = {0};
     const struct hl_pickle_value *args = NULL;
     HL_TRY(hl_megatron_args(root, &args));
+    HL_TRY(check_flags(args));
     HL_TRY(read_needed(args, "tensor_model_parallel_size", &s.tp));
     HL_TRY(read_needed(args, "pipeline_model_parallel_size", &s.pp));
     HL_TRY(hl_megatron_arg_size(args, "expert_model_parallel_size", 1, &s.ep));

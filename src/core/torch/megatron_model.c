@@ -82,6 +82,7 @@ struct config_builder {
     const struct hl_pickle_value *args;
     struct hl_megatron_sizes sizes;
     json_t *doc;
+    const char *bad; /* the first of args that should be a number and is none */
     bool failed;
 };
 
@@ -95,16 +96,20 @@ static void put_size(struct config_builder *b, const char *field, uint64_t value
     set_field(b, field, json_integer((json_int_t)value));
 }
 
-/* A number of args under another name; None and texts are left out. */
+/* A number of args under another name; None is left out. */
 static void put_arg(struct config_builder *b, const char *field, const char *name)
 {
     const struct hl_pickle_value *v = hl_pickle_attribute(b->args, name);
-    if (v != NULL && v->kind == HL_PICKLE_INT)
+    if (v == NULL || v->kind == HL_PICKLE_NONE)
+        return;
+    if (v->kind == HL_PICKLE_INT)
         set_field(b, field, json_integer(v->integer));
-    else if (v != NULL && v->kind == HL_PICKLE_FLOAT)
+    else if (v->kind == HL_PICKLE_FLOAT)
         set_field(b, field, json_real(v->real));
-    else if (v != NULL && v->kind == HL_PICKLE_BOOL)
+    else if (v->kind == HL_PICKLE_BOOL)
         set_field(b, field, json_boolean(v->integer != 0));
+    else if (b->bad == NULL)
+        b->bad = name;
 }
 
 /* The same where None is a value that Hugging Face's class does not have as its default. */
@@ -381,6 +386,100 @@ HL_CHECK static hl_status put_gpt(struct config_builder *b)
     return put_vocabulary(b);
 }
 
+/* ---- what a config made of args can't say ---------------------------------------------------- */
+
+/* None, False and `usual` are as in every family; what is no number is not. */
+static bool is_usual(const struct hl_pickle_value *v, double usual)
+{
+    if (v == NULL || v->kind == HL_PICKLE_NONE)
+        return true;
+    if (v->kind == HL_PICKLE_FLOAT)
+        return v->real == usual;
+    return (v->kind == HL_PICKLE_BOOL || v->kind == HL_PICKLE_INT) &&
+           ((double)v->integer == usual || (v->kind == HL_PICKLE_BOOL && v->integer == 0));
+}
+
+struct usual_arg {
+    const char *name;
+    double usual;
+    const char *what;
+};
+
+HL_CHECK static hl_status check_usual(const struct config_builder *b, const struct usual_arg *list,
+                                      size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!is_usual(hl_pickle_attribute(b->args, list[i].name), list[i].usual))
+            return hl_fail(
+                HL_EUNSUPPORTED,
+                "args.%s is set, %s, which a config made of args can't say: " GIVE_CONFIG,
+                list[i].name, list[i].what);
+    return HL_OK;
+}
+
+/* The tensors are the same with these, and what the model computes is not. */
+HL_CHECK static hl_status check_computation(const struct config_builder *b)
+{
+    static const struct usual_arg all[] = {
+        {"apply_layernorm_1p", 0, "norms are stored less 1"},
+        {"rotary_interleaved", 0, "rotary embedding takes neighbours"},
+        {"rotary_seq_len_interpolation_factor", 1, "positions are interpolated"},
+        {"no_rope_freq", 0, "some layers have no rotary embedding"},
+        {"window_size", 0, "attention has a window"},
+        {"qk_l2_norm", 0, "queries and keys are normed without weights"},
+        {"squared_relu", 0, "the activation is squared ReLU"},
+        {"quick_geglu", 0, "the activation is quick GeGLU"},
+        {"activation_func_clamp_value", 0, "activations are clamped"},
+        {"glu_linear_offset", 0, "activations have an offset"},
+        {"moe_apply_probs_on_input", 0, "experts' inputs are scaled"},
+        {"use_mup", 0, "outputs are scaled by muP"},
+    };
+    static const struct usual_arg whole_heads[] = {
+        {"rotary_percent", 1, "rotary embedding is of a part of each head"}};
+    static const struct usual_arg plain_router[] = {
+        {"moe_router_num_groups", 0, "experts are chosen by group"},
+        {"moe_router_topk_scaling_factor", 1, "experts' outputs are scaled"}};
+    const char *type = json_string_value(json_object_get(b->doc, "model_type"));
+    bool part =
+        strcmp(type, "glm4_moe") == 0 || strcmp(type, "gpt_neox") == 0 || strcmp(type, "gpt2") == 0;
+    bool plain = strcmp(type, "mixtral") == 0 || strncmp(type, "qwen", 4) == 0;
+    HL_TRY(check_usual(b, all, HL_ARRAY_LEN(all)));
+    HL_TRY(check_usual(b, whole_heads, part ? 0 : HL_ARRAY_LEN(whole_heads)));
+    return check_usual(b, plain_router, plain ? HL_ARRAY_LEN(plain_router) : 0);
+}
+
+/* A word of args that the family depends on is one of these. */
+HL_CHECK static hl_status check_word(const struct config_builder *b, const char *name,
+                                     const char *const *words)
+{
+    char what[256];
+    const struct hl_pickle_value *v = hl_pickle_attribute(b->args, name);
+    bool known = v == NULL || v->kind == HL_PICKLE_NONE;
+    for (; *words != NULL && !known; words++)
+        known = hl_pickle_text_is(v, *words);
+    if (known)
+        return HL_OK;
+    if (v->kind == HL_PICKLE_TEXT)
+        snprintf(what, sizeof(what), "'%.*s'", (int)(v->text.len < 80 ? v->text.len : 80),
+                 v->text.data);
+    else
+        hl_pickle_what(v, what, sizeof(what));
+    return hl_fail(HL_EUNSUPPORTED, "args.%s is %s, which names no family: " GIVE_CONFIG, name,
+                   what);
+}
+
+HL_CHECK static hl_status check_words(const struct config_builder *b)
+{
+    static const char *const norms[] = {"RMSNorm", "LayerNorm", NULL};
+    static const char *const positions[] = {"rope", "learned_absolute", NULL};
+    static const char *const ropes[] = {"rope", "yarn", NULL};
+    static const char *const scores[] = {"softmax", "sigmoid", NULL};
+    HL_TRY(check_word(b, "normalization", norms));
+    HL_TRY(check_word(b, "position_embedding_type", positions));
+    HL_TRY(check_word(b, "rope_type", ropes));
+    return check_word(b, "moe_router_score_function", scores);
+}
+
 /* Layers that predict more tokens. A family that has none would drop them. */
 HL_CHECK static hl_status put_mtp(struct config_builder *b)
 {
@@ -412,8 +511,14 @@ HL_CHECK static hl_status put_family(struct config_builder *b)
 
 HL_CHECK static hl_status put_model(struct config_builder *b)
 {
+    char what[256];
+    HL_TRY(check_words(b));
     HL_TRY(put_family(b));
-    return put_mtp(b);
+    HL_TRY(put_mtp(b));
+    if (b->bad != NULL)
+        return hl_fail(HL_EUNSUPPORTED, "args.%s is %s, not a number: " GIVE_CONFIG, b->bad,
+                       hl_pickle_what(hl_pickle_attribute(b->args, b->bad), what, sizeof(what)));
+    return check_computation(b);
 }
 
 hl_status hl_megatron_config(const struct hl_pickle_value *root, char **out)
@@ -430,6 +535,29 @@ hl_status hl_megatron_config(const struct hl_pickle_value *root, char **out)
     if (text == NULL)
         return hl_fail(HL_ENOMEM, "description of the model");
     *out = text;
+    return HL_OK;
+}
+
+/* Two ways to keep what Hugging Face's class of the family keeps in one. */
+HL_CHECK static hl_status check_forms(const struct hl_pickle_value *root,
+                                      const struct hl_hf_config *config)
+{
+    static const struct {
+        const char *name, *family, *what;
+    } table[] = {
+        {"apply_layernorm_1p", "gemma", "norms are stored less 1"},
+        {"rotary_interleaved", "llama4", "rotary embedding takes neighbours"},
+    };
+
+    const struct hl_pickle_value *args = NULL;
+    HL_TRY(hl_megatron_args(root, &args));
+    for (size_t i = 0; i < HL_ARRAY_LEN(table); i++)
+        if (is_set(args, table[i].name) &&
+            strncmp(config->family->name, table[i].family, strlen(table[i].family)) != 0)
+            return hl_fail(HL_EUNSUPPORTED,
+                           "args.%s is set, %s, which a %s model of Hugging Face has not: convert "
+                           "the checkpoint with Megatron",
+                           table[i].name, table[i].what, config->family->name);
     return HL_OK;
 }
 
@@ -455,6 +583,7 @@ hl_status hl_megatron_check_config(const struct hl_pickle_value *root,
                            "the checkpoint's args.%s is %" PRIu64 ", config.json says %" PRIu64
                            ": give the config.json of this model",
                            table[i].name, table[i].has, table[i].want);
+    HL_TRY(check_forms(root, config));
     if (s.untied == (config->tied != 0))
         return hl_fail(HL_EINVAL,
                        "the checkpoint's args.untie_embeddings_and_output_weights is %s, "

@@ -56,6 +56,17 @@ static const struct subject subjects[] = {
      {2, 4},
      {NULL},
      0},
+    {"blocks that end inside heads and gates",
+     "{\"quant_method\": \"fp8\", \"weight_block_size\": [6, 4]}",
+     HL_DTYPE_F8_E4M3,
+     "weight",
+     1,
+     "weight_scale_inv",
+     HL_DTYPE_F32,
+     2,
+     {6, 4},
+     {NULL},
+     0},
     {"rows",
      "{\"quant_method\": \"compressed-tensors\"}",
      HL_DTYPE_F8_E4M3,
@@ -219,8 +230,8 @@ static struct held held_of(const struct hf_model *m, const struct hf_slices *s, 
     return (struct held){0};
 }
 
-/* Element (r, c) and, above its 8 bits, the lowest 24 of its scale. */
-static struct mx pairs_of(const struct subject *s, struct held w, struct held scale)
+/* Element (r, c) and, above its 8 bits, the lowest 24 of its scale, which is of `block` rows. */
+static struct mx pairs_by(const struct subject *s, struct held w, struct held scale, uint64_t block)
 {
     uint64_t rows = w.t->shape[0], cols = w.t->shape[1] * s->per_byte;
     uint64_t width = s->block[1] > 0 ? (cols + s->block[1] - 1) / s->block[1] : 1;
@@ -230,8 +241,8 @@ static struct mx pairs_of(const struct subject *s, struct held w, struct held sc
     for (uint64_t r = 0; r < rows; r++)
         for (uint64_t c = 0; c < cols; c++) {
             uint32_t number = 0, elem = hl_dtype_size(s->scale_dtype);
-            uint64_t at = (s->block[0] > 0 ? r / s->block[0] * width : 0) +
-                          (s->block[1] > 0 ? c / s->block[1] : 0);
+            uint64_t at =
+                (block > 0 ? r / block * width : 0) + (s->block[1] > 0 ? c / s->block[1] : 0);
             uint8_t byte = w.data[(r * cols + c) / s->per_byte];
             assert_true((at + 1) * elem <= scale.t->size);
             memcpy(&number, scale.data + at * elem, elem < 3 ? elem : 3);
@@ -240,6 +251,18 @@ static struct mx pairs_of(const struct subject *s, struct held w, struct held sc
                                                               : byte & 15);
         }
     return (struct mx){rows, cols, v};
+}
+
+static struct mx pairs_of(const struct subject *s, struct held w, struct held scale)
+{
+    return pairs_by(s, w, scale, s->block[0]);
+}
+
+/* A fused weight says by its shape and its scales' how many rows one stands for. */
+static uint64_t rows_of_scale(const struct subject *s, struct held w, struct held scale)
+{
+    uint64_t rows = w.t->shape[0], n = scale.t->rank > 0 ? scale.t->shape[0] : 0;
+    return s->block[0] > 1 && rows % n == 0 ? rows / n : s->block[0];
 }
 
 static struct mx source_pairs(const struct subject *s, const struct hf_model *m, int layer,
@@ -253,8 +276,9 @@ static struct mx source_pairs(const struct subject *s, const struct hf_model *m,
 static void same_pairs(const struct subject *s, const struct hf_slices *got, int tp,
                        const char *module, struct mx want)
 {
-    struct mx have = pairs_of(s, held_of(NULL, got, tp, w_text("%s.%s", module, s->weight)),
-                              held_of(NULL, got, tp, w_text("%s.%s", module, s->scale)));
+    struct held w = held_of(NULL, got, tp, w_text("%s.%s", module, s->weight));
+    struct held scale = held_of(NULL, got, tp, w_text("%s.%s", module, s->scale));
+    struct mx have = pairs_by(s, w, scale, rows_of_scale(s, w, scale));
     assert_int_equal(have.r, want.r);
     assert_int_equal(have.c, want.c);
     for (uint64_t i = 0; i < want.r * want.c; i++)
@@ -392,6 +416,85 @@ TEST(the_checkpoint_comes_back_byte_for_byte)
     }
 }
 
+/* ---- scales of one number ------------------------------------------------------------------- */
+
+/* What one of the ranks' tensors has: numbers of these sources, in this order. */
+struct numbers {
+    const char *name;
+    const char *of[3];
+};
+
+#define SELF "self_attn."
+#define MEGA "self_attention."
+
+static const struct numbers all_numbers[] = {
+    {MEGA "linear_qkv.act_scale",
+     {SELF "q_proj.act_scale", SELF "k_proj.act_scale", SELF "v_proj.act_scale"}},
+    {MEGA "linear_proj.act_scale", {SELF "o_proj.act_scale"}},
+    {MEGA "linear_proj.output_scale", {SELF "o_proj.output_scale"}},
+    {"mlp.linear_fc1.act_scale", {"mlp.gate_proj.act_scale", "mlp.up_proj.act_scale"}},
+    {"mlp.linear_fc1.input_scale", {"mlp.gate_proj.input_scale", "mlp.up_proj.input_scale"}},
+    {"mlp.linear_fc1.output_scale", {"mlp.up_proj.output_scale"}},
+    {"mlp.linear_fc2.act_scale", {"mlp.down_proj.act_scale"}},
+    {MEGA "linear_qkv.output_scale", {SELF "q_proj.output_scale", SELF "v_proj.output_scale"}},
+    {MEGA "linear_qkv.q_scale", {SELF "q_proj.q_scale"}},
+    {MEGA "linear_qkv.k_scale", {SELF "k_proj.k_scale"}},
+    {MEGA "linear_qkv.v_scale", {SELF "v_proj.v_scale"}},
+    {MEGA "q_scale", {SELF "q_scale"}},
+    {MEGA "k_scale", {SELF "k_scale"}},
+    {MEGA "v_scale", {SELF "v_scale"}},
+    {MEGA "kv_scale", {SELF "kv_scale"}},
+    {MEGA "prob_scale", {SELF "prob_scale"}},
+};
+
+static struct hf_model *model_with_numbers(const struct subject *s)
+{
+    struct hf_model *m = model_of(s);
+    for (int l = 0; l < LAYERS; l++)
+        for (size_t i = 0; i < HL_ARRAY_LEN(all_numbers); i++)
+            for (size_t k = 0; k < 3 && all_numbers[i].of[k] != NULL; k++)
+                if (strstr(all_numbers[i].of[k], "input_scale") == NULL) /* the subject has it */
+                    add(m, w_text("model.layers.%d.%s", l, all_numbers[i].of[k]), HL_DTYPE_F32, 0,
+                        NULL);
+    return m;
+}
+
+static void same_as_of(const struct hf_model *m, const struct hf_slices *got, int tp, int layer,
+                       const struct numbers *want)
+{
+    struct held h = held_of(NULL, got, tp, w_text("decoder.layers.%d.%s", layer, want->name));
+    size_t n = 0;
+    for (; n < 3 && want->of[n] != NULL; n++) {
+        struct held one = held_of(m, NULL, 0, w_text("model.layers.%d.%s", layer, want->of[n]));
+        assert_true(h.t->size >= (n + 1) * one.t->size);
+        if (memcmp(h.data + n * one.t->size, one.data, one.t->size) != 0)
+            fail_msg("%s of tp %d is not that of %s", want->name, tp, want->of[n]);
+    }
+    assert_int_equal(h.t->size, n * 4);
+}
+
+TEST(a_scale_of_one_number_is_on_every_rank_that_has_rows_of_its_matrix)
+{
+    const struct subject *one = &subjects[5];
+    for (int tp = 1; tp <= 4; tp *= 2) {
+        struct hl_partition_options o = {.tp = tp, .pp = 1, .vocab_divisor = 2};
+        struct hf_model *m = model_with_numbers(one);
+        struct hl_hf_config c;
+        struct hf_slices got;
+        if (slice(one, m, &o, &got) != HL_OK)
+            fail_msg("tp %d: %s", tp, hl_error_text());
+        for (int t = 0; t < tp; t++)
+            for (int l = 0; l < LAYERS; l++)
+                for (size_t i = 0; i < HL_ARRAY_LEN(all_numbers); i++)
+                    same_as_of(m, &got, t, l, &all_numbers[i]);
+        parse_config(one->config, &c);
+        check_whole("numbers", &c, m, &got);
+        hl_hf_config_fini(&c);
+        hf_slices_free(&got);
+        hf_model_free(m);
+    }
+}
+
 /* ---- gpt_oss --------------------------------------------------------------------------------- */
 
 #define E 2
@@ -508,7 +611,7 @@ static void refused(const struct subject *s, struct hf_model *m, int tp, const c
 
 TEST(weights_and_scales_that_do_not_belong_together_are_named)
 {
-    const struct subject *blocks = &subjects[0], *one = &subjects[4];
+    const struct subject *blocks = &subjects[0], *one = &subjects[5];
     struct hf_model *m = model_of(blocks);
     rename_tensor(m, "model.layers.1.mlp.down_proj.weight_scale_inv", "model.rotary_emb.inv_freq");
     refused(blocks, m, 1,
@@ -573,8 +676,40 @@ TEST(a_block_is_not_cut_and_the_sizes_that_work_are_named)
     s.config = "{\"quant_method\": \"fp8\", \"weight_block_size\": [8, 4]}";
     s.block[0] = 8;
     s.block[1] = 4;
-    refused(&s, model_of(&s), 1,
-            SAYS("linear_qkv.weight_scale_inv", "pieces of 4 rows", "blocks of 8 rows"));
+    refused(&s, model_of(&s), 4,
+            SAYS("tp 4 cuts the 16 rows", "mlp.linear_fc1.weight_scale_inv", "pieces of 4",
+                 "blocks of 8", "use tp 1, 2"));
+}
+
+/* Worked out by hand: heads of 4 rows, blocks of 8. K and V have a block each, and every group's
+ * head takes one half. */
+TEST(a_scale_row_is_there_once_for_each_piece_that_its_block_is_cut_into)
+{
+    static const struct {
+        const char *of;
+        size_t row;
+    } want[] = {{"q", 0}, {"q", 0}, {"k", 0}, {"v", 0}, {"q", 1}, {"q", 1}, {"k", 0}, {"v", 0}};
+
+    struct subject s = subjects[0];
+    struct hl_partition_options o = {.tp = 1, .pp = 1, .vocab_divisor = 2};
+    struct hf_slices got;
+    s.config = "{\"quant_method\": \"fp8\", \"weight_block_size\": [8, 16]}";
+    s.block[0] = 8;
+    s.block[1] = 16;
+    struct hf_model *m = model_of(&s);
+    assert_int_equal(slice(&s, m, &o, &got), HL_OK);
+    struct held h =
+        held_of(NULL, &got, 0, "decoder.layers.0.self_attention.linear_qkv.weight_scale_inv");
+    assert_int_equal(h.t->shape[0], HL_ARRAY_LEN(want));
+    assert_int_equal(h.t->shape[1], 1);
+    for (size_t i = 0; i < HL_ARRAY_LEN(want); i++) {
+        struct held of = held_of(
+            m, NULL, 0, w_text("model.layers.0.self_attn.%s_proj.weight_scale_inv", want[i].of));
+        assert_memory_equal(h.data + i * 4, of.data + want[i].row * 4, 4);
+    }
+    assert_true(got.plan.repeated);
+    hf_slices_free(&got);
+    hf_model_free(m);
 }
 
 TEST(a_quantization_without_a_known_form_is_refused)
