@@ -13,8 +13,9 @@
 #include "controller/copies/copies_private.h"
 #include "core/sweep.h"
 
-#define LIST_PAGE 2000
-#define DROPS_MAX 256 /* under way at one node */
+#define LIST_PAGE  2000
+#define DROPS_MAX  256 /* under way at one node */
+#define PRUNE_TURN 4096
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -84,6 +85,8 @@ static void holding_shrink(struct hl_controller *c, struct holding *h)
 {
     if (h->copies != NULL)
         return;
+    if (c->copies->prune == h)
+        c->copies->prune = h->hh.next;
     HASH_DEL(c->copies->holdings, h);
     holding_settle(c, h);
     free(h);
@@ -370,22 +373,62 @@ struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_
 
 static bool is_stale(const struct copy *x, const void *arg)
 {
-    const struct node *n = arg;
-    return x->node == n && x->round != n->store.list_round;
+    (void)arg;
+    return x->node->store.pruning && x->round != x->node->store.list_round;
+}
+
+static bool prune_turn(struct hl_controller *c)
+{
+    for (unsigned left = PRUNE_TURN; left > 0 && c->copies->prune != NULL; left--) {
+        struct holding *h = c->copies->prune;
+        c->copies->prune = h->hh.next;
+        holding_prune(c, h, is_stale, NULL);
+    }
+    return c->copies->prune == NULL;
+}
+
+static void prune_begin(struct hl_controller *c);
+
+static void prune_done(struct hl_controller *c)
+{
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
+        if (!n->store.pruning)
+            continue;
+        n->store.pruning = false;
+        n->store.listing = false;
+        n->store.listed_epoch = n->store.list_epoch;
+        n->store.listed = !n->store.list_again;
+    }
+    prune_begin(c);
+}
+
+/* For all nodes at once whose inventories have ended since the last one began. */
+static void prune_begin(struct hl_controller *c)
+{
+    struct copies *x = c->copies;
+    bool any = false;
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
+        n->store.pruning = n->store.list_ended;
+        n->store.list_ended = false;
+        any |= n->store.pruning;
+    }
+    if (!any)
+        return;
+    x->prune = x->holdings;
+    x->pruning.c = c;
+    x->pruning.turn = prune_turn;
+    x->pruning.done = prune_done;
+    turns_begin(&x->pruning);
+}
+
+void copies_listed(struct hl_controller *c, struct node *n)
+{
+    n->store.list_ended = true;
+    if (c->copies->pruning.timer == NULL)
+        prune_begin(c);
 }
 
 static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor);
-
-static void end_list(struct hl_controller *c, struct node *n)
-{
-    struct holding *h, *next;
-    HASH_ITER (hh, c->copies->holdings, h, next) {
-        holding_prune(c, h, is_stale, n);
-    }
-    n->store.listing = false;
-    n->store.listed_epoch = n->store.list_epoch;
-    n->store.listed = !n->store.list_again;
-}
 
 static void on_list(void *arg, hl_status st, const char *text,
                     const struct hl_api_agent_store_list_results *r)
@@ -407,7 +450,7 @@ static void on_list(void *arg, hl_status st, const char *text,
     if (r->next != 0)
         ask_list(c, n, r->next);
     else
-        end_list(c, n);
+        copies_listed(c, n);
 }
 
 static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor)

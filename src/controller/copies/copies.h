@@ -31,7 +31,11 @@ struct node;
 /* importing: whether an import is running, whose shards are in no version yet. */
 hl_status copies_create(struct hl_controller *c,
                         bool (*importing)(const struct hl_controller *c)) HL_CHECK;
+/* No turn of a walk comes any more. */
+void copies_end_walks(struct hl_controller *c);
 void copies_fini(struct hl_controller *c);
+/* The catalogue's last word of it: a walk is not at it any more. */
+void copies_shard_leaves(struct hl_controller *c, const struct hl_shard_rec *s);
 
 /* What others do with copies. */
 struct copy_events {

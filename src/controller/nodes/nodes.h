@@ -34,8 +34,9 @@ struct node_store {
     uint64_t listed_epoch; /* of the last whole one */
     unsigned list_round;
     bool listing, listed, list_again;
-    unsigned drops; /* under way */
-    bool rdma;      /* a copy of it came by one-sided reads */
+    bool list_ended, pruning; /* the inventory is whole; what it lacks is being looked for */
+    unsigned drops;           /* under way */
+    bool rdma;                /* a copy of it came by one-sided reads */
 };
 
 struct node {

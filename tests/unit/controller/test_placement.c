@@ -100,38 +100,13 @@ TEST_IN(world_start, world_end, shards_come_and_go_with_their_version)
     assert_int_equal(t->count, 2);
 }
 
-/* Shards from 100 on, in one version. */
-static struct hl_version_rec *import_many(struct world *w, int shards)
-{
-    struct hl_version_rec *v;
-    json_t *rows = json_array();
-    for (int i = 0; i < shards; i++) {
-        char part[24];
-        json_t *row = shard_row(100 + i, 0);
-        snprintf(part, sizeof(part), "part-%d", i);
-        json_object_set_new(row, "part", json_string(part));
-        json_array_append_new(rows, row);
-    }
-    struct hl_import_done done = {.name = "many",
-                                  .source = "/data/many",
-                                  .tp = 1,
-                                  .pp = 1,
-                                  .virtual_stages = 1,
-                                  .config = "{}",
-                                  .now_ms = 1000,
-                                  .shards = shard_list(rows)};
-    assert_int_equal(hl_catalog_import(&w->c.catalog, &done, keep_nothing, NULL, &v), HL_OK);
-    json_decref(rows);
-    return v;
-}
-
 enum { MANY = 5000, TURN_MAX = 2048 }; /* more than a turn of the loop takes */
 
 TEST_IN(world_start, world_end, a_version_of_many_shards_is_followed_in_turns)
 {
     struct world *w = *state;
     const struct hl_shard_table *t = &w->c.placement->core.shards;
-    import_many(w, MANY);
+    import_parts(&w->c.catalog, 100, MANY);
     follow_begin(&w->c);
     uint32_t before = t->count;
     for (bool done = false; !done; before = t->count) {
@@ -149,7 +124,7 @@ TEST_IN(world_start, world_end, a_walk_goes_on_behind_shards_that_leave_meanwhil
 {
     struct world *w = *state;
     const struct hl_shard_table *t = &w->c.placement->core.shards;
-    import_many(w, MANY);
+    import_parts(&w->c.catalog, 100, MANY);
     struct hl_version_rec *last = import_model(&w->c.catalog, "other", 3, "{}");
     w->c.placement->behind = true;
     follow_begin(&w->c);
