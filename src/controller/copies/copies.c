@@ -230,7 +230,7 @@ bool copies_are_dropping(const struct hl_controller *c, struct hl_id id)
 {
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
     const struct holding *h = holding_find((struct hl_controller *)c, id);
-    bool dropping = s != NULL && s->dropping;
+    bool dropping = s != NULL && (s->dropping || s->unarchiving);
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
         dropping |= x->dropping;
     return dropping;
@@ -266,7 +266,7 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
     const struct holding *h = holding_find(c, id);
     if (s != NULL && hl_shard_is_pooled(s))
         add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L3});
-    if (s != NULL && s->archived)
+    if (s != NULL && hl_shard_is_archived(s))
         add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L4});
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
         if (x->tier < at_least || x->dropping || !node_ready(x->node) || !copy_is_right(s, x))
@@ -311,7 +311,7 @@ size_t copies_holders(struct hl_controller *c, const struct hl_shard_rec *s,
     if (hl_shard_is_pooled(s) && !is_without(q, HL_API_TIER_L3, NULL) &&
         !copy_is_hidden(c, s->id, HL_API_TIER_L3, NULL))
         add_holder(c, (struct place){.tier = HL_API_TIER_L3}, true, true, out, max, &n);
-    if (s->archived && !is_without(q, HL_API_TIER_L4, NULL))
+    if (hl_shard_is_archived(s) && !is_without(q, HL_API_TIER_L4, NULL))
         add_holder(c, (struct place){.tier = HL_API_TIER_L4}, true, true, out, max, &n);
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
         bool right = x->info.size_bytes == s->size_bytes && x->info.crc32 == s->crc32;
@@ -346,7 +346,7 @@ static struct hl_api_copy_list readable_copies(struct hl_controller *c,
         return list;
     if (hl_shard_is_pooled(s) && !copy_is_hidden(c, s->id, HL_API_TIER_L3, NULL))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L3, id);
-    if (s->archived && !copy_is_hidden(c, s->id, HL_API_TIER_L4, NULL))
+    if (hl_shard_is_archived(s) && !copy_is_hidden(c, s->id, HL_API_TIER_L4, NULL))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L4, id);
     for (const struct copy *x = first; x != NULL; x = x->next)
         if (!x->dropping && node_ready(x->node) && copy_is_right(s, x) &&

@@ -115,7 +115,7 @@ void copies_changed(struct hl_controller *c, struct hl_id id);
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
                    const char *device);
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
-/* The same of any place; of L3 the pool's. */
+/* The same of any place. */
 void copies_mark_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
 /* The shard was removed: its copies go wherever they are, now or when their node is back. */
 void copies_remove(struct hl_controller *c, struct hl_id id);

@@ -395,8 +395,8 @@ static hl_status find_sources(struct copy_task *t)
                        hl_id_format(t->spec.id).s);
     t->size = s != NULL ? s->size_bytes : t->spec.size_bytes;
     t->crc32 = s != NULL ? s->crc32 : t->spec.crc32;
-    if (goal->node != NULL && !node_ready(goal->node))
-        return hl_fail(HL_EUNAVAIL, "node %s is unreachable", goal->node->name);
+    if (goal->node != NULL)
+        HL_TRY(node_takes(goal->node));
     t->source_count =
         copies_places(t->c, t->spec.id, HL_API_TIER_L1, t->sources, COPY_TASK_SOURCES_MAX);
     if (s == NULL && t->source_count < COPY_TASK_SOURCES_MAX)

@@ -18,6 +18,8 @@ void copies_mark_dropping(struct hl_controller *c, const struct place *p, struct
         copies_dropping(c, p, id, on);
     else if (s != NULL && p->tier == HL_API_TIER_L3)
         s->dropping = on;
+    else if (s != NULL)
+        s->unarchiving = on;
 }
 
 static void drop_note(struct copy_drop *d, bool dropped)
@@ -81,7 +83,7 @@ static void drop_at_l3(struct copy_drop *d)
         hl_call_l3_drop_archived_async(
             c->l3, &(struct hl_api_l3_drop_archived_params){.ids = ids, .cluster = cluster.s},
             c->opts.rpc_timeout_ms, c->opts.loop, on_archived_dropped, d);
-    else if (s != NULL && s->archived)
+    else if (s != NULL && hl_shard_is_archived(s))
         hl_call_l3_evict_async(c->l3, &(struct hl_api_l3_evict_params){ids, cluster.s},
                                c->opts.rpc_timeout_ms, c->opts.loop, on_evicted, d);
     else

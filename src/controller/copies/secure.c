@@ -135,7 +135,7 @@ static hl_status targets_find(struct securing *t)
         return hl_fail(HL_ENOMEM, "out of memory for %zu nodes", max);
     for (struct node *x = nodes_first(c); x != NULL; x = x->hh.next) {
         uint64_t room;
-        if (!node_ready(x) || !copies_room(x, &room))
+        if (node_takes(x) != HL_OK || !copies_room(x, &room))
             continue;
         memcpy(targets[n].name, x->name, sizeof(targets[n].name));
         nodes[n++] = (struct hl_durability_node){

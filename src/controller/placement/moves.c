@@ -552,8 +552,8 @@ static hl_status parse_goal(struct hl_controller *c,
                        hl_api_tier_name(p->tier), p->node);
     if (!at_l3 && (at.node = node_find(c, p->node)) == NULL)
         return hl_fail(HL_ENOENT, "there is no node '%.100s'; `helios nodes` lists them", p->node);
-    if (at.node != NULL && !node_ready(at.node))
-        return hl_fail(HL_EUNAVAIL, "node %s is unreachable", p->node);
+    if (at.node != NULL)
+        HL_TRY(node_takes(at.node));
     if (p->tier == HL_API_TIER_L4 && !pool_has_archive(c))
         return hl_fail(HL_EUNSUPPORTED, "the L3 daemon has no archive");
     *out = placed_place(c, &at);

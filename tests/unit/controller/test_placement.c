@@ -164,6 +164,44 @@ TEST_IN(world_start, world_end, a_node_that_comes_and_goes_gets_no_shard)
     assert_false(placed_node_takes(&w->c, a));
 }
 
+static void ignore_copy(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
+{
+    (void)arg, (void)st, (void)text, (void)copy;
+}
+
+TEST_IN(world_start, world_end, a_node_that_drains_gets_no_shard)
+{
+    struct world *w = *state;
+    const struct placed_node *b = placed_node_need(&w->c, "b");
+    const struct place goal = {.tier = HL_API_TIER_L2, .node = &w->b};
+    assert_int_equal(hl_cluster_put(nodes_cluster(&w->c), &(struct hl_api_node_info){.name = "b"}),
+                     HL_OK);
+    assert_true(placed_node_takes(&w->c, b));
+    hl_cluster_set_ready(nodes_cluster(&w->c), "b", false);
+    assert_true(node_ready(&w->b));
+    assert_false(placed_node_takes(&w->c, b));
+    /* not by a move that waited, nor by an order */
+    assert_int_equal(copies_bring(&w->c, hl_id_random(), w->shard->id, &goal, HL_API_OPERATION_READ,
+                                  ignore_copy, NULL),
+                     HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "node b takes nothing new: it drains"));
+    hl_cluster_fini(nodes_cluster(&w->c));
+}
+
+TEST_IN(world_start, world_end, a_drop_from_the_archive_lets_no_other_drop_count_on_it)
+{
+    struct world *w = *state;
+    const struct place in_archive = {.tier = HL_API_TIER_L4};
+    struct place places[4];
+    w->shard->archived = true;
+    assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 2);
+    copies_mark_dropping(&w->c, &in_archive, w->shard->id, true);
+    assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 1);
+    assert_int_equal(places[0].tier, HL_API_TIER_L3);
+    copies_mark_dropping(&w->c, &in_archive, w->shard->id, false);
+    assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 2);
+}
+
 TEST_IN(world_start, world_end, an_inventory_that_shrinks_or_has_other_bytes_moves_nothing)
 {
     struct world *w = *state;
@@ -193,7 +231,8 @@ TEST_IN(world_start, world_end, a_shard_does_not_move_beside_a_drop_nor_is_dropp
     struct hl_place in_l2 = {.node = placed_node_need(&w->c, "b")->index, .tier = HL_API_TIER_L2};
     const struct place in_pool = {.tier = HL_API_TIER_L3};
     const struct place at_a = {.tier = HL_API_TIER_L2, .node = &w->a};
-    const struct place *const drops[] = {&in_pool, &at_a};
+    const struct place in_archive = {.tier = HL_API_TIER_L4};
+    const struct place *const drops[] = {&in_pool, &at_a, &in_archive};
     learn(w, &w->a, HL_API_TIER_L2, "");
     for (size_t i = 0; i < HL_ARRAY_LEN(drops); i++) {
         copies_mark_dropping(&w->c, drops[i], w->shard->id, true);
