@@ -102,6 +102,10 @@ static void life_switched(struct hl_controller *c, const struct hl_move_rec *rec
     } else if (o->reason < HL_LIFE_EVENTS && hl_life_is_moving(state)) {
         life_change(c, rec, state == HL_LIFE_PREHEAT ? HL_LIFE_ON_LOADED : HL_LIFE_ON_SWITCHED,
                     rec->began_ms, o->cost_s);
+    } else if (o->reason >= HL_LIFE_EVENTS &&
+               hl_placement_shard_moved(&c->placement->core, o->shard, placement_now_ms()) !=
+                   HL_OK) {
+        hl_debug("an ordered move is not counted: %s", hl_error_text());
     }
 }
 
