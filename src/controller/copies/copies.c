@@ -457,7 +457,9 @@ static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor)
 {
     controller_hold(c);
     hl_call_agent_store_list_async(
-        n->agent, &(struct hl_api_agent_store_list_params){.cursor = cursor, .limit = LIST_PAGE},
+        n->agent,
+        &(struct hl_api_agent_store_list_params){
+            .cursor = cursor, .limit = LIST_PAGE, .epoch = c->claim.epoch},
         c->opts.rpc_timeout_ms, c->opts.loop, on_list, n);
 }
 
@@ -503,7 +505,8 @@ static void copy_drop(struct hl_controller *c, struct copy *x)
     struct hl_id_text id = hl_id_format(x->id);
     controller_hold(c);
     hl_call_agent_store_drop_async(
-        x->node->agent, &(struct hl_api_agent_store_drop_params){id.s, x->tier, d->device},
+        x->node->agent,
+        &(struct hl_api_agent_store_drop_params){id.s, x->tier, d->device, c->claim.epoch},
         c->opts.rpc_timeout_ms, c->opts.loop, on_dropped, d);
 }
 

@@ -172,6 +172,7 @@ static struct hl_api_copy_request copy_task_request(const struct copy_task *t, c
     r.target_address = to.migrate;
     r.target_data_address = to.data;
     r.migration_id = migration;
+    r.epoch = t->c->claim.epoch;
     return r;
 }
 
@@ -468,7 +469,8 @@ static void stop_at_node(struct hl_controller *c, struct hl_id order, const stru
     if (n == NULL || !node_ready(n))
         return;
     controller_hold(c);
-    hl_call_agent_store_stop_async(n->agent, &(struct hl_api_agent_store_stop_params){id.s},
+    hl_call_agent_store_stop_async(n->agent,
+                                   &(struct hl_api_agent_store_stop_params){id.s, c->claim.epoch},
                                    c->opts.rpc_timeout_ms, c->opts.loop, on_store_stopped, c);
 }
 

@@ -105,9 +105,9 @@ hl_status copies_drop(struct hl_controller *c, struct hl_id id, const struct pla
         return HL_OK;
     }
     const struct hl_id_text text = hl_id_format(id);
-    hl_call_agent_store_drop_async(
-        p->node->agent,
-        &(struct hl_api_agent_store_drop_params){text.s, d->place.tier, d->place.device},
-        c->opts.rpc_timeout_ms, c->opts.loop, on_store_dropped, d);
+    hl_call_agent_store_drop_async(p->node->agent,
+                                   &(struct hl_api_agent_store_drop_params){
+                                       text.s, d->place.tier, d->place.device, c->claim.epoch},
+                                   c->opts.rpc_timeout_ms, c->opts.loop, on_store_dropped, d);
     return HL_OK;
 }

@@ -504,9 +504,11 @@ hl_status moves_configure(struct hl_controller *c)
         .retry_ms = conf->retry_ms};
     for (int i = 0; i < HL_MOVE_PATHS; i++)
         opts.per_path[i] = (uint32_t)conf->moves;
-    /* Epochs tell holders of Controllers that were replaced; none of them looks at that yet. */
-    return p->moves.opts.in_flight == 0 ? hl_migration_init(&p->moves, &opts, 1, placement_now_ms())
-                                        : hl_migration_configure(&p->moves, &opts);
+    if (p->moves.opts.in_flight != 0)
+        return hl_migration_configure(&p->moves, &opts);
+    /* Its numbers stay here: holders go by the Controller's epoch (claim.h), and orders of one come
+     * over one connection. */
+    return hl_migration_init(&p->moves, &opts, 1, placement_now_ms());
 }
 
 void moves_stop(struct hl_controller *c)
