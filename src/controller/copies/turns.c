@@ -24,8 +24,7 @@ void turns_begin(struct turns *t)
     if (t->timer != NULL)
         return;
     bool over = t->turn(t->c);
-    if (!over &&
-        hl_timer_create(t->c->opts.loop, TURN_MS, TURN_MS, on_turn, t, &t->timer) == HL_OK)
+    if (!over && hl_timer_create(t->c->opts.loop, TURN_MS, TURN_MS, on_turn, t, &t->timer) == HL_OK)
         return;
     while (!over) /* without a timer all at once */
         over = t->turn(t->c);

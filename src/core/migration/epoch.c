@@ -37,7 +37,7 @@ hl_status hl_epoch_parse(const char *text, struct hl_epoch *out)
     struct hl_epoch epoch;
     if (sscanf(text, "%32s %" SCNu64 " %c", id, &epoch.number, &more) != 2 ||
         hl_id_parse(id, &epoch.cluster) != HL_OK)
-        return hl_fail(HL_EINVAL, "'%.64s' is no epoch of a Controller", text);
+        return hl_fail(HL_EINVAL, "'%.64s' is not an epoch of a Controller", text);
     *out = epoch;
     return HL_OK;
 }
