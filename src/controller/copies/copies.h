@@ -170,6 +170,9 @@ struct securing_progress {
 typedef void (*securing_done)(void *arg, hl_status st, const char *text);
 
 enum hl_durability copies_durability(const struct hl_controller *c);
+/* From now on, and for the versions that are visible too: the next sweep makes what they lack. As
+ * durability_check, and then nothing has changed. */
+hl_status durability_change(struct hl_controller *c, const char *word) HL_CHECK;
 /* HL_EUNSUPPORTED: no version can be held as is wanted: there is no archive, nor another host. */
 hl_status durability_check(const struct hl_controller *c) HL_CHECK;
 /* Bring the shards into as many failure domains as is wanted. `done` comes once, later, unless it
