@@ -174,13 +174,14 @@ interface Agent {
   storeCopy @7 (request :CopyRequest) -> (copy :Copy);
   # Send the copy in this node's L2 away: to another node's L2 (migration network) or to L3 (backbone).
   storeSend @8 (request :CopyRequest) -> (copy :Copy);
-  storeDrop @9 (id :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
-  storeList @10 (cursor :UInt64, limit :UInt32) -> (copies :List(Copy), next :UInt64);
+  # `epoch` of these: of the Controller that orders or asks (registerNode); 0: none does. EPERM: it was replaced by a newer one.
+  storeDrop @9 (id :Text, tier :Tier $required, device :Text, epoch :UInt64) -> (dropped :Bool);
+  storeList @10 (cursor :UInt64, limit :UInt32, epoch :UInt64) -> (copies :List(Copy), next :UInt64);
   # For readers of other nodes: where copies lie in this node's L2 (offsets into the region served at dataAddress).
-  storeLocate @11 (ids :List(Text)) -> (extents :List(Extent)) $maxValues(1048576);
+  storeLocate @11 (ids :List(Text), epoch :UInt64) -> (extents :List(Extent)) $maxValues(1048576);
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
-  storeVerify @13 (id :Text, tier :Tier $required, device :Text) -> (ok :Bool, badChunks :List(UInt32));
+  storeVerify @13 (id :Text, tier :Tier $required, device :Text, epoch :UInt64) -> (ok :Bool, badChunks :List(UInt32));
   # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
   putRankTable @14 (id :Text, document :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
@@ -192,7 +193,7 @@ interface Agent {
   # What a process has read of the L2 since it told last; it steers what is kept.
   storeReads @18 (reads :List(ShardReads)) -> ();
   # End the copies of that migrationId, unless others have asked for the same ones; their calls answer ECANCELED.
-  storeStop @19 (migrationId :Text) -> (stopped :UInt32);
+  storeStop @19 (migrationId :Text, epoch :UInt64) -> (stopped :UInt32);
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -276,6 +277,7 @@ struct CopyRequest {
   targetDataAddress @18 :Text; # storeSend: data address of the target, when the migration network is down
   migrationId @19 :Text;       # one for all attempts of an order, so that storeStop ends them and a further storeSend
                                # sends only what is missing; "" = a random one
+  epoch @20 :UInt64;           # of the Controller that orders it; 0: none does
 }
 
 # ---- shards --------------------------------------------------------------------------------------
@@ -702,7 +704,9 @@ enum LayoutCheck { exact @0; anyDtype @1 $word("any-dtype"); unchecked @2; }
 
 interface Controller {
   # Agents
-  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus)) -> (heartbeatMs :Int32) $maxValues(262144);
+  # epoch: grows with each start of a Controller of the cluster; what an older one orders is refused from then on.
+  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus))
+               -> (heartbeatMs :Int32, cluster :Text, epoch :UInt64) $maxValues(262144);
   # known = false: the Controller has forgotten this incarnation, register again.
   heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
                 tiers :List(TierInfo), storeEpoch :UInt64)
@@ -1495,6 +1499,7 @@ struct MoveRecord {                                           # move/ID: a move 
 }
 struct ClusterId { id @0 :Text $required; }                   # cluster/id
 struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision
+struct ControllerEpoch { epoch @0 :UInt64 $required; }        # cluster/epoch
 
 # Files beside what they speak of.
 struct ArchiveOwner { cluster @0 :Text $required; revision @1 :UInt64 $required; }               # helios-cluster.json of an archive

@@ -32,7 +32,7 @@ static const struct cli_command commands[] = {
     {"recover", "[--dry-run] [--discard]",
      "Rebuild a lost catalogue from the pool and the archive, and claim both.", cmd_recover},
     {"conf", "[NAME|NAME=VALUE] [--config FILE]",
-     "Show the options in force, or change one of placement.* and policy.*.",
+     "Show the options in force, or change one of placement.*, policy.* and versions.durability.",
      cmd_conf},
 
     {"Jobs", "", "", NULL},

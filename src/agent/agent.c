@@ -180,6 +180,7 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
     a->telemetry = opts->telemetry;
     a->telemetry_arg = opts->telemetry_arg;
     a->rpc_timeout_ms = opts->calls->timeout_ms;
+    obeyed_init(&a->obeyed, opts->state_dir);
     hl_status st = agent_start(a, opts);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
@@ -305,6 +306,7 @@ bool hl_agent_stop(struct hl_agent *a)
     hl_arena_fini(&a->arena);
     free(a->python_dir);
     free(a->library);
+    obeyed_fini(&a->obeyed);
     pthread_mutex_destroy(&a->ports.lock);
     pthread_cond_destroy(&a->changes.cond);
     pthread_mutex_destroy(&a->changes.lock);

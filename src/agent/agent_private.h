@@ -9,6 +9,7 @@
 
 #include "agent/agent.h"
 #include "agent/heartbeat.h"
+#include "agent/obeyed.h"
 #include "agent/ports.h"
 #include "base/host_port.h"
 #include "hw/executor.h"
@@ -46,6 +47,7 @@ struct hl_agent {
     struct agent_changes changes;
     struct hl_rpc_server *server;
     struct link link;
+    struct obeyed obeyed;
     char name[128];
     char address[HL_HOST_PORT_MAX];
     char host_id[64];

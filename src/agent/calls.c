@@ -200,26 +200,54 @@ static hl_status store_info(struct hl_agent *a, struct hl_arena *arena,
     return agent_tiers(a, arena, &out->tiers);
 }
 
+/* A Controller that has asked what is here knows that no drop of an older one follows. */
+static hl_status asked_by(struct hl_agent *a, uint64_t epoch)
+{
+    return obeyed_hear(&a->obeyed, "", epoch);
+}
+
+static hl_status drop_by(struct hl_agent *a, const struct hl_api_agent_store_drop_params *p,
+                         struct hl_api_agent_store_drop_results *out)
+{
+    HL_TRY(obeyed_begin(&a->obeyed, p->epoch));
+    hl_status st = store_drop(a->store, p, out);
+    obeyed_end(&a->obeyed);
+    return st;
+}
+
+#define ASKED_IN_WORKER(method, work)                                                              \
+    IN_WORKER(method, asked_by(a, p->epoch) != HL_OK ? HL_EPERM : (work))
+
 IN_WORKER(store_info, store_info(a, arena, out))
-IN_WORKER(store_drop, store_drop(a->store, p, out))
-IN_WORKER(store_list, store_list(a->store, p, arena, out))
-IN_WORKER(store_locate, store_locate(a->store, p, arena, out))
-IN_WORKER(store_verify, store_verify(a->store, p, arena, out))
+IN_WORKER(store_drop, drop_by(a, p, out))
+ASKED_IN_WORKER(store_list, store_list(a->store, p, arena, out))
+ASKED_IN_WORKER(store_locate, store_locate(a->store, p, arena, out))
+ASKED_IN_WORKER(store_verify, store_verify(a->store, p, arena, out))
 IN_WORKER(store_reads, store_reads(a->store, p))
 
-/* These have threads of their own. */
+/* These have threads of their own. False: the call is answered. */
+static bool is_obeyed(struct hl_agent *a, struct hl_rpc_call *call, uint64_t epoch)
+{
+    hl_status st = obeyed_hear(&a->obeyed, "", epoch);
+    if (st != HL_OK)
+        hl_rpc_reject(call, st, NULL);
+    return st == HL_OK;
+}
+
 static void handle_store_copy(void *arg, struct hl_rpc_call *call,
                               const struct hl_api_agent_store_copy_params *params)
 {
     struct hl_agent *a = arg;
-    store_copy(a->store, call, &params->request);
+    if (is_obeyed(a, call, params->request.epoch))
+        store_copy(a->store, call, &params->request);
 }
 
 static void handle_store_send(void *arg, struct hl_rpc_call *call,
                               const struct hl_api_agent_store_send_params *params)
 {
     struct hl_agent *a = arg;
-    store_send(a->store, call, &params->request);
+    if (is_obeyed(a, call, params->request.epoch))
+        store_send(a->store, call, &params->request);
 }
 
 static void handle_store_keep(void *arg, struct hl_rpc_call *call,
@@ -234,6 +262,8 @@ static void handle_store_stop(void *arg, struct hl_rpc_call *call,
 {
     struct hl_agent *a = arg;
     struct hl_id migration;
+    if (!is_obeyed(a, call, params->epoch))
+        return;
     hl_status st = hl_id_parse(params->migration_id, &migration);
     if (st == HL_OK)
         hl_reply_agent_store_stop(call, &(struct hl_api_agent_store_stop_results){

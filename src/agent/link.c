@@ -79,6 +79,11 @@ static void on_registered(void *arg, hl_status st, const char *text,
     struct hl_agent *a = arg;
     if (!call_answered(a, st, text))
         return;
+    if (obeyed_hear(&a->obeyed, r->cluster, r->epoch) != HL_OK) {
+        set_state(a, LINK_REFUSED, hl_error_text());
+        heartbeat_arm(a, heartbeat_failed(&a->link.heartbeat));
+        return;
+    }
     heartbeat_arm(a, heartbeat_registered(&a->link.heartbeat, r->heartbeat_ms));
     set_state(a, LINK_REGISTERED, "");
 }

@@ -90,8 +90,10 @@ static hl_status send_backbone(struct sending *x)
         HL_TRY(store_left(x->s, x->r, &ms));
         HL_TRY(store_net_acquire(x->s, address, HL_NET_AUTO, ms, &lease));
         snprintf(x->transport, sizeof(x->transport), "%s", hl_net_path_name(lease.client));
+        hl_net_stop_with(lease.client, x->r->stop);
         hl_status st =
             hl_net_put_as(lease.client, x->ref.id, x->data, x->ref.size, x->ref.crc32, ms);
+        hl_net_stop_with(lease.client, NULL);
         store_net_release(x->s, address, HL_NET_AUTO, &lease, st);
         if (st != HL_EUNAVAIL || tried > 0)
             return st; /* a kept connection may be that of a peer which was restarted */

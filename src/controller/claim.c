@@ -26,9 +26,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "controller/core.h"
 #include "core/claim.h"
+#include "core/migration/epoch.h"
 #include "store/store.h"
 
 #define RECOVER                                                                                    \
@@ -135,6 +137,28 @@ void claim_load_none(struct hl_controller *c)
 {
     c->claim.cluster = hl_id_random();
     c->claim.revision = c->claim.seen = 1;
+}
+
+/* One that can't be read is counted anew, from the clock. */
+hl_status claim_begin_epoch(struct hl_controller *c)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_epoch last = {0};
+    hl_status st = read_record(c, HL_CLAIM_EPOCH_KEY, &hl_api_controller_epoch_type, &arena, &last);
+    if (st == HL_ECORRUPT)
+        hl_warn("the epoch begins anew error=\"%s\"", hl_error_text());
+    else if (st != HL_OK && st != HL_ENOENT)
+        return st;
+    const struct hl_api_controller_epoch next = {hl_epoch_next(last.epoch, hl_wall_ms() / 1000)};
+    json_t *value = hl_api_to_json(&hl_api_controller_epoch_type, &next);
+    const struct hl_store_op op = {HL_STORE_PUT, HL_CLAIM_EPOCH_KEY, value};
+    st = value == NULL ? hl_fail(HL_ENOMEM, "out of memory for the epoch")
+                       : hl_store_commit(c->store, &op, 1);
+    json_decref(value);
+    HL_TRY(st);
+    hl_error_clear();
+    c->claim.epoch = next.epoch;
+    return HL_OK;
 }
 
 /* ---- what others ask ------------------------------------------------------------------------- */

@@ -5,7 +5,8 @@
  * lost, restored from an old copy, or is another cluster's, is refused there; it then serves reads
  * and changes nothing, until `helios recover` has settled whose shards they are.
  *
- * Owns:    id and revision, in the store under HL_CLAIM_ID_KEY and HL_CLAIM_REVISION_KEY.
+ * Owns:    id, revision and epoch, in the store under HL_CLAIM_ID_KEY, HL_CLAIM_REVISION_KEY and
+ *          HL_CLAIM_EPOCH_KEY.
  * Threads: the Controller's loop.
  * Errors:  HL_EPERM with why not and what to do.
  * Units:   none.
@@ -24,6 +25,7 @@
 
 #define HL_CLAIM_ID_KEY       "cluster/id"       /* {"id": 32 hex digits} */
 #define HL_CLAIM_REVISION_KEY "cluster/revision" /* {"revision": number} */
+#define HL_CLAIM_EPOCH_KEY    "cluster/epoch"    /* {"epoch": number} */
 
 struct hl_controller;
 struct hl_records;
@@ -45,6 +47,7 @@ struct claim_found {
 
 struct claim {
     struct hl_id cluster;
+    uint64_t epoch;    /* of this start (core/migration/epoch.h); durable */
     uint64_t revision; /* durable */
     uint64_t seen;     /* newest that L3 may have from us */
     enum claim_state state;
@@ -62,6 +65,8 @@ struct claim {
 hl_status claim_load(struct hl_controller *c) HL_CHECK;
 /* Instead, where these records can't be read: an id that no pool has, and nothing is stored. */
 void claim_load_none(struct hl_controller *c);
+/* After either: a new epoch begins, and is durable. */
+hl_status claim_begin_epoch(struct hl_controller *c) HL_CHECK;
 /* Id of the cluster. */
 struct hl_id_text claim_cluster(const struct hl_controller *c);
 /* True: this Controller may change pool and archive. False: `why` is a sentence; it may be NULL. */

@@ -60,6 +60,7 @@ struct hl_shard_rec {
     unsigned missed;     /* inventories in a row that had not */
     bool dropping;       /* is being taken out of the pool on order */
     bool archived;       /* the archive has it, by its last inventory */
+    bool unarchiving;    /* is being taken out of the archive on order */
     unsigned archive_round;
     uint64_t accesses;
     int64_t last_access_ms;

@@ -61,6 +61,11 @@ bool hl_shard_is_pooled(const struct hl_shard_rec *s)
     return !s->dropping && s->missed < HL_SWEEP_LOST_MISSES;
 }
 
+bool hl_shard_is_archived(const struct hl_shard_rec *s)
+{
+    return s->archived && !s->unarchiving;
+}
+
 bool hl_sweep_count(struct hl_shard_rec *s, unsigned round)
 {
     bool was_pooled = hl_shard_is_pooled(s), was_archived = s->archived;
@@ -82,7 +87,7 @@ enum hl_sweep_turn hl_sweep_settle(struct hl_shard_rec *s, bool has_copies)
 bool hl_sweep_archives(const struct hl_shard_rec *s)
 {
     return s->version->state == HL_API_VERSION_STATE_VISIBLE && s->cut == NULL && !s->archived &&
-           !s->dropping && s->missed == 0;
+           !s->unarchiving && !s->dropping && s->missed == 0;
 }
 
 /* ---- manifests ------------------------------------------------------------------------------- */

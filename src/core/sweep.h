@@ -63,6 +63,7 @@ bool hl_sweep_copy_goes(bool removed, uint64_t unknown_ns, bool has_open_version
 
 /* As far as inventories and our own orders tell. */
 bool hl_shard_is_pooled(const struct hl_shard_rec *s);
+bool hl_shard_is_archived(const struct hl_shard_rec *s);
 /* The inventories of the round are complete: counts a miss of the pool, and sets `archived`. True:
  * who looks for the shard at L3 finds it elsewhere than before. */
 bool hl_sweep_count(struct hl_shard_rec *s, unsigned round);

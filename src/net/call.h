@@ -42,6 +42,13 @@ hl_status hl_net_death_check(const struct hl_net_death *d, const char *address) 
 hl_status hl_net_fetch_end(const struct hl_net_call *call, const char *address, hl_status refused,
                            const char *refused_text, const struct hl_net_bad *bad) HL_CHECK;
 
+/* What is under way is not wanted any more. */
+static inline bool hl_net_is_cancelled(const struct hl_net_head *head, const atomic_bool *cancel)
+{
+    return (cancel != NULL && atomic_load(cancel)) ||
+           (head->stop != NULL && atomic_load(head->stop));
+}
+
 static inline uint64_t hl_net_deadline(uint64_t now_ns, int timeout_ms)
 {
     return now_ns + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;

@@ -142,6 +142,10 @@ void hl_net_close(struct hl_net_client *client);
 void hl_net_client_info(const struct hl_net_client *client, struct hl_net_client_info *out);
 const char *hl_net_path_name(const struct hl_net_client *client);
 
+/* From now on a transfer gives up soon after the flag was set: HL_ECANCELED, and the connection is
+ * at its end. The flag is borrowed until another one, or NULL for none, takes its place. */
+void hl_net_stop_with(struct hl_net_client *client, const atomic_bool *stop);
+
 /* Copy pool[offset, offset+len) to dst. On failure dst holds an undefined mix. */
 hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        int timeout_ms) HL_CHECK;
@@ -183,6 +187,7 @@ struct hl_net_retry;
 struct hl_net_head {
     const struct hl_net_ops *ops;
     struct hl_net_retry *retry; /* net.c's; NULL: has what can be had */
+    const atomic_bool *stop;    /* hl_net_stop_with */
 };
 
 struct hl_net_ops {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import pathlib
 import random
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,13 +25,15 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from apart import BUILD, DAEMONS, NODES, Apart, Calls, Refused  # noqa: E402
 
-MOVERS = 8
+MOVERS = 16
 PHASES = ("decided", "copying", "switching", "cleaning", "reverting", "undoing", "ending")
 ROLES = ("source", "target", "l3d", "controller")
 PLACES = [*((node, tier) for node in NODES for tier in ("L1", "L2")), ("", "L3"), ("", "L4")]
 READERS = {"on node-0": "node-0", "on node-1": "node-1", "far from all": "", "beside L3": "l3d"}
 REST_S = 120.0     # until the moves in flight have ended
-SEEK_S = 4.0      # how long a move in the wanted phase is looked for
+SEEK_S = 4.0       # how long a move in a wanted phase is looked for
+AHEAD_PER_S = 1.0  # a phase may be hit so much more often than the rarest one, the longer that is looked for
+MODEL = {"layers": 24, "hidden": 192, "ffn": 384, "vocab": 8192}  # 24 shards of 1.4 MiB, two of 6 MiB
 COPIES_S = 30.0    # until the Controller says where the copies of a shard are
 SETTLE_KILLS = 50  # after so many kills all is looked at
 DROPS = 0.2         # of the orders: the copy in L3 is dropped, where another one is
@@ -62,6 +66,12 @@ class Numbers:
     def add(self, what: str, n: int = 1) -> None:
         with self.lock:
             self.count[what] += n
+
+    @contextlib.contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.add(f"ms of {what}", int(1e3 * (time.monotonic() - began)))
 
     def fail(self, text: str) -> None:
         print(f"FAILED: {text}", flush=True)
@@ -219,11 +229,13 @@ class Killer:
         self.pairs = [(phase, role) for phase in PHASES for role in ROLES]
         self.missed: collections.Counter = collections.Counter()
 
-    def hits(self, phase: str, role: str) -> int:
-        return self.numbers.count[f"kill/{phase}/{role}"]
+    def tried(self, pair: tuple[str, str]) -> int:
+        """One that did not come up in time counts as if it had been hit."""
+        return self.numbers.count[f"kill/{pair[0]}/{pair[1]}"] + self.missed[pair]
 
-    def tried(self, phase: str) -> int:
-        return sum(self.hits(phase, role) + self.missed[phase, role] for role in ROLES)
+    def score(self, pair: tuple[str, str]) -> float:
+        """Rare phases first, in a phase rare roles."""
+        return sum(self.tried((pair[0], role)) for role in ROLES) + self.tried(pair) / len(PHASES)
 
     def flying(self) -> list[dict]:
         try:
@@ -245,18 +257,28 @@ class Killer:
         at = source if role == "source" else target
         return at if at in NODES else ""
 
-    def seek(self, phase: str, role: str) -> str:
-        """The daemon to be killed, as soon as a move is in that phase."""
-        end = time.monotonic() + SEEK_S
-        while time.monotonic() < end:
+    def present(self, moves: list[dict]) -> dict[tuple[str, str], str]:
+        """Which pairs can be hit now, and the daemon of each."""
+        return {(move["phase"], role): daemon for move in moves for role in ROLES
+                if move["phase"] in PHASES and (daemon := self.victim(move, role))}
+
+    def seek(self) -> tuple[tuple[str, str], str] | None:
+        """The pair of phase and role to be hit, and its daemon: the rarest one, or what else is there when that takes long."""
+        began = time.monotonic()
+        rarest = min(self.pairs, key=lambda pair: (self.score(pair), self.rng.random()))
+        while time.monotonic() < began + SEEK_S:
             moves = self.flying()
-            found = [self.victim(m, role) for m in moves if m["phase"] == phase]
-            if any(found):
-                return next(filter(None, found))
-            if phase in ("reverting", "undoing"):
-                self.cancel([m for m in moves if m["phase"] in ("copying", "switching", "cleaning") and self.victim(m, role)])
+            most = self.score(rarest) + AHEAD_PER_S * (time.monotonic() - began)
+            found = {pair: daemon for pair, daemon in self.present(moves).items() if self.score(pair) <= most}
+            if found:
+                pair = min(found, key=lambda pair: (self.score(pair), self.rng.random()))
+                self.missed[rarest] += pair != rarest
+                return pair, found[pair]
+            if rarest[0] in ("reverting", "undoing"):
+                self.cancel([m for m in moves if m["phase"] in ("copying", "switching", "cleaning") and self.victim(m, rarest[1])])
             time.sleep(0.001)
-        return ""
+        self.missed[rarest] += 1
+        return None
 
     def cancel(self, moves: list[dict]) -> None:
         """One of them; that it has ended meanwhile, or can't be, is no fault."""
@@ -269,18 +291,20 @@ class Killer:
                 pass
 
     def kill(self) -> bool:
-        """One more; False: no move was in the phase in time."""
-        phase, role = min(self.pairs, key=lambda pair: (self.tried(pair[0]), self.hits(*pair) + self.missed[pair], self.rng.random()))
-        daemon = self.seek(phase, role)
-        if not daemon:
-            self.missed[phase, role] += 1
+        """One more; False: no move was in a wanted phase in time."""
+        with self.numbers.timed("seeking"):
+            hit = self.seek()
+        if hit is None:
             return False
+        (phase, role), daemon = hit
         self.world.daemons[daemon].kill()
         self.numbers.add(f"kill/{phase}/{role}")
         self.numbers.add("kills")
         self.numbers.add(f"kills of {daemon}")
-        time.sleep(2.0 if self.rng.random() < LONG_ABSENCE else self.rng.uniform(0, 0.3))
-        self.world.daemons[daemon].start()
+        with self.numbers.timed("absences"):
+            time.sleep(2.0 if self.rng.random() < LONG_ABSENCE else self.rng.uniform(0, 0.3))
+        with self.numbers.timed("starts"):
+            self.world.daemons[daemon].start()
         return True
 
     def cancel_any(self) -> None:
@@ -293,7 +317,8 @@ class Run:
         self.args, self.numbers = args, Numbers(args.progress)
         self.seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
         self.end = time.monotonic() + args.minutes * 60
-        self.world = Apart()
+        self.world = Apart(l3="160MiB", l2="96MiB", model=MODEL)
+        self.world.daemons["controller"].args |= {"--placement-moves": str(2 * MOVERS), "--placement-moves-per-node": str(MOVERS)}
 
     def done(self) -> bool:
         count = self.numbers.count
@@ -301,8 +326,10 @@ class Run:
             count["moves"] >= self.args.moves and count["kills"] >= self.args.kills)
 
     def settle(self, movers: Movers, calls: Calls) -> None:
-        movers.rest()
-        self.world.settle(calls)
+        with self.numbers.timed("rests"):
+            movers.rest()
+        with self.numbers.timed("settling"):
+            self.world.settle(calls)
         self.numbers.save()
         count = self.numbers.count
         print(f"{count['moves']} moves, {count['moves undone']} undone, {count['moves cancelled']} cancelled, {count['kills']} kills: "
@@ -316,7 +343,7 @@ class Run:
             killer.kill()
         else:
             killer.cancel_any()
-            time.sleep(0.2)
+            time.sleep(0.05)
 
     def play(self) -> None:
         self.world.start()

@@ -96,6 +96,22 @@ class Durability(StoreCase):
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", other)})
         self.c.json("model", "verify", f"m@{number}")
 
+    def test_it_is_changed_while_the_controller_runs(self):
+        self.world("pool", env=ELSEWHERE)
+        client, number, shard = self.put(0)
+        self.assertTrue(client.version_commit("m", number, 0, None))
+        self.assertEqual(self.copies(shard), {("L3", "")})
+        self.assertIn("L3 has no archive", self.c.refuse("conf", "versions.durability=archive"))
+        self.assertIn("must be pool, two or archive", self.c.refuse("conf", "versions.durability=three"))
+        self.assertEqual(self.version(number)["durability"], "pool")
+        self.c.run("conf", "versions.durability=two")
+        wait_for("a copy on another host", lambda: len(self.copies(shard)) == 2)
+        wait_for("nothing to be lacking", lambda: not self.version(number)["lackingShards"])
+        client, number, shard = self.put(0, step=8)
+        self.assertTrue(client.version_commit("m", number, 0, None))
+        self.assertEqual(len(self.copies(shard)), 2)
+        self.assertIn("set at run time", self.c.run("conf", "versions.durability").stdout)
+
     def test_a_lost_holder_is_told_and_replaced(self):
         self.world("two", env=ELSEWHERE)
         client, number, shard = self.put(0)

@@ -49,6 +49,9 @@ class Moves(unittest.TestCase):
         self.addCleanup(mover.close)
         shard, said = world.shards[0]["id"], []
         calls("moveShard", id=shard, node="node-0", tier="L2")
+        placement = calls("shardPlacement", id=shard)["placement"]
+        self.assertEqual(placement["moves"], 1)
+        self.assertGreater(placement["fluidity"], 0)
 
         def move():
             try:

@@ -255,6 +255,86 @@ static void find_in(const char *socket, struct hl_id id, struct hl_pool_ref *ref
     hl_l3_close(c);
 }
 
+/* The Controller that the node obeys, as its Agent keeps it. */
+static unsigned long long epoch_obeyed(const struct world *w, int d)
+{
+    char path[128], cluster[33];
+    unsigned long long epoch = 0;
+    snprintf(path, sizeof(path), "%s/%s/controller", w->dir, daemon_names[d]);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fscanf(f, "%32s %llu", cluster, &epoch) != 2)
+        fail_msg("%s can't be read", path);
+    if (f != NULL)
+        fclose(f);
+    return epoch;
+}
+
+static hl_status drop_by(struct world *w, struct hl_id id, unsigned long long epoch)
+{
+    json_t *r = NULL;
+    hl_status st = call(w, NODE0, "storeDrop",
+                        json_pack("{s:s s:s s:s s:I}", "id", hl_id_format(id).s, "tier", "L2",
+                                  "device", "", "epoch", (json_int_t)epoch),
+                        &r);
+    json_decref(r);
+    return st;
+}
+
+/* What else a Controller of that epoch orders or asks. */
+static void expect_refused(struct world *w, struct hl_id id, unsigned long long epoch)
+{
+    const struct hl_id_text text = hl_id_format(id);
+    const json_int_t e = (json_int_t)epoch;
+
+    const struct {
+        const char *method;
+        json_t *params;
+    } orders[] = {
+        {"storeDrop", json_pack("{s:s s:s s:I}", "id", text.s, "tier", "L2", "epoch", e)},
+        {"storeStop", json_pack("{s:s s:I}", "migrationId", text.s, "epoch", e)},
+        {"storeCopy",
+         json_pack("{s:{s:s s:s s:I}}", "request", "id", text.s, "tier", "L2", "epoch", e)},
+        {"storeSend",
+         json_pack("{s:{s:s s:s s:I}}", "request", "id", text.s, "tier", "L3", "epoch", e)},
+        {"storeLocate", json_pack("{s:[s] s:I}", "ids", text.s, "epoch", e)},
+        {"storeVerify", json_pack("{s:s s:s s:I}", "id", text.s, "tier", "L2", "epoch", e)},
+        {"storeList", json_pack("{s:i s:I}", "limit", 10, "epoch", e)},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(orders); i++) {
+        json_t *r = NULL;
+        hl_status st = call(w, NODE0, orders[i].method, orders[i].params, &r);
+        if (st != HL_EPERM || strstr(hl_error_text(), "this is of Controller epoch") == NULL)
+            fail_msg("%s of an old epoch: %s", orders[i].method, hl_error_text());
+        json_decref(r);
+    }
+    assert_int_equal(tier_number(w, NODE0, "L2", "shards"), 1);
+}
+
+TEST(orders_of_a_controller_that_was_replaced_are_refused)
+{
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 16);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    const unsigned long long first = epoch_obeyed(&w, NODE0);
+    assert_true(first > 1);
+    expect_refused(&w, id, first - 1);
+    world_end_daemon(&w, CONTROLLER, SIGKILL);
+    world_start(&w, CONTROLLER);
+    wait_nodes(&w, NODES);
+    wait_copies(&w, id, "node-0", "L2", 1); /* which the new one has asked for */
+    assert_true(epoch_obeyed(&w, NODE0) > first);
+    expect_refused(&w, id, first); /* it was on its way all the time */
+    world_end_daemon(&w, CONTROLLER, SIGKILL);
+    world_end_daemon(&w, NODE0, SIGKILL);
+    world_start(&w, NODE0); /* no Controller tells it */
+    expect_refused(&w, id, first);
+    assert_int_equal(drop_by(&w, id, 0), HL_OK); /* by hand */
+    assert_int_equal(tier_number(&w, NODE0, "L2", "shards"), 0);
+    world_end(&w);
+}
+
 TEST(bytes_that_are_bad_at_the_source_come_from_another_copy)
 {
     struct world w;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
+#include "core/migration/epoch.h"
 #include "sim/world.h"
 
 static struct snapshot holder_snapshot(const struct holder *h)
@@ -92,11 +93,13 @@ static void holder_answer(struct world *w, int holder, const struct message *ord
 static bool holder_obeys(struct world *w, int holder, const struct message *m)
 {
     struct holder *h = &w->holders[holder];
-    if (m->epoch < h->epoch && w->mutant != MUTANT_EPOCH)
+    struct hl_epoch newest = {.number = h->epoch};
+    hl_status st = hl_epoch_hear(&newest, &(struct hl_epoch){.number = m->epoch});
+    if (st != HL_OK && w->mutant != MUTANT_EPOCH)
         return false;
     if (m->order < h->obeyed[m->shard] && w->mutant != MUTANT_ORDER)
         return false;
-    h->epoch = m->epoch > h->epoch ? m->epoch : h->epoch;
+    h->epoch = (uint32_t)newest.number;
     if (m->order > h->obeyed[m->shard])
         h->obeyed[m->shard] = m->order;
     check_obeyed(w, holder, m);

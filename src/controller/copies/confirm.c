@@ -91,14 +91,15 @@ static void ask_node(struct asked *a, const char *id)
     struct hl_controller *c = a->of->c;
     const char *items[] = {id};
     if (a->place.tier == HL_API_TIER_L1)
-        hl_call_agent_store_verify_async(
-            a->place.node->agent,
-            &(struct hl_api_agent_store_verify_params){id, HL_API_TIER_L1, a->place.device},
-            c->opts.copy_timeout_ms, c->opts.loop, on_verified, a);
+        hl_call_agent_store_verify_async(a->place.node->agent,
+                                         &(struct hl_api_agent_store_verify_params){
+                                             id, HL_API_TIER_L1, a->place.device, c->claim.epoch},
+                                         c->opts.copy_timeout_ms, c->opts.loop, on_verified, a);
     else
-        hl_call_agent_store_locate_async(a->place.node->agent,
-                                         &(struct hl_api_agent_store_locate_params){{items, 1}},
-                                         c->opts.rpc_timeout_ms, c->opts.loop, on_located, a);
+        hl_call_agent_store_locate_async(
+            a->place.node->agent,
+            &(struct hl_api_agent_store_locate_params){{items, 1}, c->claim.epoch},
+            c->opts.rpc_timeout_ms, c->opts.loop, on_located, a);
 }
 
 static void ask_l3(struct asked *a, const char *id)

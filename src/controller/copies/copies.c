@@ -13,8 +13,9 @@
 #include "controller/copies/copies_private.h"
 #include "core/sweep.h"
 
-#define LIST_PAGE 2000
-#define DROPS_MAX 256 /* under way at one node */
+#define LIST_PAGE  2000
+#define DROPS_MAX  256 /* under way at one node */
+#define PRUNE_TURN 4096
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -84,6 +85,8 @@ static void holding_shrink(struct hl_controller *c, struct holding *h)
 {
     if (h->copies != NULL)
         return;
+    if (c->copies->prune == h)
+        c->copies->prune = h->hh.next;
     HASH_DEL(c->copies->holdings, h);
     holding_settle(c, h);
     free(h);
@@ -227,7 +230,7 @@ bool copies_are_dropping(const struct hl_controller *c, struct hl_id id)
 {
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
     const struct holding *h = holding_find((struct hl_controller *)c, id);
-    bool dropping = s != NULL && s->dropping;
+    bool dropping = s != NULL && (s->dropping || s->unarchiving);
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
         dropping |= x->dropping;
     return dropping;
@@ -263,7 +266,7 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
     const struct holding *h = holding_find(c, id);
     if (s != NULL && hl_shard_is_pooled(s))
         add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L3});
-    if (s != NULL && s->archived)
+    if (s != NULL && hl_shard_is_archived(s))
         add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L4});
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
         if (x->tier < at_least || x->dropping || !node_ready(x->node) || !copy_is_right(s, x))
@@ -308,7 +311,7 @@ size_t copies_holders(struct hl_controller *c, const struct hl_shard_rec *s,
     if (hl_shard_is_pooled(s) && !is_without(q, HL_API_TIER_L3, NULL) &&
         !copy_is_hidden(c, s->id, HL_API_TIER_L3, NULL))
         add_holder(c, (struct place){.tier = HL_API_TIER_L3}, true, true, out, max, &n);
-    if (s->archived && !is_without(q, HL_API_TIER_L4, NULL))
+    if (hl_shard_is_archived(s) && !is_without(q, HL_API_TIER_L4, NULL))
         add_holder(c, (struct place){.tier = HL_API_TIER_L4}, true, true, out, max, &n);
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
         bool right = x->info.size_bytes == s->size_bytes && x->info.crc32 == s->crc32;
@@ -343,7 +346,7 @@ static struct hl_api_copy_list readable_copies(struct hl_controller *c,
         return list;
     if (hl_shard_is_pooled(s) && !copy_is_hidden(c, s->id, HL_API_TIER_L3, NULL))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L3, id);
-    if (s->archived && !copy_is_hidden(c, s->id, HL_API_TIER_L4, NULL))
+    if (hl_shard_is_archived(s) && !copy_is_hidden(c, s->id, HL_API_TIER_L4, NULL))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L4, id);
     for (const struct copy *x = first; x != NULL; x = x->next)
         if (!x->dropping && node_ready(x->node) && copy_is_right(s, x) &&
@@ -370,22 +373,62 @@ struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_
 
 static bool is_stale(const struct copy *x, const void *arg)
 {
-    const struct node *n = arg;
-    return x->node == n && x->round != n->store.list_round;
+    (void)arg;
+    return x->node->store.pruning && x->round != x->node->store.list_round;
+}
+
+static bool prune_turn(struct hl_controller *c)
+{
+    for (unsigned left = PRUNE_TURN; left > 0 && c->copies->prune != NULL; left--) {
+        struct holding *h = c->copies->prune;
+        c->copies->prune = h->hh.next;
+        holding_prune(c, h, is_stale, NULL);
+    }
+    return c->copies->prune == NULL;
+}
+
+static void prune_begin(struct hl_controller *c);
+
+static void prune_done(struct hl_controller *c)
+{
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
+        if (!n->store.pruning)
+            continue;
+        n->store.pruning = false;
+        n->store.listing = false;
+        n->store.listed_epoch = n->store.list_epoch;
+        n->store.listed = !n->store.list_again;
+    }
+    prune_begin(c);
+}
+
+/* For all nodes at once whose inventories have ended since the last one began. */
+static void prune_begin(struct hl_controller *c)
+{
+    struct copies *x = c->copies;
+    bool any = false;
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
+        n->store.pruning = n->store.list_ended;
+        n->store.list_ended = false;
+        any |= n->store.pruning;
+    }
+    if (!any)
+        return;
+    x->prune = x->holdings;
+    x->pruning.c = c;
+    x->pruning.turn = prune_turn;
+    x->pruning.done = prune_done;
+    turns_begin(&x->pruning);
+}
+
+void copies_listed(struct hl_controller *c, struct node *n)
+{
+    n->store.list_ended = true;
+    if (c->copies->pruning.timer == NULL)
+        prune_begin(c);
 }
 
 static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor);
-
-static void end_list(struct hl_controller *c, struct node *n)
-{
-    struct holding *h, *next;
-    HASH_ITER (hh, c->copies->holdings, h, next) {
-        holding_prune(c, h, is_stale, n);
-    }
-    n->store.listing = false;
-    n->store.listed_epoch = n->store.list_epoch;
-    n->store.listed = !n->store.list_again;
-}
 
 static void on_list(void *arg, hl_status st, const char *text,
                     const struct hl_api_agent_store_list_results *r)
@@ -407,14 +450,16 @@ static void on_list(void *arg, hl_status st, const char *text,
     if (r->next != 0)
         ask_list(c, n, r->next);
     else
-        end_list(c, n);
+        copies_listed(c, n);
 }
 
 static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor)
 {
     controller_hold(c);
     hl_call_agent_store_list_async(
-        n->agent, &(struct hl_api_agent_store_list_params){.cursor = cursor, .limit = LIST_PAGE},
+        n->agent,
+        &(struct hl_api_agent_store_list_params){
+            .cursor = cursor, .limit = LIST_PAGE, .epoch = c->claim.epoch},
         c->opts.rpc_timeout_ms, c->opts.loop, on_list, n);
 }
 
@@ -460,7 +505,8 @@ static void copy_drop(struct hl_controller *c, struct copy *x)
     struct hl_id_text id = hl_id_format(x->id);
     controller_hold(c);
     hl_call_agent_store_drop_async(
-        x->node->agent, &(struct hl_api_agent_store_drop_params){id.s, x->tier, d->device},
+        x->node->agent,
+        &(struct hl_api_agent_store_drop_params){id.s, x->tier, d->device, c->claim.epoch},
         c->opts.rpc_timeout_ms, c->opts.loop, on_dropped, d);
 }
 

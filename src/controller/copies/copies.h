@@ -31,7 +31,11 @@ struct node;
 /* importing: whether an import is running, whose shards are in no version yet. */
 hl_status copies_create(struct hl_controller *c,
                         bool (*importing)(const struct hl_controller *c)) HL_CHECK;
+/* No turn of a walk comes any more. */
+void copies_end_walks(struct hl_controller *c);
 void copies_fini(struct hl_controller *c);
+/* The catalogue's last word of it: a walk is not at it any more. */
+void copies_shard_leaves(struct hl_controller *c, const struct hl_shard_rec *s);
 
 /* What others do with copies. */
 struct copy_events {
@@ -166,6 +170,9 @@ struct securing_progress {
 typedef void (*securing_done)(void *arg, hl_status st, const char *text);
 
 enum hl_durability copies_durability(const struct hl_controller *c);
+/* From now on, and for the versions that are visible too: the next sweep makes what they lack. As
+ * durability_check, and then nothing has changed. */
+hl_status durability_change(struct hl_controller *c, const char *word) HL_CHECK;
 /* HL_EUNSUPPORTED: no version can be held as is wanted: there is no archive, nor another host. */
 hl_status durability_check(const struct hl_controller *c) HL_CHECK;
 /* Bring the shards into as many failure domains as is wanted. `done` comes once, later, unless it

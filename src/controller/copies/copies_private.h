@@ -45,6 +45,16 @@ struct orphan {
     UT_hash_handle hh;
 };
 
+struct hl_timer;
+
+/* A walk over much, some in each turn of the loop. */
+struct turns {
+    struct hl_controller *c;
+    bool (*turn)(struct hl_controller *c); /* true: it is over */
+    void (*done)(struct hl_controller *c);
+    struct hl_timer *timer; /* NULL: none is to come */
+};
+
 struct copy_task;
 struct kept_manifest;
 struct securing;
@@ -68,8 +78,13 @@ struct copies {
     bool sweep_waits; /* for the answer to the claim that it begins with */
     unsigned sweep_round;
     uint64_t sweep_ns;
-    bool archiving;       /* a batch is on its way into the archive */
-    bool archive_trouble; /* trouble_is_new */
+    struct turns settling;       /* what the pool has lost, after a sweep */
+    struct hl_shard_rec *settle; /* the next one */
+    unsigned settled_lost;
+    struct turns pruning;  /* copies that inventories had not */
+    struct holding *prune; /* the next one */
+    bool archiving;        /* a batch is on its way into the archive */
+    bool archive_trouble;  /* trouble_is_new */
     enum hl_durability durability;
     struct securing *securings; /* all */
     unsigned securing_count;    /* that go on */
@@ -79,7 +94,19 @@ struct copies {
     size_t lacking; /* shards, by the last sweep */
 };
 
+/* turns.c */
+/* The first turn now, and `done` with it where it is the last one too. Nothing where it goes on
+ * already. */
+void turns_begin(struct turns *t);
+void turns_stop(struct turns *t);
+
+/* sweep.c */
+/* The round's inventories are complete: shards become lost, or are found again. */
+void sweep_settle(struct hl_controller *c);
+
 /* copies.c */
+/* The node has told all that it has: of what it has not told the copies go. */
+void copies_listed(struct hl_controller *c, struct node *n);
 /* An answer of a node's Agent. */
 void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy);
 /* A copy of it has come or gone: says so to who watches. */
@@ -88,7 +115,7 @@ void copies_changed(struct hl_controller *c, struct hl_id id);
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
                    const char *device);
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
-/* The same of any place; of L3 the pool's. */
+/* The same of any place. */
 void copies_mark_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
 /* The shard was removed: its copies go wherever they are, now or when their node is back. */
 void copies_remove(struct hl_controller *c, struct hl_id id);

@@ -172,6 +172,7 @@ static struct hl_api_copy_request copy_task_request(const struct copy_task *t, c
     r.target_address = to.migrate;
     r.target_data_address = to.data;
     r.migration_id = migration;
+    r.epoch = t->c->claim.epoch;
     return r;
 }
 
@@ -395,8 +396,8 @@ static hl_status find_sources(struct copy_task *t)
                        hl_id_format(t->spec.id).s);
     t->size = s != NULL ? s->size_bytes : t->spec.size_bytes;
     t->crc32 = s != NULL ? s->crc32 : t->spec.crc32;
-    if (goal->node != NULL && !node_ready(goal->node))
-        return hl_fail(HL_EUNAVAIL, "node %s is unreachable", goal->node->name);
+    if (goal->node != NULL)
+        HL_TRY(node_takes(goal->node));
     t->source_count =
         copies_places(t->c, t->spec.id, HL_API_TIER_L1, t->sources, COPY_TASK_SOURCES_MAX);
     if (s == NULL && t->source_count < COPY_TASK_SOURCES_MAX)
@@ -468,7 +469,8 @@ static void stop_at_node(struct hl_controller *c, struct hl_id order, const stru
     if (n == NULL || !node_ready(n))
         return;
     controller_hold(c);
-    hl_call_agent_store_stop_async(n->agent, &(struct hl_api_agent_store_stop_params){id.s},
+    hl_call_agent_store_stop_async(n->agent,
+                                   &(struct hl_api_agent_store_stop_params){id.s, c->claim.epoch},
                                    c->opts.rpc_timeout_ms, c->opts.loop, on_store_stopped, c);
 }
 

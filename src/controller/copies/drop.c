@@ -18,6 +18,8 @@ void copies_mark_dropping(struct hl_controller *c, const struct place *p, struct
         copies_dropping(c, p, id, on);
     else if (s != NULL && p->tier == HL_API_TIER_L3)
         s->dropping = on;
+    else if (s != NULL)
+        s->unarchiving = on;
 }
 
 static void drop_note(struct copy_drop *d, bool dropped)
@@ -81,7 +83,7 @@ static void drop_at_l3(struct copy_drop *d)
         hl_call_l3_drop_archived_async(
             c->l3, &(struct hl_api_l3_drop_archived_params){.ids = ids, .cluster = cluster.s},
             c->opts.rpc_timeout_ms, c->opts.loop, on_archived_dropped, d);
-    else if (s != NULL && s->archived)
+    else if (s != NULL && hl_shard_is_archived(s))
         hl_call_l3_evict_async(c->l3, &(struct hl_api_l3_evict_params){ids, cluster.s},
                                c->opts.rpc_timeout_ms, c->opts.loop, on_evicted, d);
     else
@@ -103,9 +105,9 @@ hl_status copies_drop(struct hl_controller *c, struct hl_id id, const struct pla
         return HL_OK;
     }
     const struct hl_id_text text = hl_id_format(id);
-    hl_call_agent_store_drop_async(
-        p->node->agent,
-        &(struct hl_api_agent_store_drop_params){text.s, d->place.tier, d->place.device},
-        c->opts.rpc_timeout_ms, c->opts.loop, on_store_dropped, d);
+    hl_call_agent_store_drop_async(p->node->agent,
+                                   &(struct hl_api_agent_store_drop_params){
+                                       text.s, d->place.tier, d->place.device, c->claim.epoch},
+                                   c->opts.rpc_timeout_ms, c->opts.loop, on_store_dropped, d);
     return HL_OK;
 }

@@ -263,7 +263,8 @@ static void drop_at_node(struct task *t, hl_agent_store_drop_done done)
 {
     struct hl_controller *c = t->c;
     const struct hl_id_text id = hl_id_format(t->id);
-    const struct hl_api_agent_store_drop_params p = {id.s, t->place.tier, t->place.device};
+    const struct hl_api_agent_store_drop_params p = {id.s, t->place.tier, t->place.device,
+                                                     c->claim.epoch};
     controller_hold(c);
     hl_call_agent_store_drop_async(t->place.node->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                    done, t);
@@ -355,9 +356,9 @@ static void confirm_other(struct task *t)
     }
     controller_hold(c);
     if (t->other.node != NULL)
-        hl_call_agent_store_locate_async(t->other.node->agent,
-                                         &(struct hl_api_agent_store_locate_params){ids},
-                                         c->opts.rpc_timeout_ms, c->opts.loop, on_store_located, t);
+        hl_call_agent_store_locate_async(
+            t->other.node->agent, &(struct hl_api_agent_store_locate_params){ids, c->claim.epoch},
+            c->opts.rpc_timeout_ms, c->opts.loop, on_store_located, t);
     else
         hl_call_l3_locate_async(c->l3, &(struct hl_api_l3_locate_params){ids},
                                 c->opts.rpc_timeout_ms, c->opts.loop, on_located, t);
@@ -489,7 +490,8 @@ static void heal_node(struct task *t)
         return;
     }
     const struct hl_id_text id = hl_id_format(t->id);
-    const struct hl_api_agent_store_verify_params p = {id.s, t->place.tier, t->place.device};
+    const struct hl_api_agent_store_verify_params p = {id.s, t->place.tier, t->place.device,
+                                                       c->claim.epoch};
     controller_hold(c);
     hl_call_agent_store_verify_async(t->place.node->agent, &p, c->opts.copy_timeout_ms,
                                      c->opts.loop, on_verified, t);

@@ -109,15 +109,26 @@ hl_status durability_check(const struct hl_controller *c)
     if (durability == HL_DURABILITY_ARCHIVE)
         return hl_fail(HL_EUNSUPPORTED,
                        "versions.durability is archive, and L3 has no archive: give it one "
-                       "(archive.url), or start the Controller with versions.durability=pool");
+                       "(archive.url), or set versions.durability=pool");
     if (nodes_expected(c) || has_other_host(c))
         return HL_OK;
     return hl_fail(
         HL_EUNSUPPORTED,
         "versions.durability is two, and there is one failure domain: L3 has no archive, "
         "and no node with an L2 is on another host than L3; give L3 an archive "
-        "(archive.url), add such a node, or start the Controller with "
-        "versions.durability=pool");
+        "(archive.url), add such a node, or set versions.durability=pool");
+}
+
+hl_status durability_change(struct hl_controller *c, const char *word)
+{
+    const enum hl_durability before = c->copies->durability;
+    HL_TRY(hl_durability_parse(word, &c->copies->durability));
+    hl_status st = durability_check(c);
+    if (st != HL_OK)
+        c->copies->durability = before;
+    else
+        sweep_soon(c);
+    return st;
 }
 
 static hl_status targets_find(struct securing *t)
@@ -135,7 +146,7 @@ static hl_status targets_find(struct securing *t)
         return hl_fail(HL_ENOMEM, "out of memory for %zu nodes", max);
     for (struct node *x = nodes_first(c); x != NULL; x = x->hh.next) {
         uint64_t room;
-        if (!node_ready(x) || !copies_room(x, &room))
+        if (node_takes(x) != HL_OK || !copies_room(x, &room))
             continue;
         memcpy(targets[n].name, x->name, sizeof(targets[n].name));
         nodes[n++] = (struct hl_durability_node){

@@ -11,7 +11,8 @@
 #include "controller/copies/copies_private.h"
 #include "core/manifest.h"
 
-#define SWEEP_PAGE 4096
+#define SWEEP_PAGE  4096
+#define SETTLE_TURN 4096
 
 static void ask_page(struct hl_controller *c, uint64_t cursor);
 
@@ -47,37 +48,40 @@ static bool inventory_is_awaited(struct hl_controller *c)
     return false;
 }
 
-static void settle_lost(struct hl_controller *c)
+static void shard_settle(struct hl_controller *c, struct hl_shard_rec *s, bool awaited)
 {
-    unsigned lost = 0;
-    bool awaited = inventory_is_awaited(c);
-    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
-        if (hl_sweep_count(s, c->copies->sweep_round) && c->copies->events != NULL)
-            c->copies->events->swept(c, s->id);
-        bool has_copies = hl_shard_is_pooled(s) || /* nearly all: the others are looked for */
-                          copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 ||
-                          (awaited && !s->lost);
-        enum hl_sweep_turn turn = hl_sweep_settle(s, has_copies);
-        lost += turn == HL_SWEEP_LOST;
-        c->slots_changed |= turn == HL_SWEEP_FOUND; /* a job may wait for its version */
-    }
-    if (lost > 0)
-        hl_error("shards are missing from the pool count=%u; `helios shard ls` shows them as lost",
-                 lost);
+    if (hl_sweep_count(s, c->copies->sweep_round) && c->copies->events != NULL)
+        c->copies->events->swept(c, s->id);
+    bool has_copies = hl_shard_is_pooled(s) || /* nearly all: the others are looked for */
+                      copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 || (awaited && !s->lost);
+    enum hl_sweep_turn turn = hl_sweep_settle(s, has_copies);
+    c->copies->settled_lost += turn == HL_SWEEP_LOST;
+    c->slots_changed |= turn == HL_SWEEP_FOUND; /* a job may wait for its version */
 }
 
-static void end_sweep(struct hl_controller *c)
+static bool settle_turn(struct hl_controller *c)
+{
+    bool awaited = inventory_is_awaited(c);
+    for (unsigned left = SETTLE_TURN; left > 0 && c->copies->settle != NULL; left--) {
+        struct hl_shard_rec *s = c->copies->settle;
+        c->copies->settle = s->hh.next;
+        shard_settle(c, s, awaited);
+    }
+    return c->copies->settle == NULL;
+}
+
+void copies_shard_leaves(struct hl_controller *c, const struct hl_shard_rec *s)
+{
+    if (c->copies->settle == s)
+        c->copies->settle = s->hh.next;
+}
+
+static void sweep_settled(struct hl_controller *c)
 {
     c->copies->sweeping = false;
-    if (c->claim.comparing) {
-        claim_compared(c);
-        return;
-    }
-    if (claim_ok(c, NULL, 0)) {
-        manifests_settle(c);
-        orphans_settle(c);
-    }
-    settle_lost(c);
+    if (c->copies->settled_lost > 0)
+        hl_error("shards are missing from the pool count=%u; `helios shard ls` shows them as lost",
+                 c->copies->settled_lost);
     if (claim_ok(c, NULL, 0)) {
         cuts_drop_lost(c);
         archive_write_behind(c);
@@ -85,6 +89,31 @@ static void end_sweep(struct hl_controller *c)
     }
     hl_debug("sweep ended round=%u claim=%s", c->copies->sweep_round,
              hl_api_claim_state_name(claim_state(c)));
+}
+
+void sweep_settle(struct hl_controller *c)
+{
+    struct copies *x = c->copies;
+    x->settle = c->catalog.shards;
+    x->settled_lost = 0;
+    x->settling.c = c;
+    x->settling.turn = settle_turn;
+    x->settling.done = sweep_settled;
+    turns_begin(&x->settling);
+}
+
+static void end_sweep(struct hl_controller *c)
+{
+    if (c->claim.comparing) {
+        c->copies->sweeping = false;
+        claim_compared(c);
+        return;
+    }
+    if (claim_ok(c, NULL, 0)) {
+        manifests_settle(c);
+        orphans_settle(c);
+    }
+    sweep_settle(c);
 }
 
 static void ask_archived(struct hl_controller *c, uint64_t cursor);
@@ -245,6 +274,14 @@ hl_status copies_create(struct hl_controller *c, bool (*importing)(const struct 
 void copies_watch(struct hl_controller *c, const struct copy_events *events)
 {
     c->copies->events = events;
+}
+
+void copies_end_walks(struct hl_controller *c)
+{
+    if (c->copies == NULL)
+        return;
+    turns_stop(&c->copies->settling);
+    turns_stop(&c->copies->pruning);
 }
 
 void copies_fini(struct hl_controller *c)

@@ -118,10 +118,13 @@ static void registration_end(const struct registration *r, hl_status st)
     if (st == HL_OK)
         st = register_written(r);
     json_decref(r->record);
+    const struct hl_id_text cluster = claim_cluster(r->c);
     if (st == HL_OK)
         hl_reply_controller_register_node(r->call,
                                           &(struct hl_api_controller_register_node_results){
-                                              .heartbeat_ms = r->c->opts.heartbeat_ms});
+                                              .heartbeat_ms = r->c->opts.heartbeat_ms,
+                                              .cluster = cluster.s,
+                                              .epoch = r->c->claim.epoch});
     else
         call_reject(r->call, st);
 }

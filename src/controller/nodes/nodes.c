@@ -47,6 +47,19 @@ bool node_ready(const struct node *n)
     return n->seen_ns != 0 && !n->lost && n->incarnation[0] != '\0';
 }
 
+hl_status node_takes(const struct node *n)
+{
+    const struct hl_cluster_node *x = hl_cluster_find(nodes_cluster(n->controller), n->name);
+    if (!node_ready(n))
+        return hl_fail(HL_EUNAVAIL, "node %s is unreachable", n->name);
+    if (x != NULL && !x->ready)
+        return hl_fail(HL_EUNAVAIL,
+                       "node %s takes nothing new: it drains, or runs a container of a job whose "
+                       "record is damaged",
+                       n->name);
+    return HL_OK;
+}
+
 int64_t node_silent_ms(const struct node *n)
 {
     return (int64_t)((n->controller->listening.listened_ns - n->seen_ns) / HL_NS_PER_MS);

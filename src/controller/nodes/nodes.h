@@ -34,8 +34,9 @@ struct node_store {
     uint64_t listed_epoch; /* of the last whole one */
     unsigned list_round;
     bool listing, listed, list_again;
-    unsigned drops; /* under way */
-    bool rdma;      /* a copy of it came by one-sided reads */
+    bool list_ended, pruning; /* the inventory is whole; what it lacks is being looked for */
+    unsigned drops;           /* under way */
+    bool rdma;                /* a copy of it came by one-sided reads */
 };
 
 struct node {
@@ -104,6 +105,8 @@ bool nodes_expected(const struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
 struct node *node_find(const struct hl_controller *c, const char *name);
 bool node_ready(const struct node *n);
+/* HL_EUNAVAIL: nothing new is brought there. It is away, drains, or is held for a damaged job. */
+hl_status node_takes(const struct node *n) HL_CHECK;
 /* Ms since its last sign of life. */
 int64_t node_silent_ms(const struct node *n);
 /* What the node said of one of its containers between two heartbeats. */

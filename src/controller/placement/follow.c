@@ -129,6 +129,7 @@ static void shard_leaves(void *arg, const struct hl_shard_rec *s)
     struct placement *p = c->placement;
     if (p->walk == s)
         p->walk = s->hh.next;
+    copies_shard_leaves(c, s);
     hl_migration_shard_gone(&p->moves, s->id, placement_now_ms()); /* moves_run follows a pass */
     const struct hl_placed_shard *x = hl_placement_shard_find(&p->core, s->id);
     if (x == NULL)

@@ -102,6 +102,10 @@ static void life_switched(struct hl_controller *c, const struct hl_move_rec *rec
     } else if (o->reason < HL_LIFE_EVENTS && hl_life_is_moving(state)) {
         life_change(c, rec, state == HL_LIFE_PREHEAT ? HL_LIFE_ON_LOADED : HL_LIFE_ON_SWITCHED,
                     rec->began_ms, o->cost_s);
+    } else if (o->reason >= HL_LIFE_EVENTS &&
+               hl_placement_shard_moved(&c->placement->core, o->shard, placement_now_ms()) !=
+                   HL_OK) {
+        hl_debug("an ordered move is not counted: %s", hl_error_text());
     }
 }
 
@@ -500,9 +504,11 @@ hl_status moves_configure(struct hl_controller *c)
         .retry_ms = conf->retry_ms};
     for (int i = 0; i < HL_MOVE_PATHS; i++)
         opts.per_path[i] = (uint32_t)conf->moves;
-    /* Epochs tell holders of Controllers that were replaced; none of them looks at that yet. */
-    return p->moves.opts.in_flight == 0 ? hl_migration_init(&p->moves, &opts, 1, placement_now_ms())
-                                        : hl_migration_configure(&p->moves, &opts);
+    if (p->moves.opts.in_flight != 0)
+        return hl_migration_configure(&p->moves, &opts);
+    /* Its numbers stay here: holders go by the Controller's epoch (claim.h), and orders of one come
+     * over one connection. */
+    return hl_migration_init(&p->moves, &opts, 1, placement_now_ms());
 }
 
 void moves_stop(struct hl_controller *c)
@@ -552,8 +558,8 @@ static hl_status parse_goal(struct hl_controller *c,
                        hl_api_tier_name(p->tier), p->node);
     if (!at_l3 && (at.node = node_find(c, p->node)) == NULL)
         return hl_fail(HL_ENOENT, "there is no node '%.100s'; `helios nodes` lists them", p->node);
-    if (at.node != NULL && !node_ready(at.node))
-        return hl_fail(HL_EUNAVAIL, "node %s is unreachable", p->node);
+    if (at.node != NULL)
+        HL_TRY(node_takes(at.node));
     if (p->tier == HL_API_TIER_L4 && !pool_has_archive(c))
         return hl_fail(HL_EUNSUPPORTED, "the L3 daemon has no archive");
     *out = placed_place(c, &at);

@@ -120,7 +120,7 @@ void placement_node_forgotten(struct hl_controller *c, struct node *n)
 
 bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n)
 {
-    return n->node != NULL && node_ready(n->node) &&
+    return n->node != NULL && node_takes(n->node) == HL_OK &&
            hl_placement_node_is_steady(&c->placement->core, n->index);
 }
 

@@ -1,5 +1,6 @@
-/* The options placement.* and policy.* as they are in force, and their change while the Controller
- * runs. A change holds until the Controller ends: what is to last stands in the configuration. */
+/* The options placement.* and policy.* as they are in force, and the change of these and of
+ * versions.durability while the Controller runs. A change holds until the Controller ends: what is
+ * to last stands in the configuration. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,8 +73,8 @@ static hl_status option_set(struct hl_placement_conf *conf, const char *name, co
     }
     if (row == NULL)
         return hl_fail(HL_EINVAL,
-                       "'%.80s' can't be changed while the Controller runs, as placement.* and "
-                       "policy.* can; `helios conf` lists the options",
+                       "'%.80s' can't be changed while the Controller runs, as placement.*, "
+                       "policy.* and versions.durability can; `helios conf` lists the options",
                        name);
     hl_status st = hl_option_set(row, target, value);
     if (st != HL_OK)
@@ -96,21 +97,37 @@ static hl_status conf_apply(struct hl_controller *c, struct hl_placement_conf *c
     return p->conf.interval_ms != old_ms ? placement_timer_start(c) : HL_OK;
 }
 
+static hl_status placement_change(struct hl_controller *c, const char *name, const char *value,
+                                  char **shown)
+{
+    struct hl_placement_conf conf = {0};
+    hl_status st = placement_conf_copy(&c->placement->conf, &conf);
+    if (st == HL_OK)
+        st = option_set(&conf, name, value, shown);
+    if (st == HL_OK)
+        st = conf_apply(c, &conf);
+    placement_conf_fini(&conf);
+    return st;
+}
+
+static hl_status durability_set(struct hl_controller *c, const char *value, char **shown)
+{
+    HL_TRY(durability_change(c, value));
+    *shown = strdup(value);
+    return *shown != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for the value of an option");
+}
+
 void method_set_option(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_set_option_params *p)
 {
     static const char origin[] = "set at run time";
     struct hl_controller *c = controller_enter(arg);
-    struct hl_placement_conf conf = {0};
     HL_AUTO(hl_freep) char *shown = NULL;
-    hl_status st = placement_conf_copy(&c->placement->conf, &conf);
-    if (st == HL_OK)
-        st = option_set(&conf, p->name, p->value, &shown);
-    if (st == HL_OK)
-        st = conf_apply(c, &conf);
+    hl_status st = strcmp(p->name, "versions.durability") == 0
+                       ? durability_set(c, p->value, &shown)
+                       : placement_change(c, p->name, p->value, &shown);
     if (st == HL_OK)
         st = hl_conf_publish_change(p->name, shown, origin);
-    placement_conf_fini(&conf);
     if (st != HL_OK) {
         call_reject(call, st);
         return;

@@ -122,7 +122,7 @@ const char *placed_node_name(const struct hl_controller *c, uint16_t index);
 struct placed_node *placed_node_need(struct hl_controller *c, const char *name);
 /* A place of a copy; a node without an index is HL_READER_NONE. */
 struct hl_place placed_place(struct hl_controller *c, const struct place *from);
-/* Shards may go there: it is ready, and does not come and go. */
+/* Shards may go there: it takes new ones, and does not come and go. */
 bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n);
 
 /* follow.c */

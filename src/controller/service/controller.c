@@ -199,6 +199,7 @@ void hl_controller_stop(struct hl_controller *c)
     c->closing = true;
     if (c->service != NULL)
         hl_timer_destroy(c->service->tick);
+    copies_end_walks(c);
     placement_stop(c);
     models_stop(c);
     if (c->server != NULL)

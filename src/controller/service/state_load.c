@@ -127,6 +127,7 @@ hl_status state_load(struct hl_controller *c)
     } else if (st != HL_OK) {
         return st;
     }
+    HL_TRY(claim_begin_epoch(c));
     for (size_t i = 0; i < HL_ARRAY_LEN(kinds); i++)
         HL_TRY(hl_store_scan_past_damage(c->store, kinds[i].prefix, kinds[i].visit,
                                          kinds[i].damaged, c));

@@ -525,6 +525,17 @@ hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, stru
     return HL_OK;
 }
 
+hl_status hl_placement_shard_moved(struct hl_placement *p, struct hl_id id, int64_t now_ms)
+{
+    uint32_t index = hl_shard_table_find(&p->shards, id);
+    if (index == HL_SHARD_NONE)
+        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    hl_placement_advance(p, now_ms);
+    hl_attributes_moved(&hl_shard_at(&p->shards, index)->use, &p->params, p->now_ms);
+    hl_placement_touch(p, index);
+    return HL_OK;
+}
+
 unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
                                     struct hl_change out[HL_CHANGES_MAX])
 {

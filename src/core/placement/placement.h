@@ -93,6 +93,10 @@ hl_status hl_placement_shard_move(struct hl_placement *p, struct hl_id id,
  * cycle has no such transition, and nothing has changed. change->at_ms is now. */
 hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
                                     const struct hl_change *change) HL_CHECK;
+/* An ordered move has changed its place, of which its life knows nothing: it counts as one of late.
+ */
+hl_status hl_placement_shard_moved(struct hl_placement *p, struct hl_id id,
+                                   int64_t now_ms) HL_CHECK;
 /* The newest first; 0 = none, or not known. */
 unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
                                     struct hl_change out[HL_CHANGES_MAX]);

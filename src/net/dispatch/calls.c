@@ -35,6 +35,11 @@ const char *hl_net_path_name(const struct hl_net_client *client)
     return info.path;
 }
 
+void hl_net_stop_with(struct hl_net_client *client, const atomic_bool *stop)
+{
+    ((struct hl_net_head *)(void *)client)->stop = stop;
+}
+
 hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        int timeout_ms)
 {

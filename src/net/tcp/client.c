@@ -254,7 +254,7 @@ void hl_tcp_client_receive(struct hl_net_client *c, const struct hl_tcp_receiver
 
 static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
 {
-    if (c->cancel != NULL && atomic_load(c->cancel))
+    if (hl_net_is_cancelled(&c->head, c->cancel))
         return hl_tcp_client_kill(c, HL_ECANCELED, "it was cancelled");
     if (c->broke != HL_OK)
         return hl_tcp_client_kill(c, c->broke, "%s", c->why);

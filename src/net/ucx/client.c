@@ -67,7 +67,7 @@ hl_status hl_ucx_client_usable(const struct hl_net_client *c)
 /* In this order, so that the nearest cause is named: a peer that is gone also stands still. */
 static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
 {
-    if (c->cancel != NULL && atomic_load(c->cancel))
+    if (hl_net_is_cancelled(&c->head, c->cancel))
         return hl_ucx_client_kill(c, HL_ECANCELED, "it was cancelled");
     if (c->broke == UCS_ERR_INVALID_PARAM)
         return hl_ucx_client_kill(c, HL_EPROTO, "the server's answer is not of this protocol");

@@ -53,6 +53,31 @@ static inline struct hl_version_rec *import_model(struct hl_catalog *c, const ch
     return v;
 }
 
+/* One version "many" of shards from `first` on. */
+static inline struct hl_version_rec *import_parts(struct hl_catalog *c, int first, int shards)
+{
+    struct hl_version_rec *v;
+    json_t *rows = json_array();
+    for (int i = 0; i < shards; i++) {
+        char part[24];
+        json_t *row = shard_row(first + i, 0);
+        snprintf(part, sizeof(part), "part-%d", i);
+        json_object_set_new(row, "part", json_string(part));
+        json_array_append_new(rows, row);
+    }
+    struct hl_import_done done = {.name = "many",
+                                  .source = "/data/many",
+                                  .tp = 1,
+                                  .pp = 1,
+                                  .virtual_stages = 1,
+                                  .config = "{}",
+                                  .now_ms = 1000,
+                                  .shards = shard_list(rows)};
+    assert_int_equal(hl_catalog_import(c, &done, keep_nothing, NULL, &v), HL_OK);
+    json_decref(rows);
+    return v;
+}
+
 /* The shards are `first` and the next. */
 static inline struct hl_version_rec *save_version(struct hl_catalog *c, const char *name, int first,
                                                   int64_t step, int64_t now_ms)

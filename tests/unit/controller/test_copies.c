@@ -1,4 +1,6 @@
 /* The table of copies: what the Agents' inventories tell, and where a shard can be read. */
+#include "base/clock.h"
+#include "os/loop.h"
 #include "unit/controller/nodes_rig.h"
 
 #include <string.h>
@@ -154,6 +156,115 @@ TEST(only_copies_that_the_catalogue_does_not_know_are_looked_at_again)
     assert_int_equal(unsettled(&w), 0);
     copies_remove(&w.c, later.id); /* before the catalogue drops it */
     assert_int_equal(unsettled(&w), 0);
+    world_fini(&w);
+}
+
+enum { MANY = 10000, TURN_MAX = 4096 };
+
+/* As node n tells it in an inventory. */
+static void learn_id(struct world *w, struct node *n, uint64_t number)
+{
+    const struct hl_id_text id = hl_id_format((struct hl_id){7, number});
+    copies_learn(&w->c, n,
+                 &(struct hl_api_copy){.id = id.s,
+                                       .tier = HL_API_TIER_L2,
+                                       .device = "",
+                                       .transport = "",
+                                       .size_bytes = 1,
+                                       .crc32 = 1});
+}
+
+static unsigned holdings(const struct world *w)
+{
+    return HASH_COUNT(w->c.copies->holdings);
+}
+
+static void stop_when_listed(void *arg)
+{
+    struct world *w = arg;
+    if (w->a.store.listed && w->b.store.listed)
+        hl_loop_stop(w->c.opts.loop);
+}
+
+/* Its inventory begins, as an earlier one has told MANY copies. */
+static void begin_list(struct node *n)
+{
+    n->store.listing = true;
+    n->store.list_round++;
+}
+
+TEST(what_an_inventory_lacks_is_looked_for_in_turns)
+{
+    struct world w;
+    struct hl_timer *look;
+    world_init(&w);
+    assert_int_equal(hl_loop_create(&w.c.opts.loop), HL_OK);
+    hl_listening_init(&w.c.listening, UINT64_MAX, hl_now_ns(), hl_wall_ms());
+    for (unsigned i = 0; i < MANY; i++) {
+        learn_id(&w, &w.a, i);
+        learn_id(&w, &w.b, i + MANY / 2);
+    }
+    assert_int_equal(holdings(&w), MANY + MANY / 2);
+    begin_list(&w.a);
+    learn_id(&w, &w.a, MANY - 1); /* all that it has now */
+    copies_listed(&w.c, &w.a);
+    assert_in_range(holdings(&w), MANY + MANY / 2 - TURN_MAX, MANY + MANY / 2 - 1);
+    assert_true(w.a.store.listing); /* none begins before */
+    begin_list(&w.b);               /* its own ends in the middle of that, and has nothing */
+    copies_listed(&w.c, &w.b);
+    copies_forget(&w.c, &w.a, w.c.copies->prune->id, HL_API_TIER_L2, ""); /* the next one goes */
+    copies_forget(&w.c, &w.b, w.c.copies->prune->id, HL_API_TIER_L2, "");
+    learn_id(&w, &w.b, 3 * MANY); /* it was just made */
+    assert_int_equal(hl_timer_create(w.c.opts.loop, 1, 1, stop_when_listed, &w, &look), HL_OK);
+    assert_int_equal(hl_loop_run(w.c.opts.loop), HL_OK);
+    hl_timer_destroy(look);
+    assert_int_equal(holdings(&w), 2);
+    assert_false(w.a.store.listing || w.b.store.listing);
+    copies_end_walks(&w.c);
+    hl_loop_destroy(w.c.opts.loop);
+    world_fini(&w);
+}
+
+static unsigned lost_of(const struct hl_version_rec *v)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < v->shard_count; i++)
+        n += v->shards[i]->lost;
+    return n;
+}
+
+static void stop_when_swept(void *arg)
+{
+    struct world *w = arg;
+    if (!w->c.copies->sweeping)
+        hl_loop_stop(w->c.opts.loop);
+}
+
+TEST(what_a_sweep_has_not_found_is_settled_in_turns)
+{
+    struct world w;
+    struct hl_timer *look;
+    world_init(&w);
+    assert_int_equal(hl_loop_create(&w.c.opts.loop), HL_OK);
+    hl_listening_init(&w.c.listening, UINT64_MAX, hl_now_ns(), hl_wall_ms());
+    w.a.store.listed = w.b.store.listed = true;
+    const struct hl_version_rec *v = import_parts(&w.c.catalog, 100, MANY);
+    for (size_t i = 0; i < v->shard_count; i++)
+        v->shards[i]->missed = 1; /* by the round before */
+    v->shards[MANY - 1]->seen_round = w.c.copies->sweep_round = 2;
+    w.c.copies->sweeping = true;
+    sweep_settle(&w.c);
+    assert_in_range(lost_of(v), TURN_MAX - 2, TURN_MAX); /* the rig has two others */
+    assert_true(w.c.copies->sweeping);
+    const struct hl_shard_rec *next = w.c.copies->settle;
+    copies_shard_leaves(&w.c, next); /* it is passed over */
+    assert_int_equal(hl_timer_create(w.c.opts.loop, 1, 1, stop_when_swept, &w, &look), HL_OK);
+    assert_int_equal(hl_loop_run(w.c.opts.loop), HL_OK);
+    hl_timer_destroy(look);
+    assert_int_equal(lost_of(v), MANY - 2);
+    assert_false(next->lost || v->shards[MANY - 1]->lost);
+    copies_end_walks(&w.c);
+    hl_loop_destroy(w.c.opts.loop);
     world_fini(&w);
 }
 

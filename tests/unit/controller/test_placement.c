@@ -100,38 +100,13 @@ TEST_IN(world_start, world_end, shards_come_and_go_with_their_version)
     assert_int_equal(t->count, 2);
 }
 
-/* Shards from 100 on, in one version. */
-static struct hl_version_rec *import_many(struct world *w, int shards)
-{
-    struct hl_version_rec *v;
-    json_t *rows = json_array();
-    for (int i = 0; i < shards; i++) {
-        char part[24];
-        json_t *row = shard_row(100 + i, 0);
-        snprintf(part, sizeof(part), "part-%d", i);
-        json_object_set_new(row, "part", json_string(part));
-        json_array_append_new(rows, row);
-    }
-    struct hl_import_done done = {.name = "many",
-                                  .source = "/data/many",
-                                  .tp = 1,
-                                  .pp = 1,
-                                  .virtual_stages = 1,
-                                  .config = "{}",
-                                  .now_ms = 1000,
-                                  .shards = shard_list(rows)};
-    assert_int_equal(hl_catalog_import(&w->c.catalog, &done, keep_nothing, NULL, &v), HL_OK);
-    json_decref(rows);
-    return v;
-}
-
 enum { MANY = 5000, TURN_MAX = 2048 }; /* more than a turn of the loop takes */
 
 TEST_IN(world_start, world_end, a_version_of_many_shards_is_followed_in_turns)
 {
     struct world *w = *state;
     const struct hl_shard_table *t = &w->c.placement->core.shards;
-    import_many(w, MANY);
+    import_parts(&w->c.catalog, 100, MANY);
     follow_begin(&w->c);
     uint32_t before = t->count;
     for (bool done = false; !done; before = t->count) {
@@ -149,7 +124,7 @@ TEST_IN(world_start, world_end, a_walk_goes_on_behind_shards_that_leave_meanwhil
 {
     struct world *w = *state;
     const struct hl_shard_table *t = &w->c.placement->core.shards;
-    import_many(w, MANY);
+    import_parts(&w->c.catalog, 100, MANY);
     struct hl_version_rec *last = import_model(&w->c.catalog, "other", 3, "{}");
     w->c.placement->behind = true;
     follow_begin(&w->c);
@@ -189,6 +164,44 @@ TEST_IN(world_start, world_end, a_node_that_comes_and_goes_gets_no_shard)
     assert_false(placed_node_takes(&w->c, a));
 }
 
+static void ignore_copy(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
+{
+    (void)arg, (void)st, (void)text, (void)copy;
+}
+
+TEST_IN(world_start, world_end, a_node_that_drains_gets_no_shard)
+{
+    struct world *w = *state;
+    const struct placed_node *b = placed_node_need(&w->c, "b");
+    const struct place goal = {.tier = HL_API_TIER_L2, .node = &w->b};
+    assert_int_equal(hl_cluster_put(nodes_cluster(&w->c), &(struct hl_api_node_info){.name = "b"}),
+                     HL_OK);
+    assert_true(placed_node_takes(&w->c, b));
+    hl_cluster_set_ready(nodes_cluster(&w->c), "b", false);
+    assert_true(node_ready(&w->b));
+    assert_false(placed_node_takes(&w->c, b));
+    /* not by a move that waited, nor by an order */
+    assert_int_equal(copies_bring(&w->c, hl_id_random(), w->shard->id, &goal, HL_API_OPERATION_READ,
+                                  ignore_copy, NULL),
+                     HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "node b takes nothing new: it drains"));
+    hl_cluster_fini(nodes_cluster(&w->c));
+}
+
+TEST_IN(world_start, world_end, a_drop_from_the_archive_lets_no_other_drop_count_on_it)
+{
+    struct world *w = *state;
+    const struct place in_archive = {.tier = HL_API_TIER_L4};
+    struct place places[4];
+    w->shard->archived = true;
+    assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 2);
+    copies_mark_dropping(&w->c, &in_archive, w->shard->id, true);
+    assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 1);
+    assert_int_equal(places[0].tier, HL_API_TIER_L3);
+    copies_mark_dropping(&w->c, &in_archive, w->shard->id, false);
+    assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 2);
+}
+
 TEST_IN(world_start, world_end, an_inventory_that_shrinks_or_has_other_bytes_moves_nothing)
 {
     struct world *w = *state;
@@ -218,7 +231,8 @@ TEST_IN(world_start, world_end, a_shard_does_not_move_beside_a_drop_nor_is_dropp
     struct hl_place in_l2 = {.node = placed_node_need(&w->c, "b")->index, .tier = HL_API_TIER_L2};
     const struct place in_pool = {.tier = HL_API_TIER_L3};
     const struct place at_a = {.tier = HL_API_TIER_L2, .node = &w->a};
-    const struct place *const drops[] = {&in_pool, &at_a};
+    const struct place in_archive = {.tier = HL_API_TIER_L4};
+    const struct place *const drops[] = {&in_pool, &at_a, &in_archive};
     learn(w, &w->a, HL_API_TIER_L2, "");
     for (size_t i = 0; i < HL_ARRAY_LEN(drops); i++) {
         copies_mark_dropping(&w->c, drops[i], w->shard->id, true);

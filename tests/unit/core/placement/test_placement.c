@@ -304,6 +304,18 @@ TEST(lost_reports_cost_their_own_accesses_and_are_known)
     hl_placement_fini(&bad);
 }
 
+TEST_IN(begin, end, an_ordered_move_counts_as_one_of_late)
+{
+    const struct hl_placement_params *params = &place.params;
+    const struct hl_attributes *use = &hl_placement_shard_find(&place, id_of(0))->use;
+    assert_true(hl_attributes_fluidity(use, params, START) == 0);
+    assert_int_equal(hl_placement_shard_moved(&place, id_of(0), START), HL_OK);
+    assert_true(hl_attributes_fluidity(use, params, START) == 1);
+    assert_int_equal(hl_placement_shard_moved(&place, id_of(0), START), HL_OK);
+    assert_true(hl_attributes_fluidity(use, params, START) == 2);
+    assert_int_equal(hl_placement_shard_moved(&place, id_of(SHARDS), START), HL_ENOENT);
+}
+
 TEST_IN(begin, end, a_shard_that_is_found_elsewhere_begins_its_life_there_and_keeps_its_use)
 {
     const struct hl_place in_l2 = {.node = node, .tier = HL_API_TIER_L2};

@@ -47,6 +47,46 @@ TEST(a_put_that_breaks_off_is_aborted)
 }
 
 /* What follows the bytes is the next message: more of them are none. */
+struct stopping {
+    struct store *store;
+    atomic_bool stop;
+};
+
+static void *stop_at_door(void *arg)
+{
+    struct stopping *x = arg;
+    while (!at_door(x->store))
+        poll(NULL, 0, 1);
+    atomic_store(&x->stop, true);
+    return NULL;
+}
+
+TEST(a_put_that_is_stopped_ends_at_once_and_only_that_one)
+{
+    struct store s;
+    struct stopping x = {.store = &s};
+    struct hl_id id;
+    pthread_t thread;
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    hl_net_stop_with(client, &x.stop);
+    assert_int_equal(hl_net_put(client, pool, MIB, hl_crc32(0, pool, MIB), 60000, &id), HL_OK);
+    shut(&s, true); /* the server does not answer */
+    assert_int_equal(pthread_create(&thread, NULL, stop_at_door, &x), 0);
+    assert_int_equal(hl_net_put(client, pool, 2 * MIB, hl_crc32(0, pool, 2 * MIB), 60000, &id),
+                     HL_ECANCELED);
+    pthread_join(thread, NULL);
+    hl_net_close(client);
+    shut(&s, false);
+    client = join(server, HL_NET_AUTO); /* one that nobody stops */
+    assert_int_equal(hl_net_put(client, pool, MIB, hl_crc32(0, pool, MIB), 60000, &id), HL_OK);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+    assert_int_equal(count_of(&s, 2), 2);
+    store_fini(&s);
+}
+
 TEST(bytes_beyond_a_put_end_the_connection_and_not_the_object)
 {
     struct store s;
