@@ -1180,7 +1180,8 @@ struct SimulationWorld {   # what helios sim carries a trace out on
 struct SimulationHits { found @0 :Text; reads @1 :UInt64; }
 struct SimulationBytes { path @0 :Text; read @1 :UInt64; moved @2 :UInt64; }
 struct SimulationRun {      # of a policy that was carried out
-  waitP99S @0 :Float64 $word("wait_p99_s"); accessMeanS @1 :Float64 $word("access_mean_s");
+  againP99S @0 :Float64 $word("again_p99_s");   # of loads that read nothing for the first time
+  accessMeanS @1 :Float64 $word("access_mean_s");
   moves @2 :UInt64;
   hits @3 :List(SimulationHits) $map; bytes @4 :List(SimulationBytes) $map;
 }
@@ -1189,6 +1190,7 @@ struct SimulationPolicy {
   bound @1 :Bool;          # no policy waits for less; it was not carried out
   waitS @2 :Float64 $word("wait_s"); waitMeanS @3 :Float64 $word("wait_mean_s");
   run @4 :SimulationRun $flatten $optional;
+  waitP99S @5 :Float64 $word("wait_p99_s");
 }
 struct Simulation { world @0 :SimulationWorld; policies @1 :List(SimulationPolicy); }   # helios sim
 

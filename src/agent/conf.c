@@ -53,14 +53,16 @@ static const struct hl_option store_options[] = {
      "for none.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(l2_keep)},
     {"agent.l1_keep", "--l1-keep", HL_KEEP_L1_SHARE,
-     "The same share of each device, for what ranks map of it; 0 for none.",
+     "The same share of each device whose bytes --devices names, for what ranks map of it; 0 for "
+     "none.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(l1_keep)},
     {"agent.l2_pool", "--l2-pool", "",
      "File of the L2, on tmpfs or hugetlbfs; empty for /dev/shm/helios-UID-NAME.l2. Its socket is "
      "beside it, with .sock.",
      HL_OPT_PATH, 0, 0, NULL, AT(l2_pool)},
     {"agent.devices", "--devices", "",
-     "Devices whose memory is an L1: emu:BYTES or cuda:INDEX, separated by commas; empty for none.",
+     "Devices whose memory is an L1: emu:BYTES or cuda:INDEX[:BYTES], separated by commas; empty "
+     "for none.",
      HL_OPT_STRING, 0, 0, NULL, AT(devices)},
     {"agent.data_listen", "--data-listen", ":0",
      "Address where other nodes read and write the L2; empty for none.",

@@ -15,7 +15,8 @@
 #include "core/copy_attempt.h"
 #include "mem/plank/plank.h"
 
-#define WINDOW (8 * HL_CHUNK) /* between two looks at the clock */
+#define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */
+#define DOWN_MS 2000 /* of a kept copy from a device to the L2, for which a reader waits */
 
 /* One copy on its way into a tier of this node; one thread has it.
  *
@@ -175,12 +176,44 @@ static bool copy_is_here(const struct making *m, const struct store_tier *t,
            (m->r->keeps && store_keep_find(m->s, t, m->r->id, ref));
 }
 
+/* What the rule gives up in a device goes down to the L2. What can't leaves nevertheless. */
+static void carry_down(struct store *s, struct store_tier *device)
+{
+    struct store_result out;
+    struct hl_id id;
+    while (store_keep_leaving(s, device, &id)) {
+        const struct store_request down = {.id = id,
+                                           .tier = HL_API_TIER_L2,
+                                           .source_tier = HL_API_TIER_L1,
+                                           .device = "",
+                                           .source_device = device->device,
+                                           .numa = -1,
+                                           .source_node = s->node,
+                                           .source_host = "",
+                                           .source_rpc = "",
+                                           .source_data = "",
+                                           .source_socket = "",
+                                           .op = HL_API_OPERATION_READ,
+                                           .deadline_ns = hl_now_ns() + DOWN_MS * HL_NS_PER_MS,
+                                           .keeps = true,
+                                           .goes_down = true};
+        if (store_copy_run(s, &down, &out) != HL_OK)
+            hl_debug("kept copy leaves the node: %s", hl_error_text());
+        store_keep_left(s, device, id);
+    }
+}
+
 static hl_status reserve_slot(struct making *m, uint64_t size)
 {
     m->into = m->r->keeps && m->target->kept != NULL ? m->target->kept : m->target->t;
-    if (m->r->keeps)
-        return store_keep_reserve(m->s, m->target, m->r->id, size, m->r->numa, &m->slot);
-    return store_reserve(m->s, m->target, m->r->id, size, m->r->numa, &m->slot);
+    if (!m->r->keeps)
+        return store_reserve(m->s, m->target, m->r->id, size, m->r->numa, &m->slot);
+    for (;;) {
+        hl_status st = store_keep_reserve(m->s, m->target, m->r->id, size, m->r->numa, &m->slot);
+        if (st != HL_ENOSPC || !store_keep_yield(m->s, m->target, size))
+            return st;
+        carry_down(m->s, m->target);
+    }
 }
 
 /* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago is
@@ -244,6 +277,14 @@ static hl_status fill_result(struct making *m, struct store_result *out)
     return HL_OK;
 }
 
+/* The rule may have given up others for it. */
+static void end_load(struct making *m, hl_status st)
+{
+    store_keep_loaded(m->s, m->target, &m->slot, m->r->goes_down, st);
+    if (m->target->kept != NULL)
+        carry_down(m->s, m->target);
+}
+
 /* The tier is chosen again: only the source says how large the shard is, if the order did not. */
 static hl_status make_copy(struct making *m, struct store_result *out)
 {
@@ -265,7 +306,7 @@ static hl_status make_copy(struct making *m, struct store_result *out)
             hl_fail(st, "%s", text);
         }
         if (r->keeps)
-            store_keep_loaded(m->s, m->target, &m->slot, st);
+            end_load(m, st);
         else if (st == HL_OK)
             store_keep_forget(m->s, m->target, r->id); /* the placed one serves */
     }
@@ -309,7 +350,7 @@ hl_status store_copy_run(struct store *s, const struct store_request *r, struct 
     return HL_OK;
 }
 
-/* Into a device by the L2, which keeps it too. */
+/* Into a device by the L2, which has it until it needs the room. */
 static hl_status keep_in_device(struct store *s, const struct store_request *r,
                                 struct store_result *out)
 {
@@ -326,7 +367,25 @@ static hl_status keep_in_device(struct store *s, const struct store_request *r,
     return store_copy_run(s, &device, out);
 }
 
+/* From a device of this node, if one has it: that is nearer than what the reader names. */
+static hl_status keep_in_l2(struct store *s, const struct store_request *r,
+                            struct store_result *out)
+{
+    struct store_request own = *r;
+    struct hl_tier_ref ref;
+    own.source_tier = HL_API_TIER_L1;
+    own.source_node = s->node;
+    for (size_t i = 1; i < s->tier_count; i++) {
+        const struct store_tier *t = &s->tiers[i];
+        own.source_device = t->device;
+        if ((store_keep_find(s, t, r->id, &ref) || hl_tier_find(t->t, r->id, &ref) == HL_OK) &&
+            store_copy_run(s, &own, out) == HL_OK)
+            return HL_OK;
+    }
+    return store_copy_run(s, r, out);
+}
+
 hl_status store_keep_run(struct store *s, const struct store_request *r, struct store_result *out)
 {
-    return r->tier == HL_API_TIER_L1 ? keep_in_device(s, r, out) : store_copy_run(s, r, out);
+    return r->tier == HL_API_TIER_L1 ? keep_in_device(s, r, out) : keep_in_l2(s, r, out);
 }

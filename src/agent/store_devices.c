@@ -70,10 +70,15 @@ static hl_status open_device(struct store *s, const char *spec,
     }
     /* Our UCX knows host memory only: what it can't address goes by the plank. */
     t->direct = info.nic_direct && strcmp(info.kind, "emu") == 0;
+    t->bounded = info.bounded;
     s->tier_count++;
     hl_info("L1 open device=%s spec=%s bytes=%llu backing=\"%s\" numa=%d nic=%s direct=%d",
             t->device, spec, (unsigned long long)info.capacity, info.backing, info.numa,
             hl_nic_class_name(t->nic), t->direct);
+    if (!t->bounded && s->opts.l1_keep > 0)
+        hl_info("reads leave no copies in %s: --devices %s does not say how many bytes of it are "
+                "the store's",
+                t->device, spec);
     return HL_OK;
 }
 

@@ -196,7 +196,7 @@ void store_copy(struct store *s, struct hl_rpc_call *call,
 void store_keep(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request)
 {
-    bool in_device = request->tier == HL_API_TIER_L1 && s->opts.l1_keep > 0;
+    bool in_device = request->tier == HL_API_TIER_L1 && store_keeps_in_devices(s);
     if (store_keeps(s) && (in_device || request->tier == HL_API_TIER_L2))
         job_submit(s, call, request, store_keep_run, true);
     else

@@ -14,10 +14,15 @@
  * has lost is asked for after it says that shards have left it (link.c). The rule knows a shard by
  * a key of 31 bits out of its id; of two shards with one key the first is kept.
  *
- * A copy that the rule gives up while a rank has it pinned lingers: it can still be read, and goes
- * when room is needed and the pin has gone.
+ *     a kept copy     kept --the rule--> evicted, or lingers while a rank has it pinned
+ *       of a device   kept --the rule--> leaves --store_copy.c--> goes down: to the L2, if it is
+ * not ^                   |                      there, and then as above
+ *                      '---- is read ------'-- room is ordered --> evicted
  *
- * `keep.lock` guards the rules, the tables and the counters. The locks of tiers and of the pool are
+ * What lingers or leaves can still be read. What is in a device and in the L2 goes from there
+ * first, for its reads find it in the device.
+ *
+ * `keep.lock` guards the rule, the tables and the counters. The locks of tiers and of the pool are
  * taken inside of it; bytes never travel under it. `wanted` is read without it by jobs that load.
  */
 #include <inttypes.h>
@@ -34,11 +39,13 @@
 #define CANCEL_MS   2000 /* until loads have noticed that their room is wanted */
 #define WAIT_MS     2
 
+enum kept_state { KEPT_STAYS, KEPT_LEAVES, KEPT_GOES_DOWN, KEPT_LINGERS };
+
 struct kept {
     uint32_t key;
     struct hl_id id;
     uint64_t bytes; /* in whole units */
-    bool lingers;
+    enum kept_state state;
     bool
         fresh; /* of a device: it is mapped by the read that had it loaded, which is no other one */
     UT_hash_handle hh;
@@ -48,6 +55,12 @@ static uint32_t key_of(struct hl_id id)
 {
     uint64_t mixed = id.hi ^ id.lo;
     return (uint32_t)(mixed ^ mixed >> 32) & INT32_MAX; /* never HL_CACHE_NONE */
+}
+
+/* The rule's name for the tier. */
+static unsigned where_of(const struct store_tier *t)
+{
+    return (unsigned)(t - t->keep.store->tiers);
 }
 
 /* Kept copies are written there. */
@@ -86,6 +99,17 @@ static struct kept *kept_find(struct store_tier *t, struct hl_id id)
     return x != NULL && hl_id_equal(x->id, id) ? x : NULL;
 }
 
+/* Another shard has its key, in any tier. */
+static bool kept_is_twin(struct store *s, struct hl_id id)
+{
+    for (size_t i = 0; i < s->tier_count; i++) {
+        const struct kept *x = kept_of_key(&s->tiers[i], key_of(id));
+        if (x != NULL && !hl_id_equal(x->id, id))
+            return true;
+    }
+    return false;
+}
+
 static struct kept *kept_add(struct store_tier *t, struct hl_id id, uint64_t bytes)
 {
     struct kept *x = calloc(1, sizeof(*x));
@@ -93,79 +117,130 @@ static struct kept *kept_add(struct store_tier *t, struct hl_id id, uint64_t byt
         return NULL;
     *x = (struct kept){.key = key_of(id), .id = id, .bytes = bytes};
     HASH_ADD(hh, t->keep.table, key, sizeof(x->key), x);
+    t->keep.bytes += bytes;
     return x;
+}
+
+static void kept_become(struct store_tier *t, struct kept *x, enum kept_state state)
+{
+    t->keep.lingering -= x->state == KEPT_LINGERS ? x->bytes : 0;
+    t->keep.lingering += state == KEPT_LINGERS ? x->bytes : 0;
+    t->keep.leaving -= x->state == KEPT_LEAVES;
+    t->keep.leaving += state == KEPT_LEAVES;
+    x->state = state;
 }
 
 static void kept_remove(struct store_tier *t, struct kept *x)
 {
-    t->keep.lingering -= x->lingers ? x->bytes : 0;
+    kept_become(t, x, KEPT_STAYS);
+    t->keep.bytes -= x->bytes;
     HASH_DEL(t->keep.table, x);
     free(x);
 }
 
-/* The rule gives it up. */
-static void on_change(void *arg, uint32_t key, bool entered)
+/* False: it is pinned, and lingers. */
+static bool kept_evict(struct store_tier *t, struct kept *x)
 {
-    struct store_tier *t = arg;
-    struct kept *x = kept_of_key(t, key);
-    if (entered || x == NULL)
-        return;
-    switch (copy_evict(t, x->id)) {
-    case HL_POOL_KEPT_PINNED:
-        x->lingers = true;
-        t->keep.lingering += x->bytes;
-        return;
-    case HL_POOL_KEPT_EVICTED:
-        t->keep.store->keep.counts.evicted++;
-        break;
-    case HL_POOL_KEPT_NOT:
-        break;
-    }
-    kept_remove(t, x);
+    enum hl_pool_kept was = copy_evict(t, x->id);
+    t->keep.store->keep.counts.evicted += was == HL_POOL_KEPT_EVICTED;
+    if (was == HL_POOL_KEPT_PINNED)
+        kept_become(t, x, KEPT_LINGERS);
+    else
+        kept_remove(t, x);
+    return was != HL_POOL_KEPT_PINNED;
 }
 
-/* Whose pins have gone meanwhile. */
-static void end_lingering(struct store_tier *t)
+/* The rule gives it up: on this node, or in a device. */
+static void on_left(void *arg, uint32_t key, unsigned where)
+{
+    struct store *s = arg;
+    struct store_tier *t = &s->tiers[where];
+    struct kept *x = kept_of_key(t, key);
+    if (x == NULL || x->state == KEPT_LINGERS)
+        return;
+    if (where != HL_KEEP_L2 && hl_keep_has(&s->keep.rule, key))
+        kept_become(t, x, KEPT_LEAVES);
+    else
+        (void)kept_evict(t, x);
+}
+
+/* The rule hears that a tier has no copy of it any more. */
+static void rule_follow(struct store *s, uint32_t key)
+{
+    bool kept = false;
+    for (unsigned i = 0; i < s->tier_count; i++) {
+        const struct kept *x = kept_of_key(&s->tiers[i], key);
+        bool here = x != NULL && x->state != KEPT_LINGERS;
+        if (!here && i != HL_KEEP_L2 && hl_keep_device_of(&s->keep.rule, key) == i)
+            hl_keep_remove(&s->keep.rule, i, key);
+        kept |= here;
+    }
+    if (!kept)
+        hl_keep_remove(&s->keep.rule, HL_KEEP_L2, key);
+}
+
+/* What the rule has given up and can go now. */
+static void end_left(struct store_tier *t)
 {
     struct kept *x, *next;
-    if (t->keep.lingering == 0)
+    if (t->keep.lingering == 0 && t->keep.leaving == 0)
         return;
     HASH_ITER (hh, t->keep.table, x, next) {
-        if (x->lingers && copy_evict(t, x->id) != HL_POOL_KEPT_PINNED)
-            kept_remove(t, x);
+        uint32_t key = x->key;
+        if ((x->state == KEPT_LINGERS || x->state == KEPT_LEAVES) && kept_evict(t, x))
+            rule_follow(t->keep.store, key); /* of no other one, so `next` stays */
     }
+}
+
+static double share_of(const struct store_tier *t)
+{
+    const struct store_opts *o = &t->keep.store->opts;
+    if (t->tier == HL_API_TIER_L2)
+        return o->l2_keep;
+    return t->bounded ? o->l1_keep : 0;
 }
 
 /* What the rule may fill now. The L2's tier counts what is being loaded as placed. */
 static uint64_t keep_capacity(const struct store_tier *t)
 {
-    const struct store_opts *o = &t->keep.store->opts;
     const struct tier_keep *k = &t->keep;
     struct hl_tier_usage u;
     hl_tier_usage(t->t, &u);
     uint64_t loading = t->kept == NULL ? k->loading_bytes : 0;
     uint64_t placed = u.used > loading ? u.used - loading : 0;
-    double share = t->tier == HL_API_TIER_L2 ? o->l2_keep : o->l1_keep;
-    uint64_t room = hl_keep_room(u.quota, share, placed);
+    uint64_t room = hl_keep_room(u.quota, share_of(t), placed);
     return room > k->lingering ? room - k->lingering : 0;
 }
 
-/* A sealed copy comes under the rule, which may give it up at once. */
-static void keep_enter(struct store_tier *t, struct hl_id id, uint64_t bytes)
+enum entry { ENTRY_READ, ENTRY_RAISED, ENTRY_DOWN };
+
+static hl_status rule_enter(struct store_tier *t, uint32_t key, uint64_t bytes, enum entry how)
 {
+    struct hl_keep *rule = &t->keep.store->keep.rule;
+    hl_keep_resize(rule, where_of(t), keep_capacity(t));
+    if (how == ENTRY_DOWN)
+        return HL_OK;
+    return how == ENTRY_RAISED ? hl_keep_raise(rule, where_of(t), key, bytes)
+                               : hl_keep_read(rule, where_of(t), key, bytes);
+}
+
+/* A sealed copy comes under the rule, which may give it up at once. */
+static void keep_enter(struct store_tier *t, struct hl_id id, uint64_t bytes, enum entry how)
+{
+    struct store *s = t->keep.store;
     uint32_t key = key_of(id);
-    struct kept *x = kept_of_key(t, key);
-    bool had;
-    if (x != NULL && hl_id_equal(x->id, id)) {
-        t->keep.lingering -= x->lingers ? x->bytes : 0;
-        x->lingers = false;
-    } else if (x != NULL || (x = kept_add(t, id, bytes)) == NULL) {
+    struct kept *x = kept_find(t, id);
+    if (x != NULL) {
+        kept_become(t, x, KEPT_STAYS);
+    } else if (kept_is_twin(s, id) || kept_add(t, id, bytes) == NULL) {
         (void)copy_evict(t, id); /* another shard has the key, or no memory */
         return;
     }
-    hl_keep_resize(&t->keep.rule, keep_capacity(t));
-    if (hl_keep_read(&t->keep.rule, key, bytes, &had) != HL_OK || !hl_keep_has(&t->keep.rule, key))
-        on_change(t, key, false); /* it has no room */
+    hl_status st = rule_enter(t, key, bytes, how);
+    bool has = where_of(t) == HL_KEEP_L2 ? hl_keep_has(&s->keep.rule, key)
+                                         : hl_keep_device_of(&s->keep.rule, key) == where_of(t);
+    if (st != HL_OK || !has)
+        on_left(s, key, where_of(t)); /* it has no room */
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -179,18 +254,17 @@ static void adopt_kept(struct store *s)
     do {
         size_t n = hl_pool_list_kept(s->pool, &cursor, page, LIST_PAGE);
         for (size_t i = 0; i < n; i++)
-            keep_enter(t, page[i].id, room_of(t, page[i].size));
+            keep_enter(t, page[i].id, room_of(t, page[i].size), ENTRY_READ);
     } while (cursor != 0);
 }
 
 hl_status store_keep_open(struct store *s)
 {
-    for (size_t i = 0; i < s->tier_count; i++) {
+    for (size_t i = 0; i < s->tier_count; i++)
         s->tiers[i].keep.store = s;
-        HL_TRY(hl_keep_init(&s->tiers[i].keep.rule, on_change, &s->tiers[i]));
-    }
     if (s->pool == NULL)
         return HL_OK;
+    HL_TRY(hl_keep_init(&s->keep.rule, (unsigned)s->tier_count - 1, on_left, s));
     pthread_mutex_lock(&s->keep.lock);
     adopt_kept(s);
     pthread_mutex_unlock(&s->keep.lock);
@@ -207,13 +281,21 @@ void store_keep_close(struct store *s)
             HASH_DEL(t->keep.table, x);
             free(x);
         }
-        hl_keep_fini(&t->keep.rule);
     }
+    hl_keep_fini(&s->keep.rule);
 }
 
 bool store_keeps(const struct store *s)
 {
     return s->pool != NULL && s->opts.l2_keep > 0;
+}
+
+bool store_keeps_in_devices(const struct store *s)
+{
+    bool bounded = false;
+    for (size_t i = 0; i < s->tier_count; i++)
+        bounded |= s->tiers[i].tier == HL_API_TIER_L1 && s->tiers[i].bounded;
+    return bounded && s->opts.l1_keep > 0;
 }
 
 static struct hl_tier_ref ref_of(const struct store *s, const struct hl_pool_ref *r)
@@ -249,21 +331,37 @@ hl_status store_keep_pin(struct store *s, struct hl_id id, struct hl_tier_ref *o
 
 /* ---- room for others ------------------------------------------------------------------------- */
 
-static uint64_t kept_bytes(const struct store_tier *t)
+/* The newest of those that a device keeps, too: it stays there for longest. */
+static void duplicate_evict(struct store_tier *l2)
 {
-    return hl_keep_used(&t->keep.rule) + t->keep.lingering;
+    const struct hl_keep *rule = &l2->keep.store->keep.rule;
+    struct kept *x, *before;
+    if (l2->keep.table == NULL ||
+        l2->keep.bytes - l2->keep.lingering <= hl_keep_used(rule, HL_KEEP_L2))
+        return; /* there is none */
+    x = ELMT_FROM_HH(l2->keep.table->hh.tbl, l2->keep.table->hh.tbl->tail);
+    for (; x != NULL; x = before) {
+        before = x->hh.prev;
+        if (x->state == KEPT_STAYS && hl_keep_device_of(rule, x->key) != 0 &&
+            copy_evict(l2, x->id) != HL_POOL_KEPT_PINNED) {
+            kept_remove(l2, x);
+            return;
+        }
+    }
 }
 
-/* One copy less, or some that have lingered: their bytes; 0 = none can go. */
+/* One copy less, or some that were given up before: their bytes; 0 = none can go. */
 static uint64_t yield_one(struct store_tier *t)
 {
     struct store *s = t->keep.store;
     pthread_mutex_lock(&s->keep.lock);
-    uint64_t before = kept_bytes(t);
-    end_lingering(t);
-    while (kept_bytes(t) == before && hl_keep_evict(&t->keep.rule))
-        continue; /* what is pinned only lingers from now on */
-    uint64_t left = before - kept_bytes(t);
+    uint64_t before = t->keep.bytes;
+    end_left(t);
+    if (t->keep.bytes == before && where_of(t) == HL_KEEP_L2)
+        duplicate_evict(t);
+    while (t->keep.bytes == before && hl_keep_evict(&s->keep.rule, where_of(t)))
+        end_left(t); /* what is pinned only lingers from now on */
+    uint64_t left = before - t->keep.bytes;
     pthread_mutex_unlock(&s->keep.lock);
     return left;
 }
@@ -345,30 +443,37 @@ void store_keep_forget(struct store *s, struct store_tier *t, struct hl_id id)
 {
     pthread_mutex_lock(&s->keep.lock);
     struct kept *x = kept_find(t, id);
-    if (x != NULL && !x->lingers)
-        hl_keep_remove(&t->keep.rule, x->key);
-    else if (x != NULL && copy_evict(t, id) != HL_POOL_KEPT_PINNED)
-        kept_remove(t, x);
+    if (x != NULL) {
+        (void)kept_evict(t, x);
+        rule_follow(s, key_of(id));
+    }
     pthread_mutex_unlock(&s->keep.lock);
 }
 
 /* ---- a load ---------------------------------------------------------------------------------- */
 
+static bool keep_fits(struct store *s, struct store_tier *t, uint64_t size)
+{
+    pthread_mutex_lock(&s->keep.lock);
+    if (where_of(t) == HL_KEEP_L2)
+        end_left(t);
+    bool fits = room_of(t, size) <= keep_capacity(t);
+    pthread_mutex_unlock(&s->keep.lock);
+    return fits;
+}
+
 hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
                              int numa, struct hl_tier_slot *out)
 {
     uint64_t room = room_of(t, size), gone = 0, one = 1;
-    pthread_mutex_lock(&s->keep.lock);
-    end_lingering(t);
-    bool fits = room <= keep_capacity(t);
-    pthread_mutex_unlock(&s->keep.lock);
-    if (!fits)
+    if (!keep_fits(s, t, size))
         return hl_fail(HL_ENOSPC,
                        "%s of node %s keeps no copy of %" PRIu64 " bytes: that is more than its "
                        "share and placed copies leave",
                        hl_api_tier_name(t->tier), s->node, size);
     hl_status st = hl_tier_reserve(kept_store(t), id, size, numa, out);
-    while (st == HL_ENOSPC && gone < WASTE_MAX * room && (one = yield_one(t)) > 0) {
+    while (st == HL_ENOSPC && where_of(t) == HL_KEEP_L2 && gone < WASTE_MAX * room &&
+           (one = yield_one(t)) > 0) {
         gone += one;
         st = hl_tier_reserve(kept_store(t), id, size, numa, out);
     }
@@ -381,17 +486,60 @@ hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id
 }
 
 void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_tier_slot *slot,
-                       hl_status st)
+                       bool came_down, hl_status st)
 {
     uint64_t room = room_of(t, slot->size);
+    bool in_l2 = where_of(t) == HL_KEEP_L2;
     pthread_mutex_lock(&s->keep.lock);
     t->keep.loading_bytes -= room;
     if (st == HL_OK) {
-        s->keep.counts.loads += t->tier == HL_API_TIER_L2;
-        keep_enter(t, slot->id, room);
+        s->keep.counts.loads += in_l2 && !came_down;
+        keep_enter(t, slot->id, room, came_down ? ENTRY_DOWN : in_l2 ? ENTRY_READ : ENTRY_RAISED);
         struct kept *x = kept_find(t, slot->id);
         if (x != NULL)
-            x->fresh = t->tier == HL_API_TIER_L1;
+            x->fresh = !in_l2;
+    }
+    pthread_mutex_unlock(&s->keep.lock);
+}
+
+/* ---- from a device down to the L2 ------------------------------------------------------------ */
+
+bool store_keep_yield(struct store *s, struct store_tier *t, uint64_t size)
+{
+    if (where_of(t) == HL_KEEP_L2 || !keep_fits(s, t, size))
+        return false;
+    pthread_mutex_lock(&s->keep.lock);
+    while (t->keep.leaving == 0 && hl_keep_evict(&s->keep.rule, where_of(t)))
+        continue;
+    bool some = t->keep.leaving > 0;
+    pthread_mutex_unlock(&s->keep.lock);
+    return some;
+}
+
+bool store_keep_leaving(struct store *s, struct store_tier *t, struct hl_id *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&s->keep.lock);
+    for (struct kept *x = t->keep.table; x != NULL && t->keep.leaving > 0 && !found;
+         x = x->hh.next) {
+        found = x->state == KEPT_LEAVES;
+        if (found) {
+            *out = x->id;
+            kept_become(t, x, KEPT_GOES_DOWN);
+        }
+    }
+    pthread_mutex_unlock(&s->keep.lock);
+    return found;
+}
+
+void store_keep_left(struct store *s, struct store_tier *t, struct hl_id id)
+{
+    pthread_mutex_lock(&s->keep.lock);
+    struct kept *x = kept_find(t, id);
+    if (x != NULL && x->state == KEPT_GOES_DOWN) { /* it was not read meanwhile */
+        s->keep.counts.down += kept_find(&s->tiers[HL_KEEP_L2], id) != NULL;
+        (void)kept_evict(t, x);
+        rule_follow(s, key_of(id));
     }
     pthread_mutex_unlock(&s->keep.lock);
 }
@@ -400,7 +548,6 @@ void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_ti
 
 void store_keep_touch(struct store *s, struct store_tier *t, struct hl_id id, uint32_t count)
 {
-    bool had;
     pthread_mutex_lock(&s->keep.lock);
     struct kept *x = kept_find(t, id);
     if (x != NULL && x->fresh && count > 0) {
@@ -408,11 +555,11 @@ void store_keep_touch(struct store *s, struct store_tier *t, struct hl_id id, ui
         count--;
     }
     s->keep.counts.hits += x != NULL ? count : 0;
-    if (x != NULL && count > 0 && x->lingers)
-        keep_enter(t, id, x->bytes);
+    if (x != NULL && count > 0 && x->state != KEPT_STAYS)
+        keep_enter(t, id, x->bytes, ENTRY_READ);
     else
         for (uint32_t i = 0; x != NULL && i < count && i < TOUCHES_MAX; i++)
-            if (hl_keep_read(&t->keep.rule, x->key, x->bytes, &had) != HL_OK)
+            if (hl_keep_read(&s->keep.rule, where_of(t), x->key, x->bytes) != HL_OK)
                 break;
     pthread_mutex_unlock(&s->keep.lock);
 }
@@ -507,7 +654,9 @@ void store_keep_metrics(struct store *s, struct hl_buf *out)
          n.loads},
         {"helios_l2_kept_hits_total", "counter", "Reads that found a kept copy.", n.hits},
         {"helios_l2_kept_evicted_total", "counter",
-         "Kept copies that left for others, or for want of room.", n.evicted}};
+         "Kept copies that left for others, or for want of room.", n.evicted},
+        {"helios_l1_kept_down_total", "counter",
+         "Kept copies that left a device for the L2, where they stay.", n.down}};
 
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
         hl_metric_family(out, all[i].name, all[i].type, all[i].help);

@@ -51,10 +51,11 @@ struct hl_put_queue;
 /* What reads leave in a tier; under store.keep.lock. */
 struct tier_keep {
     struct store *store;
-    struct hl_keep rule;
-    struct kept *table;     /* by key: what the rule has, and what lingers */
-    uint64_t lingering;     /* bytes */
+    struct kept *table;     /* by key: what the rule has, and what it has given up */
+    uint64_t bytes;         /* of the table */
+    uint64_t lingering;     /* of them, what can't go while it is pinned */
     uint64_t loading_bytes; /* reserved, not sealed */
+    unsigned leaving;       /* copies that are to go down to the L2 */
 };
 
 /* The L2, or one device. */
@@ -69,7 +70,8 @@ struct store_tier {
     struct hl_device *memory;
     struct hl_plank *plank;
     enum hl_nic_class nic;
-    bool direct; /* a NIC may write into its memory, and we can address it */
+    bool direct;  /* a NIC may write into its memory, and we can address it */
+    bool bounded; /* --devices says how much of it is the store's */
 };
 
 /* How a copy came, for people; one that was adopted has none. */
@@ -125,12 +127,13 @@ struct store_queue {
 enum store_work { STORE_COPIES, STORE_LOADS, STORE_WORKS };
 
 struct store_keep_counts {
-    uint64_t loads, evicted; /* copies */
-    uint64_t hits;           /* reads that were told of */
+    uint64_t loads, evicted, down; /* copies */
+    uint64_t hits;                 /* reads that were told of */
 };
 
 struct store_keep {
     pthread_mutex_t lock;
+    struct hl_keep rule; /* a tier's number there is its index in `tiers` */
     struct store_keep_counts counts;
     atomic_uint wanted; /* that need room now: loads give theirs up */
 };
@@ -180,6 +183,7 @@ struct store_request {
     enum hl_api_operation op;
     uint64_t deadline_ns;
     bool keeps;              /* for a reader, as long as the rule lets it */
+    bool goes_down;          /* a kept copy leaves a device for the L2 */
     const atomic_bool *stop; /* the job's; NULL: nothing but the store's end stops it */
 };
 
@@ -250,6 +254,7 @@ struct source {
     enum hl_route_link link;
     char transport[16];
     struct store_tier *own; /* of this node */
+    struct hl_tier_store *own_in;
     struct hl_tier_ref own_ref;
     struct hl_l3_client *local; /* mapped */
     struct hl_pool_ref local_ref;
@@ -311,11 +316,20 @@ void store_keep_forget(struct store *s, struct store_tier *t, struct hl_id id);
 /* In all tiers; none can be found any more. */
 void store_keep_drop(struct store *s, struct hl_id id);
 /* Room for a copy to keep: each that succeeds is followed by one store_keep_loaded, after the slot
- * was sealed (HL_OK) or aborted. HL_ENOSPC: share and placed copies leave no room for it. */
+ * was sealed (HL_OK) or aborted. HL_ENOSPC: share and placed copies leave no room for it, or it is
+ * a device that store_keep_yield makes room in. */
 hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
                              int numa, struct hl_tier_slot *out) HL_CHECK;
 void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_tier_slot *slot,
-                       hl_status st);
+                       bool came_down, hl_status st);
+/* Copies of a device are to leave it, as store_keep_leaving says. False: a copy of that size has no
+ * room in it by that, or none can leave. */
+bool store_keep_yield(struct store *s, struct store_tier *t, uint64_t size);
+/* One of them, which the caller copies to the L2, or not; store_keep_left follows. */
+bool store_keep_leaving(struct store *s, struct store_tier *t, struct hl_id *out);
+void store_keep_left(struct store *s, struct store_tier *t, struct hl_id id);
+/* Reads leave copies in some device. */
+bool store_keeps_in_devices(const struct store *s);
 /* It was read there; nothing where it is not kept. */
 void store_keep_touch(struct store *s, struct store_tier *t, struct hl_id id, uint32_t count);
 

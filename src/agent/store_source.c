@@ -32,10 +32,16 @@ static hl_status open_own(struct store *s, const struct store_request *r, struct
                            hl_api_tier_name(r->source_tier), s->node);
     for (size_t i = 0; i < s->tier_count && st != HL_OK; i++) {
         t = &s->tiers[i];
-        if (t->tier == r->source_tier &&
-            (r->source_device[0] == '\0' || strcmp(r->source_device, t->device) == 0))
-            st = r->keeps ? store_keep_pin(s, r->id, &src->own_ref)
-                          : hl_tier_pin(t->t, r->id, &src->own_ref);
+        if (t->tier != r->source_tier ||
+            (r->source_device[0] != '\0' && strcmp(r->source_device, t->device) != 0))
+            continue;
+        src->own_in = t->t;
+        st = r->keeps && t->kept == NULL ? store_keep_pin(s, r->id, &src->own_ref)
+                                         : hl_tier_pin(t->t, r->id, &src->own_ref);
+        if (st == HL_ENOENT && r->keeps && t->kept != NULL) {
+            src->own_in = t->kept;
+            st = hl_tier_pin(t->kept, r->id, &src->own_ref);
+        }
     }
     HL_TRY(st);
     src->own = t;
@@ -44,7 +50,7 @@ static hl_status open_own(struct store *s, const struct store_request *r, struct
     src->link = HL_LINK_HERE;
     snprintf(src->transport, sizeof(src->transport), "shm");
     HL_TRY(alloc_crcs(src));
-    return hl_tier_chunk_crcs(t->t, &src->own_ref, src->crcs);
+    return hl_tier_chunk_crcs(src->own_in, &src->own_ref, src->crcs);
 }
 
 /* An Agent answers at once or is stuck, and there may be another copy; L3 may have to load the
@@ -175,7 +181,7 @@ hl_status source_open(struct store *s, const struct store_request *r, struct sou
 void source_close(struct store *s, struct source *src)
 {
     if (src->own != NULL)
-        hl_tier_unpin(src->own->t, &src->own_ref);
+        hl_tier_unpin(src->own_in, &src->own_ref);
     if (src->local != NULL) {
         hl_status st = hl_l3_unpin(src->local, &src->local_ref, 1000);
         store_local_release(s, src->request->source_socket, src->local, st);
@@ -206,7 +212,7 @@ static hl_status read_memory(struct store *s, struct source *src, uint64_t offse
 {
     const struct store_request *r = src->request;
     for (int tried = 0;; tried++) {
-        hl_status st = src->own != NULL ? hl_tier_read(src->own->t, &src->own_ref, offset, dst, len)
+        hl_status st = src->own != NULL ? hl_tier_read(src->own_in, &src->own_ref, offset, dst, len)
                                         : hl_pool_view_read(hl_l3_view(src->local), &src->local_ref,
                                                             offset, dst, len);
         if (st != HL_ECORRUPT)

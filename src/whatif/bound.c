@@ -14,8 +14,11 @@
 #include "whatif/bound.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "whatif/loads.h"
 
 #define BUCKETS     256 /* of moments; in each, memory has one price */
 #define NEVER       UINT32_MAX
@@ -452,6 +455,29 @@ static void start_rounds(struct bounding *b)
     find_sure_reads(b);
 }
 
+/* Each load waits for the archive where it reads what nobody has had before, and for the backbone
+ * with its writes and what its node has not had before: no policy is below this percentile. */
+static hl_status bound_p99(const struct bounding *b, double *out)
+{
+    const double *rates = b->world->rates;
+    HL_AUTO(hl_freep) double *first = calloc(b->load_count, sizeof(*first));
+    HL_AUTO(hl_freep) double *sent = calloc(b->load_count, sizeof(*sent));
+    if (first == NULL || sent == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " loads", b->load_count);
+    for (uint32_t i = 0; i < b->trace->count; i++) {
+        const struct hl_access_row *row = &b->trace->rows[i];
+        double bytes = (double)b->trace->sizes[row->shard];
+        if (row->is_write || b->reads[i].node_before == NEVER)
+            sent[b->reads[i].load] += bytes;
+        if (!row->is_write && b->reads[i].any_before == NEVER)
+            first[b->reads[i].load] += bytes;
+    }
+    for (uint32_t i = 0; i < b->load_count; i++)
+        first[i] = fmax(first[i] / rates[HL_MOVE_ARCHIVE], sent[i] / rates[HL_MOVE_BACKBONE]);
+    *out = hl_loads_p99(first, b->load_count);
+    return HL_OK;
+}
+
 hl_status hl_bound_run(const struct hl_access_trace *trace, const struct hl_whatif_world *world,
                        struct hl_whatif_result *out)
 {
@@ -465,6 +491,7 @@ hl_status hl_bound_run(const struct hl_access_trace *trace, const struct hl_what
         double bound = run_rounds(&b);
         out->wait_s = bound > 0 ? bound : 0;
         out->wait_mean_s = out->wait_s / b.load_count;
+        st = bound_p99(&b, &out->wait_p99_s);
     }
     free(b.reads);
     free(b.loads);

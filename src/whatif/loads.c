@@ -12,7 +12,11 @@ hl_status hl_loads_init(struct hl_loads *l, const struct hl_access_trace *trace,
     l->node_waits = malloc((nodes + 1) * sizeof(*l->node_waits));
     l->busy = malloc((nodes + 1) * sizeof(*l->busy));
     l->waits = malloc(((size_t)trace->count + 1) * sizeof(*l->waits)); /* at most one for each */
-    if (l->node_waits == NULL || l->busy == NULL || l->waits == NULL) {
+    l->again = malloc(((size_t)trace->count + 1) * sizeof(*l->again));
+    l->seen = calloc(trace->shards.count + 1, sizeof(*l->seen));
+    l->node_first = calloc(nodes + 1, sizeof(*l->node_first));
+    if (l->node_waits == NULL || l->busy == NULL || l->waits == NULL || l->again == NULL ||
+        l->seen == NULL || l->node_first == NULL) {
         hl_loads_fini(l);
         return hl_fail(HL_ENOMEM, "out of memory for the loads of %" PRIu32 " accesses",
                        trace->count);
@@ -28,6 +32,9 @@ void hl_loads_fini(struct hl_loads *l)
     free(l->node_waits);
     free(l->busy);
     free(l->waits);
+    free(l->again);
+    free(l->seen);
+    free(l->node_first);
     *l = (struct hl_loads){0};
 }
 
@@ -61,8 +68,11 @@ static double serve_access(struct hl_loads *l, const struct hl_access_row *row, 
     return loaded > end ? loaded : end;
 }
 
-static void add_wait(struct hl_loads *l, uint16_t node, double wait)
+static void add_wait(struct hl_loads *l, const struct hl_access_row *row, double wait)
 {
+    uint16_t node = row->node;
+    l->node_first[node] |= !row->is_write && !l->seen[row->shard];
+    l->seen[row->shard] = true;
     l->access_sum += wait;
     if (l->node_waits[node] < 0)
         l->busy[l->busy_count++] = node;
@@ -74,8 +84,12 @@ static void add_wait(struct hl_loads *l, uint16_t node, double wait)
 static void end_loads(struct hl_loads *l)
 {
     for (uint32_t i = 0; i < l->busy_count; i++) {
-        l->waits[l->result.loads++] = l->node_waits[l->busy[i]];
-        l->node_waits[l->busy[i]] = -1;
+        uint16_t node = l->busy[i];
+        l->waits[l->result.loads++] = l->node_waits[node];
+        if (!l->node_first[node])
+            l->again[l->again_count++] = l->node_waits[node];
+        l->node_waits[node] = -1;
+        l->node_first[node] = false;
     }
     l->busy_count = 0;
 }
@@ -86,15 +100,21 @@ static int compare_waits(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
+double hl_loads_p99(double *waits, uint64_t count)
+{
+    qsort(waits, count, sizeof(*waits), compare_waits);
+    return count > 0 ? waits[(count * 99 + 99) / 100 - 1] : 0;
+}
+
 static void sum_up(struct hl_loads *l)
 {
     struct hl_whatif_result *r = &l->result;
     for (uint64_t i = 0; i < r->loads; i++)
         r->wait_s += l->waits[i];
-    qsort(l->waits, r->loads, sizeof(*l->waits), compare_waits);
     r->access_s = l->access_sum / (double)(r->reads + r->writes);
     r->wait_mean_s = r->wait_s / (double)r->loads;
-    r->wait_p99_s = l->waits[(r->loads * 99 + 99) / 100 - 1];
+    r->wait_p99_s = hl_loads_p99(l->waits, r->loads);
+    r->again_p99_s = hl_loads_p99(l->again, l->again_count);
 }
 
 hl_status hl_loads_run(struct hl_loads *l, const struct hl_load_ops *ops, void *arg)
@@ -116,7 +136,7 @@ hl_status hl_loads_run(struct hl_loads *l, const struct hl_load_ops *ops, void *
             l->result.reads++;
             l->result.hits[found]++;
         }
-        add_wait(l, row->node, serve_access(l, row, found, now_s) - now_s);
+        add_wait(l, row, serve_access(l, row, found, now_s) - now_s);
     }
     end_loads(l);
     sum_up(l);

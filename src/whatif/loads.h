@@ -26,7 +26,10 @@ struct hl_loads {
     const struct hl_access_trace *trace;
     struct hl_links links;
     double *waits; /* of each load */
-    uint64_t wait_room;
+    double *again; /* of those that read nothing for the first time */
+    uint64_t again_count;
+    bool *seen;         /* by shard */
+    bool *node_first;   /* the load of this time reads something for the first time */
     double *node_waits; /* of the loads of this time; below 0: none */
     uint16_t *busy;     /* nodes with one */
     uint32_t busy_count;
@@ -39,6 +42,8 @@ hl_status hl_loads_init(struct hl_loads *l, const struct hl_access_trace *trace,
 void hl_loads_fini(struct hl_loads *l);
 /* l->result is complete then, apart from moves. */
 hl_status hl_loads_run(struct hl_loads *l, const struct hl_load_ops *ops, void *arg) HL_CHECK;
+/* The 99th percentile of `count` waits, which it sorts; 0 of none. */
+double hl_loads_p99(double *waits, uint64_t count);
 double hl_loads_seconds(const struct hl_access_trace *trace, uint32_t row);
 
 #endif

@@ -17,6 +17,9 @@
 #define L2 HL_API_TIER_L2
 #define L3 HL_API_TIER_L3
 
+#define KEPT_L1     1          /* the one device of a node, for its rules */
+#define SERIAL_DOWN UINT32_MAX /* of what leaves L1 for L2; moves of the policy have others */
+
 /* Passes that follow each other while nothing is read; then only timers make one. */
 #define QUIET_PASSES 600
 
@@ -29,6 +32,14 @@ struct node_reads {
     uint64_t sequence;
 };
 
+/* What reads leave on a node. */
+struct node_keep {
+    struct placed *p;
+    uint16_t node;
+    struct hl_keep rule;
+    struct hl_index_list down; /* left L1 with the newest read, for L2 */
+};
+
 struct placed {
     const struct hl_access_trace *trace;
     const struct hl_whatif_world *world;
@@ -36,7 +47,8 @@ struct placed {
     struct hl_placement placement;
     struct hl_policy policy;
     struct hl_cache pool;
-    struct hl_keep *l1_keeps, *l2_keeps; /* by node: what its reads leave */
+    struct node_keep *keeps; /* by node */
+    hl_status keeps_st;      /* of what they told */
     struct hl_node_limits *limits;
     struct node_reads *reads;
     uint32_t *serials;          /* by shard: of its move in flight; others in flight are void */
@@ -87,6 +99,13 @@ static void remove_bytes(struct placed *p, struct hl_place place, uint64_t bytes
 
 /* ---- moves ----------------------------------------------------------------------------------- */
 
+/* L1 keeps what is placed in L2. */
+static void keep_place(struct node_keep *k, enum hl_api_tier tier, uint32_t shard)
+{
+    if (tier == L1 || hl_keep_device_of(&k->rule, shard) == 0)
+        hl_keep_remove(&k->rule, HL_KEEP_L2, shard);
+}
+
 /* The copy is complete, as a node would report it. */
 static hl_status end_move(void *arg, const struct hl_link_move *move, double at_s)
 {
@@ -110,9 +129,7 @@ static hl_status end_move(void *arg, const struct hl_link_move *move, double at_
     p->loads->result.moves++;
     add_bytes(p, s->place, s->size_bytes);
     if (s->place.tier == L1 || s->place.tier == L2) /* a kept copy becomes the placed one */
-        hl_keep_remove(s->place.tier == L1 ? &p->l1_keeps[s->place.node]
-                                           : &p->l2_keeps[s->place.node],
-                       move->shard);
+        keep_place(&p->keeps[s->place.node], s->place.tier, move->shard);
     bool hit;
     if (s->place.tier == L3)
         HL_TRY(hl_cache_access(&p->pool, move->shard, s->size_bytes, &hit));
@@ -142,7 +159,7 @@ static hl_status start_move(struct placed *p, const struct hl_decision *d, doubl
         add_stage(&m, d->from.node == d->goal.node ? HL_MOVE_INSIDE : HL_MOVE_MIGRATION, node);
     else if (from_node || to_node)
         add_stage(&m, HL_MOVE_BACKBONE, node);
-    if (d->goal.tier == L2 && hl_keep_has(&p->l2_keeps[node], shard))
+    if (d->goal.tier == L2 && hl_keep_has(&p->keeps[node].rule, shard))
         m.stage_count = 0;
     if (m.stage_count == 0) /* it is in the pool, or kept, already */
         return end_move(p, &m, now_s);
@@ -296,25 +313,56 @@ static hl_status add_shard(struct placed *p, const struct hl_access_row *row, in
     return hl_placement_set_join(&p->placement, id, r->set);
 }
 
+static bool is_in_l2(const struct node_keep *k, uint32_t shard)
+{
+    const struct hl_place place = placed_shard(k->p, shard)->place;
+    return place.tier == L2 && place.node == k->node;
+}
+
+static void note_left(void *arg, uint32_t shard, unsigned where)
+{
+    struct node_keep *k = arg;
+    if (where != HL_KEEP_L2 && hl_keep_has(&k->rule, shard) && k->p->keeps_st == HL_OK)
+        k->p->keeps_st = hl_index_list_add(&k->down, shard);
+}
+
+/* From L1 to L2, beside the reads. */
+static hl_status carry_down(struct placed *p, struct node_keep *k, double now_s)
+{
+    for (uint32_t i = 0; i < k->down.count; i++) {
+        struct hl_link_move m = {.shard = k->down.items[i],
+                                 .serial = SERIAL_DOWN,
+                                 .size_bytes = p->trace->sizes[k->down.items[i]],
+                                 .ready_s = now_s};
+        if (is_in_l2(k, m.shard)) {
+            hl_keep_remove(&k->rule, HL_KEEP_L2, m.shard);
+            continue;
+        }
+        add_stage(&m, HL_MOVE_INSIDE, k->node);
+        HL_TRY(hl_links_move(&p->loads->links, &m));
+    }
+    k->down.count = 0;
+    return p->keeps_st;
+}
+
 /* What the node keeps has the room that placed copies leave. */
 static hl_status read_kept(struct placed *p, const struct hl_access_row *row, enum hl_found *found)
 {
     const struct hl_whatif_world *w = p->world;
     const struct hl_node_limits *l = &p->limits[row->node];
-    struct hl_keep *l1 = &p->l1_keeps[row->node], *l2 = &p->l2_keeps[row->node];
-    uint64_t bytes = p->trace->sizes[row->shard];
-    bool had = false;
-    hl_keep_resize(l1, hl_keep_room(w->l1_bytes, w->keep_l1_pct, l->l1_used));
-    hl_keep_resize(l2, hl_keep_room(w->l2_bytes, w->keep_pct, l->l2_used));
-    HL_TRY(hl_keep_read(l1, row->shard, bytes, &had));
-    if (had) {
-        *found = HL_FOUND_L1;
-        return HL_OK;
-    }
-    HL_TRY(hl_keep_read(l2, row->shard, bytes, &had));
-    if (had)
-        *found = HL_FOUND_L2;
-    return HL_OK;
+    struct node_keep *k = &p->keeps[row->node];
+    uint64_t l1_room = hl_keep_room(w->l1_bytes, w->keep_l1_pct, l->l1_used);
+    hl_keep_resize(&k->rule, KEPT_L1, l1_room);
+    hl_keep_resize(&k->rule, HL_KEEP_L2, hl_keep_room(w->l2_bytes, w->keep_pct, l->l2_used));
+    bool in_l2 = is_in_l2(k, row->shard), had = hl_keep_has(&k->rule, row->shard);
+    bool in_l1 = hl_keep_device_of(&k->rule, row->shard) != 0;
+    if (!in_l2 || l1_room > 0)
+        HL_TRY(hl_keep_read(&k->rule, l1_room > 0 ? KEPT_L1 : HL_KEEP_L2, row->shard,
+                            p->trace->sizes[row->shard]));
+    if (in_l2 && hl_keep_device_of(&k->rule, row->shard) == 0)
+        hl_keep_remove(&k->rule, HL_KEEP_L2, row->shard);
+    *found = in_l1 ? HL_FOUND_L1 : had || in_l2 ? HL_FOUND_L2 : HL_FOUND_KINDS;
+    return carry_down(p, k, hl_loads_seconds(p->trace, (uint32_t)(row - p->trace->rows)));
 }
 
 /* A reader goes to its node's memory, and then to L3: of copies in other nodes it hears only when
@@ -331,11 +379,10 @@ static hl_status access_placed(void *arg, const struct hl_access_row *row, enum 
         return hl_cache_access(&p->pool, row->shard, bytes, &hit);
     HL_TRY(note_read(p, row, now_ms));
     struct hl_place place = placed_shard(p, row->shard)->place;
-    if ((place.tier == L1 || place.tier == L2) && place.node == row->node) {
-        *found = place.tier == L1 ? HL_FOUND_L1 : HL_FOUND_L2;
+    if (place.tier == L1 && place.node == row->node) {
+        *found = HL_FOUND_L1;
         return HL_OK;
     }
-    *found = HL_FOUND_KINDS;
     HL_TRY(read_kept(p, row, found));
     if (*found != HL_FOUND_KINDS)
         return HL_OK;
@@ -352,10 +399,8 @@ static hl_status placed_init(struct placed *p)
     p->limits = calloc(nodes, sizeof(*p->limits));
     p->reads = calloc(nodes, sizeof(*p->reads));
     p->serials = calloc(shards, sizeof(*p->serials));
-    p->l1_keeps = calloc(nodes, sizeof(*p->l1_keeps));
-    p->l2_keeps = calloc(nodes, sizeof(*p->l2_keeps));
-    if (p->limits == NULL || p->reads == NULL || p->serials == NULL || p->l1_keeps == NULL ||
-        p->l2_keeps == NULL)
+    p->keeps = calloc(nodes, sizeof(*p->keeps));
+    if (p->limits == NULL || p->reads == NULL || p->serials == NULL || p->keeps == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " shards on %" PRIu32 " nodes",
                        shards, nodes);
     HL_TRY(hl_cache_init(&p->pool, HL_CACHE_LRU, p->world->l3_bytes,
@@ -368,8 +413,9 @@ static hl_status placed_init(struct placed *p)
         p->reads[i].set = HL_SET_NONE;
         p->limits[i] = (struct hl_node_limits){
             .l1_bytes = p->world->l1_bytes, .l2_bytes = p->world->l2_bytes, .takes = true};
-        HL_TRY(hl_keep_init(&p->l1_keeps[i], NULL, NULL));
-        HL_TRY(hl_keep_init(&p->l2_keeps[i], NULL, NULL));
+        p->keeps[i].p = p;
+        p->keeps[i].node = (uint16_t)i;
+        HL_TRY(hl_keep_init(&p->keeps[i].rule, KEPT_L1, note_left, &p->keeps[i]));
     }
     p->next_pass_s = (double)p->world->pass_ms / 1e3;
     return HL_OK;
@@ -379,12 +425,11 @@ static void placed_fini(struct placed *p)
 {
     for (uint32_t i = 0; p->reads != NULL && i < p->trace->nodes.count; i++)
         free(p->reads[i].entries);
-    for (uint32_t i = 0; p->l1_keeps != NULL && i < p->trace->nodes.count; i++)
-        hl_keep_fini(&p->l1_keeps[i]);
-    for (uint32_t i = 0; p->l2_keeps != NULL && i < p->trace->nodes.count; i++)
-        hl_keep_fini(&p->l2_keeps[i]);
-    free(p->l1_keeps);
-    free(p->l2_keeps);
+    for (uint32_t i = 0; p->keeps != NULL && i < p->trace->nodes.count; i++) {
+        hl_keep_fini(&p->keeps[i].rule);
+        hl_index_list_fini(&p->keeps[i].down);
+    }
+    free(p->keeps);
     free(p->reads);
     free(p->limits);
     free(p->serials);

@@ -74,13 +74,14 @@ struct hl_whatif_result {
     uint64_t moves;                         /* that were completed */
     double access_s;                        /* mean of all accesses */
     double wait_s, wait_mean_s, wait_p99_s; /* of loads: their sum, mean, 99th percentile */
+    double again_p99_s; /* of loads that read nothing for the first time in the trace */
 };
 
 const char *hl_whatif_policy_name(enum hl_whatif_policy policy);
 /* False: no policy has that name. */
 bool hl_whatif_policy_find(const char *name, enum hl_whatif_policy *out);
-/* Of OPTIMAL only the sums and means of waiting are known: no policy of the class in docs/sim.md
- * waits for less. */
+/* Of OPTIMAL only sum, mean and 99th percentile of waiting are known: no policy of the class in
+ * docs/sim.md waits for less. */
 hl_status hl_whatif_run(const struct hl_access_trace *trace, const struct hl_whatif_world *world,
                         enum hl_whatif_policy policy, struct hl_whatif_result *out) HL_CHECK;
 

@@ -212,7 +212,7 @@ class Keep(StoreCase):
         self.assertEqual(self.kept(), 0)
 
     def test_a_share_of_a_device_keeps_what_ranks_map_of_it(self):
-        self.start_apart(env={"HELIOS_AGENT_L1_KEEP": "100"})
+        self.start_apart()
         client = self.client("node-0")
         shard, other = self.shards(client)[:2]
         whole = self.read(client, shard)
@@ -236,6 +236,39 @@ class Keep(StoreCase):
         ask = [client._use(), _abi._Id(*other.id), ctypes.byref(view)]
         self.assertEqual(lib.helios_map_device(*ask), 0, lib.helios_last_error())
         self.assertEqual(ctypes.string_at(view.host, view.bytes), self.read(client, other))
+
+    def test_what_leaves_a_device_is_read_from_the_l2_when_the_pool_is_away(self):
+        self.start_apart(size="192MiB")
+        source, _ = checkpoints.llama(self.c.dir / "big", layers=8, hidden=640, ffn=960)
+        self.c.json("model", "import", source, "--name", "big", "--tp", 1, "--pp", 1)
+        client, whole = self.client("node-0"), self.client()
+        shards = [s for s in client.request_shards("big", -1, 0, 0).shards if s.size > 8 << 20]  # of 11.7 MiB; the device has 16
+        wanted = [self.read(whole, s) for s in shards[:6]]
+
+        def mapped(shard):
+            view = DeviceView()
+            self.assertEqual(client._lib.helios_map_device(client._use(), _abi._Id(*shard.id), ctypes.byref(view)), 0,
+                             client._lib.helios_last_error())
+            got = ctypes.string_at(view.host, view.bytes)
+            self.assertEqual(client._lib.helios_unmap_device(client._use(), ctypes.byref(view)), 0)
+            return got
+        for shard, bytes_ in zip(shards, wanted):  # one of them has room in the device, and five in the L2
+            self.assertEqual(mapped(shard), bytes_)
+        self.assertGreaterEqual(self.metric("helios_l1_kept_down_total"), 4)
+        l1 = next(t for t in self.tiers() if t["tier"] == "L1")
+        self.assertEqual((l1["keptShards"], self.l2()["shards"]), (1, 0))
+        self.c.kill("l3d")
+        for i in (5, 4, 3):
+            self.assertEqual(mapped(shards[i]), wanted[i])
+
+    def test_without_a_share_of_l1_no_device_keeps_anything(self):
+        self.start_apart(env={"HELIOS_AGENT_L1_KEEP": "0"})
+        client = self.client("node-0")
+        view, shard = DeviceView(), self.shards(client)[0]
+        status = client._lib.helios_map_device(client._use(), _abi._Id(*shard.id), ctypes.byref(view))
+        self.assertNotEqual(status, 0)
+        self.assertIn(b"is in no device of node", client._lib.helios_last_error())
+        self.assertEqual(self.kept(), 0)
 
     def test_a_reader_on_the_pools_host_leaves_nothing(self):
         self.start()

@@ -71,7 +71,7 @@ class Sim(unittest.TestCase):
             self.assertEqual([p["policy"] for p in read["policies"]], POLICIES)
             self.assertEqual(read["world"]["nodes"], 3)
             bound = read["policies"][-1]
-            self.assertEqual(set(bound), {"policy", "bound", "wait_s", "wait_mean_s"})
+            self.assertEqual(set(bound), {"policy", "bound", "wait_s", "wait_mean_s", "wait_p99_s"})
             for p in read["policies"]:
                 self.assertGreaterEqual(p["wait_s"], bound["wait_s"] * (1 - 1e-9), p["policy"])
             other = self.shown("--generate", "training", "--seed", 6, "--nodes", 3, "--policy", "lru")

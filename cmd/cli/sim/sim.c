@@ -187,11 +187,12 @@ static void describe_outcome(const struct outcome *o, struct hl_arena *arena,
     *out = (struct hl_api_simulation_policy){.policy = hl_whatif_policy_name(o->policy),
                                              .bound = bound,
                                              .wait_s = r->wait_s,
-                                             .wait_mean_s = r->wait_mean_s};
+                                             .wait_mean_s = r->wait_mean_s,
+                                             .wait_p99_s = r->wait_p99_s};
     if (bound)
         return;
     struct hl_api_simulation_run *run = &out->run;
-    run->wait_p99_s = r->wait_p99_s;
+    run->again_p99_s = r->again_p99_s;
     run->access_mean_s = r->access_s;
     run->moves = r->moves;
     run->hits.items = hl_arena_array(arena, HL_FOUND_KINDS, sizeof(*run->hits.items));
@@ -254,7 +255,8 @@ static void add_row(struct cli_table *t, const struct outcome *o, double bound_s
     cli_cell(t, bound ? "-" : "%.2f", r->access_s * 1e3);
     cli_cell(t, "%.2f", r->wait_s);
     cli_cell(t, "%.2f", r->wait_mean_s * 1e3);
-    cli_cell(t, bound ? "-" : "%.2f", r->wait_p99_s * 1e3);
+    cli_cell(t, "%.2f", r->wait_p99_s * 1e3);
+    cli_cell(t, bound ? "-" : "%.2f", r->again_p99_s * 1e3);
     if (bound_s > 0)
         cli_cell(t, "%.2f", r->wait_s / bound_s);
     else
@@ -269,7 +271,7 @@ static hl_status print_table(const struct outcome *outcomes, size_t count)
         if (outcomes[i].policy == HL_WHATIF_OPTIMAL)
             bound_s = outcomes[i].result.wait_s;
     cli_table_init(&t, "POLICY|>L1|>L2|>OTHER|>L3|>L4|>MOVED|>ACCESS ms|>WAIT s|>MEAN ms|>P99 ms|"
-                       ">x OPTIMAL");
+                       ">AGAIN ms|>x OPTIMAL");
     for (size_t i = 0; i < count; i++)
         add_row(&t, &outcomes[i], bound_s);
     return cli_table_print(&t);

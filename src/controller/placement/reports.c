@@ -74,6 +74,14 @@ static uint16_t reader_index(const struct hl_controller *c, const char *name)
     return n != NULL ? n->index : HL_READER_NONE;
 }
 
+/* What no pass has placed yet, as a version that has just become visible, is placed by its first
+ * read. */
+static void place_entries(struct hl_controller *c, const struct hl_report *report)
+{
+    for (size_t i = 0; i < report->count; i++)
+        (void)placement_find(c, report->entries[i].shard);
+}
+
 bool placement_report(struct hl_controller *c,
                       const struct hl_api_controller_report_access_params *p)
 {
@@ -90,6 +98,7 @@ bool placement_report(struct hl_controller *c,
                                      .sequence = p->sequence,
                                      .entries = entries,
                                      .count = read_entries(&p->reports, entries)};
+    place_entries(c, &report);
     enum hl_report_fate fate =
         hl_placement_report_of(&x->core, reader_index(c, p->node), &r->window, &report, now);
     if (fate == HL_REPORT_UNKNOWN || fate == HL_REPORT_FENCED) {

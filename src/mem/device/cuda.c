@@ -167,6 +167,7 @@ static hl_status find_facts(struct hl_device *d, uint64_t bytes)
     if (bytes > total)
         return hl_fail(HL_ENOSPC, "%" PRIu64 " bytes asked, the device has %zu", bytes, total);
     d->granule = granule;
+    d->bounded = bytes > 0;
     d->capacity = (bytes > 0 ? bytes : free) / granule * granule;
     if (bytes > 0 && d->capacity == 0)
         return hl_fail(HL_EINVAL, "%" PRIu64 " bytes are less than the driver's unit of %zu", bytes,

@@ -93,6 +93,7 @@ void hl_device_info(struct hl_device *d, struct hl_device_info *out)
     struct hl_device_info info = {.capacity = d->capacity,
                                   .granule = d->granule,
                                   .numa = d->numa,
+                                  .bounded = d->bounded,
                                   .nic_direct = d->nic_direct,
                                   .shareable = d->shareable,
                                   .ranges = d->has_ranges};

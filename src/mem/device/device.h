@@ -63,6 +63,7 @@ struct hl_device_info {
     uint64_t granule;
     uint64_t blocks; /* imported ones too */
     int numa;        /* node of the memory or beside the device; -1 = unknown */
+    bool bounded;    /* its spec says how many bytes may be taken */
     bool nic_direct; /* a NIC may register the blocks */
     bool shareable;  /* blocks can be exported */
     bool ranges;     /* addresses can be reserved */

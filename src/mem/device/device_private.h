@@ -88,7 +88,7 @@ struct hl_device {
     char pci[16];
     uint64_t capacity, granule;
     int numa;
-    bool nic_direct, shareable, has_ranges;
+    bool bounded, nic_direct, shareable, has_ranges;
 
     pthread_mutex_t lock; /* all below */
     struct device_slot *slots;

@@ -165,7 +165,7 @@ static void set_facts(struct hl_device *d, const struct spec *spec)
     d->capacity = emu_of(d)->len;
     d->numa = spec->numa;
     d->nic_direct = spec->nic;
-    d->shareable = d->has_ranges = true;
+    d->bounded = d->shareable = d->has_ranges = true;
     snprintf(d->backing, sizeof(d->backing), "memfd");
 }
 

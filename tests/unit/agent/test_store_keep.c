@@ -8,6 +8,8 @@
 
 #include "agent/store_private.h"
 #include "base/crc32.h"
+#include "mem/device/device.h"
+#include "mem/plank/plank.h"
 
 #define UNITS    16
 #define CAPACITY (UNITS * HL_POOL_UNIT)
@@ -74,7 +76,7 @@ static hl_status keep(uint64_t n)
     struct hl_tier_slot slot;
     HL_TRY(store_keep_reserve(&store, &store.tiers[0], id_of(n), FOUR, -1, &slot));
     hl_status st = fill_slot(&slot);
-    store_keep_loaded(&store, &store.tiers[0], &slot, st);
+    store_keep_loaded(&store, &store.tiers[0], &slot, false, st);
     return st;
 }
 
@@ -235,7 +237,7 @@ TEST_IN(setup, teardown, of_two_shards_with_one_key_the_first_is_kept)
     assert_int_equal(keep(0), HL_OK);
     assert_int_equal(store_keep_reserve(&store, &store.tiers[0], twin, FOUR, -1, &slot), HL_OK);
     assert_int_equal(fill_slot(&slot), HL_OK);
-    store_keep_loaded(&store, &store.tiers[0], &slot, HL_OK);
+    store_keep_loaded(&store, &store.tiers[0], &slot, false, HL_OK);
     struct hl_tier_ref ref;
     assert_false(store_keep_find(&store, &store.tiers[0], twin, &ref));
     assert_true(store_keep_find(&store, &store.tiers[0], id_of(0), &ref));
@@ -266,7 +268,7 @@ TEST_IN(setup, teardown, the_next_agent_goes_on_with_what_was_kept)
     open_store();
     assert_int_equal(store_keep_list(&store, &arena, &ids), HL_OK);
     assert_int_equal(ids.count, 2);
-    assert_int_equal(hl_keep_used(&store.tiers[0].keep.rule), 8 * HL_POOL_UNIT);
+    assert_int_equal(hl_keep_used(&store.keep.rule, HL_KEEP_L2), 8 * HL_POOL_UNIT);
 }
 
 static void *place_main(void *arg)
@@ -292,7 +294,181 @@ TEST_IN(setup, teardown, a_load_gives_its_room_to_an_order)
         assert_true(hl_now_ns() < end);
     assert_int_equal(store_left(&store, &order, &ms), HL_OK); /* orders go on */
     hl_tier_abort(store.tiers[0].t, &slot);
-    store_keep_loaded(&store, &store.tiers[0], &slot, HL_ECANCELED);
+    store_keep_loaded(&store, &store.tiers[0], &slot, false, HL_ECANCELED);
     pthread_join(thread, NULL);
     assert_int_equal(placed, HL_OK);
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+/* A device of two copies beside the L2 of four. */
+static int setup_device(void **state)
+{
+    struct store_tier *t = &store.tiers[1];
+    setup(state);
+    store_keep_close(&store);
+    *t =
+        (struct store_tier){.tier = HL_API_TIER_L1, .device = "emu:0", .numa = -1, .bounded = true};
+    assert_int_equal(hl_device_open("emu:512KiB", NULL, &t->memory), HL_OK);
+    assert_int_equal(
+        hl_plank_create(&(struct hl_plank_options){.device = t->memory, .lanes = 1}, &t->plank),
+        HL_OK);
+    assert_int_equal(hl_tier_over_device(t->memory, "emu:0", NULL, &t->t), HL_OK);
+    assert_int_equal(hl_tier_over_device(t->memory, "emu:0", NULL, &t->kept), HL_OK);
+    store.tier_count = 2;
+    store.opts.l1_keep = 100;
+    pthread_mutex_init(&store.lock, NULL);
+    assert_int_equal(store_keep_open(&store), HL_OK);
+    return 0;
+}
+
+static int teardown_device(void **state)
+{
+    struct store_tier *t = &store.tiers[1];
+    hl_tier_close(t->t);
+    hl_tier_close(t->kept);
+    hl_plank_destroy(t->plank);
+    hl_device_close(t->memory);
+    return teardown(state);
+}
+
+/* A rank maps it: from the L2, which has it, into the device. */
+static hl_status map(uint64_t n)
+{
+    struct store_result how;
+    const struct store_request r = {.id = id_of(n),
+                                    .tier = HL_API_TIER_L1,
+                                    .device = "",
+                                    .source_tier = HL_API_TIER_L2,
+                                    .source_device = "",
+                                    .source_node = store.node,
+                                    .source_host = "",
+                                    .source_rpc = "",
+                                    .source_data = "",
+                                    .source_socket = "",
+                                    .numa = -1,
+                                    .op = HL_API_OPERATION_READ,
+                                    .deadline_ns = hl_now_ns() + TEST_PATIENCE_NS,
+                                    .keeps = true};
+    struct hl_tier_ref ref;
+    if (!store_keep_find(&store, &store.tiers[0], r.id, &ref))
+        HL_TRY(keep(n));
+    return store_copy_run(&store, &r, &how);
+}
+
+/* Any of them may be in both. */
+static void expect_at(int tier, const char *numbers)
+{
+    struct hl_tier_ref ref;
+    for (uint64_t n = 1; n <= 9; n++) {
+        bool wanted = strchr(numbers, '0' + (int)n) != NULL;
+        if (store_keep_find(&store, &store.tiers[tier], id_of(n), &ref) != wanted)
+            fail_msg("shard %d is %skept in tier %d", (int)n, wanted ? "not " : "", tier);
+    }
+}
+
+static void expect_bytes(int tier, uint64_t n)
+{
+    static uint8_t bytes[FOUR];
+    struct hl_tier_store *t = tier == 0 ? store.tiers[0].t : store.tiers[1].kept;
+    struct hl_tier_ref ref;
+    hl_status st =
+        tier == 0 ? store_keep_pin(&store, id_of(n), &ref) : hl_tier_pin(t, id_of(n), &ref);
+    assert_int_equal(st, HL_OK);
+    assert_int_equal(hl_tier_read(t, &ref, 0, bytes, sizeof(bytes)), HL_OK);
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        assert_int_equal(bytes[i], n);
+    hl_tier_unpin(t, &ref);
+}
+
+TEST_IN(setup_device, teardown_device, what_leaves_a_device_goes_down_to_the_l2)
+{
+    for (uint64_t n = 1; n <= 6; n++)
+        assert_int_equal(map(n), HL_OK);
+    /* six copies have room on the node; while one came in through the L2 there was one less */
+    expect_at(1, "56");
+    expect_at(0, "2346");
+    assert_true(store.keep.counts.down >= 4);
+    for (uint64_t n = 2; n <= 4; n++)
+        expect_bytes(0, n);
+    expect_bytes(1, 5);
+}
+
+TEST_IN(setup_device, teardown_device, the_l2_gives_up_first_what_a_device_has_too)
+{
+    assert_int_equal(map(1), HL_OK);
+    assert_int_equal(map(2), HL_OK);
+    assert_int_equal(keep(3), HL_OK);
+    assert_int_equal(keep(4), HL_OK);
+    expect_at(0, "1234");
+    assert_int_equal(keep(5), HL_OK);
+    expect_at(0, "1345"); /* the newest in the device stays there for longest */
+    assert_int_equal(keep(6), HL_OK);
+    expect_at(0, "3456");
+    expect_at(1, "12");
+    assert_int_equal(keep(7), HL_OK); /* now the oldest leave the node, until the L2 has room */
+    expect_at(0, "4567");
+    expect_at(1, "");
+}
+
+TEST_IN(setup_device, teardown_device, a_host_reader_has_it_from_the_device_of_its_node)
+{
+    struct store_result how;
+    struct hl_tier_ref ref;
+    assert_int_equal(map(1), HL_OK);
+    for (uint64_t n = 2; n <= 5; n++)
+        assert_int_equal(keep(n), HL_OK);
+    expect_at(0, "2345");
+    expect_at(1, "1");
+    const struct store_request r = {.id = id_of(1),
+                                    .tier = HL_API_TIER_L2,
+                                    .device = "",
+                                    .source_tier = HL_API_TIER_L3, /* which does not answer */
+                                    .source_device = "",
+                                    .source_node = "",
+                                    .source_host = "",
+                                    .source_rpc = "",
+                                    .source_data = "",
+                                    .source_socket = "",
+                                    .numa = -1,
+                                    .op = HL_API_OPERATION_READ,
+                                    .deadline_ns = hl_now_ns() + TEST_PATIENCE_NS,
+                                    .keeps = true};
+    assert_int_equal(store_keep_run(&store, &r, &how), HL_OK);
+    assert_true(store_keep_find(&store, &store.tiers[0], id_of(1), &ref));
+    expect_bytes(0, 1);
+}
+
+TEST_IN(setup_device, teardown_device, what_is_mapped_in_a_device_stays_until_it_is_given_back)
+{
+    struct hl_tier_ref pin;
+    assert_int_equal(map(1), HL_OK);
+    assert_int_equal(hl_tier_pin(store.tiers[1].kept, id_of(1), &pin), HL_OK);
+    assert_int_equal(map(2), HL_OK);
+    assert_int_equal(map(3), HL_OK); /* the first is to leave, and can't: the second does */
+    expect_at(1, "13");
+    assert_int_equal(store.tiers[1].keep.lingering, 4 * HL_POOL_UNIT);
+    hl_tier_unpin(store.tiers[1].kept, &pin);
+    store_keep_touch(&store, &store.tiers[1], id_of(1), 2); /* mapped again: it stays */
+    assert_int_equal(store.tiers[1].keep.lingering, 0);
+    expect_bytes(1, 1);
+}
+
+TEST_IN(setup_device, teardown_device, a_device_of_which_no_bytes_were_granted_keeps_nothing)
+{
+    store.tiers[1].bounded = false;
+    assert_false(store_keeps_in_devices(&store));
+    assert_int_equal(map(1), HL_ENOSPC);
+    expect_at(1, "");
+    expect_at(0, "1");
+}
+
+TEST_IN(setup_device, teardown_device, a_placed_copy_has_the_room_of_a_device_first)
+{
+    struct hl_tier_slot slot;
+    assert_int_equal(map(1), HL_OK);
+    assert_int_equal(map(2), HL_OK);
+    assert_int_equal(store_reserve(&store, &store.tiers[1], id_of(8), FOUR, -1, &slot), HL_OK);
+    expect_at(1, "2");
+    hl_tier_abort(store.tiers[1].t, &slot);
 }

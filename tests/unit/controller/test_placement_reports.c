@@ -104,3 +104,21 @@ TEST_IN(world_start, world_end, what_ranks_commit_is_recorded_as_written)
     assert_int_equal(e->size_bytes, 77);
     assert_null(recorded(w, &cursor));
 }
+
+TEST_IN(world_start, world_end, reads_of_a_shard_that_no_pass_has_placed_yet_count)
+{
+    struct world *w = *state;
+    struct hl_shard_rec gone = {.id = {.hi = 1, .lo = 2}};
+    struct hl_version_rec *v = import_model(&w->c.catalog, "other", 3, "{}");
+    w->shard = v->shards[0];
+    assert_null(placed(w));
+    assert_true(report(w, "a", 8, 1, 5));
+    assert_non_null(placed(w));
+    assert_int_equal(accesses(w), 5);
+    follow(w); /* its turn comes, and changes nothing */
+    assert_int_equal(accesses(w), 5);
+    uint32_t placed_shards = w->c.placement->core.shards.count;
+    w->shard = &gone; /* of no version */
+    assert_true(report(w, "a", 8, 2, 5));
+    assert_int_equal(w->c.placement->core.shards.count, placed_shards);
+}

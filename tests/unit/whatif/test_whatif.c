@@ -77,6 +77,7 @@ TEST(each_tier_has_its_hits_and_its_seconds)
     expect_near(r.wait_mean_s, 16.8 / 5);
     expect_near(r.access_s, 16.8 / 5);
     expect_near(r.wait_p99_s, 8);
+    expect_near(r.again_p99_s, 4); /* the first one reads what nobody has had */
     assert_int_equal(r.read_bytes[HL_MOVE_BACKBONE], 24 * MB);
     assert_int_equal(r.read_bytes[HL_MOVE_ARCHIVE], 8 * MB);
     assert_int_equal(r.read_bytes[HL_MOVE_INSIDE], 8 * MB);
@@ -201,7 +202,7 @@ TEST(a_share_of_l1_keeps_what_devices_map)
     static const struct row rows[] = {{0, "a", "w", 8, false},   /* archive: 8 s */
                                       {20, "a", "w", 8, false},  /* L1 */
                                       {40, "a", "v", 8, false},  /* archive: 8 s; w leaves L1 */
-                                      {60, "a", "w", 8, false}}; /* L2: 0.8 s */
+                                      {60, "a", "w", 8, false}}; /* L2: 0.8 s; v leaves L1 */
     struct hl_access_trace t = make_trace(rows, HL_ARRAY_LEN(rows));
     struct hl_whatif_world w = slow_world();
     struct hl_whatif_result r;
@@ -210,6 +211,9 @@ TEST(a_share_of_l1_keeps_what_devices_map)
     assert_int_equal(r.hits[HL_FOUND_L1], 1);
     assert_int_equal(r.hits[HL_FOUND_L2], 1);
     expect_near(r.wait_s, 8 + 0 + 8 + 0.8);
+    assert_int_equal(r.moves, 0);
+    assert_int_equal(r.moved_bytes[HL_MOVE_INSIDE], 8 * MB); /* v is on its way at the end */
+    assert_int_equal(r.moved_bytes[HL_MOVE_BACKBONE], 0);
     hl_access_trace_fini(&t);
 }
 
@@ -221,25 +225,28 @@ static double waits(const struct hl_access_trace *t, const struct hl_whatif_worl
     return r.wait_s;
 }
 
-TEST(what_reads_leave_is_worth_a_plain_cache_on_traces_that_are_made_up)
+TEST(no_cache_by_the_book_waits_for_less_on_traces_that_are_made_up)
 {
-    struct hl_whatif_world w = {.l2_bytes = UINT64_C(64) << 30,
+    struct hl_whatif_world w = {.l1_bytes = UINT64_C(16) << 30,
+                                .l2_bytes = UINT64_C(64) << 30,
                                 .l3_bytes = UINT64_C(1) << 40,
                                 .rates = {100e9, 25e9, 12.5e9, 2e9},
                                 .pass_ms = 1000,
-                                .keep_pct = 100};
+                                .keep_pct = 100,
+                                .keep_l1_pct = 100};
     hl_placement_params_init(&w.params);
     for (int kind = 0; kind < 3; kind++) {
         struct hl_access_trace t = generate((enum hl_generate_kind)kind, 1);
         double ours = waits(&t, &w, HL_WHATIF_HELIOS), best = INFINITY;
         for (int p = HL_WHATIF_LRU; p <= HL_WHATIF_GDSF; p++)
             best = fmin(best, waits(&t, &w, (enum hl_whatif_policy)p));
-        if (ours > 1.005 * best)
+        if (ours > best)
             fail_msg("trace %d: helios waits for %g s, the best of six for %g s", kind, ours, best);
+        assert_true(ours <= 1.3 * waits(&t, &w, HL_WHATIF_OPTIMAL));
         w.moves = true; /* what the Controller places takes some of the room */
         double moved = waits(&t, &w, HL_WHATIF_HELIOS);
         w.moves = false;
-        assert_true(moved <= 1.15 * best);
+        assert_true(moved <= 1.25 * best);
         hl_access_trace_fini(&t);
     }
 }
