@@ -1,4 +1,4 @@
-/* hw/executor.h - a container engine as a table of functions; "process" is the one built in.
+/* hw/executor.h - a container engine as a table of functions: "process", "docker", "podman".
  *
  * A container is one or more ranks on one slot of this node. It has an id for ever: starting the
  * same id again answers the state of the one that is there. Containers outlive their executor and
@@ -61,6 +61,8 @@ struct hl_container_spec {
     char **gpus; /* NULL-terminated */
     size_t gpu_count;
     int stop_grace_ms;
+    char **nics; /* RDMA devices of the slot, NULL-terminated */
+    size_t nic_count;
     char **mounts; /* NULL-terminated */
     size_t mount_count;
     /* Which Python the ranks have; at most one is not "". */
@@ -134,6 +136,9 @@ hl_status hl_text_set(char **field, const char *fmt, ...) HL_PRINTF(2, 3) HL_CHE
 /* Value of a variable, NULL when there is none. */
 const char *hl_env_get(const struct hl_env *env, const char *key);
 hl_status hl_env_set(struct hl_env *env, const char *key, const char *value) HL_CHECK;
+void hl_env_fini(struct hl_env *env);
+/* Add to a NULL-terminated list of a spec. */
+hl_status hl_texts_add(char ***texts, size_t *count, const char *text) HL_CHECK;
 
 struct hl_log_slice {
     int64_t offset; /* where `data` begins: later than asked when older output was dropped */
