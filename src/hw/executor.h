@@ -147,10 +147,24 @@ struct hl_log_slice {
     struct hl_buf data;
 };
 
+/* A container with Helios' marks of which an executor has no record. */
+struct hl_stranger {
+    const char *container; /* its id */
+    const char *owner;     /* another state directory, or its mark */
+    const char *handle;    /* by which the engine, or the machine, knows it */
+    bool own;              /* of this executor's state directory: its record was lost */
+};
+
+struct hl_stranger_list {
+    struct hl_stranger *items;
+    size_t count;
+};
+
 struct hl_executor;
 
 struct hl_executor_ops {
     const char *name;
+    bool image; /* ranks have the files of an image, not the node's */
     hl_status (*start)(struct hl_executor *ex, const struct hl_container_spec *spec,
                        struct hl_container_status *out);
     hl_status (*stop)(struct hl_executor *ex, const char *id, int grace_ms);
@@ -160,6 +174,8 @@ struct hl_executor_ops {
                           size_t max_bytes, struct hl_log_slice *out);
     hl_status (*forget)(struct hl_executor *ex, const char *id);
     hl_status (*put_rank_table)(struct hl_executor *ex, const char *id, const char *text);
+    hl_status (*strangers)(struct hl_executor *ex, struct hl_arena *arena,
+                           struct hl_stranger_list *out);
     void (*close)(struct hl_executor *ex);
 };
 
@@ -169,7 +185,7 @@ struct hl_executor {
 };
 
 struct hl_executor_opts {
-    const char *name;      /* "process" */
+    const char *name;      /* "process", "docker", "podman" */
     const char *state_dir; /* containers live below state_dir/containers */
     /* The slots describe another machine: bind to what exists here instead of refusing. */
     bool foreign_topology;
@@ -226,6 +242,14 @@ static inline hl_status hl_executor_put_rank_table(struct hl_executor *ex, const
                                                    const char *text)
 {
     return ex->ops->put_rank_table(ex, id, text);
+}
+
+/* Containers of other state directories on this machine (in this engine): they hold CPUs, devices
+ * and ports that nobody here gave out. What is of this one without a record was ended by open. */
+static inline hl_status hl_executor_strangers(struct hl_executor *ex, struct hl_arena *arena,
+                                              struct hl_stranger_list *out)
+{
+    return ex->ops->strangers(ex, arena, out);
 }
 
 /* Containers run on. NULL is fine. */
