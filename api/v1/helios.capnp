@@ -135,6 +135,7 @@ struct ContainerSpec {
   venv @16 :Text;
   conda @17 :Text;
   python @18 :Text;
+  nics @19 :List(Text);    # RDMA devices of the slot ("mlx5_0"), filled in by the Agent
 }
 
 # wanted: its start was asked for, and no word of it has come. lost: with its node.
@@ -1505,4 +1506,4 @@ struct ControllerEpoch { epoch @0 :UInt64 $required; }        # cluster/epoch
 
 # Files beside what they speak of.
 struct ArchiveOwner { cluster @0 :Text $required; revision @1 :UInt64 $required; }               # helios-cluster.json of an archive
-struct ShimOptions { foreignTopology @0 :Bool $required; logMaxBytes @1 :UInt64 $required; }   # shim.json of a container
+struct ShimOptions { foreignTopology @0 :Bool $required; logMaxBytes @1 :UInt64 $required; executor @2 :Text $optional; }   # shim.json of a container

@@ -187,11 +187,14 @@ static int gpu_number(const struct hl_agent *a, const char *id)
     return -1;
 }
 
-/* "2,3": LOCAL_RANK then counts through what the container was given. */
+/* "2,3": LOCAL_RANK then counts through what the container was given. In an image there are no
+ * others. */
 static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     char text[GPUS_MAX * 5] = "";
     size_t at = 0;
+    if (a->executor->ops->image)
+        return set_if_absent(&spec->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     for (size_t i = 0; i < spec->gpu_count; i++) {
         int number = gpu_number(a, spec->gpus[i]);
         if (number < 0 || at + 8 > sizeof(text))
@@ -202,23 +205,29 @@ static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec 
     return set_if_absent(&spec->env, "CUDA_VISIBLE_DEVICES", text);
 }
 
-/* The RDMA devices of the container's slot, so that its traffic does not cross to another NUMA
- * node. "=": exactly these. */
-static hl_status set_hcas(const struct hl_agent *a, struct hl_container_spec *spec)
+/* The RDMA devices of the container's slot. */
+static hl_status set_nics(const struct hl_agent *a, struct hl_container_spec *spec)
 {
-    char text[512] = "";
-    size_t at = 0;
     for (size_t i = 0; i < a->node.slots.count; i++) {
         const struct hl_api_slot *slot = &a->node.slots.items[i];
         if (slot->numa_id != spec->numa_id)
             continue;
-        for (size_t k = 0; k < slot->nics.count; k++) {
-            const char *name = slot->nics.items[k].name;
-            if (strncmp(name, "mlx", 3) == 0 && at + strlen(name) + 2 < sizeof(text))
-                at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at > 0 ? "," : "=",
-                                       name);
-        }
+        for (size_t k = 0; k < slot->nics.count; k++)
+            if (strncmp(slot->nics.items[k].name, "mlx", 3) == 0)
+                HL_TRY(hl_texts_add(&spec->nics, &spec->nic_count, slot->nics.items[k].name));
     }
+    return HL_OK;
+}
+
+/* So that its traffic does not cross to another NUMA node. "=": exactly these. */
+static hl_status set_hcas(struct hl_container_spec *spec)
+{
+    char text[512] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < spec->nic_count; i++)
+        if (at + strlen(spec->nics[i]) + 2 < sizeof(text))
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at > 0 ? "," : "=",
+                                   spec->nics[i]);
     return set_if_absent(&spec->env, "NCCL_IB_HCA", text);
 }
 
@@ -228,21 +237,23 @@ static hl_status set_cuda(const struct hl_agent *a, struct hl_container_spec *sp
         return HL_OK;
     HL_TRY(set_visible(a, spec));
     HL_TRY(set_if_absent(&spec->env, "NCCL_SOCKET_IFNAME", a->interface));
-    return set_hcas(a, spec);
+    return set_hcas(spec);
 }
 
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     HL_TRY(set_if_absent(&spec->env, "HELIOS_NODE", a->name));
     HL_TRY(set_if_absent(&spec->env, "GLOO_SOCKET_IFNAME", a->interface));
-    HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
+    if (!a->executor->ops->image) /* which has its own */
+        HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
     HL_TRY(set_if_absent(&spec->env, "HYBRIDPS_MANAGER", chunks_name(a->chunks)));
+    HL_TRY(set_nics(a, spec));
     HL_TRY(set_cuda(a, spec));
     HL_TRY(set_l3_socket(a, &spec->env));
     HL_TRY(set_options(a, &spec->env));
     HL_TRY(set_if_absent(&spec->env, "PYTHONUNBUFFERED", "1")); /* logs are read while they grow */
-    if (a->python_dir[0] == '\0')
+    if (a->python_dir[0] == '\0' || a->executor->ops->image)
         return HL_OK;
     const char *given = hl_env_get(&spec->env, "PYTHONPATH");
     HL_AUTO(hl_freep) char *path = NULL;

@@ -60,13 +60,28 @@ hl_status hl_env_set(struct hl_env *env, const char *key, const char *value)
     return HL_OK;
 }
 
-static void env_fini(struct hl_env *env)
+void hl_env_fini(struct hl_env *env)
 {
     for (size_t i = 0; i < env->count; i++) {
         free(env->vars[i].key);
         free(env->vars[i].value);
     }
     free(env->vars);
+    *env = (struct hl_env){0};
+}
+
+hl_status hl_texts_add(char ***texts, size_t *count, const char *text)
+{
+    char *copy = strdup(text), **longer = realloc(*texts, (*count + 2) * sizeof(*longer));
+    if (longer != NULL)
+        *texts = longer;
+    if (copy == NULL || longer == NULL) {
+        free(copy);
+        return hl_fail(HL_ENOMEM, "out of memory adding to the spec of a container");
+    }
+    longer[(*count)++] = copy;
+    longer[*count] = NULL;
+    return HL_OK;
 }
 
 static void texts_fini(char **texts, size_t count)
@@ -89,10 +104,11 @@ void hl_container_spec_fini(struct hl_container_spec *spec)
     free(spec->rank_table);
     texts_fini(spec->command, spec->command_count);
     texts_fini(spec->gpus, spec->gpu_count);
+    texts_fini(spec->nics, spec->nic_count);
     texts_fini(spec->mounts, spec->mount_count);
-    env_fini(&spec->env);
+    hl_env_fini(&spec->env);
     for (size_t i = 0; i < spec->rank_count; i++)
-        env_fini(&spec->ranks[i].env);
+        hl_env_fini(&spec->ranks[i].env);
     free(spec->ranks);
     memset(spec, 0, sizeof(*spec));
 }

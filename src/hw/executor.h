@@ -1,4 +1,4 @@
-/* hw/executor.h - a container engine as a table of functions; "process" is the one built in.
+/* hw/executor.h - a container engine as a table of functions: "process", "docker", "podman".
  *
  * A container is one or more ranks on one slot of this node. It has an id for ever: starting the
  * same id again answers the state of the one that is there. Containers outlive their executor and
@@ -61,6 +61,8 @@ struct hl_container_spec {
     char **gpus; /* NULL-terminated */
     size_t gpu_count;
     int stop_grace_ms;
+    char **nics; /* RDMA devices of the slot, NULL-terminated */
+    size_t nic_count;
     char **mounts; /* NULL-terminated */
     size_t mount_count;
     /* Which Python the ranks have; at most one is not "". */
@@ -134,6 +136,9 @@ hl_status hl_text_set(char **field, const char *fmt, ...) HL_PRINTF(2, 3) HL_CHE
 /* Value of a variable, NULL when there is none. */
 const char *hl_env_get(const struct hl_env *env, const char *key);
 hl_status hl_env_set(struct hl_env *env, const char *key, const char *value) HL_CHECK;
+void hl_env_fini(struct hl_env *env);
+/* Add to a NULL-terminated list of a spec. */
+hl_status hl_texts_add(char ***texts, size_t *count, const char *text) HL_CHECK;
 
 struct hl_log_slice {
     int64_t offset; /* where `data` begins: later than asked when older output was dropped */
@@ -142,10 +147,24 @@ struct hl_log_slice {
     struct hl_buf data;
 };
 
+/* A container with Helios' marks of which an executor has no record. */
+struct hl_stranger {
+    const char *container; /* its id */
+    const char *owner;     /* another state directory, or its mark */
+    const char *handle;    /* by which the engine, or the machine, knows it */
+    bool own;              /* of this executor's state directory: its record was lost */
+};
+
+struct hl_stranger_list {
+    struct hl_stranger *items;
+    size_t count;
+};
+
 struct hl_executor;
 
 struct hl_executor_ops {
     const char *name;
+    bool image; /* ranks have the files of an image, not the node's */
     hl_status (*start)(struct hl_executor *ex, const struct hl_container_spec *spec,
                        struct hl_container_status *out);
     hl_status (*stop)(struct hl_executor *ex, const char *id, int grace_ms);
@@ -155,6 +174,8 @@ struct hl_executor_ops {
                           size_t max_bytes, struct hl_log_slice *out);
     hl_status (*forget)(struct hl_executor *ex, const char *id);
     hl_status (*put_rank_table)(struct hl_executor *ex, const char *id, const char *text);
+    hl_status (*strangers)(struct hl_executor *ex, struct hl_arena *arena,
+                           struct hl_stranger_list *out);
     void (*close)(struct hl_executor *ex);
 };
 
@@ -164,7 +185,7 @@ struct hl_executor {
 };
 
 struct hl_executor_opts {
-    const char *name;      /* "process" */
+    const char *name;      /* "process", "docker", "podman" */
     const char *state_dir; /* containers live below state_dir/containers */
     /* The slots describe another machine: bind to what exists here instead of refusing. */
     bool foreign_topology;
@@ -221,6 +242,14 @@ static inline hl_status hl_executor_put_rank_table(struct hl_executor *ex, const
                                                    const char *text)
 {
     return ex->ops->put_rank_table(ex, id, text);
+}
+
+/* Containers of other state directories on this machine (in this engine): they hold CPUs, devices
+ * and ports that nobody here gave out. What is of this one without a record was ended by open. */
+static inline hl_status hl_executor_strangers(struct hl_executor *ex, struct hl_arena *arena,
+                                              struct hl_stranger_list *out)
+{
+    return ex->ops->strangers(ex, arena, out);
 }
 
 /* Containers run on. NULL is fine. */

@@ -121,7 +121,8 @@ static hl_status take_spec(const struct hl_api_container_spec *from, struct hl_c
     out->memory_bytes = from->memory_bytes;
     HL_TRY(take_text("image", from->image, &out->image));
     HL_TRY(take_texts("command", from->command, &out->command, &out->command_count));
-    if (out->command_count == 0 || out->command[0][0] == '\0')
+    bool own = out->command_count == 0 && out->image[0] != '\0'; /* the image's */
+    if (!own && (out->command_count == 0 || out->command[0][0] == '\0'))
         return hl_fail(HL_EINVAL, "container %s has no command", out->id);
     HL_TRY(take_text("workdir", from->workdir, &out->workdir));
     if (out->workdir[0] != '\0' && out->workdir[0] != '/')
@@ -135,6 +136,7 @@ static hl_status take_spec(const struct hl_api_container_spec *from, struct hl_c
     HL_TRY(take_text("venv", from->venv, &out->venv));
     HL_TRY(take_text("conda", from->conda, &out->conda));
     HL_TRY(take_text("python", from->python, &out->python));
+    HL_TRY(take_texts("nics", from->nics, &out->nics, &out->nic_count));
     return take_texts("mounts", from->mounts, &out->mounts, &out->mount_count);
 }
 
@@ -248,6 +250,7 @@ struct hl_api_container_spec hl_container_spec_to_api(const struct hl_container_
         .ranks = give_ranks(spec, arena),
         .gpus = give_texts(spec->gpus, spec->gpu_count),
         .stop_grace_ms = spec->stop_grace_ms,
+        .nics = give_texts(spec->nics, spec->nic_count),
         .mounts = give_texts(spec->mounts, spec->mount_count),
         .rank_table = spec->rank_table,
         .venv = spec->venv,

@@ -74,13 +74,13 @@ static hl_status write_records(struct hl_px *px, const char *dir,
         int err = errno;
         return hl_fail(hl_status_of_errno(err), "make directory %s: %s", dir, strerror(err));
     }
-    HL_TRY(hl_shim_file_write(dir, px->foreign, px->log_max));
+    HL_TRY(hl_shim_file_write(dir, &px->options));
     if (spec->rank_table[0] != '\0')
         HL_TRY(hl_rank_table_write(dir, spec->rank_table));
     return hl_spec_file_write(dir, spec);
 }
 
-static hl_status spawn_shim(struct hl_px *px, const char *dir, int lock_fd, int ready_fd,
+static hl_status spawn_shim(const struct hl_px *px, const char *dir, int lock_fd, int ready_fd,
                             pid_t *out)
 {
     char *argv[16];
@@ -111,13 +111,10 @@ static hl_status spawn_shim(struct hl_px *px, const char *dir, int lock_fd, int 
     return hl_process_spawn(&spawn, out);
 }
 
-/* Until the shim has written its first status, has died, or the time is over. */
-static hl_status launch_shim(struct hl_px *px, const char *dir,
-                             const struct hl_container_spec *spec, struct hl_process *out)
+hl_status hl_px_launch_shim(const struct hl_px *px, const char *dir, struct hl_process *out)
 {
     int ready[2];
     pid_t pid;
-    HL_TRY(write_records(px, dir, spec));
     HL_AUTO(hl_closep) int lock_fd = -1;
     HL_TRY(hl_px_lock_shim(dir, &lock_fd));
     if (pipe2(ready, O_CLOEXEC) != 0)
@@ -176,7 +173,9 @@ static hl_status start_new(struct hl_px *px, const struct hl_container_spec *spe
     struct hl_process shim;
     e->busy++;
     pthread_mutex_unlock(&px->lock);
-    hl_status st = launch_shim(px, dir.s, spec, &shim);
+    hl_status st = write_records(px, dir.s, spec);
+    if (st == HL_OK)
+        st = hl_px_launch_shim(px, dir.s, &shim);
     if (st != HL_OK && st != HL_EEXIST && st != HL_EBUSY && hl_dir_remove(dir.s) != HL_OK)
         hl_debug("%s stays", dir.s);
     pthread_mutex_lock(&px->lock);
@@ -194,6 +193,30 @@ static hl_status start_new(struct hl_px *px, const struct hl_container_spec *spe
     return hl_container_status_copy(&e->status, out);
 }
 
+/* What this executor can't honour is refused, not passed over. */
+static hl_status check_keys(enum hl_engine_kind engine, const struct hl_container_spec *spec)
+{
+    bool plain = engine == HL_ENGINE_NONE;
+    const char *key = NULL;
+    if (plain && spec->image[0] != '\0')
+        key = "dockerImage";
+    else if (plain && spec->mount_count > 0)
+        key = "mounts";
+    else if (!plain && spec->venv[0] != '\0')
+        key = "venv";
+    else if (!plain && spec->conda[0] != '\0')
+        key = "conda";
+    else if (!plain && spec->python[0] != '\0')
+        key = "python";
+    if (key != NULL)
+        return hl_fail(HL_EINVAL, "container %s: the executor %s of this node can't honour %s",
+                       spec->id, hl_engine_name(engine), key);
+    if (!plain && spec->image[0] == '\0')
+        return hl_fail(HL_EINVAL, "container %s: the executor %s of this node needs dockerImage",
+                       spec->id, hl_engine_name(engine));
+    return HL_OK;
+}
+
 static hl_status px_start(struct hl_executor *ex, const struct hl_container_spec *spec,
                           struct hl_container_status *out)
 {
@@ -204,7 +227,8 @@ static hl_status px_start(struct hl_executor *ex, const struct hl_container_spec
     hl_status st = HL_OK;
     if (e != NULL)
         st = hl_container_status_copy(&e->status, out);
-    else if ((st = hl_binding_choose(spec, px->foreign, &binding)) == HL_OK)
+    else if ((st = check_keys(px->options.engine, spec)) == HL_OK &&
+             (st = hl_binding_choose(spec, px->options.foreign, &binding)) == HL_OK)
         st = start_new(px, spec, out);
     pthread_mutex_unlock(&px->lock);
     return st;
@@ -396,6 +420,13 @@ static hl_status px_read_log(struct hl_executor *ex, const char *id, int rank, i
     return HL_OK;
 }
 
+static hl_status px_strangers(struct hl_executor *ex, struct hl_arena *arena,
+                              struct hl_stranger_list *out)
+{
+    struct hl_px *px = px_of(ex);
+    return hl_strangers_find(px->options.engine, px->containers.s, arena, out);
+}
+
 /* ---- open, close ---- */
 
 /* After the watcher has ended, or before it began. */
@@ -425,15 +456,17 @@ static void px_close(struct hl_executor *ex)
     px_free(px);
 }
 
-static const struct hl_executor_ops process_ops = {
-    .name = "process",
-    .start = px_start,
-    .stop = px_stop,
-    .list = px_list,
-    .read_log = px_read_log,
-    .forget = px_forget,
-    .put_rank_table = px_put_rank_table,
-    .close = px_close,
+#define EXECUTOR_OPS(title, has_image)                                                             \
+    {                                                                                              \
+        .name = title, .image = has_image, .start = px_start, .stop = px_stop, .list = px_list,    \
+        .read_log = px_read_log, .forget = px_forget, .put_rank_table = px_put_rank_table,         \
+        .strangers = px_strangers, .close = px_close                                               \
+    }
+
+static const struct hl_executor_ops executor_ops[] = {
+    [HL_ENGINE_NONE] = EXECUTOR_OPS("process", false),
+    [HL_ENGINE_DOCKER] = EXECUTOR_OPS("docker", true),
+    [HL_ENGINE_PODMAN] = EXECUTOR_OPS("podman", true),
 };
 
 static hl_status take_state_dir(struct hl_px *px, const char *state_dir)
@@ -466,15 +499,17 @@ static hl_status open_watches(struct hl_px *px)
     return HL_OK;
 }
 
-hl_status hl_process_executor_open(const struct hl_executor_opts *opts, struct hl_executor **out)
+hl_status hl_executor_open(const struct hl_executor_opts *opts, struct hl_executor **out)
 {
+    enum hl_engine_kind engine;
+    HL_TRY(hl_engine_kind_of(opts->name, &engine));
     struct hl_px *px = calloc(1, sizeof(*px));
     if (px == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the process executor");
-    px->base.ops = &process_ops;
+    px->base.ops = &executor_ops[engine];
     px->shim = opts->shim != NULL ? opts->shim : own_shim;
-    px->foreign = opts->foreign_topology;
-    px->log_max = opts->log_max_bytes;
+    px->options = (struct hl_shim_options){
+        .foreign = opts->foreign_topology, .log_max_bytes = opts->log_max_bytes, .engine = engine};
     px->on_change = opts->on_change;
     px->arg = opts->arg;
     px->epoll = px->inotify = px->wake = px->lock_fd = -1;
@@ -485,6 +520,8 @@ hl_status hl_process_executor_open(const struct hl_executor_opts *opts, struct h
         st = open_watches(px);
     if (st == HL_OK)
         st = hl_px_adopt(px);
+    if (st == HL_OK)
+        hl_px_sweep(px);
     if (st == HL_OK && pthread_create(&px->thread, NULL, hl_px_watcher, px) != 0)
         st = hl_fail(HL_EIO, "start the watcher thread: %s", strerror(errno));
     if (st != HL_OK) {

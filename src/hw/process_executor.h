@@ -29,8 +29,6 @@
 #define HL_SHIM_LOCK_FD  3
 #define HL_SHIM_READY_FD 4
 
-hl_status hl_process_executor_open(const struct hl_executor_opts *opts,
-                                   struct hl_executor **out) HL_CHECK;
 /* The body of `helios-agent shim DIR`: returns the exit status of the process. */
 int hl_shim_main(const char *dir);
 

@@ -95,20 +95,26 @@ hl_status hl_spec_file_write(const char *dir, const struct hl_container_spec *sp
                       hl_api_to_json(&hl_api_container_spec_type, &record));
 }
 
-hl_status hl_shim_file_read(const char *dir, int *foreign, uint64_t *log_max)
+hl_status hl_shim_file_read(const char *dir, struct hl_shim_options *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_shim_options options;
     HL_TRY(
         record_read(hl_path_in(dir, "shim.json").s, &hl_api_shim_options_type, &arena, &options));
-    *foreign = options.foreign_topology;
-    *log_max = options.log_max_bytes;
+    enum hl_engine_kind engine = HL_ENGINE_NONE;
+    if (options.executor != NULL) /* of before there were others */
+        HL_TRY(hl_engine_kind_of(options.executor, &engine));
+    *out = (struct hl_shim_options){.foreign = options.foreign_topology,
+                                    .log_max_bytes = options.log_max_bytes,
+                                    .engine = engine};
     return HL_OK;
 }
 
-hl_status hl_shim_file_write(const char *dir, bool foreign, uint64_t log_max)
+hl_status hl_shim_file_write(const char *dir, const struct hl_shim_options *given)
 {
-    const struct hl_api_shim_options options = {foreign, log_max};
+    const struct hl_api_shim_options options = {.foreign_topology = given->foreign,
+                                                .log_max_bytes = given->log_max_bytes,
+                                                .executor = hl_engine_name(given->engine)};
     return json_write(hl_path_in(dir, "shim.json").s,
                       hl_api_to_json(&hl_api_shim_options_type, &options));
 }
@@ -153,7 +159,7 @@ hl_status hl_status_file_write(const char *dir, const struct hl_container_status
     return st;
 }
 
-hl_status hl_binding_choose(const struct hl_container_spec *spec, int foreign,
+hl_status hl_binding_choose(const struct hl_container_spec *spec, bool foreign,
                             struct hl_binding *out)
 {
     struct hl_cpuset wanted, allowed;

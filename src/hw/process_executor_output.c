@@ -73,13 +73,13 @@ static void tell_gaps(struct hl_shim *s)
 static void trim_log(struct hl_shim *s, struct hl_shim_output *o)
 {
     struct stat sb;
-    if (s->log_max == 0 || o->untrimmed < LOG_ALIGN)
+    if (s->options.log_max_bytes == 0 || o->untrimmed < LOG_ALIGN)
         return;
     o->untrimmed = 0;
-    if (fstat(o->log, &sb) != 0 || (uint64_t)sb.st_size <= s->log_max + LOG_ALIGN ||
-        (uint64_t)sb.st_blocks * 512 <= s->log_max + LOG_ALIGN)
+    if (fstat(o->log, &sb) != 0 || (uint64_t)sb.st_size <= s->options.log_max_bytes + LOG_ALIGN ||
+        (uint64_t)sb.st_blocks * 512 <= s->options.log_max_bytes + LOG_ALIGN)
         return;
-    off_t drop = (sb.st_size - (off_t)s->log_max) & ~(off_t)(LOG_ALIGN - 1);
+    off_t drop = (sb.st_size - (off_t)s->options.log_max_bytes) & ~(off_t)(LOG_ALIGN - 1);
     if (fallocate(o->log, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, drop) != 0)
         hl_debug("a log can't be trimmed: %s", strerror(errno));
 }
@@ -174,8 +174,10 @@ size_t hl_shim_output_take(struct hl_shim *s, size_t i)
     if (o->pipe < 0)
         return 0;
     ssize_t n = read(o->pipe, block, sizeof(block));
+    size_t skip = n > 0 && o->skip < (uint64_t)n ? (size_t)o->skip : n > 0 ? (size_t)n : 0;
+    o->skip -= skip;
     if (n > 0)
-        keep_output(s, o, block, (size_t)n);
+        keep_output(s, o, block + skip, (size_t)n - skip);
     else if (n == 0 || (errno != EAGAIN && errno != EINTR))
         close_pipe(s, o);
     return n > 0 ? (size_t)n : 0;
@@ -194,7 +196,7 @@ void hl_shim_output_drain(struct hl_shim *s, size_t i)
 hl_status hl_shim_outputs_init(struct hl_shim *s)
 {
     s->outputs = calloc(s->status.rank_count + 1, sizeof(*s->outputs));
-    s->polls = calloc(s->status.rank_count + 1, sizeof(*s->polls));
+    s->polls = calloc(s->status.rank_count + 2, sizeof(*s->polls));
     if (s->outputs == NULL || s->polls == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the output of %zu ranks",
                        s->status.rank_count);
@@ -208,6 +210,7 @@ hl_status hl_shim_output_open(struct hl_shim *s, size_t i, int *out)
 {
     struct hl_shim_output *o = &s->outputs[i];
     struct hl_path path = hl_path_of_log(s->dir, s->status.ranks[i].rank);
+    struct stat sb;
     int ends[2];
     HL_AUTO(hl_closep)
     int log = open(path.s, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -222,6 +225,8 @@ hl_status hl_shim_output_open(struct hl_shim *s, size_t i, int *out)
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     (void)fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES); /* a smaller one does, too */
     *o = (struct hl_shim_output){.pipe = ends[0], .log = log};
+    if (fstat(log, &sb) == 0)
+        o->skip = (uint64_t)sb.st_size; /* an engine tells a log from its beginning */
     log = -1;
     *out = ends[1];
     return HL_OK;

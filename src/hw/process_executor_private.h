@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <uthash.h>
 
+#include "hw/engine.h"
 #include "hw/executor.h"
 #include "os/cgroup.h"
 #include "os/process.h"
@@ -27,9 +28,16 @@ struct hl_path hl_path_of_rank_table(const char *dir);
 
 hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out) HL_CHECK;
 hl_status hl_spec_file_write(const char *dir, const struct hl_container_spec *spec) HL_CHECK;
+
 /* What the executor tells the shim beside the spec. */
-hl_status hl_shim_file_read(const char *dir, int *foreign, uint64_t *log_max) HL_CHECK;
-hl_status hl_shim_file_write(const char *dir, bool foreign, uint64_t log_max) HL_CHECK;
+struct hl_shim_options {
+    bool foreign; /* the slots are another machine's */
+    uint64_t log_max_bytes;
+    enum hl_engine_kind engine; /* that runs the ranks */
+};
+
+hl_status hl_shim_file_read(const char *dir, struct hl_shim_options *out) HL_CHECK;
+hl_status hl_shim_file_write(const char *dir, const struct hl_shim_options *options) HL_CHECK;
 hl_status hl_status_file_read(const char *dir, struct hl_container_status *out) HL_CHECK;
 /* On a full disk the space that hl_status_reserve set aside is used. */
 hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s) HL_CHECK;
@@ -47,7 +55,7 @@ struct hl_binding {
 };
 
 /* HL_EINVAL with the valid range when a wanted CPU does not exist, unless foreign. */
-hl_status hl_binding_choose(const struct hl_container_spec *spec, int foreign,
+hl_status hl_binding_choose(const struct hl_container_spec *spec, bool foreign,
                             struct hl_binding *out) HL_CHECK;
 
 /* One container as the executor sees it. Guarded by the executor's lock. */
@@ -61,6 +69,7 @@ struct hl_px_entry {
     int watch;              /* inotify; -1 = none */
     int busy;               /* somebody works on it without the lock: keep it */
     bool gone;              /* the shim has ended and the status is final */
+    int revived;            /* shims that took the place of one that was killed */
     bool stop_wanted;       /* stop came while it was being started */
     int wanted_grace_ms;
     uint64_t kill_at_ns; /* a shim that does not stop is killed; 0 = none */
@@ -71,8 +80,7 @@ struct hl_px {
     struct hl_executor base;
     struct hl_path containers;
     const char *const *shim;
-    bool foreign;
-    uint64_t log_max;
+    struct hl_shim_options options;
     void (*on_change)(void *arg, const char *id);
     void *arg;
     int lock_fd;
@@ -86,6 +94,12 @@ struct hl_px {
 
 /* HL_EBUSY when a shim holds the lock of the directory; else *fd holds it. */
 hl_status hl_px_lock_shim(const char *dir, int *fd) HL_CHECK;
+/* Until the shim of a container's directory has written its first status, has died, or
+ * HL_SHIM_START_MS are over. Without the lock. */
+hl_status hl_px_launch_shim(const struct hl_px *px, const char *dir,
+                            struct hl_process *out) HL_CHECK;
+/* End what an engine or this machine still runs of containers whose record is gone. */
+void hl_px_sweep(struct hl_px *px);
 /* Find the containers that are there, before the watcher runs. */
 hl_status hl_px_adopt(struct hl_px *px) HL_CHECK;
 /* Watch a shim that runs. With the lock. */
@@ -108,18 +122,43 @@ struct hl_shim_output {
     int error;            /* errno of the last failure */
     uint64_t retry_ns;    /* when room is looked for again */
     uint64_t untrimmed;   /* bytes since trimming was last thought of */
+    uint64_t skip;        /* bytes that come again and are in the log: a log of the engine's */
 };
+
+struct hl_engine_ranks;
+struct hl_shim;
+
+/* How the ranks are run: as the shim's own processes, or by a container engine. */
+struct hl_shim_way {
+    void (*start)(struct hl_shim *shim);              /* a failure is in the status afterwards */
+    void (*signal)(struct hl_shim *shim, int signum); /* to all ranks that run */
+    void (*kill)(struct hl_shim *shim);               /* with all that they have started */
+    void (*reap)(struct hl_shim *shim);               /* hl_shim_rank_ended of each that has */
+    uint64_t (*oom)(const struct hl_shim *shim);      /* how many were killed for want of memory */
+    void (*finish)(struct hl_shim *shim);             /* no process of theirs is left */
+    void (*clear)(struct hl_shim *shim); /* the result is on disk; NULL: nothing is kept */
+};
+
+extern const struct hl_shim_way hl_process_way, hl_engine_way;
+/* Group, binding and ranks; a failure is in the status afterwards. */
+void hl_process_start_ranks(struct hl_shim *shim);
 
 /* The parts of the shim. */
 struct hl_shim {
     const char *dir;
+    const struct hl_shim_way *way;
+    struct hl_shim_options options;
+    struct hl_engine_ranks *engine; /* NULL: none */
+    int signals;                    /* signalfd */
+    int wake_fd;                    /* what else the ranks' way waits for; -1 = nothing */
+    uint64_t look_ns;               /* when it wants to look at the latest; 0 = never */
+    bool ready;                     /* who started us knows that the status is there */
     struct hl_container_spec spec;
     struct hl_container_status status;
     struct hl_cgroup cgroup;
     struct hl_binding binding;
-    uint64_t log_max;
     struct hl_shim_output *outputs; /* one to a rank */
-    struct pollfd *polls;           /* one more */
+    struct pollfd *polls;           /* two more */
     size_t live;                    /* ranks running */
     bool requested;                 /* stop was asked for */
     bool failed;                    /* a rank failed, the message says which */
@@ -127,6 +166,16 @@ struct hl_shim {
     bool killed;
     bool dirty; /* status.json is behind */
 };
+
+/* Containers with Helios' marks that this machine, or its engine, runs: of all owners. */
+hl_status hl_strangers_find(enum hl_engine_kind engine, const char *containers_dir,
+                            struct hl_arena *arena, struct hl_stranger_list *out) HL_CHECK;
+/* What an engine has of one container of this directory's (`only`), or, NULL, of all without a
+ * record. */
+hl_status hl_labelled_find(enum hl_engine_kind engine, const char *containers_dir, const char *only,
+                           struct hl_arena *arena, struct hl_stranger_list *out) HL_CHECK;
+/* End it, whatever it is doing. */
+hl_status hl_stranger_end(enum hl_engine_kind engine, const struct hl_stranger *stranger) HL_CHECK;
 
 /* One output to a rank of the status. */
 hl_status hl_shim_outputs_init(struct hl_shim *shim) HL_CHECK;
@@ -142,7 +191,19 @@ void hl_shim_outputs_fini(struct hl_shim *shim);
 /* Complete a rank's environment so that `python` is what the spec's venv, conda or python names.
  * HL_ENOENT, HL_EINVAL: it is not on this machine. */
 hl_status hl_shim_set_python(const struct hl_shim *shim, struct hl_env *env) HL_CHECK;
-/* Group, binding and ranks; a failure is in the status afterwards. */
-void hl_shim_start_ranks(struct hl_shim *shim);
+/* What the rank sees: of the Agent's own environment only where it is a process of its. */
+hl_status hl_shim_rank_env(const struct hl_shim *shim, const struct hl_rank_spec *rank,
+                           struct hl_env *out) HL_CHECK;
+/* Believe the kernel, not our intention. */
+bool hl_shim_is_bound(const struct hl_shim *shim, pid_t pid);
+/* One that ran; signal 0: it exited. Its log is whole before its status says so. */
+void hl_shim_rank_ended(struct hl_shim *shim, size_t i, int exit_code, int signal);
+/* Write the status; who started us hears of the first. */
+void hl_shim_tell(struct hl_shim *shim);
+/* Stops that have come, or come within so many ms. */
+void hl_shim_take_signals(struct hl_shim *shim);
+void hl_shim_await_signals(struct hl_shim *shim, int timeout_ms);
+/* A stop has come: the file `stop` says how. */
+void hl_shim_stop_asked(struct hl_shim *shim);
 
 #endif

@@ -25,22 +25,13 @@ static hl_status env_merge(struct hl_env *into, const struct hl_env *from)
     return HL_OK;
 }
 
-static void env_free(struct hl_env *env)
-{
-    for (size_t i = 0; i < env->count; i++) {
-        free(env->vars[i].key);
-        free(env->vars[i].value);
-    }
-    free(env->vars);
-}
-
 /* What the rank will see, in the order inherited < container < rank; a job that brings a rank table
  * of its own keeps it. */
-static hl_status rank_env(const struct hl_shim *s, const struct hl_rank_spec *rank,
-                          struct hl_env *out)
+hl_status hl_shim_rank_env(const struct hl_shim *s, const struct hl_rank_spec *rank,
+                           struct hl_env *out)
 {
     const struct hl_container_spec *spec = &s->spec;
-    for (size_t i = 0; i < HL_ARRAY_LEN(inherited); i++) {
+    for (size_t i = 0; s->engine == NULL && i < HL_ARRAY_LEN(inherited); i++) {
         const char *value = getenv(inherited[i]);
         if (value != NULL)
             HL_TRY(hl_env_set(out, inherited[i], value));
@@ -154,34 +145,33 @@ static hl_status spawn_rank(struct hl_shim *s, size_t i, const struct hl_env *en
     return st;
 }
 
-/* Believe the kernel, not our intention. */
-static const char *read_back(struct hl_shim *s, pid_t pid)
+bool hl_shim_is_bound(const struct hl_shim *s, pid_t pid)
 {
     struct hl_cpuset cpus;
-    if (hl_cpuset_count(&s->binding.cpus) == 0 || hl_process_allowed(pid, &cpus, NULL) != HL_OK ||
-        !hl_cpuset_equal(&cpus, &s->binding.cpus))
+    return hl_cpuset_count(&s->binding.cpus) > 0 && hl_process_allowed(pid, &cpus, NULL) == HL_OK &&
+           hl_cpuset_equal(&cpus, &s->binding.cpus);
+}
+
+static const char *read_back(struct hl_shim *s, pid_t pid)
+{
+    if (!hl_shim_is_bound(s, pid))
         return "none";
     return (hl_cgroup_means(&s->cgroup) & HL_CGROUP_CPUSET) != 0 ? "cpuset-cgroup" : "affinity";
 }
 
 static hl_status start_rank(struct hl_shim *s, size_t i)
 {
-    struct hl_env env = {0};
+    HL_AUTO(hl_env_fini) struct hl_env env = {0};
     pid_t pid;
-    hl_status st = rank_env(s, &s->spec.ranks[i], &env);
-    if (st == HL_OK)
-        st = spawn_rank(s, i, &env, &pid);
-    env_free(&env);
-    HL_TRY(st);
+    HL_TRY(hl_shim_rank_env(s, &s->spec.ranks[i], &env));
+    HL_TRY(spawn_rank(s, i, &env, &pid));
     s->status.ranks[i].pid = pid;
     s->status.ranks[i].state = HL_RUN_RUNNING;
     s->live++;
-    if (i == 0)
-        st = hl_text_set(&s->status.binding, "%s", read_back(s, pid));
-    return st;
+    return i == 0 ? hl_text_set(&s->status.binding, "%s", read_back(s, pid)) : HL_OK;
 }
 
-void hl_shim_start_ranks(struct hl_shim *s)
+void hl_process_start_ranks(struct hl_shim *s)
 {
     make_group(s);
     s->status.started_ms = hl_wall_ms();

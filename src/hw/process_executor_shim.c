@@ -21,17 +21,22 @@
 #include "os/file.h"
 
 #define TICK_MS        1000
+#define KILLED_TICK_MS 50
+#define KILL_AGAIN_MS  2000
 #define RESULT_RETRY_S 60
 #define STOP_RETRY_S   2
 
-static void write_status(struct hl_shim *s)
+void hl_shim_tell(struct hl_shim *s)
 {
     s->dirty = hl_status_file_write(s->dir, &s->status) != HL_OK;
     if (s->dirty)
         hl_error("%s", hl_error_text());
+    if (!s->ready)
+        close(HL_SHIM_READY_FD);
+    s->ready = true;
 }
 
-/* ---- stopping ---- */
+/* ---- ranks as processes ---- */
 
 static void signal_rank(const struct hl_rank_status *r, int signum)
 {
@@ -41,21 +46,16 @@ static void signal_rank(const struct hl_rank_status *r, int signum)
     kill(r->pid, signum);
 }
 
-static void begin_stop(struct hl_shim *s, int grace_ms)
+static void process_signal(struct hl_shim *s, int signum)
 {
-    uint64_t at = hl_now_ns() + (uint64_t)grace_ms * HL_NS_PER_MS + 1;
-    if (s->kill_at_ns == 0 || at < s->kill_at_ns)
-        s->kill_at_ns = at;
     for (size_t i = 0; i < s->status.rank_count; i++)
-        signal_rank(&s->status.ranks[i], SIGTERM);
+        signal_rank(&s->status.ranks[i], signum);
 }
 
-static void kill_all(struct hl_shim *s)
+static void process_kill(struct hl_shim *s)
 {
-    for (size_t i = 0; i < s->status.rank_count; i++)
-        signal_rank(&s->status.ranks[i], SIGKILL);
+    process_signal(s, SIGKILL);
     hl_cgroup_kill(&s->cgroup);
-    s->killed = true;
 }
 
 /* Until a child has ended, at most; the signal is blocked for the shim's signalfd. */
@@ -71,7 +71,7 @@ static void await_child(uint64_t deadline)
 
 /* Orphans of the ranks are ours (subreaper): end them until there is none. What a child leaves is
  * ours before we are told that it has ended, so no orphan is missed between list and wait. */
-static void end_orphans(struct hl_shim *s)
+static void process_finish(struct hl_shim *s)
 {
     uint64_t deadline = hl_now_ns() + HL_SHIM_REMOVE_MS * HL_NS_PER_MS;
     hl_cgroup_kill(&s->cgroup);
@@ -91,11 +91,44 @@ static void end_orphans(struct hl_shim *s)
         hl_warn("%s", hl_error_text());
 }
 
+static uint64_t process_oom(const struct hl_shim *s)
+{
+    return hl_cgroup_oom_kills(&s->cgroup);
+}
+
+static void process_reap(struct hl_shim *s)
+{
+    int how;
+    pid_t pid;
+    while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
+        for (size_t i = 0; i < s->status.rank_count; i++)
+            if (s->status.ranks[i].pid == pid && s->status.ranks[i].state == HL_RUN_RUNNING)
+                hl_shim_rank_ended(s, i, WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how),
+                                   WIFSIGNALED(how) ? WTERMSIG(how) : 0);
+}
+
+const struct hl_shim_way hl_process_way = {
+    .start = hl_process_start_ranks,
+    .signal = process_signal,
+    .kill = process_kill,
+    .reap = process_reap,
+    .oom = process_oom,
+    .finish = process_finish,
+};
+
 /* ---- ranks that end ---- */
+
+static void begin_stop(struct hl_shim *s, int grace_ms)
+{
+    uint64_t at = hl_now_ns() + (uint64_t)grace_ms * HL_NS_PER_MS + 1;
+    if (s->kill_at_ns == 0 || at < s->kill_at_ns)
+        s->kill_at_ns = at;
+    s->way->signal(s, SIGTERM);
+}
 
 static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
 {
-    uint64_t oom = hl_cgroup_oom_kills(&s->cgroup);
+    uint64_t oom = s->way->oom(s);
     char memory[128] = "";
     if (oom > 0)
         snprintf(memory, sizeof(memory), " (out of memory: the container's limit is %llu MiB)",
@@ -112,8 +145,7 @@ static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
         hl_error("%s", hl_error_text());
 }
 
-/* Its log is whole before its status says so. */
-static void rank_ended(struct hl_shim *s, size_t i, int how)
+void hl_shim_rank_ended(struct hl_shim *s, size_t i, int exit_code, int signal)
 {
     struct hl_rank_status *r = &s->status.ranks[i];
     bool stopping = s->kill_at_ns != 0;
@@ -121,8 +153,8 @@ static void rank_ended(struct hl_shim *s, size_t i, int how)
     s->live--;
     s->dirty = true;
     r->finished_ms = hl_wall_ms();
-    r->exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
-    r->signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+    r->exit_code = exit_code;
+    r->signal = signal;
     if (r->exit_code == 0) {
         r->state = HL_RUN_SUCCEEDED;
     } else if (stopping) {
@@ -137,16 +169,6 @@ static void rank_ended(struct hl_shim *s, size_t i, int how)
     }
 }
 
-static void reap_ranks(struct hl_shim *s)
-{
-    int how;
-    pid_t pid;
-    while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
-        for (size_t i = 0; i < s->status.rank_count; i++)
-            if (s->status.ranks[i].pid == pid && s->status.ranks[i].state == HL_RUN_RUNNING)
-                rank_ended(s, i, how);
-}
-
 /* ---- life ---- */
 
 /* A file "stop" that holds no number asks for what the container's record says. */
@@ -157,7 +179,7 @@ static int parse_grace(const char *text, int otherwise)
     return end != NULL && (*end == '\0' || *end == '\n') ? (int)ms : otherwise;
 }
 
-static void on_stop_signal(struct hl_shim *s)
+void hl_shim_stop_asked(struct hl_shim *s)
 {
     int grace = s->spec.stop_grace_ms;
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(64);
@@ -168,62 +190,86 @@ static void on_stop_signal(struct hl_shim *s)
     begin_stop(s, grace < 0 ? 0 : grace);
 }
 
-static void take_signals(struct hl_shim *s, int fd)
+void hl_shim_take_signals(struct hl_shim *s)
 {
     struct signalfd_siginfo info;
-    while (read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+    while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
         if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
-            on_stop_signal(s);
+            hl_shim_stop_asked(s);
+}
+
+void hl_shim_await_signals(struct hl_shim *s, int timeout_ms)
+{
+    struct pollfd p = {.fd = s->signals, .events = POLLIN};
+    poll(&p, 1, timeout_ms);
+    hl_shim_take_signals(s);
+}
+
+/* The time until `at`, or `most`. */
+static int wait_until(uint64_t at, uint64_t now, int most)
+{
+    if (at == 0)
+        return most;
+    uint64_t ms = now < at ? (at - now) / HL_NS_PER_MS + 1 : 0;
+    return ms < (uint64_t)most ? (int)ms : most;
 }
 
 static int next_wait_ms(const struct hl_shim *s)
 {
-    if (s->kill_at_ns == 0)
-        return TICK_MS;
     uint64_t now = hl_now_ns();
-    if (now >= s->kill_at_ns)
-        return s->killed ? 50 : 0;
-    uint64_t ms = (s->kill_at_ns - now) / HL_NS_PER_MS + 1;
-    return ms < TICK_MS ? (int)ms : TICK_MS;
+    int most = s->killed && now >= s->kill_at_ns ? KILLED_TICK_MS
+                                                 : wait_until(s->kill_at_ns, now, TICK_MS);
+    return wait_until(s->look_ns, now, most);
 }
 
-static void watch_ranks(struct hl_shim *s, int signals)
+/* Not asked for at every turn: a kill by an engine takes a while. */
+static void kill_late(struct hl_shim *s)
+{
+    uint64_t now = hl_now_ns();
+    if (s->live == 0 || s->kill_at_ns == 0 || now < s->kill_at_ns)
+        return;
+    s->way->kill(s);
+    s->killed = true;
+    if (s->engine != NULL)
+        s->kill_at_ns = hl_now_ns() + KILL_AGAIN_MS * HL_NS_PER_MS;
+}
+
+static void watch_ranks(struct hl_shim *s)
 {
     struct pollfd *fds = s->polls;
-    fds[s->status.rank_count] = (struct pollfd){.fd = signals, .events = POLLIN};
+    size_t n = s->status.rank_count;
     while (s->live > 0) {
-        for (size_t i = 0; i < s->status.rank_count; i++)
+        for (size_t i = 0; i < n; i++)
             fds[i] = (struct pollfd){.fd = s->outputs[i].pipe, .events = POLLIN};
-        poll(fds, s->status.rank_count + 1, next_wait_ms(s));
-        for (size_t i = 0; i < s->status.rank_count; i++)
+        fds[n] = (struct pollfd){.fd = s->signals, .events = POLLIN};
+        fds[n + 1] = (struct pollfd){.fd = s->wake_fd, .events = POLLIN};
+        poll(fds, n + 2, next_wait_ms(s));
+        for (size_t i = 0; i < n; i++)
             if (fds[i].revents != 0)
                 hl_shim_output_take(s, i);
-        take_signals(s, signals);
-        reap_ranks(s);
-        if (s->live > 0 && s->kill_at_ns != 0 && hl_now_ns() >= s->kill_at_ns)
-            kill_all(s);
+        hl_shim_take_signals(s);
+        s->way->reap(s);
+        kill_late(s);
         if (s->dirty && s->live > 0)
-            write_status(s);
+            hl_shim_tell(s);
     }
 }
 
 /* The result is worth some patience with a full disk: more than with whoever wants us to stop. */
-static void retry_status(struct hl_shim *s, int signals)
+static void retry_status(struct hl_shim *s)
 {
-    struct pollfd p = {.fd = signals, .events = POLLIN};
     int seconds = s->requested ? STOP_RETRY_S : RESULT_RETRY_S;
     s->requested = s->failed = false; /* both are in the status: what comes now is another stop */
     for (int i = 0; s->dirty && i < seconds && !s->requested; i++) {
-        poll(&p, 1, 1000);
-        take_signals(s, signals);
-        write_status(s);
+        hl_shim_await_signals(s, 1000);
+        hl_shim_tell(s);
     }
 }
 
-static void finish_shim(struct hl_shim *s, int signals)
+static void finish_shim(struct hl_shim *s)
 {
-    uint64_t oom = hl_cgroup_oom_kills(&s->cgroup);
-    end_orphans(s);
+    uint64_t oom = s->way->oom(s);
+    s->way->finish(s);
     hl_shim_outputs_fini(s);
     if (s->failed)
         s->status.state = HL_RUN_FAILED;
@@ -234,19 +280,21 @@ static void finish_shim(struct hl_shim *s, int signals)
                            "%llu of its processes were killed for want of memory",
                            (unsigned long long)oom);
     s->status.finished_ms = hl_wall_ms();
-    write_status(s);
-    retry_status(s, signals);
+    hl_shim_tell(s);
+    retry_status(s);
+    if (s->way->clear != NULL)
+        s->way->clear(s);
 }
 
 static hl_status load_shim(struct hl_shim *s)
 {
-    int foreign;
     HL_TRY(hl_spec_file_read(s->dir, &s->spec));
     HL_TRY(hl_container_status_init(&s->spec, &s->status));
-    HL_TRY(hl_shim_file_read(s->dir, &foreign, &s->log_max));
+    HL_TRY(hl_shim_file_read(s->dir, &s->options));
+    s->way = s->options.engine == HL_ENGINE_NONE ? &hl_process_way : &hl_engine_way;
     if (s->spec.stop_grace_ms == 0)
         s->spec.stop_grace_ms = HL_STOP_GRACE_MS;
-    return hl_binding_choose(&s->spec, foreign, &s->binding);
+    return hl_binding_choose(&s->spec, s->options.foreign, &s->binding);
 }
 
 /* Say who we are in the file whose lock says that we live. */
@@ -289,30 +337,25 @@ static void shim_fini(struct hl_shim *s)
 
 int hl_shim_main(const char *dir)
 {
-    struct hl_shim s = {.dir = dir};
+    struct hl_shim s = {.dir = dir, .wake_fd = -1};
     hl_log_init("helios-shim", HL_LOG_INFO);
-    int signals = watch_signals();
+    s.signals = watch_signals();
     sign_lock();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (signals < 0 || load_shim(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK) {
-        hl_error("%s", signals < 0 ? "signalfd failed" : hl_error_text());
+    if (s.signals < 0 || load_shim(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK) {
+        hl_error("%s", s.signals < 0 ? "signalfd failed" : hl_error_text());
         shim_fini(&s);
         return 1;
     }
     hl_status_reserve(dir, s.status.rank_count);
-    hl_shim_start_ranks(&s);
+    s.way->start(&s);
     if (s.failed && s.live > 0)
         begin_stop(&s, s.spec.stop_grace_ms);
     if (s.live > 0)
-        write_status(&s);
-    else
-        finish_shim(&s, signals);
-    bool ended = s.live == 0;
-    close(HL_SHIM_READY_FD);
-    watch_ranks(&s, signals);
-    if (!ended)
-        finish_shim(&s, signals);
-    close(signals);
+        hl_shim_tell(&s);
+    watch_ranks(&s);
+    finish_shim(&s);
+    close(s.signals);
     int rc = s.dirty;
     shim_fini(&s);
     return rc;

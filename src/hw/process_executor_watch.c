@@ -23,6 +23,8 @@
 #include "os/poll.h"
 
 #define TICK_MS        200
+#define LOCK_WAIT_MS   2000
+#define REVIVE_MAX     3 /* shims of one container that may be killed */
 #define SIGNED_WAIT_MS 2000
 
 hl_status hl_px_lock_shim(const char *dir, int *fd)
@@ -110,6 +112,20 @@ static void remove_group(const char *dir)
         hl_warn("%s", hl_error_text());
 }
 
+/* What the engine has of a container whose shims all died. */
+static void remove_labelled(const struct hl_px *px, const char *dir)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_stranger_list list;
+    if (px->options.engine == HL_ENGINE_NONE ||
+        hl_labelled_find(px->options.engine, px->containers.s, strrchr(dir, '/') + 1, &arena,
+                         &list) != HL_OK)
+        return;
+    for (size_t i = 0; i < list.count; i++)
+        if (hl_stranger_end(px->options.engine, &list.items[i]) != HL_OK)
+            hl_warn("%s", hl_error_text());
+}
+
 static void fail_without_result(struct hl_px_entry *e)
 {
     struct hl_container_status *s = &e->status;
@@ -134,6 +150,37 @@ static void fail_without_result(struct hl_px_entry *e)
         hl_error("container %s: %s", e->id, hl_error_text());
 }
 
+/* Containers of an engine run on without their shim: another one takes its place, and finds them by
+ * their labels. Called with the lock, lets go of it in between. */
+static bool revive_shim(struct hl_px *px, struct hl_px_entry *e)
+{
+    struct hl_path dir = e->dir;
+    struct hl_process shim = {0};
+    if (px->options.engine == HL_ENGINE_NONE || e->revived >= REVIVE_MAX)
+        return false;
+    e->revived++;
+    e->busy++;
+    pthread_mutex_unlock(&px->lock);
+    uint64_t deadline = hl_now_ns() + LOCK_WAIT_MS * HL_NS_PER_MS;
+    hl_status st = hl_px_launch_shim(px, dir.s, &shim);
+    while (st == HL_EBUSY && hl_now_ns() < deadline) { /* a child of the dead one has it, too */
+        poll(NULL, 0, 10);
+        st = hl_px_launch_shim(px, dir.s, &shim);
+    }
+    pthread_mutex_lock(&px->lock);
+    e->busy--;
+    if (st != HL_OK) {
+        hl_warn("container %s: %s", e->id, hl_error_text());
+        return false;
+    }
+    hl_info("container %s has another shim pid=%d", e->id, (int)shim.pid);
+    e->shim = shim;
+    if (e->watch >= 0)
+        inotify_rm_watch(px->inotify, e->watch);
+    hl_px_watch(px, e);
+    return true;
+}
+
 void hl_px_settle(struct hl_px *px, struct hl_px_entry *e)
 {
     if (e->pidfd >= 0)
@@ -142,11 +189,14 @@ void hl_px_settle(struct hl_px *px, struct hl_px_entry *e)
     if (e->shim.pid > 0)
         waitpid(e->shim.pid, NULL, WNOHANG); /* our child, unless it was adopted */
     hl_px_refresh(e);
+    if (!hl_run_state_ended(e->status.state) && revive_shim(px, e))
+        return;
     if (!hl_run_state_ended(e->status.state)) {
         struct hl_path dir = e->dir;
         e->busy++;
         pthread_mutex_unlock(&px->lock);
         remove_group(dir.s);
+        remove_labelled(px, dir.s);
         pthread_mutex_lock(&px->lock);
         e->busy--;
         fail_without_result(e);

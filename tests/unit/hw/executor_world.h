@@ -1,5 +1,5 @@
-/* What the tests of the process executor share: an executor in a directory of its own, and its end.
- */
+/* What the tests of the executors share: an executor in a directory of its own, and its end. It is
+ * `process`, or what HELIOS_TEST_ENGINE says; its containers then run in HELIOS_TEST_IMAGE. */
 #ifndef HL_TESTS_EXECUTOR_WORLD_H
 #define HL_TESTS_EXECUTOR_WORLD_H
 
@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "core/json.h"
 #include "hw/process_executor.h"
+#include "hw/process_executor_private.h"
 #include "os/cgroup.h"
 #include "os/file.h"
 #include "os/process.h"
@@ -37,9 +38,20 @@ struct world {
     struct hl_executor *ex;
 };
 
+static inline const char *test_engine(void)
+{
+    const char *name = getenv("HELIOS_TEST_ENGINE");
+    return name != NULL ? name : "process";
+}
+
+static inline bool test_has_image(void)
+{
+    return strcmp(test_engine(), "process") != 0;
+}
+
 static inline void open_executor(struct world *w, bool foreign, uint64_t log_max)
 {
-    struct hl_executor_opts opts = {.name = "process",
+    struct hl_executor_opts opts = {.name = test_engine(),
                                     .state_dir = w->dir,
                                     .foreign_topology = foreign,
                                     .log_max_bytes = log_max};
@@ -142,8 +154,11 @@ static inline json_t *spec_of(const char *id, const char *script, int ranks)
     for (int i = 0; i < ranks; i++)
         json_array_append_new(list, json_pack("{si s[{ss so}]}", "rank", i, "env", "key", "RANK",
                                               "value", json_sprintf("%d", i)));
-    return json_pack("{ss s[sss] so si}", "id", id, "command", "/bin/sh", "-c", script, "ranks",
-                     list, "stopGraceMs", 2000);
+    json_t *spec = json_pack("{ss s[sss] so si}", "id", id, "command", "/bin/sh", "-c", script,
+                             "ranks", list, "stopGraceMs", 2000);
+    if (test_has_image())
+        json_object_set_new(spec, "image", json_string(getenv("HELIOS_TEST_IMAGE")));
+    return spec;
 }
 
 /* Takes the JSON; the state's text goes to `state`. */

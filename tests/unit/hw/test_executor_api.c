@@ -12,7 +12,7 @@ static const char full_spec[] =
     "\"ranks\":[{\"rank\":4,\"pp\":1,\"tp\":2,\"dp\":3,\"localRank\":0,"
     "\"env\":[{\"key\":\"RANK\",\"value\":\"4\"}]}],"
     "\"gpus\":[\"0004:04:00.0\"],\"stopGraceMs\":5000,\"mounts\":[\"/a:/b:ro\"],"
-    "\"rankTable\":\"{}\",\"venv\":\"/v\",\"conda\":\"\",\"python\":\"\"}";
+    "\"rankTable\":\"{}\",\"venv\":\"/v\",\"conda\":\"\",\"python\":\"\",\"nics\":[\"mlx5_0\"]}";
 
 static json_t *parse(const char *text)
 {
@@ -95,7 +95,8 @@ TEST(a_bad_spec_is_refused_with_its_field)
     expect_refusal("{\"id\":\"../x\"}", "id '../x'");
     expect_refusal("{\"id\":\"a/b\"}", "id 'a/b'");
     expect_refusal("{\"id\":5}", "field id");
-    expect_refusal("{\"command\":[]}", "j1.0.2 has no command");
+    expect_refusal("{\"command\":[],\"image\":\"\"}", "j1.0.2 has no command");
+    expect_refusal("{\"command\":[\"\"]}", "j1.0.2 has no command");
     expect_refusal("{\"command\":[1]}", "command[0]");
     expect_refusal("{\"command\":\"x\"}", "field command");
     expect_refusal("{\"cpus\":\"0-\"}", "field cpus");
@@ -114,6 +115,17 @@ TEST(a_bad_spec_is_refused_with_its_field)
     assert_int_equal(spec_decode(list, &spec), HL_EINVAL);
     assert_int_equal(spec_decode(NULL, &spec), HL_EINVAL);
     json_decref(list);
+}
+
+TEST(an_image_may_bring_the_command)
+{
+    struct hl_container_spec spec;
+    json_t *json = parse(full_spec);
+    json_object_set_new(json, "command", json_array());
+    assert_int_equal(spec_decode(json, &spec), HL_OK);
+    assert_int_equal(spec.command_count, 0);
+    json_decref(json);
+    hl_container_spec_fini(&spec);
 }
 
 TEST(what_is_absent_has_the_schemas_default)

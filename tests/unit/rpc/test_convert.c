@@ -37,7 +37,7 @@ TEST(absent_members_arrive_as_defaults)
                 "\"numaId\": 0, \"cpus\": \"\", \"memoryBytes\": 0, \"image\": \"\", \"command\": "
                 "[], \"workdir\": \"\", \"env\": [], \"ranks\": [], \"gpus\": [], \"stopGraceMs\": "
                 "0, \"mounts\": [], \"rankTable\": \"\", \"venv\": \"\", \"conda\": \"\", "
-                "\"python\": \"\"}}");
+                "\"python\": \"\", \"nics\": []}}");
     assert_int_equal(rig_call(r, "startContainer", "{\"spec\": {\"id\": null}}", NULL), HL_OK);
     assert_string_equal(json_string_value(json_object_get(json_object_get(r->seen, "spec"), "id")),
                         "");
@@ -64,7 +64,8 @@ TEST(nested_lists_and_structs_arrive_whole)
                 "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
                 "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"env\": [{\"key\": \"R\", \"value\": "
                 "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": [], "
-                "\"rankTable\": \"t\", \"venv\": \"\", \"conda\": \"\", \"python\": \"\"}}");
+                "\"rankTable\": \"t\", \"venv\": \"\", \"conda\": \"\", \"python\": \"\", \"nics\": "
+                "[]}}");
 }
 
 TEST(data_is_base64_and_results_carry_every_field)

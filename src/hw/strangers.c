@@ -1,0 +1,201 @@
+/* Containers without a record here: shims, known by their command line ("helios-agent shim DIR"),
+ * and an engine's containers, known by their labels. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "hw/engine_ranks.h"
+#include "hw/process_executor_private.h"
+#include "os/command.h"
+#include "os/file.h"
+
+#define STRANGERS_MAX 4096
+#define END_MS        5000
+
+static hl_status list_add(struct hl_stranger_list *list, struct hl_arena *arena,
+                          struct hl_stranger one)
+{
+    if (list->items == NULL)
+        list->items = hl_arena_array(arena, STRANGERS_MAX, sizeof(*list->items));
+    if (hl_arena_failed(arena) || one.container == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing containers without a record");
+    if (list->count < STRANGERS_MAX)
+        list->items[list->count++] = one;
+    return HL_OK;
+}
+
+/* ---- shims ---- */
+
+/* Directory of the shim that process `pid` is; NULL: it is none. */
+static char *shim_directory(const char *pid, struct hl_arena *arena)
+{
+    char path[64];
+    HL_AUTO(hl_buf_fini) struct hl_buf line = HL_BUF(65536);
+    snprintf(path, sizeof(path), "/proc/%.20s/cmdline", pid);
+    if (hl_file_read(path, &line) != HL_OK || line.len < 8)
+        return NULL;
+    const char *end = line.data + line.len, *last = line.data;
+    bool shim = false;
+    if (strcmp(line.data, "helios-agent") != 0)
+        return NULL;
+    for (const char *p = line.data; p < end; p += strlen(p) + 1) {
+        shim |= strcmp(p, "shim") == 0;
+        last = p;
+    }
+    return shim && last[0] == '/' ? hl_arena_strdup(arena, last) : NULL;
+}
+
+static hl_status find_shims(const char *containers_dir, struct hl_arena *arena,
+                            struct hl_stranger_list *out)
+{
+    hl_status st = HL_OK;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *d; st == HL_OK && proc != NULL && (d = readdir(proc)) != NULL;) {
+        uint64_t number;
+        if (!hl_parse_number(d->d_name, INT32_MAX, &number))
+            continue;
+        char *dir = shim_directory(d->d_name, arena),
+             *slash = dir != NULL ? strrchr(dir, '/') : NULL;
+        if (slash == NULL || slash == dir)
+            continue;
+        *slash = '\0';
+        bool own = strcmp(dir, containers_dir) == 0;
+        if (own && access(hl_path_in(hl_path_in(dir, slash + 1).s, "spec.json").s, F_OK) == 0)
+            continue; /* it has a record */
+        st = list_add(out, arena,
+                      (struct hl_stranger){.container = slash + 1,
+                                           .owner = dir,
+                                           .handle = hl_arena_strdup(arena, d->d_name),
+                                           .own = own});
+    }
+    if (proc != NULL)
+        closedir(proc);
+    return st;
+}
+
+static hl_status end_shim(const struct hl_stranger *x)
+{
+    struct hl_process p;
+    uint64_t pid;
+    HL_AUTO(hl_closep) int fd = -1;
+    if (!hl_parse_number(x->handle, INT32_MAX, &pid) ||
+        hl_process_identify((pid_t)pid, &p) != HL_OK || hl_process_open(p, &fd) != HL_OK)
+        return HL_OK;                       /* gone */
+    HL_TRY(hl_process_signal(fd, SIGKILL)); /* its ranks die with it */
+    return hl_process_wait(fd, END_MS)
+               ? HL_OK
+               : hl_fail(HL_ETIMEDOUT, "shim %s of container %s does not end", x->handle,
+                         x->container);
+}
+
+/* ---- containers of an engine ---- */
+
+static hl_status engine_client(enum hl_engine_kind kind, struct hl_engine_ranks *out)
+{
+    *out = (struct hl_engine_ranks){.kind = kind};
+    return hl_process_find(hl_engine_name(kind), getenv("PATH"), out->program,
+                           sizeof(out->program));
+}
+
+/* only: one container of this owner; NULL: all that have no record here. */
+static hl_status add_labelled(char *line, const char *owner, const char *containers_dir,
+                              const char *only, struct hl_arena *arena,
+                              struct hl_stranger_list *out)
+{
+    char *id = strsep(&line, " "), *whose = strsep(&line, " "), *container = strsep(&line, " ");
+    if (container == NULL || *container == '\0')
+        return HL_OK;
+    bool own = strcmp(whose, owner) == 0;
+    struct hl_path record = hl_path_in(hl_path_in(containers_dir, container).s, "spec.json");
+    bool wanted =
+        only != NULL ? own && strcmp(only, container) == 0 : !own || access(record.s, F_OK) != 0;
+    if (!wanted)
+        return HL_OK;
+    return list_add(out, arena,
+                    (struct hl_stranger){.container = hl_arena_strdup(arena, container),
+                                         .owner = hl_arena_strdup(arena, whose),
+                                         .handle = hl_arena_strdup(arena, id),
+                                         .own = own});
+}
+
+hl_status hl_labelled_find(enum hl_engine_kind kind, const char *containers_dir, const char *only,
+                           struct hl_arena *arena, struct hl_stranger_list *out)
+{
+    struct hl_stranger_list list = {0};
+    struct hl_engine_ranks e;
+    char owner[16];
+    HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
+    HL_TRY(engine_client(kind, &e));
+    hl_engine_owner(containers_dir, owner);
+    struct hl_args args = hl_engine_args(&e, arena);
+    hl_args_add(&args, "ps");
+    hl_args_add(&args, "--all");
+    hl_args_add(&args, "--no-trunc");
+    hl_args_add(&args, "--filter=label=" HL_LABEL_CONTAINER);
+    hl_args_add(&args, "--format={{.ID}} {{.Label \"" HL_LABEL_OWNER
+                       "\"}} {{.Label \"" HL_LABEL_CONTAINER "\"}}");
+    HL_TRY(hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r));
+    char *at = r.out.data;
+    for (char *line; at != NULL && (line = strsep(&at, "\n")) != NULL;)
+        HL_TRY(add_labelled(line, owner, containers_dir, only, arena, &list));
+    *out = list;
+    return HL_OK;
+}
+
+static hl_status end_labelled(enum hl_engine_kind kind, const struct hl_stranger *x)
+{
+    struct hl_engine_ranks e;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
+    HL_TRY(engine_client(kind, &e));
+    struct hl_args args = hl_engine_args(&e, &arena);
+    hl_args_add(&args, "rm");
+    hl_args_add(&args, "--force");
+    hl_args_add(&args, x->handle);
+    return hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r);
+}
+
+/* ---- both ---- */
+
+hl_status hl_strangers_find(enum hl_engine_kind engine, const char *containers_dir,
+                            struct hl_arena *arena, struct hl_stranger_list *out)
+{
+    struct hl_stranger_list list = {0};
+    HL_TRY(engine == HL_ENGINE_NONE ? find_shims(containers_dir, arena, &list)
+                                    : hl_labelled_find(engine, containers_dir, NULL, arena, &list));
+    *out = list;
+    return HL_OK;
+}
+
+hl_status hl_stranger_end(enum hl_engine_kind engine, const struct hl_stranger *x)
+{
+    return engine == HL_ENGINE_NONE ? end_shim(x) : end_labelled(engine, x);
+}
+
+void hl_px_sweep(struct hl_px *px)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_stranger_list list;
+    if (hl_strangers_find(px->options.engine, px->containers.s, &arena, &list) != HL_OK) {
+        hl_warn("containers without a record are not looked for: %s", hl_error_text());
+        return;
+    }
+    for (size_t i = 0; i < list.count; i++) {
+        const struct hl_stranger *x = &list.items[i];
+        if (!x->own)
+            hl_warn(
+                "container %s of %s is on this machine, too; it may hold what is given out here",
+                x->container, x->owner);
+        else if (hl_stranger_end(px->options.engine, x) == HL_OK)
+            hl_info("container %s had no record here any more and was ended (%s)", x->container,
+                    x->handle);
+        else
+            hl_warn("container %s has no record here any more: %s", x->container, hl_error_text());
+    }
+}
