@@ -679,6 +679,55 @@ struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :T
 
 enum JobState { pending @0; starting @1; running @2; stopping @3; succeeded @4; failed @5; cancelled @6; }
 
+# Why a pending job does not run: the closed list of `helios explain` (docs/queues.md).
+enum WaitReason {
+  none @0 $word("");
+  notEnoughFreeSlots @1 $word("NotEnoughFreeSlots");
+  notEnoughSlotsEver @2 $word("NotEnoughSlotsEver");
+  quotaExceeded @3 $word("QuotaExceeded");
+  priorityBehind @4 $word("PriorityBehind");
+  reservedFor @5 $word("ReservedFor");
+  serverDraining @6 $word("ServerDraining");
+  waitingForRecovery @7 $word("WaitingForRecovery");
+  versionUnavailable @8 $word("VersionUnavailable");
+}
+enum SlotUse { free @0; busy @1; reserved @2; notReady @3 $word("not-ready"); }
+struct SlotCount { use @0 :SlotUse; slots @1 :Int32; servers @2 :Int32; }
+struct JobExplanation {
+  id @0 :Text;
+  state @1 :JobState;
+  reason @2 :WaitReason;
+  text @3 :Text;           # the reason as a sentence
+  other @4 :Text;          # the job that the reason speaks of; "" = none
+  remedy @5 :Text;         # what would make it run
+  startMs @6 :Int64;       # estimate; 0 = unknown
+  queue @7 :Text;
+  priority @8 :Int32;
+  place @9 :Int32;         # in the line of pending jobs, from 1; 0 = it does not wait
+  pending @10 :Int32;      # jobs in the line
+  slots @11 :Int32;        # that it needs
+  counts @12 :List(SlotCount);   # of the cluster
+}
+struct QueueInfo {
+  name @0 :Text;
+  weight @1 :Int32;
+  quota @2 :Int32;         # slots; 0 = none
+  preempt @3 :Bool;
+  slots @4 :Int32;         # held now
+  running @5 :Int32; pending @6 :Int32;   # jobs
+  used @7 :Float64;        # slots that count from the past: the share is (slots + used) / weight
+}
+struct QueuedJob {
+  id @0 :Text;
+  place @1 :Int32;
+  queue @2 :Text;
+  priority @3 :Int32;
+  slots @4 :Int32;
+  reason @5 :WaitReason;
+  other @6 :Text;
+  startMs @7 :Int64; submittedMs @8 :Int64;
+}
+
 struct Job {
   id @0 :Text;
   name @1 :Text;

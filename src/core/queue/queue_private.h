@@ -1,0 +1,30 @@
+/* What the files of this folder share: pass.c goes through the line that line.c makes, and asks
+ * victims.c whom to stop. */
+#ifndef HL_CORE_QUEUE_PRIVATE_H
+#define HL_CORE_QUEUE_PRIVATE_H
+
+#include "core/queue/queue.h"
+
+/* Pending gangs in their order, into line[]; how many. */
+hl_status hl_queue_line(const struct hl_queue_input *in, int *line, int *count) HL_CHECK;
+
+/* Gangs that may be stopped for one that does not fit. */
+struct hl_queue_victims {
+    const struct hl_queue_input *in;
+    const struct hl_queue_planner *planner;
+    int gang;
+    int slots;       /* they have to bring at least so many */
+    int *candidates; /* by what is lost with them, least first */
+    int count;
+    int *chosen; /* room for `count` */
+    int chosen_count;
+};
+
+/* Chooses the fewest, then those with the least lost work: exactly while that takes few questions,
+ * else a set of which none can be left out. chosen_count 0: it does not fit without all of them
+ * either. Nothing stays lent. */
+hl_status hl_queue_choose(struct hl_queue_victims *v) HL_CHECK;
+/* Slot ms that are lost with a gang. */
+double hl_queue_lost_work(const struct hl_queue_input *in, int gang);
+
+#endif
