@@ -45,7 +45,7 @@ struct OptionValue { name @0 :Text; value @1 :Text; origin @2 :Text; }
 # ---- nodes ---------------------------------------------------------------------------------------
 
 struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; nicClass @5 :Text; }
-# kind: "gpu" or "nic"; id: PCI address; nicClass: words of core/topo.h, "" = not known or a GPU; a slot is a NUMA node that has CPUs.
+# kind: "gpu" or "nic"; id: PCI address; nicClass: words of core/place/topo.h, "" = not known or a GPU; a slot is a NUMA node that has CPUs.
 struct Slot { numaId @0 :Int32; cpus @1 :Text; memoryBytes @2 :UInt64; gpus @3 :List(Device); nics @4 :List(Device); }
 
 struct NodeInfo {
@@ -86,7 +86,7 @@ struct TierInfo {
   numaId @10 :Int32;       # -1 = several or none
   regions @11 :List(RegionInfo);
   backing @12 :Text;       # "huge pages", "4 KiB pages", "device memory", ...: what was really got
-  nicClass @13 :Text;      # L1: of the NIC beside it; words of core/topo.h
+  nicClass @13 :Text;      # L1: of the NIC beside it; words of core/place/topo.h
   nicDirect @14 :Bool;     # L1: a NIC may reach its memory
   kind @15 :Text;          # "" = shards; "chunks" = HybridPS chunks of ranks, which are outside of any quota of shards
   processes @16 :List(ProcessBytes);  # chunks: who has how much

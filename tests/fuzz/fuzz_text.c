@@ -8,8 +8,8 @@
 #include "core/hf.h"
 #include "core/layout.h"
 #include "core/part.h"
-#include "core/plan.h"
-#include "core/topo.h"
+#include "core/place/plan.h"
+#include "core/place/topo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

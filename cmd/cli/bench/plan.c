@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
-#include "core/plan.h"
+#include "core/place/plan.h"
 
 #define SLOTS 2
 

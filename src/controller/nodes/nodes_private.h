@@ -4,7 +4,7 @@
 
 #include "controller/core.h"
 #include "controller/nodes/nodes.h"
-#include "core/plan.h"
+#include "core/place/plan.h"
 #include "store/writer.h"
 
 struct nodes {

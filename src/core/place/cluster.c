@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plan.h"
+#include "core/place/plan.h"
 
 static void node_fini(struct hl_cluster_node *n)
 {

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plan_private.h"
+#include "core/place/units.h"
 
 struct server_class {
     int free;

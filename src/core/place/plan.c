@@ -1,6 +1,6 @@
-/* hl_plan_make: choose how many ranks a container holds, ask plan_place.c for servers, give out
+/* hl_plan_make: choose how many ranks a container holds, ask units.c for servers, give out
  * slots, and say in words what came out. */
-#include "core/plan.h"
+#include "core/place/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/text.h"
-#include "core/plan_private.h"
+#include "core/place/units.h"
 
 static hl_status short_of_memory(void)
 {
@@ -113,7 +113,7 @@ static void choose_shape(struct shape *s)
         s->per_stage = g->order == HL_ORDER_TP_DP_PP ? g->dp / groups : g->dp;
 }
 
-/* Units as plan_place.c lists them (stage by stage) against units in rank order. */
+/* Units as units.c lists them (stage by stage) against units in rank order. */
 static int unit_in_rank_order(const struct shape *s, int listed)
 {
     int units = s->containers / s->unit;

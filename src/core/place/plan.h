@@ -1,4 +1,5 @@
-/* core/plan.h - from a job and the cluster's free slots to a plan: which rank runs where, and why.
+/* core/place/plan.h - from a job and the cluster's free slots to a plan: which rank runs where, and
+ * why.
  *
  * One container takes one slot and holds k consecutive ranks. Rules, in order: a slot is never
  * shared; all containers or none; a tensor-parallel group on the fewest servers; stages of one
@@ -12,8 +13,8 @@
  * Units:   bytes.
  * Limits:  node names <= 63 bytes.
  */
-#ifndef HL_CORE_PLAN_H
-#define HL_CORE_PLAN_H
+#ifndef HL_CORE_PLACE_PLAN_H
+#define HL_CORE_PLACE_PLAN_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -22,7 +23,7 @@
 #include "api/types.h"
 #include "base/status.h"
 #include "core/job.h"
-#include "core/topo.h"
+#include "core/place/topo.h"
 
 #define HL_NODE_NAME_MAX 63
 

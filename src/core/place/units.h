@@ -1,8 +1,8 @@
-/* core/plan_private.h - placement of a gang on servers, apart from what the gang is. */
-#ifndef HL_CORE_PLAN_PRIVATE_H
-#define HL_CORE_PLAN_PRIVATE_H
+/* core/place/units.h - placement of a gang on servers, apart from what the gang is. */
+#ifndef HL_CORE_PLACE_UNITS_H
+#define HL_CORE_PLACE_UNITS_H
 
-#include "core/plan.h"
+#include "core/place/plan.h"
 
 /* A gang of `containers` in units: `unit` consecutive containers that want to share a server (they
  * hold a tensor-parallel group); the last unit may be short. Units are listed stage by stage;
