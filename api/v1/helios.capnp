@@ -64,6 +64,8 @@ struct NodeInfo {
   storeEpoch @12 :UInt64;  # grows with every change of what the store holds
   hostAddress @13 :Text;   # rankAddress as an IP address; "" = it has none
   stateDirectory @14 :Text; # identity of the Agent's state directory on its host, which one Agent at a time holds; "" = unknown
+  leaf @15 :Text;          # the switch that the node hangs on, and the one above it; "" = not known
+  spine @16 :Text;
 }
 
 # L1: device memory; L2: host memory of a node; L3: the pool; L4: the archive, which is reached through the pool's host only.
@@ -1429,7 +1431,11 @@ struct JobSpecResources {
   gpusPerRank @1 :Int32 = -1 $word("gpus_per_rank") $optional;
   cpusPerRank @2 :Int32 $word("cpus_per_rank") $optional;
   memory @3 :UInt64 $optional;
+  gpuMemory @4 :UInt64 $word("gpu_memory") $optional;
+  nicClass @5 :Text $word("nic_class") $optional;
 }
+# Each "LEVEL required" or "LEVEL preferred".
+struct JobSpecPlacement { tensor @0 :Text $optional; pipeline @1 :Text $optional; data @2 :Text $optional; gang @3 :Text $optional; }
 struct JobSpecTimeouts { start @0 :Text $optional; run @1 :Text $optional; }
 struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpec {
@@ -1450,6 +1456,7 @@ struct JobSpec {
   stopGrace @17 :Text $optional;
   checkpoint @18 :JobSpecCheckpoint $optional;
   rankTable @19 :Text $optional;
+  placement @20 :JobSpecPlacement $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {
