@@ -135,7 +135,7 @@ static const struct cli_command commands[] = {
      "Time migrations over ZeroMQ against plain TCP.", cmd_bench_migrate},
     {"bench put", "[--size LIST]",
      "Time writes of objects against memcpy and TCP.", cmd_bench_put},
-    {"bench plan", "", "Time the placement of gangs on 1,000 and 10,000 servers.", cmd_bench_plan},
+    {"bench place", "", "Time the placement of gangs on 1,000 and 10,000 servers.", cmd_bench_place},
     {"bench plank", "[--size LIST] [--link local|tcp|both] [--piece BYTES]",
      "Time staged transfers into a device against direct ones.", cmd_bench_plank},
     {"bench policy", "[--shards N] [--passes N]",

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CANDIDATES 8 /* domains that are tried before the best one is taken */
+
 struct blocks {
     struct hl_place_rule rule; /* level ANY: the gang is one block */
     bool stages;               /* a block is a stage, not a replica */
@@ -96,7 +98,7 @@ static long blocks_max(const struct gang *g, const struct hl_place_view *v,
         return server_blocks(g, v, in);
     const struct hl_place_domains d = hl_place_domains_in(v->index, level, in);
     for (size_t i = d.first; i < d.end; i++) {
-        const struct hl_place_range r = {d.list[i].lo, d.list[i].hi};
+        const struct hl_place_range r = hl_place_range_of(&d.list[i], in);
         if (d.list[i].named)
             n += hl_units_max(v, r, g->shape->unit, g->unit_within) / g->blocks.units;
         else
@@ -163,36 +165,55 @@ static bool range_has_apart(const struct gang *g, const struct hl_place_view *v,
     return n >= g->blocks.units;
 }
 
-/* The fullest domain of that level in the range that holds it. */
-static bool find_domain(const struct domain_test *t, const struct hl_place_view *v,
-                        enum hl_level level, struct hl_place_range in, struct hl_place_range *out)
+/* Domains of a level in a range that hold it, the fullest first; at most CANDIDATES. */
+struct candidates {
+    struct hl_place_range list[CANDIDATES];
+    long slots[CANDIDATES];
+    int count;
+};
+
+static void candidate_add(struct candidates *c, struct hl_place_range r, long slots)
 {
-    long best = 0;
-    bool found = false;
-    if (level == HL_LEVEL_SERVER || level == HL_LEVEL_NUMA)
-        return find_server(t, v, in, out);
-    const struct hl_place_domains d = hl_place_domains_in(v->index, level, in);
-    for (size_t i = d.first; i < d.end; i++) {
-        const struct hl_place_range r = {d.list[i].lo, d.list[i].hi};
-        if (!d.list[i].named || !domain_holds(t, v, r))
-            continue;
-        long slots = hl_place_view_slots(v, r);
-        if (t->block && !t->g->blocks.stages && !range_has_apart(t->g, v, r))
-            slots += (long)1 << 40; /* only if there is no other */
-        if (!found || slots < best) {
-            best = slots;
-            *out = r;
-            found = true;
+    int at = c->count;
+    while (at > 0 && c->slots[at - 1] > slots)
+        at--;
+    if (at == CANDIDATES)
+        return;
+    int end = c->count < CANDIDATES ? c->count++ : CANDIDATES - 1;
+    for (int i = end; i > at; i--) {
+        c->list[i] = c->list[i - 1];
+        c->slots[i] = c->slots[i - 1];
+    }
+    c->list[at] = r;
+    c->slots[at] = slots;
+}
+
+static void find_domains(const struct domain_test *t, const struct hl_place_view *v,
+                         enum hl_level level, struct hl_place_range in, struct candidates *out)
+{
+    struct hl_place_range server;
+    out->count = 0;
+    if (level >= HL_LEVEL_LEAF) {
+        const struct hl_place_domains d = hl_place_domains_in(v->index, level, in);
+        for (size_t i = d.first; i < d.end; i++) {
+            const struct hl_place_range r = hl_place_range_of(&d.list[i], in);
+            if (!d.list[i].named || !domain_holds(t, v, r))
+                continue;
+            long slots = hl_place_view_slots(v, r);
+            if (t->block && !t->g->blocks.stages && !range_has_apart(t->g, v, r))
+                slots += (long)1 << 40; /* only if there is no other */
+            candidate_add(out, r, slots);
         }
     }
-    return found || find_server(t, v, in, out); /* its leaf need not be known */
+    if (out->count == 0 && find_server(t, v, in, &server)) /* whose leaf need not be known */
+        candidate_add(out, server, 0);
 }
 
 enum hl_level hl_gang_obstacle(const struct hl_gang_shape *shape, const struct hl_place_view *v)
 {
     const struct gang g = gang_of(shape);
     const struct hl_place_range all = hl_place_view_all(v);
-    struct hl_place_range r;
+    struct candidates c;
     if (!range_holds_units(&g, v, all))
         return g.unit_within;
     if (g.blocks.rule.required && blocks_max(&g, v, all) < g.blocks.count)
@@ -201,8 +222,8 @@ enum hl_level hl_gang_obstacle(const struct hl_gang_shape *shape, const struct h
         return HL_LEVEL_ANY;
     if (g.rule.level == HL_LEVEL_NUMA && shape->containers > 1)
         return HL_LEVEL_NUMA;
-    return find_domain(&(struct domain_test){.g = &g}, v, g.rule.level, all, &r) ? HL_LEVEL_ANY
-                                                                                 : g.rule.level;
+    find_domains(&(struct domain_test){.g = &g}, v, g.rule.level, all, &c);
+    return c.count > 0 ? HL_LEVEL_ANY : g.rule.level;
 }
 
 /* ---- placing -------------------------------------------------------------------------------- */
@@ -212,10 +233,12 @@ static struct hl_place_range block_range(const struct gang *g, const struct hl_p
                                          struct hl_place_range in)
 {
     const struct domain_test t = {.g = g, .block = true};
-    struct hl_place_range r;
-    for (enum hl_level l = g->blocks.rule.level; l != HL_LEVEL_ANY && l <= HL_LEVEL_SPINE; l++)
-        if (find_domain(&t, v, l, in, &r))
-            return r;
+    struct candidates c;
+    for (enum hl_level l = g->blocks.rule.level; l != HL_LEVEL_ANY && l <= HL_LEVEL_SPINE; l++) {
+        find_domains(&t, v, l, in, &c);
+        if (c.count > 0)
+            return c.list[0];
+    }
     return in;
 }
 
@@ -236,60 +259,6 @@ static hl_status gang_fill(const struct gang *g, struct hl_place_view *v, struct
         HL_TRY(hl_units_place(v, block_range(g, v, in), &u, where));
     }
     return HL_OK;
-}
-
-/* The range of the gang's own rule; false: it has none, or none holds it. */
-static bool gang_range(const struct gang *g, const struct hl_place_view *v,
-                       struct hl_place_range *out)
-{
-    const struct domain_test t = {.g = g};
-    for (enum hl_level l = g->rule.level; l != HL_LEVEL_ANY && l <= HL_LEVEL_SPINE; l++)
-        if (find_domain(&t, v, l, hl_place_view_all(v), out))
-            return true;
-        else if (g->rule.required)
-            return false;
-    return false;
-}
-
-static bool score_is_worse(const struct hl_gang_score *a, const struct hl_gang_score *b)
-{
-    if (a->servers != b->servers)
-        return a->servers > b->servers;
-    return a->leaves != b->leaves ? a->leaves > b->leaves : a->shared > b->shared;
-}
-
-/* Nobody asked for it: all in one spine, if nothing that counts more is worse then. */
-static hl_status try_spine(const struct gang *g, const struct hl_place_view *v, uint32_t *where)
-{
-    const struct domain_test t = {.g = g};
-    const struct hl_place_index *x = v->index;
-    struct hl_gang_score all, one;
-    struct hl_place_range in;
-    if (x->spine_count < 2 || !find_domain(&t, v, HL_LEVEL_SPINE, hl_place_view_all(v), &in))
-        return HL_OK;
-    HL_AUTO(hl_freep) uint32_t *other = calloc((size_t)g->shape->containers, sizeof(*other));
-    if (other == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
-    HL_AUTO(hl_place_view_fini) struct hl_place_view copy = {0};
-    HL_TRY(hl_place_view_copy(&copy, v));
-    HL_TRY(gang_fill(g, &copy, in, other));
-    HL_TRY(hl_gang_score(g->shape, x, where, &all));
-    HL_TRY(hl_gang_score(g->shape, x, other, &one));
-    if (!score_is_worse(&one, &all))
-        memcpy(where, other, (size_t)g->shape->containers * sizeof(*where));
-    return HL_OK;
-}
-
-hl_status hl_gang_place(const struct hl_gang_shape *shape, const struct hl_place_view *v,
-                        uint32_t *where)
-{
-    const struct gang g = gang_of(shape);
-    struct hl_place_range in = hl_place_view_all(v);
-    bool ruled = gang_range(&g, v, &in);
-    HL_AUTO(hl_place_view_fini) struct hl_place_view copy = {0};
-    HL_TRY(hl_place_view_copy(&copy, v));
-    HL_TRY(gang_fill(&g, &copy, in, where));
-    return ruled ? HL_OK : try_spine(&g, v, where);
 }
 
 /* ---- score ---------------------------------------------------------------------------------- */
@@ -338,5 +307,110 @@ hl_status hl_gang_score(const struct hl_gang_shape *g, const struct hl_place_ind
     score_units(g, x, where, seen, out);
     memset(seen, 0, n * sizeof(*seen));
     score_replicas(g, where, seen, out);
+    return HL_OK;
+}
+
+/* ---- the best of several ranges -------------------------------------------------------------- */
+
+struct attempt {
+    const struct gang *g;
+    const struct hl_place_view *view;
+    uint32_t *where, *other;    /* the best so far, and the one at hand */
+    struct hl_gang_score score; /* of `where` */
+    bool placed;
+};
+
+static bool score_is_worse(const struct hl_gang_score *a, const struct hl_gang_score *b)
+{
+    if (a->servers != b->servers)
+        return a->servers > b->servers;
+    return a->leaves != b->leaves ? a->leaves > b->leaves : a->shared > b->shared;
+}
+
+/* No range could do better. */
+static bool score_is_ideal(const struct gang *g, const struct hl_place_view *v,
+                           const struct hl_gang_score *score)
+{
+    const struct hl_place_range all = hl_place_view_all(v);
+    int unit = g->shape->unit, units = g->units + (g->tail > 0), most = v->most;
+    while (most > 1 && hl_place_view_first(v, most, all) == UINT32_MAX)
+        most--;
+    return score->leaves == units && score->shared == 0 &&
+           score->servers <= (long)(unit + most - 1) / most * g->units + (g->tail > 0);
+}
+
+/* Place it there; it is kept if it is better than what there is, or with `prefer` as good. */
+static hl_status attempt_range(struct attempt *a, struct hl_place_range in, bool prefer)
+{
+    HL_AUTO(hl_place_view_fini) struct hl_place_view copy = {0};
+    struct hl_gang_score score;
+    HL_TRY(hl_place_view_copy(&copy, a->view));
+    HL_TRY(gang_fill(a->g, &copy, in, a->other));
+    HL_TRY(hl_gang_score(a->g->shape, a->view->index, a->other, &score));
+    if (a->placed &&
+        (prefer ? score_is_worse(&score, &a->score) : !score_is_worse(&a->score, &score)))
+        return HL_OK;
+    uint32_t *worse = a->where;
+    a->where = a->other;
+    a->other = worse;
+    a->score = score;
+    a->placed = true;
+    return HL_OK;
+}
+
+/* The domains of the gang's own rule, at its level or, if it is only preferred, a wider one. */
+static hl_status attempt_rule(struct attempt *a)
+{
+    const struct gang *g = a->g;
+    const struct domain_test t = {.g = g};
+    struct candidates c;
+    for (enum hl_level l = g->rule.level; l != HL_LEVEL_ANY && l <= HL_LEVEL_SPINE; l++) {
+        find_domains(&t, a->view, l, hl_place_view_all(a->view), &c);
+        for (int i = 0; i < c.count; i++) {
+            HL_TRY(attempt_range(a, c.list[i], false));
+            if (score_is_ideal(g, a->view, &a->score))
+                return HL_OK;
+        }
+        if (a->placed)
+            return HL_OK;
+    }
+    return HL_OK;
+}
+
+/* Nobody asked for it: all in one spine, if nothing that counts more is worse then. */
+static hl_status attempt_spines(struct attempt *a)
+{
+    const struct domain_test t = {.g = a->g};
+    struct candidates c;
+    find_domains(&t, a->view, HL_LEVEL_SPINE, hl_place_view_all(a->view), &c);
+    for (int i = 0; i < c.count && a->view->index->spine_count > 1; i++) {
+        struct hl_gang_score before = a->score;
+        HL_TRY(attempt_range(a, c.list[i], true));
+        if (!score_is_worse(&a->score, &before) && !score_is_worse(&before, &a->score))
+            return HL_OK; /* it is as good, and in one spine */
+    }
+    return HL_OK;
+}
+
+static hl_status attempt_all(struct attempt *a)
+{
+    HL_TRY(attempt_rule(a));
+    if (a->placed)
+        return HL_OK;
+    HL_TRY(attempt_range(a, hl_place_view_all(a->view), false));
+    return attempt_spines(a);
+}
+
+hl_status hl_gang_place(const struct hl_gang_shape *shape, const struct hl_place_view *v,
+                        uint32_t *where)
+{
+    const struct gang g = gang_of(shape);
+    size_t n = (size_t)shape->containers;
+    HL_AUTO(hl_freep) uint32_t *lists = calloc(2 * n, sizeof(*lists));
+    if (lists == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+    struct attempt a = {.g = &g, .view = v, .where = lists, .other = lists + n};
+    HL_TRY(attempt_all(&a));
+    memcpy(where, a.where, n * sizeof(*where));
     return HL_OK;
 }

@@ -80,7 +80,7 @@ struct hl_place_domains hl_place_domains_in(const struct hl_place_index *x, enum
     return (struct hl_place_domains){list, of[in.lo], of[in.hi - 1] + 1};
 }
 
-static struct hl_place_range range_of(const struct hl_place_domain *d, struct hl_place_range in)
+struct hl_place_range hl_place_range_of(const struct hl_place_domain *d, struct hl_place_range in)
 {
     return (struct hl_place_range){d->lo > in.lo ? d->lo : in.lo, d->hi < in.hi ? d->hi : in.hi};
 }
@@ -107,7 +107,7 @@ long hl_units_max(const struct hl_place_view *v, struct hl_place_range in, int u
         return whole_units(v, in, unit);
     const struct hl_place_domains d = hl_place_domains_in(v->index, within, in);
     for (size_t i = d.first; i < d.end; i++) {
-        const struct hl_place_range r = range_of(&d.list[i], in);
+        const struct hl_place_range r = hl_place_range_of(&d.list[i], in);
         n += d.list[i].named ? hl_place_view_slots(v, r) / unit : whole_units(v, r, unit);
     }
     return n;
@@ -239,7 +239,7 @@ static void count_servers(const struct placer *p, struct hl_place_range in, long
         counts[k] = hl_place_view_count(p->view, k, in);
 }
 
-/* `slots` from the fewest servers of `counts`, which has them; they are taken out of it. */
+/* `slots` from the fewest servers of `counts`; they are taken out of it. */
 static void cut_pieces(const struct placer *p, long *counts, int slots, struct pieces *out)
 {
     int most = p->view->most;
@@ -249,8 +249,10 @@ static void cut_pieces(const struct placer *p, long *counts, int slots, struct p
         int f = min_int(slots, most);
         while (f < most && counts[f] == 0)
             f++;
-        while (counts[f] == 0)
+        while (f > 0 && counts[f] == 0)
             f--;
+        if (f == 0)
+            return; /* later units, which have other ranges too */
         counts[f]--;
         out->count++;
         if (slots >= f) {
@@ -264,11 +266,13 @@ static void cut_pieces(const struct placer *p, long *counts, int slots, struct p
     }
 }
 
-/* Servers of all units that are not placed yet, when leaves don't matter. */
-static long count_pieces(const struct placer *p, const long *counts, int units, struct pieces *use)
+/* Servers for `slots` and then `units` whole ones, when leaves don't matter. */
+static long count_pieces(const struct placer *p, const long *counts, int slots, int units,
+                         struct pieces *use)
 {
-    long n = 0;
     memcpy(p->scratch, counts, ((size_t)p->view->most + 1) * sizeof(long));
+    cut_pieces(p, p->scratch, slots, use);
+    long n = use->count;
     for (int u = 0; u < units; u++) {
         cut_pieces(p, p->scratch, p->units->unit, use);
         n += use->count;
@@ -368,7 +372,7 @@ static int domain_pieces(struct placer *p, const struct wanted *w, struct hl_pla
         return pieces;
     for (int f = 1; f <= p->view->most; f++)
         rest[f] += counts[f];
-    return pieces + count_pieces(p, rest, w->rest, &p->leaf) > w->total ? 0 : pieces;
+    return pieces + count_pieces(p, rest, 0, w->rest, &p->leaf) > w->total ? 0 : pieces;
 }
 
 /* The domain with the fewest pieces, and of those the fullest. */
@@ -382,7 +386,7 @@ static struct domain_choice find_domain(struct placer *p, const struct wanted *w
         long left;
         if (w->named && !d.list[i].named)
             continue;
-        int pieces = domain_pieces(p, w, range_of(&d.list[i], in), &left);
+        int pieces = domain_pieces(p, w, hl_place_range_of(&d.list[i], in), &left);
         looks += w->all != NULL && left >= 0;
         if (pieces > 0)
             domain_offer(&best, i, pieces, left);
@@ -403,12 +407,56 @@ static int find_leaf(struct placer *p, int slots, struct hl_place_range in)
         return c.at;
     w.all = all;
     w.rest = p->units->count - p->placed - 1;
-    w.total = count_pieces(p, all, w.rest + 1, &p->leaf);
+    w.total = count_pieces(p, all, slots, w.rest, &p->leaf);
     return find_domain(p, &w, in).at;
 }
 
-/* The leaves that bring the most of it, one after the other. */
-static void place_across(struct placer *p, int slots, struct hl_place_range in, uint32_t *to)
+/* Of what is to come: servers of the range, slots of this unit, units behind it, servers for them.
+ */
+struct to_come {
+    long all[HL_TOPO_SLOTS_MAX + 1];
+    int need, rest;
+    long total;
+};
+
+/* Servers of the leaf if it gives `slots` to the unit; 0 = the gang would need more in all.
+ * `after`: what the range has then. */
+static int try_leaf(struct placer *p, const struct to_come *t, struct hl_place_range leaf,
+                    int slots, long *after)
+{
+    long counts[HL_TOPO_SLOTS_MAX + 1];
+    count_servers(p, leaf, counts);
+    for (int f = 1; f <= p->view->most; f++)
+        after[f] = t->all[f] - counts[f];
+    cut_pieces(p, counts, slots, &p->leaf);
+    int pieces = p->leaf.count;
+    for (int f = 1; f <= p->view->most; f++)
+        after[f] += counts[f];
+    return pieces + count_pieces(p, after, t->need - slots, t->rest, &p->leaf) <= t->total ? pieces
+                                                                                           : 0;
+}
+
+/* The leaf that brings the most slots of it without costing the gang servers, and of those the
+ * fullest; -1 = there is none. */
+static int find_share(struct placer *p, const struct to_come *t, struct hl_place_range in)
+{
+    long counts[HL_TOPO_SLOTS_MAX + 1], after[HL_TOPO_SLOTS_MAX + 1];
+    const struct hl_place_domains d = hl_place_domains_in(p->view->index, HL_LEVEL_LEAF, in);
+    struct domain_choice best = {.at = -1}, offered;
+    for (size_t i = d.first; i < d.end; i++) {
+        const struct hl_place_range leaf = hl_place_range_of(&d.list[i], in);
+        count_servers(p, leaf, counts);
+        long slots = sum_slots(p, counts), gives = slots < t->need ? slots : t->need;
+        offered = best;
+        domain_offer(&offered, i, -gives, slots - gives);
+        if (gives > 0 && offered.at != best.at && try_leaf(p, t, leaf, (int)gives, after) > 0)
+            best = offered;
+    }
+    return best.at;
+}
+
+/* Piece by piece as they are cut, wherever they are. */
+static void place_rest(struct placer *p, int slots, struct hl_place_range in, uint32_t *to)
 {
     long counts[HL_TOPO_SLOTS_MAX + 1];
     const struct hl_place_domains d = hl_place_domains_in(p->view->index, HL_LEVEL_LEAF, in);
@@ -417,13 +465,43 @@ static void place_across(struct placer *p, int slots, struct hl_place_range in, 
     while (pieces_left(p, &p->whole)) {
         struct domain_choice best = {.at = -1};
         for (size_t i = d.first; i < d.end; i++) {
-            count_servers(p, range_of(&d.list[i], in), counts);
+            count_servers(p, hl_place_range_of(&d.list[i], in), counts);
             long gain = pieces_gain(p, counts, &p->whole);
             if (gain > 0)
                 domain_offer(&best, i, -gain, sum_slots(p, counts));
         }
-        to = take_pieces(p, range_of(&d.list[best.at], in), &p->whole, to);
+        to = take_pieces(p, hl_place_range_of(&d.list[best.at], in), &p->whole, to);
     }
+}
+
+/* The next unit, over the fewest leaves. */
+static void place_across(struct placer *p, int slots, struct hl_place_range in, uint32_t *to)
+{
+    struct to_come t = {.need = slots, .rest = p->units->count - p->placed};
+    long counts[HL_TOPO_SLOTS_MAX + 1];
+    t.rest = t.rest > 0 ? t.rest : 0;
+    while (t.need > 0) {
+        count_servers(p, in, t.all);
+        t.total = count_pieces(p, t.all, t.need, t.rest, &p->leaf);
+        int at = find_share(p, &t, in);
+        if (at < 0)
+            break;
+        const struct hl_place_range leaf = hl_place_range_of(&p->view->index->leaves[at], in);
+        count_servers(p, leaf, counts);
+        long slots_there = sum_slots(p, counts);
+        int gives = slots_there < t.need ? (int)slots_there : t.need;
+        cut_pieces(p, counts, gives, &p->whole);
+        to = take_pieces(p, leaf, &p->whole, to);
+        t.need -= gives;
+    }
+    place_rest(p, t.need, in, to);
+}
+
+/* There is such a leaf, and it hangs on a spine that is known. */
+static bool leaf_in_spine(const struct placer *p, int leaf)
+{
+    const struct hl_place_index *x = p->view->index;
+    return leaf >= 0 && x->spines[x->spine_of[x->leaves[leaf].lo]].named;
 }
 
 /* The next `slots` containers, on more than one server. */
@@ -432,22 +510,23 @@ static hl_status place_pieces(struct placer *p, int slots)
     struct hl_place_range in = p->in;
     enum hl_level within = p->units->within;
     long counts[HL_TOPO_SLOTS_MAX + 1];
-    if (within == HL_LEVEL_LEAF || within == HL_LEVEL_SPINE) {
+    int leaf = within == HL_LEVEL_LEAF ? -1 : find_leaf(p, slots, in);
+    if ((within == HL_LEVEL_LEAF || within == HL_LEVEL_SPINE) && !leaf_in_spine(p, leaf)) {
         const struct wanted w = {.slots = slots, .level = within, .named = true};
         int at = find_domain(p, &w, in).at;
         if (at < 0)
             return hl_fail(HL_EINTERNAL, "no %s holds %d containers", hl_level_name(within), slots);
-        in = range_of(&hl_place_domains_in(p->view->index, within, in).list[at], in);
+        in = hl_place_range_of(&hl_place_domains_in(p->view->index, within, in).list[at], in);
+        leaf = find_leaf(p, slots, in);
     }
     if (hl_place_view_slots(p->view, in) < slots)
         return hl_fail(HL_EINTERNAL, "the range has no %d slots", slots);
-    int leaf = find_leaf(p, slots, in);
     uint32_t *to = next_unit(p);
     if (leaf < 0) {
         place_across(p, slots, in, to);
         return HL_OK;
     }
-    in = range_of(&p->view->index->leaves[leaf], in);
+    in = hl_place_range_of(&p->view->index->leaves[leaf], in);
     count_servers(p, in, counts);
     cut_pieces(p, counts, slots, &p->whole);
     (void)take_pieces(p, in, &p->whole, to);

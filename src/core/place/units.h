@@ -41,5 +41,7 @@ struct hl_place_domains {
 
 struct hl_place_domains hl_place_domains_in(const struct hl_place_index *x, enum hl_level level,
                                             struct hl_place_range in);
+/* What of the domain lies in the range. */
+struct hl_place_range hl_place_range_of(const struct hl_place_domain *d, struct hl_place_range in);
 
 #endif
