@@ -812,6 +812,9 @@ interface Controller {
                      lost :UInt64);   # entries since `cursor` that were overwritten
   # Those of the shards that the catalogue does not have.
   goneShards @37 (ids :List(Text)) -> (gone :List(Text)) $maxValues(1048576);
+  # Nothing new is placed on the node, and what runs there stays; or that ends. ENOENT: no such node;
+  # EUNSUPPORTED: Kubernetes places the jobs.
+  drainNode @38 (name :Text, drained :Bool, reason :Text) -> (changed :Bool);
 }
 
 struct Recovery {
@@ -857,6 +860,8 @@ struct NodeState {
   lastHeartbeatMs @2 :Int64;
   telemetry @3 :Telemetry;
   slots @4 :List(SlotState);
+  drainedMs @5 :Int64;     # since when nothing new is placed there; 0 = it is not drained
+  drainReason @6 :Text;
 }
 # unknown: L3 is silent; refused: pool and archive are not changed, l3State says why.
 enum ClaimState { unknown @0; ok @1; refused @2; }
@@ -1126,6 +1131,7 @@ struct LogPiece {          # helios logs
   offset @4 :Int64; size @5 :Int64;
   finished @6 :Bool;
 }
+struct NodeDrained { name @0 :Text; drained @1 :Bool; changed @2 :Bool; jobs @3 :List(Text); }   # helios node drain
 struct JobOutcome { id @0 :Text; state @1 :JobState; reason @2 :Text; }   # helios submit --wait
 
 struct MemoryKind { kind @0 :Text; perParameter @1 :UInt64; bytes @2 :UInt64; }
@@ -1469,6 +1475,7 @@ struct JobDoc {
 }
 # node/NAME is NodeInfo, and of a lost node this beside it.
 struct NodeAbsence { lostMs @0 :Int64; seenMs @1 :Int64; }
+struct NodeDrain { drainedMs @0 :Int64 $optional; drainReason @1 :Text $optional; }
 struct JobNumber { last @0 :Int64 $required; }                # seq/job
 # cut/MODEL/VERSION/tpN[-epN-etpN]: all shards of a cut, so that there is no half one.
 struct CutShard {

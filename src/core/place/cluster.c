@@ -112,6 +112,10 @@ static hl_status node_read(const struct hl_api_node_info *from, struct hl_cluste
     n->rank_address = text_dup(from->rank_address);
     n->host_address =
         text_dup(from->host_address != NULL ? from->host_address : from->rank_address);
+    if ((from->leaf != NULL && strlen(from->leaf) > HL_SWITCH_NAME_MAX) ||
+        (from->spine != NULL && strlen(from->spine) > HL_SWITCH_NAME_MAX))
+        return hl_fail(HL_EINVAL, "node %s: names of leaf and spine have at most %d characters",
+                       name, HL_SWITCH_NAME_MAX);
     n->leaf = text_dup(from->leaf);
     n->spine = text_dup(from->spine);
     n->slots = calloc(count + 1, sizeof(*n->slots));
