@@ -8,7 +8,7 @@
 
 #include "agent/agent.h"
 #include "base/log.h"
-#include "core/topo.h"
+#include "core/place/topo.h"
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
 #include "hw/topology.h"

@@ -45,7 +45,7 @@ struct OptionValue { name @0 :Text; value @1 :Text; origin @2 :Text; }
 # ---- nodes ---------------------------------------------------------------------------------------
 
 struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; nicClass @5 :Text; }
-# kind: "gpu" or "nic"; id: PCI address; nicClass: words of core/topo.h, "" = not known or a GPU; a slot is a NUMA node that has CPUs.
+# kind: "gpu" or "nic"; id: PCI address; nicClass: words of core/place/topo.h, "" = not known or a GPU; a slot is a NUMA node that has CPUs.
 struct Slot { numaId @0 :Int32; cpus @1 :Text; memoryBytes @2 :UInt64; gpus @3 :List(Device); nics @4 :List(Device); }
 
 struct NodeInfo {
@@ -64,6 +64,8 @@ struct NodeInfo {
   storeEpoch @12 :UInt64;  # grows with every change of what the store holds
   hostAddress @13 :Text;   # rankAddress as an IP address; "" = it has none
   stateDirectory @14 :Text; # identity of the Agent's state directory on its host, which one Agent at a time holds; "" = unknown
+  leaf @15 :Text;          # the switch that the node hangs on, and the one above it; "" = not known
+  spine @16 :Text;
 }
 
 # L1: device memory; L2: host memory of a node; L3: the pool; L4: the archive, which is reached through the pool's host only.
@@ -86,7 +88,7 @@ struct TierInfo {
   numaId @10 :Int32;       # -1 = several or none
   regions @11 :List(RegionInfo);
   backing @12 :Text;       # "huge pages", "4 KiB pages", "device memory", ...: what was really got
-  nicClass @13 :Text;      # L1: of the NIC beside it; words of core/topo.h
+  nicClass @13 :Text;      # L1: of the NIC beside it; words of core/place/topo.h
   nicDirect @14 :Bool;     # L1: a NIC may reach its memory
   kind @15 :Text;          # "" = shards; "chunks" = HybridPS chunks of ranks, which are outside of any quota of shards
   processes @16 :List(ProcessBytes);  # chunks: who has how much
@@ -866,6 +868,9 @@ interface Controller {
                      lost :UInt64);   # entries since `cursor` that were overwritten
   # Those of the shards that the catalogue does not have.
   goneShards @37 (ids :List(Text)) -> (gone :List(Text)) $maxValues(1048576);
+  # Nothing new is placed on the node, and what runs there stays; or that ends. ENOENT: no such node;
+  # EUNSUPPORTED: Kubernetes places the jobs.
+  drainNode @38 (name :Text, drained :Bool, reason :Text) -> (changed :Bool);
 }
 
 struct Recovery {
@@ -911,6 +916,8 @@ struct NodeState {
   lastHeartbeatMs @2 :Int64;
   telemetry @3 :Telemetry;
   slots @4 :List(SlotState);
+  drainedMs @5 :Int64;     # since when nothing new is placed there; 0 = it is not drained
+  drainReason @6 :Text;
 }
 # unknown: L3 is silent; refused: pool and archive are not changed, l3State says why.
 enum ClaimState { unknown @0; ok @1; refused @2; }
@@ -1182,6 +1189,7 @@ struct LogPiece {          # helios logs
   offset @4 :Int64; size @5 :Int64;
   finished @6 :Bool;
 }
+struct NodeDrained { name @0 :Text; drained @1 :Bool; changed @2 :Bool; jobs @3 :List(Text); }   # helios node drain
 struct JobOutcome { id @0 :Text; state @1 :JobState; reason @2 :Text; }   # helios submit --wait
 
 struct MemoryKind { kind @0 :Text; perParameter @1 :UInt64; bytes @2 :UInt64; }
@@ -1489,7 +1497,11 @@ struct JobSpecResources {
   gpusPerRank @1 :Int32 = -1 $word("gpus_per_rank") $optional;
   cpusPerRank @2 :Int32 $word("cpus_per_rank") $optional;
   memory @3 :UInt64 $optional;
+  gpuMemory @4 :UInt64 $word("gpu_memory") $optional;
+  nicClass @5 :Text $word("nic_class") $optional;
 }
+# Each "LEVEL required" or "LEVEL preferred".
+struct JobSpecPlacement { tensor @0 :Text $optional; pipeline @1 :Text $optional; data @2 :Text $optional; gang @3 :Text $optional; }
 struct JobSpecTimeouts { start @0 :Text $optional; run @1 :Text $optional; }
 struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpec {
@@ -1510,6 +1522,7 @@ struct JobSpec {
   stopGrace @17 :Text $optional;
   checkpoint @18 :JobSpecCheckpoint $optional;
   rankTable @19 :Text $optional;
+  placement @20 :JobSpecPlacement $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {
@@ -1522,6 +1535,7 @@ struct JobDoc {
 }
 # node/NAME is NodeInfo, and of a lost node this beside it.
 struct NodeAbsence { lostMs @0 :Int64; seenMs @1 :Int64; }
+struct NodeDrain { drainedMs @0 :Int64 $optional; drainReason @1 :Text $optional; }
 struct JobNumber { last @0 :Int64 $required; }                # seq/job
 # cut/MODEL/VERSION/tpN[-epN-etpN]: all shards of a cut, so that there is no half one.
 struct CutShard {

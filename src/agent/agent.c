@@ -119,6 +119,8 @@ static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
         .store_socket = store_socket(a->store),
         .host_address = a->host_address,
         .state_directory = state,
+        .leaf = opts->leaf,
+        .spine = opts->spine,
     };
     return hl_api_copy(&hl_api_node_info_type, &node, &a->arena, &a->node);
 }

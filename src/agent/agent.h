@@ -51,6 +51,7 @@ struct hl_agent_opts {
     const char *listen; /* "127.0.0.1:0" */
     const char *state_dir;
     const char *executor;     /* "process" */
+    const char *leaf, *spine; /* switches; "" = not known */
     const char *rank_address; /* "" = of the interface that reaches the Controller */
     const char *python_dir;   /* put in front of the ranks' PYTHONPATH; "" = nothing */
     uint64_t log_max_bytes;

@@ -28,6 +28,13 @@ static const struct hl_option agent_options[] = {
     {"agent.rank_address", "--rank-address", "",
      "Host name or address that ranks of other nodes can reach; empty to ask the system.",
      HL_OPT_STRING, 0, 0, NULL, AT(rank_address)},
+    {"agent.leaf", "--leaf", "",
+     "Name of the leaf switch that the node hangs on, for placement; empty for unknown. "
+     "nodes.switches of the Controller comes before it.",
+     HL_OPT_STRING, 0, 0, NULL, AT(leaf)},
+    {"agent.spine", "--spine", "",
+     "Name of the switch above the leaf; empty for unknown.",
+     HL_OPT_STRING, 0, 0, NULL, AT(spine)},
     {"agent.python", "--python", "",
      "Directory put on PYTHONPATH of every rank; empty for the one installed with the program.",
      HL_OPT_PATH, 0, 0, NULL, AT(python_dir)},

@@ -74,6 +74,7 @@ struct hl_controller_opts {
     const char *durability;                      /* of versions; NULL = pool */
     int durability_timeout_ms;                   /* without progress */
     int jobs_keep;                               /* ended ones; 0 = all */
+    const char *switches;                        /* file of nodes.switches; "" = none */
     int nodes_keep;                              /* lost ones; 0 = all */
     int64_t jobs_keep_age_ms, nodes_keep_age_ms; /* 0 = for ever */
     int copy_timeout_ms;                         /* of one copy between tiers */

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "core/catalog.h"
+#include "core/job_private.h"
 
 enum kind {
     KEY_TEXT,
@@ -27,6 +28,8 @@ enum kind {
     KEY_CONDA,     /* or the name of an environment */
     KEY_LOST_TIME, /* int64_t ms */
     KEY_LOST_GOAL,
+    KEY_RULE, /* struct hl_place_rule: "LEVEL required" */
+    KEY_NIC,
 };
 
 struct key {
@@ -67,6 +70,12 @@ static const struct key job_keys[] = {
     {"resources.gpus_per_rank", KEY_INT, 0, 1, AT(gpus_per_rank)},
     {"resources.cpus_per_rank", KEY_INT, 1, 4096, AT(cpus_per_rank)},
     {"resources.memory", KEY_BYTES, 1 << 20, INT64_MAX, AT(memory_bytes)},
+    {"resources.gpu_memory", KEY_BYTES, 1 << 20, INT64_MAX, AT(gpu_memory_bytes)},
+    {"resources.nic_class", KEY_NIC, 0, 0, AT(nic_class)},
+    {"placement.tensor", KEY_RULE, 0, 0, AT(placement.tensor)},
+    {"placement.pipeline", KEY_RULE, 0, 0, AT(placement.pipeline)},
+    {"placement.data", KEY_RULE, 0, 0, AT(placement.data)},
+    {"placement.gang", KEY_RULE, 0, 0, AT(placement.gang)},
     {"restarts", KEY_INT, 0, 1000, AT(restarts)},
     {"nodeLostAfter", KEY_LOST_TIME, 200, 30 * DAY_MS, AT(node_lost_ms)},
     {"onNodeLost", KEY_LOST_GOAL, 0, 0, AT(on_node_lost)},
@@ -78,27 +87,6 @@ static const struct key job_keys[] = {
 };
 
 /* clang-format on */
-
-#define IMAGE_PYTHON                                                                               \
-    "on Kubernetes the image brings its own Python; remove the key and begin command with the "    \
-    "interpreter's path in the image"
-
-/* Keys that one executor cannot honour: why, and what to do instead. */
-static const struct {
-    const char *name;
-    enum hl_job_executor executor;
-    const char *instead;
-} unsupported[] = {
-    {"dockerImage", HL_JOB_EXECUTOR_PROCESS,
-     "this cluster runs ranks as processes, without images; remove the key and give command, or "
-     "submit to a cluster that runs jobs on Kubernetes"},
-    {"venv", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"conda", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"python", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"mounts", HL_JOB_EXECUTOR_PROCESS,
-     "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
-     "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
-};
 
 struct reader {
     const struct hl_job_source *src;
@@ -410,12 +398,27 @@ static hl_status set_lost_time(const struct reader *r, const struct key *k, cons
     return HL_OK;
 }
 
+static hl_status set_rule(const struct reader *r, const json_t *v, struct hl_place_rule *out)
+{
+    const char *text = NULL;
+    HL_TRY(want_text(r, v, &text));
+    return hl_place_rule_parse(text, out) == HL_OK ? HL_OK : bad(r, 0, "%s", hl_error_text());
+}
+
+static hl_status set_nic(const struct reader *r, const json_t *v, enum hl_nic_class *out)
+{
+    const char *text = NULL;
+    HL_TRY(want_text(r, v, &text));
+    *out = hl_nic_class_named(text);
+    return *out != HL_NIC_OTHER
+               ? HL_OK
+               : bad(r, 0, "'%.64s' is none of ConnectX-3 to ConnectX-8, BlueField", text);
+}
+
 static hl_status check_supported(const struct reader *r, const struct key *k)
 {
-    for (size_t i = 0; i < HL_ARRAY_LEN(unsupported); i++)
-        if (unsupported[i].executor == executor_of(r) && strcmp(unsupported[i].name, k->name) == 0)
-            return bad(r, 1, "%s", unsupported[i].instead);
-    return HL_OK;
+    const char *why = hl_job_unsupported(k->name, executor_of(r));
+    return why == NULL ? HL_OK : bad(r, 1, "%s", why);
 }
 
 static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
@@ -451,6 +454,10 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
         if (hl_rank_order_parse(text, &r->job->grid.order) != HL_OK)
             return bad(r, 0, "'%.64s' is neither tp-dp-pp (Megatron's) nor tp-pp-dp", text);
         return HL_OK;
+    case KEY_RULE:
+        return set_rule(r, v, to);
+    case KEY_NIC:
+        return set_nic(r, v, to);
     case KEY_COMMAND:
         return set_command(r, k, v);
     case KEY_ENV:
@@ -571,39 +578,11 @@ static hl_status check_program(struct reader *r)
                job->workdir);
 }
 
-/* As Megatron has it: the ranks of a stage are shared out to etp, then to ep. */
-static hl_status check_experts(struct reader *r)
-{
-    struct hl_job *job = r->job;
-    const struct hl_grid *g = &job->grid;
-    job->etp = job->etp > 0 ? job->etp : g->tp;
-    if (g->tp % job->etp != 0) {
-        reader_enter(r, "parallelism.expert_tensor_parallel_size",
-                     "/parallelism/expert_tensor_parallel_size");
-        return bad(r, 0, "%d is not a divisor of tensor_parallel_size %d", job->etp, g->tp);
-    }
-    int64_t ranks = (int64_t)g->tp * g->dp, share = (int64_t)job->ep * job->etp;
-    reader_enter(r, "parallelism.expert_model_parallel_size",
-                 "/parallelism/expert_model_parallel_size");
-    if (ranks % share != 0)
-        return bad(r, 0,
-                   "%d times expert_tensor_parallel_size %d does not divide the %d ranks of a "
-                   "stage, tensor_parallel_size %d times data_parallel_size %d",
-                   job->ep, job->etp, (int)ranks, g->tp, g->dp);
-    if (g->order == HL_ORDER_TP_PP_DP && g->pp > 1 && share != g->tp && job->ep > 1)
-        return bad(r, 0,
-                   "under the order tp-pp-dp the ranks that share experts are those of a tensor "
-                   "parallel group: %d times expert_tensor_parallel_size %d must be "
-                   "tensor_parallel_size %d; or use the order tp-dp-pp",
-                   job->ep, job->etp, g->tp);
-    return HL_OK;
-}
-
 /* What no single key can tell. */
 static hl_status check_whole(struct reader *r)
 {
     const struct hl_job *job = r->job;
-    int64_t world = (int64_t)job->grid.pp * job->grid.tp;
+    struct hl_job_fault fault;
     reader_enter(r, "", "");
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
@@ -616,16 +595,10 @@ static hl_status check_whole(struct reader *r)
         reader_enter(r, "model", "/model");
         return bad(r, 0, "model.name is missing");
     }
-    reader_enter(r, "parallelism", "/parallelism");
-    if (world > HL_JOB_WORLD_MAX || world * job->grid.dp > HL_JOB_WORLD_MAX)
-        return bad(r, 0, "%d × %d × %d ranks are more than %d", job->grid.pp, job->grid.tp,
-                   job->grid.dp, HL_JOB_WORLD_MAX);
-    if (job->virtual_stages > 1 && job->grid.pp < 2) {
-        reader_enter(r, "parallelism.virtual_pipeline_parallel_size",
-                     "/parallelism/virtual_pipeline_parallel_size");
-        return bad(r, 0, "needs pipeline_parallel_size of at least 2");
-    }
-    return check_experts(r);
+    if (hl_job_grid_check(r->job, &fault))
+        return HL_OK;
+    reader_enter(r, fault.field, fault.pointer);
+    return bad(r, 0, "%s", fault.text);
 }
 
 static hl_status fill_empty(struct hl_job *job)

@@ -17,6 +17,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "core/place/level.h"
+#include "core/place/topo.h"
 #include "core/rank.h"
 
 #define HL_JOB_WORLD_MAX 1000000
@@ -51,12 +53,15 @@ struct hl_job {
     size_t env_count;
     char **mounts; /* HOST:CONTAINER[:ro] */
     size_t mount_count;
-    int ranks_per_slot;       /* resources.ranks_per_slot; 0 = one per GPU of the slot */
-    int gpus_per_rank;        /* resources.gpus_per_rank: 0, 1; -1 = 1 where the cluster has GPUs */
-    int cpus_per_rank;        /* resources.cpus_per_rank; 0 = any */
-    uint64_t memory_bytes;    /* resources.memory of one container; 0 = no limit */
-    int restarts;             /* of the whole gang, after a failure */
-    int64_t node_lost_ms;     /* nodeLostAfter; -1 = the Controller's */
+    int ranks_per_slot;    /* resources.ranks_per_slot; 0 = one per GPU of the slot */
+    int gpus_per_rank;     /* resources.gpus_per_rank: 0, 1; -1 = 1 where the cluster has GPUs */
+    int cpus_per_rank;     /* resources.cpus_per_rank; 0 = any */
+    uint64_t memory_bytes; /* resources.memory of one container; 0 = no limit */
+    uint64_t gpu_memory_bytes;       /* resources.gpu_memory, of each GPU at least; 0 = any */
+    enum hl_nic_class nic_class;     /* resources.nic_class at least; HL_NIC_OTHER = any */
+    struct hl_place_rules placement; /* placement.{tensor,pipeline,data,gang} */
+    int restarts;                    /* of the whole gang, after a failure */
+    int64_t node_lost_ms;            /* nodeLostAfter; -1 = the Controller's */
     char *on_node_lost;       /* onNodeLost: "restart", "fail"; "" = restart if restarts > 0 */
     int64_t start_timeout_ms; /* timeouts.start; -1 = the Controller's */
     int64_t run_timeout_ms;   /* timeouts.run; 0 = none */

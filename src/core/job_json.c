@@ -31,6 +31,23 @@ static struct hl_api_key_value_list env_of(const struct hl_job *job, struct hl_a
     return list;
 }
 
+static const char *rule_text(struct hl_arena *arena, struct hl_place_rule r)
+{
+    if (r.level == HL_LEVEL_ANY)
+        return NULL;
+    return hl_arena_printf(arena, "%s %s", hl_level_name(r.level),
+                           r.required ? "required" : "preferred");
+}
+
+static struct hl_api_job_spec_placement placement_of(const struct hl_place_rules *r,
+                                                     struct hl_arena *arena)
+{
+    return (struct hl_api_job_spec_placement){.tensor = rule_text(arena, r->tensor),
+                                              .pipeline = rule_text(arena, r->pipeline),
+                                              .data = rule_text(arena, r->data),
+                                              .gang = rule_text(arena, r->gang)};
+}
+
 static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena *arena)
 {
     return (struct hl_api_job_spec){
@@ -57,7 +74,12 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
         .resources = {.ranks_per_slot = job->ranks_per_slot,
                       .gpus_per_rank = job->gpus_per_rank,
                       .cpus_per_rank = job->cpus_per_rank,
-                      .memory = job->memory_bytes},
+                      .memory = job->memory_bytes,
+                      .gpu_memory = job->gpu_memory_bytes,
+                      .nic_class = job->nic_class != HL_NIC_OTHER
+                                       ? hl_nic_class_name(job->nic_class)
+                                       : NULL},
+        .placement = placement_of(&job->placement, arena),
         .restarts = job->restarts,
         .node_lost_after = time_text(arena, job->node_lost_ms >= 0, job->node_lost_ms),
         .on_node_lost = text_said(job->on_node_lost),

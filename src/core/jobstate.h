@@ -27,7 +27,7 @@
 
 #include "api/types.h"
 #include "base/status.h"
-#include "core/plan.h"
+#include "core/place/plan.h"
 
 #define HL_JOB_ID_MAX   95
 #define HL_JOB_TEXT_MAX 256

@@ -18,7 +18,7 @@
 
 #include "api/types.h"
 #include "base/plane.h"
-#include "core/topo.h"
+#include "core/place/topo.h"
 
 /* How the two sides reach each other on the data backbone. */
 enum hl_route_link {

@@ -7,8 +7,8 @@
 
 #include "core/catalog.h"
 #include "core/jobstate.h"
-#include "core/plan.h"
-#include "core/topo.h"
+#include "core/place/plan.h"
+#include "core/place/topo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

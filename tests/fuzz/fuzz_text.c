@@ -1,5 +1,6 @@
 /* Texts that come by RPC or in a checkpoint, of any bytes: the first one chooses. Layouts of parts
- * and their comparison, names of parts and containers, sets of CPUs, a checkpoint's config.json. */
+ * and their comparison, names of parts and containers, sets of CPUs, files of switches, a
+ * checkpoint's config.json. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +9,9 @@
 #include "core/hf.h"
 #include "core/layout.h"
 #include "core/part.h"
-#include "core/plan.h"
-#include "core/topo.h"
+#include "core/place/plan.h"
+#include "core/place/switches.h"
+#include "core/place/topo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -61,6 +63,15 @@ static void cpus(const char *text)
         check(index >= 0 && index < nodes);
 }
 
+static void switches(const char *text)
+{
+    struct hl_switches s = {0};
+    const char *leaf, *spine;
+    if (hl_switches_parse(text, "switches", &s) == HL_OK && s.nodes != NULL)
+        check(hl_switches_find(&s, s.nodes->name, &leaf, &spine));
+    hl_switches_fini(&s);
+}
+
 static void config(const char *text, size_t len)
 {
     struct hl_hf_config c;
@@ -82,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else if (data[0] % 4 == 1)
         config(text, size - 1);
     else if (data[0] % 4 == 2)
-        cpus(text);
+        cpus(text), switches(text);
     else
         container(text);
     struct hl_part part = hl_part_of(text);

@@ -24,7 +24,7 @@ hl_status cmd_bench_import(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_maco(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_put(struct cli *cli, int argc, char **argv);
-hl_status cmd_bench_plan(struct cli *cli, int argc, char **argv);
+hl_status cmd_bench_place(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_plank(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_policy(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_reshard(struct cli *cli, int argc, char **argv);

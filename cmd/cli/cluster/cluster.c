@@ -5,7 +5,7 @@
 
 #include "cli/cluster/commands.h"
 #include "cli/local/local.h"
-#include "core/topo.h"
+#include "core/place/topo.h"
 #include "hw/topology.h"
 
 static bool is_of_shards(const struct hl_api_tier_info *tier)
@@ -55,6 +55,17 @@ static void chunks_cell(struct cli_table *t, const struct hl_api_tier_info_list 
                  hl_format_bytes(host, text[1], sizeof(text[1])));
 }
 
+/* "drained" once no job is left there. */
+static const char *state_of(const struct hl_api_node_state *n)
+{
+    if (n->drained_ms == 0 || n->state != HL_API_NODE_LIFE_READY)
+        return hl_api_node_life_name(n->state);
+    for (size_t i = 0; i < n->slots.count; i++)
+        if (n->slots.items[i].job[0] != '\0')
+            return "draining";
+    return "drained";
+}
+
 /* What the node has as a whole stands in the row of its first slot. */
 static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
 {
@@ -64,7 +75,7 @@ static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
         const struct hl_api_tier_info_list *tiers = i == 0 ? &n->node.tiers : &none;
         const char *job = i < n->slots.count ? n->slots.items[i].job : "";
         cli_cell(t, "%s:%d", n->node.name, slot->numa_id);
-        cli_cell(t, "%s", hl_api_node_life_name(n->state));
+        cli_cell(t, "%s", state_of(n));
         cli_cell(t, "%s", slot->cpus);
         cli_cell_bytes(t, slot->memory_bytes);
         cli_cell(t, "%zu", slot->gpus.count);
@@ -73,7 +84,10 @@ static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
         tier_cell(t, tiers, HL_API_TIER_L1);
         tier_cell(t, tiers, HL_API_TIER_L2);
         chunks_cell(t, tiers);
+        cli_cell(t, "%s", n->node.leaf[0] != '\0' ? n->node.leaf : "-");
+        cli_cell(t, "%s", n->node.spine[0] != '\0' ? n->node.spine : "-");
         cli_cell(t, "%s", job[0] != '\0' ? job : "-");
+        cli_cell(t, "%s", i == 0 && n->drain_reason[0] != '\0' ? n->drain_reason : "-");
     }
 }
 
@@ -86,7 +100,8 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     if (cli->json)
         return cli_print_items(&hl_api_node_state_type, r.nodes.items, r.nodes.count);
     struct cli_table t;
-    cli_table_init(&t, "SLOT|!STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
+    cli_table_init(&t, "SLOT|!STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST "
+                       "CPU|?>L1|?>L2|?>CHUNKS|?LEAF|?SPINE|JOB|?REASON");
     for (size_t i = 0; i < r.nodes.count; i++)
         node_rows(&t, &r.nodes.items[i]);
     return cli_table_print(&t);

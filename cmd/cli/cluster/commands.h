@@ -22,6 +22,9 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv);
 hl_status cmd_nodes(struct cli *cli, int argc, char **argv);
 hl_status cmd_info(struct cli *cli, int argc, char **argv);
 hl_status cmd_topo(struct cli *cli, int argc, char **argv);
+/* drain.c */
+hl_status cmd_node_drain(struct cli *cli, int argc, char **argv);
+hl_status cmd_node_undrain(struct cli *cli, int argc, char **argv);
 /* net.c */
 hl_status cmd_net(struct cli *cli, int argc, char **argv);
 hl_status cmd_metrics(struct cli *cli, int argc, char **argv);

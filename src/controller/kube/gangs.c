@@ -9,7 +9,7 @@
 #include "controller/kube/objects_private.h"
 #include "core/gang.h"
 #include "core/jobnodes.h"
-#include "core/plan.h"
+#include "core/place/plan.h"
 #include "ranktable/plan.h"
 
 /* Between two requests to delete pods without their kubelets. */

@@ -149,7 +149,7 @@ void method_register_node(void *arg, struct hl_rpc_call *call,
     hl_status st = check_name_is_free(now.c, &p->node);
     if (st == HL_OK)
         st = node_add(now.c, &p->node, &n);
-    json_t *record = st == HL_OK ? node_record(NULL, &p->node) : NULL;
+    json_t *record = st == HL_OK ? node_record(n, &p->node, false) : NULL;
     if (st == HL_OK && record == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory to register a node");
     if (st == HL_OK && !json_equal(n->written, record)) {
@@ -195,7 +195,7 @@ static void on_loss_written(void *arg, hl_status st, const char *text)
 /* Since when it is away is known after a restart too. */
 static void save_loss(struct hl_controller *c, struct node *n)
 {
-    json_t *record = node_record(n, &n->info);
+    json_t *record = node_record(n, &n->info, true);
     if (record == NULL || node_write(n, record, on_loss_written, c) != HL_OK)
         hl_warn("loss was not stored, its age counts from the next start node=%s", n->name);
     json_decref(record);

@@ -6,10 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "controller/commits.h"
 #include "controller/nodes/nodes_private.h"
 #include "controller/records.h"
+#include "os/file.h"
+
+#define SWITCHES_BYTES_MAX (16u << 20) /* 10,000 nodes take less than one */
+
+static hl_status switches_load(struct hl_controller *c)
+{
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(SWITCHES_BYTES_MAX);
+    const char *path = c->opts.switches;
+    if (path == NULL || path[0] == '\0')
+        return HL_OK;
+    HL_TRY(hl_file_read(path, &text));
+    if (text.len == 0 || strlen((const char *)text.data) != text.len)
+        return hl_fail(HL_EINVAL, "%s: is empty or not a text", path);
+    return hl_switches_parse((const char *)text.data, path, &c->nodes->switches);
+}
 
 hl_status nodes_create(struct hl_controller *c, const struct node_events *events)
 {
@@ -17,7 +33,7 @@ hl_status nodes_create(struct hl_controller *c, const struct node_events *events
     if (c->nodes == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the table of nodes");
     c->nodes->events = events;
-    return HL_OK;
+    return switches_load(c);
 }
 
 struct node *nodes_first(const struct hl_controller *c)
@@ -124,6 +140,7 @@ void nodes_fini(struct hl_controller *c)
     }
     gone_free(c);
     hl_cluster_fini(&c->nodes->cluster);
+    hl_switches_fini(&c->nodes->switches);
     free(c->nodes);
     c->nodes = NULL;
 }
@@ -148,13 +165,15 @@ static hl_status node_set_info(struct hl_controller *c, struct node *n,
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_node_info kept;
     HL_TRY(hl_api_copy(&hl_api_node_info_type, info, &arena, &kept));
+    (void)hl_switches_find(&c->nodes->switches, kept.name, &kept.leaf, &kept.spine);
     if (n->agent == NULL || strcmp(hl_rpc_peer_address(n->agent), address) != 0) {
         struct hl_rpc_peer *agent;
         HL_TRY(hl_rpc_open(c->opts.rpc, address, "Agent", &agent));
         hl_rpc_peer_close(n->agent);
         n->agent = agent;
     }
-    HL_TRY(hl_cluster_put(&c->nodes->cluster, info));
+    HL_TRY(hl_cluster_put(&c->nodes->cluster, &kept));
+    hl_cluster_set_draining(&c->nodes->cluster, n->name, n->drained_ms != 0);
     hl_arena_fini(&n->info_arena);
     hl_arena_move(&n->info_arena, &arena);
     n->info = kept;
@@ -187,28 +206,28 @@ hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
     return HL_OK;
 }
 
-/* A record is NodeInfo, and of a lost node NodeAbsence beside it. */
-static hl_status record_read(const json_t *record, struct hl_arena *arena,
-                             struct hl_api_node_info *info, struct hl_api_node_absence *absence)
+/* A record is NodeInfo, and beside it NodeAbsence of a lost node, NodeDrain of a drained one. */
+struct stored_node {
+    struct hl_api_node_info info;
+    struct hl_api_node_absence absence;
+    struct hl_api_node_drain drain;
+};
+
+static hl_status record_read(const json_t *record, struct hl_arena *arena, struct stored_node *out)
 {
     json_t *rest = json_copy((json_t *)record);
-    hl_status st = record_take(rest, &hl_api_node_absence_type, arena, absence);
+    hl_status st = record_take(rest, &hl_api_node_absence_type, arena, &out->absence);
     if (st == HL_OK)
-        st = hl_api_from_json(&hl_api_node_info_type, rest, arena, info);
+        st = record_take(rest, &hl_api_node_drain_type, arena, &out->drain);
+    if (st == HL_OK)
+        st = hl_api_from_json(&hl_api_node_info_type, rest, arena, &out->info);
     json_decref(rest);
     return st == HL_OK ? st : hl_fail_prefix(st, "record of a node: ");
 }
 
-json_t *node_record(const struct node *n, const struct hl_api_node_info *info)
+/* Takes `more`. */
+static json_t *record_join(json_t *record, json_t *more)
 {
-    struct hl_api_node_info lasting = *info;
-    lasting.tiers.count = 0; /* usage changes all the time and is not part of the record */
-    lasting.store_epoch = 0;
-    json_t *record = hl_api_to_json(&hl_api_node_info_type, &lasting);
-    if (n == NULL || n->lost_ms == 0)
-        return record;
-    const struct hl_api_node_absence absence = {n->lost_ms, n->seen_ms};
-    json_t *more = hl_api_to_json(&hl_api_node_absence_type, &absence);
     if (json_object_update(record, more) != 0) {
         json_decref(record);
         record = NULL;
@@ -217,18 +236,36 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info)
     return record;
 }
 
+json_t *node_record(const struct node *n, const struct hl_api_node_info *info, bool lost)
+{
+    struct hl_api_node_info lasting = *info;
+    const struct hl_api_node_absence absence = {n->lost_ms, n->seen_ms};
+    const struct hl_api_node_drain drain = {n->drained_ms, n->drain_reason};
+    lasting.tiers.count = 0; /* usage changes all the time and is not part of the record */
+    lasting.store_epoch = 0;
+    json_t *record = hl_api_to_json(&hl_api_node_info_type, &lasting);
+    if (lost && n->lost_ms != 0)
+        record = record_join(record, hl_api_to_json(&hl_api_node_absence_type, &absence));
+    if (n->drained_ms != 0)
+        record = record_join(record, hl_api_to_json(&hl_api_node_drain_type, &drain));
+    return record;
+}
+
 hl_status nodes_load(struct hl_controller *c, const json_t *record)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_node_info info;
-    struct hl_api_node_absence absence;
+    struct stored_node was = {0};
     struct node *n;
-    HL_TRY(record_read(record, &arena, &info, &absence));
-    HL_TRY(node_add(c, &info, &n));
-    n->lost_ms = absence.lost_ms;
-    n->seen_ms = absence.seen_ms;
+    HL_TRY(record_read(record, &arena, &was));
+    HL_TRY(node_add(c, &was.info, &n));
+    n->lost_ms = was.absence.lost_ms;
+    n->seen_ms = was.absence.seen_ms;
+    n->drained_ms = was.drain.drained_ms;
+    snprintf(n->drain_reason, sizeof(n->drain_reason), "%s",
+             was.drain.drain_reason != NULL ? was.drain.drain_reason : "");
     int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
     n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
+    hl_cluster_set_draining(&c->nodes->cluster, n->name, n->drained_ms != 0);
     hl_cluster_set_ready(&c->nodes->cluster, n->name, 0); /* until it registers again */
     n->seen_ns = c->listening.listened_ns;                /* gets a whole node_lost_ms to show up */
     return HL_OK;

@@ -7,6 +7,8 @@
  *     from the store --register--> ready --silence--> lost --age, number--> forgotten
  *                                    ^---- register ----'
  *
+ * A drained node gets no new containers, lost or not, until it is undrained or forgotten.
+ *
  * Owns:    the nodes, their peers, and the planner's view of their slots (nodes_cluster).
  * Threads: the Controller's loop.
  * Errors:  HL_EEXIST another Agent has the name; HL_EINVAL names what is wrong.
@@ -59,6 +61,8 @@ struct node {
     struct node *next_gone;
     uint64_t store_epoch; /* as told */
     struct node_store store;
+    int64_t drained_ms; /* since when nothing new is placed there; 0 = it is not drained */
+    char drain_reason[256];
     bool held; /* runs containers of a job with a damaged record: gets no others */
     struct hl_controller *controller;
     UT_hash_handle hh;
@@ -116,6 +120,8 @@ const struct hl_api_container_status *node_reported(const struct node *n, const 
 
 void method_register_node(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_register_node_params *p);
+void method_drain_node(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_drain_node_params *p);
 void method_heartbeat(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_heartbeat_params *p);
 

@@ -4,13 +4,15 @@
 
 #include "controller/core.h"
 #include "controller/nodes/nodes.h"
-#include "core/plan.h"
+#include "core/place/plan.h"
+#include "core/place/switches.h"
 #include "store/writer.h"
 
 struct nodes {
-    struct node *table;        /* by name */
-    struct node *gone;         /* forgotten while calls were under way */
-    struct hl_cluster cluster; /* what the planner sees */
+    struct node *table;          /* by name */
+    struct node *gone;           /* forgotten while calls were under way */
+    struct hl_cluster cluster;   /* what the planner sees */
+    struct hl_switches switches; /* of the option nodes.switches */
     const struct node_events *events;
     bool forget_trouble; /* trouble_is_new */
 };
@@ -18,9 +20,9 @@ struct nodes {
 /* A new one, or what it says of itself now. HL_EINVAL names what is wrong. */
 hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
                    struct node **out) HL_CHECK;
-/* What is stored of a node that says this of itself; of a lost one since when. n NULL: it is not
- * lost. NULL when out of memory. */
-json_t *node_record(const struct node *n, const struct hl_api_node_info *info);
+/* What is stored of a node that says this of itself: whether it is drained, and if it is lost since
+ * when. NULL when out of memory. */
+json_t *node_record(const struct node *n, const struct hl_api_node_info *info, bool lost);
 /* The node's record; NULL: there is none any more. */
 hl_status node_write(struct node *n, const json_t *record, hl_store_written done,
                      void *arg) HL_CHECK;

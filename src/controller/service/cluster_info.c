@@ -84,7 +84,9 @@ static struct hl_api_node_state node_state(const struct hl_controller *c, const 
                                                              : HL_API_NODE_LIFE_LOST,
                                       .last_heartbeat_ms = n->seen_ms,
                                       .telemetry = n->report.telemetry,
-                                      .slots = {slots, own->count}};
+                                      .slots = {slots, own->count},
+                                      .drained_ms = n->drained_ms,
+                                      .drain_reason = n->drain_reason};
     state.node.tiers = n->report.tiers;
     state.node.store_epoch = n->store_epoch;
     return state;

@@ -55,6 +55,7 @@ static const struct hl_controller_handlers handlers = {
     .list_moves = method_list_moves,
     .cancel_move = method_cancel_move,
     .pin = method_pin,
+    .drain_node = method_drain_node,
     .record_accesses = method_record_accesses,
 };
 

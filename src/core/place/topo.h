@@ -1,5 +1,5 @@
-/* core/topo.h - what a node offers: slots (NUMA nodes that have CPUs) with their memory, GPUs and
- * NICs.
+/* core/place/topo.h - what a node offers: slots (NUMA nodes that have CPUs) with their memory, GPUs
+ * and NICs.
  *
  * Owns:    everything in struct hl_topo; end with hl_topo_fini.
  * Threads: one at a time. Pure: src/hw/topology.h fills it from hwloc.
@@ -7,8 +7,8 @@
  * Units:   bytes. numa_id is the system's number (0 and 8 on Power9), never an index.
  * Limits:  4096 CPUs per node, 1024 slots.
  */
-#ifndef HL_CORE_TOPO_H
-#define HL_CORE_TOPO_H
+#ifndef HL_CORE_PLACE_TOPO_H
+#define HL_CORE_PLACE_TOPO_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/topo.h"
+#include "core/place/topo.h"
 
 TEST(lists_of_cpus_are_read_and_written)
 {

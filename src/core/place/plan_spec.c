@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plan.h"
+#include "core/place/plan.h"
 
 #define ENV_MAX 32 /* variables of ours */
 

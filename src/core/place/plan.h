@@ -1,19 +1,23 @@
-/* core/plan.h - from a job and the cluster's free slots to a plan: which rank runs where, and why.
+/* core/place/plan.h - from a job and the cluster's free slots to a plan: which rank runs where, and
+ * why.
  *
  * One container takes one slot and holds k consecutive ranks. Rules, in order: a slot is never
- * shared; all containers or none; a tensor-parallel group on the fewest servers; stages of one
- * replica on different servers; few half-used servers; lowest name. The result depends on nothing
- * but the input.
+ * shared; all containers or none; what the job's placement requires; a tensor-parallel group on the
+ * fewest servers and of those in the fewest leaves; stages of one replica on different servers; all
+ * in one spine; few half-used servers; lowest name. The result depends on nothing but the input.
  *
- * Owns:    a plan owns all it points to; hl_cluster owns copies of the nodes.
+ * A plan is of one version of the cluster. hl_plan_commit holds its slots if nothing has changed
+ * since; to ask "what if", mark what would leave, plan, and mark it back.
+ *
+ * Owns:    a plan owns all it points to.
  * Threads: one at a time. Pure.
  * Errors:  HL_ENOMEM, HL_EINVAL for malformed JSON. A job that doesn't fit is not an error: the
  *          plan says feasible = 0 and why.
  * Units:   bytes.
  * Limits:  node names <= 63 bytes.
  */
-#ifndef HL_CORE_PLAN_H
-#define HL_CORE_PLAN_H
+#ifndef HL_CORE_PLACE_PLAN_H
+#define HL_CORE_PLACE_PLAN_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -22,49 +26,8 @@
 #include "api/types.h"
 #include "base/status.h"
 #include "core/job.h"
-#include "core/topo.h"
-
-#define HL_NODE_NAME_MAX 63
-
-/* ---- what the planner sees of the cluster --------------------------------------------------- */
-
-struct hl_cluster_slot {
-    int numa_id;
-    bool busy;
-    int cpu_count;
-    int gpu_count;
-    char *cpus;  /* "0-3,8" */
-    char **gpus; /* ids */
-    uint64_t memory_bytes;
-};
-
-struct hl_cluster_node {
-    char name[HL_NODE_NAME_MAX + 1];
-    char *host_id;
-    char *rank_address;
-    char *host_address; /* IP address of rank_address, "" = unknown */
-    bool ready;
-    struct hl_cluster_slot *slots;
-    int slot_count;
-};
-
-/* Zero-initialise. Nodes are kept in order of name ("node-2" before "node-10"). */
-struct hl_cluster {
-    struct hl_cluster_node *nodes;
-    size_t count, cap;
-};
-
-void hl_cluster_fini(struct hl_cluster *c);
-/* Adds or replaces a node; slots held there stay held. host_address NULL: its rank_address. */
-hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *node) HL_CHECK;
-/* Absent name: fine. */
-void hl_cluster_remove(struct hl_cluster *c, const char *name);
-/* NULL when there is none. Borrowed until the next put or remove. */
-struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *name);
-/* 0 = lost or draining: its slots are neither free nor counted. Unknown name: fine. */
-void hl_cluster_set_ready(struct hl_cluster *c, const char *name, bool ready);
-/* Mark a slot held or free. Unknown: fine. */
-void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, bool busy);
+#include "core/place/cluster.h"
+#include "core/place/level.h"
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
@@ -82,12 +45,55 @@ struct hl_plan_container {
     char *cpus;
     struct hl_plan_rank *ranks;
     int rank_count;
+    size_t node_at; /* where the node probably is in the cluster; not in the record */
+};
+
+/* Why a gang can't be placed: the first that holds. */
+enum hl_plan_reason {
+    HL_PLAN_FITS,
+    HL_PLAN_NOT_ENOUGH_SLOTS_EVER, /* also with every slot free */
+    HL_PLAN_GPU_MEMORY_TOO_SMALL,  /* ... but for the GPUs' memory */
+    HL_PLAN_NIC_CLASS_MISSING,     /* ... but for the NICs */
+    HL_PLAN_SERVER_DRAINING,       /* slots of draining servers would do */
+    HL_PLAN_NOT_ENOUGH_FREE_SLOTS,
+    HL_PLAN_TOPOLOGY_UNSATISFIABLE, /* enough slots, but not within the required level */
+    HL_PLAN_REASONS,
+};
+
+/* "NotEnoughFreeSlots" and so on; "" of FITS. */
+const char *hl_plan_reason_name(enum hl_plan_reason reason);
+
+/* What each server has for the job; it counts for the first that holds. */
+enum hl_server_offer {
+    HL_OFFER_LOST,
+    HL_OFFER_DRAINING,
+    HL_OFFER_FREE, /* at least one slot that fits */
+    HL_OFFER_HELD, /* slots that fit, none is free */
+    HL_OFFER_NIC,  /* they would fit, but for the NIC */
+    HL_OFFER_GPU_MEMORY,
+    HL_OFFER_TOO_SMALL,
+    HL_OFFERS,
+};
+
+/* "lost", "draining", "free", "held", "nic", "gpu memory", "too small". */
+const char *hl_server_offer_name(enum hl_server_offer offer);
+
+struct hl_plan_why {
+    enum hl_plan_reason reason;
+    enum hl_level level; /* of TOPOLOGY_UNSATISFIABLE */
+    int needed;          /* slots */
+    int free;            /* that fit, of ready servers */
+    int draining;        /* that fit and would be free, of draining servers */
+    int fitting;         /* that fit, held or not, on whatever server */
+    int servers[HL_OFFERS];
 };
 
 struct hl_plan {
     bool feasible;
-    bool never;   /* not feasible even if every slot were free */
-    char *reason; /* why not; "" when feasible */
+    bool never;               /* not feasible even if every slot were free */
+    char *reason;             /* why not; "" when feasible */
+    struct hl_plan_why why;   /* the same as numbers; not in the record */
+    uint64_t cluster_version; /* of which it is; not in the record */
     int world_size;
     int ranks_per_container; /* the last container may hold fewer */
     int container_count;     /* needed; containers[] has them only when feasible */
@@ -103,8 +109,13 @@ hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluste
                        struct hl_plan **out) HL_CHECK;
 void hl_plan_free(struct hl_plan *plan);
 void hl_plan_freep(struct hl_plan **plan);
+/* Whether it would fit, without the plan: a fraction of the cost. */
+hl_status hl_plan_check(const struct hl_job *job, const struct hl_cluster *cluster,
+                        struct hl_plan_why *out) HL_CHECK;
 /* Hold (busy = 1) or free the slots of a feasible plan. */
 void hl_plan_mark(const struct hl_plan *plan, struct hl_cluster *cluster, bool busy);
+/* Hold them if the cluster is as it was planned on. HL_EBUSY: it has changed, plan again. */
+hl_status hl_plan_commit(const struct hl_plan *plan, struct hl_cluster *cluster) HL_CHECK;
 
 /* It borrows the plan's texts. */
 struct hl_api_plan hl_plan_info(const struct hl_plan *plan, struct hl_arena *arena);

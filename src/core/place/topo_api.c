@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/topo.h"
+#include "core/place/topo.h"
 
 static const char *kind_name(enum hl_pci_kind kind)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "core/plan.h"
+#include "core/place/plan.h"
 
 static struct hl_api_text_list lines_info(char **lines)
 {

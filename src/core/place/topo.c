@@ -1,4 +1,4 @@
-#include "core/topo.h"
+#include "core/place/topo.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /* What the planner sees of the cluster: nodes sorted by name, each with its slots. */
+#include "core/place/cluster.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plan.h"
+#include "core/place/index.h"
 
 static void node_fini(struct hl_cluster_node *n)
 {
@@ -17,6 +19,8 @@ static void node_fini(struct hl_cluster_node *n)
     free(n->host_id);
     free(n->rank_address);
     free(n->host_address);
+    free(n->leaf);
+    free(n->spine);
 }
 
 void hl_cluster_fini(struct hl_cluster *c)
@@ -24,6 +28,7 @@ void hl_cluster_fini(struct hl_cluster *c)
     for (size_t i = 0; i < c->count; i++)
         node_fini(&c->nodes[i]);
     free(c->nodes);
+    hl_place_index_free(c->index);
     *c = (struct hl_cluster){0};
 }
 
@@ -74,7 +79,14 @@ static hl_status slot_read(const struct hl_api_slot *from, struct hl_cluster_slo
         s->gpus[i] = text_dup(from->gpus.items[i].id);
         if (s->gpus[i] == NULL)
             return out_of_memory();
+        uint64_t memory = from->gpus.items[i].memory_bytes;
+        if (i == 0 || memory < s->gpu_memory_bytes)
+            s->gpu_memory_bytes = memory;
         s->gpu_count++;
+    }
+    for (size_t i = 0; i < from->nics.count; i++) {
+        enum hl_nic_class nic = hl_nic_class_named(from->nics.items[i].nic_class);
+        s->nic = nic > s->nic ? nic : s->nic;
     }
     return HL_OK;
 }
@@ -100,9 +112,15 @@ static hl_status node_read(const struct hl_api_node_info *from, struct hl_cluste
     n->rank_address = text_dup(from->rank_address);
     n->host_address =
         text_dup(from->host_address != NULL ? from->host_address : from->rank_address);
+    if ((from->leaf != NULL && strlen(from->leaf) > HL_SWITCH_NAME_MAX) ||
+        (from->spine != NULL && strlen(from->spine) > HL_SWITCH_NAME_MAX))
+        return hl_fail(HL_EINVAL, "node %s: names of leaf and spine have at most %d characters",
+                       name, HL_SWITCH_NAME_MAX);
+    n->leaf = text_dup(from->leaf);
+    n->spine = text_dup(from->spine);
     n->slots = calloc(count + 1, sizeof(*n->slots));
-    if (n->host_id == NULL || n->rank_address == NULL || n->host_address == NULL ||
-        n->slots == NULL)
+    if (n->leaf == NULL || n->spine == NULL || n->host_id == NULL || n->rank_address == NULL ||
+        n->host_address == NULL || n->slots == NULL)
         return out_of_memory();
     for (size_t i = 0; i < count; i++) {
         hl_status st = slot_read(&from->slots.items[i], &n->slots[n->slot_count++]);
@@ -137,6 +155,21 @@ static hl_status cluster_grow(struct hl_cluster *c)
     return HL_OK;
 }
 
+/* Nodes have come or gone, or have other slots. */
+static void cluster_changed(struct hl_cluster *c)
+{
+    c->version++;
+    if (c->index != NULL)
+        c->index->fresh = false;
+}
+
+static hl_status cluster_add_index(struct hl_cluster *c)
+{
+    if (c->index == NULL)
+        c->index = calloc(1, sizeof(*c->index));
+    return c->index != NULL ? HL_OK : out_of_memory();
+}
+
 hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *node)
 {
     struct hl_cluster_node n = {0};
@@ -144,6 +177,8 @@ hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *no
     hl_status st = node_read(node, &n);
     if (st == HL_OK)
         st = cluster_grow(c);
+    if (st == HL_OK)
+        st = cluster_add_index(c);
     if (st != HL_OK) {
         node_fini(&n);
         return st;
@@ -154,12 +189,14 @@ hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *no
             const struct hl_cluster_slot *old = find_slot(&c->nodes[at], n.slots[i].numa_id);
             n.slots[i].busy = old != NULL && old->busy;
         }
+        n.draining = c->nodes[at].draining;
         node_fini(&c->nodes[at]);
     } else {
         memmove(&c->nodes[at + 1], &c->nodes[at], (c->count - at) * sizeof(n));
         c->count++;
     }
     c->nodes[at] = n;
+    cluster_changed(c);
     return HL_OK;
 }
 
@@ -172,6 +209,7 @@ void hl_cluster_remove(struct hl_cluster *c, const char *name)
     node_fini(&c->nodes[at]);
     memmove(&c->nodes[at], &c->nodes[at + 1], (c->count - at - 1) * sizeof(*c->nodes));
     c->count--;
+    cluster_changed(c);
 }
 
 struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *name)
@@ -181,17 +219,45 @@ struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *
     return found ? &c->nodes[at] : NULL;
 }
 
+static void node_changed(struct hl_cluster *c, const struct hl_cluster_node *n)
+{
+    c->version++;
+    hl_place_index_update(c->index, c, (size_t)(n - c->nodes));
+}
+
 void hl_cluster_set_ready(struct hl_cluster *c, const char *name, bool ready)
 {
     struct hl_cluster_node *n = hl_cluster_find(c, name);
-    if (n != NULL)
-        n->ready = ready;
+    if (n == NULL || n->ready == ready)
+        return;
+    n->ready = ready;
+    node_changed(c, n);
+}
+
+void hl_cluster_set_draining(struct hl_cluster *c, const char *name, bool draining)
+{
+    struct hl_cluster_node *n = hl_cluster_find(c, name);
+    if (n == NULL || n->draining == draining)
+        return;
+    n->draining = draining;
+    node_changed(c, n);
+}
+
+void hl_cluster_set_busy_at(struct hl_cluster *c, size_t *at, const char *name, int numa_id,
+                            bool busy)
+{
+    int found = 1;
+    if (*at >= c->count || strcmp(c->nodes[*at].name, name) != 0)
+        *at = node_position(c, name, &found);
+    struct hl_cluster_slot *s = found ? find_slot(&c->nodes[*at], numa_id) : NULL;
+    if (s == NULL || s->busy == busy)
+        return;
+    s->busy = busy;
+    node_changed(c, &c->nodes[*at]);
 }
 
 void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, bool busy)
 {
-    const struct hl_cluster_node *n = hl_cluster_find(c, name);
-    struct hl_cluster_slot *s = n != NULL ? find_slot(n, numa_id) : NULL;
-    if (s != NULL)
-        s->busy = busy;
+    size_t at = SIZE_MAX;
+    hl_cluster_set_busy_at(c, &at, name, numa_id, busy);
 }

@@ -1,0 +1,18 @@
+/* What job.c asks of a job file's checks that concern more than one key. */
+#ifndef HL_CORE_JOB_PRIVATE_H
+#define HL_CORE_JOB_PRIVATE_H
+
+#include "core/job.h"
+
+/* Why that executor cannot honour the key, and what to do instead; NULL = it can. */
+const char *hl_job_unsupported(const char *key, enum hl_job_executor executor);
+
+struct hl_job_fault {
+    const char *field, *pointer; /* static */
+    char text[256];
+};
+
+/* Whether the grid holds together; sets what was not said: etp. */
+bool hl_job_grid_check(struct hl_job *job, struct hl_job_fault *fault);
+
+#endif
