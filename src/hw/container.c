@@ -60,13 +60,14 @@ hl_status hl_env_set(struct hl_env *env, const char *key, const char *value)
     return HL_OK;
 }
 
-static void env_fini(struct hl_env *env)
+void hl_env_fini(struct hl_env *env)
 {
     for (size_t i = 0; i < env->count; i++) {
         free(env->vars[i].key);
         free(env->vars[i].value);
     }
     free(env->vars);
+    *env = (struct hl_env){0};
 }
 
 static void texts_fini(char **texts, size_t count)
@@ -90,9 +91,9 @@ void hl_container_spec_fini(struct hl_container_spec *spec)
     texts_fini(spec->command, spec->command_count);
     texts_fini(spec->gpus, spec->gpu_count);
     texts_fini(spec->mounts, spec->mount_count);
-    env_fini(&spec->env);
+    hl_env_fini(&spec->env);
     for (size_t i = 0; i < spec->rank_count; i++)
-        env_fini(&spec->ranks[i].env);
+        hl_env_fini(&spec->ranks[i].env);
     free(spec->ranks);
     memset(spec, 0, sizeof(*spec));
 }

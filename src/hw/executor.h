@@ -64,9 +64,10 @@ struct hl_container_spec {
     char **mounts; /* NULL-terminated */
     size_t mount_count;
     /* Which Python the ranks have; at most one is not "". */
-    char *venv;       /* directory of a virtual environment */
-    char *conda;      /* directory or name of a conda environment */
-    char *python;     /* path of the interpreter */
+    char *venv;   /* directory of a virtual environment */
+    char *conda;  /* directory or name of a conda environment */
+    char *python; /* path of the interpreter */
+    struct hl_api_replace_rule replace;
     char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 
@@ -86,6 +87,9 @@ struct hl_rank_status {
     int exit_code;
     int signal;
     int64_t finished_ms; /* 0 = it runs */
+    int replaced;        /* how often */
+    int64_t lost_ms;     /* when it ended before its last replacement; 0 = never */
+    int lost_code, lost_signal;
 };
 
 /* The schema's ContainerStatus. Texts are never NULL after hl_container_status_init. */
@@ -134,6 +138,7 @@ hl_status hl_text_set(char **field, const char *fmt, ...) HL_PRINTF(2, 3) HL_CHE
 /* Value of a variable, NULL when there is none. */
 const char *hl_env_get(const struct hl_env *env, const char *key);
 hl_status hl_env_set(struct hl_env *env, const char *key, const char *value) HL_CHECK;
+void hl_env_fini(struct hl_env *env);
 
 struct hl_log_slice {
     int64_t offset; /* where `data` begins: later than asked when older output was dropped */

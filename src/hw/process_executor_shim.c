@@ -46,6 +46,7 @@ static void begin_stop(struct hl_shim *s, int grace_ms)
     uint64_t at = hl_now_ns() + (uint64_t)grace_ms * HL_NS_PER_MS + 1;
     if (s->kill_at_ns == 0 || at < s->kill_at_ns)
         s->kill_at_ns = at;
+    hl_shim_replace_stop(s);
     for (size_t i = 0; i < s->status.rank_count; i++)
         signal_rank(&s->status.ranks[i], SIGTERM);
 }
@@ -96,7 +97,10 @@ static void end_orphans(struct hl_shim *s)
 static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
 {
     uint64_t oom = hl_cgroup_oom_kills(&s->cgroup);
-    char memory[128] = "";
+    char memory[128] = "", replaced[64] = "";
+    if (s->lost.used > 0)
+        snprintf(replaced, sizeof(replaced), ", after %d replacements in this container",
+                 s->lost.used);
     if (oom > 0)
         snprintf(memory, sizeof(memory), " (out of memory: the container's limit is %llu MiB)",
                  (unsigned long long)(s->spec.memory_bytes >> 20));
@@ -104,10 +108,11 @@ static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
         snprintf(memory, sizeof(memory), " (out of memory?)");
     else if (r->signal != 0)
         snprintf(memory, sizeof(memory), " (%s)", strsignal(r->signal));
-    hl_status st = r->signal != 0 ? hl_text_set(&s->status.message, "rank %d killed by signal %d%s",
-                                                r->rank, r->signal, memory)
-                                  : hl_text_set(&s->status.message, "rank %d exited with code %d%s",
-                                                r->rank, r->exit_code, memory);
+    hl_status st = r->signal != 0
+                       ? hl_text_set(&s->status.message, "rank %d killed by signal %d%s%s", r->rank,
+                                     r->signal, memory, replaced)
+                       : hl_text_set(&s->status.message, "rank %d exited with code %d%s%s", r->rank,
+                                     r->exit_code, memory, replaced);
     if (st != HL_OK)
         hl_error("%s", hl_error_text());
 }
@@ -127,14 +132,40 @@ static void rank_ended(struct hl_shim *s, size_t i, int how)
         r->state = HL_RUN_SUCCEEDED;
     } else if (stopping) {
         r->state = HL_RUN_STOPPED;
-    } else {
+    } else if (!hl_shim_replace(s, i)) {
         r->state = HL_RUN_FAILED;
-        s->failed = true;
         s->status.exit_code = r->exit_code;
         s->status.signal = r->signal;
         explain_failure(s, r);
+        s->failed = true;
         begin_stop(s, s->spec.stop_grace_ms);
     }
+}
+
+static void replace_due(struct hl_shim *s)
+{
+    size_t i = 0;
+    if (hl_shim_replace_due(s, &i) == HL_OK)
+        return;
+    struct hl_rank_status *r = &s->status.ranks[i];
+    s->failed = true;
+    s->dirty = true;
+    r->state = HL_RUN_FAILED;
+    r->exit_code = s->status.exit_code = 127;
+    r->finished_ms = hl_wall_ms();
+    (void)!hl_text_set(&s->status.message, "rank %d: %s", r->rank, hl_error_text());
+    begin_stop(s, s->spec.stop_grace_ms);
+}
+
+/* A rank, a spare, or what one of them has left. */
+static void child_ended(struct hl_shim *s, pid_t pid, int how)
+{
+    for (size_t i = 0; i < s->status.rank_count; i++)
+        if (s->status.ranks[i].pid == pid && s->status.ranks[i].state == HL_RUN_RUNNING) {
+            rank_ended(s, i, how);
+            return;
+        }
+    (void)hl_shim_spare_ended(s, pid);
 }
 
 static void reap_ranks(struct hl_shim *s)
@@ -142,9 +173,7 @@ static void reap_ranks(struct hl_shim *s)
     int how;
     pid_t pid;
     while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
-        for (size_t i = 0; i < s->status.rank_count; i++)
-            if (s->status.ranks[i].pid == pid && s->status.ranks[i].state == HL_RUN_RUNNING)
-                rank_ended(s, i, how);
+        child_ended(s, pid, how);
 }
 
 /* ---- life ---- */
@@ -178,12 +207,11 @@ static void take_signals(struct hl_shim *s, int fd)
 
 static int next_wait_ms(const struct hl_shim *s)
 {
-    if (s->kill_at_ns == 0)
-        return TICK_MS;
     uint64_t now = hl_now_ns();
-    if (now >= s->kill_at_ns)
+    uint64_t next = s->kill_at_ns != 0 ? s->kill_at_ns : hl_shim_replace_next_ns(s);
+    if (now >= next)
         return s->killed ? 50 : 0;
-    uint64_t ms = (s->kill_at_ns - now) / HL_NS_PER_MS + 1;
+    uint64_t ms = (next - now) / HL_NS_PER_MS + 1;
     return ms < TICK_MS ? (int)ms : TICK_MS;
 }
 
@@ -200,6 +228,7 @@ static void watch_ranks(struct hl_shim *s, int signals)
                 hl_shim_output_take(s, i);
         take_signals(s, signals);
         reap_ranks(s);
+        replace_due(s);
         if (s->live > 0 && s->kill_at_ns != 0 && hl_now_ns() >= s->kill_at_ns)
             kill_all(s);
         if (s->dirty && s->live > 0)
@@ -281,6 +310,7 @@ static int watch_signals(void)
 
 static void shim_fini(struct hl_shim *s)
 {
+    hl_shim_replace_fini(s);
     free(s->outputs);
     free(s->polls);
     hl_container_spec_fini(&s->spec);
@@ -294,7 +324,8 @@ int hl_shim_main(const char *dir)
     int signals = watch_signals();
     sign_lock();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (signals < 0 || load_shim(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK) {
+    if (signals < 0 || load_shim(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK ||
+        hl_shim_replace_init(&s) != HL_OK) {
         hl_error("%s", signals < 0 ? "signalfd failed" : hl_error_text());
         shim_fini(&s);
         return 1;
