@@ -19,6 +19,16 @@ def _is_read() -> bool:
     return bool(os.environ.get("HELIOS_STEPS"))
 
 
+def _number(name: str, value: Any) -> float:
+    """Whatever float() takes but a text: a tensor of one element, an int."""
+    try:
+        if isinstance(value, (bool, str, bytes)) or value is None:
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):
+        raise errors.InvalidArgument(f"{_arguments.told(name, value)} must be a number") from None
+
+
 def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
     """A step has ended: its number, its loss, and the tokens this rank has worked on in it.
 
@@ -27,6 +37,10 @@ def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
     InvalidArgument for a step below 0.
     """
     global _report, _highest
+    if type(step) is not int or type(loss) is not float or type(tokens) is not int or (step | tokens) >> 63:
+        step, tokens = (_arguments.integer(name, value, 0, _arguments.INT64_MAX)
+                        for name, value in (("step", step), ("tokens", tokens)))
+        loss = _number("loss", loss)
     if _report is None:
         _report = _abi.library().helios_report if _is_read() else lambda *_: 0
     code = _report(step, loss, tokens)
@@ -43,9 +57,8 @@ def activity(word: str) -> None:
     first step where much is done between loading and that, and "saving" around checkpoints that are not
     Helios's: a rank that trains and makes no steps is taken for one that hangs.
     """
-    if word not in ACTIVITIES:
-        _arguments.text("activity", word)
-        raise errors.InvalidArgument(f"activity={word!r} must be one of {', '.join(ACTIVITIES)}")
+    if not isinstance(word, str) or word not in ACTIVITIES:
+        raise errors.InvalidArgument(f"{_arguments.told('word', word)} must be one of {', '.join(ACTIVITIES)}")
     if _is_read():
         _abi.check(_abi.library().helios_activity(1 + ACTIVITIES.index(word)))
 
