@@ -45,14 +45,15 @@ class Grid:
 
 
 def make_grid(rank: int, world: int, pp: int, tp: int, dp: int, timeout_s: float) -> Grid:
-    """Join the gang (MASTER_ADDR, MASTER_PORT) and make every group.
+    """Join the gang (MASTER_ADDR, MASTER_PORT), unless helios.elastic has, and make every group.
 
     Ranks tell each other their place, so that any rank order works. All ranks make all groups, in
     the same order, as torch demands; a peer that dies fails the others within `timeout_s` seconds.
     """
     os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
     limit = datetime.timedelta(seconds=timeout_s)
-    dist.init_process_group("gloo", rank=rank, world_size=world, timeout=limit)
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", rank=rank, world_size=world, timeout=limit)
     mine = torch.tensor([pp, tp, dp])
     table = [torch.empty_like(mine) for _ in range(world)]
     dist.all_gather(table, mine)

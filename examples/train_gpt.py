@@ -5,7 +5,8 @@
 
 Every rank pulls its own slices (helios.load_state_dict), trains, and every --save-every steps
 writes parameters and optimizer state back as a new version (helios.save_state_dict). A gang that
-starts on such a version goes on at the step after it, on the same loss curve.
+starts on such a version goes on at the step after it, on the same loss curve. With `recovery: {mode: replace}` in
+the job file only a lost rank is started anew, and the others join it (helios.elastic).
 
 Lines for programs: HELIOS_PULL {...} once per rank, HELIOS_PROGRESS {...} per step and HELIOS_SAVED
 {...} per version from the rank that has the loss. The loss of a step is that before its update.
@@ -32,6 +33,7 @@ import torch.distributed as dist  # noqa: E402
 
 import adamw  # noqa: E402
 import helios  # noqa: E402
+import helios.elastic  # noqa: E402
 import textdata  # noqa: E402
 from maco import MacoError  # noqa: E402
 from gpt_stage import Stage  # noqa: E402
@@ -66,26 +68,24 @@ def report(kind: str, **values: Any) -> None:
 class Trainer:
     """State of one rank: its stage, its optimizer, the step it is at."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, version: int) -> None:
         self.args, self.me = args, helios.rank()
         share = args.batch // self.me.dp_size
         if share < 1 or args.batch % self.me.dp_size or share % args.micro_batches:
             raise SystemExit(f"--batch {args.batch} does not divide into {self.me.dp_size} data "
                              f"ranks x {args.micro_batches} micro-batches")
         self.tokens = textdata.load_tokens(args.text)
-        helios.init()
+        helios.session()  # kept when the gang comes together again
         me = self.me
         self.grid: Grid = make_grid(me.global_rank, me.world_size, me.pp, me.tp, me.dp,
                                     args.timeout)
-        self._pull()
+        self._pull(version)
 
-    def _pull(self) -> None:
+    def _pull(self, version: int) -> None:
         """Weights, and optimizer state if the version has one, into this rank's modules."""
-        number = torch.tensor(helios.version() if self.me.global_rank == 0 else 0)
-        dist.broadcast(number, 0)  # "newest" must mean the same to every rank
         started = time.monotonic()
-        pulled = helios.load_state_dict(version=int(number))
-        moments = helios.load_state_dict(version=int(number), kind="optim")
+        pulled = helios.load_state_dict(version=version)
+        moments = helios.load_state_dict(version=version, kind="optim")
         seconds, stats, meta = time.monotonic() - started, helios.stats(), helios.meta()
         self.config = Config.from_json(dict(helios.hugging_face_config(helios.model_config())))
         self.seq = self.args.seq or self.config.max_position_embeddings
@@ -112,7 +112,7 @@ class Trainer:
             if meta.get("seed", self.args.seed) != self.args.seed:
                 raise SystemExit(f"this version was trained with --seed {meta['seed']}: use it too")
         report("PULL", rank=self.me.global_rank, pp=self.me.pp, tp=self.me.tp, dp=self.me.dp,
-               version=int(number), step=self.step, tensors=len(pulled) + len(moments),
+               version=version, step=self.step, tensors=len(pulled) + len(moments),
                path=stats["path"], bytes=stats["read_bytes"], seconds=round(seconds, 6),
                gb_per_s=round(stats["read_bytes"] / max(1, stats["read_ns"]), 3),
                crc_failures=stats["crc_failures"], retries=stats["retries"])
@@ -169,10 +169,12 @@ class Trainer:
         args, speaks = self.args, self.me.global_rank == self.grid.reporter
         if speaks and self.step:
             print(f"resumed at step {self.step}", flush=True)
+        helios.activity("training")
         while self.step < args.steps:
             started = time.monotonic()
             step, loss = self.step, self.train_step()
             seconds = time.monotonic() - started
+            helios.report(step, loss, args.batch * self.seq // self.me.dp_size)
             if speaks:
                 speed = args.batch * self.seq / seconds
                 print(f"step {step:5}  loss {loss:.4f}  {speed:,.0f} tokens/s", flush=True)
@@ -182,6 +184,14 @@ class Trainer:
                 self.save(loss)
 
 
+def train(args: argparse.Namespace, gang: helios.elastic.Gang) -> None:
+    """From the gang's version to the last step; called again when the gang has lost a rank."""
+    if gang.cause and gang.rank == 0:
+        print(f"generation {gang.generation} goes on from version {gang.version}: {gang.cause}", flush=True)
+    Trainer(args, gang.version).run()
+    dist.barrier()  # nobody leaves while a peer still talks to it
+
+
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 failed, 143 stopped by SIGTERM."""
     args = arguments(argv)
@@ -189,8 +199,8 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: (stopping.append(1), sys.exit(143)))
     torch.set_num_threads(1)
     try:
-        Trainer(args).run()
-        dist.barrier()  # nobody leaves while a peer still talks to it
+        helios.elastic.run(lambda gang: train(args, gang), timeout=args.timeout,
+                           warm=lambda: textdata.load_tokens(args.text))
         status = 0
     except (helios.HeliosError, MacoError, RuntimeError) as error:
         # When a gang is stopped, a peer's closed connection may be seen before the own signal.

@@ -138,14 +138,47 @@ struct ContainerSpec {
   conda @17 :Text;
   python @18 :Text;
   nics @19 :List(Text);    # RDMA devices of the slot ("mlx5_0"), filled in by the Agent
+  replace @20 :ReplaceRule $optional; # of ranks that are lost while the others go on
 }
 
 # wanted: its start was asked for, and no word of it has come. lost: with its node.
 enum ContainerState { wanted @0; starting @1; running @2; succeeded @3; failed @4; stopped @5; lost @6; }
 
+# A process that is lost is replaced by another one in its container, `max` times within stableMs of no loss.
+# max 0: never, then the container ends with it. spares: processes that are parked in the container for that.
+struct ReplaceRule { max @0 :Int32; stableMs @1 :Int64; spares @2 :Int32; }
+
+enum RankActivity { unsaid @0 $word(""); joining @1; loading @2; training @3; saving @4; }
+
+# What a rank says by helios.report, and what its node sees of it. Times are as of the report.
+struct RankProgress {
+  activity @0 :RankActivity;
+  step @1 :Int64 = -1;        # the last one that ended; -1 = none yet
+  steps @2 :UInt64;           # that ended since its gang came together
+  sinceMs @3 :Int64 = -1;     # how long ago that was, or since when it trains; -1 = neither
+  medianMs @4 :Float64;       # of its last 63 steps; 0 = none was timed
+  loss @5 :Float64;
+  tokens @6 :UInt64;          # in all, of this process
+  generation @7 :UInt32;      # how often its gang has come together; 0 = it does not tell
+  stopped @8 :Bool;           # its process does not run: a stop signal, a debugger
+  recovery @9 :RecoveryTimes $optional; # of its last replacement, once that has made a step
+}
+# From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
+struct RecoveryTimes {
+  startSeconds @0 :Float64;   # until that process had the rank's place
+  joinSeconds @1 :Float64;    # until the gang had come together
+  loadSeconds @2 :Float64;    # until it trained
+  stepSeconds @3 :Float64;    # its first step
+  totalSeconds @4 :Float64;
+}
+
 struct RankStatus {
   rank @0 :Int32; pid @1 :Int32; state @2 :ContainerState; exitCode @3 :Int32; signal @4 :Int32;
   finishedMs @5 :Int64;
+  progress @6 :RankProgress $optional;
+  replaced @7 :UInt32;     # how often it was, in this container
+  lostMs @8 :Int64;        # when it ended before that; 0 = never
+  lostCode @9 :Int32; lostSignal @10 :Int32;   # and how
 }
 
 struct ContainerStatus {
@@ -1504,6 +1537,9 @@ struct JobSpecResources {
 struct JobSpecPlacement { tensor @0 :Text $optional; pipeline @1 :Text $optional; data @2 :Text $optional; gang @3 :Text $optional; }
 struct JobSpecTimeouts { start @0 :Text $optional; run @1 :Text $optional; }
 struct JobSpecCheckpoint { every @0 :Int64 $optional; }
+struct JobSpecRecovery {
+  mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
+}
 struct JobSpec {
   jobName @0 :Text;
   model @1 :JobSpecModel $optional;
@@ -1523,6 +1559,8 @@ struct JobSpec {
   checkpoint @18 :JobSpecCheckpoint $optional;
   rankTable @19 :Text $optional;
   placement @20 :JobSpecPlacement $optional;
+  recovery @21 :JobSpecRecovery $optional;
+  spares @22 :Int32 $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {

@@ -326,6 +326,22 @@ typedef struct helios_stats {
 
 HELIOS_API int helios_get_stats(helios_client *client, helios_stats *out);
 
+/* What a rank tells of its training, in a page of memory that its node reads: a microsecond at
+ * most, no call. They need no client. Outside of a job, where HELIOS_STEPS is not set, nobody reads
+ * it and they return 0; HELIOS_EINVAL, HELIOS_ENOENT and the like when it is set and can't be used.
+ * From one thread at a time, and not after fork(). */
+enum { HELIOS_JOINING = 1, HELIOS_LOADING, HELIOS_TRAINING, HELIOS_SAVING };
+
+/* A step has ended: its number, its loss, and the tokens that this rank has worked on in it. */
+HELIOS_API int helios_report(int64_t step, double loss, uint64_t tokens);
+/* What the rank is busy with now. A rank that trains and makes no steps is taken for one that
+ * hangs; time for anything else is in no step. */
+HELIOS_API int helios_activity(int activity);
+/* The gang has come together for the generation-th time; steps count from there. */
+HELIOS_API int helios_joined(uint32_t generation);
+/* The last generation of this rank, also of a process that had its place before; 0 = none. */
+HELIOS_API uint32_t helios_generation(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,8 +7,10 @@
     for name, tensor in helios.load_state_dict().items():
         parameters[name].data.copy_(tensor)     # or module.load_state_dict(..., assign=True)
     ...
+    helios.report(step, loss, tokens)           # after each step: who hangs or lags is found
     helios.save_state_dict(state, step=100, meta={"loss": 1.2}, optim=optimizer_tensors)
 
+A gang that goes on when one of its ranks is lost: helios.elastic.
 Needs only the standard library and libhelios.so.0; torch is imported when tensors are asked for.
 The functions work on one process-wide Session; make your own for more than one.
 """
@@ -18,7 +20,9 @@ import atexit
 import inspect
 from typing import Any
 
+from . import _steps
 from ._pieces import Piece
+from ._steps import activity, report
 from .errors import (
     AlreadyExists, Busy, Canceled, Conflict, Corrupt, HeliosError, InternalError, InvalidArgument,
     IoFailed, LibraryNotFound, NoSpace, NotFound, NotPermitted, OutOfMemory, ProtocolViolation,
@@ -30,7 +34,8 @@ from .session import Rank, Saved, Session
 __version__ = "0.1.0"
 __all__ = [
     "init", "close", "session", "rank", "load_state_dict", "save_state_dict", "model_config",
-    "meta", "naming", "version", "stats", "Session", "Rank", "Saved", "Piece", "hugging_face_config", "parts_of",
+    "meta", "naming", "version", "stats", "report", "activity", "Session", "Rank", "Saved", "Piece", "hugging_face_config",
+    "parts_of",
     "HeliosError", "AlreadyExists", "Busy", "Canceled", "Conflict", "Corrupt", "InternalError",
     "InvalidArgument", "IoFailed", "LibraryNotFound", "NoSpace", "NotFound", "NotPermitted",
     "OutOfMemory", "ProtocolViolation", "Stale", "TimedOut", "Unavailable", "Unsupported",

@@ -117,6 +117,10 @@ _PROTOTYPES = {
                                       POINTER(c_int)]),
     "helios_version_abandon": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p]),
     "helios_get_stats": (c_int, [c_void_p, POINTER(_Stats)]),
+    "helios_report": (c_int, [c_int64, ctypes.c_double, c_uint64]),
+    "helios_activity": (c_int, [c_int]),
+    "helios_joined": (c_int, [c_uint32]),
+    "helios_generation": (c_uint32, []),
 }
 
 
@@ -259,6 +263,11 @@ def _check(lib: ctypes.CDLL, code: int) -> None:
     if code != 0:
         text = (lib.helios_last_error() or b"").decode(errors="replace")
         raise errors.from_code(code, text or (lib.helios_strerror(code) or b"").decode())
+
+
+def check(code: int) -> None:
+    """Raise what a function of the library has answered."""
+    _check(library(), code)
 
 
 def _given(names: Sequence[str]) -> Any:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
-from . import _abi, _arguments, _pieces, _state, _tensors
+from . import _abi, _arguments, _pieces, _state, _steps, _tensors
 from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
@@ -223,6 +223,7 @@ class Session:
         self._rules: dict[str, tuple[str, _abi.Split | None]] = {}  # which part a name belongs to: config, split
         self._splits: dict[str, _abi.Split | None] = {}  # of the save that is under way
         self._naming: str | None = None  # of what was loaded last
+        self._saved: tuple[str, int] | None = None  # committed here last, and not visible then
 
     def __enter__(self) -> "Session":
         return self
@@ -280,6 +281,7 @@ class Session:
     def _last(self) -> _abi.ShardList:
         return self._listed[1] if self._listed else self._list()
 
+    @_steps.around("loading", None)
     def load_state_dict(self, model: str | None = None, version: int | None = None,
                         pp: int | None = None, tp: int | None = None, kind: str = "model",
                         copy: bool = False, naming: str | None = None, dp: int | None = None,
@@ -594,6 +596,7 @@ class Session:
             pass  # out of reach: it is closed when the attempt ends
         return False
 
+    @_steps.around("saving", "training")
     def save_state_dict(self, state: Mapping[str, "torch.Tensor"] | Any, step: int,
                         meta: Mapping[str, Any] | None = None,
                         optim: Mapping[str, "torch.Tensor | _pieces.Piece"] | None = None,
@@ -662,7 +665,22 @@ class Session:
             if not late or not isinstance(error, (TimedOut, Unavailable)):
                 raise
             visible = self.client.version_commit(*commit)  # only the answer was lost: ask for it
+        self._saved = None if visible else (name, version)
         return Saved(version, visible, written, time.monotonic() - started)
+
+    def abandon_unfinished(self) -> bool:
+        """Give the last save up if a rank of it is missing. True: it was, and the version is no more.
+
+        For a gang that has lost a rank in the middle of a save: helios.elastic calls it.
+        """
+        saved, self._saved = self._saved, None
+        if saved is None:
+            return False
+        try:
+            self.client.version_abandon(*saved, self.rank.global_rank, "a rank of the gang was lost")
+        except (Conflict, NotFound):  # it has become visible; it is gone
+            return False
+        return True
 
     def stats(self) -> dict[str, Any]:
         """Counters since init: path, reads, read_bytes, read_ns, writes, write_bytes, write_ns,

@@ -156,6 +156,7 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
         .arg = a,
     };
     HL_TRY(hl_executor_open(&executor, &a->executor));
+    HL_TRY(steps_open(a, opts->state_dir));
     HL_TRY(open_store(a, opts));
     open_chunks(a, opts);
     const struct hl_rpc_serve_opts serve = {

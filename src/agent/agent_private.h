@@ -40,6 +40,9 @@ struct agent_changes {
     unsigned count;
 };
 
+#define STEPS_DIR_MAX  4096
+#define STEPS_PATH_MAX (STEPS_DIR_MAX + HL_CONTAINER_ID_MAX + 2)
+
 struct hl_agent {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
@@ -58,8 +61,9 @@ struct hl_agent {
     size_t gpu_count;
     char *python_dir;
     char *library;
-    struct hl_arena arena;        /* of node and gpus, which do not change while others run */
-    struct hl_api_node_info node; /* without tiers and storeEpoch */
+    char steps_dir[STEPS_DIR_MAX]; /* steps.c */
+    struct hl_arena arena;         /* of node and gpus, which do not change while others run */
+    struct hl_api_node_info node;  /* without tiers and storeEpoch */
     struct store *store;
     struct ports ports;
     struct chunks *chunks; /* NULL = the table could not be made */
@@ -104,6 +108,14 @@ size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier
 
 /* calls.c */
 extern const struct hl_agent_handlers calls_handlers;
+
+/* steps.c: any thread. */
+hl_status steps_open(struct hl_agent *a, const char *state_dir) HL_CHECK;
+/* Each rank of the container is told its page. */
+hl_status steps_prepare(struct hl_agent *a, struct hl_container_spec *spec) HL_CHECK;
+/* Into the ranks of containers that run: how far they are. */
+void steps_tell(struct hl_agent *a, struct hl_api_container_status_list *containers);
+void steps_forget(struct hl_agent *a, const char *id);
 
 /* env.c */
 /* Fills what the node knows: rank_address, host_address, interface. */

@@ -107,6 +107,13 @@ static hl_status start_container(struct hl_agent *a, const struct hl_api_contain
     struct hl_container_status status;
     HL_TRY(hl_container_spec_from_api(given, &spec));
     hl_status st = env_complete(a, &spec);
+    if (st == HL_OK && spec.replace.max > 0 && strcmp(a->executor->ops->name, "process") != 0)
+        st = hl_fail(HL_EUNSUPPORTED,
+                     "node %s runs containers with %s, which can't replace one rank; remove "
+                     "recovery from the job file or use nodes whose executor is process",
+                     a->name, a->executor->ops->name);
+    if (st == HL_OK)
+        st = steps_prepare(a, &spec);
     if (st == HL_OK)
         st = hl_executor_start(a->executor, &spec, &status);
     hl_container_spec_fini(&spec);
@@ -122,6 +129,21 @@ static hl_status stop_container(struct hl_agent *a, const char *id, int grace_ms
 {
     hl_info("container stops id=%s", id);
     return hl_executor_stop(a->executor, id, grace_ms);
+}
+
+static hl_status list_containers(struct hl_agent *a, struct hl_arena *arena,
+                                 struct hl_api_container_status_list *out)
+{
+    HL_TRY(hl_executor_list(a->executor, arena, out));
+    steps_tell(a, out);
+    return HL_OK;
+}
+
+static hl_status forget_container(struct hl_agent *a, const char *id)
+{
+    HL_TRY(hl_executor_forget(a->executor, id));
+    steps_forget(a, id);
+    return HL_OK;
 }
 
 static hl_status read_log(struct hl_agent *a, const struct hl_api_agent_read_log_params *p,
@@ -141,9 +163,9 @@ static hl_status read_log(struct hl_agent *a, const struct hl_api_agent_read_log
 
 IN_WORKER(start_container, start_container(a, &p->spec, arena, &out->status))
 IN_WORKER(stop_container, stop_container(a, p->id, p->grace_ms))
-IN_WORKER(list_containers, hl_executor_list(a->executor, arena, &out->containers))
+IN_WORKER(list_containers, list_containers(a, arena, &out->containers))
 IN_WORKER(read_log, read_log(a, p, arena, out))
-IN_WORKER(forget_container, hl_executor_forget(a->executor, p->id))
+IN_WORKER(forget_container, forget_container(a, p->id))
 IN_WORKER(put_rank_table, hl_executor_put_rank_table(a->executor, p->id, p->document))
 
 /* ---- the node ---- */

@@ -168,8 +168,10 @@ static void *gather_reports(void *arg)
     struct round *r = arg;
     struct hl_agent *a = r->agent;
     hl_status st = hl_executor_list(a->executor, &r->arena, &r->containers);
-    if (st == HL_OK)
+    if (st == HL_OK) {
+        steps_tell(a, &r->containers);
         st = agent_node(a, &r->arena, &r->node);
+    }
     if (st != HL_OK)
         hl_error("%s", hl_error_text());
     if (a->telemetry == NULL || !a->telemetry(a->telemetry_arg, &r->telemetry))

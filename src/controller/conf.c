@@ -40,6 +40,10 @@ static const struct hl_option controller_options[] = {
     {"job.stop_resend", "--job-stop-resend", "5s",
      "Interval at which a container that does not end gets another stop.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(stop_resend_ms)},
+    {"job.hang_after", "--job-hang-after", "5s",
+     "A gang that reports steps and makes none for so long is shown as stalled, with the rank that "
+     "keeps it from that; never earlier than after ten of its steps.",
+     HL_OPT_DURATION, 500, HL_OPTION_DAY_MS, NULL, AT(hang_after_ms)},
     {"versions.keep", "--versions-keep", "3",
      "How many of a job's newest whole versions stay in the pool; 0 for all.",
      HL_OPT_INT, 0, 1000000, NULL, AT(versions_keep)},

@@ -26,6 +26,7 @@
 #include "core/jobstate.h"
 
 struct gang;
+struct rank_watch;
 struct hl_controller;
 struct hl_rpc_call;
 struct job_waiter;
@@ -66,10 +67,11 @@ struct job {
     bool *starting;                /* per container: a start call is under way */
     unsigned char *table_sent;     /* per container: jobs/rank_tables.c */
     const struct job_executor *executor;
-    struct gang *gang;  /* what kube_executor remembers of it; NULL: it is not its job */
-    int looked_attempt; /* who watches gangs has heard that it is placed */
-    int told_attempt;   /* its gang was told of while it ran (jobs/planned.c) */
-    char *table;        /* rank table of this attempt; NULL = not made yet, "" = can't be */
+    struct gang *gang;        /* what kube_executor remembers of it; NULL: it is not its job */
+    int looked_attempt;       /* who watches gangs has heard that it is placed */
+    int told_attempt;         /* its gang was told of while it ran (jobs/planned.c) */
+    struct rank_watch *watch; /* jobs/rank_watch.c; NULL: nothing was seen yet */
+    char *table;              /* rank table of this attempt; NULL = not made yet, "" = can't be */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };

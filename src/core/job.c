@@ -30,6 +30,7 @@ enum kind {
     KEY_LOST_GOAL,
     KEY_RULE, /* struct hl_place_rule: "LEVEL required" */
     KEY_NIC,
+    KEY_RECOVERY,
 };
 
 struct key {
@@ -84,6 +85,10 @@ static const struct key job_keys[] = {
     {"stopGrace", KEY_TIME, 0, DAY_MS, AT(stop_grace_ms)},
     {"checkpoint.every", KEY_INT64, 1, INT64_MAX, AT(checkpoint_every)},
     {"rankTable", KEY_TABLE, 0, 0, AT(rank_table)},
+    {"recovery.mode", KEY_RECOVERY, 0, 0, AT(recovery)},
+    {"recovery.replacements", KEY_INT, 1, 100000, AT(replacements)},
+    {"recovery.stableAfter", KEY_TIME, 1000, 30 * DAY_MS, AT(stable_ms)},
+    {"spares", KEY_INT, 1, 16, AT(spares)},
 };
 
 /* clang-format on */
@@ -186,6 +191,8 @@ static hl_status set_text(struct reader *r, const struct key *k, const json_t *v
         HL_TRY(want_table(r, s));
     if (k->kind == KEY_LOST_GOAL && strcmp(s, "restart") != 0 && strcmp(s, "fail") != 0)
         return bad(r, 0, "'%.64s' is neither restart nor fail", s);
+    if (k->kind == KEY_RECOVERY && strcmp(s, "restart") != 0 && strcmp(s, "replace") != 0)
+        return bad(r, 0, "'%.64s' is neither restart nor replace", s);
     if (k->kind == KEY_IMAGE)
         HL_TRY(want_word(r, s));
     if (k->kind == KEY_PLACE || (k->kind == KEY_CONDA && strchr(s, '/') != NULL))
@@ -252,13 +259,6 @@ static hl_status want_time(const struct reader *r, const struct key *k, const js
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-static void free_list(char **list, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        free(list[i]);
-    free(list);
-}
-
 static hl_status check_count(const struct reader *r, size_t n)
 {
     return n <= HL_JOB_LIST_MAX ? HL_OK
@@ -318,7 +318,7 @@ static hl_status set_list(struct reader *r, const struct key *k, const json_t *v
     }
     if (st != HL_OK) {
         if (list != NULL)
-            free_list(list, n);
+            hl_job_list_free(list, n);
         return st;
     }
     *to = list;
@@ -436,6 +436,7 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     case KEY_PLACE:
     case KEY_CONDA:
     case KEY_LOST_GOAL:
+    case KEY_RECOVERY:
         return set_text(r, k, v, to);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));
@@ -578,6 +579,18 @@ static hl_status check_program(struct reader *r)
                job->workdir);
 }
 
+/* Keys that only say how ranks are replaced. */
+static hl_status check_recovery(struct reader *r)
+{
+    const struct hl_job *job = r->job;
+    if ((job->recovery != NULL && strcmp(job->recovery, "replace") == 0) ||
+        (job->replacements == 0 && job->stable_ms == 0 && job->spares == 0))
+        return HL_OK;
+    reader_enter(r, job->spares > 0 ? "spares" : "recovery",
+                 job->spares > 0 ? "/spares" : "/recovery");
+    return bad(r, 1, "has an effect with recovery: {mode: replace} only");
+}
+
 /* What no single key can tell. */
 static hl_status check_whole(struct reader *r)
 {
@@ -587,6 +600,7 @@ static hl_status check_whole(struct reader *r)
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
     HL_TRY(check_program(r));
+    HL_TRY(check_recovery(r));
     if ((job->venv != NULL) + (job->conda != NULL) + (job->python != NULL) > 1) {
         reader_enter(r, "", job->python != NULL ? "/python" : "/conda");
         return bad(r, 1, "venv, conda and python exclude each other; give one");
@@ -599,19 +613,6 @@ static hl_status check_whole(struct reader *r)
         return HL_OK;
     reader_enter(r, fault.field, fault.pointer);
     return bad(r, 0, "%s", fault.text);
-}
-
-static hl_status fill_empty(struct hl_job *job)
-{
-    char **texts[] = {&job->model, &job->model_size, &job->dataset,
-                      &job->image, &job->workdir,    &job->venv,
-                      &job->conda, &job->python,     &job->on_node_lost};
-    for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
-        if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
-            return short_of_memory();
-    if (job->rank_table == NULL && (job->rank_table = strdup("v2")) == NULL)
-        return short_of_memory();
-    return HL_OK;
 }
 
 hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struct hl_job *out)
@@ -631,34 +632,11 @@ hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struc
     if (st == HL_OK)
         st = check_whole(&r);
     if (st == HL_OK)
-        st = fill_empty(&job);
+        st = hl_job_fill(&job);
     if (st != HL_OK) {
         hl_job_fini(&job);
         return st;
     }
     *out = job;
     return HL_OK;
-}
-
-bool hl_job_restarts_lost(const struct hl_job *job)
-{
-    return job->on_node_lost[0] != '\0' ? strcmp(job->on_node_lost, "restart") == 0
-                                        : job->restarts > 0;
-}
-
-void hl_job_fini(struct hl_job *job)
-{
-    char *texts[] = {job->name,   job->model,      job->model_size,  job->dataset,
-                     job->image,  job->workdir,    job->venv,        job->conda,
-                     job->python, job->rank_table, job->on_node_lost};
-    for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
-        free(texts[i]);
-    free_list(job->command, job->command_count);
-    free_list(job->mounts, job->mount_count);
-    for (size_t i = 0; i < job->env_count; i++) {
-        free(job->env[i].name);
-        free(job->env[i].value);
-    }
-    free(job->env);
-    *job = (struct hl_job){0};
 }

@@ -25,6 +25,10 @@
 #define HL_JOB_NAME_MAX  63
 #define HL_JOB_LIST_MAX  4096
 #define HL_JOB_VALUE_MAX 65536 /* bytes of a variable's value */
+/* Where the file does not say: how often a container's ranks are replaced, and after how long
+ * without a loss that counts from 0 again. */
+#define HL_JOB_REPLACEMENTS 10
+#define HL_JOB_STABLE_MS    600000
 
 struct hl_job_var {
     char *name;
@@ -67,6 +71,10 @@ struct hl_job {
     int64_t run_timeout_ms;   /* timeouts.run; 0 = none */
     int64_t stop_grace_ms;    /* stopGrace; -1 = the Controller's */
     int64_t checkpoint_every; /* checkpoint.every, steps; 0 = the program's own */
+    char *recovery;           /* recovery.mode: "restart", "replace" */
+    int replacements;         /* recovery.replacements: of a container, within stable_ms */
+    int64_t stable_ms;        /* recovery.stableAfter */
+    int spares;               /* processes that are parked in each container */
     char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
 };
 
@@ -115,6 +123,8 @@ hl_status hl_job_export(struct hl_job *job, const char *name, const char *value,
 hl_status hl_job_resolve(struct hl_job *job, const char *cwd) HL_CHECK;
 /* True when another attempt is wanted after a node was lost. */
 bool hl_job_restarts_lost(const struct hl_job *job);
+/* A lost rank is replaced while the others go on. */
+bool hl_job_replaces(const struct hl_job *job);
 /* New reference; hl_job_parse reads it back to the same job. NULL when out of memory. */
 json_t *hl_job_to_json(const struct hl_job *job);
 

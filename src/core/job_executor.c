@@ -27,6 +27,8 @@ static const struct {
     {"mounts", HL_JOB_EXECUTOR_PROCESS,
      "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
      "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
+    {"recovery.mode", HL_JOB_EXECUTOR_KUBERNETES,
+     "on Kubernetes a gang is restarted as a whole; remove the key and give restarts"},
     {"resources.gpu_memory", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},
     {"resources.nic_class", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},
     {"placement.tensor", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},

@@ -88,6 +88,11 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
         .stop_grace = time_text(arena, job->stop_grace_ms >= 0, job->stop_grace_ms),
         .checkpoint = {.every = job->checkpoint_every},
         .rank_table = strcmp(job->rank_table, "v2") != 0 ? text_said(job->rank_table) : NULL,
+        .recovery = {.mode = hl_job_replaces(job) ? job->recovery : NULL,
+                     .replacements = job->replacements,
+                     .stable_after =
+                         time_text(arena, job->stable_ms != HL_JOB_STABLE_MS, job->stable_ms)},
+        .spares = job->spares,
     };
 }
 

@@ -1,4 +1,4 @@
-/* What job.c asks of a job file's checks that concern more than one key. */
+/* What job.c asks of the other files of a job file. */
 #ifndef HL_CORE_JOB_PRIVATE_H
 #define HL_CORE_JOB_PRIVATE_H
 
@@ -14,5 +14,8 @@ struct hl_job_fault {
 
 /* Whether the grid holds together; sets what was not said: etp. */
 bool hl_job_grid_check(struct hl_job *job, struct hl_job_fault *fault);
+void hl_job_list_free(char **list, size_t count);
+/* What the file does not say: texts are "" then, numbers their default. */
+hl_status hl_job_fill(struct hl_job *job) HL_CHECK;
 
 #endif

@@ -66,9 +66,10 @@ struct hl_container_spec {
     char **mounts; /* NULL-terminated */
     size_t mount_count;
     /* Which Python the ranks have; at most one is not "". */
-    char *venv;       /* directory of a virtual environment */
-    char *conda;      /* directory or name of a conda environment */
-    char *python;     /* path of the interpreter */
+    char *venv;   /* directory of a virtual environment */
+    char *conda;  /* directory or name of a conda environment */
+    char *python; /* path of the interpreter */
+    struct hl_api_replace_rule replace;
     char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 
@@ -88,6 +89,9 @@ struct hl_rank_status {
     int exit_code;
     int signal;
     int64_t finished_ms; /* 0 = it runs */
+    int replaced;        /* how often */
+    int64_t lost_ms;     /* when it ended before its last replacement; 0 = never */
+    int lost_code, lost_signal;
 };
 
 /* The schema's ContainerStatus. Texts are never NULL after hl_container_status_init. */

@@ -132,6 +132,7 @@ static hl_status take_spec(const struct hl_api_container_spec *from, struct hl_c
     HL_TRY(take_ranks(from->ranks, out));
     HL_TRY(take_texts("gpus", from->gpus, &out->gpus, &out->gpu_count));
     HL_TRY(take_number("stopGraceMs", from->stop_grace_ms, &out->stop_grace_ms));
+    out->replace = from->replace;
     HL_TRY(take_text("rankTable", from->rank_table, &out->rank_table));
     HL_TRY(take_text("venv", from->venv, &out->venv));
     HL_TRY(take_text("conda", from->conda, &out->conda));
@@ -160,6 +161,10 @@ static hl_status take_rank_status(const struct hl_api_rank_status *from, struct 
     to->exit_code = from->exit_code;
     HL_TRY(take_number("signal", from->signal, &to->signal));
     to->finished_ms = from->finished_ms;
+    to->replaced = (int)from->replaced;
+    to->lost_ms = from->lost_ms;
+    to->lost_code = from->lost_code;
+    to->lost_signal = from->lost_signal;
     return HL_OK;
 }
 
@@ -256,6 +261,7 @@ struct hl_api_container_spec hl_container_spec_to_api(const struct hl_container_
         .venv = spec->venv,
         .conda = spec->conda,
         .python = spec->python,
+        .replace = spec->replace,
     };
 }
 
@@ -267,12 +273,19 @@ struct hl_api_container_status hl_container_status_to_api(const struct hl_contai
         .count = s->rank_count};
     for (size_t i = 0; ranks.items != NULL && i < s->rank_count; i++) {
         const struct hl_rank_status *r = &s->ranks[i];
-        ranks.items[i] = (struct hl_api_rank_status){.rank = r->rank,
-                                                     .pid = r->pid,
-                                                     .state = (enum hl_api_container_state)r->state,
-                                                     .exit_code = r->exit_code,
-                                                     .signal = r->signal,
-                                                     .finished_ms = r->finished_ms};
+        ranks.items[i] = (struct hl_api_rank_status){
+            .rank = r->rank,
+            .pid = r->pid,
+            .state = (enum hl_api_container_state)r->state,
+            .exit_code = r->exit_code,
+            .signal = r->signal,
+            .finished_ms = r->finished_ms,
+            .progress = {.step = -1, .since_ms = -1}, /* the Agent's to say */
+            .replaced = (uint32_t)r->replaced,
+            .lost_ms = r->lost_ms,
+            .lost_code = r->lost_code,
+            .lost_signal = r->lost_signal,
+        };
     }
     return (struct hl_api_container_status){
         .id = hl_arena_strdup(arena, s->id),

@@ -206,36 +206,47 @@ hl_status hl_shim_outputs_init(struct hl_shim *s)
     return HL_OK;
 }
 
-hl_status hl_shim_output_open(struct hl_shim *s, size_t i, int *out)
+hl_status hl_shim_output_adopt(struct hl_shim *s, size_t i, int pipe)
 {
-    struct hl_shim_output *o = &s->outputs[i];
     struct hl_path path = hl_path_of_log(s->dir, s->status.ranks[i].rank);
     struct stat sb;
-    int ends[2];
-    HL_AUTO(hl_closep)
     int log = open(path.s, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (log < 0) {
         int err = errno;
         return hl_fail(hl_status_of_errno(err), "log %s: %s", path.s, strerror(err));
     }
+    fcntl(pipe, F_SETFL, O_NONBLOCK);
+    (void)fcntl(pipe, F_SETPIPE_SZ, PIPE_BYTES); /* a smaller one does, too */
+    s->outputs[i] = (struct hl_shim_output){.pipe = pipe, .log = log};
+    if (fstat(log, &sb) == 0)
+        s->outputs[i].skip = (uint64_t)sb.st_size; /* an engine tells a log from its beginning */
+    return HL_OK;
+}
+
+hl_status hl_shim_output_open(struct hl_shim *s, size_t i, int *out)
+{
+    int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
         int err = errno;
-        return hl_fail(hl_status_of_errno(err), "pipe of the log %s: %s", path.s, strerror(err));
+        return hl_fail(hl_status_of_errno(err), "pipe of the log of rank %d: %s",
+                       s->status.ranks[i].rank, strerror(err));
     }
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    (void)fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES); /* a smaller one does, too */
-    *o = (struct hl_shim_output){.pipe = ends[0], .log = log};
-    if (fstat(log, &sb) == 0)
-        o->skip = (uint64_t)sb.st_size; /* an engine tells a log from its beginning */
-    log = -1;
-    *out = ends[1];
+    HL_AUTO(hl_closep) int read_end = ends[0];
+    HL_AUTO(hl_closep) int write_end = ends[1];
+    HL_TRY(hl_shim_output_adopt(s, i, read_end));
+    *out = write_end;
+    read_end = write_end = -1;
     return HL_OK;
+}
+
+void hl_shim_output_end(struct hl_shim *s, size_t i)
+{
+    hl_shim_output_drain(s, i);
+    close_pipe(s, &s->outputs[i]);
 }
 
 void hl_shim_outputs_fini(struct hl_shim *s)
 {
-    for (size_t i = 0; s->outputs != NULL && i < s->status.rank_count; i++) {
-        hl_shim_output_drain(s, i);
-        close_pipe(s, &s->outputs[i]);
-    }
+    for (size_t i = 0; s->outputs != NULL && i < s->status.rank_count; i++)
+        hl_shim_output_end(s, i);
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <uthash.h>
 
+#include "core/replace/replacing.h"
 #include "hw/engine.h"
 #include "hw/executor.h"
 #include "os/cgroup.h"
@@ -143,6 +144,14 @@ extern const struct hl_shim_way hl_process_way, hl_engine_way;
 /* Group, binding and ranks; a failure is in the status afterwards. */
 void hl_process_start_ranks(struct hl_shim *shim);
 
+/* A process that is parked; process_executor_replace.c. */
+struct hl_shim_spare {
+    pid_t pid;       /* 0 = there is none */
+    int role;        /* pipe that it learns its rank from */
+    int output;      /* pipe of what it writes */
+    uint64_t due_ns; /* when one is started in its place */
+};
+
 /* The parts of the shim. */
 struct hl_shim {
     const char *dir;
@@ -159,10 +168,15 @@ struct hl_shim {
     struct hl_binding binding;
     struct hl_shim_output *outputs; /* one to a rank */
     struct pollfd *polls;           /* two more */
-    size_t live;                    /* ranks running */
-    bool requested;                 /* stop was asked for */
-    bool failed;                    /* a rank failed, the message says which */
-    uint64_t kill_at_ns;            /* 0 = not stopping */
+    size_t live;                    /* ranks that run, or wait for their replacement */
+    struct hl_replace_count lost;
+    uint64_t *due_ns; /* per rank: when it is replaced, 0 = it is not waiting; NULL: none ever is */
+    struct hl_shim_spare *spares;
+    size_t spare_count;
+    uint64_t oom_seen;   /* processes killed for want of memory, that are explained */
+    bool requested;      /* stop was asked for */
+    bool failed;         /* a rank failed, the message says which */
+    uint64_t kill_at_ns; /* 0 = not stopping */
     bool killed;
     bool dirty; /* status.json is behind */
 };
@@ -185,6 +199,10 @@ hl_status hl_shim_output_open(struct hl_shim *shim, size_t i, int *out) HL_CHECK
 size_t hl_shim_output_take(struct hl_shim *shim, size_t i);
 /* All that was in the pipe when this was called. */
 void hl_shim_output_drain(struct hl_shim *shim, size_t i);
+/* The rank writes into a pipe whose other end is `pipe`, which is taken over on HL_OK. */
+hl_status hl_shim_output_adopt(struct hl_shim *shim, size_t i, int pipe) HL_CHECK;
+/* The rank has ended: what is in the pipe is kept, and what children of it still write is not. */
+void hl_shim_output_end(struct hl_shim *shim, size_t i);
 /* The ranks have ended: drain and close. */
 void hl_shim_outputs_fini(struct hl_shim *shim);
 
@@ -205,5 +223,24 @@ void hl_shim_take_signals(struct hl_shim *shim);
 void hl_shim_await_signals(struct hl_shim *shim, int timeout_ms);
 /* A stop has come: the file `stop` says how. */
 void hl_shim_stop_asked(struct hl_shim *shim);
+hl_status hl_shim_start_rank(struct hl_shim *shim, size_t i) HL_CHECK;
+/* The program with that environment, writing to `output`; *pass becomes its descriptor 3, NULL:
+ * there is none. */
+hl_status hl_shim_spawn(struct hl_shim *shim, const struct hl_env *env, int output, const int *pass,
+                        pid_t *out) HL_CHECK;
+
+/* process_executor_replace.c */
+hl_status hl_shim_replace_init(struct hl_shim *shim) HL_CHECK;
+void hl_shim_replace_fini(struct hl_shim *shim);
+/* Rank i has failed, as its status says. True: it is going to be replaced. */
+bool hl_shim_replace(struct hl_shim *shim, size_t i);
+/* Start what is due: ranks, and spares. On failure *failed is the rank that can't be started. */
+hl_status hl_shim_replace_due(struct hl_shim *shim, size_t *failed) HL_CHECK;
+/* When something is; UINT64_MAX = never. */
+uint64_t hl_shim_replace_next_ns(const struct hl_shim *shim);
+/* The container stops: nothing is replaced any more. */
+void hl_shim_replace_stop(struct hl_shim *shim);
+/* True: that process was a spare. */
+bool hl_shim_spare_ended(struct hl_shim *shim, pid_t pid);
 
 #endif

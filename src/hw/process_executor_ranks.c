@@ -111,7 +111,8 @@ static hl_status rank_workdir(struct hl_shim *s, struct hl_path *out)
     return hl_dir_make(out->s, 0755);
 }
 
-static hl_status spawn_rank(struct hl_shim *s, size_t i, const struct hl_env *env, pid_t *out)
+hl_status hl_shim_spawn(struct hl_shim *s, const struct hl_env *env, int output, const int *pass,
+                        pid_t *out)
 {
     HL_AUTO(texts_freep) char **texts = NULL;
     struct hl_path program, workdir;
@@ -119,8 +120,6 @@ static hl_status spawn_rank(struct hl_shim *s, size_t i, const struct hl_env *en
     HL_TRY(rank_workdir(s, &workdir));
     HL_TRY(
         hl_process_find(s->spec.command[0], hl_env_get(env, "PATH"), program.s, sizeof(program.s)));
-    HL_AUTO(hl_closep) int fd = -1;
-    HL_TRY(hl_shim_output_open(s, i, &fd));
     int join[HL_CGROUP_DIRS];
     size_t join_count = hl_cgroup_join_open(&s->cgroup, join);
     bool affinity = hl_cpuset_count(&s->binding.cpus) > 0 &&
@@ -131,7 +130,9 @@ static hl_status spawn_rank(struct hl_shim *s, size_t i, const struct hl_env *en
         .env = texts,
         .workdir = workdir.s,
         .name = s->spec.command[0],
-        .std = {-1, fd, fd},
+        .std = {-1, output, output},
+        .pass = pass,
+        .pass_count = pass != NULL,
         .join = join,
         .join_count = join_count,
         .cpus = affinity ? &s->binding.cpus : NULL,
@@ -159,12 +160,14 @@ static const char *read_back(struct hl_shim *s, pid_t pid)
     return (hl_cgroup_means(&s->cgroup) & HL_CGROUP_CPUSET) != 0 ? "cpuset-cgroup" : "affinity";
 }
 
-static hl_status start_rank(struct hl_shim *s, size_t i)
+hl_status hl_shim_start_rank(struct hl_shim *s, size_t i)
 {
     HL_AUTO(hl_env_fini) struct hl_env env = {0};
+    HL_AUTO(hl_closep) int output = -1;
     pid_t pid;
     HL_TRY(hl_shim_rank_env(s, &s->spec.ranks[i], &env));
-    HL_TRY(spawn_rank(s, i, &env, &pid));
+    HL_TRY(hl_shim_output_open(s, i, &output));
+    HL_TRY(hl_shim_spawn(s, &env, output, NULL, &pid));
     s->status.ranks[i].pid = pid;
     s->status.ranks[i].state = HL_RUN_RUNNING;
     s->live++;
@@ -180,7 +183,7 @@ void hl_process_start_ranks(struct hl_shim *s)
         struct hl_rank_status *r = &s->status.ranks[i];
         if (s->failed) {
             r->state = HL_RUN_STOPPED;
-        } else if (start_rank(s, i) != HL_OK) {
+        } else if (hl_shim_start_rank(s, i) != HL_OK) {
             s->failed = true;
             r->state = HL_RUN_FAILED;
             r->exit_code = s->status.exit_code = 127;

@@ -96,15 +96,24 @@ static uint64_t process_oom(const struct hl_shim *s)
     return hl_cgroup_oom_kills(&s->cgroup);
 }
 
+/* A rank, a spare, or what one of them has left. */
+static void child_ended(struct hl_shim *s, pid_t pid, int how)
+{
+    for (size_t i = 0; i < s->status.rank_count; i++)
+        if (s->status.ranks[i].pid == pid && s->status.ranks[i].state == HL_RUN_RUNNING) {
+            hl_shim_rank_ended(s, i, WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how),
+                               WIFSIGNALED(how) ? WTERMSIG(how) : 0);
+            return;
+        }
+    (void)hl_shim_spare_ended(s, pid);
+}
+
 static void process_reap(struct hl_shim *s)
 {
     int how;
     pid_t pid;
     while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
-        for (size_t i = 0; i < s->status.rank_count; i++)
-            if (s->status.ranks[i].pid == pid && s->status.ranks[i].state == HL_RUN_RUNNING)
-                hl_shim_rank_ended(s, i, WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how),
-                                   WIFSIGNALED(how) ? WTERMSIG(how) : 0);
+        child_ended(s, pid, how);
 }
 
 const struct hl_shim_way hl_process_way = {
@@ -123,13 +132,17 @@ static void begin_stop(struct hl_shim *s, int grace_ms)
     uint64_t at = hl_now_ns() + (uint64_t)grace_ms * HL_NS_PER_MS + 1;
     if (s->kill_at_ns == 0 || at < s->kill_at_ns)
         s->kill_at_ns = at;
+    hl_shim_replace_stop(s);
     s->way->signal(s, SIGTERM);
 }
 
 static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
 {
     uint64_t oom = s->way->oom(s);
-    char memory[128] = "";
+    char memory[128] = "", replaced[64] = "";
+    if (s->lost.used > 0)
+        snprintf(replaced, sizeof(replaced), ", after %d replacements in this container",
+                 s->lost.used);
     if (oom > 0)
         snprintf(memory, sizeof(memory), " (out of memory: the container's limit is %llu MiB)",
                  (unsigned long long)(s->spec.memory_bytes >> 20));
@@ -137,10 +150,11 @@ static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
         snprintf(memory, sizeof(memory), " (out of memory?)");
     else if (r->signal != 0)
         snprintf(memory, sizeof(memory), " (%s)", strsignal(r->signal));
-    hl_status st = r->signal != 0 ? hl_text_set(&s->status.message, "rank %d killed by signal %d%s",
-                                                r->rank, r->signal, memory)
-                                  : hl_text_set(&s->status.message, "rank %d exited with code %d%s",
-                                                r->rank, r->exit_code, memory);
+    hl_status st = r->signal != 0
+                       ? hl_text_set(&s->status.message, "rank %d killed by signal %d%s%s", r->rank,
+                                     r->signal, memory, replaced)
+                       : hl_text_set(&s->status.message, "rank %d exited with code %d%s%s", r->rank,
+                                     r->exit_code, memory, replaced);
     if (st != HL_OK)
         hl_error("%s", hl_error_text());
 }
@@ -159,14 +173,29 @@ void hl_shim_rank_ended(struct hl_shim *s, size_t i, int exit_code, int signal)
         r->state = HL_RUN_SUCCEEDED;
     } else if (stopping) {
         r->state = HL_RUN_STOPPED;
-    } else {
+    } else if (!hl_shim_replace(s, i)) {
         r->state = HL_RUN_FAILED;
-        s->failed = true;
         s->status.exit_code = r->exit_code;
         s->status.signal = r->signal;
         explain_failure(s, r);
+        s->failed = true;
         begin_stop(s, s->spec.stop_grace_ms);
     }
+}
+
+static void replace_due(struct hl_shim *s)
+{
+    size_t i = 0;
+    if (hl_shim_replace_due(s, &i) == HL_OK)
+        return;
+    struct hl_rank_status *r = &s->status.ranks[i];
+    s->failed = true;
+    s->dirty = true;
+    r->state = HL_RUN_FAILED;
+    r->exit_code = s->status.exit_code = 127;
+    r->finished_ms = hl_wall_ms();
+    (void)!hl_text_set(&s->status.message, "rank %d: %s", r->rank, hl_error_text());
+    begin_stop(s, s->spec.stop_grace_ms);
 }
 
 /* ---- life ---- */
@@ -217,8 +246,8 @@ static int wait_until(uint64_t at, uint64_t now, int most)
 static int next_wait_ms(const struct hl_shim *s)
 {
     uint64_t now = hl_now_ns();
-    int most = s->killed && now >= s->kill_at_ns ? KILLED_TICK_MS
-                                                 : wait_until(s->kill_at_ns, now, TICK_MS);
+    uint64_t at = s->kill_at_ns != 0 ? s->kill_at_ns : hl_shim_replace_next_ns(s);
+    int most = s->killed && now >= s->kill_at_ns ? KILLED_TICK_MS : wait_until(at, now, TICK_MS);
     return wait_until(s->look_ns, now, most);
 }
 
@@ -249,6 +278,7 @@ static void watch_ranks(struct hl_shim *s)
                 hl_shim_output_take(s, i);
         hl_shim_take_signals(s);
         s->way->reap(s);
+        replace_due(s);
         kill_late(s);
         if (s->dirty && s->live > 0)
             hl_shim_tell(s);
@@ -329,6 +359,7 @@ static int watch_signals(void)
 
 static void shim_fini(struct hl_shim *s)
 {
+    hl_shim_replace_fini(s);
     free(s->outputs);
     free(s->polls);
     hl_container_spec_fini(&s->spec);
@@ -342,7 +373,8 @@ int hl_shim_main(const char *dir)
     s.signals = watch_signals();
     sign_lock();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (s.signals < 0 || load_shim(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK) {
+    if (s.signals < 0 || load_shim(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK ||
+        hl_shim_replace_init(&s) != HL_OK) {
         hl_error("%s", s.signals < 0 ? "signalfd failed" : hl_error_text());
         shim_fini(&s);
         return 1;

@@ -68,7 +68,8 @@ static bool status_equal(const struct hl_container_status *a, const struct hl_co
         const struct hl_rank_status *x = &a->ranks[i], *y = &b->ranks[i];
         equal = x->rank == y->rank && x->pid == y->pid && x->state == y->state &&
                 x->exit_code == y->exit_code && x->signal == y->signal &&
-                x->finished_ms == y->finished_ms;
+                x->finished_ms == y->finished_ms && x->replaced == y->replaced &&
+                x->lost_ms == y->lost_ms;
     }
     return equal;
 }

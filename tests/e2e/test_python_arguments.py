@@ -56,6 +56,9 @@ CALLS = {
         "state": [*MAPPING, torch.nn.Linear(1, 1)], "step": ["1", -1, 1.5, None, True, 1 << 63],
         "meta": [3, "x", ["a"], {"a": object()}, {"a": float("nan")}, 0, ""], "optim": [3, "x", [], ""],
         "model": [*MODEL, "m@3"], "strict": FLAG, "any_dtype": FLAG, "config": [3, "x", [], {"a": {1}}], **SIZES}),
+    "report": (lambda **a: helios.report(**{"step": 1, **a}), {
+        "step": ["1", -1, 1.5, True, None, 1 << 63], "loss": ["1", None, True, [1]], "tokens": ["1", -1, 1.5, True, None, 1 << 63]}),
+    "activity": (helios.activity, {"word": [3, None, "", "resting", ["saving"]]}),
     "Session.close": (lambda **a: Session(client=mock.Mock()).close(**a), {"force": FLAG}),
     "Rank": (Rank, {name: TEXT if isinstance(value, str) else ["2", -2, 1.5, None] if name == "model_version" else
                     SIZE if value == 1 else INDEX for name, value in vars(Rank()).items()}),

@@ -81,7 +81,11 @@ class TrainParallel(unittest.TestCase):
              **sizes) -> Gang:
         def run() -> int:
             client = file_client.FileClient(home)
-            helios.init = lambda: setattr(helios, "_session", helios.Session(client=client))
+
+            def init() -> helios.Session:
+                helios._session = helios.Session(client=client)
+                return helios._session
+            helios.init = init
             return train_gpt.main(["--text", self.text, "--lr", str(LR), "--batch", str(BATCH),
                                    "--micro-batches", str(MICRO), "--timeout", "30", *arguments])
         gang = Gang(run, model=model, attempt=attempt, **sizes)

@@ -219,6 +219,29 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
     return 0;
 }
 
+int helios_report(int64_t step, double loss, uint64_t tokens)
+{
+    CALL("report %lld %g %llu\n", (long long)step, loss, (unsigned long long)tokens);
+    return 0;
+}
+
+int helios_activity(int activity)
+{
+    (void)activity;
+    return 0;
+}
+
+int helios_joined(uint32_t generation)
+{
+    CALL("joined %u\n", generation);
+    return 0;
+}
+
+uint32_t helios_generation(void)
+{
+    return 7;
+}
+
 int helios_get_stats(helios_client *client, helios_stats *out)
 {
     (void)client;

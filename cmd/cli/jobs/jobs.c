@@ -386,6 +386,43 @@ static hl_status print_containers(const struct hl_api_container_status_list *con
     return cli_table_print(&t);
 }
 
+static bool rank_tells(const struct hl_api_rank_status *r)
+{
+    return r->progress.activity != HL_API_RANK_ACTIVITY_UNSAID || r->replaced > 0;
+}
+
+static void rank_row(struct cli_table *t, const struct hl_api_rank_status *r)
+{
+    const struct hl_api_rank_progress *p = &r->progress;
+    cli_cell(t, "%d", r->rank);
+    cli_cell(t, "%d", r->pid);
+    cli_cell(t, "%s%s", hl_api_rank_activity_name(p->activity), p->stopped ? ", stopped" : "");
+    cli_cell(t, p->step >= 0 ? "%lld" : "-", (long long)p->step);
+    cli_cell_duration(t, p->since_ms);
+    cli_cell(t, p->median_ms > 0 ? "%.1f" : "-", p->median_ms);
+    cli_cell(t, p->step >= 0 ? "%.4f" : "-", p->loss);
+    cli_cell(t, "%u", p->generation);
+    cli_cell(t, "%u", r->replaced);
+}
+
+/* What ranks say of their steps; nothing where none does. */
+static hl_status print_ranks(const struct hl_api_container_status_list *containers)
+{
+    struct cli_table t;
+    size_t rows = 0;
+    for (size_t i = 0; i < containers->count; i++)
+        for (size_t k = 0; k < containers->items[i].ranks.count; k++)
+            rows += rank_tells(&containers->items[i].ranks.items[k]);
+    if (rows == 0)
+        return HL_OK;
+    cli_table_init(&t, ">RANK|>PID|DOES|>STEP|>SINCE|>STEP MS|>LOSS|?>GENERATION|>REPLACED");
+    for (size_t i = 0; i < containers->count; i++)
+        for (size_t k = 0; k < containers->items[i].ranks.count; k++)
+            rank_row(&t, &containers->items[i].ranks.items[k]);
+    puts("");
+    return cli_table_print(&t);
+}
+
 static hl_status print_events(const struct hl_api_job_event_list *events)
 {
     struct cli_table t;
@@ -408,6 +445,7 @@ static hl_status print_job(const struct hl_api_job *job)
     print_launch(&job->launch);
     puts("");
     HL_TRY(print_containers(&job->containers));
+    HL_TRY(print_ranks(&job->containers));
     puts("");
     HL_TRY(print_events(&job->events));
     if (job->plan.containers.count == 0)

@@ -255,6 +255,12 @@ static void give_up_silent_node(struct job *j)
     }
 }
 
+static void watch_gang(struct job *j)
+{
+    rank_watch_round(j);
+    give_up_silent_node(j);
+}
+
 /* Calls that failed for a reason that may pass. */
 static void start_wanted(struct job *j)
 {
@@ -286,6 +292,7 @@ static void waits_for_node(const struct job *j, char *out, size_t cap)
                  hl_format_duration_ms((uint64_t)patience_ms(j, n->name), limit, sizeof(limit)));
         return;
     }
+    rank_watch_tell(j, out, cap);
 }
 
 /* ---- containers that are over ---------------------------------------------------------------- */
@@ -402,7 +409,7 @@ const struct job_executor agents_executor = {
     .plan = agents_plan,
     .carry_out = agents_carry_out,
     .saved = rank_tables_send,
-    .watch = give_up_silent_node,
+    .watch = watch_gang,
     .retry = agents_retry,
     .describe = agents_describe,
     .waits_for = waits_for_node,

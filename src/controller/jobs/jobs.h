@@ -21,6 +21,7 @@
 
 struct gang_source;
 struct gang_watch;
+struct hl_buf;
 struct hl_controller;
 struct job_executor;
 struct node;
@@ -76,6 +77,8 @@ void rank_tables_resend(struct hl_controller *c, const char *node);
 
 unsigned jobs_count(const struct hl_controller *c);
 void jobs_count_states(const struct hl_controller *c, unsigned count[HL_API_JOB_STATE_COUNT]);
+/* Times of replaced ranks. */
+void jobs_recovery_metrics(const struct hl_controller *c, struct hl_buf *out);
 /* Containers of a job start, and not all of it run: a gang that only waits for its nodes, as in a
  * queue of Kubernetes, does not count. */
 bool jobs_gang_starts(const struct hl_controller *c);

@@ -11,6 +11,23 @@
 #include "controller/nodes/nodes.h"
 #include "controller/planned.h"
 
+/* From a rank's loss to the next step of the process in its place. */
+enum recovery_phase {
+    RECOVERY_START,
+    RECOVERY_JOIN,
+    RECOVERY_LOAD,
+    RECOVERY_STEP,
+    RECOVERY_TOTAL,
+    RECOVERY_PHASES
+};
+
+#define RECOVERY_BUCKETS 9
+
+struct recovery_times {
+    uint64_t count, bucket[RECOVERY_BUCKETS];
+    double sum_s;
+};
+
 struct jobs {
     struct job *table; /* by id, in the order of their numbers */
     int64_t seq;       /* of the last job */
@@ -19,6 +36,7 @@ struct jobs {
     bool forgetting;                     /* records of ended ones are being deleted */
     bool forget_trouble;                 /* trouble_is_new */
     const struct gang_watch *watch;      /* NULL: none */
+    struct recovery_times recovery[RECOVERY_PHASES];
 };
 
 /* Answers a call with what the job is. */
@@ -90,6 +108,13 @@ void log_reply_empty(struct hl_rpc_call *call,
                      const struct hl_api_controller_read_log_results *about, bool over);
 /* agent_logs.c: an op of agents_executor */
 void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_query *query);
+
+/* rank_watch.c */
+/* With every tick: what has become of the ranks, as their nodes say. */
+void rank_watch_round(struct job *j);
+/* Why a gang that is up makes no steps; untouched: it makes some, or tells nothing. */
+void rank_watch_tell(const struct job *j, char *out, size_t cap);
+void rank_watch_free(struct rank_watch *w);
 
 /* rank_tables.c */
 /* A new attempt: nothing was sent yet. */

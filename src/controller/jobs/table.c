@@ -59,6 +59,7 @@ void job_free(struct job *j)
     job_record_fini(&j->saving);
     free(j->starting);
     free(j->table_sent);
+    rank_watch_free(j->watch);
     free(j->table);
     free(j);
 }

@@ -94,6 +94,7 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     add_int(env, "GROUP_WORLD_SIZE", plan->container_count);
     add_int(env, "TORCHELASTIC_RESTART_COUNT", opts->attempt - 1);
     add_int(env, "TORCHELASTIC_MAX_RESTARTS", job->restarts);
+    env_add(env, "HELIOS_RECOVERY", job->recovery);
     env_add(env, "MASTER_ADDR", plan->master_address);
     add_int(env, "MASTER_PORT", opts->master_port);
     return env->list;
@@ -148,6 +149,9 @@ struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
         .conda = job->conda,
         .python = job->python,
     };
+    if (hl_job_replaces(job))
+        spec.replace = (struct hl_api_replace_rule){
+            .max = job->replacements, .stable_ms = job->stable_ms, .spares = job->spares};
     for (size_t i = 0; i < n && spec.ranks.items != NULL && spec.gpus.items != NULL; i++) {
         spec.ranks.items[spec.ranks.count++] = rank_spec(job, &c->ranks[i], arena);
         if (*c->ranks[i].gpu != '\0')

@@ -12,7 +12,8 @@ static const char full_spec[] =
     "\"ranks\":[{\"rank\":4,\"pp\":1,\"tp\":2,\"dp\":3,\"localRank\":0,"
     "\"env\":[{\"key\":\"RANK\",\"value\":\"4\"}]}],"
     "\"gpus\":[\"0004:04:00.0\"],\"stopGraceMs\":5000,\"mounts\":[\"/a:/b:ro\"],"
-    "\"rankTable\":\"{}\",\"venv\":\"/v\",\"conda\":\"\",\"python\":\"\",\"nics\":[\"mlx5_0\"]}";
+    "\"rankTable\":\"{}\",\"venv\":\"/v\",\"conda\":\"\",\"python\":\"\",\"nics\":[\"mlx5_0\"],"
+    "\"replace\":{\"max\":3,\"stableMs\":1000,\"spares\":1}}";
 
 static json_t *parse(const char *text)
 {
@@ -62,7 +63,8 @@ TEST(a_status_survives_the_way_there_and_back)
                          "\"message\":\"why\",\"warning\":\"full\","
                          "\"binding\":\"affinity\",\"startedMs\":5,"
                          "\"finishedMs\":6,\"ranks\":[{\"rank\":1,\"pid\":7,\"state\":\"stopped\","
-                         "\"exitCode\":1,\"signal\":0,\"finishedMs\":4}]}");
+                         "\"exitCode\":1,\"signal\":0,\"finishedMs\":4,\"replaced\":2,"
+                         "\"lostMs\":3,\"lostCode\":137,\"lostSignal\":9}]}");
     assert_int_equal(hl_api_from_json(&hl_api_container_status_type, json, &arena, &given), HL_OK);
     assert_int_equal(hl_container_status_from_api(&given, &s), HL_OK);
     assert_int_equal(hl_container_status_copy(&s, &copy), HL_OK);

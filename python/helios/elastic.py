@@ -1,0 +1,258 @@
+"""A gang of torch.distributed that goes on when one of its ranks is lost.
+
+    import helios.elastic
+
+    def train(gang):                    # called each time the gang has come together
+        model = build(helios.load_state_dict(version=gang.version))
+        ...
+        helios.report(step, loss, tokens)
+
+    helios.elastic.run(train)
+
+With ``recovery: {mode: replace}`` in the job file a lost process is replaced in its container, by one that is
+parked there where the file has ``spares``. The others keep their processes: their collective fails, `train` ends
+with that error, and it is called again once the new process is there. Process groups are made anew each time;
+what is kept over it belongs outside of `train`.
+
+Without that key, and outside of a job, `train` is called once and its errors are raised.
+
+Rank 0 has a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next generation. So
+neither the Controller nor an Agent takes part.
+"""
+from __future__ import annotations
+
+import datetime
+import gc
+import json
+import os
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any, Callable, TypeVar
+
+from . import _abi, _arguments, _steps, errors
+from .session import Rank, Session
+
+__all__ = ["Gang", "run", "replaces"]
+
+T = TypeVar("T")
+LOOK = 0.01  # seconds between two looks at who is there
+ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Gang:
+    """One coming-together of the gang. `version`: what all ranks go on from; -1 without a model."""
+
+    generation: int
+    rank: int
+    world_size: int
+    version: int
+    cause: str  # why the one before ended; "" = this is this process's first
+
+
+def replaces() -> bool:
+    """Lost ranks of this job are replaced while the others go on."""
+    return os.environ.get("HELIOS_RECOVERY") == "replace"
+
+
+def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 60, attempts: int = 5,
+        warm: Callable[[], Any] | None = None) -> T:
+    """Call train(gang), again after each loss, and return what it returns.
+
+    `timeout`: seconds that a collective may take, and the gang to come together again. `attempts`: so often in
+    a row the gang may fail without getting any further, then the error is raised. `warm`: called in a parked
+    process, for what needs no rank: reading files, building tables.
+
+    RuntimeError (a collective that failed) and HeliosError count as a loss; other exceptions are raised.
+    """
+    if not callable(train):
+        raise errors.InvalidArgument(f"{_arguments.told('train', train)} must be a function of a Gang")
+    _arguments.integer("attempts", attempts, 1)
+    _park(warm)
+    meeting = _Meeting(backend, float(timeout))
+    cause, fruitless, best = "", 0, -1
+    while True:
+        try:
+            return train(meeting.join(cause))
+        except (RuntimeError, errors.HeliosError) as error:
+            further, best = _steps.highest() > best, max(best, _steps.highest())
+            fruitless = 0 if further else fruitless + 1
+            if not replaces() or fruitless >= attempts:
+                raise
+            cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            error.__traceback__ = None  # its frames hold process groups, whose sockets others wait on
+            del error
+        meeting.leave()
+        print(f"helios.elastic: rank {meeting.rank} joins the gang again: {cause}", file=sys.stderr, flush=True)
+
+
+# ---- a parked process -------------------------------------------------------------------------
+
+
+def _park(warm: Callable[[], Any] | None) -> None:
+    """In a spare: do what needs no rank, then wait for the place of one."""
+    text = os.environ.pop("HELIOS_SPARE", "")
+    if not text:
+        return
+    import torch
+    import torch.distributed  # noqa: F401
+    (torch.ones(8, 8) @ torch.ones(8, 8)).sum().item()  # libraries that load with the first use
+    _abi.library()
+    if warm is not None:
+        warm()
+    with os.fdopen(int(text), "rb") as pipe:
+        told = pipe.read()
+    if not told:
+        sys.exit(0)  # not needed
+    for row in told.split(b"\0")[:-1]:
+        name, _, value = row.decode().partition("=")
+        os.environ[name] = value
+
+
+# ---- meeting ----------------------------------------------------------------------------------
+
+
+class _Meeting:
+    """Where the ranks of a gang come together, generation after generation."""
+
+    def __init__(self, backend: str, timeout: float) -> None:
+        self.rank, self.world = Rank.from_environment().global_rank, Rank.from_environment().world_size
+        self._backend, self._timeout = backend, timeout
+        self._before = 0  # the last generation that this process was in
+        self._store: Any = None
+        os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
+
+    def join(self, cause: str) -> Gang:
+        """Come together and make the default process group."""
+        _steps.activity("joining")
+        deadline = time.monotonic() + self._timeout
+        missing = [name for name in ENVIRONMENT if not os.environ.get(name)]
+        if missing:
+            raise errors.InvalidArgument(f"{missing[0]} is not set: start ranks with 'helios submit'")
+        while True:
+            try:
+                generation = self._meet(deadline)
+                version = self._enter(generation)  # of the model
+                break
+            except RuntimeError as error:
+                if time.monotonic() >= deadline or not replaces():
+                    raise errors.TimedOut(f"the gang did not come together within {self._timeout:g} s: "
+                                          f"{str(error).splitlines()[0][:200]}") from None
+                self._drop()
+        self._before = generation
+        _steps.joined(generation)
+        return Gang(generation, self.rank, self.world, version, cause)
+
+    def leave(self) -> None:
+        """Let go of the groups, so that ranks which wait for this one hear of it; and of a save that
+        lacks the lost rank."""
+        self._drop()
+        from . import _session  # of this process, if there is one
+        if _session is not None:
+            try:
+                _session.abandon_unfinished()
+            except errors.HeliosError:
+                pass  # nobody answers now: it goes with the attempt
+
+    def _drop(self) -> None:
+        import torch.distributed as dist
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        gc.collect()
+
+    def _connect(self, seconds: float) -> Any:
+        """The store of rank 0, which a process of rank 0 makes with the first generation that it joins."""
+        import torch.distributed as dist
+        if self._store is None:
+            host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            limit = datetime.timedelta(seconds=seconds)
+            store = dist.TCPStore(host, port, None, self.rank == 0, limit, wait_for_workers=False)
+            if self.rank == 0:
+                store.set("generation", str(_steps.generation() + 1))
+            self._store = store
+        return self._store
+
+    def _meet(self, deadline: float) -> int:
+        """Until all ranks have joined the same generation."""
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise RuntimeError("a rank is missing")
+            try:
+                generation = self._claim(self._connect(min(left, 5)))
+                if self._await_all(generation, deadline):
+                    return generation
+            except RuntimeError:
+                if self.rank == 0 or time.monotonic() >= deadline:
+                    raise
+                self._store = None  # rank 0 is the one that was lost
+                time.sleep(LOOK)
+
+    def _claim(self, store: Any) -> int:
+        """A generation that this process has not been in, nor one that had its place."""
+        token = uuid.uuid4().hex
+        while True:
+            now = int(store.get("generation"))
+            if now > self._before and store.compare_set(f"{now}/{self.rank}", "", token) == token.encode():
+                store.add(f"{now}/joined", 1)
+                return now
+            store.compare_set("generation", str(now), str(now + 1))
+
+    def _await_all(self, generation: int, deadline: float) -> bool:
+        """False: the ranks meet under another number now."""
+        while time.monotonic() < deadline:
+            all_joined = self._store.add(f"{generation}/joined", 0) == self.world
+            if int(self._store.get("generation")) != generation:
+                return False
+            if all_joined:
+                return True
+            time.sleep(LOOK)
+        raise RuntimeError(f"a rank is missing in generation {generation}")
+
+    def _enter(self, generation: int) -> int:
+        import torch.distributed as dist
+        store = dist.PrefixStore(f"generation-{generation}", self._store)
+        try:
+            dist.init_process_group(self._backend, store=store, rank=self.rank, world_size=self.world,
+                                    timeout=datetime.timedelta(seconds=self._timeout))
+            return self._agree(store, generation)
+        except RuntimeError:
+            self._before = generation  # somebody has left it already
+            raise
+
+    def _agree(self, store: Any, generation: int) -> int:
+        """Rank 0 says which version all of them go on from: "newest" must mean the same to each."""
+        from . import session
+        me = Rank.from_environment()
+        if not me.model:
+            return -1
+        if self.rank == 0:
+            begun = generation == 1 and me.model_version != -1  # the Controller has chosen it for this attempt
+            store.set("version", str(me.model_version if begun else _newest(session())))
+        return int(store.get("version"))
+
+
+def _newest(session: Session) -> int:
+    """The version that this rank's job goes on from: the newest that it has saved, else the one that it began with.
+
+    Saves name their job in `meta` (``"job": helios.rank().job``), or they are not found.
+    """
+    me = session.rank
+    split = _abi.Split(me.tp_size, me.pp_size, me.virtual_stages, me.ep_size, me.etp_size or me.tp_size)
+
+    def listed(version: int) -> _abi.ShardList:
+        return session.client.request_shards(me.model, version, me.pp, me.tp, split)
+
+    newest = listed(-1)
+    if me.model_version == -1:
+        return newest.version
+    for version in range(newest.version, me.model_version, -1):
+        try:
+            meta = (newest if version == newest.version else listed(version)).meta_json
+        except (errors.NotFound, errors.Corrupt):
+            continue  # removed, or not whole
+        if json.loads(meta or "{}").get("job") == me.job:
+            return version
+    return me.model_version

@@ -1,0 +1,135 @@
+/* What the ranks of this node say of their steps: the Agent makes a file of pages for each
+ * container, hands every rank its page, and reads them for each report. Nothing is kept between
+ * two reports but the files, so an Agent that starts again goes on with them. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "os/file.h"
+#include "os/step_page.h"
+
+static void steps_path(const struct hl_agent *a, const char *id, char *out, size_t size)
+{
+    snprintf(out, size, "%s/%s", a->steps_dir, id);
+}
+
+hl_status steps_open(struct hl_agent *a, const char *state_dir)
+{
+    if ((size_t)snprintf(a->steps_dir, sizeof(a->steps_dir), "%s/steps", state_dir) >=
+        sizeof(a->steps_dir))
+        return hl_fail(HL_EINVAL, "the path of the state directory is too long");
+    return hl_dir_make(a->steps_dir, 0755);
+}
+
+hl_status steps_prepare(struct hl_agent *a, struct hl_container_spec *spec)
+{
+    char path[STEPS_PATH_MAX], text[STEPS_PATH_MAX + 24];
+    steps_path(a, spec->id, path, sizeof(path));
+    HL_TRY(hl_step_pages_create(path, spec->rank_count));
+    for (size_t i = 0; i < spec->rank_count; i++) {
+        snprintf(text, sizeof(text), "%s:%zu", path, i);
+        HL_TRY(hl_env_set(&spec->ranks[i].env, "HELIOS_STEPS", text));
+    }
+    return HL_OK;
+}
+
+void steps_forget(struct hl_agent *a, const char *id)
+{
+    char path[STEPS_PATH_MAX];
+    steps_path(a, id, path, sizeof(path));
+    if (unlink(path) != 0 && errno != ENOENT)
+        hl_warn("remove %s: %s", path, strerror(errno));
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Stopped by a signal, or held by a debugger. */
+static bool process_is_stopped(int pid)
+{
+    char path[64];
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    if (pid <= 0 || hl_file_read(path, &text) != HL_OK || text.len == 0)
+        return false;
+    const char *name_end = strrchr(text.data, ')');
+    return name_end != NULL && strlen(name_end) > 2 && (name_end[2] == 'T' || name_end[2] == 't');
+}
+
+static double seconds_between(uint64_t from_ns, uint64_t to_ns)
+{
+    return to_ns > from_ns ? (double)(to_ns - from_ns) / (double)HL_NS_PER_S : 0;
+}
+
+/* Of a rank that was replaced and has made a step since. */
+static struct hl_api_recovery_times recovery_of(const struct hl_api_rank_status *rank,
+                                                const struct hl_step_state *s, uint64_t now_ns,
+                                                int64_t wall_ms)
+{
+    uint64_t ago_ns = (uint64_t)(wall_ms - rank->lost_ms) * HL_NS_PER_MS;
+    uint64_t lost_ns = ago_ns < now_ns ? now_ns - ago_ns : 0;
+    if (rank->replaced == 0 || rank->lost_ms > wall_ms || s->stepped_ns < lost_ns ||
+        s->began_ns + HL_NS_PER_MS < lost_ns) /* the wall clock has whole ms */
+        return (struct hl_api_recovery_times){0};
+    return (struct hl_api_recovery_times){
+        .start_seconds = seconds_between(lost_ns, s->began_ns),
+        .join_seconds = seconds_between(s->began_ns, s->joined_ns),
+        .load_seconds = seconds_between(s->joined_ns, s->loaded_ns),
+        .step_seconds = seconds_between(s->loaded_ns, s->stepped_ns),
+        .total_seconds = seconds_between(lost_ns, s->stepped_ns),
+    };
+}
+
+static enum hl_api_rank_activity activity_of(enum hl_step_activity a)
+{
+    static const enum hl_api_rank_activity said[] = {
+        [HL_STEP_UNSAID] = HL_API_RANK_ACTIVITY_UNSAID,
+        [HL_STEP_JOINING] = HL_API_RANK_ACTIVITY_JOINING,
+        [HL_STEP_LOADING] = HL_API_RANK_ACTIVITY_LOADING,
+        [HL_STEP_TRAINING] = HL_API_RANK_ACTIVITY_TRAINING,
+        [HL_STEP_SAVING] = HL_API_RANK_ACTIVITY_SAVING,
+    };
+
+    return said[a];
+}
+
+static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t wall_ms,
+                      struct hl_api_rank_status *rank)
+{
+    struct hl_step_state s;
+    if (page == NULL || !hl_step_read(page, &s))
+        return;
+    rank->progress = (struct hl_api_rank_progress){
+        .activity = activity_of(s.activity),
+        .step = s.step,
+        .steps = s.steps,
+        .since_ms = s.last_ns == 0       ? -1
+                    : s.last_ns < now_ns ? (int64_t)((now_ns - s.last_ns) / HL_NS_PER_MS)
+                                         : 0,
+        .median_ms = (double)s.median_ns / (double)HL_NS_PER_MS,
+        .loss = s.loss,
+        .tokens = s.tokens,
+        .generation = (uint32_t)s.generation,
+        .stopped = process_is_stopped(rank->pid),
+        .recovery = recovery_of(rank, &s, now_ns, wall_ms),
+    };
+}
+
+void steps_tell(struct hl_agent *a, struct hl_api_container_status_list *containers)
+{
+    for (size_t i = 0; i < containers->count; i++) {
+        struct hl_api_container_status *c = &containers->items[i];
+        char path[STEPS_PATH_MAX];
+        struct hl_step_pages pages = {0};
+        steps_path(a, c->id, path, sizeof(path));
+        if (c->state != HL_API_CONTAINER_STATE_RUNNING || hl_step_pages_open(path, &pages) != HL_OK)
+            continue; /* of an Agent before this release */
+        for (size_t k = 0; k < c->ranks.count; k++)
+            tell_rank(hl_step_page_at(&pages, k), hl_now_ns(), hl_wall_ms(), &c->ranks.items[k]);
+        hl_step_pages_close(&pages);
+    }
+}

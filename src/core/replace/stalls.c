@@ -1,0 +1,86 @@
+#include "core/replace/stalls.h"
+
+#include <stdlib.h>
+
+#define STEPS_MIN 2 /* before a rank is judged */
+
+/* The shortest of the medians that are known: a step takes as long for all of the gang, but for
+ * those that have made few. */
+static int64_t gang_median_ms(const struct hl_stall_rank *ranks, size_t count)
+{
+    int64_t least = 0;
+    for (size_t i = 0; i < count; i++)
+        if (ranks[i].median_ms > 0 && (least == 0 || ranks[i].median_ms < least))
+            least = ranks[i].median_ms;
+    return least;
+}
+
+static bool may_be_judged(const struct hl_stall_rank *ranks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ranks[i].activity != HL_API_RANK_ACTIVITY_TRAINING || ranks[i].steps < STEPS_MIN)
+            return false;
+    return count > 0;
+}
+
+static bool is_silent(const struct hl_stall_rank *r, int64_t limit_ms)
+{
+    return r->since_ms > limit_ms;
+}
+
+/* Reports of several nodes are not of one moment: while one of them still says that its rank goes
+ * on, the others may only have been asked later. */
+static int64_t limit_for(const struct hl_stall_rank *ranks, size_t count, int64_t limit_ms)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!is_silent(&ranks[i], limit_ms))
+            return 2 * limit_ms;
+    return limit_ms;
+}
+
+/* The one of the lowest step, if it is alone or those beside it are not silent. */
+static const struct hl_stall_rank *find_behind(const struct hl_stall_rank *ranks, size_t count,
+                                               int64_t limit_ms)
+{
+    const struct hl_stall_rank *last = NULL;
+    size_t beside = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!is_silent(&ranks[i], limit_ms))
+            continue;
+        if (last == NULL || ranks[i].step < last->step) {
+            last = &ranks[i];
+            beside = 0;
+        } else if (ranks[i].step == last->step) {
+            beside++;
+        }
+    }
+    return last != NULL && beside == 0 ? last : NULL;
+}
+
+struct hl_stall hl_stall_find(const struct hl_stall_rank *ranks, size_t count,
+                              const struct hl_stall_rule *rule)
+{
+    struct hl_stall out = {.rank = -1};
+    if (!may_be_judged(ranks, count))
+        return out;
+    int64_t limit = gang_median_ms(ranks, count) * rule->factor;
+    limit = limit > rule->floor_ms ? limit : rule->floor_ms;
+    out.limit_ms = limit_for(ranks, count, limit);
+    const struct hl_stall_rank *stopped = NULL, *any = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!is_silent(&ranks[i], out.limit_ms))
+            continue;
+        if (ranks[i].stopped && (stopped == NULL || ranks[i].since_ms > stopped->since_ms))
+            stopped = &ranks[i];
+        if (any == NULL || ranks[i].since_ms > any->since_ms)
+            any = &ranks[i];
+    }
+    if (any == NULL)
+        return out;
+    const struct hl_stall_rank *behind = find_behind(ranks, count, out.limit_ms);
+    const struct hl_stall_rank *who = stopped != NULL ? stopped : behind;
+    out.kind = stopped != NULL ? HL_STALL_STOPPED : behind != NULL ? HL_STALL_BEHIND : HL_STALL_ALL;
+    out.rank = who != NULL ? who->rank : -1;
+    out.since_ms = who != NULL ? who->since_ms : any->since_ms;
+    return out;
+}

@@ -1,0 +1,242 @@
+/* A sequence lock: `turn` is odd while the writer is at work, and a reader begins again when it has
+ * moved. All fields are atomics, so that no read is a race; the fences order them. */
+#include "os/step_page.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "os/file.h"
+
+#define READS_MAX 64 /* a writer needs less than a microsecond */
+
+static_assert(sizeof(struct hl_step_page) <= HL_STEP_PAGE_SIZE, "a rank's page");
+
+static uint64_t word_get(const _Atomic uint64_t *from)
+{
+    return atomic_load_explicit(from, memory_order_relaxed);
+}
+
+static void word_put(_Atomic uint64_t *to, uint64_t value)
+{
+    atomic_store_explicit(to, value, memory_order_relaxed);
+}
+
+/* ---- writing ---- */
+
+/* A writer that died in the middle has left it odd: the next one goes on from there. */
+static void page_enter(struct hl_step_page *p)
+{
+    word_put(&p->turn, word_get(&p->turn) | 1);
+    atomic_thread_fence(memory_order_release);
+}
+
+static void page_leave(struct hl_step_page *p)
+{
+    atomic_store_explicit(&p->turn, word_get(&p->turn) + 1, memory_order_release);
+}
+
+/* Nothing was timed, or said, of what is to come. */
+static void page_forget(struct hl_step_page *p)
+{
+    word_put(&p->joined_ns, 0);
+    word_put(&p->loaded_ns, 0);
+    word_put(&p->stepped_ns, 0);
+    word_put(&p->last_ns, 0);
+    word_put(&p->steps, 0);
+    word_put(&p->timed, 0);
+}
+
+void hl_step_begin(struct hl_step_page *p, uint64_t pid, uint64_t now_ns)
+{
+    page_enter(p);
+    word_put(&p->pid, pid);
+    word_put(&p->began_ns, now_ns);
+    word_put(&p->activity, HL_STEP_UNSAID);
+    word_put(&p->tokens, 0);
+    page_forget(p);
+    page_leave(p);
+}
+
+void hl_step_join(struct hl_step_page *p, uint64_t generation, uint64_t now_ns)
+{
+    page_enter(p);
+    page_forget(p);
+    word_put(&p->generation, generation);
+    word_put(&p->joined_ns, now_ns);
+    word_put(&p->activity, HL_STEP_LOADING);
+    page_leave(p);
+}
+
+/* Inside of page_enter and page_leave. */
+static void page_train(struct hl_step_page *p, uint64_t now_ns)
+{
+    word_put(&p->activity, HL_STEP_TRAINING);
+    word_put(&p->last_ns, now_ns);
+    if (word_get(&p->loaded_ns) == 0)
+        word_put(&p->loaded_ns, now_ns);
+}
+
+void hl_step_set_activity(struct hl_step_page *p, enum hl_step_activity activity, uint64_t now_ns)
+{
+    if (word_get(&p->activity) == activity)
+        return;
+    page_enter(p);
+    if (activity == HL_STEP_TRAINING)
+        page_train(p, now_ns);
+    else
+        word_put(&p->activity, activity);
+    page_leave(p);
+}
+
+void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t tokens,
+                    uint64_t now_ns)
+{
+    uint64_t bits, last = word_get(&p->last_ns), timed = word_get(&p->timed);
+    bool trained = word_get(&p->activity) == HL_STEP_TRAINING;
+    memcpy(&bits, &loss, sizeof(bits));
+    page_enter(p);
+    if (trained && last != 0 && now_ns >= last) {
+        word_put(&p->window_ns[timed % HL_STEP_WINDOW], now_ns - last);
+        word_put(&p->timed, timed + 1);
+    }
+    page_train(p, now_ns);
+    if (word_get(&p->stepped_ns) == 0)
+        word_put(&p->stepped_ns, now_ns);
+    word_put(&p->step, (uint64_t)step + 1);
+    word_put(&p->steps, word_get(&p->steps) + 1);
+    word_put(&p->loss, bits);
+    word_put(&p->tokens, word_get(&p->tokens) + tokens);
+    page_leave(p);
+}
+
+/* ---- reading ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return (left > right) - (left < right);
+}
+
+static uint64_t median_of(uint64_t *values, size_t count)
+{
+    if (count == 0)
+        return 0;
+    qsort(values, count, sizeof(*values), by_size);
+    return values[(count - 1) / 2];
+}
+
+/* What was there between two looks at `turn`; right when both are the same. */
+static void page_copy(const struct hl_step_page *p, struct hl_step_state *s, uint64_t *window,
+                      size_t *count)
+{
+    uint64_t bits = word_get(&p->loss), timed = word_get(&p->timed),
+             activity = word_get(&p->activity);
+    *s = (struct hl_step_state){
+        .pid = word_get(&p->pid),
+        .generation = word_get(&p->generation),
+        .activity =
+            activity < HL_STEP_ACTIVITIES ? (enum hl_step_activity)activity : HL_STEP_UNSAID,
+        .began_ns = word_get(&p->began_ns),
+        .joined_ns = word_get(&p->joined_ns),
+        .loaded_ns = word_get(&p->loaded_ns),
+        .stepped_ns = word_get(&p->stepped_ns),
+        .last_ns = word_get(&p->last_ns),
+        .step = (int64_t)word_get(&p->step) - 1,
+        .steps = word_get(&p->steps),
+        .tokens = word_get(&p->tokens),
+    };
+    memcpy(&s->loss, &bits, sizeof(bits));
+    *count = timed < HL_STEP_WINDOW ? (size_t)timed : HL_STEP_WINDOW;
+    for (size_t i = 0; i < *count; i++)
+        window[i] = word_get(&p->window_ns[i]);
+}
+
+bool hl_step_read(const struct hl_step_page *p, struct hl_step_state *out)
+{
+    uint64_t window[HL_STEP_WINDOW];
+    size_t count = 0;
+    for (int i = 0; i < READS_MAX; i++) {
+        uint64_t before = atomic_load_explicit(&p->turn, memory_order_acquire);
+        if (before == 0)
+            return false;
+        page_copy(p, out, window, &count);
+        atomic_thread_fence(memory_order_acquire);
+        if (before % 2 == 0 && word_get(&p->turn) == before) {
+            out->median_ns = median_of(window, count);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the file ---- */
+
+hl_status hl_step_pages_create(const char *path, size_t count)
+{
+    HL_AUTO(hl_closep) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int err = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)(count * HL_STEP_PAGE_SIZE));
+    if (err != 0)
+        return hl_fail(hl_status_of_errno(err), "make %s: %s", path, strerror(err));
+    return HL_OK;
+}
+
+hl_status hl_step_pages_open(const char *path, struct hl_step_pages *out)
+{
+    struct stat sb;
+    HL_AUTO(hl_closep) int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &sb) != 0) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "open %s: %s", path, strerror(err));
+    }
+    size_t count = (size_t)sb.st_size / HL_STEP_PAGE_SIZE;
+    if (count == 0)
+        return hl_fail(HL_EINVAL, "%s has no room for a page", path);
+    void *base = mmap(NULL, count * HL_STEP_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "map %s: %s", path, strerror(err));
+    }
+    *out = (struct hl_step_pages){base, count};
+    return HL_OK;
+}
+
+void hl_step_pages_close(struct hl_step_pages *pages)
+{
+    if (pages->base != NULL)
+        munmap(pages->base, pages->count * HL_STEP_PAGE_SIZE);
+    *pages = (struct hl_step_pages){0};
+}
+
+struct hl_step_page *hl_step_page_at(const struct hl_step_pages *pages, size_t index)
+{
+    if (index >= pages->count)
+        return NULL;
+    return (struct hl_step_page *)((char *)pages->base + index * HL_STEP_PAGE_SIZE);
+}
+
+hl_status hl_step_page_find(const char *text, struct hl_step_pages *pages,
+                            struct hl_step_page **out)
+{
+    char path[PATH_MAX];
+    uint64_t index = 0;
+    const char *colon = strrchr(text, ':');
+    const char *end = colon != NULL ? hl_scan_number(colon + 1, INT_MAX, &index) : NULL;
+    if (end == NULL || *end != '\0' || (size_t)(colon - text) >= sizeof(path))
+        return hl_fail(HL_EINVAL, "'%.200s' is not FILE:PAGE", text);
+    memcpy(path, text, (size_t)(colon - text));
+    path[colon - text] = '\0';
+    HL_TRY(hl_step_pages_open(path, pages));
+    *out = hl_step_page_at(pages, index);
+    if (*out != NULL)
+        return HL_OK;
+    hl_step_pages_close(pages);
+    return hl_fail(HL_EINVAL, "%s has no page %llu", path, (unsigned long long)index);
+}

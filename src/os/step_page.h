@@ -1,0 +1,99 @@
+/* os/step_page.h - what a rank says of its training, in a page of memory that its node reads: no
+ * call, no lock and no system call for a step.
+ *
+ * A file has one page for each rank of a container, in the order of its ranks. The Agent makes it,
+ * HELIOS_STEPS=FILE:PAGE tells a rank which is its own, and the page outlives the rank's process,
+ * so that a process in its place finds the generation that it was in.
+ *
+ * Owns:    hl_step_pages maps; end it with hl_step_pages_close. The file belongs to its maker.
+ * Threads: one writer of a page at a time, any readers in any process: a reader sees a step whole.
+ * Errors:  HL_EINVAL for a text that names no page, HL_ENOENT, HL_ENOSPC, HL_EIO with the path.
+ * Units:   ns of CLOCK_MONOTONIC, which all processes of a host share.
+ * Limits:  the last HL_STEP_WINDOW steps count for the median.
+ */
+#ifndef HL_OS_STEP_PAGE_H
+#define HL_OS_STEP_PAGE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define HL_STEP_WINDOW    63
+#define HL_STEP_PAGE_SIZE 4096 /* also where pages of the system are larger */
+
+/* What a rank is busy with; JOINING: its gang comes together. */
+enum hl_step_activity {
+    HL_STEP_UNSAID,
+    HL_STEP_JOINING,
+    HL_STEP_LOADING,
+    HL_STEP_TRAINING,
+    HL_STEP_SAVING,
+    HL_STEP_ACTIVITIES
+};
+
+struct hl_step_page {
+    _Atomic uint64_t turn; /* odd while it is being written */
+    _Atomic uint64_t pid;
+    _Atomic uint64_t generation;
+    _Atomic uint64_t activity;
+    _Atomic uint64_t began_ns;   /* this process took the rank's place */
+    _Atomic uint64_t joined_ns;  /* this generation came together; 0 = not yet */
+    _Atomic uint64_t loaded_ns;  /* first time it trained; 0 = not yet */
+    _Atomic uint64_t stepped_ns; /* end of the first step of this generation; 0 = none yet */
+    _Atomic uint64_t last_ns;    /* of the last step, or since when it trains; 0 = neither */
+    _Atomic uint64_t step;       /* 1 more than the number of the last one; 0 = none yet */
+    _Atomic uint64_t steps;      /* that ended in this generation */
+    _Atomic uint64_t loss;       /* a double's bits */
+    _Atomic uint64_t tokens;     /* in all, of this process */
+    _Atomic uint64_t timed;      /* steps in the window since the generation began */
+    _Atomic uint64_t window_ns[HL_STEP_WINDOW];
+};
+
+/* What a reader makes of it. */
+struct hl_step_state {
+    uint64_t pid, generation;
+    enum hl_step_activity activity;
+    uint64_t began_ns, joined_ns, loaded_ns, stepped_ns, last_ns;
+    int64_t step; /* -1 = none yet */
+    uint64_t steps;
+    double loss;
+    uint64_t tokens;
+    uint64_t median_ns; /* of the window; 0 = no step was timed */
+};
+
+/* ---- the writer's ---- */
+
+/* A process takes the rank's place; the generation stays what it was. */
+void hl_step_begin(struct hl_step_page *p, uint64_t pid, uint64_t now_ns);
+/* The gang has come together: what was timed before counts no more. */
+void hl_step_join(struct hl_step_page *p, uint64_t generation, uint64_t now_ns);
+/* Time for anything but training is in no step. */
+void hl_step_set_activity(struct hl_step_page *p, enum hl_step_activity activity, uint64_t now_ns);
+/* A step has ended; who says so trains. */
+void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t tokens,
+                    uint64_t now_ns);
+
+/* ---- readers' ---- */
+
+/* False: nobody has written there, or a writer died in the middle. */
+bool hl_step_read(const struct hl_step_page *p, struct hl_step_state *out);
+
+struct hl_step_pages {
+    void *base;
+    size_t count;
+};
+
+/* Make the file with room for so many pages, unless it is there. */
+hl_status hl_step_pages_create(const char *path, size_t count) HL_CHECK;
+hl_status hl_step_pages_open(const char *path, struct hl_step_pages *out) HL_CHECK;
+void hl_step_pages_close(struct hl_step_pages *pages);
+/* NULL: it has not so many. */
+struct hl_step_page *hl_step_page_at(const struct hl_step_pages *pages, size_t index);
+/* The page that FILE:PAGE names; *pages is the caller's. */
+hl_status hl_step_page_find(const char *text, struct hl_step_pages *pages,
+                            struct hl_step_page **out) HL_CHECK;
+
+#endif

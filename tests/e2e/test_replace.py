@@ -1,0 +1,118 @@
+#!/usr/bin/python3
+"""A rank that is lost is replaced while the others stay, and the training is the one that nothing disturbed.
+
+One cluster for all: a job runs undisturbed, then the same one loses ranks in every way.
+"""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
+needs.programs()
+ROOT = needs.ROOT
+sys.path.insert(0, str(ROOT / "examples"))
+
+from support.cluster import Cluster, alive, wait_for  # noqa: E402
+
+import hf_llama  # noqa: E402
+
+torch.set_num_threads(1)
+STEPS, SAVE, RANKS = 240, 20, 2
+SPEAKS = 1  # of the last stage, the rank that has the loss
+
+
+class Replace(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        home = tempfile.TemporaryDirectory(prefix="helios-replace-")
+        cls.addClassCleanup(home.cleanup)
+        cls.text = pathlib.Path(home.name, "text")
+        cls.text.write_bytes(b"".join(b"the %d. quick brown fox; " % (i * i) for i in range(400)))
+        model = hf_llama.Llama(hf_llama.Config(hidden_size=32, intermediate_size=48, max_position_embeddings=32,
+                                               tie_word_embeddings=True))
+        model.init_weights(seed=3)
+        hf_llama.save(model, pathlib.Path(home.name, "hf"))
+        cls.c = Cluster.of_class(cls, nodes=2, slots=1, env={"HELIOS_JOB_HANG_AFTER": "1s"})
+        cls.c.json("model", "import", f"{home.name}/hf", "--name", "m", "--tp", 1, "--pp", RANKS)
+
+    def submit(self, **more) -> str:
+        return self.c.submit(json.dumps({
+            "jobName": "replace", "model": {"name": "m", "version": 1},
+            "parallelism": {"pipeline_parallel_size": RANKS},
+            "resources": {"ranks_per_slot": 1},
+            "env": {"HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"]},
+            "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"), f"--steps={STEPS}", f"--save-every={SAVE}",
+                        "--batch=8", "--micro-batches=2", f"--text={self.text}"], **more}))
+
+    def lines(self, job: str, kind: str) -> list[dict]:
+        head = f"HELIOS_{kind} "
+        return [json.loads(line[len(head):]) for line in self.c.log(job, SPEAKS).splitlines() if line.startswith(head)]
+
+    def ranks(self, job: str) -> list[dict]:
+        return [r for c in self.c.job(job)["containers"] for r in c["ranks"]]
+
+    def steps_from(self, job: str, generation: int) -> list[dict]:
+        """The ranks, once all of them train in that generation."""
+        def training():
+            ranks = self.ranks(job)
+            told = [r.get("progress", {}) for r in ranks]
+            return len(ranks) == RANKS and all(p.get("generation", 0) >= generation and p["steps"] > 0 for p in told) and ranks
+        return wait_for(f"steps of generation {generation} of {job}", training)
+
+    def finish(self, job: str) -> dict[int, float]:
+        """The losses by step; one that was made twice had the same loss both times, to the last bit."""
+        done = self.c.wait_job(job, "succeeded", "failed", seconds=120)
+        log = self.c.log(job, 0) + self.c.log(job, 1)
+        self.assertEqual((done["state"], done["attempt"]), ("succeeded", 1), log)
+        losses: dict[int, float] = {}
+        for p in self.lines(job, "PROGRESS"):
+            self.assertEqual(losses.setdefault(p["step"], p["loss"]), p["loss"], p)
+        self.assertEqual(sorted(losses), list(range(STEPS)))
+        return losses
+
+    def events(self, job: str, kind: str) -> list[str]:
+        return [e["text"] for e in self.c.job(job)["events"] if e["kind"] == kind]
+
+    def test_a_lost_rank_is_replaced_and_the_curve_stays_what_it_is(self):
+        plain = self.submit()
+        told = self.steps_from(plain, 1)
+        self.assertEqual({r["progress"]["activity"] for r in told} - {"training", "saving"}, set())
+        want = self.finish(plain)
+        self.assertEqual(self.events(plain, "stalled") + self.events(plain, "rank-replaced"), [])
+
+        job = self.submit(recovery={"mode": "replace"}, spares=1)
+        before = self.steps_from(job, 1)
+        wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
+        os.kill(before[0]["pid"], signal.SIGKILL)  # rank 0, where the others meet
+        second = self.steps_from(job, 2)
+        os.kill(second[1]["pid"], signal.SIGSTOP)
+        named = wait_for("the stopped rank to be named", lambda: self.events(job, "stalled"), 30)
+        self.assertRegex(named[0], r"^rank 1 on \S+ has made no step for .*: its process is stopped$")
+        self.assertIn("rank 1", self.c.job(job)["reason"])
+        os.kill(second[1]["pid"], signal.SIGKILL)
+        third = self.steps_from(job, 3)
+        self.assertEqual(self.finish(job), want)
+
+        self.assertEqual(second[1]["pid"], before[1]["pid"], "the survivor keeps its process")
+        self.assertNotEqual(second[0]["pid"], before[0]["pid"])
+        self.assertEqual(third[0]["pid"], second[0]["pid"])
+        self.assertNotEqual(third[1]["pid"], second[1]["pid"])
+        replaced = self.events(job, "rank-replaced")
+        self.assertEqual([text.split(" on ")[0] for text in replaced], ["rank 0", "rank 1"])
+        self.assertIn("killed by signal 9", replaced[0])
+        self.assertEqual(len(self.events(job, "recovered")), 2)
+        for pid in (before[0]["pid"], second[1]["pid"], third[0]["pid"], third[1]["pid"]):
+            wait_for(f"process {pid} to be gone", lambda pid=pid: not alive(pid))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

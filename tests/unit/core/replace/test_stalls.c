@@ -1,0 +1,137 @@
+/* A gang that makes no steps: who is named, and when nobody is. */
+#include "support/test.h"
+
+#include <stdlib.h>
+
+#include "core/replace/stalls.h"
+
+#define RANKS 4
+
+static const struct hl_stall_rule rule = {.floor_ms = 5000, .factor = 10};
+
+/* All of them have just ended step 40; a step takes 100 ms. */
+static void clean(struct hl_stall_rank ranks[RANKS])
+{
+    for (int i = 0; i < RANKS; i++)
+        ranks[i] = (struct hl_stall_rank){.rank = i,
+                                          .activity = HL_API_RANK_ACTIVITY_TRAINING,
+                                          .step = 40,
+                                          .steps = 41,
+                                          .since_ms = 20 + i,
+                                          .median_ms = 100};
+}
+
+static struct hl_stall find(const struct hl_stall_rank ranks[RANKS])
+{
+    return hl_stall_find(ranks, RANKS, &rule);
+}
+
+/* Everyone waits since their last step. */
+static void all_wait(struct hl_stall_rank ranks[RANKS], int64_t ms)
+{
+    for (int i = 0; i < RANKS; i++)
+        ranks[i].since_ms = ms;
+}
+
+TEST(a_gang_that_makes_steps_has_no_stall)
+{
+    struct hl_stall_rank ranks[RANKS];
+    clean(ranks);
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    all_wait(ranks, 5000);
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+}
+
+TEST(the_stopped_rank_is_named_among_those_that_wait_for_it)
+{
+    struct hl_stall_rank ranks[RANKS];
+    clean(ranks);
+    all_wait(ranks, 5001);
+    ranks[2].stopped = true;
+    struct hl_stall stall = find(ranks);
+    assert_int_equal(stall.kind, HL_STALL_STOPPED);
+    assert_int_equal(stall.rank, 2);
+    assert_int_equal(stall.since_ms, 5001);
+}
+
+TEST(the_rank_whose_step_is_behind_is_named)
+{
+    struct hl_stall_rank ranks[RANKS];
+    clean(ranks);
+    all_wait(ranks, 7000);
+    ranks[3].step = 39;
+    struct hl_stall stall = find(ranks);
+    assert_int_equal(stall.kind, HL_STALL_BEHIND);
+    assert_int_equal(stall.rank, 3);
+}
+
+TEST(a_rank_is_not_named_by_a_report_that_is_newer_than_the_others)
+{
+    struct hl_stall_rank ranks[RANKS];
+    clean(ranks);
+    all_wait(ranks, 5500);
+    ranks[0].step = 39;
+    ranks[1].since_ms = 4900; /* asked before it was stopped */
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    ranks[0].since_ms = 10001; /* the others go on without it */
+    assert_int_equal(find(ranks).kind, HL_STALL_BEHIND);
+    assert_int_equal(find(ranks).rank, 0);
+}
+
+TEST(where_nothing_tells_ranks_apart_none_is_named)
+{
+    struct hl_stall_rank ranks[RANKS];
+    clean(ranks);
+    all_wait(ranks, 7000);
+    struct hl_stall stall = find(ranks);
+    assert_int_equal(stall.kind, HL_STALL_ALL);
+    assert_int_equal(stall.rank, -1);
+}
+
+TEST(slow_steps_get_ten_times_their_median)
+{
+    struct hl_stall_rank ranks[RANKS];
+    clean(ranks);
+    for (int i = 0; i < RANKS; i++)
+        ranks[i].median_ms = 2000;
+    all_wait(ranks, 20000);
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    all_wait(ranks, 20001);
+    assert_int_equal(find(ranks).kind, HL_STALL_ALL);
+}
+
+TEST(a_gang_that_saves_loads_or_makes_its_first_steps_is_not_judged)
+{
+    const enum hl_api_rank_activity busy[] = {
+        HL_API_RANK_ACTIVITY_UNSAID, HL_API_RANK_ACTIVITY_JOINING, HL_API_RANK_ACTIVITY_LOADING,
+        HL_API_RANK_ACTIVITY_SAVING};
+    struct hl_stall_rank ranks[RANKS];
+    for (size_t i = 0; i < sizeof(busy) / sizeof(*busy); i++) {
+        clean(ranks);
+        all_wait(ranks, 100000);
+        ranks[1].activity = busy[i];
+        assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    }
+    clean(ranks);
+    all_wait(ranks, 100000);
+    ranks[1].steps = 1;
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    assert_int_equal(hl_stall_find(ranks, 0, &rule).kind, HL_STALL_NONE);
+}
+
+/* Steps of 100 ms, heartbeats that are a second old, pauses of a machine under load up to 3 s. */
+TEST(a_thousand_clean_steps_raise_no_alarm)
+{
+    srand(1);
+    for (int step = 0; step < 1000; step++) {
+        struct hl_stall_rank ranks[RANKS];
+        clean(ranks);
+        for (int i = 0; i < RANKS; i++) {
+            ranks[i].step = step - rand() % 2;
+            ranks[i].steps = (uint64_t)step;
+            ranks[i].since_ms = rand() % 4000;
+            ranks[i].median_ms = 50 + rand() % 200;
+        }
+        assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    }
+}

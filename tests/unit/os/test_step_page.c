@@ -1,0 +1,159 @@
+/* What a rank says of its steps, and what a reader sees of it. */
+#include "support/test.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "os/step_page.h"
+
+#define MS UINT64_C(1000000)
+
+static struct hl_step_state read_page(const struct hl_step_page *p)
+{
+    struct hl_step_state s = {0};
+    assert_true(hl_step_read(p, &s));
+    return s;
+}
+
+TEST(a_page_that_nobody_wrote_says_nothing)
+{
+    struct hl_step_page p = {0};
+    struct hl_step_state s;
+    assert_false(hl_step_read(&p, &s));
+}
+
+TEST(a_step_is_read_as_it_was_reported)
+{
+    struct hl_step_page p = {0};
+    hl_step_begin(&p, 77, 5 * MS);
+    assert_int_equal(read_page(&p).step, -1);
+    hl_step_set_activity(&p, HL_STEP_TRAINING, 10 * MS);
+    hl_step_report(&p, 0, 2.5, 100, 30 * MS);
+    hl_step_report(&p, 1, 2.25, 50, 60 * MS);
+    struct hl_step_state s = read_page(&p);
+    assert_int_equal(s.pid, 77);
+    assert_int_equal(s.activity, HL_STEP_TRAINING);
+    assert_int_equal(s.step, 1);
+    assert_int_equal(s.steps, 2);
+    assert_true(s.loss == 2.25);
+    assert_int_equal(s.tokens, 150);
+    assert_int_equal(s.began_ns, 5 * MS);
+    assert_int_equal(s.loaded_ns, 10 * MS);
+    assert_int_equal(s.stepped_ns, 30 * MS);
+    assert_int_equal(s.last_ns, 60 * MS);
+    assert_int_equal(s.median_ns, 20 * MS); /* of 20 and 30 the lower one */
+}
+
+TEST(time_for_saving_is_in_no_step)
+{
+    struct hl_step_page p = {0};
+    hl_step_begin(&p, 1, 0);
+    hl_step_report(&p, 0, 0, 0, 10 * MS); /* since when it trained is not known: not timed */
+    assert_int_equal(read_page(&p).median_ns, 0);
+    hl_step_set_activity(&p, HL_STEP_SAVING, 11 * MS);
+    assert_int_equal(read_page(&p).activity, HL_STEP_SAVING);
+    hl_step_set_activity(&p, HL_STEP_TRAINING, 500 * MS);
+    hl_step_report(&p, 1, 0, 0, 507 * MS);
+    assert_int_equal(read_page(&p).median_ns, 7 * MS);
+}
+
+TEST(the_median_is_of_the_last_steps)
+{
+    struct hl_step_page p = {0};
+    uint64_t now = MS;
+    hl_step_begin(&p, 1, 0);
+    hl_step_set_activity(&p, HL_STEP_TRAINING, now);
+    for (int i = 0; i < 3 * HL_STEP_WINDOW; i++)
+        hl_step_report(&p, i, 0, 0, now += i < 2 * HL_STEP_WINDOW ? 9 * MS : 4 * MS);
+    assert_int_equal(read_page(&p).median_ns, 4 * MS);
+}
+
+TEST(a_generation_outlives_the_process_and_begins_without_steps)
+{
+    struct hl_step_page p = {0};
+    hl_step_begin(&p, 1, 0);
+    hl_step_join(&p, 3, 2 * MS);
+    hl_step_report(&p, 8, 0, 10, 5 * MS);
+    hl_step_begin(&p, 2, 6 * MS);
+    struct hl_step_state s = read_page(&p);
+    assert_int_equal(s.generation, 3);
+    assert_int_equal(s.pid, 2);
+    assert_int_equal(s.steps, 0);
+    assert_int_equal(s.tokens, 0);
+    assert_int_equal(s.step, 8); /* how far its place was */
+    assert_int_equal(s.joined_ns, 0);
+    hl_step_join(&p, 4, 9 * MS);
+    s = read_page(&p);
+    assert_int_equal(s.joined_ns, 9 * MS);
+    assert_int_equal(s.activity, HL_STEP_LOADING);
+    assert_int_equal(s.stepped_ns, 0);
+}
+
+TEST(a_writer_that_died_in_the_middle_is_not_read_and_its_successor_is)
+{
+    struct hl_step_page p = {0};
+    struct hl_step_state s;
+    hl_step_begin(&p, 1, MS);
+    atomic_fetch_add(&p.turn, 1);
+    assert_false(hl_step_read(&p, &s));
+    hl_step_begin(&p, 2, 2 * MS);
+    assert_int_equal(read_page(&p).pid, 2);
+}
+
+/* In each step all numbers are the same one. */
+static void *write_steps(void *arg)
+{
+    struct hl_step_page *p = arg;
+    for (int i = 1; i <= 200000; i++)
+        hl_step_report(p, i, i, 1, (uint64_t)i);
+    return NULL;
+}
+
+TEST(a_reader_never_sees_half_a_step)
+{
+    static struct hl_step_page p;
+    pthread_t writer;
+    hl_step_begin(&p, 1, 0);
+    assert_int_equal(pthread_create(&writer, NULL, write_steps, &p), 0);
+    struct hl_step_state s = {0};
+    while (s.step < 200000) {
+        if (!hl_step_read(&p, &s) || s.steps == 0)
+            continue;
+        assert_int_equal(s.step, (int64_t)s.steps);
+        assert_int_equal(s.tokens, s.steps);
+        assert_true(s.loss == (double)s.step);
+        assert_int_equal(s.last_ns, (uint64_t)s.step);
+    }
+    pthread_join(writer, NULL);
+}
+
+TEST(a_page_is_found_by_its_text)
+{
+    char dir[] = "/tmp/helios-steps-XXXXXX", path[64], text[80];
+    struct hl_step_pages pages = {0};
+    struct hl_step_page *p = NULL;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/steps:1", dir);
+    assert_int_equal(hl_step_pages_create(path, 3), HL_OK);
+    assert_int_equal(hl_step_pages_create(path, 3), HL_OK);
+    snprintf(text, sizeof(text), "%s:2", path);
+    assert_int_equal(hl_step_page_find(text, &pages, &p), HL_OK);
+    hl_step_begin(p, 9, 1);
+    struct hl_step_pages again = {0};
+    assert_int_equal(hl_step_pages_open(path, &again), HL_OK);
+    assert_int_equal(again.count, 3);
+    assert_int_equal(read_page(hl_step_page_at(&again, 2)).pid, 9);
+    assert_null(hl_step_page_at(&again, 3));
+    hl_step_pages_close(&again);
+    hl_step_pages_close(&pages);
+    snprintf(text, sizeof(text), "%s:3", path);
+    assert_int_equal(hl_step_page_find(text, &pages, &p), HL_EINVAL);
+    assert_int_equal(hl_step_page_find("/no/such:0", &pages, &p), HL_ENOENT);
+    assert_int_equal(hl_step_page_find("nothing", &pages, &p), HL_EINVAL);
+    assert_int_equal(hl_step_page_find("x:1y", &pages, &p), HL_EINVAL);
+    unlink(path);
+    rmdir(dir);
+}
