@@ -65,6 +65,7 @@ static void node_free(struct node *n)
     hl_arena_fini(&n->info_arena);
     json_decref(n->written);
     hl_arena_fini(&n->report_arena);
+    hl_arena_fini(&n->health_arena);
     free(n);
 }
 
@@ -191,6 +192,7 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info)
     struct hl_api_node_info lasting = *info;
     lasting.tiers.count = 0; /* usage changes all the time and is not part of the record */
     lasting.store_epoch = 0;
+    lasting.health = (struct hl_api_health){0}; /* it tells it with every registration */
     json_t *record = hl_api_to_json(&hl_api_node_info_type, &lasting);
     if (n == NULL || n->lost_ms == 0)
         return record;

@@ -24,6 +24,8 @@
 #include "base/arena.h"
 #include "rpc/controller_calls.h"
 
+#define HL_NODE_WHY_MAX 512
+
 struct hl_cluster;
 struct hl_controller;
 struct hl_rpc_peer;
@@ -59,6 +61,13 @@ struct node {
     uint64_t store_epoch; /* as told */
     struct node_store store;
     bool held; /* runs containers of a job with a damaged record: gets no others */
+    char drain[HL_NODE_WHY_MAX]; /* why it is drained; "" = it is not */
+    struct hl_api_health health; /* of its last test */
+    struct hl_arena health_arena;
+    int64_t failed_ms;         /* when the last test ended that failed; 0 = none has */
+    int64_t ahead_ms;          /* its clock before ours, at the last heartbeat */
+    int ahead_count;           /* heartbeats in a row in which that was too much */
+    char why[HL_NODE_WHY_MAX]; /* it gets no new containers; "" = it does, while it is ready */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
@@ -106,6 +115,10 @@ struct node *node_find(const struct hl_controller *c, const char *name);
 bool node_ready(const struct node *n);
 /* Ms since its last sign of life. */
 int64_t node_silent_ms(const struct node *n);
+/* Why nothing new is placed on a node that is ready; "" = nothing stands against it. Borrowed. */
+const char *node_why_not(const struct node *n);
+/* Nothing new is placed on it from now on; "" ends that. */
+void node_set_drain(struct hl_controller *c, struct node *n, const char *reason);
 /* What the node said of one of its containers between two heartbeats. */
 void node_container(struct node *n, const struct hl_api_container_status *status);
 /* What it reported of the container; NULL: nothing. */
@@ -113,6 +126,8 @@ const struct hl_api_container_status *node_reported(const struct node *n, const 
 
 void method_register_node(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_register_node_params *p);
+void method_test_node(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_test_node_params *p);
 void method_heartbeat(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_heartbeat_params *p);
 

@@ -84,7 +84,10 @@ static struct hl_api_node_state node_state(const struct hl_controller *c, const 
                                                              : HL_API_NODE_LIFE_LOST,
                                       .last_heartbeat_ms = n->seen_ms,
                                       .telemetry = n->report.telemetry,
-                                      .slots = {slots, own->count}};
+                                      .slots = {slots, own->count},
+                                      .reason = node_why_not(n),
+                                      .clock_ahead_ms = n->ahead_ms};
+    state.node.health = n->health;
     state.node.tiers = n->report.tiers;
     state.node.store_epoch = n->store_epoch;
     return state;
