@@ -24,6 +24,7 @@
 #include "api/types.h"
 #include "core/job.h"
 #include "core/jobstate.h"
+#include "core/ledger/ledger.h"
 
 struct gang;
 struct hl_controller;
@@ -66,10 +67,14 @@ struct job {
     bool *starting;                /* per container: a start call is under way */
     unsigned char *table_sent;     /* per container: jobs/rank_tables.c */
     const struct job_executor *executor;
-    struct gang *gang;  /* what kube_executor remembers of it; NULL: it is not its job */
-    int looked_attempt; /* who watches gangs has heard that it is placed */
-    int told_attempt;   /* its gang was told of while it ran (jobs/planned.c) */
-    char *table;        /* rank table of this attempt; NULL = not made yet, "" = can't be */
+    struct gang *gang;       /* what kube_executor remembers of it; NULL: it is not its job */
+    int looked_attempt;      /* who watches gangs has heard that it is placed */
+    int told_attempt;        /* its gang was told of while it ran (jobs/planned.c) */
+    char *table;             /* rank table of this attempt; NULL = not made yet, "" = can't be */
+    struct hl_ledger ledger; /* jobs/ledger.c */
+    int64_t ledger_version;  /* the newest of its versions that the ledger has seen */
+    struct job_failure *failures; /* the newest first: jobs/failures.c */
+    int failure_looked;           /* the last attempt whose first failure was looked for */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
