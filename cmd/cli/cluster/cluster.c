@@ -64,7 +64,8 @@ static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
         const struct hl_api_tier_info_list *tiers = i == 0 ? &n->node.tiers : &none;
         const char *job = i < n->slots.count ? n->slots.items[i].job : "";
         cli_cell(t, "%s:%d", n->node.name, slot->numa_id);
-        cli_cell(t, "%s", hl_api_node_life_name(n->state));
+        bool blocked = n->state == HL_API_NODE_LIFE_READY && n->reason[0] != '\0';
+        cli_cell(t, "%s", blocked ? "blocked" : hl_api_node_life_name(n->state));
         cli_cell(t, "%s", slot->cpus);
         cli_cell_bytes(t, slot->memory_bytes);
         cli_cell(t, "%zu", slot->gpus.count);
@@ -89,7 +90,12 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     cli_table_init(&t, "SLOT|!STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
     for (size_t i = 0; i < r.nodes.count; i++)
         node_rows(&t, &r.nodes.items[i]);
-    return cli_table_print(&t);
+    HL_TRY(cli_table_print(&t));
+    for (size_t i = 0; i < r.nodes.count; i++)
+        if (r.nodes.items[i].reason[0] != '\0')
+            cli_print(stdout, "%s gets no new containers: %s\n", r.nodes.items[i].node.name,
+                      r.nodes.items[i].reason);
+    return HL_OK;
 }
 
 static void print_count(const char *what, uint32_t count)

@@ -22,6 +22,10 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv);
 hl_status cmd_nodes(struct cli *cli, int argc, char **argv);
 hl_status cmd_info(struct cli *cli, int argc, char **argv);
 hl_status cmd_topo(struct cli *cli, int argc, char **argv);
+/* node_test.c */
+hl_status cmd_node_test(struct cli *cli, int argc, char **argv);
+/* top.c */
+hl_status cmd_top(struct cli *cli, int argc, char **argv);
 /* net.c */
 hl_status cmd_net(struct cli *cli, int argc, char **argv);
 hl_status cmd_metrics(struct cli *cli, int argc, char **argv);
