@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "core/place/topo.h"
 #include "hw/process_executor.h"
-#include "hw/telemetry.h"
 #include "hw/topology.h"
 #include "os/copy_measure.h"
 #include "os/map_guard.h"
@@ -20,16 +19,7 @@
 
 struct agent_program {
     struct hl_agent *agent;
-    struct hl_telemetry_probe probe;
 };
-
-static bool read_telemetry(void *arg, struct hl_api_telemetry *out)
-{
-    if (hl_telemetry_read(arg, out) == HL_OK)
-        return true;
-    hl_debug("telemetry: %s", hl_error_text());
-    return false;
-}
 
 /* "0,2" */
 static void write_nodes(const struct hl_topo *machine, const struct hl_topo *offer, char *out,
@@ -117,8 +107,7 @@ static void find_library(char *out, size_t size)
 }
 
 /* What the options say, and what this machine is. */
-static struct hl_agent_opts agent_opts(struct agent_program *p, const struct program_daemon *d,
-                                       const struct offer *offer)
+static struct hl_agent_opts agent_opts(const struct program_daemon *d, const struct offer *offer)
 {
     const struct program_conf *c = &d->conf;
     struct hl_agent_opts o = c->agent;
@@ -131,8 +120,6 @@ static struct hl_agent_opts agent_opts(struct agent_program *p, const struct pro
     o.slots = &offer->slots;
     o.machine = &offer->machine;
     o.foreign_topology = c->agent.topology[0] != '\0';
-    o.telemetry = read_telemetry;
-    o.telemetry_arg = &p->probe;
     o.store.l2_nodes = offer->numa;
     o.store.pool = c->pool;
     o.store.limits = c->tier;
@@ -148,7 +135,7 @@ static hl_status serve_agent(struct agent_program *p, const struct program_daemo
     char python[PATH_MAX], library[PATH_MAX];
     find_python(&d->conf.agent, python, sizeof(python));
     find_library(library, sizeof(library));
-    struct hl_agent_opts opts = agent_opts(p, d, offer);
+    struct hl_agent_opts opts = agent_opts(d, offer);
     opts.python_dir = python;
     opts.library = library;
     return hl_agent_start(&opts, &p->agent);
@@ -182,10 +169,7 @@ static bool stop_agent(void *arg, struct program_daemon *d, bool told)
     struct agent_program *p = arg;
     if (told && d->conf.agent.stop_containers)
         hl_agent_stop_containers(p->agent, STOP_CONTAINERS_MS);
-    bool idle = hl_agent_stop(p->agent) != 0;
-    if (idle)
-        hl_telemetry_fini(&p->probe);
-    return idle;
+    return hl_agent_stop(p->agent);
 }
 
 static hl_status agent_gauges(void *arg, struct hl_buf *out)
@@ -205,6 +189,5 @@ int main(int argc, char **argv)
                                             .start = start_agent,
                                             .gauges = agent_gauges,
                                             .stop = stop_agent};
-    hl_telemetry_init(&p.probe, "/proc");
     return program_daemon_run(&service, &p, argc, argv);
 }

@@ -66,6 +66,23 @@ struct NodeInfo {
   stateDirectory @14 :Text; # identity of the Agent's state directory on its host, which one Agent at a time holds; "" = unknown
   leaf @15 :Text;          # the switch that the node hangs on, and the one above it; "" = not known
   spine @16 :Text;
+  health @17 :Health;      # of the last test
+}
+
+# untested: nothing was said.
+enum HealthState { untested @0; passed @1; failed @2; skipped @3; }
+struct HealthRow {
+  name @0 :Text;           # memory, checksum, network, clock, disk, script
+  state @1 :HealthState;
+  value @2 :Text;          # what was found, for people
+  text @3 :Text;           # why it failed or was skipped
+}
+struct Health {
+  timeMs @0 :Int64;        # when the test ended; 0 = there was none
+  state @1 :HealthState;
+  tookMs @2 :Int32;
+  rows @3 :List(HealthRow);
+  reason @4 :Text;         # of a test that failed: its first row that did
 }
 
 # L1: device memory; L2: host memory of a node; L3: the pool; L4: the archive, which is reached through the pool's host only.
@@ -106,6 +123,37 @@ struct Telemetry {
   memoryAvailableBytes @4 :UInt64;
   rxBytes @5 :UInt64;      # all interfaces but loopback, since boot
   txBytes @6 :UInt64;
+  slots @7 :List(SlotLoad);
+  gpus @8 :List(GpuLoad);
+  nics @9 :List(NicLoad);
+  containers @10 :List(ContainerLoad);  # of those that run
+  troubles @11 :List(Text);  # each is a reason to start nothing here: a device that vanished, a full log disk
+  leftOut @12 :UInt32;     # rows for which a heartbeat has no room
+}
+
+# Shares and rates are of the time since the reading before. What the machine does not tell is 0.
+struct SlotLoad { numaId @0 :Int32; cpuBusyPercent @1 :Float64; memoryTotalBytes @2 :UInt64; memoryFreeBytes @3 :UInt64; }
+struct GpuLoad {
+  id @0 :Text;             # PCI address
+  uuid @1 :Text; name @2 :Text;
+  busyPercent @3 :Float64; memoryTotalBytes @4 :UInt64; memoryUsedBytes @5 :UInt64;
+  temperatureCelsius @6 :Int32; powerWatts @7 :Float64;
+  eccErrors @8 :UInt64;    # uncorrected, since the driver was loaded
+}
+# kind: ethernet, infiniband, virtual. Bytes and errors since boot.
+struct NicLoad {
+  name @0 :Text; kind @1 :Text; up @2 :Bool;
+  rxBytes @3 :UInt64; txBytes @4 :UInt64; errors @5 :UInt64;
+  rxBytesPerSecond @6 :Float64; txBytesPerSecond @7 :Float64;
+}
+struct ContainerLoad {
+  id @0 :Text;
+  cpuPercent @1 :Float64;  # 100 is one processor
+  memoryBytes @2 :UInt64;
+  limitBytes @3 :UInt64;   # 0 = none
+  oomKills @4 :UInt64;
+  processes @5 :UInt32;
+  source @6 :Text;         # cgroup v2, cgroup v1, processes: the private memory of the ranks' process trees
 }
 
 # ---- containers ----------------------------------------------------------------------------------
@@ -230,6 +278,10 @@ interface Agent {
   storeReads @18 (reads :List(ShardReads)) -> ();
   # End the copies of that migrationId, unless others have asked for the same ones; their calls answer ECANCELED.
   storeStop @19 (migrationId :Text, epoch :UInt64) -> (stopped :UInt32);
+  # Test the node now, all of it, whatever runs here; at most 5 s.
+  testHealth @20 () -> (health :Health);
+  # What the kernel's log says of how that process was killed for want of memory; "" = nothing.
+  killEvidence @21 (pid :Int32, sinceMs :Int64) -> (text :Text);
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -782,6 +834,43 @@ struct Job {
   cause @17 :Text;         # why this attempt was begun; "" = it is the first
   launch @18 :JobLaunch;
   warning @19 :Text;       # of its containers or its record; "" = none
+  failures @20 :List(JobFailure);  # of attempts, the newest last, without their logs
+  ledger @21 :JobLedger;
+}
+
+# unsaid: there is none. lost: with its node.
+enum FailureKind { unsaid @0 $word(""); exit @1; signal @2; memory @3; launch @4; lost @5; }
+# The rank of an attempt that failed first, by the time of its end.
+struct JobFailure {
+  attempt @0 :Int32;
+  rank @1 :Int32 = -1;     # -1 = not one rank: the container did not start, or its node was lost
+  node @2 :Text; container @3 :Text;
+  kind @4 :FailureKind;
+  exitCode @5 :Int32; signal @6 :Int32;
+  timeMs @7 :Int64;        # of its end, by its node's clock set right by what the Controller knows of that
+  message @8 :Text;
+  evidence @9 :Text;       # of the kernel's log, that memory ran out; "" = none
+  laterRanks @10 :Int32;   # that failed after it in this attempt
+  log @11 :Text;           # its last lines, at most 200 and 64 KiB
+  logMissing @12 :Text;    # why there are none
+}
+
+# Where the wall time of a job went. The parts sum to wallMs, whatever clocks were set meanwhile.
+struct JobLedger {
+  wallMs @0 :Int64;
+  queueMs @1 :Int64;       # waiting for slots
+  placeMs @2 :Int64;       # from the plan until all containers were taken by their nodes
+  pullMs @3 :Int64;        # waiting for shards or images that are brought ahead
+  startMs @4 :Int64;       # until the first step's report
+  stepMs @5 :Int64;        # of steps that were done for the first time
+  saveMs @6 :Int64;        # that steps waited for saves
+  stallMs @7 :Int64;       # steps that took more than twice the usual time
+  lostMs @8 :Int64;        # from the last step before a failure until all of the attempt had ended
+  replayMs @9 :Int64;      # steps that had been done before the failure
+  steps @10 :Int64; replayed @11 :Int64;
+  tokens @12 :UInt64;
+  goodput @13 :Float64;    # stepMs / wallMs
+  reported @14 :Bool;      # ranks report steps; else all of the time in which they run, and do not fail, is stepMs
 }
 
 # exact: names, shapes and dtypes; anyDtype: names and shapes; unchecked: anything goes.
@@ -904,6 +993,10 @@ interface Controller {
   # Nothing new is placed on the node, and what runs there stays; or that ends. ENOENT: no such node;
   # EUNSUPPORTED: Kubernetes places the jobs.
   drainNode @38 (name :Text, drained :Bool, reason :Text) -> (changed :Bool);
+  # Have the node test itself now; what it says decides whether it gets containers.
+  testNode @39 (node :Text) -> (health :Health);
+  # attempt 0: the last one that failed. ENOENT: none did.
+  firstFailure @40 (id :Text, attempt :Int32) -> (failure :JobFailure);
 }
 
 struct Recovery {
@@ -951,6 +1044,8 @@ struct NodeState {
   slots @4 :List(SlotState);
   drainedMs @5 :Int64;     # since when nothing new is placed there; 0 = it is not drained
   drainReason @6 :Text;
+  reason @7 :Text;         # why it gets no new containers though it is not drained; "" = it does
+  clockAheadMs @8 :Int64;  # of the Controller's; what of it is the way of a heartbeat is not known
 }
 # unknown: L3 is silent; refused: pool and archive are not changed, l3State says why.
 enum ClaimState { unknown @0; ok @1; refused @2; }
@@ -1216,6 +1311,7 @@ struct ExportResult {      # helios model export
   torch @5 :TorchExport $flatten $optional;
 }
 struct PlannedJob { plan @0 :Plan $flatten; launch @1 :JobLaunch; }   # helios plan
+struct ClusterLoad { timeMs @0 :Int64; nodes @1 :List(NodeState); jobs @2 :List(Job); }   # helios top
 struct LogPiece {          # helios logs
   job @0 :Text; attempt @1 :Int64; rank @2 :Int64;
   text @3 :Data $shown("text");
@@ -1512,7 +1608,19 @@ struct JobRecord {
   loadVersion @1 :Int64 = -1;    # the version that this attempt's ranks load; -1 = none
   port @2 :Int32;                # MASTER_PORT; 0 = chosen blindly
   portAttempt @3 :Int32 = -1;    # and of which attempt; -1 = of the last one
+  ledger @4 :JobLedgerRecord;
 }
+struct JobLedgerRecord {
+  parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h
+  part @1 :Int32;                # what goes on
+  openMs @2 :Int64;              # of the ranks' run since the last report
+  openSaveMs @3 :Int64;          # saves in that time
+  bootId @4 :Text; bootMs @5 :Int64; wallMs @6 :Int64;   # when this was written, on both clocks
+  step @7 :Int64 = -1; bestStep @8 :Int64 = -1; usualMs @9 :Int64;
+  steps @10 :Int64; replayed @11 :Int64; tokens @12 :UInt64;
+  reported @13 :Bool; over @14 :Bool;
+}
+# failure/JOB/ATTEMPT is JobFailure.
 # A job file with everything in it that differs from the default (core/job.h); it is read as any job file.
 struct JobSpecModel { name @0 :Text $optional; size @1 :Text $optional; version @2 :Int64 = -1 $optional; }
 struct JobSpecDataset { path @0 :Text $optional; }

@@ -87,6 +87,22 @@ static void open_chunks(struct hl_agent *a, const struct hl_agent_opts *opts)
         hl_warn("HybridPS chunks of this node's ranks are not counted: %s", hl_error_text());
 }
 
+static void open_telemetry(struct hl_agent *a, const struct hl_agent_opts *opts)
+{
+    const struct hl_telemetry_opts o = {
+        .proc = "/proc",
+        .sys = "/sys",
+        .nvml = opts->nvml,
+        .slots = opts->slots,
+        .own_numa = !opts->foreign_topology && opts->share[0] == '\0',
+        .log_dir = opts->state_dir,
+        .log_free_bytes = opts->log_free_bytes,
+        .period_ms = opts->telemetry_period_ms,
+    };
+    if (hl_telemetry_open(&o, &a->telemetry) != HL_OK)
+        hl_warn("this node is not measured: %s", hl_error_text());
+}
+
 /* The same for all Agents that come after one another there; the executor's lock keeps them apart.
  */
 static void state_identity(const char *dir, char *out, size_t size)
@@ -159,6 +175,7 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
     HL_TRY(steps_open(a, opts->state_dir));
     HL_TRY(open_store(a, opts));
     open_chunks(a, opts);
+    open_telemetry(a, opts);
     const struct hl_rpc_serve_opts serve = {
         .address = opts->listen,
         .loop = opts->loop,
@@ -167,6 +184,7 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
     HL_TRY(hl_serve_agent(opts->rpc, &serve, &calls_handlers, &a->server));
     hl_host_port_reach(hl_rpc_server_address(a->server), a->rank_address, a->address);
     HL_TRY(make_node(a, opts));
+    HL_TRY(health_init(a, opts));
     return link_start(a, opts->calls->agent_controller);
 }
 
@@ -177,11 +195,10 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
         return hl_fail(HL_ENOMEM, "out of memory allocating the Agent");
     pthread_mutex_init(&a->ports.lock, NULL);
     pthread_mutex_init(&a->changes.lock, NULL);
+    pthread_mutex_init(&a->health.lock, NULL);
     hl_cond_init(&a->changes.cond);
     a->loop = opts->loop;
     a->rpc = opts->rpc;
-    a->telemetry = opts->telemetry;
-    a->telemetry_arg = opts->telemetry_arg;
     a->rpc_timeout_ms = opts->calls->timeout_ms;
     obeyed_init(&a->obeyed, opts->state_dir);
     hl_status st = agent_start(a, opts);
@@ -305,6 +322,8 @@ bool hl_agent_stop(struct hl_agent *a)
         close_timer(a);
     store_close(a->store);
     chunks_close(a->chunks);
+    hl_telemetry_close(a->telemetry);
+    health_fini(a);
     hl_executor_close(a->executor);
     hl_arena_fini(&a->arena);
     free(a->python_dir);

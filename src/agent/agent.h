@@ -42,9 +42,6 @@ struct hl_agent_opts {
     bool foreign_topology;                  /* the slots are another machine's */
     struct store_opts store; /* loop, rpc, node, machine, data, retry and changed are filled in;
                                 host_id "" = the system's, l2_pool "" = by the node's name */
-    /* False: there is none. Called in worker threads. */
-    bool (*telemetry)(void *arg, struct hl_api_telemetry *out);
-    void *telemetry_arg;
 
     /* Options, by hl_agent_rows. */
     const char *name;   /* "" = host name */
@@ -56,6 +53,13 @@ struct hl_agent_opts {
     const char *python_dir;   /* put in front of the ranks' PYTHONPATH; "" = nothing */
     uint64_t log_max_bytes;
     uint64_t chunk_memory; /* host memory for HybridPS chunks of ranks; 0 = all */
+    int telemetry_period_ms;
+    const char *nvml;        /* library of the NVIDIA driver; "" = GPUs are not measured */
+    uint64_t log_free_bytes; /* of the disk below state_dir; less is a trouble */
+    bool health;             /* the node is tested before it registers */
+    uint64_t health_memory;  /* bytes per second that a slot has to copy; 0 = any */
+    const char *health_script;
+    int health_deadline_ms;
     /* For who starts it: */
     const char *topology; /* hwloc XML; "" = this machine; the slots count */
     const char *share;    /* of it; "" = all */

@@ -13,6 +13,8 @@
 #include "agent/ports.h"
 #include "base/host_port.h"
 #include "hw/executor.h"
+#include "hw/health.h"
+#include "hw/telemetry.h"
 #include "os/loop.h"
 #include "rpc/agent_calls.h"
 
@@ -43,6 +45,15 @@ struct agent_changes {
 #define STEPS_DIR_MAX  4096
 #define STEPS_PATH_MAX (STEPS_DIR_MAX + HL_CONTAINER_ID_MAX + 2)
 
+/* health.c: the last test. */
+struct agent_health {
+    struct hl_health_opts opts; /* slots and texts are the arena's of the agent */
+    bool wanted;                /* before the first registration */
+    pthread_mutex_t lock;       /* guards what follows; not held while a test runs */
+    struct hl_arena arena;
+    struct hl_api_health last;
+};
+
 struct hl_agent {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
@@ -66,9 +77,9 @@ struct hl_agent {
     struct hl_api_node_info node;  /* without tiers and storeEpoch */
     struct store *store;
     struct ports ports;
-    struct chunks *chunks; /* NULL = the table could not be made */
-    bool (*telemetry)(void *arg, struct hl_api_telemetry *out);
-    void *telemetry_arg;
+    struct chunks *chunks;          /* NULL = the table could not be made */
+    struct hl_telemetry *telemetry; /* NULL = none */
+    struct agent_health health;
     int rpc_timeout_ms;
     /* told to ranks; 0 = they know best */
     const struct hl_auth_conf *auth; /* what ranks are told of */
@@ -87,6 +98,18 @@ void link_stop(struct hl_agent *a);
 /* The node's tiers: of shards, and of chunks. */
 hl_status agent_tiers(struct hl_agent *a, struct hl_arena *arena,
                       struct hl_api_tier_info_list *out) HL_CHECK;
+/* What it does now; time 0: that is not known. Any thread. */
+void agent_telemetry(struct hl_agent *a, const struct hl_api_container_status_list *containers,
+                     struct hl_arena *arena, struct hl_api_telemetry *out);
+/* health.c; any thread. After make_node. */
+hl_status health_init(struct hl_agent *a, const struct hl_agent_opts *opts) HL_CHECK;
+void health_fini(struct hl_agent *a);
+/* Test the node; `whole`: also what slows down ranks that run here. *out is in the arena. */
+hl_status health_test(struct hl_agent *a, bool whole, struct hl_arena *arena,
+                      struct hl_api_health *out) HL_CHECK;
+/* Of the last test, in the arena; before it, where one is wanted, there is one. */
+hl_status health_tell(struct hl_agent *a, const struct hl_api_container_status_list *containers,
+                      struct hl_arena *arena, struct hl_api_health *out) HL_CHECK;
 /* What it says of itself now. */
 hl_status agent_node(struct hl_agent *a, struct hl_arena *arena,
                      struct hl_api_node_info *out) HL_CHECK;

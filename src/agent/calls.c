@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "agent/agent_private.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
 #include "conf/conf.h"
 #include "core/tier_metrics.h"
+#include "hw/oom_log.h"
 
 #define METRICS_MAX ((size_t)4 << 20)
 
@@ -173,9 +175,11 @@ IN_WORKER(put_rank_table, hl_executor_put_rank_table(a->executor, p->id, p->docu
 static hl_status info_fill(struct hl_agent *a, struct hl_arena *arena,
                            struct hl_api_agent_info_results *out)
 {
-    if (a->telemetry == NULL || !a->telemetry(a->telemetry_arg, &out->telemetry))
-        out->telemetry = (struct hl_api_telemetry){0};
-    return agent_node(a, arena, &out->node);
+    struct hl_api_container_status_list containers;
+    HL_TRY(hl_executor_list(a->executor, arena, &containers));
+    agent_telemetry(a, &containers, arena, &out->telemetry);
+    HL_TRY(agent_node(a, arena, &out->node));
+    return health_tell(a, &containers, arena, &out->node.health);
 }
 
 hl_status hl_agent_gauges(struct hl_agent *a, struct hl_buf *out)
@@ -187,6 +191,10 @@ hl_status hl_agent_gauges(struct hl_agent *a, struct hl_buf *out)
     HL_TRY(agent_tiers(a, &arena, &tiers));
     hl_metric_family(out, "helios_containers", "gauge", "Containers that this Agent keeps.");
     HL_TRY(hl_buf_printf(out, "helios_containers %zu\n", containers.count));
+    struct hl_api_telemetry telemetry;
+    agent_telemetry(a, &containers, &arena, &telemetry);
+    if (telemetry.time_ms != 0)
+        HL_TRY(hl_telemetry_gauges(&telemetry, out));
     store_keep_metrics(a->store, out);
     return hl_tier_gauges(&tiers, out);
 }
@@ -208,6 +216,25 @@ static hl_status options_list(struct hl_arena *arena, struct hl_api_option_value
 
 IN_WORKER(find_port, ports_find(&a->ports, p->ports, &out->port))
 IN_WORKER(info, info_fill(a, arena, out))
+IN_WORKER(test_health, health_test(a, true, arena, &out->health))
+
+/* A log that is closed to us says nothing. */
+static hl_status kill_evidence(const struct hl_api_agent_kill_evidence_params *p,
+                               struct hl_arena *arena, const char **out)
+{
+    char text[1024] = "";
+    struct timespec boot;
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    int64_t boot_ms = (int64_t)boot.tv_sec * 1000 + boot.tv_nsec / 1000000;
+    int64_t since_ms = boot_ms - (hl_wall_ms() - p->since_ms);
+    if (hl_oom_log_find(HL_OOM_LOG, p->pid, since_ms > 0 ? (uint64_t)since_ms * 1000 : 0, text,
+                        sizeof(text)) != HL_OK)
+        hl_debug("%s", hl_error_text());
+    *out = hl_arena_strdup(arena, text);
+    return HL_OK;
+}
+
+IN_WORKER(kill_evidence, kill_evidence(p, arena, &out->text))
 IN_WORKER(metrics, metrics_text(a, arena, &out->text))
 IN_WORKER(options, options_list(arena, &out->options))
 
@@ -301,6 +328,8 @@ const struct hl_agent_handlers calls_handlers = {
     .read_log = handle_read_log,
     .forget_container = handle_forget_container,
     .info = handle_info,
+    .test_health = handle_test_health,
+    .kill_evidence = handle_kill_evidence,
     .store_info = handle_store_info,
     .store_copy = handle_store_copy,
     .store_send = handle_store_send,

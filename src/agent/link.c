@@ -172,10 +172,11 @@ static void *gather_reports(void *arg)
         steps_tell(a, &r->containers);
         st = agent_node(a, &r->arena, &r->node);
     }
+    if (st == HL_OK)
+        st = health_tell(a, &r->containers, &r->arena, &r->node.health);
     if (st != HL_OK)
         hl_error("%s", hl_error_text());
-    if (a->telemetry == NULL || !a->telemetry(a->telemetry_arg, &r->telemetry))
-        r->telemetry = (struct hl_api_telemetry){0}; /* time 0: there is none */
+    agent_telemetry(a, &r->containers, &r->arena, &r->telemetry);
     r->gathered = st == HL_OK;
     hl_loop_post(a->loop, send_round, r);
     return NULL;

@@ -1,6 +1,7 @@
 /* What this node says of itself to the Controller. */
 
 #include "agent/agent_private.h"
+#include "base/log.h"
 
 hl_status agent_tiers(struct hl_agent *a, struct hl_arena *arena, struct hl_api_tier_info_list *out)
 {
@@ -14,6 +15,14 @@ hl_status agent_tiers(struct hl_agent *a, struct hl_arena *arena, struct hl_api_
         return hl_fail(HL_ENOMEM, "out of memory listing the tiers of node %s", a->name);
     *out = list;
     return HL_OK;
+}
+
+void agent_telemetry(struct hl_agent *a, const struct hl_api_container_status_list *containers,
+                     struct hl_arena *arena, struct hl_api_telemetry *out)
+{
+    *out = (struct hl_api_telemetry){0}; /* time 0: there is none */
+    if (a->telemetry != NULL && hl_telemetry_read(a->telemetry, containers, arena, out) != HL_OK)
+        hl_debug("telemetry: %s", hl_error_text());
 }
 
 hl_status agent_node(struct hl_agent *a, struct hl_arena *arena, struct hl_api_node_info *out)

@@ -24,6 +24,10 @@ static const struct hl_option controller_options[] = {
     {"node_lost", "--node-lost", "5s",
      "A node that is silent for so long is shown as lost and gets no new containers.",
      HL_OPT_DURATION, 200, 3600000, NULL, AT(node_lost_ms)},
+    {"node_clock", "--node-clock", "10s",
+     "How far a node's clock may be from the Controller's; beyond that it gets no new containers. "
+     "0 for any distance.",
+     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(clock_limit_ms)},
     {"nodes.lost_after", "--nodes-lost-after", "2m",
      "Silence of a node after which a running job counts its containers there as lost, when the "
      "job doesn't say (nodeLostAfter); never less than node_lost.",

@@ -24,6 +24,7 @@
 #include "api/types.h"
 #include "core/job.h"
 #include "core/jobstate.h"
+#include "core/ledger/ledger.h"
 
 struct gang;
 struct rank_watch;
@@ -72,6 +73,10 @@ struct job {
     int told_attempt;         /* its gang was told of while it ran (jobs/planned.c) */
     struct rank_watch *watch; /* jobs/rank_watch.c; NULL: nothing was seen yet */
     char *table;              /* rank table of this attempt; NULL = not made yet, "" = can't be */
+    struct hl_ledger ledger;  /* jobs/ledger.c */
+    int64_t ledger_version;   /* the newest of its versions that the ledger has seen */
+    struct job_failure *failures; /* the newest first: jobs/failures.c */
+    int failure_looked;           /* the last attempt whose first failure was looked for */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };

@@ -238,7 +238,8 @@ bool cli_job_ended(const struct hl_api_job *job);
 /* ---- output ---- */
 
 /* How stdout is written: not cut when `wide`, else to COLUMNS or the terminal's width; colours on
- * terminals only and never with NO_COLOR. Called once, before anything is printed. */
+ * terminals only and never with NO_COLOR. Called before anything is printed, and again where the
+ * terminal may have another width since. */
 void cli_output_setup(bool wide);
 /* Replaces in place what could change a terminal instead of being shown (controls, what is no
  * UTF-8) by '?' or a space; `keep` may stay, 0 = none. The text never grows. */

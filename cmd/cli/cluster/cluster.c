@@ -58,8 +58,10 @@ static void chunks_cell(struct cli_table *t, const struct hl_api_tier_info_list 
 /* "drained" once no job is left there. */
 static const char *state_of(const struct hl_api_node_state *n)
 {
-    if (n->drained_ms == 0 || n->state != HL_API_NODE_LIFE_READY)
+    if (n->state != HL_API_NODE_LIFE_READY)
         return hl_api_node_life_name(n->state);
+    if (n->drained_ms == 0)
+        return n->reason[0] != '\0' ? "blocked" : hl_api_node_life_name(n->state);
     for (size_t i = 0; i < n->slots.count; i++)
         if (n->slots.items[i].job[0] != '\0')
             return "draining";
@@ -104,7 +106,12 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
                        "CPU|?>L1|?>L2|?>CHUNKS|?LEAF|?SPINE|JOB|?REASON");
     for (size_t i = 0; i < r.nodes.count; i++)
         node_rows(&t, &r.nodes.items[i]);
-    return cli_table_print(&t);
+    HL_TRY(cli_table_print(&t));
+    for (size_t i = 0; i < r.nodes.count; i++)
+        if (r.nodes.items[i].reason[0] != '\0')
+            cli_print(stdout, "%s gets no new containers: %s\n", r.nodes.items[i].node.name,
+                      r.nodes.items[i].reason);
+    return HL_OK;
 }
 
 static void print_count(const char *what, uint32_t count)

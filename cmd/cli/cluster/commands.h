@@ -25,6 +25,10 @@ hl_status cmd_topo(struct cli *cli, int argc, char **argv);
 /* drain.c */
 hl_status cmd_node_drain(struct cli *cli, int argc, char **argv);
 hl_status cmd_node_undrain(struct cli *cli, int argc, char **argv);
+/* node_test.c */
+hl_status cmd_node_test(struct cli *cli, int argc, char **argv);
+/* top.c */
+hl_status cmd_top(struct cli *cli, int argc, char **argv);
 /* net.c */
 hl_status cmd_net(struct cli *cli, int argc, char **argv);
 hl_status cmd_metrics(struct cli *cli, int argc, char **argv);

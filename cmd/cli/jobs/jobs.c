@@ -282,8 +282,8 @@ static int newest_first(const void *a, const void *b)
 /* The list has no details; its empty fields would read as "no plan". */
 static hl_status print_jobs_json(const struct hl_api_job_list *jobs)
 {
-    static const size_t details[] = {JOB_FIELD(plan), JOB_FIELD(yaml), JOB_FIELD(containers),
-                                     JOB_FIELD(events), JOB_FIELD(launch)};
+    static const size_t details[] = {JOB_FIELD(plan),   JOB_FIELD(yaml),   JOB_FIELD(containers),
+                                     JOB_FIELD(events), JOB_FIELD(launch), JOB_FIELD(failures)};
     struct cli_type shown;
     cli_type_without(&hl_api_job_type, details, HL_ARRAY_LEN(details), &shown);
     return cli_print_items(&shown.type, jobs->items, jobs->count);
@@ -437,15 +437,53 @@ static hl_status print_events(const struct hl_api_job_event_list *events)
     return cli_table_print(&t);
 }
 
+/* "time 3m05s: queue 2%, start 10%, step 80%, lost 8%; goodput 80%", without what is nothing. */
+static void print_ledger(const struct hl_api_job_ledger *l)
+{
+    const struct {
+        const char *part;
+        int64_t ms;
+    } parts[] = {{"queue", l->queue_ms}, {"place", l->place_ms}, {"pull", l->pull_ms},
+                 {"start", l->start_ms}, {"step", l->step_ms},   {"save", l->save_ms},
+                 {"stall", l->stall_ms}, {"lost", l->lost_ms},   {"replay", l->replay_ms}};
+
+    char text[32];
+    if (l->wall_ms <= 0)
+        return;
+    cli_print(stdout,
+              "time         %s:", hl_format_duration_ms((uint64_t)l->wall_ms, text, sizeof(text)));
+    const char *comma = "";
+    for (size_t i = 0; i < HL_ARRAY_LEN(parts); i++) {
+        if (parts[i].ms == 0)
+            continue;
+        cli_print(stdout, "%s %s %s", comma, parts[i].part,
+                  hl_format_duration_ms((uint64_t)parts[i].ms, text, sizeof(text)));
+        comma = ",";
+    }
+    cli_print(stdout, "; goodput %.1f%%%s\n", 100 * l->goodput,
+              l->reported ? "" : " (its ranks report no steps)");
+}
+
+static void print_failures(const struct hl_api_job_failure_list *failures)
+{
+    if (failures->count == 0)
+        return;
+    puts("\nfirst failures (`helios logs --first-failure` shows the output):");
+    for (size_t i = 0; i < failures->count; i++)
+        print_failure_line(&failures->items[i]);
+}
+
 static hl_status print_job(const struct hl_api_job *job)
 {
     print_state(job);
     if (job->warning[0] != '\0')
         cli_print(stdout, "warning: %s\n", job->warning);
+    print_ledger(&job->ledger);
     print_launch(&job->launch);
     puts("");
     HL_TRY(print_containers(&job->containers));
     HL_TRY(print_ranks(&job->containers));
+    print_failures(&job->failures);
     puts("");
     HL_TRY(print_events(&job->events));
     if (job->plan.containers.count == 0)

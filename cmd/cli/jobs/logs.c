@@ -24,6 +24,7 @@ struct log_args {
     int64_t attempt; /* 0 = the newest with output */
     bool all;
     bool follow;
+    bool first_failure;
     int64_t offset;
     int64_t tail; /* lines; -1 = all */
     uint64_t retry_ms;
@@ -40,6 +41,10 @@ static const struct hl_option log_rows[] = {
      HL_OPT_BOOL, 0, 0, NULL, AT(all)},
     {"attempt", "--attempt", "0", "Output of this attempt, counted from 1; 0 for the newest.",
      HL_OPT_INT, 0, INT32_MAX, NULL, AT(attempt)},
+    {"first-failure", "--first-failure", "false",
+     "Which rank of the attempt failed first, how, and its last 200 lines; of the last attempt that "
+     "failed, unless --attempt says another.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(first_failure)},
     {"follow", "-f", "false",
      "Go on over restarts until the job ends; the exit status is the job's.",
      HL_OPT_BOOL, 0, 0, NULL, AT(follow)},
@@ -584,8 +589,10 @@ hl_status cmd_logs(struct cli *cli, int argc, char **argv)
         st = cli_usage(cli, "--tail and --offset exclude each other");
     else if (a.follow && cli->json)
         st = cli_usage(cli, "-f shows text only: leave out -o json, or read on with --offset");
+    else if (a.first_failure && (a.all || a.rank >= 0 || a.follow || a.tail >= 0 || a.offset > 0))
+        st = cli_usage(cli, "--first-failure takes --attempt and no other option");
     else if ((st = cli_job_id(cli, argv[0], job)) == HL_OK)
-        st = show_logs(cli, job, &a);
+        st = a.first_failure ? show_first_failure(cli, job, a.attempt) : show_logs(cli, job, &a);
     hl_args_fini(log_rows, HL_ARRAY_LEN(log_rows), &a);
     return st;
 }

@@ -24,6 +24,10 @@
 /* Show what a rank writes (the first; where the job has failed already, the one that failed first)
  * until the job has ended; HL_OK when it succeeded. */
 hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms) HL_CHECK;
+/* Which rank of the attempt failed first, and its last lines; 0: of the last one that failed. */
+hl_status show_first_failure(struct cli *cli, const char *job, int64_t attempt) HL_CHECK;
+/* The same in a line. */
+void print_failure_line(const struct hl_api_job_failure *f);
 /* Wait until the job has ended, however it did; *out is the job, in the arena. */
 hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, struct hl_arena *arena,
                     struct hl_api_job *out) HL_CHECK;

@@ -345,6 +345,8 @@ void job_event(struct job *j, struct hl_job_event *ev)
         if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
             record_event(j, j->actions.list[at].attempt, j->actions.list[at].word,
                          j->actions.list[at].text);
+    ledger_follow(j);
+    failures_look(j);
     j->stepped = true;
     if (!j->held)
         job_events_go(j);
@@ -411,6 +413,8 @@ void jobs_tick(struct hl_controller *c)
     c->slots_changed = false;
     struct job *j, *next;
     HASH_ITER (hh, c->jobs->table, j, next) {
+        ledger_follow(j);
+        failures_look(j);
         if (!hl_job_state_ended(j->run.state) || !job_is_saved(j))
             job_tick(j, slots_changed);
     }

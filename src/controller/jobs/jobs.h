@@ -23,6 +23,9 @@ struct gang_source;
 struct gang_watch;
 struct hl_buf;
 struct hl_controller;
+struct hl_buf;
+struct hl_ledger_report;
+struct job;
 struct job_executor;
 struct node;
 
@@ -44,6 +47,7 @@ void executors_tell(const struct hl_controller *c, struct hl_arena *arena,
 
 /* Records of the store: a job, and the number of the last one. */
 hl_status jobs_load(struct hl_controller *c, const json_t *value) HL_CHECK;
+hl_status jobs_load_failure(struct hl_controller *c, const char *key, const json_t *value) HL_CHECK;
 hl_status jobs_load_seq(struct hl_controller *c, const json_t *value) HL_CHECK;
 /* All that can be read is loaded: no id is given twice, whatever is damaged. */
 void jobs_settle_seq(struct hl_controller *c);
@@ -82,6 +86,10 @@ void jobs_recovery_metrics(const struct hl_controller *c, struct hl_buf *out);
 /* Containers of a job start, and not all of it run: a gang that only waits for its nodes, as in a
  * queue of Kubernetes, does not count. */
 bool jobs_gang_starts(const struct hl_controller *c);
+/* Families of the time ledgers, appended. */
+void jobs_ledger_gauges(const struct hl_controller *c, struct hl_buf *out);
+/* Ranks of the job have done a step. */
+void job_report_step(struct job *j, const struct hl_ledger_report *report);
 /* Who holds a slot: job id and container id, "" when free. */
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
                       const char **job, char *container, size_t cap);
@@ -103,6 +111,8 @@ void method_cancel_job(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_cancel_job_params *p);
 void method_read_log(void *arg, struct hl_rpc_call *call,
                      const struct hl_api_controller_read_log_params *p);
+void method_first_failure(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_first_failure_params *p);
 void method_rank_table(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_rank_table_params *p);
 

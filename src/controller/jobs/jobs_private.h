@@ -29,6 +29,7 @@ struct recovery_times {
 };
 
 struct jobs {
+    char boot_id[64];  /* of this machine */
     struct job *table; /* by id, in the order of their numbers */
     int64_t seq;       /* of the last job */
     const struct job_executor *const *executors;
@@ -115,6 +116,23 @@ void rank_watch_round(struct job *j);
 /* Why a gang that is up makes no steps; untouched: it makes some, or tells nothing. */
 void rank_watch_tell(const struct job *j, char *out, size_t cap);
 void rank_watch_free(struct rank_watch *w);
+/* ledger.c */
+/* What the job's state says of its time. */
+void ledger_follow(struct job *j);
+/* As stored; parts are in the arena. */
+struct hl_api_job_ledger_record ledger_record(const struct job *j, struct hl_arena *arena);
+void ledger_restore(struct job *j, const struct hl_api_job_ledger_record *r);
+struct hl_api_job_ledger ledger_show(const struct job *j);
+
+/* failures.c */
+/* Of an attempt that is over, once: its first failure is found, completed and kept. */
+void failures_look(struct job *j);
+/* attempt 0: the newest. NULL: there is none, or it is not complete yet. */
+const struct hl_api_job_failure *job_failure_of(const struct job *j, int attempt);
+struct hl_api_job_failure_list job_failures_list(const struct job *j, struct hl_arena *arena);
+/* With the job they leave the store. */
+hl_status failures_forget(const struct job *j, struct hl_records *records) HL_CHECK;
+void failures_free(struct job *j);
 
 /* rank_tables.c */
 /* A new attempt: nothing was sent yet. */

@@ -13,6 +13,9 @@
 static int first_failed(const struct hl_controller *c, const struct job *j, int attempt)
 {
     struct hl_rank_failure first = HL_RANK_FAILURE_NONE;
+    const struct hl_api_job_failure *known = job_failure_of(j, attempt);
+    if (known != NULL && known->rank >= 0)
+        return known->rank;
     for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
         for (size_t i = 0; i < n->report.containers.count; i++) {
             const struct hl_api_container_status *status = &n->report.containers.items[i];

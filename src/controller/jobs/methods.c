@@ -66,6 +66,7 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
                                .submitted_ms = r->submitted_ms,
                                .started_ms = r->started_ms,
                                .finished_ms = r->finished_ms,
+                               .ledger = ledger_show(j),
                                .world_size = (int32_t)hl_rank_world(&j->spec.grid),
                                .warning = job_warning(j)};
 }
@@ -115,6 +116,7 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
     struct hl_api_controller_get_job_results r = {.job = job_info(j, view.run, arena)};
     r.job.yaml = j->doc.yaml;
     r.job.launch = j->doc.launch;
+    r.job.failures = job_failures_list(j, arena);
     r.job.containers = containers_of(j, view.run, arena);
     if (view.run->plan != NULL)
         r.job.plan = hl_plan_info(view.run->plan, arena);

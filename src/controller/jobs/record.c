@@ -55,6 +55,7 @@ static hl_status parts_read(struct job *j, json_t *rest)
     HL_TRY(hl_jobrun_from_json(run, &j->run));
     HL_TRY(events_read(j, &r.events));
     j->load_version = r.load_version;
+    ledger_restore(j, &r.ledger);
     j->port = r.port;
     j->port_attempt = r.port_attempt >= 0 ? r.port_attempt : j->run.attempt;
     j->seq = j->doc.seq;
@@ -86,10 +87,12 @@ struct job_record job_record_now(const struct job *j)
 
 json_t *job_record_json(const struct job *j, const struct job_record *r)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     json_t *value = hl_api_to_json(&hl_api_job_record_type,
                                    &(struct hl_api_job_record){.load_version = j->load_version,
                                                                .port = j->port,
-                                                               .port_attempt = j->port_attempt});
+                                                               .port_attempt = j->port_attempt,
+                                                               .ledger = ledger_record(j, &arena)});
     if (json_object_set(value, "doc", j->doc_json) != 0 ||
         json_object_set(value, "run", r->run) != 0 ||
         json_object_set(value, "events", r->events) != 0) {

@@ -85,6 +85,8 @@ static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *lis
         const struct job *j = list[i].item;
         memcpy(l->ids[i], j->id, sizeof(l->ids[i]));
         st = hl_records_add(&records, NULL, "job/%s", j->id);
+        if (st == HL_OK)
+            st = failures_forget(j, &records);
     }
     if (st == HL_OK)
         st = controller_write(c, &records, on_jobs_deleted, l);

@@ -6,6 +6,7 @@
 #include "controller/jobs/jobs_private.h"
 #include "core/jobnodes.h"
 #include "core/version_drop.h"
+#include "os/process.h"
 
 hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
                       const struct job_executor *submitted)
@@ -15,6 +16,7 @@ hl_status jobs_create(struct hl_controller *c, const struct job_executor *const 
         return hl_fail(HL_ENOMEM, "out of memory allocating the table of jobs");
     c->jobs->executors = all;
     c->jobs->executor = submitted;
+    hl_host_id(c->jobs->boot_id, sizeof(c->jobs->boot_id));
     return HL_OK;
 }
 
@@ -57,6 +59,7 @@ void job_free(struct job *j)
     json_decref(j->events);
     job_record_fini(&j->saved);
     job_record_fini(&j->saving);
+    failures_free(j);
     free(j->starting);
     free(j->table_sent);
     rank_watch_free(j->watch);

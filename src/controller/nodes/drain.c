@@ -9,7 +9,7 @@
 
 struct drain_call {
     struct hl_controller *c;
-    struct hl_rpc_call *call;
+    struct hl_rpc_call *call; /* NULL: nobody has asked for it */
     char name[sizeof(((struct node *)0)->name)];
     int64_t was_ms; /* as it was before */
     char was_reason[sizeof(((struct node *)0)->drain_reason)];
@@ -29,24 +29,33 @@ static void drain_reply(struct hl_rpc_call *call, bool changed)
         call, &(struct hl_api_controller_drain_node_results){.changed = changed});
 }
 
+static void drain_reject(struct hl_rpc_call *call, hl_status st)
+{
+    if (call != NULL)
+        call_reject(call, st);
+    else
+        hl_error("node is not drained error=\"%s\"", hl_error_text());
+}
+
 static void on_drain_written(void *arg, hl_status st, const char *text)
 {
     struct drain_call d = *(struct drain_call *)arg;
     free(arg);
     struct node *n = controller_stopped(d.c) ? NULL : node_find(d.c, d.name);
     if (n == NULL) {
-        call_reject(d.call,
-                    hl_fail(HL_ECANCELED, "the Controller was stopped, or the node is gone"));
+        drain_reject(d.call,
+                     hl_fail(HL_ECANCELED, "the Controller was stopped, or the node is gone"));
         return;
     }
     if (st != HL_OK) {
         node_set_drained(n, d.was_ms, d.was_reason);
-        call_reject(d.call, hl_fail(st, "%s", text));
+        drain_reject(d.call, hl_fail(st, "%s", text));
         return;
     }
     hl_info("node is %s node=%s reason=\"%s\"", n->drained_ms != 0 ? "drained" : "undrained",
             n->name, n->drain_reason);
-    drain_reply(d.call, true);
+    if (d.call != NULL)
+        drain_reply(d.call, true);
 }
 
 static hl_status drain_check(const struct hl_controller *c,
@@ -63,9 +72,7 @@ static hl_status drain_check(const struct hl_controller *c,
     return HL_OK;
 }
 
-/* Its new record is on its way; n is as it was before when that fails. */
-static hl_status drain_write(struct node *n, bool drained, const char *reason,
-                             struct hl_rpc_call *call)
+hl_status node_drain(struct node *n, bool drained, const char *reason, struct hl_rpc_call *call)
 {
     struct drain_call *d = calloc(1, sizeof(*d));
     if (d == NULL)
@@ -89,7 +96,7 @@ void method_drain_node(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_drain_node_params *p)
 {
     struct hl_controller *c = controller_enter(arg);
-    struct node *n;
+    struct node *n = NULL;
     hl_status st = drain_check(c, p, &n);
     bool same = st == HL_OK && (n->drained_ms != 0) == p->drained &&
                 (!p->drained || p->reason[0] == '\0' || strcmp(p->reason, n->drain_reason) == 0);
@@ -98,7 +105,7 @@ void method_drain_node(void *arg, struct hl_rpc_call *call,
         return;
     }
     if (st == HL_OK)
-        st = drain_write(n, p->drained, p->reason, call);
+        st = node_drain(n, p->drained, p->reason, call);
     if (st != HL_OK)
         call_reject(call, st);
 }

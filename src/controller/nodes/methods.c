@@ -35,8 +35,6 @@ static void hold_for_damaged(struct hl_controller *c, struct node *n,
                 "`helios cancel JOB` ends that node=%s container=%s",
                 n->name, id);
     n->held = id != NULL;
-    hl_cluster_set_ready(&c->nodes->cluster, n->name, !n->held && node_ready(n));
-    c->slots_changed |= !n->held;
 }
 
 static void node_report(struct hl_controller *c, struct node *n,
@@ -54,6 +52,7 @@ static void node_report(struct hl_controller *c, struct node *n,
                 hl_error_text());
     }
     hold_for_damaged(c, n, &report->containers);
+    gate_apply(n);
     c->nodes->events->reported(c, n, &report->containers);
 }
 
@@ -101,7 +100,8 @@ static hl_status register_written(const struct registration *r)
     node_seen(n);
     hl_info("node registered node=%s slots=%zu address=%s", n->name, info->slots.count,
             info->agent_address);
-    hl_cluster_set_ready(&c->nodes->cluster, n->name, 1);
+    gate_take_health(n, &info->health);
+    gate_apply(n);
     c->slots_changed = true;
     c->nodes->events->registered(c, n);
     node_report(c, n,
@@ -178,6 +178,7 @@ void method_heartbeat(void *arg, struct hl_rpc_call *call,
         n != NULL && n->incarnation[0] != '\0' && strcmp(n->incarnation, p->incarnation) == 0;
     if (known) {
         node_seen(n);
+        gate_take_clock(n, p->telemetry.time_ms);
         node_report(c, n, p);
     }
     hl_reply_controller_heartbeat(

@@ -63,16 +63,19 @@ bool node_ready(const struct node *n)
     return n->seen_ns != 0 && !n->lost && n->incarnation[0] != '\0';
 }
 
+const char *node_why_not(const struct node *n)
+{
+    return n->why;
+}
+
 hl_status node_takes(const struct node *n)
 {
-    const struct hl_cluster_node *x = hl_cluster_find(nodes_cluster(n->controller), n->name);
     if (!node_ready(n))
         return hl_fail(HL_EUNAVAIL, "node %s is unreachable", n->name);
-    if (x != NULL && !x->ready)
-        return hl_fail(HL_EUNAVAIL,
-                       "node %s takes nothing new: it drains, or runs a container of a job whose "
-                       "record is damaged",
-                       n->name);
+    if (n->drained_ms != 0)
+        return hl_fail(HL_EUNAVAIL, "node %s takes nothing new: it is drained", n->name);
+    if (node_why_not(n)[0] != '\0')
+        return hl_fail(HL_EUNAVAIL, "node %s takes nothing new: %s", n->name, node_why_not(n));
     return HL_OK;
 }
 
@@ -94,6 +97,7 @@ static void node_free(struct node *n)
     hl_arena_fini(&n->info_arena);
     json_decref(n->written);
     hl_arena_fini(&n->report_arena);
+    hl_arena_fini(&n->health_arena);
     free(n);
 }
 
@@ -243,6 +247,7 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info, b
     const struct hl_api_node_drain drain = {n->drained_ms, n->drain_reason};
     lasting.tiers.count = 0; /* usage changes all the time and is not part of the record */
     lasting.store_epoch = 0;
+    lasting.health = (struct hl_api_health){0}; /* it tells it with every registration */
     json_t *record = hl_api_to_json(&hl_api_node_info_type, &lasting);
     if (lost && n->lost_ms != 0)
         record = record_join(record, hl_api_to_json(&hl_api_node_absence_type, &absence));

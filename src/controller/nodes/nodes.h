@@ -26,6 +26,8 @@
 #include "base/arena.h"
 #include "rpc/controller_calls.h"
 
+#define HL_NODE_WHY_MAX 512
+
 struct hl_cluster;
 struct hl_controller;
 struct hl_rpc_peer;
@@ -64,6 +66,12 @@ struct node {
     int64_t drained_ms; /* since when nothing new is placed there; 0 = it is not drained */
     char drain_reason[256];
     bool held; /* runs containers of a job with a damaged record: gets no others */
+    struct hl_api_health health; /* of its last test */
+    struct hl_arena health_arena;
+    int64_t failed_ms;         /* when the last test ended that failed; 0 = none has */
+    int64_t ahead_ms;          /* its clock before ours, at the last heartbeat */
+    int ahead_count;           /* heartbeats in a row in which that was too much */
+    char why[HL_NODE_WHY_MAX]; /* it gets no new containers; "" = it does, if ready, not drained */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
@@ -109,10 +117,13 @@ bool nodes_expected(const struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
 struct node *node_find(const struct hl_controller *c, const char *name);
 bool node_ready(const struct node *n);
-/* HL_EUNAVAIL: nothing new is brought there. It is away, drains, or is held for a damaged job. */
+/* HL_EUNAVAIL: nothing new is brought there. It is away, drained, or node_why_not says why. */
 hl_status node_takes(const struct node *n) HL_CHECK;
 /* Ms since its last sign of life. */
 int64_t node_silent_ms(const struct node *n);
+/* Why nothing new is placed on a node that is ready and not drained; "" = nothing stands against
+ * it. Borrowed. */
+const char *node_why_not(const struct node *n);
 /* What the node said of one of its containers between two heartbeats. */
 void node_container(struct node *n, const struct hl_api_container_status *status);
 /* What it reported of the container; NULL: nothing. */
@@ -122,6 +133,8 @@ void method_register_node(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_register_node_params *p);
 void method_drain_node(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_drain_node_params *p);
+void method_test_node(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_test_node_params *p);
 void method_heartbeat(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_heartbeat_params *p);
 

@@ -27,4 +27,18 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info, b
 hl_status node_write(struct node *n, const json_t *record, hl_store_written done,
                      void *arg) HL_CHECK;
 
+/* drain.c */
+/* Its new record is on its way, and the call is answered then; NULL: nobody waits. n is as it was
+ * before when that fails. */
+hl_status node_drain(struct node *n, bool drained, const char *reason,
+                     struct hl_rpc_call *call) HL_CHECK;
+
+/* gate.c */
+/* What a test of the node has found. */
+void gate_take_health(struct node *n, const struct hl_api_health *health);
+/* Its clock, by what a heartbeat says that was sent just now. */
+void gate_take_clock(struct node *n, int64_t node_ms);
+/* Tell the planner whether the node gets containers. */
+void gate_apply(struct node *n);
+
 #endif

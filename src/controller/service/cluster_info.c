@@ -86,7 +86,10 @@ static struct hl_api_node_state node_state(const struct hl_controller *c, const 
                                       .telemetry = n->report.telemetry,
                                       .slots = {slots, own->count},
                                       .drained_ms = n->drained_ms,
-                                      .drain_reason = n->drain_reason};
+                                      .drain_reason = n->drain_reason,
+                                      .reason = node_why_not(n),
+                                      .clock_ahead_ms = n->ahead_ms};
+    state.node.health = n->health;
     state.node.tiers = n->report.tiers;
     state.node.store_epoch = n->store_epoch;
     return state;

@@ -1,0 +1,95 @@
+#include "hw/health.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "hw/health_private.h"
+#include "os/file.h"
+
+void hl_health_row(struct hl_health_run *r, const char *name, enum hl_api_health_state state,
+                   const char *value, const char *text)
+{
+    struct hl_api_health *h = r->out;
+    if (h->rows.count == HL_HEALTH_ROWS_MAX)
+        return;
+    h->rows.items[h->rows.count++] =
+        (struct hl_api_health_row){.name = name,
+                                   .state = state,
+                                   .value = hl_arena_strdup(r->arena, value),
+                                   .text = hl_arena_strdup(r->arena, text)};
+    if (state != HL_API_HEALTH_STATE_FAILED || h->state == HL_API_HEALTH_STATE_FAILED)
+        return;
+    h->state = HL_API_HEALTH_STATE_FAILED;
+    h->reason = hl_arena_printf(r->arena, "%s: %s", name, text);
+}
+
+/* False with errno: not even a few bytes can be kept there. */
+static bool disk_takes_bytes(const char *dir)
+{
+    char path[PATH_MAX], block[4096] = {0};
+    snprintf(path, sizeof(path), "%s/.health", dir);
+    HL_AUTO(hl_closep) int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write(fd, block, sizeof(block)) == (ssize_t)sizeof(block);
+    int err = errno;
+    if (fd >= 0)
+        unlink(path);
+    errno = err;
+    return ok;
+}
+
+static void disk_row(struct hl_health_run *r)
+{
+    const struct hl_health_opts *o = r->opts;
+    struct statvfs fs;
+    char free_text[32], least[32], value[64], text[PATH_MAX + 160] = "";
+    if (statvfs(o->log_dir, &fs) != 0) {
+        snprintf(text, sizeof(text), "%s: %s", o->log_dir, strerror(errno));
+        hl_health_row(r, "disk", HL_API_HEALTH_STATE_FAILED, "", text);
+        return;
+    }
+    uint64_t bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    hl_format_bytes(bytes, free_text, sizeof(free_text));
+    snprintf(value, sizeof(value), "%s free", free_text);
+    if (bytes < o->log_free_bytes)
+        snprintf(text, sizeof(text),
+                 "the disk of %s has %s free, %s are asked for (agent.log_free)", o->log_dir,
+                 free_text, hl_format_bytes(o->log_free_bytes, least, sizeof(least)));
+    else if (!disk_takes_bytes(o->log_dir))
+        snprintf(text, sizeof(text), "%s can't be written: %s", o->log_dir, strerror(errno));
+    hl_health_row(r, "disk",
+                  text[0] != '\0' ? HL_API_HEALTH_STATE_FAILED : HL_API_HEALTH_STATE_PASSED, value,
+                  text);
+}
+
+hl_status hl_health_test(const struct hl_health_opts *opts, struct hl_arena *arena,
+                         struct hl_api_health *out)
+{
+    uint64_t began = hl_now_ns();
+    struct hl_api_health health = {.state = HL_API_HEALTH_STATE_PASSED, .reason = ""};
+    struct hl_health_run run = {
+        .opts = opts,
+        .arena = arena,
+        .deadline_ns = began + (uint64_t)opts->deadline_ms * HL_NS_PER_MS,
+        .out = &health,
+    };
+    health.rows.items = hl_arena_array(arena, HL_HEALTH_ROWS_MAX, sizeof(*health.rows.items));
+    if (health.rows.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory testing the node");
+    disk_row(&run);
+    hl_health_network(&run);
+    hl_health_processors(&run);
+    hl_health_script(&run);
+    health.time_ms = hl_wall_ms();
+    health.took_ms = (int32_t)((hl_now_ns() - began) / HL_NS_PER_MS);
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory testing the node");
+    *out = health;
+    return HL_OK;
+}

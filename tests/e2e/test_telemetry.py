@@ -1,0 +1,205 @@
+#!/usr/bin/python3
+"""What a user sees of nodes and jobs: load, fitness, the first failure, and where the time went."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+from fcntl import ioctl
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.dont_write_bytecode = True
+
+from support.cluster import HELIOS, Cluster, wait_for  # noqa: E402
+
+JOB = """jobName: %s
+parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: 1, data_parallel_size: 1}
+restarts: %d
+command: |
+"""
+PARTS = ("queueMs", "placeMs", "pullMs", "startMs", "stepMs", "saveMs", "stallMs", "lostMs", "replayMs")
+
+
+def job(script, name="job", ranks=1, restarts=0):
+    return JOB % (name, ranks, restarts) + "".join(f"  {line}\n" for line in script.strip().splitlines())
+
+
+class Screen:
+    """A program on a terminal: what it has written, and keys for it."""
+
+    def __init__(self, command, env, columns=80, lines=24):
+        self.master, slave = pty.openpty()
+        self.resize(columns, lines, slave)
+        self.before = termios.tcgetattr(slave)
+        variables = {k: v for k, v in env.items() if k != "COLUMNS"} | {"TERM": "xterm"}
+        self.program = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=variables, start_new_session=True)
+        self.slave, self.text = slave, ""
+
+    def resize(self, columns, lines, fd=None):
+        ioctl(self.master if fd is None else fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def read(self):
+        while select.select([self.master], [], [], 0)[0]:
+            self.text += os.read(self.master, 65536).decode()
+        return self.text
+
+    def frames(self):
+        """Each picture without colours, in lines."""
+        pictures = self.read().split("\x1b[H")[1:]
+        return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", p).split("\r\n") for p in pictures]
+
+    def close(self):
+        self.program.kill()
+        self.program.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+
+class Telemetry(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster.of_class(cls, nodes=2, slots=1)
+
+    def shown(self, *args, **env):
+        done = subprocess.run([HELIOS, "--state", self.c.state, *args], capture_output=True, text=True, env=self.c.env | env, check=False,
+                              timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def measured(self, name):
+        """The load of the job's container, once a heartbeat has told it."""
+        def look():
+            loads = [x for n in self.c.json("nodes")["items"] for x in n["telemetry"]["containers"]]
+            return next((x for x in loads if x["id"].startswith(name + ".")), None)
+        return wait_for(f"the load of {name}", look)
+
+    def test_a_running_container_is_measured_and_shown(self):
+        name = self.c.submit(job("exec python3 -c 'import time; kept = bytearray(60 << 20); time.sleep(600)'", "eater"))
+        self.c.wait_job(name, "running")
+        wait_for("its memory", lambda: self.measured(name)["memoryBytes"] > 50 << 20)
+        load = self.measured(name)
+        self.assertLess(load["memoryBytes"], 1 << 30)
+        self.assertGreaterEqual(load["processes"], 1)
+        self.assertIn(load["source"], ("cgroup v2", "cgroup v1", "processes"))
+        node = next(n for n in self.c.json("nodes")["items"] if any(s["job"] == name for s in n["slots"]))
+        self.assertEqual([s["numaId"] for s in node["telemetry"]["slots"]], [0])
+        self.assertEqual(node["telemetry"]["troubles"], [])
+        self.assertLess(abs(node["clockAheadMs"]), 10000)
+        self.assertIn("helios_slot_cpu_busy_ratio{slot=\"0\"}", self.shown("metrics", "node-0"))
+        top = self.c.json("top")
+        self.assertIn(name, [j["id"] for j in top["jobs"]])
+        shown = self.shown("top", "--once", COLUMNS="80")
+        self.assertRegex(shown, rf"(?m)^{name} .*running")
+        self.assertLessEqual(max(map(len, shown.splitlines())), 80)
+        self.c.json("cancel", name)
+
+    def test_top_is_live_on_a_terminal_follows_its_size_and_ends_with_q(self):
+        screen = Screen([str(HELIOS), "--state", str(self.c.state), "top", "--interval", "200ms"], self.c.env)
+        try:
+            wait_for("two pictures", lambda: len(screen.frames()) > 2)
+            frame = screen.frames()[1]
+            self.assertIn("q ends", frame[0])
+            self.assertTrue(any(line.startswith("node-1:0") for line in frame), frame)
+            self.assertLessEqual(max(map(len, frame)), 80)
+            screen.resize(40, 4)
+            wait_for("a picture of 4 lines", lambda: len(screen.frames()[-2]) == 4)
+            self.assertIsNone(screen.program.poll())
+            os.write(screen.master, b"q")
+            self.assertEqual(screen.program.wait(60), 0)
+            self.assertTrue(screen.read().endswith("\x1b[?25h\x1b[?1049l"), screen.text[-40:])
+            self.assertEqual(termios.tcgetattr(screen.slave), screen.before)
+        finally:
+            screen.close()
+
+    def test_the_first_failure_is_kept_over_restarts_of_all_daemons(self):
+        script = """
+        [ $RANK = 1 ] || { trap '' TERM; sleep 2; echo the echo of it; exit 9; }
+        for i in $(seq 1 300); do echo "line $i"; done
+        echo "the reason"
+        exit 5
+        """
+        name = self.c.submit(job(script, "failing", ranks=2))
+        self.c.wait_job(name, "failed")
+        first = wait_for("the first failure", lambda: self.failure(name))
+        self.assertEqual((first["rank"], first["attempt"], first["kind"], first["exitCode"]), (1, 1, "exit", 5))
+        lines = first["log"].splitlines()
+        self.assertEqual((lines[0], lines[-1], len(lines)), ("line 102", "the reason", 200))
+        shown = self.shown("logs", "--first-failure", name)
+        self.assertIn(f"attempt 1: rank 1 on {first['node']} exited with code 5", shown)
+        self.assertTrue(shown.endswith("line 300\nthe reason\n"))
+        self.assertIn("attempt 1: rank 1 on", self.shown("describe", name))
+        for daemon in ("controllerd", "node-0", "node-1"):
+            self.c.kill(daemon)
+        self.c.up()
+        self.assertEqual(wait_for("the first failure again", lambda: self.failure(name)), first)
+        self.assertIn("no attempt of job", self.c.refuse("logs", "--first-failure", self.succeeded()))
+
+    def failure(self, name):
+        done = subprocess.run([HELIOS, "--state", self.c.state, "-o", "json", "logs", "--first-failure", name],
+                              capture_output=True, env=self.c.env, check=False, timeout=60)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def succeeded(self):
+        name = self.c.submit(job("true", "fine"))
+        self.c.wait_job(name, "succeeded")
+        return name
+
+    def test_the_time_ledger_sums_to_the_wall_time_over_a_restart_of_the_controller(self):
+        began = time.monotonic()
+        name = self.c.submit(job("sleep 600", "timed"))
+        self.c.wait_job(name, "running")
+        submitted = time.monotonic()
+        self.c.kill("controllerd")
+        self.c.up()
+        asked = time.monotonic()
+        ledger = self.c.job(name)["ledger"]
+        wall_ms = 1000 * (time.monotonic() - began)
+        self.assertEqual(sum(ledger[part] for part in PARTS), ledger["wallMs"])
+        self.assertLessEqual(ledger["wallMs"], wall_ms)
+        self.assertGreaterEqual(ledger["wallMs"], 1000 * (asked - submitted))
+        self.assertGreater(ledger["stepMs"], 0)
+        self.assertFalse(ledger["reported"])
+        self.c.json("cancel", name)
+        self.c.wait_job(name, "cancelled")
+        over = self.c.job(name)["ledger"]
+        self.assertEqual(sum(over[part] for part in PARTS), over["wallMs"])
+        self.assertEqual(self.c.job(name)["ledger"], over)  # it stands still
+        self.assertRegex(self.shown("describe", name), r"(?m)^time .*lost .*goodput 0\.0%")
+
+
+class Health(unittest.TestCase):
+    def test_a_node_that_fails_its_test_gets_nothing_and_the_second_failure_drains_it(self):
+        script = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="helios-health-"))) / "site"
+        script.write_text("#!/bin/sh\necho the fan stands still\nexit 3\n")
+        script.chmod(0o755)
+        c = Cluster.of_class(type(self), nodes=1, slots=1, env={"HELIOS_AGENT_HEALTH_SCRIPT": str(script)})
+        why = "script: exit code 3: the fan stands still"
+        node = wait_for("the node", lambda: c.json("nodes")["items"])[0]
+        self.assertIn(why, node["reason"])
+        self.assertIn("node-0 gets no new containers: health: " + why, c.run("nodes").stdout)
+        name = c.submit(job("true", "waits"))
+        c.wait_job(name, "pending")
+        script.write_text("#!/bin/sh\necho fine\n")
+        self.assertRegex(c.run("node", "test", "node-0").stdout, r"(?m)^script +passed +fine")
+        c.wait_job(name, "succeeded")
+        script.write_text("#!/bin/sh\nexit 1\n")
+        self.assertIn("is not fit: script: exit code 1", c.refuse("node", "test", "node-0"))
+        self.assertIn("drained: it failed its health test twice in an hour", c.json("nodes")["items"][0]["reason"])
+        script.write_text("#!/bin/sh\n")
+        c.run("node", "test", "node-0")
+        self.assertIn("drained", c.json("nodes")["items"][0]["reason"])  # until it is undrained
+        self.assertIn("does not exist", c.refuse("node", "test", "nowhere"))
+
+
+if __name__ == "__main__":
+    unittest.main()

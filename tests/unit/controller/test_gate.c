@@ -1,0 +1,115 @@
+/* Whether a node that is ready gets containers, without a network. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/nodes/nodes_private.h"
+
+static struct nodes nodes;
+static struct hl_controller c;
+static struct node n;
+
+static int setup(void **state)
+{
+    (void)state;
+    const struct hl_api_node_info info = {.name = "a", .agent_address = "h:1"};
+    nodes = (struct nodes){0};
+    c = (struct hl_controller){.nodes = &nodes, .opts.clock_limit_ms = 10000};
+    hl_listening_init(&c.listening, HL_NS_PER_S, hl_now_ns(), hl_wall_ms());
+    n = (struct node){.name = "a", .controller = &c, .seen_ns = 1, .incarnation = "boot-1"};
+    return hl_cluster_put(&nodes.cluster, &info) == HL_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    hl_arena_fini(&n.health_arena);
+    hl_cluster_fini(&nodes.cluster);
+    return 0;
+}
+
+static bool is_placed_on(void)
+{
+    gate_apply(&n);
+    return nodes.cluster.nodes[0].ready;
+}
+
+static void tested(int64_t at, enum hl_api_health_state state, const char *why)
+{
+    const struct hl_api_health h = {.time_ms = at, .state = state, .reason = why};
+    gate_take_health(&n, &h);
+}
+
+TEST_IN(setup, teardown, a_node_that_says_nothing_of_its_health_is_placed_on)
+{
+    assert_true(is_placed_on());
+    assert_string_equal(node_why_not(&n), "");
+    n.lost = true;
+    assert_false(is_placed_on());
+}
+
+TEST_IN(setup, teardown, one_that_failed_is_not_until_it_passes)
+{
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow");
+    assert_false(is_placed_on());
+    assert_string_equal(node_why_not(&n), "health: memory: slot 8 is slow; `helios node test a` "
+                                          "tests it again");
+    tested(2000, HL_API_HEALTH_STATE_PASSED, "");
+    c.slots_changed = false;
+    assert_true(is_placed_on());
+    assert_true(c.slots_changed); /* jobs that wait are placed now */
+    assert_string_equal(n.drain, "");
+}
+
+TEST_IN(setup, teardown, failing_twice_in_an_hour_drains_it_for_good)
+{
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow");
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow"); /* told again */
+    assert_string_equal(n.drain, "");
+    tested(2000, HL_API_HEALTH_STATE_FAILED, "checksum: wrong");
+    assert_string_equal(n.drain, "it failed its health test twice in an hour: checksum: wrong");
+    tested(3000, HL_API_HEALTH_STATE_PASSED, "");
+    assert_false(is_placed_on());
+    assert_non_null(strstr(node_why_not(&n), "drained: it failed its health test twice"));
+    node_set_drain(&c, &n, "");
+    assert_true(is_placed_on());
+}
+
+TEST_IN(setup, teardown, two_failures_more_than_an_hour_apart_do_not_drain_it)
+{
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "x");
+    n.failed_ms -= INT64_C(3600) * 1000 + 1;
+    tested(2000, HL_API_HEALTH_STATE_FAILED, "x");
+    assert_string_equal(n.drain, "");
+}
+
+TEST_IN(setup, teardown, a_clock_that_is_far_off_counts_from_the_second_heartbeat)
+{
+    int64_t ahead = hl_wall_ms() + 600000;
+    gate_take_clock(&n, ahead);
+    assert_true(is_placed_on()); /* this process may have stood still */
+    gate_take_clock(&n, hl_wall_ms() + 600000);
+    assert_false(is_placed_on());
+    assert_non_null(strstr(node_why_not(&n), "its clock is 10 min"));
+    assert_non_null(strstr(node_why_not(&n), "ahead of the Controller's"));
+    gate_take_clock(&n, hl_wall_ms() - 600000);
+    assert_non_null((is_placed_on(), strstr(node_why_not(&n), "behind the Controller's")));
+    gate_take_clock(&n, hl_wall_ms());
+    assert_true(is_placed_on());
+    c.opts.clock_limit_ms = 0; /* any distance */
+    gate_take_clock(&n, 1);
+    gate_take_clock(&n, 1);
+    assert_true(is_placed_on());
+}
+
+TEST_IN(setup, teardown, a_trouble_of_its_telemetry_is_the_reason)
+{
+    const char *troubles[] = {"GPU 0000:3b:00.0 (GPU-a) vanished"};
+    n.report.telemetry.troubles = (struct hl_api_text_list){troubles, 1};
+    assert_false(is_placed_on());
+    assert_string_equal(node_why_not(&n), troubles[0]);
+    n.report.telemetry.troubles.count = 0;
+    assert_true(is_placed_on());
+}
