@@ -10,10 +10,14 @@
 #include "base/base64.h"
 #include "conf/yaml.h"
 #include "core/json.h"
+#include "kube/plugin.h"
 #include "os/file.h"
 
 #define POD_DIR  "/var/run/secrets/kubernetes.io/serviceaccount"
 #define FILE_MAX ((size_t)1 << 20)
+#define TOKEN_S  60   /* pods' tokens change */
+#define PLUGIN_S 3600 /* of a token whose program does not say how long it lasts */
+#define EARLY_S  30
 
 /* A kubeconfig that is being read. */
 struct reading {
@@ -113,15 +117,21 @@ static hl_status read_cluster(const struct reading *r, const json_t *cluster)
     return name[0] != '\0' ? copy_text(name, &c->tls_server_name) : HL_OK;
 }
 
-static hl_status read_user(const struct reading *r, const json_t *user)
+static hl_status read_plugin(const struct reading *r, const json_t *exec, const json_t *cluster)
+{
+    hl_status st = hl_kube_plugin_create(exec, r->dir, cluster, &r->out->plugin);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", r->path);
+}
+
+static hl_status read_user(const struct reading *r, const json_t *user, const json_t *cluster)
 {
     struct hl_kube_config *c = r->out;
     const char *token = hl_json_str(user, "token", ""), *file = hl_json_str(user, "tokenFile", "");
     char path[2 * PATH_MAX];
-    if (json_object_get(user, "exec") != NULL || json_object_get(user, "auth-provider") != NULL)
+    if (json_object_get(user, "auth-provider") != NULL)
         return hl_fail(HL_EUNSUPPORTED,
-                       "%s: its user gets credentials from another program (exec, auth-provider), "
-                       "which is not supported; use a token, a tokenFile or a client certificate",
+                       "%s: its user has an auth-provider, which Kubernetes gave up in 1.26; use "
+                       "exec, a token, a tokenFile or a client certificate",
                        r->path);
     if (json_object_get(user, "as") != NULL || json_object_get(user, "username") != NULL)
         return hl_fail(HL_EUNSUPPORTED,
@@ -132,6 +142,8 @@ static hl_status read_user(const struct reading *r, const json_t *user)
     HL_TRY(read_pem(r, user, "client-key", &c->key));
     if ((c->cert == NULL) != (c->key == NULL))
         return hl_fail(HL_EINVAL, "%s: client-certificate and client-key go together", r->path);
+    if (json_object_get(user, "exec") != NULL)
+        return read_plugin(r, json_object_get(user, "exec"), cluster);
     if (file[0] != '\0') {
         full_path(r, file, path, sizeof(path));
         return copy_text(path, &c->token_file);
@@ -149,7 +161,7 @@ static hl_status read_context(const struct reading *r, const char *wanted)
     HL_TRY(find_named(r, "clusters", "cluster", hl_json_str(context, "cluster", ""), &cluster));
     HL_TRY(find_named(r, "users", "user", hl_json_str(context, "user", ""), &user));
     HL_TRY(read_cluster(r, cluster));
-    HL_TRY(read_user(r, user));
+    HL_TRY(read_user(r, user, cluster));
     return copy_text(hl_json_str(context, "namespace", "default"), &r->out->ns);
 }
 
@@ -236,10 +248,32 @@ hl_status hl_kube_config_load(const struct hl_kube_source *from, struct hl_kube_
     return HL_OK;
 }
 
-hl_status hl_kube_config_token(const struct hl_kube_config *c, char *out, size_t cap)
+bool hl_kube_config_token_changes(const struct hl_kube_config *c)
+{
+    return c->token_file != NULL || c->plugin != NULL;
+}
+
+/* A program's token is renewed a little before its end. */
+static hl_status plugin_token(const struct hl_kube_config *c, char *out, size_t cap,
+                              int64_t *again_s)
+{
+    int64_t lasts_s;
+    HL_TRY(hl_kube_plugin_token(c->plugin, out, cap, &lasts_s));
+    if (lasts_s == 0)
+        *again_s = PLUGIN_S;
+    else
+        *again_s = lasts_s > 2 * EARLY_S ? lasts_s - EARLY_S : lasts_s / 2;
+    return HL_OK;
+}
+
+hl_status hl_kube_config_token(const struct hl_kube_config *c, char *out, size_t cap,
+                               int64_t *again_s)
 {
     char *text = NULL;
     out[0] = '\0';
+    *again_s = TOKEN_S;
+    if (c->plugin != NULL)
+        return plugin_token(c, out, cap, again_s);
     if (c->token_file == NULL) {
         if (c->token != NULL)
             snprintf(out, cap, "%s", c->token);
@@ -263,5 +297,6 @@ void hl_kube_config_free(struct hl_kube_config *c)
             explicit_bzero(*all[i], strlen(*all[i]));
         free(*all[i]);
     }
+    hl_kube_plugin_free(c->plugin);
     free(c);
 }

@@ -8,22 +8,28 @@
  * Owns:    copies of all texts. Keys and tokens never reach a log.
  * Threads: load and free by one; hl_kube_config_token by any.
  * Errors:  HL_ENOENT (no file, not in a pod), HL_EINVAL (FILE: what is missing or wrong),
- *          HL_EUNSUPPORTED (credentials by a program or a password, impersonation), HL_EPERM.
+ *          HL_EUNSUPPORTED (a password, impersonation), HL_EPERM; those of kube/plugin.h.
  * Units:   none.
  * Limits:  files of 1 MiB.
  */
 #ifndef HL_KUBE_CONFIG_H
 #define HL_KUBE_CONFIG_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/status.h"
 
 #define HL_KUBE_TOKEN_MAX 16384
 
+struct hl_kube_plugin;
+
 struct hl_kube_config {
-    char *server;     /* "https://host:port", no slash at the end */
-    char *ns;         /* where nothing else is said; never NULL */
-    char *token;      /* NULL, or the token itself */
-    char *token_file; /* NULL, or the file that has it; it changes while we run */
+    char *server;                  /* "https://host:port", no slash at the end */
+    char *ns;                      /* where nothing else is said; never NULL */
+    char *token;                   /* NULL, or the token itself */
+    char *token_file;              /* NULL, or the file that has it; it changes while we run */
+    struct hl_kube_plugin *plugin; /* NULL, or the program that says it */
     /* PEM; NULL = none. */
     char *ca, *cert, *key;
     char *tls_server_name; /* what the certificate must name, NULL = the host of `server` */
@@ -40,8 +46,12 @@ struct hl_kube_source {
 
 hl_status hl_kube_config_load(const struct hl_kube_source *from,
                               struct hl_kube_config **out) HL_CHECK;
-/* The bearer token as it is now, "" when there is none. */
-hl_status hl_kube_config_token(const struct hl_kube_config *c, char *out, size_t cap) HL_CHECK;
+/* The bearer token as it is now, "" when there is none, and in how many seconds it is to be asked
+ * for again. */
+hl_status hl_kube_config_token(const struct hl_kube_config *c, char *out, size_t cap,
+                               int64_t *again_s) HL_CHECK;
+/* It may be another one when it is asked for again. */
+bool hl_kube_config_token_changes(const struct hl_kube_config *c);
 /* NULL is fine. */
 void hl_kube_config_free(struct hl_kube_config *c);
 

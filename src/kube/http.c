@@ -14,7 +14,6 @@
 
 #define CONNECT_MS      5000
 #define CALL_MS         30000
-#define TOKEN_NS        (60 * HL_NS_PER_S)
 #define IDLE_MAX        4
 #define HEADER_MAX      (HL_KUBE_TOKEN_MAX + 64)
 #define UNAUTHORIZED    401
@@ -30,7 +29,7 @@ struct hl_kube {
     char *base;       /* what stands before a path */
     pthread_mutex_t lock;
     char token[HL_KUBE_TOKEN_MAX];
-    uint64_t token_ns; /* when it was read; 0 = never */
+    uint64_t token_until_ns; /* it is read again then; 0 = it was not read */
     CURL *idle[IDLE_MAX];
     unsigned idle_count;
 };
@@ -194,15 +193,16 @@ static void kube_give_handle(struct hl_kube *k, CURL *curl)
         curl_easy_cleanup(curl);
 }
 
-/* The header with the token; read anew every minute, as pods' tokens change. */
+/* The header with the token. A program that says it may take a while: all requests need what it
+ * says. */
 static hl_status authorization_header(struct hl_kube *k, bool anew, char *out, size_t cap)
 {
     hl_status st = HL_OK;
     pthread_mutex_lock(&k->lock);
-    uint64_t now = hl_now_ns();
-    if (anew || k->token_ns == 0 || now - k->token_ns > TOKEN_NS) {
-        st = hl_kube_config_token(k->config, k->token, sizeof(k->token));
-        k->token_ns = now;
+    int64_t again_s = 0;
+    if (anew || hl_now_ns() >= k->token_until_ns) {
+        st = hl_kube_config_token(k->config, k->token, sizeof(k->token), &again_s);
+        k->token_until_ns = st == HL_OK ? hl_now_ns() + (uint64_t)again_s * HL_NS_PER_S : 0;
     }
     out[0] = '\0';
     if (k->token[0] != '\0')
@@ -344,7 +344,7 @@ static hl_status run_exchange(struct exchange *x, const char *body, const char *
 {
     CURLcode rc = CURLE_OK;
     HL_TRY(perform_once(x, body, type, 0, &rc));
-    if (rc == CURLE_OK && x->code == UNAUTHORIZED && x->k->config->token_file != NULL)
+    if (rc == CURLE_OK && x->code == UNAUTHORIZED && hl_kube_config_token_changes(x->k->config))
         HL_TRY(perform_once(x, body, type, 1, &rc));
     if (x->stream_st != HL_OK)
         return x->stream_st;

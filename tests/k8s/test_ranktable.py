@@ -113,6 +113,25 @@ class Access(Real, unittest.TestCase):
         self.pod(job, 1, server=5)
         self.assertEqual(self.ranks(), {"1": 0, "5": 2})
 
+    def test_a_program_says_the_token_and_a_new_one_when_that_is_refused(self):
+        """As on managed clusters; the account is made again, and the old token ends with it."""
+        file, program, calls = self.dir / "token", self.dir / "login", self.dir / "calls"
+        file.write_text(self.token())
+        program.write_text(f"""#!/bin/sh
+echo >>{calls}
+printf '{{"kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})"
+""")
+        program.chmod(0o755)
+        job, c = self.two(self.controller(user={"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}}))
+        self.assertEqual(len(calls.read_text()), 1)  # for all requests
+        self.server.remake_account(*ACCOUNT)
+        file.write_text(self.token())
+        self.delete("pods", "j-w-1")
+        wait_for("the table is initializing", lambda: self.table()["status"] == "initializing", 60)
+        self.pod(job, 1, server=5)
+        self.assertEqual(self.ranks(), {"1": 0, "5": 2})
+
     def test_a_right_that_is_missing(self):
         """The role is what it needs, and not more; without a part of it, it says what is missing."""
         role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/helios-ranktable"

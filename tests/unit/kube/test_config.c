@@ -55,7 +55,7 @@ static const char base[] =
     "users:\n"
     "- name: u1\n  user: {token: secret}\n"
     "- name: u2\n  user: {client-certificate: cert.pem, client-key-data: S0VZ}\n"
-    "- name: u3\n  user: {exec: {command: aws}}\n"
+    "- name: u3\n  user: {auth-provider: {name: gcp}}\n"
     "- name: u4\n  user: {client-certificate: cert.pem}\n"
     "- name: u6\n  user: {token: t, as: 'system:serviceaccount:a:b'}\n"
     "- name: u7\n  user: {username: me, password: secret}\n";
@@ -72,6 +72,7 @@ TEST_IN(setup, teardown, the_current_context)
 {
     struct hl_kube_config *c;
     char token[64];
+    int64_t again_s;
     write_file("config", base);
     assert_int_equal(load("", &c), HL_OK);
     assert_string_equal(c->server, "https://10.0.0.1:6443");
@@ -79,7 +80,7 @@ TEST_IN(setup, teardown, the_current_context)
     assert_string_equal(c->ca, "PEM");
     assert_string_equal(c->tls_server_name, "api");
     assert_string_equal(c->proxy, "http://proxy:3128");
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token)), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_OK);
     assert_string_equal(token, "secret");
     hl_kube_config_free(c);
 }
@@ -127,6 +128,7 @@ TEST_IN(setup, teardown, in_a_pod_the_token_changes)
 {
     struct hl_kube_config *c;
     char token[64];
+    int64_t again_s;
     struct hl_kube_source from = {.path = "", .context = "", .master = "", .pod_dir = dir};
     assert_int_equal(hl_kube_config_load(&from, &c), HL_ENOENT);
     setenv("KUBERNETES_SERVICE_HOST", "fd00::1", 1);
@@ -137,10 +139,10 @@ TEST_IN(setup, teardown, in_a_pod_the_token_changes)
     assert_int_equal(hl_kube_config_load(&from, &c), HL_OK);
     assert_string_equal(c->server, "https://[fd00::1]:443");
     assert_string_equal(c->ns, "kube-system");
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token)), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_OK);
     assert_string_equal(token, "first");
     write_file("token", "second");
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token)), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_OK);
     assert_string_equal(token, "second");
     hl_kube_config_free(c);
 }
