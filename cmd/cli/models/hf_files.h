@@ -7,7 +7,8 @@
  * Threads: one.
  * Errors:  HL_EINVAL for a path that is too long, HL_ENOMEM, those of outfile_text.
  * Units:   bytes.
- * Limits:  stems of at most 32 bytes; a file has HF_FILE_BYTES of tensors, or one tensor that is larger.
+ * Limits:  stems of at most 32 bytes; a file has HF_FILE_BYTES of tensors, or one tensor that is
+ *          larger.
  */
 #ifndef HL_CMD_CLI_MODELS_HF_FILES_H
 #define HL_CMD_CLI_MODELS_HF_FILES_H

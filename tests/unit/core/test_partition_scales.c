@@ -1,0 +1,115 @@
+/* Scales that are not cut as their matrix: numbers, and rows of blocks that a fused matrix has more
+ * than once. */
+#include "quantized_rig.h"
+
+TESTS_IN(NULL, free_oracle)
+
+/* ---- scales of one number ------------------------------------------------------------------- */
+
+/* What one of the ranks' tensors has: numbers of these sources, in this order. */
+struct numbers {
+    const char *name;
+    const char *of[3];
+};
+
+#define SELF "self_attn."
+#define MEGA "self_attention."
+
+static const struct numbers all_numbers[] = {
+    {MEGA "linear_qkv.act_scale",
+     {SELF "q_proj.act_scale", SELF "k_proj.act_scale", SELF "v_proj.act_scale"}},
+    {MEGA "linear_proj.act_scale", {SELF "o_proj.act_scale"}},
+    {MEGA "linear_proj.output_scale", {SELF "o_proj.output_scale"}},
+    {"mlp.linear_fc1.act_scale", {"mlp.gate_proj.act_scale", "mlp.up_proj.act_scale"}},
+    {"mlp.linear_fc1.input_scale", {"mlp.gate_proj.input_scale", "mlp.up_proj.input_scale"}},
+    {"mlp.linear_fc1.output_scale", {"mlp.up_proj.output_scale"}},
+    {"mlp.linear_fc2.act_scale", {"mlp.down_proj.act_scale"}},
+    {MEGA "linear_qkv.output_scale", {SELF "q_proj.output_scale", SELF "v_proj.output_scale"}},
+    {MEGA "linear_qkv.q_scale", {SELF "q_proj.q_scale"}},
+    {MEGA "linear_qkv.k_scale", {SELF "k_proj.k_scale"}},
+    {MEGA "linear_qkv.v_scale", {SELF "v_proj.v_scale"}},
+    {MEGA "q_scale", {SELF "q_scale"}},
+    {MEGA "k_scale", {SELF "k_scale"}},
+    {MEGA "v_scale", {SELF "v_scale"}},
+    {MEGA "kv_scale", {SELF "kv_scale"}},
+    {MEGA "prob_scale", {SELF "prob_scale"}},
+};
+
+static struct hf_model *model_with_numbers(const struct subject *s)
+{
+    struct hf_model *m = model_of(s);
+    for (int l = 0; l < LAYERS; l++)
+        for (size_t i = 0; i < HL_ARRAY_LEN(all_numbers); i++)
+            for (size_t k = 0; k < 3 && all_numbers[i].of[k] != NULL; k++)
+                if (strstr(all_numbers[i].of[k], "input_scale") == NULL) /* the subject has it */
+                    add(m, w_text("model.layers.%d.%s", l, all_numbers[i].of[k]), HL_DTYPE_F32, 0,
+                        NULL);
+    return m;
+}
+
+static void same_as_of(const struct hf_model *m, const struct hf_slices *got, int tp, int layer,
+                       const struct numbers *want)
+{
+    struct held h = held_of(NULL, got, tp, w_text("decoder.layers.%d.%s", layer, want->name));
+    size_t n = 0;
+    for (; n < 3 && want->of[n] != NULL; n++) {
+        struct held one = held_of(m, NULL, 0, w_text("model.layers.%d.%s", layer, want->of[n]));
+        assert_true(h.t->size >= (n + 1) * one.t->size);
+        if (memcmp(h.data + n * one.t->size, one.data, one.t->size) != 0)
+            fail_msg("%s of tp %d is not that of %s", want->name, tp, want->of[n]);
+    }
+    assert_int_equal(h.t->size, n * 4);
+}
+
+TEST(a_scale_of_one_number_is_on_every_rank_that_has_rows_of_its_matrix)
+{
+    const struct subject *one = &subjects[5];
+    for (int tp = 1; tp <= 4; tp *= 2) {
+        struct hl_partition_options o = {.tp = tp, .pp = 1, .vocab_divisor = 2};
+        struct hf_model *m = model_with_numbers(one);
+        struct hl_hf_config c;
+        struct hf_slices got;
+        if (slice(one, m, &o, &got) != HL_OK)
+            fail_msg("tp %d: %s", tp, hl_error_text());
+        for (int t = 0; t < tp; t++)
+            for (int l = 0; l < LAYERS; l++)
+                for (size_t i = 0; i < HL_ARRAY_LEN(all_numbers); i++)
+                    same_as_of(m, &got, t, l, &all_numbers[i]);
+        parse_config(one->config, &c);
+        check_whole("numbers", &c, m, &got);
+        hl_hf_config_fini(&c);
+        hf_slices_free(&got);
+        hf_model_free(m);
+    }
+}
+
+/* Worked out by hand: heads of 4 rows, blocks of 8. K and V have a block each, and every group's
+ * head takes one half. */
+TEST(a_scale_row_is_there_once_for_each_piece_that_its_block_is_cut_into)
+{
+    static const struct {
+        const char *of;
+        size_t row;
+    } want[] = {{"q", 0}, {"q", 0}, {"k", 0}, {"v", 0}, {"q", 1}, {"q", 1}, {"k", 0}, {"v", 0}};
+
+    struct subject s = subjects[0];
+    struct hl_partition_options o = {.tp = 1, .pp = 1, .vocab_divisor = 2};
+    struct hf_slices got;
+    s.config = "{\"quant_method\": \"fp8\", \"weight_block_size\": [8, 16]}";
+    s.block[0] = 8;
+    s.block[1] = 16;
+    struct hf_model *m = model_of(&s);
+    assert_int_equal(slice(&s, m, &o, &got), HL_OK);
+    struct held h =
+        held_of(NULL, &got, 0, "decoder.layers.0.self_attention.linear_qkv.weight_scale_inv");
+    assert_int_equal(h.t->shape[0], HL_ARRAY_LEN(want));
+    assert_int_equal(h.t->shape[1], 1);
+    for (size_t i = 0; i < HL_ARRAY_LEN(want); i++) {
+        struct held of = held_of(
+            m, NULL, 0, w_text("model.layers.0.self_attn.%s_proj.weight_scale_inv", want[i].of));
+        assert_memory_equal(h.data + i * 4, of.data + want[i].row * 4, 4);
+    }
+    assert_true(got.plan.repeated);
+    hf_slices_free(&got);
+    hf_model_free(m);
+}
