@@ -113,3 +113,43 @@ TEST(a_scale_row_is_there_once_for_each_piece_that_its_block_is_cut_into)
     hf_slices_free(&got);
     hf_model_free(m);
 }
+
+/* ---- any layout ------------------------------------------------------------------------------ */
+
+/* At every tp and pp that cuts no block. */
+static size_t layouts_of(const struct subject *s, const struct hf_model *m, struct rs_layout *list)
+{
+    size_t n = 0;
+    for (int tp = 1; tp <= 4; tp *= 2)
+        for (int pp = 1; pp <= LAYERS; pp++) {
+            struct hl_partition_options o = {.tp = tp, .pp = pp, .vocab_divisor = 2};
+            if (slice(s, m, &o, &list[n].s) != HL_OK)
+                continue;
+            snprintf(list[n].name, sizeof(list[n].name), "%.20s tp %d pp %d", s->name, tp, pp);
+            n++;
+        }
+    return n;
+}
+
+static void every_pair(const struct subject *s, struct hf_model *m, size_t wanted)
+{
+    struct rs_layout list[6];
+    size_t n = layouts_of(s, m, list);
+    assert_int_equal(n, wanted);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++)
+            rs_check_pair(m, &list[i], &list[k]);
+    rs_layouts_free(list, n);
+    hf_model_free(m);
+}
+
+TEST(every_layout_of_every_quantized_form_becomes_every_other_one)
+{
+    struct subject halves = subjects[0];
+    for (size_t i = 0; i < HL_ARRAY_LEN(subjects); i++)
+        every_pair(&subjects[i], model_of(&subjects[i]), 6);
+    every_pair(&subjects[5], model_with_numbers(&subjects[5]), 6);
+    halves.config = "{\"quant_method\": \"fp8\", \"weight_block_size\": [8, 4]}";
+    halves.block[0] = 8;
+    every_pair(&halves, model_of(&halves), 4); /* tp 4 cuts blocks of gate and up */
+}
