@@ -2,6 +2,10 @@
  * than once. */
 #include "quantized_rig.h"
 
+#include "base/crc32.h"
+#include "core/layout.h"
+#include "core/proof.h"
+
 TESTS_IN(NULL, free_oracle)
 
 /* ---- scales of one number ------------------------------------------------------------------- */
@@ -152,4 +156,77 @@ TEST(every_layout_of_every_quantized_form_becomes_every_other_one)
     halves.config = "{\"quant_method\": \"fp8\", \"weight_block_size\": [8, 4]}";
     halves.block[0] = 8;
     every_pair(&halves, model_of(&halves), 4); /* tp 4 cuts blocks of gate and up */
+}
+
+/* ---- the proof ------------------------------------------------------------------------------- */
+
+/* What the ranks say of their shards: names, shapes and checksums. */
+static struct hl_proof_shard *shards_of(const struct hf_slices *got)
+{
+    const struct hl_partition_plan *p = &got->plan;
+    struct hl_proof_shard *list = oracle_alloc(p->shard_count * sizeof(*list));
+    for (size_t i = 0; i < p->shard_count; i++) {
+        const struct hl_partition_shard *s = &p->shards[i];
+        uint32_t *crcs = oracle_alloc((s->tensor_count + 1) * sizeof(*crcs));
+        char *layout, *text;
+        for (uint32_t k = 0; k < s->tensor_count; k++) {
+            const struct hf_slice *t = &got->list[s->tensor_first + k];
+            crcs[k] = hl_crc32(0, t->data, t->tensor.size);
+        }
+        const struct hl_tensor *tensors = &p->tensors[s->tensor_first];
+        assert_int_equal(hl_layout_text(tensors, s->tensor_count, &layout), HL_OK);
+        assert_int_equal(hl_layout_crcs(tensors, crcs, s->tensor_count, &text), HL_OK);
+        list[i] = (struct hl_proof_shard){.pp = s->pp,
+                                          .tp = s->tp,
+                                          .rank = s->tp,
+                                          .part = s->part,
+                                          .layout = layout,
+                                          .crcs = text};
+    }
+    return list;
+}
+
+static struct hl_proof proof_of(const struct subject *s, bool imported)
+{
+    struct hl_partition_options o = {.tp = 2, .pp = 1, .vocab_divisor = 2};
+    struct hf_model *m = model_of(s);
+    struct hl_hf_config c;
+    struct hf_slices got;
+    struct hl_proof proof;
+    char *config;
+    assert_int_equal(slice(s, m, &o, &got), HL_OK);
+    parse_config(s->config, &c);
+    assert_int_equal(hl_partition_config(&c, &o, &got.plan, &config), HL_OK);
+    struct hl_proof_shard *list = shards_of(&got);
+    if (hl_proof_check(&(struct hl_proof_input){.config = config,
+                                                .shards = list,
+                                                .count = got.plan.shard_count,
+                                                .imported = imported},
+                       &proof) != HL_OK)
+        fail_msg("%s: %s", s->name, hl_error_text());
+    for (size_t i = 0; i < got.plan.shard_count; i++) {
+        free((char *)list[i].layout);
+        free((char *)list[i].crcs);
+    }
+    free(config);
+    hl_hf_config_fini(&c);
+    hf_slices_free(&got);
+    hf_model_free(m);
+    return proof;
+}
+
+/* Each scale is held once, however often it stands there; of a save nothing says that it stands
+ * there alike. */
+TEST(repeated_scales_are_proved_of_an_import_and_not_of_a_save)
+{
+    const struct subject *inside = &subjects[2];
+    assert_string_equal(inside->name, "blocks that end inside heads and gates");
+    for (size_t i = 0; i < HL_ARRAY_LEN(subjects); i++) {
+        struct hl_proof imported = proof_of(&subjects[i], true);
+        if (!imported.proved)
+            fail_msg("%s: %s", subjects[i].name, imported.unproved);
+        assert_int_equal(proof_of(&subjects[i], false).proved, &subjects[i] != inside);
+    }
+    struct hl_proof saved = proof_of(inside, false);
+    assert_non_null(strstr(saved.unproved, "rows of scales"));
 }
