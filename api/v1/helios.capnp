@@ -1301,6 +1301,7 @@ struct HfExportResult {    # helios model export --format hf
   files @0 :ExportedFiles $flatten;
   config @1 :Text $optional;     # the file that describes the tensors; absent: the model has none
   leftOut @2 :List(Text);
+  optimizer @3 :UInt64;          # tensors of optimizer state, in the folder of that name
 }
 struct TorchExport { iteration @0 :Int64 = -1 $nullable; args @1 :Bool; megatron @2 :Text; }
 struct ExportResult {      # helios model export

@@ -120,12 +120,58 @@ class Export(unittest.TestCase):
         source, _ = self.checkpoint("llama")
         name = self.c.take(source, "--tp", 1, "--pp", 1)
         out = self.c.dir / "refused"
-        for flag in (["--optimizer"], ["--naming", "te"], ["--tp-size", 2], ["--pp-size", 2]):
+        self.assertIn("has no optimizer state", self.c.refuse(
+            "model", "export", name, "--format", "hf", "--out", out, "--optimizer"))
+        for flag in (["--naming", "te"], ["--tp-size", 2], ["--pp-size", 2]):
             text = self.c.run("model", "export", name, "--format", "hf", "--out", out, *flag)
             self.assertEqual(text.returncode, 2, flag)
             self.assertIn(flag[0], text.stderr)
         self.assertIn("version 9", self.c.refuse("model", "export", f"{name}@9", "--format", "hf", "--out", out))
         self.assertFalse(out.exists())
+
+    def gang(self, name, job, optim, dp_size=1, **how):
+        """The version that 2 x 2 x dp ranks save, with the state that `optim` makes of (rank, parameters)."""
+        for pp, tp, dp in ((p, t, d) for p in range(2) for t in range(2) for d in range(dp_size)):
+            rank = helios.Rank(job=job, model=name, pp=pp, tp=tp, dp=dp, pp_size=2, tp_size=2, dp_size=dp_size,
+                               world_size=4 * dp_size, global_rank=(pp * 2 + tp) * dp_size + dp)
+            with helios.Session(self.c.info["controller"], rank=rank) as me:
+                state = me.load_state_dict(version=1)
+                saved = me.save_state_dict(state, 1, optim=optim(rank, state), **how)
+        self.assertTrue(saved.visible)
+        return f"{name}@{saved.version}"
+
+    def test_optimizer_state_has_the_names_and_shapes_of_the_checkpoint(self):
+        def halves(rank, state):  # of each tensor's elements, as a distributed optimizer shares them out
+            half = {n: slice(rank.dp * t.numel() // 2, (rank.dp + 1) * t.numel() // 2) for n, t in state.items()}
+            return {f"exp_avg.{n}": helios.Piece(-t.reshape(-1)[half[n]], t.shape, half[n].start) for n, t in state.items()}
+
+        def whole(rank, state):
+            return {f"exp_avg.{n}": -t for n, t in state.items()}
+
+        for family, dp_size, optim in (("qwen2", 1, whole), ("gpt2", 2, halves), ("phi3", 2, halves)):
+            with self.subTest(family, dp=dp_size):
+                source, tensors = self.checkpoint(family)
+                saved = self.gang(self.c.take(source), f"state-{family}", optim, dp_size)
+                out = self.c.dir / f"state-{family}"
+                said = self.c.json("model", "export", saved, "--format", "hf", "--out", out, "--optimizer")
+                self.assertEqual((said["optimizer"], said["files"]), (len(tensors), 2))
+                _, data = checkpoints.read(out / "optimizer" / "optimizer.safetensors")
+                self.assertEqual(data.keys(), {f"exp_avg.{n}" for n in tensors})
+                wrong = [n for n, raw in tensors.items() if not torch.equal(  # the sign of an F32 is its last bit
+                    torch.frombuffer(bytearray(data[f"exp_avg.{n}"]), dtype=torch.int32) ^ -(1 << 31),
+                    torch.frombuffer(bytearray(raw), dtype=torch.int32))]
+                self.assertEqual(wrong, [])
+                self.assertEqual(checkpoints.read(out / "model.safetensors")[1], tensors)
+                again = self.c.refuse("model", "export", saved, "--format", "hf", "--out", out)
+                self.assertIn("optimizer has optimizer.safetensors of a checkpoint in another number of files", again)
+                self.c.take(out)  # a checkpoint still
+
+    def test_state_without_a_global_name_is_refused(self):
+        source, _ = self.checkpoint("llama")
+        saved = self.gang(self.c.take(source), "odd", lambda rank, state: {f"norm.{n}": t.flatten()[:1] for n, t in state.items()})
+        text = self.c.refuse("model", "export", saved, "--format", "hf", "--out", self.c.dir / "odd", "--optimizer")
+        self.assertIn("optimizer tensor 'norm.", text)
+        self.assertFalse((self.c.dir / "odd").exists())
 
     def test_what_is_left_out_is_what_is_there(self):
         source, _ = self.checkpoint("llama")

@@ -146,7 +146,7 @@ class NewModel(ModelCase):
         for change, error, text in (({"intermediate_size": 64}, errors.InvalidArgument, "mlp.linear_fc"),
                                     ({"vocab_size": 9000}, errors.InvalidArgument, "can't be padded"),
                                     ({"model_type": "mamba9"}, errors.Unsupported, "mamba9"),
-                                    ({"num_hidden_layers": 0}, errors.InvalidArgument, "number of layers")):
+                                    ({"num_hidden_layers": 0}, errors.InvalidArgument, "num_hidden_layers")):
             wrong = self.gang("wrong", tp_size=2, pp_size=2)
             with self.assertRaisesRegex(error, text):
                 for r, s in zip(wrong, states):

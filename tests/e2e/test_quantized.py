@@ -100,6 +100,7 @@ class Quantized(PublishedCase):
         q, k, v, gate, up = matrices.values()
         self.assertEqual(self.pairs(state, "decoder.layers.1.self_attention.linear_qkv.weight", 4), q[16:] + k[8:] + v[8:])
         self.assertEqual(self.pairs(state, "decoder.layers.1.mlp.linear_fc1.weight", 4), gate[64:] + up[64:])
+        self.assertTrue(self.c.json("model", "show", one)["versions"][0]["proved"])
 
     def test_half_a_block_at_the_end_of_gate(self):
         # As DeepSeek-V2-Lite has it: 85.5 blocks of 128 rows. No even size cuts that at the edge of a block.

@@ -3,12 +3,16 @@
  *
  * Owns:    rs_layout owns its slices (rs_layout_free).
  * Threads: one at a time.
- * Errors:  aborts: a test that can't make its input has no result.
+ * Errors:  aborts: a test that can't make its input has no result; rs_check_pair fails the test.
  * Units:   bytes.
  * Limits:  RS_LAYOUTS layouts of a model.
  */
 #ifndef HL_TESTS_RESHARD_MODELS_H
 #define HL_TESTS_RESHARD_MODELS_H
+
+#include "support/test.h"
+
+#include <inttypes.h>
 
 #include "core/reshard.h"
 #include "support/hf_slices.h"
@@ -155,6 +159,48 @@ static inline void rs_apply(const struct hl_reshard_op *op, const struct hf_slic
                        "the tensor is in another shard");
             memcpy(dst + to, from->list[op->tensor].data + at, step);
         }
+}
+
+static inline void rs_same_bytes(const struct rs_layout *a, const struct rs_layout *b,
+                                 const struct hl_reshard_plan *plan, size_t tensor)
+{
+    const struct hf_slice *want = &b->s.list[tensor];
+    uint64_t size = want->tensor.size;
+    uint8_t *got = malloc(size + 1), *hits = calloc(size + 1, 1);
+    for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++)
+        rs_apply(&plan->ops[i], &a->s, got, hits, size);
+    for (uint64_t i = 0; i < size; i++)
+        if (hits[i] != 1 || got[i] != want->data[i])
+            fail_msg("%s -> %s: byte %" PRIu64 " of %s (tp %d) is %02x, expected %02x, written %d "
+                     "times",
+                     a->name, b->name, i, want->name, want->tp, got[i], want->data[i], hits[i]);
+    free(got);
+    free(hits);
+}
+
+/* What A's slices become by the plan from A to B is what B has. */
+static inline void rs_check_pair(const struct hf_model *m, const struct rs_layout *a,
+                                 const struct rs_layout *b)
+{
+    struct hl_reshard_plan plan;
+    hl_status st = hl_reshard_plan(m->tensors, m->count, &a->s.plan, &b->s.plan, &plan);
+    if (st != HL_OK)
+        fail_msg("%s -> %s: %s", a->name, b->name, hl_error_text());
+    for (size_t i = 0; i < b->s.count; i++)
+        rs_same_bytes(a, b, &plan, i);
+    for (size_t i = 0; i < plan.shard_count; i++) {
+        uint32_t alias = plan.shards[i].alias;
+        const struct hl_partition_shard *to = &b->s.plan.shards[i];
+        if (alias == HL_RESHARD_NONE)
+            continue;
+        const struct hl_partition_shard *from = &a->s.plan.shards[alias];
+        assert_int_equal(from->data_size, to->data_size);
+        for (uint32_t k = 0; k < to->tensor_count; k++)
+            assert_memory_equal(a->s.list[from->tensor_first + k].data,
+                                b->s.list[to->tensor_first + k].data,
+                                b->s.list[to->tensor_first + k].tensor.size);
+    }
+    hl_reshard_fini(&plan);
 }
 
 #endif

@@ -38,7 +38,8 @@ static const struct hl_option export_rows[] = {
     {"out", "--out", "", "Directory to write into; made when it is missing.", HL_OPT_PATH, 0, 0,
      NULL, AT(out)},
     {"optimizer", "--optimizer", "false",
-     "Write the optimizer state too; in torch files under a key that Megatron does not read.",
+     "Write the optimizer state too; in torch files under a key that Megatron does not read, with "
+     "hf in the folder optimizer.",
      HL_OPT_BOOL, 0, 0, NULL, AT(optimizer)},
     {"args", "--args", "true",
      "Write Megatron's args into torch files; --no-args for plain torch.load(weights_only=True).",
@@ -524,14 +525,13 @@ static hl_status read_model(struct cli *cli, struct export *e)
 /* What only per-rank files have. */
 static hl_status check_hf(struct cli *cli, const struct export_args *a)
 {
-    const char *what = a->optimizer                      ? "--optimizer"
-                       : strcmp(a->naming, "model") != 0 ? "--naming"
-                       : a->tp_size > 0                  ? "--tp-size"
-                       : a->pp_size > 0                  ? "--pp-size"
-                       : a->ep_size > 0                  ? "--ep-size"
-                       : a->etp_size > 0                 ? "--etp-size"
-                       : a->virtual_stages > 0           ? "--virtual-stages"
-                                                         : NULL;
+    const char *what = strcmp(a->naming, "model") != 0 ? "--naming"
+                       : a->tp_size > 0                ? "--tp-size"
+                       : a->pp_size > 0                ? "--pp-size"
+                       : a->ep_size > 0                ? "--ep-size"
+                       : a->etp_size > 0               ? "--etp-size"
+                       : a->virtual_stages > 0         ? "--virtual-stages"
+                                                       : NULL;
     if (what != NULL)
         return cli_usage(cli, "%s has no meaning with --format hf, which is one whole model", what);
     return HL_OK;
@@ -541,8 +541,8 @@ static hl_status check_hf(struct cli *cli, const struct export_args *a)
 static struct hl_api_text_list left_out_of_hf(struct export *e, const struct hf_export *h)
 {
     struct hl_api_text_list list = {0};
-    if (h->has_optimizer)
-        hl_api_text_add(&e->arena, &list, "optimizer state (`helios pull` has it)");
+    if (h->has_optimizer && !h->optimizer)
+        hl_api_text_add(&e->arena, &list, "optimizer state (with --optimizer it is written)");
     if (h->has_extra)
         hl_api_text_add(&e->arena, &list, "extra state of modules (`helios pull` has it)");
     if (!h->adapter)
@@ -558,6 +558,7 @@ static hl_status print_hf(struct cli *cli, struct export *e, const struct hf_exp
     const struct hl_api_hf_export_result r = {
         .files = {h->model, h->version, h->out, h->files, h->bytes, seconds},
         .config = h->config,
+        .optimizer = h->states,
         .left_out = left_out_of_hf(e, h)};
     if (hl_arena_failed(&e->arena))
         return hl_fail(HL_ENOMEM, "out of memory for the result");
@@ -568,6 +569,9 @@ static hl_status print_hf(struct cli *cli, struct export *e, const struct hf_exp
            hl_format_bytes(h->bytes, size, sizeof(size)), seconds,
            h->config != NULL ? ", and " : "; the model has no config.json",
            h->config != NULL ? h->config : "");
+    if (h->optimizer)
+        cli_print(stdout, "optimizer state: %" PRIu64 " tensor%s in %s/optimizer\n", h->states,
+                  cli_plural(h->states), h->out);
     print_left_out(&r.left_out);
     return HL_OK;
 }
@@ -579,7 +583,8 @@ static hl_status export_hf(struct cli *cli, struct export *e)
                           .client = e->client,
                           .model = e->where.model,
                           .version = e->where.version,
-                          .out = e->asked->out};
+                          .out = e->asked->out,
+                          .optimizer = e->asked->optimizer};
     HL_TRY(hf_export_write(&h));
     return print_hf(cli, e, &h, (double)(hl_now_ns() - start) / 1e9);
 }

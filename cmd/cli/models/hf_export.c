@@ -40,12 +40,39 @@ static void writing_fini(struct writing *w)
 
 /* ---- what is stored -------------------------------------------------------------------------- */
 
+/* All state was planned: with its parameters' shapes, in pieces that cover them. */
+HL_CHECK static hl_status check_state(const struct writing *w)
+{
+    const struct logical_version *v = &w->version;
+    if (!w->e->has_optimizer)
+        return hl_fail(HL_ENOENT, "%s@%" PRId64 " has no optimizer state: leave --optimizer out",
+                       w->e->model, v->stored.version);
+    if (w->model.own.unsliced)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "%s@%" PRId64 " is unsliced, so its state has global names as it is: "
+                       "`helios pull --kind optim` writes it",
+                       w->e->model, v->stored.version);
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct logical_shard *s = &v->shards[i];
+        for (size_t k = 0; k < s->header.count; k++)
+            if (!s->planned[k] && hl_part_of(s->shard->part).kind == HL_PART_OPTIM)
+                return hl_fail(HL_EUNSUPPORTED,
+                               "optimizer tensor '%s' of part %s of %s@%" PRId64
+                               " has no global name: it has not its parameter's shape, or is in "
+                               "shares that can't be put together; `helios pull --kind optim` "
+                               "writes it as it is stored",
+                               s->header.tensors[k].name, s->shard->part, w->e->model,
+                               v->stored.version);
+    }
+    return HL_OK;
+}
+
 HL_CHECK static hl_status plan_tensors(struct writing *w)
 {
     struct logical_version *v = &w->version;
     HL_TRY(logical_open(v, w->e->cli, w->e->client, w->e->model, w->e->version, &w->arena));
     HL_TRY(hl_model_config_read(v->stored.config, &w->model));
-    hl_status st = logical_plan(v, false);
+    hl_status st = logical_plan(v, w->e->optimizer);
     if (st != HL_OK)
         return hl_fail_prefix(st, "%s@%" PRId64 ": ", w->e->model, w->e->version);
     w->e->adapter = v->whole.adapter;
@@ -54,7 +81,7 @@ HL_CHECK static hl_status plan_tensors(struct writing *w)
         w->e->has_optimizer |= kind == HL_PART_OPTIM;
         w->e->has_extra |= kind == HL_PART_EXTRA;
     }
-    return HL_OK;
+    return w->e->optimizer ? check_state(w) : HL_OK;
 }
 
 /* Every element is held, once or by ranks that agree: of what differs only one could be written. */
@@ -114,9 +141,16 @@ HL_CHECK static hl_status write_tensor(struct writing *w, size_t tensor, struct 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-HL_CHECK static hl_status write_tensors(struct writing *w, struct hf_file range, struct outfile *to)
+/* Tensors of a plan, the first of which is logical tensor `base`. */
+struct listed {
+    const struct hl_partition_plan *plan;
+    size_t base;
+};
+
+HL_CHECK static hl_status write_tensors(struct writing *w, const struct listed *list,
+                                        struct hf_file range, struct outfile *to)
 {
-    const struct hl_partition_plan *p = &w->version.whole.whole;
+    const struct hl_partition_plan *p = list->plan;
     const struct hl_safetensors_meta meta[] = {{"format", "pt"}};
     size_t n = range.end - range.first, part = 0;
     struct hl_safetensors_image image;
@@ -136,23 +170,64 @@ HL_CHECK static hl_status write_tensors(struct writing *w, struct hf_file range,
             part++;
             logical_unmap(&w->version); /* the next part is made of other shards */
         }
-        st = write_tensor(w, i, to);
+        st = write_tensor(w, list->base + i, to);
     }
     return st;
 }
 
-HL_CHECK static hl_status write_file(struct writing *w, const char *name, struct hf_file range)
+HL_CHECK static hl_status write_file(struct writing *w, const struct listed *list, const char *dir,
+                                     const char *name, struct hf_file range)
 {
     char path[PATH_MAX];
     struct outfile file;
-    HL_TRY(cli_path(path, "%s/%s", w->e->out, name));
+    HL_TRY(cli_path(path, "%s/%s", dir, name));
     HL_TRY(outfile_open(path, &file));
-    hl_status st = write_tensors(w, range, &file);
+    hl_status st = write_tensors(w, list, range, &file);
     w->e->bytes += file.written;
     if (st == HL_OK)
         st = outfile_commit(&file);
     outfile_abort(&file);
+    w->e->files += st == HL_OK;
     return st;
+}
+
+/* Files of at most HF_FILE_BYTES in `dir`. */
+HL_CHECK static hl_status write_files(struct writing *w, const struct listed *list, const char *dir,
+                                      const char *stem)
+{
+    char name[64];
+    unsigned number = 0, count = hf_file_count(list->plan);
+    for (size_t at = 0; at < list->plan->tensor_count;) {
+        struct hf_file range = hf_file_next(list->plan, at);
+        hf_file_name(stem, ++number, count, name, sizeof(name));
+        HL_TRY(write_file(w, list, dir, name, range));
+        at = range.end;
+    }
+    return HL_OK;
+}
+
+/* In a folder of its own: whatever loads the checkpoint takes the files beside config.json. */
+HL_CHECK static hl_status write_optimizer(struct writing *w)
+{
+    char dir[PATH_MAX];
+    const struct listed list = {&w->version.state.b, w->version.whole.whole.tensor_count};
+    if (!w->e->optimizer)
+        return HL_OK;
+    HL_TRY(cli_path(dir, "%s/" HF_OPTIMIZER, w->e->out));
+    HL_TRY(hl_dir_make(dir, 0755));
+    w->e->states = list.plan->tensor_count;
+    return write_files(w, &list, dir, HF_OPTIMIZER);
+}
+
+/* No file of an earlier export is left that this one does not replace. */
+HL_CHECK static hl_status check_folders(const struct writing *w)
+{
+    char dir[PATH_MAX];
+    if (!w->version.whole.adapter)
+        HL_TRY(hf_check_folder(w->e->out, HF_MODEL, hf_file_count(&w->version.whole.whole)));
+    HL_TRY(cli_path(dir, "%s/" HF_OPTIMIZER, w->e->out));
+    return hf_check_folder(dir, HF_OPTIMIZER,
+                           w->e->optimizer ? hf_file_count(&w->version.state.b) : 0);
 }
 
 /* The model's own, with the dtype that the tensors have now. An unsliced one may have none, and may
@@ -178,33 +253,27 @@ HL_CHECK static hl_status write_adapter_config(const struct writing *w)
 
 HL_CHECK static hl_status write_all(struct writing *w)
 {
-    char path[PATH_MAX], name[64];
-    const struct hl_partition_plan *p = &w->version.whole.whole;
-    unsigned count = hf_file_count(p);
-    if (w->version.whole.adapter && count != 1)
+    char path[PATH_MAX];
+    const struct listed list = {&w->version.whole.whole, 0};
+    bool adapter = w->version.whole.adapter;
+    unsigned count = hf_file_count(list.plan);
+    if (adapter && count != 1)
         return hl_fail(HL_EUNSUPPORTED, "PEFT reads one file of an adapter, and this one fills %u",
                        count);
-    if (!w->version.whole.adapter)
-        HL_TRY(hf_check_folder(w->e->out, count));
+    HL_TRY(check_folders(w));
     HL_TRY(hl_dir_make(w->e->out, 0755));
-    HL_TRY(cli_path(path, "%s/%s", w->e->out,
-                    w->version.whole.adapter ? HL_LORA_CONFIG : "config.json"));
+    HL_TRY(cli_path(path, "%s/%s", w->e->out, adapter ? HL_LORA_CONFIG : "config.json"));
     (void)unlink(path); /* of an earlier export, whose files are replaced one by one */
     HL_TRY(cli_path(path, "%s/%s", w->e->out, HL_QUANTIZATION_CONFIG));
     (void)unlink(path);
-    for (size_t at = 0; at < p->tensor_count;) {
-        struct hf_file range = hf_file_next(p, at);
-        if (w->version.whole.adapter)
-            snprintf(name, sizeof(name), HL_LORA_FILE);
-        else
-            hf_file_name(w->e->files + 1, count, name, sizeof(name));
-        HL_TRY(write_file(w, name, range));
-        w->e->files++;
-        at = range.end;
-    }
+    if (adapter)
+        HL_TRY(write_file(w, &list, w->e->out, HL_LORA_FILE, hf_file_next(list.plan, 0)));
+    else
+        HL_TRY(write_files(w, &list, w->e->out, HF_MODEL));
     if (count > 1)
-        HL_TRY(hf_write_index(w->e->out, p));
-    return w->version.whole.adapter ? write_adapter_config(w) : write_config(w);
+        HL_TRY(hf_write_index(w->e->out, list.plan));
+    HL_TRY(write_optimizer(w));
+    return adapter ? write_adapter_config(w) : write_config(w);
 }
 
 hl_status hf_export_write(struct hf_export *e)

@@ -26,10 +26,12 @@ struct hf_export {
     const char *model;
     int64_t version;
     const char *out; /* directory, made if it is missing */
+    bool optimizer;  /* its state too; HL_ENOENT: the version has none */
     /* Results. */
-    unsigned files; /* of tensors */
+    unsigned files;  /* of tensors */
+    uint64_t states; /* tensors of optimizer state */
     uint64_t bytes;
-    bool has_optimizer, has_extra; /* the version has; it is not written */
+    bool has_optimizer, has_extra; /* the version has */
     bool adapter;
     const char *config; /* the file that describes the tensors; NULL = the model has none */
 };

@@ -7,7 +7,7 @@
 
 #include "cli/cli/cli.h"
 
-#define INDEX "model.safetensors.index.json"
+#define INDEX HF_MODEL ".safetensors.index.json"
 
 struct hf_file hf_file_next(const struct hl_partition_plan *p, size_t first)
 {
@@ -26,41 +26,44 @@ unsigned hf_file_count(const struct hl_partition_plan *p)
     return n;
 }
 
-void hf_file_name(unsigned number, unsigned count, char *buf, size_t cap)
+void hf_file_name(const char *stem, unsigned number, unsigned count, char *buf, size_t cap)
 {
     if (count == 1)
-        snprintf(buf, cap, "model.safetensors");
+        snprintf(buf, cap, "%s.safetensors", stem);
     else
-        snprintf(buf, cap, "model-%05u-of-%05u.safetensors", number, count);
+        snprintf(buf, cap, "%s-%05u-of-%05u.safetensors", stem, number, count);
 }
 
-/* "model-00001-of-00003.safetensors" of three files; *of is 3. */
-static bool is_piece(const char *entry, unsigned *of)
+/* "-00001-of-00003.safetensors" of three files; *of is 3. */
+static bool is_piece(const char *rest, unsigned *of)
 {
     unsigned number;
     int end = 0;
-    return sscanf(entry, "model-%5u-of-%5u.safetensors%n", &number, of, &end) == 2 && end > 0 &&
-           entry[end] == '\0';
+    return sscanf(rest, "-%5u-of-%5u.safetensors%n", &number, of, &end) == 2 && end > 0 &&
+           rest[end] == '\0';
 }
 
-static bool is_of_other_count(const char *entry, unsigned count)
+static bool is_of_other_count(const char *entry, const char *stem, unsigned count)
 {
     unsigned of;
-    if (strcmp(entry, "model.safetensors") == 0)
-        return count > 1;
-    if (strcmp(entry, INDEX) == 0)
-        return count == 1;
-    return is_piece(entry, &of) && of != count;
+    size_t n = strlen(stem);
+    if (strncmp(entry, stem, n) != 0)
+        return false;
+    if (strcmp(entry + n, ".safetensors") == 0)
+        return count != 1;
+    if (strcmp(entry + n, ".safetensors.index.json") == 0)
+        return count < 2;
+    return is_piece(entry + n, &of) && of != count;
 }
 
-hl_status hf_check_folder(const char *dir, unsigned count)
+hl_status hf_check_folder(const char *dir, const char *stem, unsigned count)
 {
     hl_status st = HL_OK;
     DIR *d = opendir(dir);
     if (d == NULL)
         return HL_OK; /* it does not exist; what else is wrong with it is found when writing */
     for (const struct dirent *e = readdir(d); e != NULL && st == HL_OK; e = readdir(d))
-        if (is_of_other_count(e->d_name, count))
+        if (is_of_other_count(e->d_name, stem, count))
             st = hl_fail(HL_EEXIST,
                          "%s has %s of a checkpoint in another number of files, which a loader "
                          "could take instead; remove it or choose another --out",
@@ -88,7 +91,7 @@ hl_status hf_write_index(const char *dir, const struct hl_partition_plan *p)
     unsigned number = 0, count = hf_file_count(p);
     for (size_t at = 0; at < p->tensor_count;) {
         struct hf_file file = hf_file_next(p, at);
-        hf_file_name(++number, count, name, sizeof(name));
+        hf_file_name(HF_MODEL, ++number, count, name, sizeof(name));
         for (; at < file.end; at++) {
             json_object_set_new(map, p->tensors[at].name, json_string(name));
             total += p->tensors[at].size;

@@ -7,7 +7,8 @@
  * Threads: one.
  * Errors:  HL_EINVAL for a path that is too long, HL_ENOMEM, those of outfile_text.
  * Units:   bytes.
- * Limits:  a file has HF_FILE_BYTES of tensors, or one tensor that is larger.
+ * Limits:  stems of at most 32 bytes; a file has HF_FILE_BYTES of tensors, or one tensor that is
+ *          larger.
  */
 #ifndef HL_CMD_CLI_MODELS_HF_FILES_H
 #define HL_CMD_CLI_MODELS_HF_FILES_H
@@ -17,6 +18,8 @@
 #include "core/partition.h"
 
 #define HF_FILE_BYTES ((uint64_t)5 << 30)
+#define HF_MODEL      "model"     /* stem of files */
+#define HF_OPTIMIZER  "optimizer" /* the same, and their folder */
 
 /* Tensors [first, end) of a plan. */
 struct hf_file {
@@ -26,12 +29,12 @@ struct hf_file {
 /* The file that begins with tensor `first`. */
 struct hf_file hf_file_next(const struct hl_partition_plan *p, size_t first);
 unsigned hf_file_count(const struct hl_partition_plan *p);
-/* Of file `number`, from 1, of so many. */
-void hf_file_name(unsigned number, unsigned count, char *buf, size_t cap);
+/* Of file `number`, from 1, of so many: "STEM.safetensors" or "STEM-00001-of-00003.safetensors". */
+void hf_file_name(const char *stem, unsigned number, unsigned count, char *buf, size_t cap);
 
-/* HL_EEXIST: `dir` has files of an export in another number of files, which a loader could take
- * for those of this one. */
-hl_status hf_check_folder(const char *dir, unsigned count) HL_CHECK;
+/* HL_EEXIST: `dir` has files of that stem of an export in another number of files, which a loader
+ * could take for those of this one. */
+hl_status hf_check_folder(const char *dir, const char *stem, unsigned count) HL_CHECK;
 /* DIR/model.safetensors.index.json: which file has which tensor. */
 hl_status hf_write_index(const char *dir, const struct hl_partition_plan *p) HL_CHECK;
 /* DIR/NAME. Takes the reference to `doc`; NULL: out of memory. */

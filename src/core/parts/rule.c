@@ -68,7 +68,7 @@ HL_CHECK static hl_status global_layer(const struct hl_part_rule *r, int pp, int
 
 HL_CHECK static hl_status own_part(const char *name, char part[HL_PARTITION_PART_MAX])
 {
-    uint64_t layer;
+    uint64_t layer = 0;
     bool has = hl_partition_layer_of(name, &layer);
     snprintf(part, HL_PARTITION_PART_MAX, has ? "layer-%04" PRIu64 : "model-0000", has ? layer : 0);
     return HL_OK;
@@ -79,7 +79,7 @@ hl_status hl_part_of_tensor(const struct hl_part_rule *r, int pp, const char *na
 {
     static const char layers[] = "decoder.layers.";
     bool experts = strstr(name, ".mlp.experts.") != NULL;
-    uint64_t layer;
+    uint64_t layer = 0;
     int n;
     if (r->own_names)
         return own_part(name, part);

@@ -6,47 +6,6 @@
 
 #include "support/reshard_models.h"
 
-static void same_bytes(const struct rs_layout *a, const struct rs_layout *b,
-                       const struct hl_reshard_plan *plan, size_t tensor)
-{
-    const struct hf_slice *want = &b->s.list[tensor];
-    uint64_t size = want->tensor.size;
-    uint8_t *got = malloc(size + 1), *hits = calloc(size + 1, 1);
-    for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++)
-        rs_apply(&plan->ops[i], &a->s, got, hits, size);
-    for (uint64_t i = 0; i < size; i++)
-        if (hits[i] != 1 || got[i] != want->data[i])
-            fail_msg("%s -> %s: byte %" PRIu64 " of %s (tp %d) is %02x, expected %02x, written %d "
-                     "times",
-                     a->name, b->name, i, want->name, want->tp, got[i], want->data[i], hits[i]);
-    free(got);
-    free(hits);
-}
-
-static void reshard_pair(const struct hf_model *m, const struct rs_layout *a,
-                         const struct rs_layout *b)
-{
-    struct hl_reshard_plan plan;
-    hl_status st = hl_reshard_plan(m->tensors, m->count, &a->s.plan, &b->s.plan, &plan);
-    if (st != HL_OK)
-        fail_msg("%s -> %s: %s", a->name, b->name, hl_error_text());
-    for (size_t i = 0; i < b->s.count; i++)
-        same_bytes(a, b, &plan, i);
-    for (size_t i = 0; i < plan.shard_count; i++) {
-        uint32_t alias = plan.shards[i].alias;
-        const struct hl_partition_shard *to = &b->s.plan.shards[i];
-        if (alias == HL_RESHARD_NONE)
-            continue;
-        const struct hl_partition_shard *from = &a->s.plan.shards[alias];
-        assert_int_equal(from->data_size, to->data_size);
-        for (uint32_t k = 0; k < to->tensor_count; k++)
-            assert_memory_equal(a->s.list[from->tensor_first + k].data,
-                                b->s.list[to->tensor_first + k].data,
-                                b->s.list[to->tensor_first + k].tensor.size);
-    }
-    hl_reshard_fini(&plan);
-}
-
 TEST(every_layout_becomes_every_other_one)
 {
     for (size_t f = 0; f < HL_ARRAY_LEN(rs_models); f++) {
@@ -56,7 +15,7 @@ TEST(every_layout_becomes_every_other_one)
         assert_true(n >= 11);
         for (size_t i = 0; i < n; i++)
             for (size_t k = 0; k < n; k++)
-                reshard_pair(m, &list[i], &list[k]);
+                rs_check_pair(m, &list[i], &list[k]);
         rs_layouts_free(list, n);
         hf_model_free(m);
     }
