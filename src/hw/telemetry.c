@@ -310,8 +310,8 @@ static bool is_fresh(const struct hl_telemetry *t)
     return t->read_ns != 0 && hl_now_ns() - t->read_ns < (uint64_t)t->opts.period_ms * HL_NS_PER_MS;
 }
 
-static hl_status refresh(struct hl_telemetry *t,
-                         const struct hl_api_container_status_list *containers)
+static hl_status reading_refresh(struct hl_telemetry *t,
+                                 const struct hl_api_container_status_list *containers)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_telemetry now = {0};
@@ -328,7 +328,7 @@ hl_status hl_telemetry_read(struct hl_telemetry *t,
                             struct hl_arena *arena, struct hl_api_telemetry *out)
 {
     pthread_mutex_lock(&t->lock);
-    hl_status st = is_fresh(t) ? HL_OK : refresh(t, containers);
+    hl_status st = is_fresh(t) ? HL_OK : reading_refresh(t, containers);
     if (st == HL_OK)
         st = hl_api_copy(&hl_api_telemetry_type, &t->last, arena, out);
     pthread_mutex_unlock(&t->lock);
