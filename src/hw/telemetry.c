@@ -298,7 +298,6 @@ static hl_status read_all(struct hl_telemetry *t,
         out->left_out += (uint32_t)(out->troubles.count - HL_TELEMETRY_TROUBLES_MAX);
         out->troubles.count = HL_TELEMETRY_TROUBLES_MAX;
     }
-    out->time_ms = hl_wall_ms();
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory measuring the node");
     t->started = true;
@@ -331,6 +330,8 @@ hl_status hl_telemetry_read(struct hl_telemetry *t,
     hl_status st = is_fresh(t) ? HL_OK : reading_refresh(t, containers);
     if (st == HL_OK)
         st = hl_api_copy(&hl_api_telemetry_type, &t->last, arena, out);
+    if (st == HL_OK)
+        out->time_ms = hl_wall_ms();
     pthread_mutex_unlock(&t->lock);
     return st;
 }

@@ -178,8 +178,10 @@ TEST(within_the_period_a_reading_is_shared)
     assert_int_equal(hl_telemetry_open(&opts, &t), HL_OK);
     assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_OK);
     put("loadavg", "9.00 0 0 1/1 1\n");
+    int64_t asked = hl_wall_ms();
     assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_OK);
     assert_true(now.load1 == 1.25);
+    assert_true(now.time_ms >= asked); /* the clock is read with each answer */
     hl_telemetry_close(t);
 }
 
