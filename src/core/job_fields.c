@@ -36,7 +36,7 @@ bool hl_job_restarts_lost(const struct hl_job *job)
 
 bool hl_job_replaces(const struct hl_job *job)
 {
-    return strcmp(job->recovery, "replace") == 0;
+    return job->recovery != NULL && strcmp(job->recovery, "replace") == 0;
 }
 
 void hl_job_fini(struct hl_job *job)

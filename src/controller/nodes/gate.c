@@ -82,7 +82,8 @@ static bool fails_again(struct node *n)
     return before != 0 && now - before <= TWICE_MS && n->drained_ms == 0;
 }
 
-bool gate_take_health(struct node *n, const struct hl_api_health *health)
+/* True: it failed twice within an hour and is not drained. */
+static bool gate_take_health(struct node *n, const struct hl_api_health *health)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_health kept;

@@ -16,15 +16,26 @@ static int setup(void **state)
     (void)state;
     const struct hl_api_node_info info = {.name = "a", .agent_address = "h:1"};
     nodes = (struct nodes){0};
-    c = (struct hl_controller){.nodes = &nodes, .opts.clock_limit_ms = 10000};
+    c = (struct hl_controller){.nodes = &nodes, .refs = 1, .opts.clock_limit_ms = 10000};
+    if (hl_loop_create(&c.opts.loop) != HL_OK || hl_store_open("mem:", &c.store) != HL_OK ||
+        hl_store_writer_start(c.store, c.opts.loop, &c.writer) != HL_OK)
+        return -1;
     hl_listening_init(&c.listening, HL_NS_PER_S, hl_now_ns(), hl_wall_ms());
     n = (struct node){.name = "a", .controller = &c, .seen_ns = 1, .incarnation = "boot-1"};
+    HASH_ADD_STR(nodes.table, name, (&n));
     return hl_cluster_put(&nodes.cluster, &info) == HL_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     (void)state;
+    while (c.refs > 1) /* until all is written */
+        uv_run(hl_loop_uv(c.opts.loop), UV_RUN_ONCE);
+    hl_store_writer_stop(c.writer);
+    hl_store_close(c.store);
+    hl_loop_destroy(c.opts.loop);
+    HASH_CLEAR(hh, nodes.table);
+    json_decref(n.written);
     hl_arena_fini(&n.health_arena);
     hl_cluster_fini(&nodes.cluster);
     return 0;
@@ -36,10 +47,10 @@ static bool is_placed_on(void)
     return nodes.cluster.nodes[0].ready;
 }
 
-static bool tested(int64_t at, enum hl_api_health_state state, const char *why)
+static void tested(int64_t at, enum hl_api_health_state state, const char *why)
 {
     const struct hl_api_health h = {.time_ms = at, .state = state, .reason = why};
-    return gate_take_health(&n, &h);
+    gate_take_test(&n, &h);
 }
 
 TEST_IN(setup, teardown, a_node_that_says_nothing_of_its_health_is_placed_on)
@@ -52,32 +63,36 @@ TEST_IN(setup, teardown, a_node_that_says_nothing_of_its_health_is_placed_on)
 
 TEST_IN(setup, teardown, one_that_failed_is_not_until_it_passes)
 {
-    assert_false(tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow"));
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow");
     assert_false(is_placed_on());
     assert_string_equal(node_why_not(&n), "health: memory: slot 8 is slow; `helios node test a` "
                                           "tests it again");
-    assert_false(tested(2000, HL_API_HEALTH_STATE_PASSED, ""));
+    tested(2000, HL_API_HEALTH_STATE_PASSED, "");
     c.slots_changed = false;
     assert_true(is_placed_on());
     assert_true(c.slots_changed); /* jobs that wait are placed now */
+    assert_int_equal(n.drained_ms, 0);
 }
 
-TEST_IN(setup, teardown, failing_twice_in_an_hour_is_too_much)
+TEST_IN(setup, teardown, failing_twice_in_an_hour_drains_it_for_good)
 {
-    assert_false(tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow"));
-    assert_false(
-        tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow")); /* told again */
-    assert_false(tested(1500, HL_API_HEALTH_STATE_PASSED, ""));
-    assert_true(tested(2000, HL_API_HEALTH_STATE_FAILED, "checksum: wrong"));
-    n.drained_ms = 1; /* it is drained already */
-    assert_false(tested(3000, HL_API_HEALTH_STATE_FAILED, "checksum: wrong"));
-}
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow");
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow"); /* told again */
+    assert_int_equal(n.drained_ms, 0);
+    tested(2000, HL_API_HEALTH_STATE_FAILED, "checksum: wrong");
+    assert_int_not_equal(n.drained_ms, 0);
+    assert_string_equal(n.drain_reason, "it failed its health test twice in an hour: checksum: wrong");
+    tested(3000, HL_API_HEALTH_STATE_PASSED, "");
+    assert_true(is_placed_on()); /* as far as its health goes */
+    assert_true(nodes.cluster.nodes[0].draining);
+ }
 
-TEST_IN(setup, teardown, two_failures_more_than_an_hour_apart_are_not)
+TEST_IN(setup, teardown, two_failures_more_than_an_hour_apart_do_not_drain_it)
 {
-    assert_false(tested(1000, HL_API_HEALTH_STATE_FAILED, "x"));
+    tested(1000, HL_API_HEALTH_STATE_FAILED, "x");
     n.failed_ms -= INT64_C(3600) * 1000 + 1;
-    assert_false(tested(2000, HL_API_HEALTH_STATE_FAILED, "x"));
+    tested(2000, HL_API_HEALTH_STATE_FAILED, "x");
+    assert_int_equal(n.drained_ms, 0);
 }
 
 TEST_IN(setup, teardown, a_clock_that_is_far_off_counts_from_the_second_heartbeat)
