@@ -52,8 +52,8 @@ static const struct hl_option agent_options[] = {
      "Library of the NVIDIA driver, by which GPUs are measured; empty to leave them alone.",
      HL_OPT_STRING, 0, 0, NULL, AT(nvml)},
     {"agent.log_free", "--log-free", "64MiB",
-     "Free space that the disk of agent.state must have for a container to be placed here; 0 for "
-     "none.",
+     "Free space that the disk of agent.state must have for a container to be placed here, of a "
+     "small one a thirty-second of it; 0 for none.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(log_free_bytes)},
     {"agent.health", "--health", "true",
      "Test the node before it registers, and when `helios node test` asks for it: memory, "

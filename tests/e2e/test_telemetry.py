@@ -8,6 +8,7 @@ import pathlib
 import pty
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from fcntl import ioctl
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
-from support.cluster import BUILD, HELIOS, Cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster, small_disk, wait_for  # noqa: E402
 
 JOB = """jobName: %s
 parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: 1, data_parallel_size: 1}
@@ -255,6 +256,30 @@ class Health(unittest.TestCase):
                 self.assertGreater(self.node("late")["clockAheadMs"], 590000)
             finally:
                 agent.terminate()
+
+
+class FullDisk(unittest.TestCase):
+    def test_a_node_whose_log_disk_is_full_gets_nothing_until_there_is_room(self):
+        disk = self.enterContext(small_disk(self, "256m"))
+        c = Cluster(nodes=1, slots=1, size="16MiB")
+        agent = [BUILD / "bin" / "helios-agent", "--name", "small", "--state", disk / "agent", "--listen", f"unix:{c.dir}/small.sock",
+                 "--data-listen", "", "--migrate-listen", ""]
+        self.addCleanup(shutil.rmtree, c.dir, ignore_errors=True)
+        self.addCleanup(c.run, "down")
+        c.up()
+        controller = json.loads((c.state / "cluster.json").read_text())["controller"]
+        with subprocess.Popen([*agent, "--controller", controller], env=c.env, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            def reason():
+                return next((n["reason"] for n in c.json("nodes")["items"] if n["node"]["name"] == "small"), None)
+            try:
+                wait_for("the node", lambda: reason() == "")
+                (disk / "rest").write_bytes(bytes(250 << 20))
+                wait_for("the full disk to be told", lambda: "(agent.log_free): make room" in reason())
+                (disk / "rest").unlink()
+                wait_for("the node to be free again", lambda: reason() == "")
+            finally:
+                process.terminate()
 
 
 if __name__ == "__main__":
