@@ -1620,6 +1620,7 @@ struct JobLedgerRecord {
   step @7 :Int64 = -1; bestStep @8 :Int64 = -1; usualMs @9 :Int64;
   steps @10 :Int64; replayed @11 :Int64; tokens @12 :UInt64;
   reported @13 :Bool; over @14 :Bool;
+  toldTokens @15 :UInt64; generation @16 :UInt32;        # of the last report
 }
 # failure/JOB/ATTEMPT is JobFailure.
 # A job file with everything in it that differs from the default (core/job.h); it is read as any job file.

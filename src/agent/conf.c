@@ -45,19 +45,19 @@ static const struct hl_option agent_options[] = {
      "Stop the containers when the agent ends; otherwise they run on and its successor finds them.",
      HL_OPT_BOOL, 0, 0, NULL, AT(stop_containers)},
     {"agent.telemetry_period", "--telemetry-period", "1s",
-     "Interval at which processors, memory, GPUs, network ports and containers are measured; what a "
-     "heartbeat tells is at most so old.",
+     "Interval at which processors, memory, GPUs, network ports and containers are measured; what "
+     "a heartbeat tells is at most so old.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(telemetry_period_ms)},
     {"agent.nvml", "--nvml", "libnvidia-ml.so.1",
      "Library of the NVIDIA driver, by which GPUs are measured; empty to leave them alone.",
      HL_OPT_STRING, 0, 0, NULL, AT(nvml)},
     {"agent.log_free", "--log-free", "64MiB",
-     "Free space that the disk of agent.state must have for a container to be placed here; 0 for "
-     "none.",
+     "Free space that the disk of agent.state must have for a container to be placed here, of a "
+     "small one a thirty-second of it; 0 for none.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(log_free_bytes)},
     {"agent.health", "--health", "true",
-     "Test the node before it registers, and when `helios node test` asks for it: memory, checksums, "
-     "network, disk. One that fails gets no containers.",
+     "Test the node before it registers, and when `helios node test` asks for it: memory, "
+     "checksums, network, disk. One that fails gets no containers.",
      HL_OPT_BOOL, 0, 0, NULL, AT(health)},
     {"agent.health_memory", "--health-memory", "256MiB",
      "Bytes that a slot must copy in a second of a processor's time to pass the test; 0 for any.",

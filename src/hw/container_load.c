@@ -198,7 +198,7 @@ static uint32_t group_processes(const char *dir)
     return n;
 }
 
-static bool differs(const char *dir, const char *own)
+static bool group_differs(const char *dir, const char *own)
 {
     return dir[0] != '\0' && strcmp(dir, own) != 0;
 }
@@ -207,7 +207,8 @@ static bool differs(const char *dir, const char *own)
 static bool group_memory(const struct scan *s, const struct hl_cgroup_layout *g, struct usage *u)
 {
     uint64_t limit;
-    if (differs(g->v2, s->own.v2) && group_number(g->v2, "memory.current", "", &u->memory_bytes)) {
+    if (group_differs(g->v2, s->own.v2) &&
+        group_number(g->v2, "memory.current", "", &u->memory_bytes)) {
         if (group_number(g->v2, "memory.max", "", &limit)) /* "max" is none */
             u->limit_bytes = limit;
         (void)group_number(g->v2, "memory.events", "oom_kill ", &u->oom_kills);
@@ -215,7 +216,7 @@ static bool group_memory(const struct scan *s, const struct hl_cgroup_layout *g,
         u->source = "cgroup v2";
         return true;
     }
-    if (!differs(g->memory, s->own.memory) ||
+    if (!group_differs(g->memory, s->own.memory) ||
         !group_number(g->memory, "memory.usage_in_bytes", "", &u->memory_bytes))
         return false;
     if (group_number(g->memory, "memory.limit_in_bytes", "", &limit) && limit < V1_UNLIMITED)
@@ -230,11 +231,11 @@ static bool group_memory(const struct scan *s, const struct hl_cgroup_layout *g,
 static bool group_cpu(const struct scan *s, const struct hl_cgroup_layout *g, uint64_t *cpu_ns)
 {
     uint64_t us;
-    if (differs(g->v2, s->own.v2) && group_number(g->v2, "cpu.stat", "usage_usec ", &us)) {
+    if (group_differs(g->v2, s->own.v2) && group_number(g->v2, "cpu.stat", "usage_usec ", &us)) {
         *cpu_ns = us * 1000;
         return true;
     }
-    return differs(g->cpu, s->own.cpu) && group_number(g->cpu, "cpuacct.usage", "", cpu_ns);
+    return group_differs(g->cpu, s->own.cpu) && group_number(g->cpu, "cpuacct.usage", "", cpu_ns);
 }
 
 static bool layout_of(const struct scan *s, const char *pid, struct hl_cgroup_layout *out)

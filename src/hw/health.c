@@ -5,30 +5,13 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"
 #include "hw/health_private.h"
+#include "hw/log_disk.h"
 #include "os/file.h"
-
-void hl_health_row(struct hl_health_run *r, const char *name, enum hl_api_health_state state,
-                   const char *value, const char *text)
-{
-    struct hl_api_health *h = r->out;
-    if (h->rows.count == HL_HEALTH_ROWS_MAX)
-        return;
-    h->rows.items[h->rows.count++] =
-        (struct hl_api_health_row){.name = name,
-                                   .state = state,
-                                   .value = hl_arena_strdup(r->arena, value),
-                                   .text = hl_arena_strdup(r->arena, text)};
-    if (state != HL_API_HEALTH_STATE_FAILED || h->state == HL_API_HEALTH_STATE_FAILED)
-        return;
-    h->state = HL_API_HEALTH_STATE_FAILED;
-    h->reason = hl_arena_printf(r->arena, "%s: %s", name, text);
-}
 
 /* False with errno: not even a few bytes can be kept there. */
 static bool disk_takes_bytes(const char *dir)
@@ -46,26 +29,18 @@ static bool disk_takes_bytes(const char *dir)
 
 static void disk_row(struct hl_health_run *r)
 {
-    const struct hl_health_opts *o = r->opts;
-    struct statvfs fs;
-    char free_text[32], least[32], value[64], text[PATH_MAX + 160] = "";
-    if (statvfs(o->log_dir, &fs) != 0) {
-        snprintf(text, sizeof(text), "%s: %s", o->log_dir, strerror(errno));
-        hl_health_row(r, "disk", HL_API_HEALTH_STATE_FAILED, "", text);
-        return;
-    }
-    uint64_t bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-    hl_format_bytes(bytes, free_text, sizeof(free_text));
-    snprintf(value, sizeof(value), "%s free", free_text);
-    if (bytes < o->log_free_bytes)
-        snprintf(text, sizeof(text),
-                 "the disk of %s has %s free, %s are asked for (agent.log_free)", o->log_dir,
-                 free_text, hl_format_bytes(o->log_free_bytes, least, sizeof(least)));
-    else if (!disk_takes_bytes(o->log_dir))
-        snprintf(text, sizeof(text), "%s can't be written: %s", o->log_dir, strerror(errno));
+    const char *dir = r->opts->log_dir;
+    uint64_t bytes = 0;
+    char have[32], value[64] = "", why[PATH_MAX + 160];
+    if (hl_log_disk_look(dir, r->opts->log_free_bytes, &bytes, why, sizeof(why)) != HL_OK)
+        snprintf(why, sizeof(why), "%s", hl_error_text());
+    else
+        snprintf(value, sizeof(value), "%s free", hl_format_bytes(bytes, have, sizeof(have)));
+    if (why[0] == '\0' && !disk_takes_bytes(dir))
+        snprintf(why, sizeof(why), "%s can't be written: %s", dir, strerror(errno));
     hl_health_row(r, "disk",
-                  text[0] != '\0' ? HL_API_HEALTH_STATE_FAILED : HL_API_HEALTH_STATE_PASSED, value,
-                  text);
+                  why[0] != '\0' ? HL_API_HEALTH_STATE_FAILED : HL_API_HEALTH_STATE_PASSED, value,
+                  why);
 }
 
 hl_status hl_health_test(const struct hl_health_opts *opts, struct hl_arena *arena,

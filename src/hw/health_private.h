@@ -11,7 +11,7 @@ struct hl_health_run {
     struct hl_api_health *out;
 };
 
-/* A row; `text` is copied. */
+/* health_row.c: a row; value and text are copied. */
 void hl_health_row(struct hl_health_run *r, const char *name, enum hl_api_health_state state,
                    const char *value, const char *text);
 

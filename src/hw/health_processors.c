@@ -92,7 +92,7 @@ static void *slot_run(void *arg)
     t->pinned = slot_pin(t);
     unsigned char *memory = malloc(2 * BLOCKS * BLOCK);
     if (memory == NULL) {
-        snprintf(t->trouble, sizeof(t->trouble), "slot %d: no memory for the test",
+        snprintf(t->trouble, sizeof(t->trouble), "slot %d: out of memory testing it",
                  t->slot->numa_id);
         return NULL;
     }

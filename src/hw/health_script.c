@@ -70,7 +70,7 @@ static int script_wait(pid_t pid, uint64_t deadline_ns, bool *late)
     return how;
 }
 
-static void judge(struct hl_health_run *r, int how, bool late, char *output)
+static void script_judge(struct hl_health_run *r, int how, bool late, char *output)
 {
     char text[300] = "", value[64];
     const char *said = last_line(output);
@@ -113,7 +113,7 @@ void hl_health_script(struct hl_health_run *r)
     if (st == HL_OK) {
         output_read(ends[0], r->deadline_ns, output);
         int how = script_wait(pid, r->deadline_ns, &late);
-        judge(r, how, late, output);
+        script_judge(r, how, late, output);
     } else {
         hl_health_row(r, "script", HL_API_HEALTH_STATE_FAILED, "", hl_error_text());
     }

@@ -16,7 +16,7 @@ struct nic_scan {
     uint32_t left_out;
 };
 
-static uint64_t counter(const char *dir, const char *name)
+static uint64_t port_counter(const char *dir, const char *name)
 {
     char path[PATH_MAX];
     int64_t value;
@@ -64,9 +64,10 @@ static void scan_net(struct nic_scan *s, const char *sys, bool boards)
         if (nic == NULL)
             continue;
         nic->up = file_begins(port, "operstate", "up");
-        nic->rx_bytes = counter(port, "statistics/rx_bytes");
-        nic->tx_bytes = counter(port, "statistics/tx_bytes");
-        nic->errors = counter(port, "statistics/rx_errors") + counter(port, "statistics/tx_errors");
+        nic->rx_bytes = port_counter(port, "statistics/rx_bytes");
+        nic->tx_bytes = port_counter(port, "statistics/tx_bytes");
+        nic->errors =
+            port_counter(port, "statistics/rx_errors") + port_counter(port, "statistics/tx_errors");
     }
     if (d != NULL)
         closedir(d);
@@ -88,10 +89,10 @@ static void scan_ports(struct nic_scan *s, const char *dir, const char *board)
         if (nic == NULL)
             continue;
         nic->up = file_begins(port, "state", "4:"); /* "4: ACTIVE" */
-        nic->rx_bytes = counter(port, "counters/port_rcv_data") * IB_WORD;
-        nic->tx_bytes = counter(port, "counters/port_xmit_data") * IB_WORD;
-        nic->errors =
-            counter(port, "counters/port_rcv_errors") + counter(port, "counters/symbol_error");
+        nic->rx_bytes = port_counter(port, "counters/port_rcv_data") * IB_WORD;
+        nic->tx_bytes = port_counter(port, "counters/port_xmit_data") * IB_WORD;
+        nic->errors = port_counter(port, "counters/port_rcv_errors") +
+                      port_counter(port, "counters/symbol_error");
     }
     if (d != NULL)
         closedir(d);
@@ -111,7 +112,7 @@ static void scan_infiniband(struct nic_scan *s, const char *sys)
 }
 
 /* A counter that went back was reset: its rate is not known. */
-static double rate(uint64_t before, uint64_t now, uint64_t ns)
+static double counter_rate(uint64_t before, uint64_t now, uint64_t ns)
 {
     return now >= before && ns > 0 ? (double)(now - before) * 1e9 / (double)ns : 0;
 }
@@ -124,8 +125,8 @@ static void probe_take(struct hl_nic_probe *p, uint64_t now_ns, struct hl_api_ni
         for (size_t k = 0; k < p->count; k++) {
             if (strcmp(p->before[k].name, nic->name) != 0)
                 continue;
-            nic->rx_bytes_per_second = rate(p->before[k].rx, nic->rx_bytes, ns);
-            nic->tx_bytes_per_second = rate(p->before[k].tx, nic->tx_bytes, ns);
+            nic->rx_bytes_per_second = counter_rate(p->before[k].rx, nic->rx_bytes, ns);
+            nic->tx_bytes_per_second = counter_rate(p->before[k].tx, nic->tx_bytes, ns);
         }
     }
     p->count = list->count;

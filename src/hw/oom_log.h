@@ -4,8 +4,8 @@
  * Threads: any. Never blocks.
  * Errors:  HL_EPERM: the log is closed to this user; HL_EIO names the file.
  * Units:   us since the boot, as the log has them.
- * Limits:  the log is a ring: old lines are gone. Of a process in a namespace of its own the log has
- *          another number than its container.
+ * Limits:  the log is a ring: old lines are gone. Of a process in a namespace of its own the log
+ *          has another number than its container.
  */
 #ifndef HL_HW_OOM_LOG_H
 #define HL_HW_OOM_LOG_H

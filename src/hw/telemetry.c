@@ -6,14 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "api/lists.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "hw/container_load.h"
 #include "hw/gpu_watch.h"
+#include "hw/log_disk.h"
 #include "hw/nic_load.h"
 #include "hw/nvml.h"
 #include "os/file.h"
@@ -263,21 +262,13 @@ static void open_gpus(struct hl_telemetry *t)
 static void check_disk(const struct hl_telemetry *t, struct hl_arena *arena,
                        struct hl_api_telemetry *out)
 {
-    struct statvfs fs;
-    char free_text[32], least[32];
-    if (t->opts.log_dir[0] == '\0' || t->opts.log_free_bytes == 0 ||
-        statvfs(t->opts.log_dir, &fs) != 0)
-        return;
-    uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-    if (free_bytes >= t->opts.log_free_bytes)
-        return;
-    hl_api_text_add(
-        arena, &out->troubles,
-        hl_arena_printf(arena,
-                        "the disk of %s has %s free, %s are asked for (agent.log_free): make room "
-                        "there",
-                        t->opts.log_dir, hl_format_bytes(free_bytes, free_text, sizeof(free_text)),
-                        hl_format_bytes(t->opts.log_free_bytes, least, sizeof(least))));
+    char why[512];
+    uint64_t free_bytes;
+    if (t->opts.log_dir[0] != '\0' &&
+        hl_log_disk_look(t->opts.log_dir, t->opts.log_free_bytes, &free_bytes, why, sizeof(why)) ==
+            HL_OK &&
+        why[0] != '\0')
+        hl_api_text_add(arena, &out->troubles, why);
 }
 
 /* ---- a reading ------------------------------------------------------------------------------- */
@@ -298,7 +289,6 @@ static hl_status read_all(struct hl_telemetry *t,
         out->left_out += (uint32_t)(out->troubles.count - HL_TELEMETRY_TROUBLES_MAX);
         out->troubles.count = HL_TELEMETRY_TROUBLES_MAX;
     }
-    out->time_ms = hl_wall_ms();
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory measuring the node");
     t->started = true;
@@ -310,8 +300,8 @@ static bool is_fresh(const struct hl_telemetry *t)
     return t->read_ns != 0 && hl_now_ns() - t->read_ns < (uint64_t)t->opts.period_ms * HL_NS_PER_MS;
 }
 
-static hl_status refresh(struct hl_telemetry *t,
-                         const struct hl_api_container_status_list *containers)
+static hl_status reading_refresh(struct hl_telemetry *t,
+                                 const struct hl_api_container_status_list *containers)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_telemetry now = {0};
@@ -328,9 +318,11 @@ hl_status hl_telemetry_read(struct hl_telemetry *t,
                             struct hl_arena *arena, struct hl_api_telemetry *out)
 {
     pthread_mutex_lock(&t->lock);
-    hl_status st = is_fresh(t) ? HL_OK : refresh(t, containers);
+    hl_status st = is_fresh(t) ? HL_OK : reading_refresh(t, containers);
     if (st == HL_OK)
         st = hl_api_copy(&hl_api_telemetry_type, &t->last, arena, out);
+    if (st == HL_OK)
+        out->time_ms = hl_wall_ms();
     pthread_mutex_unlock(&t->lock);
     return st;
 }

@@ -1,7 +1,8 @@
 /* hw/telemetry.h - what a node is doing: its processors, memory, GPUs, network ports, slots and
  * running containers, and what of them has gone wrong since the start.
  *
- * A reading is shared: who asks again before the period is over gets the last one.
+ * A reading is shared: who asks again before the period is over gets the last one. Its time is that
+ * of the answer, by which others know this node's clock.
  *
  * Owns:    the counters of the previous reading, from which shares and rates are made.
  * Threads: any; it locks itself, for a whole reading, so that two callers at once do not divide one

@@ -8,6 +8,7 @@ import pathlib
 import pty
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from fcntl import ioctl
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
-from support.cluster import HELIOS, Cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster, small_disk, wait_for  # noqa: E402
 
 JOB = """jobName: %s
 parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: 1, data_parallel_size: 1}
@@ -144,6 +145,20 @@ class Telemetry(unittest.TestCase):
         self.assertEqual(wait_for("the first failure again", lambda: self.failure(name)), first)
         self.assertIn("no attempt of job", self.c.refuse("logs", "--first-failure", self.succeeded()))
 
+    def test_reported_steps_become_goodput(self):
+        program = self.c.dir / "steps.py"
+        program.write_text("import time, helios\nfor step in range(100000):\n    time.sleep(0.05)\n    helios.report(step, 1.0, 10)\n")
+        name = self.c.submit(job(f"exec python3 {program}", "steps"))
+        ledger = wait_for("steps", lambda: (x := self.c.job(name)["ledger"])["steps"] > 20 and x)
+        self.assertTrue(ledger["reported"])
+        self.assertEqual(sum(ledger[part] for part in PARTS), ledger["wallMs"])
+        self.assertGreater(ledger["stepMs"], 20 * 50 * 0.9)
+        self.assertGreater(ledger["startMs"], 0)
+        self.assertGreaterEqual(ledger["tokens"], 10 * ledger["steps"])
+        self.assertEqual(ledger["replayMs"], 0)
+        self.assertGreater(ledger["goodput"], 0)
+        self.c.json("cancel", name)
+
     def failure(self, name):
         done = subprocess.run([HELIOS, "--state", self.c.state, "-o", "json", "logs", "--first-failure", name],
                               capture_output=True, env=self.c.env, check=False, timeout=60)
@@ -178,27 +193,93 @@ class Telemetry(unittest.TestCase):
 
 
 class Health(unittest.TestCase):
-    def test_a_node_that_fails_its_test_gets_nothing_and_the_second_failure_drains_it(self):
-        script = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="helios-health-"))) / "site"
-        script.write_text("#!/bin/sh\necho the fan stands still\nexit 3\n")
-        script.chmod(0o755)
-        c = Cluster.of_class(type(self), nodes=1, slots=1, env={"HELIOS_AGENT_HEALTH_SCRIPT": str(script)})
+    """One node whose site script, GPUs and clock are what the test says."""
+
+    @classmethod
+    def setUpClass(cls):
+        directory = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="helios-health-")))
+        cls.script, cls.gpus = directory / "site", directory / "gpus"
+        cls.site("echo the fan stands still; exit 3")
+        cls.gpus.write_text("00000000:3B:00.0 GPU-a 40 1024\n")
+        cls.c = Cluster.of_class(cls, nodes=1, slots=1, env={"HELIOS_AGENT_HEALTH_SCRIPT": str(cls.script), "NVML_STUB": str(cls.gpus),
+                                                             "HELIOS_AGENT_NVML": str(BUILD / "tests" / "libnvml_stub.so")})
+
+    @classmethod
+    def site(cls, text):
+        cls.script.write_text("#!/bin/sh\n" + text + "\n")
+        cls.script.chmod(0o755)
+
+    def node(self, name="node-0"):
+        return next((n for n in self.c.json("nodes")["items"] if n["node"]["name"] == name), None)
+
+    def test_1_a_node_that_fails_gets_nothing_and_the_second_failure_drains_it(self):
         why = "script: exit code 3: the fan stands still"
-        node = wait_for("the node", lambda: c.json("nodes")["items"])[0]
-        self.assertIn(why, node["reason"])
-        self.assertIn("node-0 gets no new containers: health: " + why, c.run("nodes").stdout)
-        name = c.submit(job("true", "waits"))
-        c.wait_job(name, "pending")
-        script.write_text("#!/bin/sh\necho fine\n")
-        self.assertRegex(c.run("node", "test", "node-0").stdout, r"(?m)^script +passed +fine")
-        c.wait_job(name, "succeeded")
-        script.write_text("#!/bin/sh\nexit 1\n")
-        self.assertIn("is not fit: script: exit code 1", c.refuse("node", "test", "node-0"))
-        self.assertIn("drained: it failed its health test twice in an hour", c.json("nodes")["items"][0]["reason"])
-        script.write_text("#!/bin/sh\n")
-        c.run("node", "test", "node-0")
-        self.assertIn("drained", c.json("nodes")["items"][0]["reason"])  # until it is undrained
-        self.assertIn("does not exist", c.refuse("node", "test", "nowhere"))
+        self.assertIn(why, self.node()["reason"])
+        self.assertIn("node-0 gets no new containers: health: " + why, self.c.run("nodes").stdout)
+        name = self.c.submit(job("true", "waits"))
+        self.c.wait_job(name, "pending")
+        self.site("echo fine")
+        self.assertRegex(self.c.run("node", "test", "node-0").stdout, r"(?m)^script +passed +fine")
+        self.c.wait_job(name, "succeeded")
+        self.site("exit 1")
+        self.assertIn("is not fit: script: exit code 1", self.c.refuse("node", "test", "node-0"))
+        self.assertIn("it failed its health test twice in an hour", self.node()["drainReason"])
+        self.site("true")
+        self.c.run("node", "test", "node-0")
+        self.assertEqual(self.node()["reason"], "")
+        self.assertNotEqual(self.node()["drainedMs"], 0)  # that is for people to end
+        self.c.json("node", "undrain", "node-0")
+        self.assertIn("does not exist", self.c.refuse("node", "test", "nowhere"))
+
+    def test_2_a_gpu_that_vanishes_keeps_new_containers_away_until_it_is_back(self):
+        gpu = wait_for("the GPU", lambda: self.node()["telemetry"]["gpus"])[0]
+        self.assertEqual((gpu["id"], gpu["uuid"], gpu["memoryUsedBytes"]), ("0000:3b:00.0", "GPU-a", 1 << 30))
+        self.assertIn('helios_gpu_busy_ratio{gpu="0000:3b:00.0"} 0.4000', self.c.run("metrics", "node-0").stdout)
+        self.gpus.write_text("00000000:3B:00.0 lost\n")
+        wait_for("the loss", lambda: "GPU 0000:3b:00.0 (GPU-a) vanished" in self.node()["reason"])
+        name = self.c.submit(job("true", "gpu"))
+        self.c.wait_job(name, "pending")
+        self.gpus.write_text("00000000:3B:00.0 GPU-a 40 1024\n")
+        self.c.wait_job(name, "succeeded")
+
+    def test_3_an_agent_whose_clock_is_ten_minutes_off_gets_nothing(self):
+        controller = json.loads((self.c.state / "cluster.json").read_text())["controller"]
+        state, clock = self.c.dir / "late", self.c.dir / "clock"
+        clock.write_bytes(struct.pack("q", 600 * 10**9))
+        env = self.c.env | {"LD_PRELOAD": str(BUILD / "tests" / "libclock_jump.so"), "HELIOS_CLOCK_FILE": str(clock)}
+        flags = ["--name", "late", "--state", state, "--controller", controller, "--listen", f"unix:{self.c.dir}/late.sock", "--data-listen", "",
+                 "--migrate-listen", "", "--health", "false"]
+        with subprocess.Popen([BUILD / "bin" / "helios-agent", *flags], env=env, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as agent:
+            try:
+                wait_for("its clock to be told", lambda: (n := self.node("late")) and "its clock is 10 min" in n["reason"])
+                self.assertGreater(self.node("late")["clockAheadMs"], 590000)
+            finally:
+                agent.terminate()
+
+
+class FullDisk(unittest.TestCase):
+    def test_a_node_whose_log_disk_is_full_gets_nothing_until_there_is_room(self):
+        disk = self.enterContext(small_disk(self, "256m"))
+        c = Cluster(nodes=1, slots=1, size="16MiB")
+        agent = [BUILD / "bin" / "helios-agent", "--name", "small", "--state", disk / "agent", "--listen", f"unix:{c.dir}/small.sock",
+                 "--data-listen", "", "--migrate-listen", ""]
+        self.addCleanup(shutil.rmtree, c.dir, ignore_errors=True)
+        self.addCleanup(c.run, "down")
+        c.up()
+        controller = json.loads((c.state / "cluster.json").read_text())["controller"]
+        with subprocess.Popen([*agent, "--controller", controller], env=c.env, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            def reason():
+                return next((n["reason"] for n in c.json("nodes")["items"] if n["node"]["name"] == "small"), None)
+            try:
+                wait_for("the node", lambda: reason() == "")
+                (disk / "rest").write_bytes(bytes(250 << 20))
+                wait_for("the full disk to be told", lambda: "(agent.log_free): make room" in reason())
+                (disk / "rest").unlink()
+                wait_for("the node to be free again", lambda: reason() == "")
+            finally:
+                process.terminate()
 
 
 if __name__ == "__main__":

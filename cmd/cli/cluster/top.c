@@ -253,7 +253,7 @@ static hl_status put_text(const char *text)
     return fflush(stdout) == 0 ? HL_OK : hl_fail(HL_EIO, "writing to stdout: %m");
 }
 
-static hl_status draw(struct cli *cli, uint64_t interval_ms)
+static hl_status picture_draw(struct cli *cli, uint64_t interval_ms)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_cluster_load load;
@@ -297,7 +297,7 @@ static hl_status show_live(struct cli *cli, uint64_t interval_ms)
     fputs(ENTER, stdout);
     hl_status st;
     do
-        st = draw(cli, interval_ms);
+        st = picture_draw(cli, interval_ms);
     while (st == HL_OK && !interrupted && !wait_key(interval_ms));
     fputs(LEAVE, stdout);
     fflush(stdout);

@@ -42,8 +42,8 @@ static const struct hl_option log_rows[] = {
     {"attempt", "--attempt", "0", "Output of this attempt, counted from 1; 0 for the newest.",
      HL_OPT_INT, 0, INT32_MAX, NULL, AT(attempt)},
     {"first-failure", "--first-failure", "false",
-     "Which rank of the attempt failed first, how, and its last 200 lines; of the last attempt that "
-     "failed, unless --attempt says another.",
+     "Which rank of the attempt failed first, how, and its last 200 lines; of the last attempt "
+     "that failed, unless --attempt says another.",
      HL_OPT_BOOL, 0, 0, NULL, AT(first_failure)},
     {"follow", "-f", "false",
      "Go on over restarts until the job ends; the exit status is the job's.",

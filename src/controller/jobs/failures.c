@@ -14,12 +14,6 @@
 
 #define FAILURES_MAX 8 /* of a job; the oldest goes */
 
-struct job_failure {
-    struct job_failure *next; /* older */
-    struct hl_arena arena;
-    struct hl_api_job_failure f;
-};
-
 /* One that is being completed; its job may be forgotten meanwhile. */
 struct failure_call {
     struct hl_controller *c;
@@ -28,59 +22,6 @@ struct failure_call {
     int pid;
     int64_t since_ms; /* when its container began */
 };
-
-static void failure_free(struct job_failure *f)
-{
-    hl_arena_fini(&f->arena);
-    free(f);
-}
-
-void failures_free(struct job *j)
-{
-    while (j->failures != NULL) {
-        struct job_failure *f = j->failures;
-        j->failures = f->next;
-        failure_free(f);
-    }
-}
-
-static hl_status failure_copy(const struct hl_api_job_failure *from, struct job_failure **out)
-{
-    struct job_failure *f = calloc(1, sizeof(*f));
-    if (f == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for the failure of a job");
-    hl_status st = hl_api_copy(&hl_api_job_failure_type, from, &f->arena, &f->f);
-    if (st != HL_OK) {
-        failure_free(f);
-        return st;
-    }
-    *out = f;
-    return HL_OK;
-}
-
-const struct hl_api_job_failure *job_failure_of(const struct job *j, int attempt)
-{
-    for (const struct job_failure *f = j->failures; f != NULL; f = f->next)
-        if (attempt == 0 || f->f.attempt == attempt)
-            return &f->f;
-    return NULL;
-}
-
-/* The newest last; without logs. */
-struct hl_api_job_failure_list job_failures_list(const struct job *j, struct hl_arena *arena)
-{
-    struct hl_api_job_failure_list list = {0};
-    size_t n = 0;
-    for (const struct job_failure *f = j->failures; f != NULL; f = f->next)
-        n++;
-    list.items = hl_arena_array(arena, n, sizeof(*list.items));
-    for (const struct job_failure *f = j->failures; list.items != NULL && f != NULL; f = f->next) {
-        list.items[--n] = f->f;
-        list.items[n].log = "";
-        list.count++;
-    }
-    return list;
-}
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
@@ -127,13 +68,6 @@ static void failure_keep(struct job *j, struct job_failure *f)
     if (st != HL_OK)
         hl_warn("first failure of a job was not stored job=%s error=\"%s\"", j->id,
                 hl_error_text());
-}
-
-hl_status failures_forget(const struct job *j, struct hl_records *records)
-{
-    for (const struct job_failure *f = j->failures; f != NULL; f = f->next)
-        HL_TRY(hl_records_add(records, NULL, "failure/%s/%d", j->id, f->f.attempt));
-    return HL_OK;
 }
 
 /* By the key, which has the job's id: "failure/JOB/ATTEMPT". Those of a job that is gone stay

@@ -24,8 +24,6 @@ struct gang_watch;
 struct hl_buf;
 struct hl_controller;
 struct hl_buf;
-struct hl_ledger_report;
-struct job;
 struct job_executor;
 struct node;
 
@@ -88,8 +86,6 @@ void jobs_recovery_metrics(const struct hl_controller *c, struct hl_buf *out);
 bool jobs_gang_starts(const struct hl_controller *c);
 /* Families of the time ledgers, appended. */
 void jobs_ledger_gauges(const struct hl_controller *c, struct hl_buf *out);
-/* Ranks of the job have done a step. */
-void job_report_step(struct job *j, const struct hl_ledger_report *report);
 /* Who holds a slot: job id and container id, "" when free. */
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
                       const char **job, char *container, size_t cap);

@@ -127,6 +127,16 @@ struct hl_api_job_ledger ledger_show(const struct job *j);
 /* failures.c */
 /* Of an attempt that is over, once: its first failure is found, completed and kept. */
 void failures_look(struct job *j);
+
+/* failure_list.c */
+struct job_failure {
+    struct job_failure *next; /* older */
+    struct hl_arena arena;
+    struct hl_api_job_failure f;
+};
+
+hl_status failure_copy(const struct hl_api_job_failure *from, struct job_failure **out) HL_CHECK;
+void failure_free(struct job_failure *f);
 /* attempt 0: the newest. NULL: there is none, or it is not complete yet. */
 const struct hl_api_job_failure *job_failure_of(const struct job *j, int attempt);
 struct hl_api_job_failure_list job_failures_list(const struct job *j, struct hl_arena *arena);

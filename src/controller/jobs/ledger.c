@@ -1,5 +1,6 @@
-/* The time ledger of a job, fed by what its state says, by its open version, and by reports of its
- * ranks. Its clock is the Controller's steady one, which no step of the wall clock moves. */
+/* The time ledger of a job, fed by what its state says, by its open version, and by what its node
+ * tells of the first rank that reports steps. Its clock is the Controller's steady one, which no
+ * step of the wall clock moves. */
 #include <time.h>
 
 #include "base/clock.h"
@@ -40,15 +41,40 @@ static enum hl_ledger_part part_of(struct job *j)
     }
 }
 
-/* The newest version that it has made, and whether one is being written. */
-static void look_at_versions(struct job *j, int64_t now)
+/* The first rank that reports steps: its gang makes them together. NULL: none does. */
+static const struct hl_api_rank_progress *progress_of(const struct job *j)
+{
+    for (int i = 0; i < j->run.container_count; i++) {
+        char id[HL_JOB_ID_MAX + 32];
+        const struct node *n = node_find(j->controller, j->run.containers[i].node);
+        hl_container_id(j->id, j->run.attempt, i, id, sizeof(id));
+        const struct hl_api_container_status *c = n != NULL ? node_reported(n, id) : NULL;
+        for (size_t k = 0; c != NULL && k < c->ranks.count; k++)
+            if (c->ranks.items[k].progress.activity != HL_API_RANK_ACTIVITY_UNSAID)
+                return &c->ranks.items[k].progress;
+    }
+    return NULL;
+}
+
+static void take_progress(struct job *j, const struct hl_api_rank_progress *p, int64_t now)
+{
+    const struct hl_ledger_report report = {.step = p->step,
+                                            .tokens = p->tokens,
+                                            .usual_ms = (int64_t)(p->median_ms + 0.5),
+                                            .generation = p->generation};
+    if (p->step >= 0)
+        hl_ledger_report(&j->ledger, &report, now);
+}
+
+/* The newest version that it has made; whether one is being written. */
+static bool look_at_versions(struct job *j, int64_t now)
 {
     struct hl_model_rec *m;
     bool saving = false;
     int64_t newest = j->ledger_version;
     if (j->spec.model[0] == '\0' ||
         hl_catalog_model(&j->controller->catalog, j->spec.model, &m) != HL_OK)
-        return;
+        return false;
     for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
         if (strcmp(v->job, j->id) != 0)
             continue;
@@ -59,6 +85,16 @@ static void look_at_versions(struct job *j, int64_t now)
     if (newest > j->ledger_version)
         hl_ledger_saved(&j->ledger, now);
     j->ledger_version = newest;
+    return saving;
+}
+
+static void look_at_ranks(struct job *j, int64_t now)
+{
+    const struct hl_api_rank_progress *p = progress_of(j);
+    bool saving = look_at_versions(j, now);
+    if (p != NULL)
+        take_progress(j, p, now);
+    saving |= p != NULL && p->activity == HL_API_RANK_ACTIVITY_SAVING;
     hl_ledger_saving(&j->ledger, saving, now);
 }
 
@@ -75,14 +111,7 @@ void ledger_follow(struct job *j)
     }
     hl_ledger_enter(&j->ledger, part_of(j), now);
     if (j->run.state == HL_API_JOB_STATE_RUNNING)
-        look_at_versions(j, now);
-}
-
-void job_report_step(struct job *j, const struct hl_ledger_report *report)
-{
-    int64_t now = controller_steady_ms(j->controller);
-    ledger_follow(j);
-    hl_ledger_report(&j->ledger, report, now);
+        look_at_ranks(j, now);
 }
 
 struct hl_api_job_ledger_record ledger_record(const struct job *j, struct hl_arena *arena)

@@ -16,9 +16,8 @@
 
 #define TWICE_MS (INT64_C(3600) * 1000)
 #define TEST_MS  15000 /* a test takes 5 s, on a busy machine a little more */
-#define AHEAD_LATE                                                                                 \
-    2 /* one heartbeat may have waited while this process or its node stood still                  \
-       */
+/* One heartbeat may have waited while this process or its node stood still. */
+#define AHEAD_LATE 2
 
 static const char *clock_trouble(const struct node *n, char *out, size_t cap)
 {
@@ -75,34 +74,39 @@ void gate_take_clock(struct node *n, int64_t node_ms)
     n->ahead_count = !far ? 0 : n->ahead_count < AHEAD_LATE ? n->ahead_count + 1 : AHEAD_LATE;
 }
 
-static void note_failure(struct node *n)
+static bool fails_again(struct node *n)
 {
     int64_t before = n->failed_ms, now = controller_steady_ms(n->controller);
-    char reason[sizeof(n->drain_reason)];
     n->failed_ms = now;
     hl_warn("node failed its test node=%s why=\"%s\"", n->name, n->health.reason);
-    if (before == 0 || now - before > TWICE_MS || n->drained_ms != 0)
-        return;
-    snprintf(reason, sizeof(reason), "it failed its health test twice in an hour: %.190s",
-             n->health.reason);
-    if (node_drain(n, true, reason, NULL) != HL_OK)
-        hl_error("node is not drained node=%s error=\"%s\"", n->name, hl_error_text());
+    return before != 0 && now - before <= TWICE_MS && n->drained_ms == 0;
 }
 
-void gate_take_health(struct node *n, const struct hl_api_health *health)
+/* True: it failed twice within an hour and is not drained. */
+static bool gate_take_health(struct node *n, const struct hl_api_health *health)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_health kept;
     bool again = health->time_ms == n->health.time_ms; /* the same test, told once more */
     if (hl_api_copy(&hl_api_health_type, health, &arena, &kept) != HL_OK) {
         hl_warn("test of a node is not remembered node=%s error=\"%s\"", n->name, hl_error_text());
-        return;
+        return false;
     }
     hl_arena_fini(&n->health_arena);
     hl_arena_move(&n->health_arena, &arena);
     n->health = kept;
-    if (!again && kept.state == HL_API_HEALTH_STATE_FAILED)
-        note_failure(n);
+    return !again && kept.state == HL_API_HEALTH_STATE_FAILED && fails_again(n);
+}
+
+void gate_take_test(struct node *n, const struct hl_api_health *health)
+{
+    char reason[sizeof(n->drain_reason)];
+    if (!gate_take_health(n, health))
+        return;
+    snprintf(reason, sizeof(reason), "it failed its health test twice in an hour: %.190s",
+             n->health.reason);
+    if (node_drain(n, true, reason, NULL) != HL_OK)
+        hl_error("node is not drained node=%s error=\"%s\"", n->name, hl_error_text());
 }
 
 /* ---- testNode -------------------------------------------------------------------------------- */
@@ -154,7 +158,7 @@ static void on_tested(void *arg, hl_status st, const char *text,
         return;
     }
     struct hl_api_health health = r->health;
-    gate_take_health(n, &health);
+    gate_take_test(n, &health);
     gate_apply(n);
     add_clock(n, hl_rpc_call_arena(t.call), &health);
     hl_reply_controller_test_node(t.call,

@@ -100,7 +100,7 @@ static hl_status register_written(const struct registration *r)
     node_seen(n);
     hl_info("node registered node=%s slots=%zu address=%s", n->name, info->slots.count,
             info->agent_address);
-    gate_take_health(n, &info->health);
+    gate_take_test(n, &info->health);
     gate_apply(n);
     c->slots_changed = true;
     c->nodes->events->registered(c, n);

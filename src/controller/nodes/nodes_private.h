@@ -34,8 +34,8 @@ hl_status node_drain(struct node *n, bool drained, const char *reason,
                      struct hl_rpc_call *call) HL_CHECK;
 
 /* gate.c */
-/* What a test of the node has found. */
-void gate_take_health(struct node *n, const struct hl_api_health *health);
+/* What a test of the node has found; failing twice within an hour drains it. */
+void gate_take_test(struct node *n, const struct hl_api_health *health);
 /* Its clock, by what a heartbeat says that was sent just now. */
 void gate_take_clock(struct node *n, int64_t node_ms);
 /* Tell the planner whether the node gets containers. */

@@ -34,17 +34,25 @@ void hl_ledger_begin(struct hl_ledger *l, int64_t now_ms)
     *l = (struct hl_ledger){.begun = true, .at_ms = now_ms, .step = -1, .best_step = -1};
 }
 
+/* No further step of this gang follows: what is open was for `part`. */
+static void steps_end(struct hl_ledger *l, enum hl_ledger_part part)
+{
+    open_close(l, part);
+    if (l->step > l->best_step)
+        l->best_step = l->step;
+    l->step = -1;
+    l->stepping = false;
+}
+
 void hl_ledger_enter(struct hl_ledger *l, enum hl_ledger_part part, int64_t now_ms)
 {
     ledger_advance(l, now_ms);
     if (!l->begun || l->over || part == l->part)
         return;
     if (l->part == HL_LEDGER_STEP) {
-        open_close(l, part == HL_LEDGER_LOST ? HL_LEDGER_LOST : HL_LEDGER_STEP);
-        if (l->step > l->best_step)
-            l->best_step = l->step;
-        l->step = -1;
-        l->stepping = l->saving = false;
+        steps_end(l, part == HL_LEDGER_LOST ? HL_LEDGER_LOST : HL_LEDGER_STEP);
+        l->saving = false;
+        l->told_tokens = 0;
     }
     l->part = part;
 }
@@ -96,6 +104,9 @@ void hl_ledger_report(struct hl_ledger *l, const struct hl_ledger_report *report
     ledger_advance(l, now_ms);
     if (!l->begun || l->over || l->part != HL_LEDGER_STEP || report->step < 0)
         return;
+    if (report->generation != l->generation && l->stepping)
+        steps_end(l, HL_LEDGER_LOST);
+    l->generation = report->generation;
     bool first = !l->stepping;
     int64_t from = first ? report->step - 1 : l->step;
     if (report->step <= from) /* late, or twice */
@@ -109,7 +120,8 @@ void hl_ledger_report(struct hl_ledger *l, const struct hl_ledger_report *report
     l->step = report->step;
     l->steps += count - again;
     l->replayed += again;
-    l->tokens += report->tokens;
+    l->tokens += report->tokens - (report->tokens >= l->told_tokens ? l->told_tokens : 0);
+    l->told_tokens = report->tokens;
 }
 
 void hl_ledger_saving(struct hl_ledger *l, bool saving, int64_t now_ms)
@@ -179,6 +191,8 @@ struct hl_api_job_ledger_record hl_ledger_record(struct hl_ledger *l, int64_t no
         .tokens = l->tokens,
         .reported = l->reported,
         .over = l->over,
+        .told_tokens = l->told_tokens,
+        .generation = l->generation,
     };
     r.parts.items = hl_arena_array(arena, HL_LEDGER_PARTS, sizeof(*r.parts.items));
     for (int i = 0; l->begun && r.parts.items != NULL && i < HL_LEDGER_PARTS; i++)
@@ -217,4 +231,6 @@ void hl_ledger_restore(struct hl_ledger *l, const struct hl_api_job_ledger_recor
     l->tokens = r->tokens;
     l->reported = r->reported;
     l->over = r->over;
+    l->told_tokens = r->told_tokens;
+    l->generation = r->generation;
 }

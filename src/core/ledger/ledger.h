@@ -1,5 +1,8 @@
 /* core/ledger/ledger.h - where the wall time of a job goes: nine parts that sum to it.
  *
+ * A gang that loses a rank and comes together again, with a new generation, goes through lost and
+ * start without leaving step.
+ *
  * Time is put into a part when it is known what it was for: until then it is open. While ranks run
  * it is open from one report of a step to the next.
  *
@@ -55,13 +58,16 @@ struct hl_ledger {
     int64_t usual_ms;  /* of a step; 0 = not known yet */
     int64_t steps, replayed;
     uint64_t tokens;
+    uint64_t told_tokens; /* of the last report */
+    uint32_t generation;  /* of the last report */
 };
 
-/* What ranks tell: `step` is done. */
+/* What a rank tells: `step` is done. */
 struct hl_ledger_report {
     int64_t step;
-    uint64_t tokens;  /* since the report before */
-    int64_t usual_ms; /* of a step, as they measure it; 0 = they don't */
+    uint64_t tokens;     /* of its process, in all */
+    int64_t usual_ms;    /* of a step, as it measures it; 0 = it doesn't */
+    uint32_t generation; /* how often its gang has come together; 0 = it does not tell */
 };
 
 /* The job is submitted. */

@@ -50,7 +50,7 @@ static bool is_placed_on(void)
 static void tested(int64_t at, enum hl_api_health_state state, const char *why)
 {
     const struct hl_api_health h = {.time_ms = at, .state = state, .reason = why};
-    gate_take_health(&n, &h);
+    gate_take_test(&n, &h);
 }
 
 TEST_IN(setup, teardown, a_node_that_says_nothing_of_its_health_is_placed_on)

@@ -21,7 +21,8 @@ static int setup(void **state)
         return -1;
     close(fd);
     stub[n] = '\0';
-    strcpy(strrchr(stub, '/'), "/libnvml_stub.so");
+    char *slash = strrchr(stub, '/');
+    snprintf(slash, sizeof(stub) - (size_t)(slash - stub), "/libnvml_stub.so");
     return setenv("NVML_STUB", path, 1);
 }
 

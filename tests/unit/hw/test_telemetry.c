@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "hw/log_disk.h"
 #include "hw/telemetry.h"
 #include "os/file.h"
 
@@ -142,24 +143,21 @@ TEST(processors_and_a_numa_node_that_went_offline_are_troubles_of_their_slot)
     hl_telemetry_close(node);
 }
 
-TEST(a_log_disk_with_too_little_room_is_a_trouble)
+TEST(a_log_disk_with_too_little_room_is_told_and_a_small_one_may_have_less)
 {
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    const struct hl_api_slot_list no_slots = {0};
-    struct hl_telemetry *t;
-    struct hl_api_telemetry now;
-    put_basics();
-    const struct hl_telemetry_opts opts = {.proc = root,
-                                           .sys = root,
-                                           .nvml = "",
-                                           .slots = &no_slots,
-                                           .log_dir = root,
-                                           .log_free_bytes = UINT64_MAX};
-    assert_int_equal(hl_telemetry_open(&opts, &t), HL_OK);
-    assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_OK);
-    assert_int_equal(now.troubles.count, 1);
-    assert_non_null(strstr(now.troubles.items[0], "(agent.log_free): make room there"));
-    hl_telemetry_close(t);
+    const uint64_t mib = 1 << 20;
+    char why[200];
+    hl_log_disk_judge("/logs", 100000 * mib, 63 * mib, 64 * mib, why, sizeof(why));
+    assert_string_equal(why, "the disk of /logs has 63.0 MiB free, 64.0 MiB are asked for "
+                             "(agent.log_free): make room");
+    hl_log_disk_judge("/logs", 100000 * mib, 64 * mib, 64 * mib, why, sizeof(why));
+    assert_string_equal(why, "");
+    hl_log_disk_judge("/logs", 320 * mib, 10 * mib, 64 * mib, why, sizeof(why));
+    assert_string_equal(why, "");
+    hl_log_disk_judge("/logs", 320 * mib, 10 * mib - 1, 64 * mib, why, sizeof(why));
+    assert_non_null(strstr(why, "10.0 MiB are asked for"));
+    hl_log_disk_judge("/logs", 320 * mib, 0, 0, why, sizeof(why)); /* nothing is asked for */
+    assert_string_equal(why, "");
 }
 
 TEST(within_the_period_a_reading_is_shared)
@@ -178,8 +176,10 @@ TEST(within_the_period_a_reading_is_shared)
     assert_int_equal(hl_telemetry_open(&opts, &t), HL_OK);
     assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_OK);
     put("loadavg", "9.00 0 0 1/1 1\n");
+    int64_t asked = hl_wall_ms();
     assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_OK);
     assert_true(now.load1 == 1.25);
+    assert_true(now.time_ms >= asked); /* the clock is read with each answer */
     hl_telemetry_close(t);
 }
 

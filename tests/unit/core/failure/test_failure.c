@@ -105,7 +105,7 @@ TEST(the_last_200_lines_are_kept_and_no_half_one)
     char *text = malloc(1 << 20);
     size_t len = 0;
     for (int i = 0; i < 300; i++)
-        len += (size_t)sprintf(text + len, "line %d\n", i);
+        len += (size_t)snprintf(text + len, 32, "line %d\n", i);
     size_t at = hl_failure_tail(text, len);
     assert_memory_equal(text + at, "line 100\n", 9);
     at = hl_failure_tail(text, len - 1); /* the last line has no end: it counts as one */

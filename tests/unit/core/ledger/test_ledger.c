@@ -8,7 +8,8 @@
 
 static void report(struct hl_ledger *l, int64_t step, int64_t now)
 {
-    hl_ledger_report(l, &(struct hl_ledger_report){.step = step, .tokens = 10}, now);
+    hl_ledger_report(l, &(struct hl_ledger_report){.step = step, .tokens = (uint64_t)step * 10},
+                     now);
 }
 
 /* Submitted at 1000, runs at 1100. */
@@ -39,7 +40,7 @@ TEST(each_part_has_the_time_that_it_was_for)
     assert_int_equal(r.step_ms, 200 + 200 + 50);
     assert_int_equal(r.wall_ms, 950);
     assert_int_equal(r.steps, 3);
-    assert_int_equal(r.tokens, 30);
+    assert_int_equal(r.tokens, 20); /* as its process told at last */
     assert_true(r.reported);
     assert_true(r.goodput == 450.0 / 950.0);
 }
@@ -79,6 +80,28 @@ TEST(steps_after_a_failure_are_replayed_up_to_the_last_one)
     assert_int_equal(r.steps, 11 + 2);
     assert_int_equal(r.replayed, 5);
     assert_int_equal(r.wall_ms, 3200);
+}
+
+TEST(a_gang_that_comes_together_again_loses_and_replays_without_another_attempt)
+{
+    struct hl_ledger l = running();
+    struct hl_ledger_report r = {.step = 0, .generation = 1, .usual_ms = 100};
+    hl_ledger_report(&l, &r, 2000);
+    r.step = 10;
+    r.tokens = 1000;
+    hl_ledger_report(&l, &r, 3000);
+    r = (struct hl_ledger_report){.step = 6, .generation = 2, .tokens = 50, .usual_ms = 100};
+    hl_ledger_report(&l, &r, 3700); /* a new process: 700 ms without a step */
+    r.step = 12;
+    r.tokens = 350;
+    hl_ledger_report(&l, &r, 4300);
+    struct hl_api_job_ledger s = hl_ledger_show(&l, 4300);
+    assert_int_equal(s.lost_ms, 700);
+    assert_int_equal(s.replay_ms, 400);
+    assert_int_equal(s.step_ms, 1000 + 200);
+    assert_int_equal(s.replayed, 5);
+    assert_int_equal(s.tokens, 1000 + 350);
+    assert_int_equal(s.wall_ms, 3300);
 }
 
 TEST(without_reports_what_was_saved_is_not_lost)
@@ -131,6 +154,7 @@ TEST(a_restart_counts_by_the_boot_clock_whatever_the_wall_clock_says)
     report(&back, 5, 700050); /* 400 ms for 4 steps of 100 */
     struct hl_api_job_ledger r = hl_ledger_show(&back, 700050);
     assert_int_equal(r.wall_ms, 1150 + 300 + 50);
+    assert_int_equal(r.tokens, 50); /* counted once */
     assert_int_equal(r.step_ms, 500);
     assert_int_equal(r.steps, 6);
 }
