@@ -89,7 +89,7 @@ void method_drain_node(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_drain_node_params *p)
 {
     struct hl_controller *c = controller_enter(arg);
-    struct node *n;
+    struct node *n = NULL;
     hl_status st = drain_check(c, p, &n);
     bool same = st == HL_OK && (n->drained_ms != 0) == p->drained &&
                 (!p->drained || p->reason[0] == '\0' || strcmp(p->reason, n->drain_reason) == 0);
