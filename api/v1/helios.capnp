@@ -161,6 +161,7 @@ struct ContainerLoad {
 struct RankSpec {
   rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32;
   env @5 :List(KeyValue);  # what differs from rank to rank
+  cp @6 :Int32;
 }
 
 struct ContainerSpec {
@@ -733,7 +734,7 @@ struct FaultReport {
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
-struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; }
+struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; cp @6 :Int32 $optional; }
 struct PlanContainer { index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank); }
 
 struct Plan {
@@ -1634,6 +1635,7 @@ struct JobSpecGrid {
   virtualStages @4 :Int32 = 1 $word("virtual_pipeline_parallel_size") $optional;
   ep @5 :Int32 = 1 $word("expert_model_parallel_size") $optional;
   etp @6 :Int32 $word("expert_tensor_parallel_size") $optional;   # 0 = tp
+  cp @7 :Int32 = 1 $word("context_parallel_size") $optional;
 }
 struct JobSpecResources {
   ranksPerSlot @0 :Int32 $word("ranks_per_slot") $optional;

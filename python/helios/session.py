@@ -44,6 +44,8 @@ class Rank:
     ep: int = 0
     ep_size: int = 1
     etp_size: int = 0
+    cp: int = 0
+    cp_size: int = 1
     virtual_stages: int = 0
     world_size: int = 1
     local_world_size: int = 1
@@ -69,10 +71,12 @@ class Rank:
         pp_size = _number(env, ("PIPELINE_PARALLEL_SIZE",), 1, 1)
         tp_size = _number(env, ("TENSOR_PARALLEL_SIZE",), 1, 1)
         dp_size = _number(env, ("DATA_PARALLEL_SIZE",), 1, 1)
-        world = _number(env, ("WORLD_SIZE",), pp_size * tp_size * dp_size, 1)
-        if world != pp_size * tp_size * dp_size:
+        cp_size = _number(env, ("CONTEXT_PARALLEL_SIZE",), 1, 1)
+        world = _number(env, ("WORLD_SIZE",), pp_size * tp_size * cp_size * dp_size, 1)
+        if world != pp_size * tp_size * cp_size * dp_size:
+            context = f"CP {cp_size} x " if cp_size > 1 else ""
             raise InvalidArgument(f"WORLD_SIZE={world} is not PP {pp_size} x TP {tp_size} x "
-                                  f"DP {dp_size}: start ranks with 'helios submit'")
+                                  f"{context}DP {dp_size}: start ranks with 'helios submit'")
         model, version = split_model(env.get("HELIOS_MODEL", ""))
         ep_size = _number(env, ("EXPERT_PARALLEL_SIZE",), 1, 1)
         return cls(
@@ -82,6 +86,7 @@ class Rank:
             pp=_number(env, ("PIPELINE_PARALLEL_RANK",), 0, 0, pp_size),
             tp=_number(env, ("TENSOR_PARALLEL_RANK",), 0, 0, tp_size),
             dp=_number(env, ("DATA_PARALLEL_RANK",), 0, 0, dp_size),
+            cp=_number(env, ("CONTEXT_PARALLEL_RANK",), 0, 0, cp_size), cp_size=cp_size,
             local_rank=_number(env, ("LOCAL_RANK",), 0, 0),
             local_world_size=_number(env, ("LOCAL_WORLD_SIZE",), 1, 1),
             pp_size=pp_size, tp_size=tp_size, dp_size=dp_size, world_size=world,
@@ -91,7 +96,7 @@ class Rank:
 
 
 # The least that each may be.
-RANK_NUMBERS = {"global_rank": 0, "pp": 0, "tp": 0, "dp": 0, "local_rank": 0, "pp_size": 1, "tp_size": 1, "dp_size": 1, "ep": 0,
+RANK_NUMBERS = {"global_rank": 0, "pp": 0, "tp": 0, "dp": 0, "local_rank": 0, "pp_size": 1, "tp_size": 1, "dp_size": 1, "cp": 0, "cp_size": 1, "ep": 0,
                 "ep_size": 1, "etp_size": 0, "virtual_stages": 0, "world_size": 1, "local_world_size": 1, "attempt": 0,
                 "model_version": -1}
 
@@ -528,7 +533,7 @@ class Session:
         if hasattr(state, "helios_state"):
             state, managed = state.helios_state()
             # Every data rank has all of it, and rank 0 saves it.
-            optim = {**(managed if me.dp == 0 else {}), **(optim or {})}
+            optim = {**(managed if self._share(False)[0] == 0 else {}), **(optim or {})}
         tensors, blobs = _state.split(state)
         optim = _state.of_optimizer(optim or {}, state)
         both = set(tensors) & set(optim)
@@ -573,12 +578,13 @@ class Session:
     def _share(self, experts: bool, dp: int | None = None) -> tuple[int, int]:
         """Which of how many ranks with the same parameters this one is, or the one of data rank `dp`."""
         me = self.rank
-        dp = me.dp if dp is None else dp
+        dp = me.cp + me.cp_size * me.dp if dp is None else dp
+        dp_size = me.cp_size * me.dp_size  # context ranks have the same parameters
         if not experts:
-            return dp, me.dp_size
+            return dp, dp_size
         group = (me.etp_size or me.tp_size) * me.ep_size
         return ((dp * me.tp_size + me.tp) // group,
-                max(1, me.dp_size * me.tp_size // group))
+                max(1, dp_size * me.tp_size // group))
 
     def _tp_of(self, part: str) -> int:
         """The tensor rank that the part is stored for."""

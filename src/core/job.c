@@ -55,6 +55,7 @@ static const struct key job_keys[] = {
     {"parallelism.pipeline_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.pp)},
     {"parallelism.tensor_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.tp)},
     {"parallelism.data_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.dp)},
+    {"parallelism.context_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.cp)},
     {"parallelism.order", KEY_ORDER, 0, 0, AT(grid.order)},
     {"parallelism.virtual_pipeline_parallel_size", KEY_INT, 1, 1024, AT(virtual_stages)},
     {"parallelism.expert_model_parallel_size", KEY_INT, 1, 4096, AT(ep)},
@@ -618,7 +619,7 @@ static hl_status check_whole(struct reader *r)
 hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struct hl_job *out)
 {
     struct hl_job job = {.model_version = -1,
-                         .grid = {1, 1, 1, HL_ORDER_TP_DP_PP},
+                         .grid = {.pp = 1, .tp = 1, .dp = 1, .cp = 1},
                          .virtual_stages = 1,
                          .ep = 1,
                          .gpus_per_rank = -1,

@@ -42,7 +42,7 @@ struct hl_job {
     char *model_size;      /* model.size, as written ("175B"), for people */
     int64_t model_version; /* model.version; -1 = newest visible */
     char *dataset;         /* dataset.path; "" = none */
-    struct hl_grid grid;   /* parallelism.{pipeline,tensor,data}_parallel_size, .order */
+    struct hl_grid grid;   /* parallelism.{pipeline,tensor,data,context}_parallel_size, .order */
     int virtual_stages;    /* parallelism.virtual_pipeline_parallel_size; 1 = none */
     int ep;                /* parallelism.expert_model_parallel_size */
     int etp;               /* parallelism.expert_tensor_parallel_size; unsaid = tp */

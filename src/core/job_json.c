@@ -59,6 +59,7 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
         .parallelism = {.pp = job->grid.pp,
                         .tp = job->grid.tp,
                         .dp = job->grid.dp,
+                        .cp = hl_grid_cp(&job->grid),
                         .order = hl_rank_order_name(job->grid.order),
                         .virtual_stages = job->virtual_stages,
                         .ep = job->ep,

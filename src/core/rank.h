@@ -1,12 +1,15 @@
-/* core/rank.h - the identity of a rank: its number and its (pp, tp, dp) triple.
+/* core/rank.h - the identity of a rank: its number and its place in the grid.
  *
- * Megatron's default order is tp fastest, then dp, then pp: rank = tp + TP * (dp + DP * pp).
+ * Megatron's default order is tp fastest, then cp, dp and pp:
+ * rank = tp + TP * (cp + CP * (dp + DP * pp)). Ranks with the same tp and pp have the same
+ * parameters; they are numbered as one, cp + CP * dp, where it matters who saves what. The experts'
+ * grid lies over the same ranks of a stage: etp fastest, then ep, then their data ranks.
  *
  * Owns:    nothing.
  * Threads: any.
  * Errors:  HL_EINVAL for an unknown order name.
  * Units:   none.
- * Limits:  pp * tp * dp fits an int (checked where a job is parsed).
+ * Limits:  pp * tp * cp * dp fits an int (checked where a job is parsed).
  */
 #ifndef HL_CORE_RANK_H
 #define HL_CORE_RANK_H
@@ -23,40 +26,69 @@ struct hl_grid {
     int tp;
     int dp;
     enum hl_rank_order order;
+    int cp; /* 0 = 1 */
 };
 
 struct hl_rank {
     int pp;
     int tp;
     int dp;
+    int cp;
 };
+
+/* Which rank of the experts' grid it is. */
+struct hl_expert_rank {
+    int ep, etp, dp;
+};
+
+static inline int hl_grid_cp(const struct hl_grid *g)
+{
+    return g->cp > 0 ? g->cp : 1;
+}
+
+/* Ranks that have the same parameters. */
+static inline int hl_grid_replicas(const struct hl_grid *g)
+{
+    return hl_grid_cp(g) * g->dp;
+}
+
+static inline int hl_rank_replica(const struct hl_grid *g, struct hl_rank r)
+{
+    return r.cp + hl_grid_cp(g) * r.dp;
+}
 
 static inline int hl_rank_world(const struct hl_grid *g)
 {
-    return g->pp * g->tp * g->dp;
+    return g->pp * g->tp * hl_grid_replicas(g);
 }
 
 static inline int hl_rank_number(const struct hl_grid *g, struct hl_rank r)
 {
-    if (g->order == HL_ORDER_TP_PP_DP)
-        return r.tp + g->tp * (r.pp + g->pp * r.dp);
-    return r.tp + g->tp * (r.dp + g->dp * r.pp);
+    int outer = g->order == HL_ORDER_TP_PP_DP ? r.pp + g->pp * r.dp : r.dp + g->dp * r.pp;
+    return r.tp + g->tp * (r.cp + hl_grid_cp(g) * outer);
 }
 
 static inline struct hl_rank hl_rank_of(const struct hl_grid *g, int number)
 {
-    int tp = number % g->tp;
-    int group = number / g->tp;
+    int tp = number % g->tp, cp = number / g->tp % hl_grid_cp(g);
+    int outer = number / g->tp / hl_grid_cp(g);
     if (g->order == HL_ORDER_TP_PP_DP)
-        return (struct hl_rank){.pp = group % g->pp, .tp = tp, .dp = group / g->pp};
-    return (struct hl_rank){.pp = group / g->dp, .tp = tp, .dp = group % g->dp};
+        return (struct hl_rank){.pp = outer % g->pp, .tp = tp, .dp = outer / g->pp, .cp = cp};
+    return (struct hl_rank){.pp = outer / g->dp, .tp = tp, .dp = outer % g->dp, .cp = cp};
 }
 
-/* Which of the `ep` shares of the experts the rank has, where `etp` ranks share an expert. Megatron
- * counts the ranks of a stage through etp first, then ep. */
+/* Its place among the ranks of its stage, counted through etp, then ep. */
+static inline struct hl_expert_rank hl_rank_experts(const struct hl_grid *g, struct hl_rank r,
+                                                    int ep, int etp)
+{
+    int at = r.tp + g->tp * hl_rank_replica(g, r);
+    return (struct hl_expert_rank){.etp = at % etp, .ep = at / etp % ep, .dp = at / etp / ep};
+}
+
+/* Which of the `ep` shares of the experts the rank has, where `etp` ranks share an expert. */
 static inline int hl_rank_expert(const struct hl_grid *g, struct hl_rank r, int ep, int etp)
 {
-    return (r.tp + g->tp * r.dp) / etp % ep;
+    return hl_rank_experts(g, r, ep, etp).ep;
 }
 
 static inline const char *hl_rank_order_name(enum hl_rank_order order)
@@ -64,11 +96,12 @@ static inline const char *hl_rank_order_name(enum hl_rank_order order)
     return order == HL_ORDER_TP_PP_DP ? "tp-pp-dp" : "tp-dp-pp";
 }
 
+/* Megatron's own names, in which cp and ep stand too, mean the same. */
 HL_CHECK static inline hl_status hl_rank_order_parse(const char *name, enum hl_rank_order *out)
 {
-    if (strcmp(name, "tp-dp-pp") == 0)
+    if (strcmp(name, "tp-dp-pp") == 0 || strcmp(name, "tp-cp-ep-dp-pp") == 0)
         *out = HL_ORDER_TP_DP_PP;
-    else if (strcmp(name, "tp-pp-dp") == 0)
+    else if (strcmp(name, "tp-pp-dp") == 0 || strcmp(name, "tp-cp-ep-pp-dp") == 0)
         *out = HL_ORDER_TP_PP_DP;
     else
         return hl_fail(HL_EINVAL, "rank order '%s' is neither tp-dp-pp nor tp-pp-dp", name);

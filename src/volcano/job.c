@@ -106,7 +106,10 @@ static const char *const own[] = {"HELIOS_NODE",
                                   "TENSOR_PARALLEL_RANK",
                                   "PIPELINE_PARALLEL_RANK",
                                   "DATA_PARALLEL_RANK",
-                                  "EXPERT_PARALLEL_RANK"};
+                                  "CONTEXT_PARALLEL_RANK",
+                                  "EXPERT_PARALLEL_RANK",
+                                  "EXPERT_TENSOR_PARALLEL_RANK",
+                                  "EXPERT_DATA_PARALLEL_RANK"};
 
 /* What no other rank has; the rest comes from the gang's ConfigMap. */
 static json_t *env_of(const struct pattern *p, const struct hl_plan_rank *r)
@@ -123,8 +126,12 @@ static json_t *env_of(const struct pattern *p, const struct hl_plan_rank *r)
     put_var(list, "TENSOR_PARALLEL_RANK", r->at.tp);
     put_var(list, "PIPELINE_PARALLEL_RANK", r->at.pp);
     put_var(list, "DATA_PARALLEL_RANK", r->at.dp);
-    put_var(list, "EXPERT_PARALLEL_RANK",
-            hl_rank_expert(&p->g->job->grid, r->at, p->g->job->ep, p->g->job->etp));
+    const struct hl_job *job = p->g->job;
+    const struct hl_expert_rank e = hl_rank_experts(&job->grid, r->at, job->ep, job->etp);
+    put_var(list, "CONTEXT_PARALLEL_RANK", r->at.cp);
+    put_var(list, "EXPERT_PARALLEL_RANK", e.ep);
+    put_var(list, "EXPERT_TENSOR_PARALLEL_RANK", e.etp);
+    put_var(list, "EXPERT_DATA_PARALLEL_RANK", e.dp);
     return list;
 }
 
@@ -137,17 +144,21 @@ static void counting_script(const struct pattern *p, int local_rank, char *out, 
     int inner = grid->order == HL_ORDER_TP_PP_DP ? grid->pp : grid->dp;
     const char *dp = grid->order == HL_ORDER_TP_PP_DP ? "/" : "%";
     const char *pp = grid->order == HL_ORDER_TP_PP_DP ? "%" : "/";
-    snprintf(
-        out, cap,
-        "RANK=$((%d + ${" POD_NAME "##*-} * %d)); GLOBAL_RANK=$RANK; GROUP_RANK=$RANK; "
-        "TENSOR_PARALLEL_RANK=$((RANK %% %d)); "
-        "PIPELINE_PARALLEL_RANK=$((RANK / %d %s %d)); "
-        "DATA_PARALLEL_RANK=$((RANK / %d %s %d)); "
-        "EXPERT_PARALLEL_RANK=$(((TENSOR_PARALLEL_RANK + %d * DATA_PARALLEL_RANK) / %d %% %d)); "
-        "export RANK GLOBAL_RANK GROUP_RANK TENSOR_PARALLEL_RANK "
-        "PIPELINE_PARALLEL_RANK DATA_PARALLEL_RANK EXPERT_PARALLEL_RANK; exec \"$@\"",
-        c->ranks[local_rank].rank, c->rank_count, grid->tp, grid->tp, pp, inner, grid->tp, dp,
-        inner, grid->tp, p->g->job->etp, p->g->job->ep);
+    int cp = hl_grid_cp(grid), group = grid->tp * cp, ep = p->g->job->ep, etp = p->g->job->etp;
+    snprintf(out, cap,
+             "RANK=$((%d + ${" POD_NAME "##*-} * %d)); GLOBAL_RANK=$RANK; GROUP_RANK=$RANK; "
+             "TENSOR_PARALLEL_RANK=$((RANK %% %d)); CONTEXT_PARALLEL_RANK=$((RANK / %d %% %d)); "
+             "PIPELINE_PARALLEL_RANK=$((RANK / %d %s %d)); "
+             "DATA_PARALLEL_RANK=$((RANK / %d %s %d)); "
+             "HELIOS_AT=$((RANK %% %d + %d * DATA_PARALLEL_RANK)); "
+             "EXPERT_PARALLEL_RANK=$((HELIOS_AT / %d %% %d)); "
+             "EXPERT_TENSOR_PARALLEL_RANK=$((HELIOS_AT %% %d)); "
+             "EXPERT_DATA_PARALLEL_RANK=$((HELIOS_AT / %d)); "
+             "export RANK GLOBAL_RANK GROUP_RANK TENSOR_PARALLEL_RANK CONTEXT_PARALLEL_RANK "
+             "PIPELINE_PARALLEL_RANK DATA_PARALLEL_RANK EXPERT_PARALLEL_RANK "
+             "EXPERT_TENSOR_PARALLEL_RANK EXPERT_DATA_PARALLEL_RANK; unset HELIOS_AT; exec \"$@\"",
+             c->ranks[local_rank].rank, c->rank_count, grid->tp, grid->tp, cp, group, pp, inner,
+             group, dp, inner, group, group, etp, ep, etp, etp * ep);
 }
 
 static json_t *command_of(const struct pattern *p, int local_rank)
@@ -155,7 +166,7 @@ static json_t *command_of(const struct pattern *p, int local_rank)
     const struct hl_job *job = p->g->job;
     json_t *command = json_array();
     if (p->pods > 1) {
-        char script[640]; /* numbers are all that varies */
+        char script[1024]; /* numbers are all that varies */
         counting_script(p, local_rank, script, sizeof(script));
         json_array_append_new(command, json_string("/bin/sh"));
         json_array_append_new(command, json_string("-c"));

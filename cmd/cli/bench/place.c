@@ -105,10 +105,10 @@ static hl_status time_states(struct place_bench *b, int servers)
     static const struct {
         const char *name, *ruled;
         enum use use;
-    } states[] = {{"empty", "empty, ruled", USE_NONE},
-                  {"half", "half, ruled", USE_SERVERS},
-                  {"fragments", "frags, ruled", USE_SLOTS},
-                  {"full", "full, ruled", USE_ALL}};
+    } states[] = {{"empty", "empty ruled", USE_NONE},
+                  {"half", "half ruled", USE_SERVERS},
+                  {"fragments", "frags ruled", USE_SLOTS},
+                  {"full", "full ruled", USE_ALL}};
 
     HL_TRY(add_servers(&b->cluster, servers));
     for (size_t i = 0; i < HL_ARRAY_LEN(states); i++) {
@@ -192,7 +192,7 @@ static hl_status measure_crowd(struct place_bench *b)
     if (st == HL_OK)
         st = crowd_run(w);
     if (st == HL_OK)
-        bench_ratio(&b->report, "half-used servers at 85 % load, percent",
+        bench_ratio(&b->report, "percent of servers half used at 85 % load",
                     100.0 * half_used(&b->cluster) / (double)b->cluster.count, 2, true);
     for (size_t i = 0; i < w->running_count; i++)
         hl_plan_free(w->running[i]);

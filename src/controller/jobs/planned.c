@@ -68,7 +68,7 @@ static struct planned_rank *list_ranks(const struct job *j, const struct hl_plan
                 .rank = (uint32_t)k->ranks[r].rank,
                 .pp = at.pp,
                 .tp = at.tp,
-                .dp = at.dp,
+                .dp = hl_rank_replica(&j->spec.grid, at),
                 .ep = j->spec.ep > 1 ? hl_rank_expert(&j->spec.grid, at, j->spec.ep, etp) : 0,
                 .node = k->node};
         }
@@ -133,7 +133,7 @@ static void visit_job(struct job *j, struct slots_taken *taken, gang_visit visit
                                        .virtual_stages = j->spec.virtual_stages,
                                        .ep = j->spec.ep,
                                        .etp = j->spec.etp},
-                             .dp_size = j->spec.grid.dp,
+                             .dp_size = hl_grid_replicas(&j->spec.grid),
                              .starts = state == HL_API_JOB_STATE_STARTING,
                              .runs = state == HL_API_JOB_STATE_RUNNING};
     if (g.runs && j->told_attempt == j->run.attempt) {

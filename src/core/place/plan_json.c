@@ -27,6 +27,7 @@ static struct hl_api_plan_container container_info(const struct hl_plan_containe
                                       .pp = r->at.pp,
                                       .tp = r->at.tp,
                                       .dp = r->at.dp,
+                                      .cp = r->at.cp,
                                       .local_rank = r->local_rank,
                                       .gpu = r->gpu};
     }
@@ -105,9 +106,10 @@ HL_CHECK static hl_status read_container(const struct hl_api_plan_container *fro
         return short_of_memory();
     for (size_t i = 0; i < from->ranks.count; i++) {
         const struct hl_api_plan_rank *r = &from->ranks.items[i];
-        c->ranks[i] = (struct hl_plan_rank){.rank = r->rank,
-                                            .at = {.pp = r->pp, .tp = r->tp, .dp = r->dp},
-                                            .local_rank = r->local_rank};
+        c->ranks[i] =
+            (struct hl_plan_rank){.rank = r->rank,
+                                  .at = {.pp = r->pp, .tp = r->tp, .dp = r->dp, .cp = r->cp},
+                                  .local_rank = r->local_rank};
         HL_TRY(read_text(r->gpu, &c->ranks[i].gpu));
         c->rank_count++;
     }

@@ -7,7 +7,8 @@ static bool is_clean(const struct hl_grid *g, int k)
 {
     if (g->tp % k == 0)
         return true;
-    return g->order == HL_ORDER_TP_DP_PP && k % g->tp == 0 && g->dp % (k / g->tp) == 0;
+    int along = g->order == HL_ORDER_TP_DP_PP ? hl_grid_replicas(g) : hl_grid_cp(g);
+    return k % g->tp == 0 && along % (k / g->tp) == 0;
 }
 
 static int ceil_div(int a, int b)
@@ -88,6 +89,19 @@ static int int_gcd(int a, int b)
     return a;
 }
 
+/* Where a unit has that many TP groups; 0: its groups are of several stages and replicas. */
+static int units_of_stage(const struct hl_grid *g, int groups)
+{
+    int replicas = hl_grid_replicas(g);
+    if (groups == 0)
+        return 0;
+    if (g->order == HL_ORDER_TP_DP_PP)
+        return replicas % groups == 0 ? replicas / groups : 0;
+    if (hl_grid_cp(g) % groups == 0)
+        return replicas / groups;
+    return hl_grid_cp(g) == 1 && g->pp % groups == 0 ? g->dp : 0; /* several stages in a unit */
+}
+
 struct hl_plan_shape hl_plan_shape_of(const struct hl_job *job, const struct hl_cluster *cluster)
 {
     const struct hl_grid *g = &job->grid;
@@ -106,10 +120,7 @@ struct hl_plan_shape hl_plan_shape_of(const struct hl_job *job, const struct hl_
     s.gang.unit = g->tp / int_gcd(g->tp, s.per_container);
     if (s.gang.unit > s.gang.containers)
         s.gang.unit = s.gang.containers;
-    int groups = s.gang.unit * s.per_container / g->tp; /* TP groups in a unit */
-    int along = g->order == HL_ORDER_TP_DP_PP ? g->dp : g->pp;
-    if (groups > 0 && along % groups == 0)
-        s.gang.per_stage = g->order == HL_ORDER_TP_DP_PP ? g->dp / groups : g->dp;
+    s.gang.per_stage = units_of_stage(g, s.gang.unit * s.per_container / g->tp);
     return s;
 }
 
@@ -118,7 +129,9 @@ int hl_plan_unit_rank(const struct hl_plan_shape *s, int listed)
     int units = s->gang.containers / s->gang.unit, per_stage = s->gang.per_stage;
     if (s->job->grid.order == HL_ORDER_TP_DP_PP || per_stage == 0 || listed >= units)
         return listed;
-    return listed % per_stage * (units / per_stage) + listed / per_stage;
+    int inner = per_stage / s->job->grid.dp; /* units that count through cp */
+    int replica = listed % per_stage, stage = listed / per_stage;
+    return replica % inner + inner * (stage + units / per_stage * (replica / inner));
 }
 
 /* ---- what the cluster has ------------------------------------------------------------------- */

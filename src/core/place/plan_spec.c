@@ -84,6 +84,7 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     add_int(env, "PIPELINE_PARALLEL_SIZE", job->grid.pp);
     add_int(env, "TENSOR_PARALLEL_SIZE", job->grid.tp);
     add_int(env, "DATA_PARALLEL_SIZE", job->grid.dp);
+    add_int(env, "CONTEXT_PARALLEL_SIZE", hl_grid_cp(&job->grid));
     add_int(env, "VIRTUAL_PIPELINE_PARALLEL_SIZE", job->virtual_stages);
     add_int(env, "EXPERT_PARALLEL_SIZE", job->ep);
     add_int(env, "EXPERT_TENSOR_PARALLEL_SIZE", job->etp);
@@ -110,11 +111,16 @@ static struct hl_api_rank_spec rank_spec(const struct hl_job *job, const struct 
     add_int(&env, "PIPELINE_PARALLEL_RANK", r->at.pp);
     add_int(&env, "TENSOR_PARALLEL_RANK", r->at.tp);
     add_int(&env, "DATA_PARALLEL_RANK", r->at.dp);
-    add_int(&env, "EXPERT_PARALLEL_RANK", hl_rank_expert(&job->grid, r->at, job->ep, job->etp));
+    const struct hl_expert_rank e = hl_rank_experts(&job->grid, r->at, job->ep, job->etp);
+    add_int(&env, "CONTEXT_PARALLEL_RANK", r->at.cp);
+    add_int(&env, "EXPERT_PARALLEL_RANK", e.ep);
+    add_int(&env, "EXPERT_TENSOR_PARALLEL_RANK", e.etp);
+    add_int(&env, "EXPERT_DATA_PARALLEL_RANK", e.dp);
     return (struct hl_api_rank_spec){.rank = r->rank,
                                      .pp = r->at.pp,
                                      .tp = r->at.tp,
                                      .dp = r->at.dp,
+                                     .cp = r->at.cp,
                                      .local_rank = r->local_rank,
                                      .env = env.list};
 }

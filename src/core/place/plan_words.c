@@ -62,16 +62,22 @@ static const char *plural_s(int n)
 hl_status hl_plan_explain_shape(const struct hl_plan_shape *s, struct hl_plan *plan)
 {
     const struct hl_grid *g = &s->job->grid;
-    int k = s->per_container, replica = g->pp * g->tp;
-    HL_TRY(add_line(&plan->arithmetic,
-                    "PP %d × TP %d × DP %d = %d rank%s; %d rank%s per container → %d container%s, "
-                    "one serverId:numaId slot each",
-                    g->pp, g->tp, g->dp, s->world, plural_s(s->world), k, plural_s(k),
-                    s->gang.containers, plural_s(s->gang.containers)));
+    int k = s->per_container, replica = g->pp * g->tp * hl_grid_cp(g);
+    char cp[24] = "";
+    if (hl_grid_cp(g) > 1)
+        snprintf(cp, sizeof(cp), " × CP %d", g->cp);
+    HL_TRY(
+        add_line(&plan->arithmetic,
+                 "PP %d × TP %d%s × DP %d = %d rank%s; %d rank%s per container → %d container%s, "
+                 "one serverId:numaId slot each",
+                 g->pp, g->tp, cp, g->dp, s->world, plural_s(s->world), k, plural_s(k),
+                 s->gang.containers, plural_s(s->gang.containers)));
     if (g->dp > 1)
-        HL_TRY(add_line(&plan->arithmetic, "%d data-parallel replicas of PP %d × TP %d = %d rank%s",
-                        g->dp, g->pp, g->tp, replica, plural_s(replica)));
-    HL_TRY(add_line(&plan->arithmetic, "ranks count tp first, then %s: order %s",
+        HL_TRY(add_line(&plan->arithmetic,
+                        "%d data-parallel replicas of PP %d × TP %d%s = %d rank%s", g->dp, g->pp,
+                        g->tp, cp, replica, plural_s(replica)));
+    HL_TRY(add_line(&plan->arithmetic, "ranks count tp first, then %s%s: order %s",
+                    hl_grid_cp(g) > 1 ? "cp, " : "",
                     g->order == HL_ORDER_TP_DP_PP ? "dp, then pp" : "pp, then dp",
                     hl_rank_order_name(g->order)));
     if (s->job->ranks_per_slot > 0)
@@ -209,17 +215,21 @@ static hl_status warn_spread(const struct hl_plan_shape *s, const uint32_t *wher
                     spread, groups, groups == 1 ? " is" : "s are", most, s->gang.unit);
 }
 
-static bool stages_share(const struct hl_plan_shape *s, const uint32_t *where, int dp, int *seen)
+static bool stages_share(const struct hl_plan_shape *s, const uint32_t *where, int replica,
+                         int *seen)
 {
     const struct hl_grid *g = &s->job->grid;
+    int cp = hl_grid_cp(g);
     for (int pp = 0; pp < g->pp; pp++) {
-        int stamp = dp * g->pp + pp + 1;
-        int group = hl_rank_number(g, (struct hl_rank){.pp = pp, .dp = dp}) / g->tp;
+        int stamp = replica * g->pp + pp + 1;
+        int group =
+            hl_rank_number(g, (struct hl_rank){.pp = pp, .dp = replica / cp, .cp = replica % cp}) /
+            g->tp;
         int first = group * g->tp / s->per_container;
         int last = (group * g->tp + g->tp - 1) / s->per_container;
         for (int c = first; c <= last; c++) {
             int before = seen[where[c]];
-            if (before > dp * g->pp && before != stamp)
+            if (before > replica * g->pp && before != stamp)
                 return true;
             seen[where[c]] = stamp;
         }
@@ -230,18 +240,18 @@ static bool stages_share(const struct hl_plan_shape *s, const uint32_t *where, i
 static hl_status warn_stages(const struct hl_plan_shape *s, const uint32_t *where, int *seen,
                              struct hl_plan *plan)
 {
-    int replicas = 0;
+    int replicas = 0, all = hl_grid_replicas(&s->job->grid);
     if (s->job->grid.pp < 2)
         return HL_OK;
     memset(seen, 0, s->cluster->count * sizeof(int));
-    for (int dp = 0; dp < s->job->grid.dp; dp++)
-        replicas += stages_share(s, where, dp, seen);
+    for (int r = 0; r < all; r++)
+        replicas += stages_share(s, where, r, seen);
     if (replicas == 0)
         return HL_OK;
     return add_line(&plan->warnings,
                     "pipeline stages of %d of %d replica%s share a server, because there are not "
                     "enough servers with free slots to keep them apart",
-                    replicas, s->job->grid.dp, plural_s(s->job->grid.dp));
+                    replicas, all, plural_s(all));
 }
 
 /* ---- preferred levels ----------------------------------------------------------------------- */
@@ -267,7 +277,7 @@ static int group_number(const struct hl_plan_shape *s, enum group_kind kind, int
 {
     struct hl_rank r = hl_rank_of(&s->job->grid, tp_group * s->job->grid.tp);
     return kind == GROUP_TENSOR     ? tp_group
-           : kind == GROUP_PIPELINE ? r.dp
+           : kind == GROUP_PIPELINE ? hl_rank_replica(&s->job->grid, r)
            : kind == GROUP_DATA     ? r.pp
                                     : 0;
 }
@@ -307,7 +317,7 @@ static hl_status warn_levels(const struct hl_plan_shape *s, const uint32_t *wher
         const char *name;
         int groups;
     } rows[] = {{&r->tensor, "tensor-parallel group", s->world / g->tp},
-                {&r->pipeline, "pipeline", g->dp},
+                {&r->pipeline, "pipeline", hl_grid_replicas(g)},
                 {&r->data, "stage", g->pp},
                 {&r->gang, "gang", 1}};
 

@@ -448,6 +448,29 @@ TEST(experts_are_shared_out_among_the_ranks_of_a_stage)
            "or use the order tp-dp-pp");
 }
 
+TEST(rules_of_placement_are_a_level_and_a_word)
+{
+    struct hl_job job;
+    assert_int_equal(parse("{\"jobName\": \"x\", \"command\": [\"x\"], \"placement\":"
+                           " {\"tensor\": \"server required\", \"gang\": \"leaf preferred\"},"
+                           " \"resources\": {\"gpu_memory\": \"32GiB\","
+                           " \"nic_class\": \"ConnectX-5\"}}",
+                           &job),
+                     HL_OK);
+    assert_int_equal(job.placement.tensor.level, HL_LEVEL_SERVER);
+    assert_true(job.placement.tensor.required);
+    assert_int_equal(job.placement.gang.level, HL_LEVEL_LEAF);
+    assert_false(job.placement.gang.required);
+    assert_int_equal(job.placement.data.level, HL_LEVEL_ANY);
+    assert_int_equal(job.gpu_memory_bytes, (uint64_t)32 << 30);
+    assert_int_equal(job.nic_class, HL_NIC_CX5);
+    hl_job_fini(&job);
+    is_bad("{\"placement\": {\"gang\": \"leaf\"}}", "placement.gang: 'leaf' must be a level");
+    is_bad("{\"placement\": {\"gang\": \"rack required\"}}", "'rack required' must be a level");
+    is_bad("{\"placement\": {\"gang\": \"leaf required x\"}}", "must be a level");
+    is_bad("{\"resources\": {\"nic_class\": \"cx5\"}}", "none of ConnectX-3 to");
+}
+
 /* Megatron's RankGenerator for experts: etp counts fastest, then ep, within a stage. */
 TEST(a_rank_has_the_experts_that_megatron_gives_it)
 {

@@ -294,9 +294,10 @@ static void expect_rank(json_t *container, const struct hl_plan_container *c, in
     size_t n = strlen(line);
     snprintf(line + n, sizeof(line) - n,
              "' sh sh -c 'echo $RANK $GLOBAL_RANK $GROUP_RANK $TENSOR_PARALLEL_RANK "
-             "$PIPELINE_PARALLEL_RANK $DATA_PARALLEL_RANK \"$0\" \"$1\"' 'a b' '$1'");
-    snprintf(want, sizeof(want), "%d %d %d %d %d %d a b $1\n", r->rank, r->rank, r->rank, r->at.tp,
-             r->at.pp, r->at.dp);
+             "$PIPELINE_PARALLEL_RANK $DATA_PARALLEL_RANK $CONTEXT_PARALLEL_RANK \"$0\" \"$1\"' 'a "
+             "b' '$1'");
+    snprintf(want, sizeof(want), "%d %d %d %d %d %d %d a b $1\n", r->rank, r->rank, r->rank,
+             r->at.tp, r->at.pp, r->at.dp, r->at.cp);
     FILE *sh = popen(line, "r");
     assert_non_null(sh);
     assert_non_null(fgets(got, sizeof(got), sh));
@@ -349,6 +350,12 @@ TEST(pods_of_a_large_gang_share_tasks_and_count_their_ranks)
         {"\"pipeline_parallel_size\":3,\"tensor_parallel_size\":2,\"data_parallel_size\":25,"
          "\"order\":\"tp-pp-dp\"",
          4, 2}, /* the last pod has two ranks */
+        {"\"pipeline_parallel_size\":4,\"tensor_parallel_size\":8,\"data_parallel_size\":20,"
+         "\"context_parallel_size\":2",
+         8, 4},
+        {"\"pipeline_parallel_size\":4,\"tensor_parallel_size\":2,\"data_parallel_size\":40,"
+         "\"context_parallel_size\":2,\"order\":\"tp-pp-dp\"",
+         2, 1},
     };
 
     for (size_t i = 0; i < HL_ARRAY_LEN(grids); i++) {
@@ -370,7 +377,10 @@ TEST(a_small_gang_has_its_ranks_written_out)
                                           "TENSOR_PARALLEL_RANK",
                                           "PIPELINE_PARALLEL_RANK",
                                           "DATA_PARALLEL_RANK",
-                                          "EXPERT_PARALLEL_RANK"};
+                                          "CONTEXT_PARALLEL_RANK",
+                                          "EXPERT_PARALLEL_RANK",
+                                          "EXPERT_TENSOR_PARALLEL_RANK",
+                                          "EXPERT_DATA_PARALLEL_RANK"};
     struct large few, many;
     large_make(&few, "\"data_parallel_size\":128", 2);
     large_make(&many, "\"data_parallel_size\":130", 2);
