@@ -1499,6 +1499,7 @@ struct JobSpec {
   stopGrace @17 :Text $optional;
   checkpoint @18 :JobSpecCheckpoint $optional;
   rankTable @19 :Text $optional;
+  queue @20 :Text $optional; priority @21 :Int32 $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "core/catalog.h"
+#include "core/queue/queue.h"
 
 enum kind {
     KEY_TEXT,
@@ -75,6 +76,8 @@ static const struct key job_keys[] = {
     {"stopGrace", KEY_TIME, 0, DAY_MS, AT(stop_grace_ms)},
     {"checkpoint.every", KEY_INT64, 1, INT64_MAX, AT(checkpoint_every)},
     {"rankTable", KEY_TABLE, 0, 0, AT(rank_table)},
+    {"queue", KEY_NAME, 0, 0, AT(queue)},
+    {"priority", KEY_INT, -HL_PRIORITY_MAX, HL_PRIORITY_MAX, AT(priority)},
 };
 
 /* clang-format on */
@@ -82,6 +85,9 @@ static const struct key job_keys[] = {
 #define IMAGE_PYTHON                                                                               \
     "on Kubernetes the image brings its own Python; remove the key and begin command with the "    \
     "interpreter's path in the image"
+
+#define VOLCANO_QUEUE                                                                              \
+    "on Kubernetes Volcano has the queue (option kube.queue of helios-controller); remove the key"
 
 /* Keys that one executor cannot honour: why, and what to do instead. */
 static const struct {
@@ -95,6 +101,8 @@ static const struct {
     {"venv", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
     {"conda", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
     {"python", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
+    {"queue", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_QUEUE},
+    {"priority", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_QUEUE},
     {"mounts", HL_JOB_EXECUTOR_PROCESS,
      "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
      "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
@@ -630,9 +638,9 @@ static hl_status check_whole(struct reader *r)
 
 static hl_status fill_empty(struct hl_job *job)
 {
-    char **texts[] = {&job->model, &job->model_size, &job->dataset,
-                      &job->image, &job->workdir,    &job->venv,
-                      &job->conda, &job->python,     &job->on_node_lost};
+    char **texts[] = {&job->model,   &job->model_size,  &job->dataset, &job->image,
+                      &job->workdir, &job->venv,        &job->conda,   &job->python,
+                      &job->queue,   &job->on_node_lost};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
             return short_of_memory();
@@ -675,9 +683,9 @@ bool hl_job_restarts_lost(const struct hl_job *job)
 
 void hl_job_fini(struct hl_job *job)
 {
-    char *texts[] = {job->name,   job->model,      job->model_size,  job->dataset,
-                     job->image,  job->workdir,    job->venv,        job->conda,
-                     job->python, job->rank_table, job->on_node_lost};
+    char *texts[] = {job->name,   job->model,      job->model_size,   job->dataset,
+                     job->image,  job->workdir,    job->venv,         job->conda,
+                     job->python, job->rank_table, job->on_node_lost, job->queue};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         free(texts[i]);
     free_list(job->command, job->command_count);

@@ -63,6 +63,8 @@ struct hl_job {
     int64_t stop_grace_ms;    /* stopGrace; -1 = the Controller's */
     int64_t checkpoint_every; /* checkpoint.every, steps; 0 = the program's own */
     char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
+    char *queue;              /* "" = the cluster's first */
+    int priority;             /* higher comes first, HL_PRIORITY_MAX at most */
 };
 
 /* Place of a value (or of the key before it) given by a JSON pointer; line 0 = unknown. */

@@ -66,6 +66,8 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
         .stop_grace = time_text(arena, job->stop_grace_ms >= 0, job->stop_grace_ms),
         .checkpoint = {.every = job->checkpoint_every},
         .rank_table = strcmp(job->rank_table, "v2") != 0 ? text_said(job->rank_table) : NULL,
+        .queue = text_said(job->queue),
+        .priority = job->priority,
     };
 }
 
