@@ -1453,6 +1453,9 @@ struct JobRun {
   containers @17 :List(JobRunContainer);
   restartLost @18 :Bool = true;
   cause @19 :Text;
+  preemptor @20 :Text; preemptorAttempt @21 :Int32;   # the job that it was stopped for; "" = it was not
+  placedMs @22 :Int64; releasedMs @23 :Int64;         # when its last attempt got its slots, and gave them back
+  usedSlotMs @24 :Int64;                              # of attempts before
 }
 # job/ID has this, and beside it `run` and `doc`.
 struct JobRecord {
