@@ -15,10 +15,12 @@ struct jobs {
     struct job *table; /* by id, in the order of their numbers */
     int64_t seq;       /* of the last job */
     const struct job_executor *const *executors;
-    const struct job_executor *executor; /* of jobs that are submitted now */
-    bool forgetting;                     /* records of ended ones are being deleted */
-    bool forget_trouble;                 /* trouble_is_new */
-    const struct gang_watch *watch;      /* NULL: none */
+    const struct job_executor *executor;        /* of jobs that are submitted now */
+    bool forgetting;                            /* records of ended ones are being deleted */
+    bool forget_trouble;                        /* trouble_is_new */
+    const struct gang_watch *watch;             /* NULL: none */
+    struct job_queue *queue;                    /* NULL: no job waits in ours */
+    void (*want_pass)(struct hl_controller *c); /* over the line, soon; NULL: likewise */
 };
 
 /* Answers a call with what the job is. */
@@ -40,6 +42,8 @@ void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 void job_resume(struct job *j);
 /* The version that an attempt which is placed now would load; -1 = none. */
 hl_status job_find_version(const struct job *j, int64_t *out) HL_CHECK;
+/* Slots were found for its next attempt, and are marked. The plan is taken over. */
+void job_take_plan(struct job *j, struct hl_plan *plan);
 /* An event for people, which changes nothing. */
 void job_note(struct job *j, const char *kind, const char *text);
 
