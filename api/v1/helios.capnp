@@ -687,7 +687,7 @@ enum WaitReason {
   waitingForRecovery @7 $word("WaitingForRecovery");
   versionUnavailable @8 $word("VersionUnavailable");
 }
-enum SlotUse { free @0; busy @1; reserved @2; notReady @3 $word("not-ready"); }
+enum SlotUse { free @0; busy @1; notReady @2 $word("not-ready"); }
 struct SlotCount { use @0 :SlotUse; slots @1 :Int32; servers @2 :Int32; }
 struct JobExplanation {
   id @0 :Text;
@@ -743,6 +743,7 @@ struct Job {
   cause @17 :Text;         # why this attempt was begun; "" = it is the first
   launch @18 :JobLaunch;
   warning @19 :Text;       # of its containers or its record; "" = none
+  queue @20 :Text; priority @21 :Int32;
 }
 
 # exact: names, shapes and dtypes; anyDtype: names and shapes; unchecked: anything goes.
@@ -859,6 +860,9 @@ interface Controller {
                      lost :UInt64);   # entries since `cursor` that were overwritten
   # Those of the shards that the catalogue does not have.
   goneShards @37 (ids :List(Text)) -> (gone :List(Text)) $maxValues(1048576);
+  # The line of pending jobs, in its order, and the queues.
+  explainJob @38 (id :Text) -> (explanation :JobExplanation);
+  listQueue @39 () -> (queues :List(QueueInfo), jobs :List(QueuedJob));
 }
 
 struct Recovery {
