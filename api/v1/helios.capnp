@@ -779,7 +779,7 @@ enum WaitReason {
   waitingForRecovery @7 $word("WaitingForRecovery");
   versionUnavailable @8 $word("VersionUnavailable");
 }
-enum SlotUse { free @0; busy @1; reserved @2; notReady @3 $word("not-ready"); }
+enum SlotUse { free @0; busy @1; notReady @2 $word("not-ready"); }
 struct SlotCount { use @0 :SlotUse; slots @1 :Int32; servers @2 :Int32; }
 struct JobExplanation {
   id @0 :Text;
@@ -837,6 +837,7 @@ struct Job {
   warning @19 :Text;       # of its containers or its record; "" = none
   failures @20 :List(JobFailure);  # of attempts, the newest last, without their logs
   ledger @21 :JobLedger;
+  queue @22 :Text; priority @23 :Int32;
 }
 
 # unsaid: there is none. lost: with its node.
@@ -998,6 +999,9 @@ interface Controller {
   testNode @39 (node :Text) -> (health :Health);
   # attempt 0: the last one that failed. ENOENT: none did.
   firstFailure @40 (id :Text, attempt :Int32) -> (failure :JobFailure);
+  # The line of pending jobs, in its order, and the queues.
+  explainJob @41 (id :Text) -> (explanation :JobExplanation);
+  listQueue @42 () -> (queues :List(QueueInfo), jobs :List(QueuedJob));
 }
 
 struct Recovery {
@@ -1603,6 +1607,9 @@ struct JobRun {
   containers @17 :List(JobRunContainer);
   restartLost @18 :Bool = true;
   cause @19 :Text;
+  preemptor @20 :Text; preemptorAttempt @21 :Int32;   # the job that it was stopped for; "" = it was not
+  placedMs @22 :Int64; releasedMs @23 :Int64;         # when its last attempt got its slots, and gave them back
+  usedSlotMs @24 :Int64;                              # of attempts before
 }
 # job/ID has this, and beside it `run` and `doc`.
 struct JobRecord {
@@ -1673,6 +1680,7 @@ struct JobSpec {
   placement @20 :JobSpecPlacement $optional;
   recovery @21 :JobSpecRecovery $optional;
   spares @22 :Int32 $optional;
+  queue @23 :Text $optional; priority @24 :Int32 $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {

@@ -82,7 +82,13 @@ struct hl_controller_opts {
     int copy_timeout_ms;                         /* of one copy between tiers */
     int stop_grace_ms;                           /* SIGTERM to SIGKILL */
     int stop_resend_ms;
-    int start_timeout_ms; /* from placement until every container runs */
+    int start_timeout_ms;   /* from placement until every container runs */
+    const char *queue_list; /* core/queue/queue.h; NULL = one */
+    int queue_pending;      /* jobs that may wait; 0 = any number */
+    bool queue_preempt;
+    int64_t queue_half_life_ms; /* of what a queue has used; 0 = it does not count */
+    int64_t queue_age_ms;       /* of waiting, for one priority more; 0 = for none */
+    int64_t queue_recovery_ms;  /* that the slots of a job that runs again are kept */
 };
 
 extern const struct hl_option_rows hl_controller_rows;

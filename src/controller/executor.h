@@ -29,6 +29,7 @@
 struct gang;
 struct rank_watch;
 struct hl_controller;
+struct queue_shape;
 struct hl_rpc_call;
 struct job_waiter;
 
@@ -36,6 +37,16 @@ struct job_waiter;
 struct job_record {
     json_t *run;    /* core/jobstate.h */
     json_t *events; /* List(JobEvent) */
+};
+
+/* Why a pending job waits, as the last pass over the line has it (jobs/queue.c). */
+struct job_wait {
+    enum hl_api_wait_reason reason; /* NONE: no pass has seen it yet */
+    int place;                      /* in the line, from 1 */
+    int stops;                      /* jobs that stop for it */
+    int64_t start_ms;               /* estimate; 0 = unknown */
+    char other[HL_JOB_ID_MAX + 1];  /* the job that the reason speaks of; "" = none */
+    char text[HL_JOB_TEXT_MAX];     /* what the planner or the catalogue said */
 };
 
 /* A job: what was asked, and how far it is. */
@@ -68,6 +79,9 @@ struct job {
     bool *starting;                /* per container: a start call is under way */
     unsigned char *table_sent;     /* per container: jobs/rank_tables.c */
     const struct job_executor *executor;
+    struct queue_shape *shape; /* what its place depends on (jobs/queue.c); NULL = not known yet */
+    struct job_wait wait;
+    int gang_index;           /* in the pass that is being made */
     struct gang *gang;        /* what kube_executor remembers of it; NULL: it is not its job */
     int looked_attempt;       /* who watches gangs has heard that it is placed */
     int told_attempt;         /* its gang was told of while it ran (jobs/planned.c) */

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "core/catalog.h"
 #include "core/job_private.h"
+#include "core/queue/queue.h"
 
 enum kind {
     KEY_TEXT,
@@ -90,6 +91,8 @@ static const struct key job_keys[] = {
     {"recovery.replacements", KEY_INT, 1, 100000, AT(replacements)},
     {"recovery.stableAfter", KEY_TIME, 1000, 30 * DAY_MS, AT(stable_ms)},
     {"spares", KEY_INT, 1, 16, AT(spares)},
+    {"queue", KEY_NAME, 0, 0, AT(queue)},
+    {"priority", KEY_INT, -HL_PRIORITY_MAX, HL_PRIORITY_MAX, AT(priority)},
 };
 
 /* clang-format on */

@@ -76,6 +76,8 @@ struct hl_job {
     int64_t stable_ms;        /* recovery.stableAfter */
     int spares;               /* processes that are parked in each container */
     char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
+    char *queue;              /* "" = the cluster's first */
+    int priority;             /* higher comes first, HL_PRIORITY_MAX at most */
 };
 
 /* Place of a value (or of the key before it) given by a JSON pointer; line 0 = unknown. */

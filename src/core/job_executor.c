@@ -12,6 +12,9 @@
     "to a "                                                                                        \
     "cluster whose Agents run the jobs"
 
+#define VOLCANO_QUEUE                                                                              \
+    "on Kubernetes Volcano has the queue (option kube.queue of helios-controller); remove the key"
+
 /* Keys that one executor cannot honour: why, and what to do instead. */
 static const struct {
     const char *name;
@@ -27,6 +30,8 @@ static const struct {
     {"mounts", HL_JOB_EXECUTOR_PROCESS,
      "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
      "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
+    {"queue", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_QUEUE},
+    {"priority", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_QUEUE},
     {"recovery.mode", HL_JOB_EXECUTOR_KUBERNETES,
      "on Kubernetes a gang is restarted as a whole; remove the key and give restarts"},
     {"resources.gpu_memory", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},

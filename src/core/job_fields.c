@@ -13,9 +13,9 @@ void hl_job_list_free(char **list, size_t count)
 
 hl_status hl_job_fill(struct hl_job *job)
 {
-    char **texts[] = {&job->model, &job->model_size, &job->dataset,
-                      &job->image, &job->workdir,    &job->venv,
-                      &job->conda, &job->python,     &job->on_node_lost};
+    char **texts[] = {&job->model,   &job->model_size,  &job->dataset, &job->image,
+                      &job->workdir, &job->venv,        &job->conda,   &job->python,
+                      &job->queue,   &job->on_node_lost};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
             return hl_fail(HL_ENOMEM, "out of memory allocating the job");
@@ -43,7 +43,8 @@ void hl_job_fini(struct hl_job *job)
 {
     char *texts[] = {job->name,   job->model,      job->model_size,   job->dataset,
                      job->image,  job->workdir,    job->venv,         job->conda,
-                     job->python, job->rank_table, job->on_node_lost, job->recovery};
+                     job->python, job->rank_table, job->on_node_lost, job->recovery,
+                     job->queue};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         free(texts[i]);
     hl_job_list_free(job->command, job->command_count);

@@ -94,6 +94,8 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
                      .stable_after =
                          time_text(arena, job->stable_ms != HL_JOB_STABLE_MS, job->stable_ms)},
         .spares = job->spares,
+        .queue = text_said(job->queue),
+        .priority = job->priority,
     };
 }
 

@@ -115,8 +115,10 @@ static void HL_PRINTF(2, 3) set_reason(struct hl_jobrun *run, const char *fmt, .
 
 static void release_containers(struct step *s)
 {
-    if (s->run->slots_held)
+    if (s->run->slots_held) {
         (void)actions_add(s->out, HL_JOB_DO_RELEASE, s->run->attempt);
+        s->run->released_ms = s->ev->now_ms;
+    }
     s->run->slots_held = false;
 }
 
@@ -335,6 +337,9 @@ static void on_placed(struct step *s)
     run->state = HL_API_JOB_STATE_STARTING;
     run->reason[0] = '\0';
     run->slots_held = true;
+    run->preemptor[0] = '\0';
+    run->placed_ms = s->ev->now_ms;
+    run->released_ms = 0;
     run->deadline_ms = run->start_timeout_ms > 0 ? s->ev->now_ms + run->start_timeout_ms : 0;
     record(s, "placed", "attempt %d: %d container%s, rank 0 on %s", run->attempt,
            run->container_count, run->container_count == 1 ? "" : "s", run->plan->master_node);
@@ -445,6 +450,17 @@ static void on_cancel(struct step *s)
     begin_stop(s, HL_API_JOB_GOAL_CANCEL);
 }
 
+/* The ranks get the grace of every stop, to save and to end. */
+static void on_preempt(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    copy_text(run->preemptor, sizeof(run->preemptor), s->ev->preemptor);
+    run->preemptor_attempt = s->ev->attempt;
+    set_reason(run, "%s", s->ev->text);
+    record(s, "preempted", "%s", run->reason);
+    begin_stop(s, HL_API_JOB_GOAL_RESTART);
+}
+
 static void on_cancel_stopping(struct step *s)
 {
     if (s->run->goal == HL_API_JOB_GOAL_CANCEL)
@@ -505,6 +521,7 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
         [HL_JOB_EV_NODE_BACK] = on_node_back,
         [HL_JOB_EV_NODE_LOST] = on_node_lost,
         [HL_JOB_EV_CANCEL] = on_cancel,
+        [HL_JOB_EV_PREEMPT] = on_preempt,
         [HL_JOB_EV_TIMER] = on_timer_starting,
     },
     [HL_API_JOB_STATE_RUNNING] = {
@@ -514,6 +531,7 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
         [HL_JOB_EV_NODE_BACK] = on_node_back,
         [HL_JOB_EV_NODE_LOST] = on_node_lost,
         [HL_JOB_EV_CANCEL] = on_cancel,
+        [HL_JOB_EV_PREEMPT] = on_preempt,
         [HL_JOB_EV_TIMER] = on_timer_running,
     },
     [HL_API_JOB_STATE_STOPPING] = {
@@ -559,6 +577,8 @@ static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
         memcpy(list[i].node, plan->containers[i].node, sizeof(list[i].node));
         list[i].numa_id = plan->containers[i].numa_id;
     }
+    if (run->released_ms > run->placed_ms)
+        run->used_slot_ms += run->container_count * (run->released_ms - run->placed_ms);
     hl_plan_free(run->plan);
     free(run->containers);
     run->plan = plan;
@@ -588,6 +608,8 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
         HL_TRY(take_plan(run, ev->plan));
     if (ev->kind >= HL_JOB_EV_NODE_SILENT && ev->kind <= HL_JOB_EV_NODE_LOST && ev->node == NULL)
         return hl_fail(HL_EINVAL, "an event of a node needs its name");
+    if (ev->kind == HL_JOB_EV_PREEMPT && (ev->preemptor == NULL || ev->text == NULL))
+        return hl_fail(HL_EINVAL, "a preemption needs the job that comes instead, and why");
     if (handlers[run->state][ev->kind] != NULL)
         handlers[run->state][ev->kind](&s);
     return HL_OK;
@@ -620,6 +642,8 @@ void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_m
 {
     if (run->deadline_ms > 0)
         run->deadline_ms += stepped_ms + (run->state == HL_API_JOB_STATE_RUNNING ? 0 : paused_ms);
+    if (run->slots_held)
+        run->placed_ms += stepped_ms;
     for (int i = 0; i < run->container_count; i++)
         if (run->containers[i].confirmed_ms > 0)
             run->containers[i].confirmed_ms += stepped_ms + paused_ms;

@@ -2,6 +2,7 @@
  *
  *   pending --placed--> starting --all run--> running --all succeeded--> succeeded
  *      ^                   | one failed, node lost, deadline, cancel |
+ *      |                   | preempted                               |
  *      +---- restart ---- stopping <------------------------------- +
  *                          +--> failed | cancelled
  *
@@ -71,6 +72,12 @@ struct hl_jobrun {
     int container_count;
     int containers_attempt; /* whose they are; attempt - 1 while a restart waits for slots */
     bool slots_held;        /* RELEASE not yet given */
+    /* The job that it was stopped for, and that one's attempt, until it is placed again; "" = it
+     * was not. */
+    char preemptor[HL_JOB_ID_MAX + 1];
+    int preemptor_attempt;
+    int64_t placed_ms, released_ms; /* of its last attempt; released 0 = it holds its slots */
+    int64_t used_slot_ms;           /* of the attempts before that one */
 };
 
 struct hl_jobrun_opts {
@@ -93,7 +100,8 @@ enum hl_job_event_kind {
     HL_JOB_EV_NODE_BACK,   /* node; in time */
     HL_JOB_EV_NODE_LOST,   /* node; text: why, may be NULL */
     HL_JOB_EV_CANCEL,      /* text: by whom, may be NULL */
-    HL_JOB_EV_TIMER,       /* text: what a job that is starting waits for, may be NULL */
+    HL_JOB_EV_PREEMPT, /* it stops for `preemptor` in its `attempt`, and waits again. text: why */
+    HL_JOB_EV_TIMER,   /* text: what a job that is starting waits for, may be NULL */
     HL_JOB_EV_COUNT
 };
 
@@ -104,6 +112,7 @@ struct hl_job_event {
     int index;
     const char *node;
     const char *text; /* message of a container too */
+    const char *preemptor;
     enum hl_api_container_state container;
     int exit_code;
     int signal;

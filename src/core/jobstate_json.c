@@ -49,6 +49,11 @@ static struct hl_api_job_run run_record(const struct hl_jobrun *run, struct hl_a
         .slots_held = run->slots_held,
         .restart_lost = run->restart_lost,
         .cause = run->cause,
+        .preemptor = run->preemptor,
+        .preemptor_attempt = run->preemptor_attempt,
+        .placed_ms = run->placed_ms,
+        .released_ms = run->released_ms,
+        .used_slot_ms = run->used_slot_ms,
     };
     size_t n = (size_t)run->container_count;
     r.containers.items = hl_arena_array(arena, n, sizeof(*r.containers.items));
@@ -121,7 +126,12 @@ static struct hl_jobrun run_of_record(const struct hl_api_job_run *r)
         .deadline_ms = r->deadline_ms,
         .containers_attempt = r->containers_attempt,
         .slots_held = r->slots_held,
+        .preemptor_attempt = r->preemptor_attempt,
+        .placed_ms = r->placed_ms,
+        .released_ms = r->released_ms,
+        .used_slot_ms = r->used_slot_ms,
     };
+    snprintf(run.preemptor, sizeof(run.preemptor), "%s", r->preemptor);
     snprintf(run.id, sizeof(run.id), "%s", r->id);
     snprintf(run.reason, sizeof(run.reason), "%s", r->reason);
     snprintf(run.cause, sizeof(run.cause), "%s", r->cause);

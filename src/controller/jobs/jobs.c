@@ -36,9 +36,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/jobs/jobs_private.h"
+#include "controller/jobs/queue.h"
 
 #define JOB_EVENTS_MAX 200
+#define PASS_AGE_NS    (5 * HL_NS_PER_S)
 
 /* The job may be gone when its record is written. */
 struct job_write {
@@ -118,22 +119,11 @@ hl_status job_find_version(const struct job *j, int64_t *out)
     return HL_OK;
 }
 
-/* Find slots for the next attempt. They are marked before the event, whose record takes time to be
- * written: no other job may get them meanwhile. */
-static void job_place(struct job *j)
+/* The slots are marked before the event, whose record takes time to be written: no other job may
+ * get them meanwhile. */
+void job_take_plan(struct job *j, struct hl_plan *plan)
 {
-    struct hl_plan *plan = NULL;
     struct hl_controller *c = j->controller;
-    hl_status st = job_find_version(j, &j->load_version);
-    if (st == HL_OK)
-        st = j->executor->plan(c, &j->spec, j->id, j->run.attempt, &plan);
-    if (st != HL_OK || !plan->feasible) {
-        char why[HL_JOB_TEXT_MAX];
-        snprintf(why, sizeof(why), "%s", st != HL_OK ? hl_error_text() : plan->reason);
-        hl_plan_free(plan);
-        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = why});
-        return;
-    }
     free(j->starting);
     j->starting = calloc((size_t)plan->container_count + 1, sizeof(*j->starting));
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
@@ -146,6 +136,29 @@ static void job_place(struct job *j)
         j->marked = false;
         hl_plan_free(plan);
     }
+}
+
+/* Find slots for the next attempt of a job that is in none of our queues. */
+static void job_place(struct job *j)
+{
+    struct hl_plan *plan = NULL;
+    struct hl_controller *c = j->controller;
+    hl_status st = job_find_version(j, &j->load_version);
+    if (st == HL_OK)
+        st = j->executor->plan(c, &j->spec, j->id, j->run.attempt, &plan);
+    if (st == HL_OK && plan->feasible) {
+        job_take_plan(j, plan);
+        return;
+    }
+    char why[HL_JOB_TEXT_MAX];
+    snprintf(why, sizeof(why), "%s", st != HL_OK ? hl_error_text() : plan->reason);
+    hl_plan_free(plan);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = why});
+}
+
+static bool job_has_line(const struct job *j)
+{
+    return j->controller->jobs->want_pass != NULL && !j->executor->has_deadlines;
 }
 
 /* What ended attempts held: their slots, and the versions they did not complete. It is said again
@@ -172,7 +185,9 @@ static void job_carry_out(struct job *j, const struct hl_job_actions *actions)
         place |= actions->list[i].kind == HL_JOB_DO_PLACE;
     }
     j->executor->carry_out(j, actions);
-    if (place)
+    if (job_has_line(j) && (place || hl_job_state_ended(j->run.state)))
+        j->controller->jobs->want_pass(j->controller);
+    else if (place)
         job_place(j);
 }
 
@@ -389,7 +404,8 @@ static void job_time(struct job *j)
 /* What no event brings: free slots, deadlines, nodes that stay silent, calls to be tried again. */
 static void job_tick(struct job *j, bool slots_changed)
 {
-    bool wants_slots = slots_changed && j->run.state == HL_API_JOB_STATE_PENDING;
+    bool wants_slots =
+        slots_changed && j->run.state == HL_API_JOB_STATE_PENDING && !job_has_line(j);
     if (j->saving.run != NULL) {
         j->behind |= wants_slots; /* it is placed again once the store has it */
         return;
@@ -407,10 +423,19 @@ static void job_tick(struct job *j, bool slots_changed)
         j->executor->retry(j);
 }
 
+/* Time alone changes what may start, too: a recovery was waited for long enough, a node did not
+ * come back. */
+static bool line_is_old(const struct job_queue *q)
+{
+    return q->pending > 0 && hl_now_ns() - q->ended_ns > PASS_AGE_NS;
+}
+
 void jobs_tick(struct hl_controller *c)
 {
     bool slots_changed = c->slots_changed;
     c->slots_changed = false;
+    if (c->jobs->want_pass != NULL && (slots_changed || line_is_old(c->jobs->queue)))
+        c->jobs->want_pass(c);
     struct job *j, *next;
     HASH_ITER (hh, c->jobs->table, j, next) {
         ledger_follow(j);

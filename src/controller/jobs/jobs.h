@@ -35,6 +35,10 @@ extern const struct gang_source jobs_gang_source;
 hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
                       const struct job_executor *submitted) HL_CHECK;
 void jobs_fini(struct hl_controller *c);
+/* queue.c: the line of jobs that wait for slots. HL_EINVAL: option queue.list. */
+hl_status queue_create(struct hl_controller *c) HL_CHECK;
+/* No pass is made any more. */
+void queue_destroy(struct hl_controller *c);
 /* Who says whether containers may start; borrowed for the Controller's life. */
 void jobs_watch(struct hl_controller *c, const struct gang_watch *watch);
 /* All executors. One that can't be started is named in the failure. */
@@ -103,6 +107,10 @@ void method_list_jobs(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_list_jobs_params *p);
 void method_get_job(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_controller_get_job_params *p);
+void method_explain_job(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_explain_job_params *p);
+void method_list_queue(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_queue_params *p);
 void method_cancel_job(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_cancel_job_params *p);
 void method_read_log(void *arg, struct hl_rpc_call *call,

@@ -38,6 +38,8 @@ struct jobs {
     bool forget_trouble;                 /* trouble_is_new */
     const struct gang_watch *watch;      /* NULL: none */
     struct recovery_times recovery[RECOVERY_PHASES];
+    struct job_queue *queue;                    /* NULL: no job waits in ours */
+    void (*want_pass)(struct hl_controller *c); /* over the line, soon; NULL: likewise */
 };
 
 /* Answers a call with what the job is. */
@@ -61,6 +63,8 @@ void job_resume(struct job *j);
 hl_status job_find_version(const struct job *j, int64_t *out) HL_CHECK;
 /* What a job that is placed waits for, as its executor says; "" = nothing. Into cap bytes. */
 void job_waits_for(const struct job *j, const struct hl_jobrun *run, char *out, size_t cap);
+/* Slots were found for its next attempt, and are marked. The plan is taken over. */
+void job_take_plan(struct job *j, struct hl_plan *plan);
 /* An event for people, which changes nothing. */
 void job_note(struct job *j, const char *kind, const char *text);
 

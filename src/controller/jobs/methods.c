@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/jobs/jobs_private.h"
+#include "controller/jobs/queue.h"
 
 /* A job as the store has it: what others are told of it can't be undone by a crash. Where the store
  * refuses its record it is told as it is, with a warning (job_warning). */
@@ -53,6 +53,8 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
     snprintf(reason, sizeof(reason), "%s", r->reason);
     if (reason[0] == '\0')
         job_waits_for(j, r, reason, sizeof(reason));
+    if (r->state == HL_API_JOB_STATE_PENDING && j->wait.reason != HL_API_WAIT_REASON_NONE)
+        queue_reason(j, reason, sizeof(reason));
     return (struct hl_api_job){.id = j->id,
                                .name = j->spec.name,
                                .state = r->state,
@@ -68,7 +70,9 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
                                .finished_ms = r->finished_ms,
                                .ledger = ledger_show(j),
                                .world_size = (int32_t)hl_rank_world(&j->spec.grid),
-                               .warning = job_warning(j)};
+                               .warning = job_warning(j),
+                               .queue = job_queue_name(j),
+                               .priority = j->spec.priority};
 }
 
 void method_list_jobs(void *arg, struct hl_rpc_call *call,

@@ -7,6 +7,8 @@
 
 #include "controller/jobs/jobs_private.h"
 
+#define NEAR_MAX 16 /* places in the line */
+
 void jobs_watch(struct hl_controller *c, const struct gang_watch *watch)
 {
     c->jobs->watch = watch;
@@ -118,6 +120,12 @@ static void visit_plan(struct job *j, const struct hl_plan *plan, struct planned
     free(ranks);
 }
 
+/* Plans far down the line would be of no use, and there may be thousands. */
+static bool is_near(const struct job *j)
+{
+    return j->wait.place <= NEAR_MAX;
+}
+
 static void visit_job(struct job *j, struct slots_taken *taken, gang_visit visit)
 {
     enum hl_api_job_state state = j->run.state;
@@ -142,7 +150,7 @@ static void visit_job(struct job *j, struct slots_taken *taken, gang_visit visit
         if (g.runs)
             j->told_attempt = j->run.attempt;
         visit_plan(j, j->run.plan, &g, visit);
-    } else if (next && job_find_version(j, &g.version) == HL_OK && g.version >= 0) {
+    } else if (next && is_near(j) && job_find_version(j, &g.version) == HL_OK && g.version >= 0) {
         struct hl_plan *plan = plan_ahead(j);
         if (plan != NULL && slots_take(taken, plan))
             visit_plan(j, plan, &g, visit);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "conf/yaml.h"
-#include "controller/jobs/jobs_private.h"
+#include "controller/jobs/queue.h"
 #include "controller/models/models.h"
 #include "core/catalog_cut.h"
 
@@ -88,6 +88,8 @@ static void request_end(struct request *r, hl_status st)
         st = add_submitter(r);
     if (st == HL_OK)
         st = r->c->jobs->executor->plan(r->c, &r->spec, r->spec.name, 1, &r->plan);
+    if (st == HL_OK)
+        st = queue_check(r->c, &r->spec, r->plan);
     request_answer(r, st);
     request_free(r);
 }
@@ -216,7 +218,9 @@ static hl_status request_submit(struct request *r, struct job *j)
 {
     struct hl_arena *arena = hl_rpc_call_arena(r->call);
     if (r->plan->never)
-        return hl_fail(HL_EINVAL, "job '%s' can never run here: %s", r->spec.name, r->plan->reason);
+        return hl_fail(HL_EINVAL, "job '%s' can never run here: %s (%s)", r->spec.name,
+                       r->plan->reason, r->plan->arithmetic[0]);
+    HL_TRY(queue_admit(r->c, &r->spec));
     const struct hl_api_job_doc doc = {.yaml = r->yaml,
                                        .source = r->source,
                                        .key = r->key,
@@ -227,7 +231,10 @@ static hl_status request_submit(struct request *r, struct job *j)
     HL_TRY(hl_api_copy(&hl_api_job_doc_type, &doc, &j->doc_arena, &j->doc));
     j->spec = r->spec;
     r->spec = (struct hl_job){0};
-    return job_submit(r->c, j, r->call, reply_id);
+    HL_TRY(job_submit(r->c, j, r->call, reply_id));
+    if (r->c->jobs->queue != NULL)
+        r->c->jobs->queue->fresh++;
+    return HL_OK;
 }
 
 static hl_status answer_submit(struct request *r)

@@ -46,6 +46,8 @@ static const struct hl_controller_handlers handlers = {
     .plan_job = method_plan_job,
     .submit_job = method_submit_job,
     .list_jobs = method_list_jobs,
+    .explain_job = method_explain_job,
+    .list_queue = method_list_queue,
     .get_job = method_get_job,
     .cancel_job = method_cancel_job,
     .read_log = method_read_log,
@@ -112,6 +114,7 @@ static hl_status wings_create(struct hl_controller *c)
     HL_TRY(placement_create(c, jobs_gang_starts));
     HL_TRY(models_create(c, &version_users));
     HL_TRY(jobs_create(c, executors, c->opts.kube != NULL ? &kube_executor : &agents_executor));
+    HL_TRY(queue_create(c));
     placement_gangs(c, &jobs_gang_source);
     jobs_watch(c, &placement_gang_watch);
     return HL_OK;
@@ -203,6 +206,7 @@ void hl_controller_stop(struct hl_controller *c)
     if (c->service != NULL)
         hl_timer_destroy(c->service->tick);
     copies_end_walks(c);
+    queue_destroy(c);
     placement_stop(c);
     models_stop(c);
     if (c->server != NULL)

@@ -17,7 +17,7 @@ static hl_status queue_set_name(struct hl_queue *q, const char *word, size_t len
                        HL_QUEUE_NAME_MAX);
     if (strspn(word, letters) < len || strchr("-._", word[0]) != NULL)
         return hl_fail(HL_EINVAL,
-                       "'%.*s' is no name of a queue: lower-case letters, digits and - . _" HOW,
+                       "'%.*s' can't name a queue: lower-case letters, digits and - . _" HOW,
                        (int)len, word);
     memcpy(q->name, word, len);
     return HL_OK;

@@ -73,7 +73,8 @@ static const char full_job[] =
     "   \"memory\": \"4GiB\"},"
     " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
     " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\","
-    " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\"}";
+    " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\", \"queue\": \"dev\","
+    " \"priority\": -7}";
 
 TEST(every_key_lands_in_its_field)
 {
@@ -102,6 +103,8 @@ TEST(every_key_lands_in_its_field)
     assert_int_equal(job.stop_grace_ms, 3000);
     assert_int_equal(job.checkpoint_every, 50);
     assert_string_equal(job.rank_table, "1.2");
+    assert_string_equal(job.queue, "dev");
+    assert_int_equal(job.priority, -7);
     assert_int_equal(job.node_lost_ms, 20000);
     assert_false(hl_job_restarts_lost(&job)); /* in spite of its restarts */
     hl_job_fini(&job);
@@ -232,6 +235,10 @@ static const char stored_spec[] =
     " \"restarts\": 2, \"nodeLostAfter\": \"20000ms\", \"onNodeLost\": \"fail\","
     " \"timeouts\": {\"start\": \"90000ms\", \"run\": \"7200000ms\"}, \"stopGrace\": \"0ms\","
     " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\"}";
+static const char stored_queued[] =
+    "{\"jobName\": \"x\", \"parallelism\": {\"pipeline_parallel_size\": 1,"
+    "   \"tensor_parallel_size\": 1, \"data_parallel_size\": 1, \"order\": \"tp-dp-pp\"},"
+    " \"command\": [\"true\"], \"queue\": \"dev\", \"priority\": -7}";
 static const char stored_least[] =
     "{\"jobName\": \"x\", \"parallelism\": {\"pipeline_parallel_size\": 1,"
     "   \"tensor_parallel_size\": 1, \"data_parallel_size\": 1, \"order\": \"tp-dp-pp\"},"
@@ -239,7 +246,7 @@ static const char stored_least[] =
 
 TEST(a_stored_job_is_read_and_written_as_it_was)
 {
-    const char *const texts[] = {stored_spec, stored_least};
+    const char *const texts[] = {stored_spec, stored_queued, stored_least};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++) {
         struct hl_job job;
         json_t *record = json_loads(texts[i], 0, NULL);
@@ -292,6 +299,8 @@ TEST(a_value_of_another_type_is_an_error_with_its_key)
         {"", "stopGrace", TEXT},
         {"checkpoint", "every", WHOLE},
         {"", "rankTable", TEXT},
+        {"", "queue", TEXT},
+        {"", "priority", WHOLE},
         {"", "model", OBJECT},
         {"", "dataset", OBJECT},
         {"", "parallelism", OBJECT},
@@ -402,6 +411,8 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"stopGrace\": \"10\"}", "must be a duration with its unit");
     is_bad("{\"stopGrace\": \"40h\"}", "must be from 0ms to 24h");
     is_bad("{\"restarts\": 5000}", "restarts: is 5000, must be from 0 to 1000");
+    is_bad("{\"priority\": -1001}", "priority: is -1001, must be from -1000 to 1000");
+    is_bad("{\"queue\": \"Dev\"}", "queue: 'Dev' must begin with a lower-case letter");
 }
 
 TEST(a_world_too_large_is_refused_without_overflow)

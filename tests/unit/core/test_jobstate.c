@@ -201,6 +201,58 @@ TEST(cancel_works_in_every_state)
     hl_jobrun_fini(&run);
 }
 
+TEST(a_gang_that_is_stopped_for_another_waits_again_and_uses_no_restart)
+{
+    struct hl_jobrun run = started(2, 0);
+    struct hl_job_event ev = {.kind = HL_JOB_EV_PREEMPT,
+                              .attempt = 3,
+                              .preemptor = "urgent-7",
+                              .text = "urgent-7 needs its slots"};
+    STATUS(1, 0, RUNNING);
+    STATUS(1, 1, RUNNING, .now_ms = 2000);
+    ev.now_ms = 4000;
+    assert_int_equal(step(&run, ev), HL_OK);
+    assert_string_equal(said, "preempted; stop 1.0 node-0; stop 1.1 node-1; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
+    STEP(.kind = HL_JOB_EV_PREEMPT, .attempt = 3, .preemptor = "other-8", .text = "x");
+    assert_string_equal(said, ""); /* it stops already */
+    STATUS(1, 0, SUCCEEDED);       /* it has saved and ended */
+    STATUS(1, 1, FAILED, .now_ms = 5000);
+    assert_string_equal(said, "release 1; restarting; place 2; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
+    assert_int_equal(run.attempt, 2);
+    assert_int_equal(run.restarts, 0);
+    assert_string_equal(run.preemptor, "urgent-7");
+    assert_int_equal(run.preemptor_attempt, 3);
+    assert_string_equal(run.cause, "urgent-7 needs its slots");
+    assert_int_equal(run.placed_ms, 1000);
+    assert_int_equal(run.released_ms, 5000);
+    json_t *doc = hl_jobrun_to_json(&run);
+    hl_jobrun_fini(&run);
+    assert_int_equal(hl_jobrun_from_json(doc, &run), HL_OK); /* the Controller was restarted */
+    json_decref(doc);
+    assert_string_equal(run.preemptor, "urgent-7");
+    STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(2), .now_ms = 9000);
+    assert_string_equal(run.preemptor, "");
+    assert_int_equal(run.placed_ms, 9000);
+    assert_int_equal(run.released_ms, 0);
+    assert_int_equal(run.used_slot_ms, 2 * 4000);
+    hl_jobrun_fini(&run);
+}
+
+TEST(only_a_gang_that_has_slots_is_stopped_for_another_and_it_says_for_whom)
+{
+    struct hl_jobrun run = started(1, 0);
+    assert_int_equal(step(&run, (struct hl_job_event){.kind = HL_JOB_EV_PREEMPT, .text = "x"}),
+                     HL_EINVAL);
+    STATUS(1, 0, RUNNING);
+    STATUS(1, 0, SUCCEEDED);
+    STEP(.kind = HL_JOB_EV_PREEMPT, .preemptor = "k", .text = "x");
+    assert_string_equal(said, "");
+    assert_int_equal(run.state, HL_API_JOB_STATE_SUCCEEDED);
+    hl_jobrun_fini(&run);
+}
+
 TEST(a_lost_node_restarts_the_gang_without_using_up_restarts)
 {
     struct hl_jobrun run = started(2, 0);

@@ -1,0 +1,362 @@
+/* Passes over the line of waiting jobs: the jobs become the input of core/queue, and its verdicts
+ * become events of the jobs.
+ *
+ *     something changed --queue_want--> timer --> pass --> PLACED, PREEMPT, NOT_PLACED
+ *                                         ^--at least ten times as long after the last pass as it
+ * took
+ *
+ * So a thousand submissions in a moment cost a few passes, and one submission waits for none. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/jobs/queue.h"
+#include "os/loop.h"
+
+#define IDLE_FACTOR 10        /* of ten parts of its time the loop gives one to passes */
+#define NO_OPTION   "default" /* without a list */
+
+/* ---- what a job is to the queue -------------------------------------------------------------- */
+
+/* What the planner looks at, as text. */
+static char *shape_key(const struct job *j)
+{
+    json_t *spec = hl_job_to_json(&j->spec), *part = json_object();
+    static const char *const members[] = {"parallelism", "resources"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(members) && part != NULL; i++) {
+        json_t *member = json_object_get(spec, members[i]);
+        if (member != NULL && json_object_set(part, members[i], member) != 0) {
+            json_decref(part);
+            part = NULL;
+        }
+    }
+    char *key = part != NULL ? json_dumps(part, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(part);
+    json_decref(spec);
+    return key;
+}
+
+static hl_status find_shape(struct job *j)
+{
+    struct job_queue *q = j->controller->jobs->queue;
+    struct queue_shape *shape = NULL;
+    if (j->shape != NULL)
+        return HL_OK;
+    HL_AUTO(hl_freep) char *key = shape_key(j);
+    if (key != NULL)
+        HASH_FIND_STR(q->shapes, key, shape);
+    if (key != NULL && shape == NULL && (shape = calloc(1, sizeof(*shape))) != NULL) {
+        shape->id = (int)HASH_COUNT(q->shapes);
+        shape->key = hl_steal(&key);
+        HASH_ADD_KEYPTR(hh, q->shapes, shape->key, strlen(shape->key), shape);
+    }
+    if (shape == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for what job %s needs", j->id);
+    j->shape = shape;
+    return HL_OK;
+}
+
+/* ---- from jobs to gangs ---------------------------------------------------------------------- */
+
+/* When it has last saved a version; 0 = never. */
+static int64_t last_save_ms(const struct job *j)
+{
+    struct hl_model_rec *m;
+    if (j->spec.model[0] == '\0' ||
+        hl_catalog_model(&j->controller->catalog, j->spec.model, &m) != HL_OK)
+        return 0;
+    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+        if (v->state == HL_API_VERSION_STATE_VISIBLE && strcmp(v->job, j->id) == 0)
+            return v->visible_ms;
+    return 0;
+}
+
+static int64_t limit_ms(const struct job *j)
+{
+    const struct hl_jobrun *run = &j->run;
+    if (run->run_timeout_ms > 0 && run->state == HL_API_JOB_STATE_RUNNING)
+        return run->deadline_ms - run->placed_ms;
+    return run->run_timeout_ms;
+}
+
+/* It has run, and is to run again before new ones. */
+static bool is_damaged(const struct job *j, int64_t now_ms)
+{
+    return j->run.attempt > 1 && j->run.preemptor[0] == '\0' && j->run.released_ms > 0 &&
+           now_ms - j->run.released_ms < j->controller->opts.queue_recovery_ms;
+}
+
+/* The gang that it was stopped for, as long as that waits in the attempt that it was stopped for.
+ */
+static int preemptor_of(const struct queue_run *run, const struct job *j)
+{
+    const struct job *k = j->run.preemptor[0] != '\0' ? job_by_id(run->c, j->run.preemptor) : NULL;
+    bool waits = k != NULL && k->run.state == HL_API_JOB_STATE_PENDING &&
+                 k->run.attempt == j->run.preemptor_attempt;
+    return waits && k->gang_index < run->count && run->jobs[k->gang_index] == k ? k->gang_index
+                                                                                : -1;
+}
+
+static hl_status pending_gang(struct job *j, int64_t now_ms, struct hl_queue_gang *g)
+{
+    g->since_ms = j->run.released_ms > 0 ? j->run.released_ms : j->run.submitted_ms;
+    g->damaged = is_damaged(j, now_ms);
+    if (job_find_version(j, &j->load_version) != HL_OK) {
+        g->blocked = HL_API_WAIT_REASON_VERSION_UNAVAILABLE;
+        snprintf(j->wait.text, sizeof(j->wait.text), "%s", hl_error_text());
+    }
+    HL_TRY(find_shape(j));
+    HL_TRY(queue_shape_measure(j, j->controller->jobs->queue->cluster));
+    g->shape = j->shape->id;
+    g->slots = j->shape->slots;
+    return HL_OK;
+}
+
+static hl_status make_gang(struct queue_run *run, struct job *j, int64_t now_ms,
+                           struct hl_queue_gang *out)
+{
+    struct hl_queue_gang g = {.queue = queue_index(j),
+                              .priority = j->spec.priority,
+                              .slots = j->run.container_count,
+                              .seq = j->seq,
+                              .placed_ms = j->run.placed_ms,
+                              .limit_ms = limit_ms(j),
+                              .preemptor = preemptor_of(run, j)};
+    bool runs =
+        j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING;
+    if (j->run.state == HL_API_JOB_STATE_PENDING && !j->marked)
+        HL_TRY(pending_gang(j, now_ms, &g));
+    else
+        g.phase = runs ? HL_QUEUE_RUNS : HL_QUEUE_STOPS;
+    if (g.phase == HL_QUEUE_RUNS)
+        g.saved_ms = last_save_ms(j);
+    *out = g;
+    return HL_OK;
+}
+
+/* It holds slots, which it does until the record that it gave them back is durable; or it waits, is
+ * in the store, and what becomes of it can be stored. */
+static bool is_in_line(const struct job *j)
+{
+    bool waits = j->run.state == HL_API_JOB_STATE_PENDING && j->saved.run != NULL && !j->unsaved;
+    return job_is_queued(j) && (j->marked || waits);
+}
+
+static hl_status make_gangs(struct queue_run *run, int64_t now_ms)
+{
+    size_t most = jobs_count(run->c) + 1;
+    run->jobs = calloc(most, sizeof(struct job *));
+    run->gangs = calloc(most, sizeof(*run->gangs));
+    if (run->jobs == NULL || run->gangs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a pass over %u jobs", jobs_count(run->c));
+    for (struct job *j = jobs_first(run->c); j != NULL; j = j->hh.next)
+        if (is_in_line(j)) {
+            j->gang_index = run->count;
+            run->jobs[run->count++] = j;
+        }
+    for (int i = 0; i < run->count; i++)
+        HL_TRY(make_gang(run, run->jobs[i], now_ms, &run->gangs[i]));
+    return HL_OK;
+}
+
+static void find_used(const struct hl_controller *c, int64_t now_ms, double used[HL_QUEUES_MAX])
+{
+    memset(used, 0, HL_QUEUES_MAX * sizeof(*used));
+    for (const struct job *j = jobs_first(c); j != NULL; j = j->hh.next) {
+        const struct hl_queue_use use = {.slots = j->run.container_count,
+                                         .placed_ms = j->run.placed_ms,
+                                         .released_ms = j->run.released_ms,
+                                         .before = j->run.used_slot_ms};
+        if (job_is_queued(j) && use.placed_ms > 0)
+            used[queue_index(j)] += hl_queue_used(&use, now_ms, c->opts.queue_half_life_ms);
+    }
+}
+
+/* ---- from verdicts to events ----------------------------------------------------------------- */
+
+static int count_behind(const struct hl_queue_pass *pass, int count, int gang)
+{
+    int n = 0;
+    for (int i = 0; i < count; i++)
+        n += pass->verdicts[i].stops && pass->verdicts[i].other == gang;
+    return n;
+}
+
+static void stop_job(const struct queue_run *run, int gang, int other)
+{
+    char text[HL_JOB_TEXT_MAX];
+    const struct job *k = run->jobs[other];
+    snprintf(text, sizeof(text), "job %s of priority %d needs its slots; this job has priority %d",
+             k->id, k->spec.priority, run->jobs[gang]->spec.priority);
+    job_event(run->jobs[gang], &(struct hl_job_event){.kind = HL_JOB_EV_PREEMPT,
+                                                      .attempt = k->run.attempt,
+                                                      .preemptor = k->id,
+                                                      .text = text});
+}
+
+/* What the planner knows and the rules don't: whether all of the cluster would be enough. */
+static enum hl_api_wait_reason refine_reason(struct job *j, enum hl_api_wait_reason reason)
+{
+    int ready = 0, all = 0;
+    if (reason != HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS)
+        return reason;
+    if (j->shape->never)
+        return HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER;
+    const struct hl_cluster *cluster = nodes_cluster(j->controller);
+    for (size_t i = 0; i < cluster->count; i++) {
+        all += cluster->nodes[i].slot_count;
+        ready += cluster->nodes[i].ready ? cluster->nodes[i].slot_count : 0;
+    }
+    return ready < j->shape->slots && all >= j->shape->slots ? HL_API_WAIT_REASON_SERVER_DRAINING
+                                                             : reason;
+}
+
+/* The record is written when the reason is another one, not with every number in it. */
+static void keep_waiting(const struct queue_run *run, const struct hl_queue_pass *pass, int gang)
+{
+    struct job *j = run->jobs[gang];
+    const struct hl_queue_verdict *v = &pass->verdicts[gang];
+    enum hl_api_wait_reason before = j->wait.reason;
+    bool asks = v->reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ||
+                v->reason == HL_API_WAIT_REASON_WAITING_FOR_RECOVERY;
+    if (asks)
+        snprintf(j->wait.text, sizeof(j->wait.text), "%s", queue_shape_text(j));
+    j->wait.reason = refine_reason(j, v->reason);
+    j->wait.place = v->place;
+    j->wait.start_ms = v->start_ms;
+    j->wait.stops = count_behind(pass, run->count, gang);
+    snprintf(j->wait.other, sizeof(j->wait.other), "%s",
+             v->other >= 0 ? run->jobs[v->other]->id : "");
+    if (j->wait.reason == before && j->run.reason[0] != '\0')
+        return;
+    char text[HL_JOB_TEXT_MAX];
+    queue_reason(j, text, sizeof(text));
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = text});
+}
+
+static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
+{
+    struct job_queue *q = run->c->jobs->queue;
+    q->pending = pass->line_count;
+    q->fresh = 0;
+    for (int i = 0; i < run->count; i++)
+        if (pass->verdicts[i].starts) {
+            struct hl_plan *plan = run->plans[i];
+            run->plans[i] = NULL;
+            run->jobs[i]->wait = (struct job_wait){0};
+            job_take_plan(run->jobs[i], plan);
+            q->pending--;
+        }
+    for (int i = 0; i < run->count; i++)
+        if (pass->verdicts[i].stops)
+            stop_job(run, i, pass->verdicts[i].other);
+    for (int i = 0; i < pass->line_count; i++)
+        if (!pass->verdicts[pass->line[i]].starts)
+            keep_waiting(run, pass, pass->line[i]);
+}
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
+{
+    struct hl_controller *c = run->c;
+    struct job_queue *q = c->jobs->queue;
+    struct hl_queue_planner planner;
+    double used[HL_QUEUES_MAX];
+    int free_slots;
+    int64_t now_ms = hl_wall_ms();
+    q->passes++;
+    q->cluster = queue_cluster_mark(nodes_cluster(c), &free_slots);
+    HL_TRY(make_gangs(run, now_ms));
+    HL_TRY(queue_planner_init(run, &planner));
+    find_used(c, now_ms, used);
+    const struct hl_queue_input in = {.queues = &q->queues,
+                                      .gangs = run->gangs,
+                                      .count = run->count,
+                                      .shapes = (int)HASH_COUNT(q->shapes),
+                                      .free_slots = free_slots,
+                                      .used = used,
+                                      .now_ms = now_ms,
+                                      .age_ms = c->opts.queue_age_ms,
+                                      .grace_ms = c->opts.stop_grace_ms,
+                                      /* nodes that are coming back bring slots */
+                                      .preempt = c->opts.queue_preempt && !nodes_expected(c)};
+    return hl_queue_pass(&in, &planner, out);
+}
+
+static void queue_pass(struct hl_controller *c)
+{
+    struct job_queue *q = c->jobs->queue;
+    struct queue_run run = {.c = c};
+    struct hl_queue_pass pass = {0};
+    uint64_t began = hl_now_ns();
+    hl_status st = run_decide(&run, &pass);
+    if (trouble_is_new(&q->trouble, st))
+        hl_error("waiting jobs were not looked at, each tick tries again error=\"%s\"",
+                 hl_error_text());
+    queue_planner_end(&run);
+    if (st == HL_OK)
+        carry_out(&run, &pass);
+    else
+        c->slots_changed = true;
+    queue_planner_fini(&run);
+    hl_queue_pass_fini(&pass);
+    free(run.jobs);
+    free(run.gangs);
+    q->ended_ns = hl_now_ns();
+    q->cost_ns = q->ended_ns - began;
+}
+
+static void on_turn(void *arg)
+{
+    struct hl_controller *c = arg;
+    struct job_queue *q = c->jobs->queue;
+    hl_timer_destroy(q->timer);
+    q->timer = NULL;
+    controller_check_clocks(c);
+    queue_pass(c);
+}
+
+static void queue_want(struct hl_controller *c)
+{
+    struct job_queue *q = c->jobs->queue;
+    uint64_t since = hl_now_ns() - q->ended_ns, pause = IDLE_FACTOR * q->cost_ns;
+    uint64_t delay_ms = since < pause ? (pause - since) / HL_NS_PER_MS : 0;
+    if (q->timer == NULL &&
+        hl_timer_create(c->opts.loop, delay_ms, 0, on_turn, c, &q->timer) != HL_OK)
+        c->slots_changed = true; /* the next tick tries again */
+}
+
+hl_status queue_create(struct hl_controller *c)
+{
+    const char *list = c->opts.queue_list != NULL ? c->opts.queue_list : NO_OPTION;
+    struct job_queue *q = calloc(1, sizeof(*q));
+    if (q == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the queue of jobs");
+    hl_status st = hl_queues_parse(list, &q->queues);
+    if (st != HL_OK) {
+        free(q);
+        return hl_fail_prefix(st, "option queue.list: ");
+    }
+    c->jobs->queue = q;
+    c->jobs->want_pass = queue_want;
+    return HL_OK;
+}
+
+void queue_destroy(struct hl_controller *c)
+{
+    struct job_queue *q = c->jobs != NULL ? c->jobs->queue : NULL;
+    struct queue_shape *shape, *next;
+    if (q == NULL)
+        return;
+    hl_timer_destroy(q->timer);
+    HASH_ITER (hh, q->shapes, shape, next) {
+        HASH_DEL(q->shapes, shape);
+        free(shape->key);
+        free(shape);
+    }
+    free(q);
+    c->jobs->queue = NULL;
+    c->jobs->want_pass = NULL;
+}

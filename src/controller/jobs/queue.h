@@ -1,0 +1,105 @@
+/* controller/jobs/queue.h - the line of jobs that wait for slots: core/queue decides, and this
+ * carries it out. Jobs whose executor has a queue of its own (Kubernetes) are in none of ours.
+ *
+ * A pass is made soon after something has changed, over all jobs as they are then. Nothing of the
+ * line is stored: it follows from the jobs' records.
+ *
+ * Owns:    struct job_queue, and of each job its `shape` and `wait`.
+ * Threads: the Controller's loop.
+ * Errors:  a pass that fails is logged once, and made again with the next tick.
+ * Units:   ms, ns.
+ * Limits:  none.
+ */
+#ifndef HL_CONTROLLER_JOBS_QUEUE_H
+#define HL_CONTROLLER_JOBS_QUEUE_H
+
+#include "controller/jobs/jobs_private.h"
+#include "core/queue/queue.h"
+
+/* What the place of a gang depends on: jobs with the same have one. */
+struct queue_shape {
+    char *key;
+    int id;
+    int slots;                  /* that it needs */
+    bool never;                 /* not even the idle cluster has them */
+    uint64_t cluster;           /* that this was found out for */
+    uint64_t pass;              /* for which `text` was made */
+    char text[HL_JOB_TEXT_MAX]; /* why it does not fit, in the planner's words */
+    UT_hash_handle hh;
+};
+
+struct job_queue {
+    struct hl_queues queues;
+    struct queue_shape *shapes;
+    uint64_t cluster;       /* which nodes and slots there are, as a number */
+    struct hl_timer *timer; /* until the next pass; NULL: none is wanted */
+    uint64_t passes;
+    uint64_t ended_ns, cost_ns; /* of the last pass */
+    bool trouble;               /* trouble_is_new */
+    int pending;                /* jobs, after the last pass */
+    int fresh;                  /* submitted since */
+};
+
+/* A slot that is kept for a gang. */
+struct queue_slot {
+    const char *node;
+    int numa_id;
+    size_t at;     /* in `kept` */
+    bool was_free; /* and is marked busy while the reservations are on */
+};
+
+/* One pass. */
+struct queue_run {
+    struct hl_controller *c;
+    struct job **jobs; /* by gang */
+    int count;
+    struct hl_queue_gang *gangs;
+    struct hl_plan **plans; /* of those that start */
+    struct hl_plan *found;  /* the last answer */
+    size_t *base;           /* of each node's slots in `kept` */
+    bool *kept;
+    struct queue_slot *reserved;
+    size_t reserved_count, reserved_cap;
+};
+
+/* queue_planner.c: the only file that asks the planner. The run has its jobs. */
+hl_status queue_planner_init(struct queue_run *run, struct hl_queue_planner *out) HL_CHECK;
+/* Nothing is reserved any more; what was taken is. */
+void queue_planner_end(struct queue_run *run);
+/* The cluster is as before, but for the plans that were taken out of the run. */
+void queue_planner_fini(struct queue_run *run);
+/* Which nodes and slots there are, whatever is free, as a number; and slots that are free. */
+uint64_t queue_cluster_mark(const struct hl_cluster *cluster, int *free_slots);
+/* How many slots a job needs in the cluster that has this mark. */
+hl_status queue_shape_measure(struct job *j, uint64_t mark) HL_CHECK;
+/* Why it does not fit, in the planner's words; asked once in a pass. */
+const char *queue_shape_text(struct job *j);
+/* What the cluster's slots are to a job now. */
+struct hl_api_slot_count_list queue_count_slots(const struct hl_controller *c,
+                                                struct hl_arena *arena);
+
+/* queue_reason.c: the last verdict in words. "" = none yet. */
+void queue_reason(const struct job *j, char *out, size_t cap);
+void queue_remedy(const struct job *j, char *out, size_t cap);
+/* Its queue, "" = none of ours; borrowed. */
+const char *job_queue_name(const struct job *j);
+
+/* queue_methods.c */
+/* There is its queue, whose quota it fits. */
+hl_status queue_check(const struct hl_controller *c, const struct hl_job *spec,
+                      const struct hl_plan *plan) HL_CHECK;
+/* HL_EBUSY: as many jobs wait as may. */
+hl_status queue_admit(const struct hl_controller *c, const struct hl_job *spec) HL_CHECK;
+
+static inline bool job_is_queued(const struct job *j)
+{
+    return !j->executor->has_deadlines;
+}
+
+static inline int queue_index(const struct job *j)
+{
+    int q = hl_queues_find(&j->controller->jobs->queue->queues, j->spec.queue);
+    return q >= 0 ? q : 0; /* the list of queues was changed since it was submitted */
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* Why a job waits, and what would make it run, in words. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "controller/jobs/queue.h"
+
+static int held_slots(const struct job *j)
+{
+    int n = 0, q = queue_index(j);
+    for (const struct job *k = jobs_first(j->controller); k != NULL; k = k->hh.next)
+        if (job_is_queued(k) && k->run.slots_held && queue_index(k) == q)
+            n += k->run.container_count;
+    return n;
+}
+
+static const struct hl_queue *job_queue_of(const struct job *j)
+{
+    return &j->controller->jobs->queue->queues.list[queue_index(j)];
+}
+
+const char *job_queue_name(const struct job *j)
+{
+    return job_is_queued(j) && j->controller->jobs->queue != NULL ? job_queue_of(j)->name : "";
+}
+
+static int needed_slots(const struct job *j)
+{
+    return j->shape != NULL ? j->shape->slots : 0;
+}
+
+static void reason_quota(const struct job *j, char *out, size_t cap)
+{
+    const struct hl_queue *q = job_queue_of(j);
+    snprintf(out, cap, "queue %s holds %d of its quota of %d slots, and this job needs %d", q->name,
+             held_slots(j), q->quota, needed_slots(j));
+}
+
+static void reason_free(const struct job *j, char *out, size_t cap)
+{
+    if (j->wait.stops > 0)
+        snprintf(out, cap, "%d job%s of lower priority stop%s for it: %s", j->wait.stops,
+                 j->wait.stops == 1 ? "" : "s", j->wait.stops == 1 ? "s" : "", j->wait.text);
+    else
+        snprintf(out, cap, "%s", j->wait.text);
+}
+
+void queue_reason(const struct job *j, char *out, size_t cap)
+{
+    const struct job_wait *w = &j->wait;
+    out[0] = '\0';
+    switch (w->reason) {
+    case HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS:
+        reason_free(j, out, cap);
+        break;
+    case HL_API_WAIT_REASON_QUOTA_EXCEEDED:
+        reason_quota(j, out, cap);
+        break;
+    case HL_API_WAIT_REASON_PRIORITY_BEHIND:
+        snprintf(out, cap, "%d job%s before it in the line, and %s waits for slots", w->place - 1,
+                 w->place == 2 ? " is" : "s are", w->other);
+        break;
+    case HL_API_WAIT_REASON_RESERVED_FOR:
+        snprintf(out, cap, "the free slots are kept for job %s", w->other);
+        break;
+    case HL_API_WAIT_REASON_SERVER_DRAINING:
+        snprintf(out, cap, "%s; with the servers that are not ready there would be enough",
+                 w->text);
+        break;
+    case HL_API_WAIT_REASON_WAITING_FOR_RECOVERY:
+        snprintf(out, cap, "it is to run again, and its healthy slots are kept for it: %s",
+                 w->text);
+        break;
+    case HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER:
+    case HL_API_WAIT_REASON_VERSION_UNAVAILABLE:
+        snprintf(out, cap, "%s", w->text);
+        break;
+    case HL_API_WAIT_REASON_NONE:
+        break;
+    }
+}
+
+void queue_remedy(const struct job *j, char *out, size_t cap)
+{
+    const struct job_wait *w = &j->wait;
+    static const char *const remedies[HL_API_WAIT_REASON_COUNT] = {
+        [HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS] =
+            "running jobs that end, or more servers; a job of higher priority has lower ones "
+            "stopped",
+        [HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER] = "more servers, or a smaller job",
+        [HL_API_WAIT_REASON_QUOTA_EXCEEDED] =
+            "jobs of its queue that end, a larger quota (option queue.list), or another queue",
+        [HL_API_WAIT_REASON_SERVER_DRAINING] = "servers that come back (`helios nodes`)",
+        [HL_API_WAIT_REASON_WAITING_FOR_RECOVERY] =
+            "servers that come back, or running jobs that end",
+        [HL_API_WAIT_REASON_VERSION_UNAVAILABLE] =
+            "the version that it loads (`helios model show`)",
+    };
+    if (w->reason == HL_API_WAIT_REASON_PRIORITY_BEHIND)
+        snprintf(out, cap, "the start of %s, or a higher priority", w->other);
+    else if (w->reason == HL_API_WAIT_REASON_RESERVED_FOR && w->start_ms > 0)
+        snprintf(out, cap,
+                 "a time limit (timeouts.run) with which it ends before %s can start, or a higher "
+                 "priority",
+                 w->other);
+    else if (w->reason == HL_API_WAIT_REASON_RESERVED_FOR)
+        snprintf(out, cap,
+                 "the start of %s, or a higher priority; with time limits (timeouts.run) of the "
+                 "jobs that run a short one could pass it",
+                 w->other);
+    else
+        snprintf(out, cap, "%s", remedies[w->reason] != NULL ? remedies[w->reason] : "");
+}
