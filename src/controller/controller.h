@@ -63,7 +63,7 @@ struct hl_controller_opts {
     const char *listen;     /* host:port */
     const char *state_dir;  /* of the store; its URL counts */
     const char *l3_address; /* host:port of helios-l3d */
-    const char *executor;   /* "agents", "kubernetes"; kube counts */
+    const char *executor;   /* "agents", "docker", "podman", "kubernetes" */
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
     int64_t lost_after_ms;  /* and after which a running job gives up its containers there */

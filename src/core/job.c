@@ -79,25 +79,29 @@ static const struct key job_keys[] = {
 
 /* clang-format on */
 
+/* A bit for each executor. */
+#define BY(executor) (1u << HL_JOB_EXECUTOR_##executor)
+#define BY_IMAGE     (BY(KUBERNETES) | BY(DOCKER) | BY(PODMAN))
 #define IMAGE_PYTHON                                                                               \
-    "on Kubernetes the image brings its own Python; remove the key and begin command with the "    \
-    "interpreter's path in the image"
+    "the image brings its own Python; remove the key and begin command with the interpreter's "    \
+    "path in the image"
 
-/* Keys that one executor cannot honour: why, and what to do instead. */
+/* Keys that some executors cannot honour: why, and what to do instead. */
 static const struct {
     const char *name;
-    enum hl_job_executor executor;
+    unsigned executors;
     const char *instead;
 } unsupported[] = {
-    {"dockerImage", HL_JOB_EXECUTOR_PROCESS,
+    {"dockerImage", BY(PROCESS),
      "this cluster runs ranks as processes, without images; remove the key and give command, or "
-     "submit to a cluster that runs jobs on Kubernetes"},
-    {"venv", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"conda", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"python", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"mounts", HL_JOB_EXECUTOR_PROCESS,
+     "submit to a cluster that runs jobs by docker or podman, or on Kubernetes"},
+    {"venv", BY_IMAGE, IMAGE_PYTHON},
+    {"conda", BY_IMAGE, IMAGE_PYTHON},
+    {"python", BY_IMAGE, IMAGE_PYTHON},
+    {"mounts", BY(PROCESS),
      "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
-     "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
+     "the nodes' paths, or submit to a cluster that runs jobs by docker or podman, or on "
+     "Kubernetes"},
 };
 
 struct reader {
@@ -396,6 +400,12 @@ static enum hl_job_executor executor_of(const struct reader *r)
     return r->src != NULL ? r->src->executor : HL_JOB_EXECUTOR_ANY;
 }
 
+const char *hl_job_executor_name(enum hl_job_executor executor)
+{
+    static const char *const names[] = {"any", "process", "docker", "podman", "kubernetes"};
+    return names[executor];
+}
+
 static hl_status set_lost_time(const struct reader *r, const struct key *k, const json_t *v,
                                int64_t *out)
 {
@@ -413,8 +423,10 @@ static hl_status set_lost_time(const struct reader *r, const struct key *k, cons
 static hl_status check_supported(const struct reader *r, const struct key *k)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(unsupported); i++)
-        if (unsupported[i].executor == executor_of(r) && strcmp(unsupported[i].name, k->name) == 0)
-            return bad(r, 1, "%s", unsupported[i].instead);
+        if ((unsupported[i].executors & 1u << executor_of(r)) != 0 &&
+            strcmp(unsupported[i].name, k->name) == 0)
+            return bad(r, 1, "the executor %s can't honour it: %s",
+                       hl_job_executor_name(executor_of(r)), unsupported[i].instead);
     return HL_OK;
 }
 
@@ -555,20 +567,22 @@ static hl_status check_program(struct reader *r)
     enum hl_job_executor executor = executor_of(r);
     if (executor == HL_JOB_EXECUTOR_PROCESS && job->command_count == 0)
         return bad(r, 0, "command is missing; add command: [PROGRAM, ARGUMENT, ...]");
-    if (executor == HL_JOB_EXECUTOR_KUBERNETES && job->image == NULL)
+    bool image = (BY_IMAGE & 1u << executor) != 0;
+    if (image && job->image == NULL)
         return bad(r, 0,
-                   "dockerImage is missing, and Kubernetes runs ranks in an image; add "
-                   "dockerImage: REGISTRY/IMAGE:TAG");
+                   "dockerImage is missing, and the executor %s runs ranks in an image; add "
+                   "dockerImage: REGISTRY/IMAGE:TAG",
+                   hl_job_executor_name(executor));
     if (job->image == NULL && job->command_count == 0)
         return bad(r, 0, "nothing to run: give command or dockerImage");
-    if (executor != HL_JOB_EXECUTOR_KUBERNETES || job->workdir == NULL || job->workdir[0] == '/' ||
-        strcmp(job->workdir, ".") == 0)
+    if (!image || job->workdir == NULL || job->workdir[0] == '/' ||
+        (executor == HL_JOB_EXECUTOR_KUBERNETES && strcmp(job->workdir, ".") == 0))
         return HL_OK;
     reader_enter(r, "workdir", "/workdir");
     return bad(r, 0,
-               "'%.200s' is relative; on Kubernetes give an absolute path in the image, or "
+               "'%.200s' is relative; with the executor %s give an absolute path in the image, or "
                "leave it out for the image's own",
-               job->workdir);
+               job->workdir, hl_job_executor_name(executor));
 }
 
 /* As Megatron has it: the ranks of a stage are shared out to etp, then to ep. */
