@@ -10,12 +10,17 @@
 #include "base/log.h"
 #include "core/place/topo.h"
 #include "hw/process_executor.h"
+#include "hw/slurm.h"
 #include "hw/topology.h"
 #include "os/copy_measure.h"
 #include "os/map_guard.h"
 #include "program/daemon.h"
 
+#define NVIDIA_GPUS        "/proc/driver/nvidia/gpus"
 #define STOP_CONTAINERS_MS 60000
+/* Slurm kills what is left 30 s (KillWait) after it has asked to end. */
+#define SLURM_STOP_MS  25000
+#define SLURM_GRACE_MS 15000
 
 struct agent_program {
     struct hl_agent *agent;
@@ -45,9 +50,9 @@ static hl_status find_slots(const struct hl_agent_opts *conf, struct offer *out)
     int index, nodes, slots;
     HL_TRY(conf->topology[0] != '\0' ? hl_topology_load_xml(conf->topology, &machine)
                                      : hl_topology_load_machine(&machine));
-    hl_status st = HL_OK;
+    hl_status st = hl_slurm_inside() ? hl_slurm_keep(NVIDIA_GPUS, &machine) : HL_OK;
     const struct hl_topo *offer = &machine;
-    if (conf->share[0] != '\0') {
+    if (st == HL_OK && conf->share[0] != '\0') {
         st = hl_topo_share_parse(conf->share, &index, &nodes, &slots);
         if (st == HL_OK)
             st = hl_topo_share(&machine, nodes, index, slots, &share);
@@ -136,6 +141,10 @@ static hl_status serve_agent(struct agent_program *p, const struct program_daemo
     find_python(&d->conf.agent, python, sizeof(python));
     find_library(library, sizeof(library));
     struct hl_agent_opts opts = agent_opts(d, offer);
+    char name[128];
+    hl_slurm_node_name(name, sizeof(name));
+    if (hl_slurm_inside() && opts.name[0] == '\0') /* several of one machine have its host name */
+        opts.name = name;
     opts.python_dir = python;
     opts.library = library;
     return hl_agent_start(&opts, &p->agent);
@@ -167,8 +176,10 @@ static hl_status start_agent(void *arg, struct program_daemon *d, struct hl_api_
 static bool stop_agent(void *arg, struct program_daemon *d, bool told)
 {
     struct agent_program *p = arg;
-    if (told && d->conf.agent.stop_containers)
-        hl_agent_stop_containers(p->agent, STOP_CONTAINERS_MS);
+    if (told && hl_slurm_inside()) /* with the allocation the CPUs are others' */
+        hl_agent_stop_containers(p->agent, SLURM_GRACE_MS, SLURM_STOP_MS);
+    else if (told && d->conf.agent.stop_containers)
+        hl_agent_stop_containers(p->agent, -1, STOP_CONTAINERS_MS);
     return hl_agent_stop(p->agent);
 }
 

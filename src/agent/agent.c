@@ -237,8 +237,8 @@ const char *hl_agent_store_socket(const struct hl_agent *agent)
     return store_socket(agent->store);
 }
 
-/* How many run; `stop` asks them to stop. */
-static size_t containers_running(struct hl_agent *a, bool stop)
+/* How many run; `stop` asks them to stop, within grace_ms. */
+static size_t containers_running(struct hl_agent *a, bool stop, int grace_ms)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_container_status_list list;
@@ -251,21 +251,21 @@ static size_t containers_running(struct hl_agent *a, bool stop)
         if (hl_run_state_of(list.items[i].state, &state) != HL_OK || hl_run_state_ended(state))
             continue;
         n++;
-        if (stop && hl_executor_stop(a->executor, id, -1) != HL_OK)
+        if (stop && hl_executor_stop(a->executor, id, grace_ms) != HL_OK)
             hl_warn("container %s: %s", id, hl_error_text());
     }
     return n;
 }
 
-void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms)
+void hl_agent_stop_containers(struct hl_agent *agent, int grace_ms, int timeout_ms)
 {
     uint64_t deadline = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
     unsigned seen = changes_count(&agent->changes);
-    size_t left = containers_running(agent, true);
+    size_t left = containers_running(agent, true, grace_ms);
     while (left > 0 && hl_now_ns() < deadline) {
         changes_await(&agent->changes, seen, deadline);
         seen = changes_count(&agent->changes);
-        left = containers_running(agent, false);
+        left = containers_running(agent, false, 0);
     }
     if (left > 0)
         hl_warn("%zu containers still run after %d ms", left, timeout_ms);

@@ -79,8 +79,9 @@ const char *hl_agent_migrate_address(const struct hl_agent *agent);
 const char *hl_agent_store_socket(const struct hl_agent *agent);
 /* Gauges of containers and tiers, appended; any thread. */
 hl_status hl_agent_gauges(struct hl_agent *agent, struct hl_buf *out) HL_CHECK;
-/* Ask every container to stop and wait for it, at most timeout_ms. */
-void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms);
+/* Ask every container to stop, with this grace (-1: its own), and wait for it, at most timeout_ms.
+ */
+void hl_agent_stop_containers(struct hl_agent *agent, int grace_ms, int timeout_ms);
 /* Containers run on. NULL is fine. Returns 1, or 0 when a worker is still busy after a second: then
  * nothing was freed and the process should end by _exit(). */
 bool hl_agent_stop(struct hl_agent *agent);

@@ -16,8 +16,9 @@ static const struct hl_option controller_options[] = {
      "RPC address of helios-l3d, as ranks reach it too.",
      HL_OPT_STRING, 0, 0, NULL, AT(l3_address)},
     {"controller.executor", "--executor", "agents",
-     "Who runs the containers: the Agents, or Kubernetes with Volcano, a gang as one Volcano Job.",
-     HL_OPT_ENUM, 0, 0, "agents|kubernetes", AT(executor)},
+     "Who runs the containers: the Agents, as processes or by docker or podman, which their "
+     "--executor must say, too; or Kubernetes with Volcano, a gang as one Volcano Job.",
+     HL_OPT_ENUM, 0, 0, "agents|docker|podman|kubernetes", AT(executor)},
     {"heartbeat", "--heartbeat", "1s",
      "Interval of the Agents' heartbeats.",
      HL_OPT_DURATION, 50, 60000, NULL, AT(heartbeat_ms)},

@@ -64,7 +64,7 @@ struct hl_controller_opts {
     const char *listen;     /* host:port */
     const char *state_dir;  /* of the store; its URL counts */
     const char *l3_address; /* host:port of helios-l3d */
-    const char *executor;   /* "agents", "kubernetes"; kube counts */
+    const char *executor;   /* "agents", "docker", "podman", "kubernetes" */
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
     int64_t hang_after_ms;  /* a gang that makes no steps for so long is stalled */

@@ -18,6 +18,7 @@
 #include "controller/claim.h"
 #include "controller/controller.h"
 #include "core/catalog.h"
+#include "core/job.h"
 #include "core/listening.h"
 #include "rpc/agent_calls.h"
 #include "rpc/controller_calls.h"
@@ -60,6 +61,8 @@ struct hl_controller {
 void controller_check_clocks(struct hl_controller *c);
 /* For ages: wall time at the start, from then on the monotonic clock. */
 int64_t controller_steady_ms(const struct hl_controller *c);
+/* How the Agents of this cluster run containers. */
+enum hl_job_executor controller_agents_kind(const struct hl_controller *c);
 
 /* Before a call: the Controller outlives the answer. `done` begins with controller_stopped. */
 static inline struct hl_controller *controller_hold(struct hl_controller *c)

@@ -41,6 +41,14 @@ struct hl_controller *controller_enter(void *arg)
     return arg;
 }
 
+enum hl_job_executor controller_agents_kind(const struct hl_controller *c)
+{
+    const char *name = c->opts.executor != NULL ? c->opts.executor : "";
+    if (strcmp(name, "docker") == 0)
+        return HL_JOB_EXECUTOR_DOCKER;
+    return strcmp(name, "podman") == 0 ? HL_JOB_EXECUTOR_PODMAN : HL_JOB_EXECUTOR_PROCESS;
+}
+
 int64_t controller_steady_ms(const struct hl_controller *c)
 {
     return hl_listening_steady_ms(&c->listening, hl_now_ns());

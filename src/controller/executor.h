@@ -119,8 +119,6 @@ struct job_executor {
     /* Placed gangs wait in a queue of its own, and it knows by itself that a node is lost: of the
      * deadlines only those that the job's file states count. */
     bool has_deadlines;
-    /* Ranks have the directories and the PATH of an image, not those of the submitter. */
-    bool has_image;
     /* A job is being submitted: what it is known by is written into j->doc; its texts live as long
      * as the job. */
     hl_status (*admit)(struct job *j) HL_CHECK;

@@ -388,6 +388,12 @@ static enum hl_job_executor executor_of(const struct reader *r)
     return r->src != NULL ? r->src->executor : HL_JOB_EXECUTOR_ANY;
 }
 
+const char *hl_job_executor_name(enum hl_job_executor executor)
+{
+    static const char *const names[] = {"any", "process", "docker", "podman", "kubernetes"};
+    return names[executor];
+}
+
 static hl_status set_lost_time(const struct reader *r, const struct key *k, const json_t *v,
                                int64_t *out)
 {
@@ -422,7 +428,9 @@ static hl_status set_nic(const struct reader *r, const json_t *v, enum hl_nic_cl
 static hl_status check_supported(const struct reader *r, const struct key *k)
 {
     const char *why = hl_job_unsupported(k->name, executor_of(r));
-    return why == NULL ? HL_OK : bad(r, 1, "%s", why);
+    return why == NULL ? HL_OK
+                       : bad(r, 1, "the executor %s can't honour it: %s",
+                             hl_job_executor_name(executor_of(r)), why);
 }
 
 static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
@@ -567,20 +575,22 @@ static hl_status check_program(struct reader *r)
     enum hl_job_executor executor = executor_of(r);
     if (executor == HL_JOB_EXECUTOR_PROCESS && job->command_count == 0)
         return bad(r, 0, "command is missing; add command: [PROGRAM, ARGUMENT, ...]");
-    if (executor == HL_JOB_EXECUTOR_KUBERNETES && job->image == NULL)
+    bool image = hl_job_executor_has_image(executor);
+    if (image && job->image == NULL)
         return bad(r, 0,
-                   "dockerImage is missing, and Kubernetes runs ranks in an image; add "
-                   "dockerImage: REGISTRY/IMAGE:TAG");
+                   "dockerImage is missing, and the executor %s runs ranks in an image; add "
+                   "dockerImage: REGISTRY/IMAGE:TAG",
+                   hl_job_executor_name(executor));
     if (job->image == NULL && job->command_count == 0)
         return bad(r, 0, "nothing to run: give command or dockerImage");
-    if (executor != HL_JOB_EXECUTOR_KUBERNETES || job->workdir == NULL || job->workdir[0] == '/' ||
-        strcmp(job->workdir, ".") == 0)
+    if (!image || job->workdir == NULL || job->workdir[0] == '/' ||
+        (executor == HL_JOB_EXECUTOR_KUBERNETES && strcmp(job->workdir, ".") == 0))
         return HL_OK;
     reader_enter(r, "workdir", "/workdir");
     return bad(r, 0,
-               "'%.200s' is relative; on Kubernetes give an absolute path in the image, or "
+               "'%.200s' is relative; with the executor %s give an absolute path in the image, or "
                "leave it out for the image's own",
-               job->workdir);
+               job->workdir, hl_job_executor_name(executor));
 }
 
 /* Keys that only say how ranks are replaced. */

@@ -86,10 +86,15 @@ typedef void (*hl_job_where_fn)(const void *ctx, const char *pointer, bool of_ke
 
 /* What runs the containers. A key that it cannot honour is an error. */
 enum hl_job_executor {
-    HL_JOB_EXECUTOR_ANY, /* not checked: the job was accepted before */
-    HL_JOB_EXECUTOR_PROCESS,
+    HL_JOB_EXECUTOR_ANY,     /* not checked: the job was accepted before */
+    HL_JOB_EXECUTOR_PROCESS, /* the Agents, as plain processes */
+    HL_JOB_EXECUTOR_DOCKER,  /* the Agents, by that engine */
+    HL_JOB_EXECUTOR_PODMAN,
     HL_JOB_EXECUTOR_KUBERNETES,
 };
+
+/* "process", "docker", "podman", "kubernetes"; as an Agent calls its executor. */
+const char *hl_job_executor_name(enum hl_job_executor executor);
 
 struct hl_job_source {
     const char *name;      /* file name for messages; NULL = "job" */

@@ -3,49 +3,62 @@
 
 #include "core/job_private.h"
 
+/* A bit for each executor. */
+#define BY(executor) (1u << HL_JOB_EXECUTOR_##executor)
+#define BY_IMAGE     (BY(KUBERNETES) | BY(DOCKER) | BY(PODMAN))
+
 #define IMAGE_PYTHON                                                                               \
-    "on Kubernetes the image brings its own Python; remove the key and begin command with the "    \
-    "interpreter's path in the image"
+    "the image brings its own Python; remove the key and begin command with the interpreter's "    \
+    "path in the image"
 
 #define VOLCANO_PLACES                                                                             \
     "on Kubernetes Volcano chooses the nodes and knows no such rule; remove the key, or submit "   \
-    "to a "                                                                                        \
-    "cluster whose Agents run the jobs"
+    "to a cluster whose Agents run the jobs"
 
 #define VOLCANO_QUEUE                                                                              \
     "on Kubernetes Volcano has the queue (option kube.queue of helios-controller); remove the key"
 
-/* Keys that one executor cannot honour: why, and what to do instead. */
+#define WHOLE_GANG                                                                                 \
+    "ranks that run in images are not replaced, the gang is restarted as a whole; remove the key " \
+    "and give restarts"
+
+/* Keys that some executors cannot honour: why, and what to do instead. */
 static const struct {
     const char *name;
-    enum hl_job_executor executor;
+    unsigned executors;
     const char *instead;
 } unsupported[] = {
-    {"dockerImage", HL_JOB_EXECUTOR_PROCESS,
+    {"dockerImage", BY(PROCESS),
      "this cluster runs ranks as processes, without images; remove the key and give command, or "
-     "submit to a cluster that runs jobs on Kubernetes"},
-    {"venv", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"conda", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"python", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
-    {"mounts", HL_JOB_EXECUTOR_PROCESS,
+     "submit to a cluster that runs jobs by docker or podman, or on Kubernetes"},
+    {"venv", BY_IMAGE, IMAGE_PYTHON},
+    {"conda", BY_IMAGE, IMAGE_PYTHON},
+    {"python", BY_IMAGE, IMAGE_PYTHON},
+    {"mounts", BY(PROCESS),
      "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
-     "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
-    {"queue", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_QUEUE},
-    {"priority", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_QUEUE},
-    {"recovery.mode", HL_JOB_EXECUTOR_KUBERNETES,
-     "on Kubernetes a gang is restarted as a whole; remove the key and give restarts"},
-    {"resources.gpu_memory", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},
-    {"resources.nic_class", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},
-    {"placement.tensor", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},
-    {"placement.pipeline", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},
-    {"placement.data", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},
-    {"placement.gang", HL_JOB_EXECUTOR_KUBERNETES, VOLCANO_PLACES},
+     "the nodes' paths, or submit to a cluster that runs jobs by docker or podman, or on "
+     "Kubernetes"},
+    {"recovery.mode", BY_IMAGE, WHOLE_GANG},
+    {"queue", BY(KUBERNETES), VOLCANO_QUEUE},
+    {"priority", BY(KUBERNETES), VOLCANO_QUEUE},
+    {"resources.gpu_memory", BY(KUBERNETES), VOLCANO_PLACES},
+    {"resources.nic_class", BY(KUBERNETES), VOLCANO_PLACES},
+    {"placement.tensor", BY(KUBERNETES), VOLCANO_PLACES},
+    {"placement.pipeline", BY(KUBERNETES), VOLCANO_PLACES},
+    {"placement.data", BY(KUBERNETES), VOLCANO_PLACES},
+    {"placement.gang", BY(KUBERNETES), VOLCANO_PLACES},
 };
+
+bool hl_job_executor_has_image(enum hl_job_executor executor)
+{
+    return (BY_IMAGE & 1u << executor) != 0;
+}
 
 const char *hl_job_unsupported(const char *key, enum hl_job_executor executor)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(unsupported); i++)
-        if (unsupported[i].executor == executor && strcmp(unsupported[i].name, key) == 0)
+        if ((unsupported[i].executors & 1u << executor) != 0 &&
+            strcmp(unsupported[i].name, key) == 0)
             return unsupported[i].instead;
     return NULL;
 }

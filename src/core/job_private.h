@@ -4,6 +4,8 @@
 
 #include "core/job.h"
 
+/* It runs ranks in an image. */
+bool hl_job_executor_has_image(enum hl_job_executor executor);
 /* Why that executor cannot honour the key, and what to do instead; NULL = it can. */
 const char *hl_job_unsupported(const char *key, enum hl_job_executor executor);
 

@@ -132,6 +132,7 @@ static void add_life(struct hl_args *args, const struct hl_engine_create *c)
     hl_args_printf(args, "--stop-timeout=%d", grace_s);
     hl_args_add(args, "--network=host");
     hl_args_add(args, "--ipc=host");
+    hl_args_add(args, "--tmpfs=" HL_ENGINE_TMPFS ":size=0");
     if (c->kind == HL_ENGINE_PODMAN)
         hl_args_add(args, "--log-driver=k8s-file");
     else
@@ -198,17 +199,23 @@ static void add_verbs(struct hl_args *args, const struct hl_engine_devices *d)
  * socket anew. /dev/shm is the host's by --ipc=host. */
 static void add_own_mounts(struct hl_args *args, const struct hl_engine_create *c)
 {
-    static const char *const sockets[] = {"HELIOS_STORE_SOCKET", "HELIOS_L3_SOCKET"};
+    static const char *const sockets[] = {"HELIOS_STORE_SOCKET", "HELIOS_L3_SOCKET",
+                                          "HELIOS_CONTROLLER", "CONTROLLER_L3_CACHE_ADDRESS"};
     const char *secret = hl_env_get(c->env, "HELIOS_AUTH_SECRET_FILE");
-    char seen[HL_ARRAY_LEN(sockets)][256] = {{0}};
+    char dirs[HL_ARRAY_LEN(sockets)][256] = {{0}};
     for (size_t i = 0; i < HL_ARRAY_LEN(sockets); i++) {
-        const char *path = hl_env_get(c->env, sockets[i]), *slash;
+        const char *path = hl_env_get(c->env, sockets[i]);
+        bool seen = false;
+        if (path != NULL && strncmp(path, "unix:", 5) == 0)
+            path += 5;
         if (path == NULL || path[0] != '/' || strncmp(path, "/dev/shm/", 9) == 0)
             continue;
-        slash = strrchr(path, '/');
-        snprintf(seen[i], sizeof(seen[i]), "%.*s", slash > path ? (int)(slash - path) : 1, path);
-        if (i == 0 || strcmp(seen[i], seen[0]) != 0)
-            add_mount(args, seen[i], seen[i], true);
+        int len = (int)(strrchr(path, '/') - path);
+        snprintf(dirs[i], sizeof(dirs[i]), "%.*s", len > 0 ? len : 1, path);
+        for (size_t k = 0; k < i; k++)
+            seen |= strcmp(dirs[i], dirs[k]) == 0;
+        if (!seen)
+            add_mount(args, dirs[i], dirs[i], true);
     }
     if (secret != NULL && secret[0] == '/')
         add_mount(args, secret, secret, true);
@@ -286,6 +293,7 @@ hl_status hl_engine_create_args(const struct hl_engine_create *c, struct hl_args
     HL_TRY(add_job_mounts(args, s));
     if (s->workdir[0] != '\0')
         hl_args_printf(args, "--workdir=%s", s->workdir);
+    hl_args_add(args, "--env=HELIOS_TMPFS=" HL_ENGINE_TMPFS);
     add_env(args, env, c->env);
     if (s->command_count > 0)
         hl_args_printf(args, "--entrypoint=%s", s->command[0]);

@@ -21,6 +21,10 @@
 #define HL_ENGINE_ARGS_MAX    16384
 #define HL_ENGINE_DEVICES_MAX 64
 
+/* Memory of each container of its own, which goes with it; ranks find it as HELIOS_TMPFS. It has no
+ * size but the container's limit. */
+#define HL_ENGINE_TMPFS "/run/helios.rank"
+
 /* Labels of every rank's container; owner is the Agent's state directory (hl_engine_owner). */
 #define HL_LABEL_CONTAINER "helios.container"
 #define HL_LABEL_JOB       "helios.job"
@@ -73,6 +77,8 @@ struct hl_engine_devices {
  * absent is a note. */
 hl_status hl_engine_find_gpus(const char *root, const struct hl_container_spec *spec, bool foreign,
                               struct hl_engine_devices *io) HL_CHECK;
+/* One of them. HL_ENOENT: the driver does not know it. */
+hl_status hl_engine_read_gpu(const char *root, const char *pci, struct hl_engine_gpu *out) HL_CHECK;
 /* The verbs devices of the container's NICs. root: "/sys/class/infiniband". What is absent is a
  * note. */
 void hl_engine_find_verbs(const char *root, const struct hl_container_spec *spec,

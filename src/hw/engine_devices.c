@@ -32,7 +32,7 @@ static void add_note(struct hl_engine_devices *d, const char *what, const char *
              n > 0 ? "; " : "", what, name);
 }
 
-static hl_status read_gpu(const char *root, const char *pci, struct hl_engine_gpu *out)
+hl_status hl_engine_read_gpu(const char *root, const char *pci, struct hl_engine_gpu *out)
 {
     char path[512], minor[16];
     uint64_t number;
@@ -56,7 +56,7 @@ static hl_status add_gpu(const char *root, const char *pci, bool foreign,
                          struct hl_engine_devices *d)
 {
     struct hl_engine_gpu gpu = {0};
-    hl_status st = read_gpu(root, pci, &gpu);
+    hl_status st = hl_engine_read_gpu(root, pci, &gpu);
     if (st == HL_ENOENT && foreign) {
         add_note(d, "GPU", pci);
         return HL_OK;

@@ -144,6 +144,7 @@ static hl_status entry_new(struct hl_px *px, const struct hl_container_spec *spe
     snprintf(e->id, sizeof(e->id), "%s", spec->id);
     e->dir = hl_path_in(px->containers.s, spec->id);
     e->stop_grace_ms = spec->stop_grace_ms > 0 ? spec->stop_grace_ms : HL_STOP_GRACE_MS;
+    e->engine = px->options.engine;
     e->pidfd = -1;
     e->watch = -1;
     HASH_ADD_STR(px->entries, id, e);

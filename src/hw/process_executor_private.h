@@ -70,8 +70,9 @@ struct hl_px_entry {
     int watch;              /* inotify; -1 = none */
     int busy;               /* somebody works on it without the lock: keep it */
     bool gone;              /* the shim has ended and the status is final */
-    int revived;            /* shims that took the place of one that was killed */
-    bool stop_wanted;       /* stop came while it was being started */
+    enum hl_engine_kind engine;
+    int revived;      /* shims that took the place of one that was killed */
+    bool stop_wanted; /* stop came while it was being started */
     int wanted_grace_ms;
     uint64_t kill_at_ns; /* a shim that does not stop is killed; 0 = none */
     UT_hash_handle hh;

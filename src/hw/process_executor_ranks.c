@@ -9,6 +9,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "hw/process_executor_private.h"
+#include "hw/slurm.h"
 #include "hw/systemd_scope.h"
 #include "os/file.h"
 #include "os/systemd.h"
@@ -66,8 +67,8 @@ static hl_status env_texts(const struct hl_env *env, char ***out)
 /* True when the shim is in a scope of its own, where systemd leaves its groups alone. */
 static bool enter_scope(const struct hl_shim *s, const char *name)
 {
-    if (!hl_systemd_booted() || geteuid() != 0)
-        return false;
+    if (!hl_systemd_booted() || geteuid() != 0 || hl_slurm_inside())
+        return false; /* Slurm ends what is in its own groups */
     if (hl_systemd_scope(name, SCOPE_MS) == HL_OK)
         return true;
     hl_warn("container %s is bound by affinity alone: %s", s->spec.id, hl_error_text());
@@ -86,6 +87,7 @@ static void make_group(struct hl_shim *s)
         .mems = bind ? &s->binding.mems : NULL,
         .memory_bytes = s->spec.memory_bytes,
         .delegated = enter_scope(s, name),
+        .inside = hl_slurm_inside(),
     };
     hl_cgroup_create(&spec, &s->cgroup);
     HL_AUTO(hl_buf_fini) struct hl_buf record = HL_BUF(8192);

@@ -114,16 +114,15 @@ static void remove_group(const char *dir)
 }
 
 /* What the engine has of a container whose shims all died. */
-static void remove_labelled(const struct hl_px *px, const char *dir)
+static void remove_labelled(const struct hl_px *px, enum hl_engine_kind engine, const char *dir)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_stranger_list list;
-    if (px->options.engine == HL_ENGINE_NONE ||
-        hl_labelled_find(px->options.engine, px->containers.s, strrchr(dir, '/') + 1, &arena,
-                         &list) != HL_OK)
+    if (engine == HL_ENGINE_NONE ||
+        hl_labelled_find(engine, px->containers.s, strrchr(dir, '/') + 1, &arena, &list) != HL_OK)
         return;
     for (size_t i = 0; i < list.count; i++)
-        if (hl_stranger_end(px->options.engine, &list.items[i]) != HL_OK)
+        if (hl_stranger_end(engine, &list.items[i]) != HL_OK)
             hl_warn("%s", hl_error_text());
 }
 
@@ -157,7 +156,7 @@ static bool revive_shim(struct hl_px *px, struct hl_px_entry *e)
 {
     struct hl_path dir = e->dir;
     struct hl_process shim = {0};
-    if (px->options.engine == HL_ENGINE_NONE || e->revived >= REVIVE_MAX)
+    if (e->engine == HL_ENGINE_NONE || e->revived >= REVIVE_MAX)
         return false;
     e->revived++;
     e->busy++;
@@ -194,10 +193,11 @@ void hl_px_settle(struct hl_px *px, struct hl_px_entry *e)
         return;
     if (!hl_run_state_ended(e->status.state)) {
         struct hl_path dir = e->dir;
+        enum hl_engine_kind engine = e->engine;
         e->busy++;
         pthread_mutex_unlock(&px->lock);
         remove_group(dir.s);
-        remove_labelled(px, dir.s);
+        remove_labelled(px, engine, dir.s);
         pthread_mutex_lock(&px->lock);
         e->busy--;
         fail_without_result(e);
@@ -244,6 +244,8 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
 {
     struct hl_path dir = hl_path_in(px->containers.s, name);
     struct hl_container_spec spec = {0};
+    struct hl_shim_options options;
+    HL_TRY(hl_shim_file_read(dir.s, &options));
     HL_TRY(hl_spec_file_read(dir.s, &spec));
     struct hl_px_entry *e = calloc(1, sizeof(*e));
     hl_status st;
@@ -262,6 +264,7 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
     snprintf(e->id, sizeof(e->id), "%.*s", HL_CONTAINER_ID_MAX, name);
     e->dir = dir;
     e->stop_grace_ms = grace;
+    e->engine = options.engine; /* the Agent may have another one now */
     e->pidfd = e->watch = -1;
     HASH_ADD_STR(px->entries, id, e);
     bool lives = shim_lives(dir.s);

@@ -182,8 +182,8 @@ static void make_v2(struct hl_cgroup *cg, const struct hl_cgroup_layout *where,
                     const struct hl_cgroup_spec *spec)
 {
     struct hl_cgroup_spec kept = *spec;
-    const char *parent = spec->delegated ? where->v2 : where->v2_top;
-    if (has_controllers(parent)) {
+    const char *parent = spec->delegated || spec->inside ? where->v2 : where->v2_top;
+    if (!spec->inside && has_controllers(parent)) {
         if (spec->delegated)
             leave_group(parent);
         else if (hl_systemd_booted())

@@ -61,6 +61,7 @@ struct hl_cgroup_spec {
     const struct hl_cpuset *cpus; /* NULL = no binding wanted */
     const struct hl_cpuset *mems;
     uint64_t memory_bytes; /* 0 = no limit */
+    bool inside;    /* no group beside the caller's own one: another manager ends what is in that */
     bool delegated; /* the caller's v2 group is the caller's alone; it enters a group in it */
 };
 

@@ -46,8 +46,9 @@ static const struct hl_option up_rows[] = {
     {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.",
      HL_OPT_PATH, 0, 0, NULL, AT(topology)},
     {"executor", "--executor", "process",
-     "What runs containers: this machine, as processes, or Kubernetes with Volcano.",
-     HL_OPT_ENUM, 0, 0, "process|kubernetes", AT(executor)},
+     "What runs containers: this machine, as processes or by docker or podman, or Kubernetes with "
+     "Volcano.",
+     HL_OPT_ENUM, 0, 0, "process|docker|podman|kubernetes", AT(executor)},
     {"address", "--address", "127.0.0.1",
      "Serve over TCP, on this address or name of this machine; pods must reach it. Not given: Unix "
      "sockets in the state directory, which other users do not reach, and no port.",

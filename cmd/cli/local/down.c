@@ -91,13 +91,15 @@ static hl_status stop_containers(struct hl_rpc *rpc, const char *address)
 }
 
 /* What an Agent that died, or did not answer, has left running. */
-static hl_status stop_left(const char *state)
+static hl_status stop_left(const char *executor, const char *state)
 {
+    bool image = strcmp(executor, "docker") == 0 || strcmp(executor, "podman") == 0;
     struct host h = {.name = state};
     if (access(state, F_OK) != 0)
         return HL_OK;
-    HL_TRY(hl_executor_open(&(struct hl_executor_opts){.name = "process", .state_dir = state},
-                            &h.executor));
+    HL_TRY(hl_executor_open(
+        &(struct hl_executor_opts){.name = image ? executor : "process", .state_dir = state},
+        &h.executor));
     hl_status st = host_stop_all(&h);
     hl_executor_close(h.executor);
     return st;
@@ -128,7 +130,7 @@ static void stop_all(struct hl_rpc *rpc, const struct hl_api_local_cluster *doc,
         snprintf(name, sizeof(name), "node-%d", i);
         stop_daemon(doc, name, arena, result);
         snprintf(dir, sizeof(dir), "%s/agents/%s", result->state, name);
-        if (stop_left(dir) != HL_OK)
+        if (stop_left(doc->executor, dir) != HL_OK)
             fprintf(stderr, "helios: %s\n", hl_error_text());
     }
     stop_daemon(doc, "l3d", arena, result);

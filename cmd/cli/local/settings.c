@@ -29,6 +29,7 @@ static const struct {
     {"devices", HL_AGENT, "--devices", "agent.devices", "HELIOS_AGENT_DEVICES"},
     {"topology", HL_AGENT, "--topology", "agent.topology", "HELIOS_AGENT_TOPOLOGY"},
     {"executor", HL_CONTROLLER, "--executor", "controller.executor", "HELIOS_CONTROLLER_EXECUTOR"},
+    {"executor", HL_AGENT, "--executor", "agent.executor", "HELIOS_AGENT_EXECUTOR"},
     {"kubeconfig", HL_CONTROLLER, "--kubeconfig", "kube.config", "HELIOS_KUBE_CONFIG"},
     {"master", HL_CONTROLLER, "--master", "kube.master", "HELIOS_KUBE_MASTER"},
     {"kube-namespace", HL_CONTROLLER, "--kube-namespace", "kube.namespace",
@@ -38,12 +39,15 @@ static const struct {
      "HELIOS_KUBE_SLOT_DEVICES"},
 };
 
-static const char *flag_text(const char *flag, const struct hl_api_key_value_list *flags)
+/* Processes are what Agents run anyway, and on Kubernetes they run nothing. */
+static const char *flag_text(size_t i, const struct hl_api_key_value_list *flags)
 {
-    const char *text = hl_api_pair_find(flags, flag, NULL);
-    if (text != NULL && strcmp(flag, "executor") == 0 && strcmp(text, "process") == 0)
-        return "agents";
-    return text;
+    const char *text = hl_api_pair_find(flags, mapped[i].flag, NULL);
+    if (text == NULL || strcmp(mapped[i].flag, "executor") != 0)
+        return text;
+    if (mapped[i].program == HL_AGENT)
+        return strcmp(text, "kubernetes") == 0 ? "process" : text;
+    return strcmp(text, "process") == 0 ? "agents" : text;
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */
@@ -323,7 +327,7 @@ size_t local_settings_flags(const struct local_settings *s, enum hl_program prog
 {
     size_t n = 0;
     for (size_t i = 0; i < HL_ARRAY_LEN(mapped); i++) {
-        const char *text = flag_text(mapped[i].flag, &s->flags);
+        const char *text = flag_text(i, &s->flags);
         if (mapped[i].program == program && text != NULL)
             out[n++] = (struct local_flag){mapped[i].pass, text};
     }

@@ -403,7 +403,7 @@ static void agents_describe(const struct job *j, const struct hl_jobrun *run, in
 }
 
 const struct job_executor agents_executor = {
-    .kind = HL_JOB_EXECUTOR_PROCESS,
+    .kind = HL_JOB_EXECUTOR_PROCESS, /* or an engine: jobs_kind */
     .admit = agents_admit,
     .restore = agents_restore,
     .plan = agents_plan,

@@ -17,6 +17,7 @@
 #include "api/types.h"
 #include "base/status.h"
 #include "controller/models/models.h"
+#include "core/job.h"
 #include "rpc/controller_calls.h"
 
 struct gang_source;
@@ -39,6 +40,8 @@ void jobs_fini(struct hl_controller *c);
 hl_status queue_create(struct hl_controller *c) HL_CHECK;
 /* No pass is made any more. */
 void queue_destroy(struct hl_controller *c);
+/* What runs the ranks of jobs that are submitted now. */
+enum hl_job_executor jobs_kind(const struct hl_controller *c);
 /* Who says whether containers may start; borrowed for the Controller's life. */
 void jobs_watch(struct hl_controller *c, const struct gang_watch *watch);
 /* All executors. One that can't be started is named in the failure. */

@@ -50,7 +50,7 @@ static hl_status parse_job(struct request *r)
         .name = source,
         .where = hl_yaml_locate,
         .ctx = doc,
-        .executor = c->jobs->executor->kind,
+        .executor = jobs_kind(c),
         .node_lost_min_ms = c->jobs->executor->has_deadlines ? 0 : c->opts.node_lost_ms,
     };
     return hl_job_parse(hl_yaml_root(doc), &where, &r->spec);
@@ -67,13 +67,16 @@ static hl_status export_all(struct hl_job *spec, const struct hl_api_key_value_l
 /* What the submitter's shell gives to the ranks: its variables and its directory. */
 static hl_status add_submitter(struct request *r)
 {
-    const struct job_executor *executor = r->c->jobs->executor;
-    if (executor->has_image && r->inherited->count > 0)
-        return hl_fail(HL_EINVAL, "--export ALL is not possible on Kubernetes, where it would "
-                                  "replace PATH and HOME of the image; name the variables");
+    enum hl_job_executor kind = jobs_kind(r->c);
+    bool image = kind != HL_JOB_EXECUTOR_PROCESS;
+    if (image && r->inherited->count > 0)
+        return hl_fail(HL_EINVAL,
+                       "--export ALL is not possible with the executor %s, where it would replace "
+                       "PATH and HOME of the image; name the variables",
+                       hl_job_executor_name(kind));
     HL_TRY(export_all(&r->spec, r->exported, HL_JOB_VAR_EXPORT));
     HL_TRY(export_all(&r->spec, r->inherited, HL_JOB_VAR_ALL));
-    if (executor->has_image)
+    if (image)
         return HL_OK;
     hl_status st = hl_job_resolve(&r->spec, r->cwd);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "job '%s': ", r->spec.name);

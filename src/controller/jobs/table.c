@@ -20,6 +20,12 @@ hl_status jobs_create(struct hl_controller *c, const struct job_executor *const 
     return HL_OK;
 }
 
+enum hl_job_executor jobs_kind(const struct hl_controller *c)
+{
+    const struct job_executor *e = c->jobs->executor;
+    return e == &agents_executor ? controller_agents_kind(c) : e->kind;
+}
+
 hl_status executors_start(struct hl_controller *c)
 {
     for (const struct job_executor *const *e = c->jobs->executors; *e != NULL; e++)

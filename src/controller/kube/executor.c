@@ -162,7 +162,6 @@ const struct job_executor kube_executor = {
     .tick = gangs_tick,
     .tell = kube_tell,
     .has_deadlines = true,
-    .has_image = true,
     .admit = kube_admit,
     .restore = kube_restore,
     .plan = kube_plan,

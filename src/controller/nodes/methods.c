@@ -78,6 +78,20 @@ static hl_status check_name_is_free(struct hl_controller *c, const struct hl_api
         n->name, n->info.agent_address);
 }
 
+/* Jobs are checked against the cluster's executor when they are submitted: a node with another one
+ * could not keep what was promised. */
+static hl_status check_executor(const struct hl_controller *c, const struct hl_api_node_info *info)
+{
+    const char *want = hl_job_executor_name(controller_agents_kind(c));
+    if (c->opts.kube != NULL || info->executor == NULL || strcmp(info->executor, want) == 0)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "node '%s' runs containers by %s, jobs of this cluster are for %s; start "
+                   "helios-agent with --executor %s, or the Controller with --executor %s",
+                   info->name, info->executor, want, want,
+                   strcmp(info->executor, "process") == 0 ? "agents" : info->executor);
+}
+
 struct registration {
     struct hl_controller *c;
     struct hl_rpc_call *call;
@@ -147,6 +161,8 @@ void method_register_node(void *arg, struct hl_rpc_call *call,
     struct registration now = {.c = controller_enter(arg), .call = call, .p = p};
     struct node *n = NULL;
     hl_status st = check_name_is_free(now.c, &p->node);
+    if (st == HL_OK)
+        st = check_executor(now.c, &p->node);
     if (st == HL_OK)
         st = node_add(now.c, &p->node, &n);
     json_t *record = st == HL_OK ? node_record(n, &p->node, false) : NULL;

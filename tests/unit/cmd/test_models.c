@@ -61,8 +61,8 @@ TEST(a_file_has_as_many_tensors_as_fit)
 TEST(files_are_numbered_when_there_are_several)
 {
     char name[64];
-    hf_file_name(1, 1, name, sizeof(name));
+    hf_file_name("model", 1, 1, name, sizeof(name));
     assert_string_equal(name, "model.safetensors");
-    hf_file_name(2, 12, name, sizeof(name));
+    hf_file_name("model", 2, 12, name, sizeof(name));
     assert_string_equal(name, "model-00002-of-00012.safetensors");
 }

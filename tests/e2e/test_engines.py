@@ -1,0 +1,104 @@
+"""Jobs in containers of a real Docker engine, and the suite of all executors against it."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support.cluster import BUILD, alive, cluster, wait_for  # noqa: E402
+from support.dockerd import Docker, missing  # noqa: E402
+
+IMAGE = "helios-test:1"
+SUITE = BUILD / "tests" / "hw_test_executor_suite"
+
+
+class Engines(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if missing():
+            raise unittest.SkipTest(missing())
+        cls.docker = Docker()
+        cls.addClassCleanup(cls.docker.close)
+        if cls.docker.why:
+            raise unittest.SkipTest(cls.docker.why)
+        cls.docker.add(IMAGE)
+
+    def containers(self):
+        return self.docker.run("ps", "--all", "--quiet", "--filter", "label=helios.container").split()
+
+    def test_docker_passes_the_suite_of_all_executors(self):
+        env = {**os.environ, "HELIOS_TEST_ENGINE": "docker", "HELIOS_TEST_IMAGE": IMAGE}
+        done = subprocess.run([SUITE], env=env, capture_output=True, text=True, timeout=280, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("SKIPPED", done.stdout + done.stderr)
+        self.assertEqual(self.containers(), [])
+
+    def test_a_gang_runs_in_its_image_on_its_slots_and_leaves_nothing(self):
+        text = (f"jobName: gang\ndockerImage: {IMAGE}\nparallelism: {{tensor_parallel_size: 2}}\n"
+                "command: [/bin/sh, -c, 'echo $GLOBAL_RANK of $WORLD_SIZE; ls /in; cat /proc/self/cgroup | grep memory; "
+                "test -S ${HELIOS_CONTROLLER#unix:} && echo reached; exit $GLOBAL_RANK']\n"
+                "resources: {memory: 64MiB, ranks_per_slot: 1}\n")
+        with cluster(nodes=1, slots=2, up=("--executor", "docker")) as c:
+            (c.dir / "data").mkdir()
+            (c.dir / "data" / "corpus").touch()
+            job = c.submit(text + f"mounts: ['{c.dir}/data:/in:ro']\n")
+            end = c.wait_job(job, "failed")
+            self.assertIn("rank 1 exited with code 1", end["reason"])
+            words = c.log(job, 1).split("\n")
+            self.assertEqual([words[0], words[1], words[3]], ["1 of 2", "corpus", "reached"])
+            self.assertIn("docker", words[2])
+            wait_for("docker to be empty", lambda: not self.containers())
+
+            # What this executor can't honour is refused by name, before anything runs.
+            path = c.dir / "bad.yaml"
+            path.write_text(f"jobName: x\ndockerImage: {IMAGE}\nvenv: /v\ncommand: [true]\n")
+            self.assertIn("bad.yaml:3:1: venv: the executor docker can't honour it", c.refuse("submit", path))
+            path.write_text("jobName: x\ncommand: ['true']\n")
+            self.assertIn("dockerImage is missing", c.refuse("submit", path))
+
+            job = c.submit("jobName: none\ndockerImage: localhost:1/no/such:2\ncommand: ['true']\n")
+            end = c.wait_job(job, "failed")
+            self.assertIn("image localhost:1/no/such:2 can't be had", end["reason"])
+
+    def test_containers_outlive_agent_and_engine(self):
+        text = (f"jobName: long\ndockerImage: {IMAGE}\nmounts: ['@:/gate']\nresources: {{ranks_per_slot: 1}}\n"
+                "command: [/bin/sh, -c, 'echo one; until [ -e /gate/open ]; do sleep 0.05; done; echo two; exit 6']\n")
+        if self.docker.process is None:
+            self.skipTest("the machine's own engine is not to be killed")
+        with cluster(nodes=1, slots=1, up=("--executor", "docker")) as c:
+            job = c.submit(text.replace("@", str(c.dir)))
+            wait_for("the first line", lambda: "one\n" in c.log(job))
+            pid = c.job(job)["containers"][0]["ranks"][0]["pid"]
+            c.kill("node-0")
+            self.docker.stop(signal.SIGKILL)
+            c.up()
+            told = wait_for("a warning", lambda: c.job(job)["containers"][0]["warning"])
+            self.assertIn("does not answer", told)
+            self.assertTrue(alive(pid))
+            self.docker.start()
+            wait_for("the warning to go", lambda: not c.job(job)["containers"][0]["warning"])
+            (c.dir / "open").touch()
+            end = c.wait_job(job, "failed")
+            self.assertIn("exited with code 6", end["reason"])
+            self.assertEqual(c.log(job), "one\ntwo\n")
+
+    def test_a_node_with_another_executor_is_refused(self):
+        with cluster(nodes=1, slots=1, up=("--executor", "docker")) as c:
+            agent = [BUILD / "bin" / "helios-agent", "--state", c.dir / "other", "--name", "other", "--listen", f"unix:{c.dir}/other.sock",
+                     "--controller", c.info["controller"] if "controller" in c.info else json.loads(
+                         (c.state / "cluster.json").read_text())["controllerd"]["address"], "--data-listen", "", "--migrate-listen", ""]
+            with subprocess.Popen(agent, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=c.env) as other:
+                try:
+                    for line in other.stderr:
+                        if "refuses" in line:
+                            break
+                    self.assertIn("node 'other' runs containers by process, jobs of this cluster are for docker", line)
+                finally:
+                    other.terminate()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

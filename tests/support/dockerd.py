@@ -1,0 +1,110 @@
+"""A Docker engine of a test's own, on a private socket, and an image made without a registry.
+
+Where the machine's engine answers it is used instead: a second one would take its bridge away."""
+import atexit
+import io
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+
+from support.cluster import wait_for
+
+APPLETS = ("sh cat dd echo env false grep head kill ls mkdir nc printf sleep sort setsid test touch tr true wc").split()
+
+
+def missing():
+    """Why no engine can run here; "" = one can."""
+    for program in ("docker", "dockerd", "busybox"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    return "" if os.geteuid() == 0 else "dockerd needs root"
+
+
+class Docker:
+    """`host`: for DOCKER_HOST; its environment is this process's as well."""
+
+    def __init__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-docker-"))
+        self.process = None
+        self.why = ""
+        self.host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+        atexit.register(self.close)
+        if not self.answers():
+            self.host = f"unix://{self.dir}/d.sock"
+            self.start()
+        os.environ["DOCKER_HOST"] = self.host
+
+    def run(self, *args, check=True, **kwargs):
+        done = subprocess.run(["docker", *map(str, args)], env={**os.environ, "DOCKER_HOST": self.host}, capture_output=True, text=True,
+                              timeout=120, check=False, **kwargs)
+        assert not check or done.returncode == 0, f"docker {args}: {done.stderr}"
+        return done.stdout.strip()
+
+    def answers(self):
+        return self.run("info", "--format", "{{.ServerVersion}}", check=False) not in ("", "<nil>")
+
+    def start(self):
+        with open(self.dir / "log", "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                ["dockerd", "--live-restore", "--iptables=false", "--ip6tables=false", "--bridge=none", "-H", self.host,
+                 "--data-root", self.dir / "data", "--exec-root", self.dir / "exec", "--pidfile", self.dir / "pid"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        try:
+            wait_for("dockerd to answer", lambda: self.process.poll() is not None or self.answers())
+        except AssertionError:
+            pass
+        if not self.answers():
+            self.why = f"no dockerd can start here: {(self.dir / 'log').read_text().strip().splitlines()[-1:]}"
+            self.stop()
+
+    def stop(self, number=signal.SIGTERM):
+        """It and its containerd; with live-restore the containers run on."""
+        if self.process is None:
+            return
+        self.process.send_signal(number)
+        self.process.wait(60)
+        pid = self.dir / "exec/containerd/containerd.pid"
+        if pid.exists():
+            gone = int(pid.read_text())
+            wait_for("containerd to end", lambda: not pathlib.Path(f"/proc/{gone}").exists() or
+                     pathlib.Path(f"/proc/{gone}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z")
+        (self.dir / "pid").unlink(missing_ok=True)
+        self.process = None
+
+    def close(self):
+        if self.process is not None:
+            left = self.run("ps", "--all", "--quiet", check=False).split()
+            if left:
+                self.run("rm", "--force", *left, check=False)
+            self.stop()
+        for line in reversed(pathlib.Path("/proc/self/mountinfo").read_text().splitlines()):
+            where = line.split()[4]
+            if where.startswith(str(self.dir)):
+                subprocess.run(["umount", "-l", where], check=False)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def add(self, name, files=()):
+        """An image of busybox alone, which the host's files are mounted into where a test needs them."""
+        tar = io.BytesIO()
+        with tarfile.open(fileobj=tar, mode="w") as out:
+            for directory in ("bin", "etc", "tmp", "proc", "sys", "dev", "run", "usr"):
+                entry = tarfile.TarInfo(directory)
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                out.addfile(entry)
+            out.add(shutil.which("busybox"), "bin/busybox")
+            for applet in APPLETS:
+                entry = tarfile.TarInfo(f"bin/{applet}")
+                entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
+                out.addfile(entry)
+            for path, text in {"etc/passwd": "root:x:0:0::/:/bin/sh\n", **dict(files)}.items():
+                entry = tarfile.TarInfo(path)
+                entry.size, entry.mode = len(text), 0o755
+                out.addfile(entry, io.BytesIO(text.encode()))
+        done = subprocess.run(["docker", "import", "-", name], env={**os.environ, "DOCKER_HOST": self.host}, input=tar.getvalue(),
+                              capture_output=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return name
