@@ -592,7 +592,8 @@ interface L3 {
   importModel @1 (request :ImportRequest, cluster :Text) -> ();
   importProgress @2 (importId :Text) -> (progress :ImportProgress);
   cancelImport @3 (importId :Text) -> ();
-  locate @4 (ids :List(Text)) -> (extents :List(Extent)) $maxValues(1048576);     # ENOENT names the missing one
+  # ENOENT names the missing one. migrationId: of an order, for `stop`; "": none.
+  locate @4 (ids :List(Text), migrationId :Text) -> (extents :List(Extent)) $maxValues(1048576);
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
   # Unknown ids are skipped. `cluster`: who calls; EPERM unless it is the pool's, once the pool is claimed.
   free @6 (ids :List(Text), cluster :Text) -> (freed :UInt32) $maxValues(1048576);
@@ -600,7 +601,8 @@ interface L3 {
   verify @7 (id :Text, tier :Tier) -> (ok :Bool, badChunks :List(UInt32), crc32 :UInt32, crc32Known :Bool);
 
   # L4. `locate` loads what is only archived into memory first.
-  archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64) $maxValues(1048576);  # already there: fine; answered when durable
+  archive @8 (ids :List(Text), migrationId :Text)
+          -> (archived :UInt32, bytes :UInt64) $maxValues(1048576);  # already there: fine; answered when durable
   # From memory; only what is archived and not pinned. `cluster`: as of `free`.
   evict @9 (ids :List(Text), cluster :Text) -> (evicted :UInt32, bytes :UInt64) $maxValues(1048576);
   # For ever, or into the trash. `cluster`: as of `free`, of the pool and of the archive.
@@ -634,6 +636,9 @@ interface L3 {
   # Returns at once; idempotent by importId. Followed with importProgress, ended with cancelImport. The ids of the new
   # shards mark them as derived: they are the first to go when room is needed. `cluster`: as of `importModel`.
   cutShards @22 (request :CutRequest, cluster :Text) -> () $maxValues(1048576);
+  # End what `locate` loads and `archive` stores under that migrationId, unless others wait for the same; their calls
+  # answer ECANCELED.
+  stop @23 (migrationId :Text) -> (stopped :UInt32);
 }
 struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Tier; }
 

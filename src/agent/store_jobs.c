@@ -323,6 +323,8 @@ static void copy_jobs(struct store *s, struct store_queue *q)
             continue;
         if (st == HL_OK)
             st = j->run(s, &j->request, &j->result);
+        if (st != HL_OK && atomic_load_explicit(&j->stop, memory_order_relaxed))
+            st = hl_fail_prefix(HL_ECANCELED, "it was stopped: "); /* whatever it met just then */
         job_end(j, st);
     }
 }

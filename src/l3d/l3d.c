@@ -303,6 +303,7 @@ static const struct hl_l3_handlers handlers = {
     .claim = method_claim,
     .list_trash = method_list_trash,
     .untrash = method_untrash,
+    .stop = method_stop,
     .put_manifest = method_put_manifest,
     .describe = method_describe,
     .metrics = method_metrics,
@@ -332,7 +333,7 @@ static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *optio
 
 static void pin_load(void *arg, struct hl_id id, hl_l3_loaded done, void *done_arg)
 {
-    l4_ask(arg, L4_LOAD, id, done, done_arg);
+    l4_ask(arg, &(struct l4_asked){.kind = L4_LOAD, .id = id}, done, done_arg);
 }
 
 static hl_status put_alloc(void *arg, struct hl_id id, uint64_t size, struct hl_pool_extent *out)

@@ -81,6 +81,7 @@ void method_drop_archived(void *arg, struct hl_rpc_call *call,
 void method_list_archived(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_l3_list_archived_params *params);
 
+void method_stop(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_stop_params *params);
 void method_untrash(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_l3_untrash_params *params);
 

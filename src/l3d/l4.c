@@ -5,6 +5,8 @@
  *       '----one runs---> another waiter of it               writes st, text      answers all
  * waiters
  *
+ * A stopped task ends at the worker's next look at `stop`; who has joined it since asks anew.
+ *
  * A worker touches `st` and `text` of its task, and the pool and the archive, which have locks of
  * their own. The hash of tasks and the waiters are the loop's, so they need no lock; the loop reads
  * `st` and `text` only after the worker has posted task_done. */
@@ -27,6 +29,8 @@
 struct waiter {
     l4_done done;
     void *arg;
+    struct hl_id order;
+    bool stopped; /* it does not need the shard any more */
     uint64_t deadline_ns;
     struct waiter *next;
 };
@@ -41,6 +45,7 @@ struct task {
     struct task_key key;
     struct hl_l3d *d;
     struct waiter *waiters;
+    atomic_bool stop; /* set by the loop, read by the worker */
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
     UT_hash_handle hh;
@@ -71,7 +76,7 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
 
 /* In a worker. The room is counted in `filling` as long as its shard is not sealed: a thread that
  * looks for room knows that this will soon be a shard that can be given up. */
-hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
+static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *stop)
 {
     struct hl_pool_extent x;
     struct hl_pool_ref ref;
@@ -88,7 +93,7 @@ hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
                        hl_id_format(id).s);
     if (l4_bad_has(d, id))
         return hl_fail(HL_ECORRUPT, "the only copy, in %s, is damaged", d->l4->url);
-    HL_TRY(l4_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size}, &x));
+    HL_TRY(l4_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size, .cancel = stop}, &x));
     atomic_fetch_add_explicit(&d->l4->filling, 1, memory_order_relaxed);
     hl_status st = l4_fetch(d, &x, &crc, crcs);
     if (st == HL_OK)
@@ -101,14 +106,22 @@ hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "load from %s: ", d->l4->url);
 }
 
+hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
+{
+    return load_now(d, id, NULL);
+}
+
 static void task_run(struct work *w)
 {
     struct task *t = (struct task *)w;
     struct hl_l3d *d = t->d;
+    hl_archive_stop_with(&t->stop);
     if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
         t->st = hl_fail(HL_ECANCELED, "the L3 daemon is shutting down");
+    else if (atomic_load_explicit(&t->stop, memory_order_relaxed))
+        t->st = hl_fail(HL_ECANCELED, "it was stopped");
     else if (t->key.kind == L4_LOAD)
-        t->st = l4_load_now(d, t->key.id);
+        t->st = load_now(d, t->key.id, &t->stop);
     else if (t->key.kind == L4_STORE)
         t->st = l4_store_now(d, t->key.id);
     else if (t->key.kind == L4_TRASH)
@@ -117,6 +130,7 @@ static void task_run(struct work *w)
         t->st = untrash_now(l4_archive(d), t->key.id);
     else
         t->st = hl_archive_remove(l4_archive(d), t->key.id);
+    hl_archive_stop_with(NULL);
     if (t->st == HL_OK && (t->key.kind == L4_DROP || t->key.kind == L4_TRASH))
         l4_bad_clear(d, t->key.id);
     if (t->st != HL_OK)
@@ -133,9 +147,14 @@ static void task_done(struct work *w)
     struct hl_l3d *d = t->d;
     struct waiter *x, *next;
     HASH_DEL(d->l4->tasks, t);
+    bool stopped = t->st == HL_ECANCELED && atomic_load_explicit(&t->stop, memory_order_relaxed);
     LL_FOREACH_SAFE(t->waiters, x, next)
     {
-        x->done(x->arg, t->st, t->text);
+        const struct l4_asked again = {(enum l4_kind)t->key.kind, t->key.id, x->order};
+        if (stopped && !x->stopped && !d->stopping)
+            l4_ask(d, &again, x->done, x->arg);
+        else
+            x->done(x->arg, t->st, t->text);
         free(x);
     }
     free(t);
@@ -215,9 +234,10 @@ static struct task *task_start(struct hl_l3d *d, const struct task_key *key)
     return t;
 }
 
-void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, void *arg)
+void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *arg)
 {
-    struct task_key key = {.id = id, .kind = kind};
+    const struct hl_id id = what->id;
+    struct task_key key = {.id = id, .kind = what->kind};
     struct task *t = NULL;
     hl_status known = l4_knows(d, id);
     if (known != HL_OK) {
@@ -245,10 +265,43 @@ void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, 
         return;
     }
     /* A store or a drop waits for durability, however long it takes; readers do not. */
-    uint64_t wait_ns = kind == L4_LOAD ? d->l4->opts.load_timeout_ms * HL_NS_PER_MS : 0;
-    *x = (struct waiter){
-        .done = done, .arg = arg, .deadline_ns = wait_ns > 0 ? hl_now_ns() + wait_ns : UINT64_MAX};
+    uint64_t wait_ns = what->kind == L4_LOAD ? d->l4->opts.load_timeout_ms * HL_NS_PER_MS : 0;
+    *x = (struct waiter){.done = done,
+                         .arg = arg,
+                         .order = what->order,
+                         .deadline_ns = wait_ns > 0 ? hl_now_ns() + wait_ns : UINT64_MAX};
     LL_APPEND(t->waiters, x);
+}
+
+/* True: all who wait for it were stopped by that, or before. */
+static bool task_lets_go(struct task *t, struct hl_id order)
+{
+    struct waiter *x;
+    bool any = false, wanted = false;
+    LL_FOREACH (t->waiters, x) {
+        bool now = !x->stopped && hl_id_equal(x->order, order);
+        x->stopped |= now;
+        any |= now;
+        wanted |= !x->stopped;
+    }
+    return any && !wanted;
+}
+
+unsigned l4_stop_order(struct hl_l3d *d, struct hl_id order)
+{
+    struct task *t, *next;
+    unsigned stopped = 0;
+    if (hl_id_is_none(order))
+        return 0;
+    HASH_ITER (hh, d->l4->tasks, t, next) {
+        if (!task_lets_go(t, order))
+            continue;
+        atomic_store_explicit(&t->stop, true, memory_order_relaxed);
+        stopped++;
+        hl_info("%s is stopped id=%s migration=%s", t->key.kind == L4_LOAD ? "load" : "store",
+                hl_id_format(t->key.id).s, hl_id_format(order).s);
+    }
+    return stopped;
 }
 
 void l4_run(struct hl_l3d *d, struct work *work)

@@ -58,8 +58,17 @@ void l4_stop(struct hl_l3d *d);
 /* When no more calls come. */
 void l4_fini(struct hl_l3d *d);
 
+/* What a caller asks for. */
+struct l4_asked {
+    enum l4_kind kind;
+    struct hl_id id;
+    struct hl_id order; /* none: l4_stop_order does not end it */
+};
+
 /* Never calls `done` before it has returned. */
-void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, void *arg);
+void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *arg);
+/* Ends what was asked for under that order and nobody else waits for, and returns how much. */
+unsigned l4_stop_order(struct hl_l3d *d, struct hl_id order);
 /* Another piece of work beside the loads. */
 void l4_run(struct hl_l3d *d, struct work *work);
 

@@ -62,10 +62,12 @@ static void on_item(void *arg, hl_status st, const char *text)
     batch_done(b);
 }
 
-/* `cluster`: the caller's, of calls that take shards away. */
+/* `cluster`: the caller's, of calls that take shards away. `what` has no id. */
 static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
-                        const struct hl_api_text_list *ids, const char *cluster, enum l4_kind kind)
+                        const struct hl_api_text_list *ids, const char *cluster,
+                        const struct l4_asked *what)
 {
+    const enum l4_kind kind = what->kind;
     struct batch *b = calloc(1, sizeof(*b));
     struct hl_archive *a;
     hl_status ready =
@@ -91,7 +93,7 @@ static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
         }
         it->batch = b;
         b->waiting++;
-        l4_ask(d, kind, it->id, on_item, it);
+        l4_ask(d, &(struct l4_asked){kind, it->id, what->order}, on_item, it);
     }
     batch_done(b);
 }
@@ -99,19 +101,34 @@ static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
 void method_archive(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_l3_archive_params *params)
 {
-    batch_start(arg, call, &params->ids, "", L4_STORE);
+    struct l4_asked what = {.kind = L4_STORE};
+    if (params->migration_id[0] != '\0' && hl_id_parse(params->migration_id, &what.order) != HL_OK)
+        hl_rpc_reject(call, HL_EINVAL, NULL);
+    else
+        batch_start(arg, call, &params->ids, "", &what);
+}
+
+void method_stop(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_stop_params *params)
+{
+    struct hl_id order;
+    hl_status st = hl_id_parse(params->migration_id, &order);
+    if (st == HL_OK)
+        hl_reply_l3_stop(call, &(struct hl_api_l3_stop_results){l4_stop_order(arg, order)});
+    else
+        hl_rpc_reject(call, st, NULL);
 }
 
 void method_drop_archived(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_l3_drop_archived_params *params)
 {
-    batch_start(arg, call, &params->ids, params->cluster, params->trash ? L4_TRASH : L4_DROP);
+    const struct l4_asked what = {.kind = params->trash ? L4_TRASH : L4_DROP};
+    batch_start(arg, call, &params->ids, params->cluster, &what);
 }
 
 void method_untrash(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_l3_untrash_params *params)
 {
-    batch_start(arg, call, &params->ids, params->cluster, L4_UNTRASH);
+    batch_start(arg, call, &params->ids, params->cluster, &(struct l4_asked){.kind = L4_UNTRASH});
 }
 
 void method_evict(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_evict_params *params)

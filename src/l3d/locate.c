@@ -43,6 +43,7 @@ struct locate {
     struct hl_l3d *d;
     struct hl_rpc_call *call;
     struct hl_api_text_list ids; /* of the call */
+    struct hl_id order;          /* likewise; none: it is no order's */
     struct hl_api_extent *extents;
     struct hl_locate rule;
     struct hl_id *loads; /* rule.loads of them */
@@ -146,7 +147,7 @@ static void locate_step(struct locate *l)
     }
     l->waiting = l->rule.loads; /* none is answered before all are asked */
     for (size_t i = 0; i < l->rule.loads; i++)
-        l4_ask(l->d, L4_LOAD, l->loads[i], on_loaded, l);
+        l4_ask(l->d, &(struct l4_asked){L4_LOAD, l->loads[i], l->order}, on_loaded, l);
 }
 
 void method_locate(void *arg, struct hl_rpc_call *call,
@@ -159,6 +160,11 @@ void method_locate(void *arg, struct hl_rpc_call *call,
         return;
     }
     *l = (struct locate){.d = arg, .call = call, .ids = params->ids};
+    if (params->migration_id[0] != '\0') {
+        hl_status st = hl_id_parse(params->migration_id, &l->order);
+        if (st != HL_OK)
+            note_failure(l, st, hl_error_text());
+    }
     l->extents = hl_arena_array(arena, l->ids.count, sizeof(*l->extents));
     l->loads = hl_arena_array(arena, l->ids.count, sizeof(*l->loads));
     if (l->extents == NULL || l->loads == NULL)

@@ -30,6 +30,7 @@ PHASES = ("decided", "copying", "switching", "cleaning", "reverting", "undoing",
 ROLES = ("source", "target", "l3d", "controller")
 PLACES = [*((node, tier) for node in NODES for tier in ("L1", "L2")), ("", "L3"), ("", "L4")]
 READERS = {"on node-0": "node-0", "on node-1": "node-1", "far from all": "", "beside L3": "l3d"}
+CLEAN = "8s"       # what then can't be dropped stays: the only other copy is in device memory
 REST_S = 120.0     # until the moves in flight have ended
 SEEK_S = 4.0       # how long a move in a wanted phase is looked for
 AHEAD_PER_S = 1.0  # a phase may be hit so much more often than the rarest one, the longer that is looked for
@@ -318,7 +319,8 @@ class Run:
         self.seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
         self.end = time.monotonic() + args.minutes * 60
         self.world = Apart(l3="160MiB", l2="96MiB", model=MODEL)
-        self.world.daemons["controller"].args |= {"--placement-moves": str(2 * MOVERS), "--placement-moves-per-node": str(MOVERS)}
+        self.world.daemons["controller"].args |= {"--placement-moves": str(2 * MOVERS), "--placement-moves-per-node": str(MOVERS),
+                                                  "--placement-clean": CLEAN}
 
     def done(self) -> bool:
         count = self.numbers.count

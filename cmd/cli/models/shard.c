@@ -311,7 +311,8 @@ static hl_status locate_pooled(struct cli *cli, const char *id, struct hl_arena 
         return hl_fail(HL_ENOENT, "neither pool nor archive has shard %s", id);
     if (looked.shards.items[0].tier != HL_API_TIER_L3)
         return hl_fail(HL_ENOENT, "shard %s belongs to no version, and is in the archive only", id);
-    HL_TRY(CLI_CALL_L3(cli, locate, &(struct hl_api_l3_locate_params){ids}, arena, &located));
+    HL_TRY(
+        CLI_CALL_L3(cli, locate, &(struct hl_api_l3_locate_params){.ids = ids}, arena, &located));
     if (located.extents.count > 0)
         *out = &located.extents.items[0];
     return HL_OK;

@@ -85,8 +85,8 @@ hl_status copies_bring(struct hl_controller *c, struct hl_id order, struct hl_id
                        const struct place *goal, enum hl_api_operation op, copies_brought done,
                        void *arg) HL_CHECK;
 /* Ends the copy of that order: no further step begins, and the node that makes the present one is
- * told. Its `done` still comes; it may have been ready. Where it is not this Controller's the nodes
- * of `also` are told. What L3 does is not broken off: others may wait for the same. */
+ * told, or L3. Its `done` still comes; it may have been ready. Where it is not this Controller's
+ * the holders of `also` are told. What others wait for too goes on. */
 void copies_stop(struct hl_controller *c, struct hl_id order, const struct place *also,
                  size_t also_count);
 /* dropped: the holder had it. */

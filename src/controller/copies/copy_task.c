@@ -289,18 +289,18 @@ static void call_agent(struct copy_task *t, struct node *n, enum hl_api_operatio
 /* L3 brings the shard into the tier: a shard that it locates it has loaded. */
 static void call_l3(struct copy_task *t, enum hl_api_tier tier)
 {
-    struct hl_id_text id = hl_id_format(t->spec.id);
+    struct hl_id_text id = hl_id_format(t->spec.id), migration = hl_id_format(t->migration);
     const char *ids[] = {id.s};
     struct hl_api_text_list list = {ids, 1};
     int timeout_ms = left_ms(t) + SLACK_MS;
     t->makes = NULL;
     controller_hold(t->c);
     if (tier == HL_API_TIER_L4)
-        hl_call_l3_archive_async(t->c->l3, &(struct hl_api_l3_archive_params){list}, timeout_ms,
-                                 t->c->opts.loop, on_archived, t);
+        hl_call_l3_archive_async(t->c->l3, &(struct hl_api_l3_archive_params){list, migration.s},
+                                 timeout_ms, t->c->opts.loop, on_archived, t);
     else
-        hl_call_l3_locate_async(t->c->l3, &(struct hl_api_l3_locate_params){list}, timeout_ms,
-                                t->c->opts.loop, on_located, t);
+        hl_call_l3_locate_async(t->c->l3, &(struct hl_api_l3_locate_params){list, migration.s},
+                                timeout_ms, t->c->opts.loop, on_located, t);
 }
 
 /* Where a step lands: at the node of the goal or of the copy, or at the L3 host. */
@@ -463,9 +463,27 @@ static void on_store_stopped(void *arg, hl_status st, const char *text,
         hl_info("copy was not stopped error=\"%s\"", text);
 }
 
+static void on_l3_stopped(void *arg, hl_status st, const char *text,
+                          const struct hl_api_l3_stop_results *r)
+{
+    (void)r;
+    if (!controller_stopped(arg) && st != HL_OK)
+        hl_info("load or store was not stopped error=\"%s\"", text);
+}
+
+static void stop_at_l3(struct hl_controller *c, struct hl_id order)
+{
+    const struct hl_id_text id = hl_id_format(order);
+    controller_hold(c);
+    hl_call_l3_stop_async(c->l3, &(struct hl_api_l3_stop_params){id.s}, c->opts.rpc_timeout_ms,
+                          c->opts.loop, on_l3_stopped, c);
+}
+
 static void stop_at_node(struct hl_controller *c, struct hl_id order, const struct node *n)
 {
     const struct hl_id_text id = hl_id_format(order);
+    if (n == NULL)
+        stop_at_l3(c, order);
     if (n == NULL || !node_ready(n))
         return;
     controller_hold(c);

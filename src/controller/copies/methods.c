@@ -360,7 +360,7 @@ static void confirm_other(struct task *t)
             t->other.node->agent, &(struct hl_api_agent_store_locate_params){ids, c->claim.epoch},
             c->opts.rpc_timeout_ms, c->opts.loop, on_store_located, t);
     else
-        hl_call_l3_locate_async(c->l3, &(struct hl_api_l3_locate_params){ids},
+        hl_call_l3_locate_async(c->l3, &(struct hl_api_l3_locate_params){.ids = ids},
                                 c->opts.rpc_timeout_ms, c->opts.loop, on_located, t);
 }
 

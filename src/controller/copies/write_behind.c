@@ -39,7 +39,7 @@ void archive_write_behind(struct hl_controller *c)
         return;
     c->copies->archiving = true;
     controller_hold(c);
-    hl_call_l3_archive_async(c->l3, &(struct hl_api_l3_archive_params){ids},
+    hl_call_l3_archive_async(c->l3, &(struct hl_api_l3_archive_params){.ids = ids},
                              c->opts.copy_timeout_ms, c->opts.loop, on_archived, c);
 }
 

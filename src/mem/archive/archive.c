@@ -184,6 +184,19 @@ void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const
     pthread_mutex_unlock(&a->lock);
 }
 
+static _Thread_local const atomic_bool *stop_of_thread;
+
+void hl_archive_stop_with(const atomic_bool *stop)
+{
+    stop_of_thread = stop;
+}
+
+bool archive_is_stopped(const atomic_bool *cancel)
+{
+    return (cancel != NULL && atomic_load_explicit(cancel, memory_order_relaxed)) ||
+           (stop_of_thread != NULL && atomic_load_explicit(stop_of_thread, memory_order_relaxed));
+}
+
 hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
                          uint32_t crc)
 {
@@ -305,7 +318,7 @@ hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
         return hl_fail(HL_ENOMEM, "archive: out of memory verifying shard %s", hl_id_format(id).s);
     for (uint64_t at = 0; at < size; at += VERIFY_PIECE) {
         uint64_t len = size - at < VERIFY_PIECE ? size - at : VERIFY_PIECE;
-        if (hl_archive_cancelled(a))
+        if (archive_is_stopped(a->cancel))
             return hl_fail(HL_ECANCELED, "archive: verification of shard %s", hl_id_format(id).s);
         HL_TRY(a->ops->read(a, id, size, at, piece, len, &crc));
         got = hl_crc32_combine(got, crc, len);

@@ -65,6 +65,9 @@ hl_status hl_archive_open(const struct hl_archive_options *options,
                           struct hl_archive **out) HL_CHECK;
 /* Accepts NULL. */
 void hl_archive_close(struct hl_archive *a);
+/* Of this thread: true ends its puts and gets with HL_ECANCELED. Borrowed until another one, or
+ * NULL for none, takes its place. */
+void hl_archive_stop_with(const atomic_bool *stop);
 /* Returns when the shard is on the disk. `crc` is what the bytes must have. */
 hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
                          uint32_t crc) HL_CHECK;

@@ -65,7 +65,8 @@ static hl_status fail_dir(const struct dir *d, struct hl_id id, const char *what
 
 static hl_status fail_cancelled(struct hl_id id)
 {
-    return hl_fail(HL_ECANCELED, "archive: shard %s: the daemon is shutting down",
+    return hl_fail(HL_ECANCELED,
+                   "archive: shard %s: it was stopped, or the daemon is shutting down",
                    hl_id_format(id).s);
 }
 
@@ -253,7 +254,7 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
     if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP && errno != EINTR)
         return fail_dir(d, id, "write");
     for (uint64_t at = 0; at < size; at += PIECE) {
-        if (hl_archive_cancelled(&d->base))
+        if (archive_is_stopped(d->base.cancel))
             return fail_cancelled(id);
         const char *piece = (const char *)bytes + at;
         uint64_t len = size - at < PIECE ? size - at : PIECE;
@@ -360,7 +361,7 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     for (uint64_t done = 0; done < len;) {
         char *to = (char *)dst + done;
         uint64_t want = len - done < PIECE ? len - done : PIECE;
-        if (hl_archive_cancelled(a))
+        if (archive_is_stopped(a->cancel))
             return fail_cancelled(id);
         ssize_t n = pread(fd, to, want, (off_t)(offset + done));
         if (n < 0 && errno == EINTR)

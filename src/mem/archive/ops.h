@@ -38,10 +38,8 @@ struct hl_archive {
     const atomic_bool *cancel; /* may be NULL */
 };
 
-static inline bool hl_archive_cancelled(const struct hl_archive *a)
-{
-    return a->cancel != NULL && atomic_load_explicit(a->cancel, memory_order_relaxed);
-}
+/* By `cancel`, which may be NULL, or by this thread's own flag. */
+bool archive_is_stopped(const atomic_bool *cancel);
 
 struct hl_archive_ops {
     const char *scheme;

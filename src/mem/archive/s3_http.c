@@ -14,6 +14,7 @@
 #include "base/copy.h"
 #include "base/id.h"
 #include "base/text.h"
+#include "mem/archive/ops.h"
 #include "mem/archive/s3.h"
 
 #define CONNECT_MS     5000
@@ -147,7 +148,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
         a->progress_ns = now;
     }
     a->timed_out = now - a->progress_ns > a->s->timeout_ms * HL_NS_PER_MS;
-    a->cancelled = a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed);
+    a->cancelled = archive_is_stopped(a->s->cancel);
     return a->timed_out || a->cancelled;
 }
 
@@ -351,8 +352,9 @@ static hl_status fail_curl(const struct attempt *a, const char *what, CURLcode r
                        " bytes; take another copy and remove this one",
                        s->bucket, what, a->r->object_size);
     if (a->cancelled)
-        return hl_fail(HL_ECANCELED, "archive s3://%s: %s: the daemon is shutting down", s->bucket,
-                       what);
+        return hl_fail(HL_ECANCELED,
+                       "archive s3://%s: %s: it was stopped, or the daemon is shutting down",
+                       s->bucket, what);
     if (rc == CURLE_OUT_OF_MEMORY)
         return hl_fail(HL_ENOMEM, "archive s3://%s: %s: out of memory", s->bucket, what);
     if (a->timed_out || rc == CURLE_OPERATION_TIMEDOUT)
@@ -384,7 +386,7 @@ static bool back_off(struct attempt *a, int tried)
     if (tried > 0 && until > a->since_ns + a->s->timeout_ms * HL_NS_PER_MS)
         return false;
     while (hl_now_ns() < until) {
-        if (a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed))
+        if (archive_is_stopped(a->s->cancel))
             return false;
         poll(NULL, 0, CANCEL_LOOK_MS); /* `cancel` is the caller's flag, which wakes no thread */
     }

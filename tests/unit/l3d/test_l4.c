@@ -10,6 +10,7 @@
 #include "base/crc32.h"
 #include "core/derived_id.h"
 #include "l3d/l4_private.h"
+#include "os/loop.h"
 
 #define UNITS    4u
 #define CAPACITY (UNITS * HL_POOL_UNIT)
@@ -354,4 +355,129 @@ TEST_IN(setup, teardown, an_archive_of_another_cluster_gets_no_shard)
     hl_pool_claim(r->d.pool, &(struct hl_pool_claim){them, 9});
     assert_int_equal(l4_store_now(&r->d, two), HL_EPERM);
     assert_false(l4_has(&r->d, two, &size));
+}
+
+/* ---- orders that are stopped ----------------------------------------------------------------- */
+
+/* Keeps the only worker until it is let go. */
+struct plug {
+    struct work work;
+    atomic_bool runs, go;
+};
+
+static void plug_run(struct work *w)
+{
+    struct plug *p = (struct plug *)w;
+    atomic_store(&p->runs, true);
+    while (!atomic_load(&p->go))
+        usleep(100);
+}
+
+static void plug_done(struct work *w)
+{
+    (void)w;
+}
+
+static void plug_in(struct plug *p, struct workers *workers)
+{
+    *p = (struct plug){.work = {.run = plug_run, .done = plug_done}};
+    workers_add(workers, &p->work);
+    while (!atomic_load(&p->runs))
+        usleep(100);
+}
+
+#define OPEN 1 /* a call has not ended */
+
+struct askers {
+    struct hl_loop *loop;
+    unsigned open;
+    int st[4];
+};
+
+struct asker {
+    struct askers *all;
+    int number;
+};
+
+static void on_answer(void *arg, hl_status st, const char *text)
+{
+    struct asker *a = arg;
+    (void)text;
+    a->all->st[a->number] = st;
+    if (--a->all->open == 0)
+        hl_loop_stop(a->all->loop);
+}
+
+static void askers_start(struct rig *r, struct askers *all, unsigned open)
+{
+    use_archive(r);
+    assert_int_equal(hl_loop_create(&r->d.loop), HL_OK);
+    assert_int_equal(workers_start(r->d.loop, 1, &r->l4.loads), HL_OK);
+    assert_int_equal(workers_start(r->d.loop, 1, &r->l4.stores), HL_OK);
+    *all = (struct askers){.loop = r->d.loop, .open = open, .st = {OPEN, OPEN, OPEN, OPEN}};
+}
+
+static void askers_end(struct rig *r)
+{
+    workers_stop(r->l4.loads);
+    workers_stop(r->l4.stores);
+    hl_loop_destroy(r->d.loop);
+}
+
+/* In the archive alone. */
+static struct hl_id archived_alone(struct rig *r, uint64_t number)
+{
+    struct hl_id id = fill_unit(r, number);
+    struct hl_pool_ref ref;
+    assert_int_equal(l4_store_now(&r->d, id), HL_OK);
+    assert_int_equal(hl_pool_find(r->d.pool, id, &ref), HL_OK);
+    assert_true(hl_pool_evict_one(r->d.pool, &ref));
+    return id;
+}
+
+TEST_IN(setup, teardown, a_load_that_nobody_else_waits_for_is_stopped)
+{
+    static const struct hl_id order = {5, 5}, other = {6, 6};
+    struct rig *r = *state;
+    struct askers all;
+    struct plug plug;
+    askers_start(r, &all, 4);
+    struct hl_id alone = archived_alone(r, 1), shared = archived_alone(r, 2);
+    struct asker asks[] = {{&all, 0}, {&all, 1}, {&all, 2}, {&all, 3}};
+    plug_in(&plug, r->l4.loads);
+    l4_ask(&r->d, &(struct l4_asked){L4_LOAD, alone, order}, on_answer, &asks[0]);
+    l4_ask(&r->d, &(struct l4_asked){L4_LOAD, shared, order}, on_answer, &asks[1]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = shared}, on_answer, &asks[2]);
+    assert_int_equal(l4_stop_order(&r->d, other), 0);
+    assert_int_equal(l4_stop_order(&r->d, order), 1);
+    assert_int_equal(l4_stop_order(&r->d, order), 0); /* it is stopped already */
+    l4_ask(&r->d, &(struct l4_asked){L4_LOAD, alone, other}, on_answer, &asks[3]); /* too late */
+    atomic_store(&plug.go, true);
+    assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
+    assert_int_equal(all.st[0], HL_ECANCELED);
+    assert_int_equal(all.st[1], HL_OK); /* others waited for it */
+    assert_int_equal(all.st[2], HL_OK);
+    assert_int_equal(all.st[3], HL_OK); /* loaded anew */
+    assert_true(pool_has(r, alone) && pool_has(r, shared));
+    askers_end(r);
+}
+
+TEST_IN(setup, teardown, a_store_that_is_stopped_leaves_nothing)
+{
+    static const struct hl_id order = {5, 5};
+    struct rig *r = *state;
+    struct askers all;
+    struct plug plug;
+    uint64_t size;
+    askers_start(r, &all, 1);
+    struct hl_id id = fill_unit(r, 1);
+    struct asker ask = {&all, 0};
+    plug_in(&plug, r->l4.stores);
+    l4_ask(&r->d, &(struct l4_asked){L4_STORE, id, order}, on_answer, &ask);
+    assert_int_equal(l4_stop_order(&r->d, order), 1);
+    atomic_store(&plug.go, true);
+    assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
+    assert_int_equal(all.st[0], HL_ECANCELED);
+    assert_false(l4_has(&r->d, id, &size));
+    askers_end(r);
 }

@@ -65,6 +65,24 @@ TEST_IN(rig_setup, rig_teardown, a_shard_is_a_plain_file_named_by_its_id)
     free(s.bytes);
 }
 
+TEST_IN(rig_setup, rig_teardown, a_thread_that_was_told_to_stop_brings_nothing_in_or_out)
+{
+    struct rig *r = *state;
+    struct shard in = shard_make(id_of(1), 1000, 1, 1), fresh = shard_make(id_of(2), 1000, 1, 2);
+    atomic_bool stop = false;
+    hl_archive_stop_with(&stop);
+    assert_int_equal(put(r, &in), HL_OK);
+    atomic_store(&stop, true);
+    assert_int_equal(get_status(r, &in), HL_ECANCELED);
+    assert_int_equal(put(r, &fresh), HL_ECANCELED);
+    hl_archive_stop_with(NULL);
+    assert_false(is_there(path_of(r, fresh.id, ".tmp")));
+    assert_int_equal(get_status(r, &fresh), HL_ENOENT);
+    assert_readable(r, &in);
+    free(in.bytes);
+    free(fresh.bytes);
+}
+
 TEST_IN(rig_setup, rig_teardown, two_owners_are_refused)
 {
     struct rig *r = *state;

@@ -233,6 +233,10 @@ TEST(a_cancelled_transfer_ends_at_once)
                                                                   .cancel = &cancel},
                                      &r.archive),
                      HL_OK);
+    atomic_bool stop = true;
+    hl_archive_stop_with(&stop); /* this thread's */
+    assert_int_equal(put(&r, &sh), HL_ECANCELED);
+    hl_archive_stop_with(NULL);
     atomic_store(&cancel, true);
     assert_int_equal(put(&r, &sh), HL_ECANCELED);
     rig_close(&r);
