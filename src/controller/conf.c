@@ -86,8 +86,8 @@ static const struct hl_option controller_options[] = {
      "How long an ended job is remembered with its logs; 0 for ever. One that has a version stays.",
      HL_OPT_DURATION, 0, 3650 * HL_OPTION_DAY_MS, NULL, AT(jobs_keep_age_ms)},
     {"nodes.switches", "--switches", "",
-     "File in the form of Slurm's topology.conf: which leaf and spine each node hangs on; empty for "
-     "what the Agents say (agent.leaf, agent.spine).",
+     "File in the form of Slurm's topology.conf: which leaf and spine each node hangs on; empty "
+     "for what the Agents say (agent.leaf, agent.spine).",
      HL_OPT_PATH, 0, 0, NULL, AT(switches)},
     {"nodes.keep", "--nodes-keep", "1000",
      "How many lost nodes are remembered; 0 for all. One that a job waits for stays.",

@@ -24,7 +24,7 @@ struct gang {
     struct blocks blocks;
 };
 
-static enum hl_level wider(enum hl_level a, enum hl_level b)
+static enum hl_level wider_level(enum hl_level a, enum hl_level b)
 {
     return a == HL_LEVEL_ANY || b == HL_LEVEL_ANY ? HL_LEVEL_ANY : a > b ? a : b;
 }
@@ -58,7 +58,7 @@ static struct gang gang_of(const struct hl_gang_shape *shape)
     if (shape->per_stage == 1)
         data = (struct hl_place_rule){0};
     if (pipeline.level != HL_LEVEL_ANY && data.level != HL_LEVEL_ANY)
-        g.rule = rule_meet(g.rule, (struct hl_place_rule){wider(pipeline.level, data.level),
+        g.rule = rule_meet(g.rule, (struct hl_place_rule){wider_level(pipeline.level, data.level),
                                                           pipeline.required && data.required});
     g.blocks.stages = pipeline.level == HL_LEVEL_ANY ||
                       (data.level != HL_LEVEL_ANY && data.level < pipeline.level);

@@ -55,7 +55,7 @@ static hl_status find_obstacle(const struct hl_plan_shape *s, enum hl_view_of of
 }
 
 /* The tally with its reason. */
-static hl_status judge(const struct hl_plan_shape *s, struct hl_plan_tally *out, bool *never)
+static hl_status judge_job(const struct hl_plan_shape *s, struct hl_plan_tally *out, bool *never)
 {
     struct hl_plan_tally t = hl_plan_tally_of(s);
     t.why.reason = reason_of(&t);
@@ -82,7 +82,7 @@ hl_status hl_plan_check(const struct hl_job *job, const struct hl_cluster *clust
     bool never;
     HL_TRY(refresh_index(cluster));
     const struct hl_plan_shape s = hl_plan_shape_of(job, cluster);
-    HL_TRY(judge(&s, &t, &never));
+    HL_TRY(judge_job(&s, &t, &never));
     *out = t.why;
     return HL_OK;
 }
@@ -192,7 +192,7 @@ static hl_status set_text(char **to, const char *text)
 static hl_status fill_plan(const struct hl_plan_shape *s, struct hl_plan *plan)
 {
     struct hl_plan_tally t;
-    HL_TRY(judge(s, &t, &plan->never));
+    HL_TRY(judge_job(s, &t, &plan->never));
     plan->why = t.why;
     if (t.why.reason != HL_PLAN_FITS)
         return hl_plan_explain_refusal(s, &t, plan);

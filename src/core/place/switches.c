@@ -89,8 +89,8 @@ static hl_status add_name(struct reader *r, const char *text, size_t len, const 
 }
 
 /* "node-[0-3,07-09]x": what is between the brackets, one after the other. */
-static hl_status expand(struct reader *r, const char *text, size_t len, const char *above,
-                        name_fn add)
+static hl_status expand_name(struct reader *r, const char *text, size_t len, const char *above,
+                             name_fn add)
 {
     const char *open = memchr(text, '[', len);
     const char *close = open != NULL ? memchr(open, ']', (size_t)(text + len - open)) : NULL;
@@ -136,7 +136,7 @@ static hl_status read_list(struct reader *r, const char *text, const char *above
             continue;
         if (*at == '\0' && depth > 0)
             return bad(r, "'%.80s' has no closing bracket", from);
-        HL_TRY(expand(r, from, (size_t)(at - from), above, add));
+        HL_TRY(expand_name(r, from, (size_t)(at - from), above, add));
         if (*at == '\0')
             return HL_OK;
         from = at + 1;
@@ -152,7 +152,7 @@ static const char *value_of(const char *word, const char *key)
     return strncasecmp(word, key, len) == 0 && word[len] == '=' ? word + len + 1 : NULL;
 }
 
-static hl_status declare(struct reader *r, const char *name)
+static hl_status declare_switch(struct reader *r, const char *name)
 {
     struct hl_switch_entry *e;
     if (*name == '\0' || strlen(name) > HL_SWITCH_NAME_MAX)
@@ -181,7 +181,7 @@ static hl_status read_line(struct reader *r, char *line)
         return HL_OK;
     if (name == NULL || (nodes == NULL) == (switches == NULL))
         return bad(r, "a line is SwitchName=NAME and either Nodes=LIST or Switches=LIST");
-    HL_TRY(declare(r, name));
+    HL_TRY(declare_switch(r, name));
     return nodes != NULL ? read_list(r, nodes, name, add_node)
                          : read_list(r, switches, name, add_below);
 }

@@ -280,7 +280,8 @@ static long count_pieces(const struct placer *p, const long *counts, int slots, 
     return n;
 }
 
-static uint32_t *give(struct placer *p, struct hl_place_range in, int free, int used, uint32_t *to)
+static uint32_t *give_slots(struct placer *p, struct hl_place_range in, int free, int used,
+                            uint32_t *to)
 {
     uint32_t pos = hl_place_view_first(p->view, free, in);
     hl_place_view_move(p->view, pos, free, free - used);
@@ -296,9 +297,9 @@ static uint32_t *take_pieces(struct placer *p, struct hl_place_range in, struct 
     for (int f = p->view->most; f > 0; f--)
         for (; want->full[f] > 0 && hl_place_view_first(p->view, f, in) != UINT32_MAX;
              want->full[f]--)
-            to = give(p, in, f, f, to);
+            to = give_slots(p, in, f, f, to);
     if (want->used > 0 && hl_place_view_first(p->view, want->last, in) != UINT32_MAX) {
-        to = give(p, in, want->last, want->used, to);
+        to = give_slots(p, in, want->last, want->used, to);
         want->used = 0;
     }
     return to;
