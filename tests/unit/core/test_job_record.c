@@ -20,7 +20,9 @@ static const char stored[] =
     "   \"worldSize\": 1, \"ranksPerContainer\": 1, \"arithmetic\": [\"1 rank\"],"
     "   \"warnings\": [], \"feasible\": true, \"reason\": \"\", \"masterNode\": \"n-1\","
     "   \"never\": false, \"masterAddress\": \"10.0.0.1\"},"
-    " \"restartLost\": false, \"cause\": \"rank 3 exited with code 7\"}";
+    " \"restartLost\": false, \"cause\": \"rank 3 exited with code 7\","
+    " \"preemptor\": \"urgent-9\", \"preemptorAttempt\": 2, \"placedMs\": 1700000000040,"
+    " \"releasedMs\": 0, \"usedSlotMs\": 12000}";
 
 static json_t *parse(const char *text)
 {
