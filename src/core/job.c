@@ -388,12 +388,6 @@ static enum hl_job_executor executor_of(const struct reader *r)
     return r->src != NULL ? r->src->executor : HL_JOB_EXECUTOR_ANY;
 }
 
-const char *hl_job_executor_name(enum hl_job_executor executor)
-{
-    static const char *const names[] = {"any", "process", "docker", "podman", "kubernetes"};
-    return names[executor];
-}
-
 static hl_status set_lost_time(const struct reader *r, const struct key *k, const json_t *v,
                                int64_t *out)
 {

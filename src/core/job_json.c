@@ -5,6 +5,12 @@
 #include "api/types.h"
 #include "core/job.h"
 
+const char *hl_job_executor_name(enum hl_job_executor executor)
+{
+    static const char *const names[] = {"any", "process", "docker", "podman", "kubernetes"};
+    return names[executor];
+}
+
 /* NULL: it is not written. */
 static const char *text_said(const char *text)
 {

@@ -6,7 +6,7 @@
  * that none shows in a list of processes, but for those that would change the command itself.
  *
  * Owns:    nothing; texts are the caller's arena's.
- * Threads: any. Pure, but for hl_engine_find_*, which read files below the root that they are given.
+ * Threads: any. Pure, but for hl_engine_find_*, which read files below the root they are given.
  * Errors:  HL_EINVAL, HL_ENOENT name the field, the device or the image, and what to do; HL_ENOMEM.
  * Units:   bytes, milliseconds.
  * Limits:  HL_ENGINE_ARGS_MAX arguments.

@@ -205,9 +205,10 @@ static hl_status start_one(struct hl_shim *s, size_t i, bool ran)
 {
     struct hl_engine_rank *r = &s->engine->ranks[i];
     if (r->id[0] == '\0' && ran)
-        return hl_fail(HL_ENOENT,
-                       "its container was removed from %s while nobody watched; its result is lost",
-                       hl_engine_name(s->engine->kind));
+        return hl_fail(
+            HL_ENOENT,
+            "its container was removed from %s while its shim was gone; its result is lost",
+            hl_engine_name(s->engine->kind));
     if (r->id[0] == '\0')
         return start_anew(s, i);
     return ran ? HL_OK : start_created(s, i); /* fine too where it runs */

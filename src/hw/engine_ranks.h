@@ -29,6 +29,7 @@ struct hl_engine_rank {
     char id[80];            /* of the engine's container; "" = none */
     struct hl_process init; /* its first process; pid 0 = not known */
     pid_t follower;         /* 0 = none */
+    bool broken;            /* the last one failed: the log lacks something */
     uint64_t followed_ns;   /* when it was started */
     uint64_t ended_ns;      /* when it was first seen to have ended; 0 = it runs */
 };

@@ -51,6 +51,7 @@ void hl_engine_follow(struct hl_shim *s, size_t i)
     hl_status st = hl_shim_output_open(s, i, &fd);
     if (st == HL_OK)
         st = spawn_follower(e, &args, fd, &e->ranks[i].follower);
+    e->ranks[i].broken = st != HL_OK;
     if (st == HL_OK)
         return;
     e->ranks[i].follower = 0;
@@ -157,7 +158,8 @@ static bool log_is_whole(struct hl_engine_rank *r)
 {
     if (r->ended_ns == 0)
         r->ended_ns = hl_now_ns();
-    return r->follower == 0 || hl_now_ns() >= r->ended_ns + LOG_TAIL_MS * HL_NS_PER_MS;
+    return (r->follower == 0 && !r->broken) ||
+           hl_now_ns() >= r->ended_ns + LOG_TAIL_MS * HL_NS_PER_MS;
 }
 
 static void take_state(struct hl_shim *s, size_t i, const struct hl_engine_state *now)
@@ -168,14 +170,11 @@ static void take_state(struct hl_shim *s, size_t i, const struct hl_engine_state
     if (now->id[0] == '\0') {
         hl_warn("rank %d: its container was removed by another program", s->spec.ranks[i].rank);
         rank_over(s, i, &killed);
-    } else if (now->ended) {
-        if (log_is_whole(r))
-            rank_over(s, i, now);
-        else if (soon < s->look_ns)
-            s->look_ns = soon;
+    } else if (now->ended && log_is_whole(r)) {
+        rank_over(s, i, now);
     } else if (r->follower == 0 && hl_now_ns() >= r->followed_ns + AGAIN_MS * HL_NS_PER_MS) {
         hl_engine_follow(s, i); /* the daemon went and came */
-    } else if (r->follower == 0 && soon < s->look_ns) {
+    } else if ((now->ended || r->follower == 0) && soon < s->look_ns) {
         s->look_ns = soon;
     }
 }
@@ -218,11 +217,34 @@ static void look_now(struct hl_shim *s)
         hl_engine_listen(s);
 }
 
+/* A follower that fails says so behind the output that it has carried, in the same pipe. Without
+ * the last line the log ends inside or at the end of that output; the next follower brings the
+ * rest. */
+static void cut_last_line(struct hl_shim *s, size_t i)
+{
+    char tail[4096];
+    struct stat sb;
+    HL_AUTO(hl_closep)
+    int fd = open(hl_path_of_log(s->dir, s->spec.ranks[i].rank).s, O_RDWR | O_CLOEXEC);
+    hl_shim_output_drain(s, i);
+    if (fd < 0 || fstat(fd, &sb) != 0 || sb.st_size == 0)
+        return;
+    off_t from = sb.st_size > (off_t)sizeof(tail) ? sb.st_size - (off_t)sizeof(tail) : 0;
+    ssize_t n = pread(fd, tail, (size_t)(sb.st_size - from), from);
+    if (n <= 0 || tail[n - 1] != '\n')
+        return;
+    const char *before = memrchr(tail, '\n', (size_t)n - 1);
+    off_t keep = before != NULL ? from + (before + 1 - tail) : from;
+    if (ftruncate(fd, keep) != 0)
+        hl_warn("the log of rank %d: %s", s->spec.ranks[i].rank, strerror(errno));
+}
+
 static void reap_followers(struct hl_shim *s)
 {
     struct hl_engine_ranks *e = s->engine;
     pid_t pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+    int how;
+    while ((pid = waitpid(-1, &how, WNOHANG)) > 0) {
         if (pid == e->events) {
             e->events = 0;
             hl_closep(&e->events_fd);
@@ -232,6 +254,9 @@ static void reap_followers(struct hl_shim *s)
         for (size_t i = 0; i < s->spec.rank_count; i++)
             if (e->ranks[i].follower == pid) {
                 e->ranks[i].follower = 0;
+                e->ranks[i].broken = how != 0;
+                if (WIFEXITED(how) && how != 0)
+                    cut_last_line(s, i);
                 s->look_ns = hl_now_ns();
             }
     }

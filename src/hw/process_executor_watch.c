@@ -27,21 +27,6 @@
 #define REVIVE_MAX     3 /* shims of one container that may be killed */
 #define SIGNED_WAIT_MS 2000
 
-hl_status hl_px_lock_shim(const char *dir, int *fd)
-{
-    struct hl_path path = hl_path_in(dir, "shim.pid");
-    HL_AUTO(hl_closep) int f = open(path.s, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (f < 0) {
-        int err = errno;
-        return hl_fail(hl_status_of_errno(err), "open %s: %s", path.s, strerror(err));
-    }
-    if (flock(f, LOCK_EX | LOCK_NB) != 0)
-        return hl_fail(HL_EBUSY, "%s belongs to a running shim", dir);
-    *fd = f;
-    f = -1;
-    return HL_OK;
-}
-
 static bool shim_lives(const char *dir)
 {
     HL_AUTO(hl_closep) int fd = -1;

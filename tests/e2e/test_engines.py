@@ -1,4 +1,5 @@
 """Jobs in containers of a real Docker engine, and the suite of all executors against it."""
+import hashlib
 import json
 import os
 import pathlib
@@ -8,7 +9,8 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from support.cluster import BUILD, alive, cluster, wait_for  # noqa: E402
+from support import checkpoints  # noqa: E402
+from support.cluster import BUILD, ROOT, alive, cluster, wait_for  # noqa: E402
 from support.dockerd import Docker, missing  # noqa: E402
 
 IMAGE = "helios-test:1"
@@ -62,6 +64,34 @@ class Engines(unittest.TestCase):
             job = c.submit("jobName: none\ndockerImage: localhost:1/no/such:2\ncommand: ['true']\n")
             end = c.wait_job(job, "failed")
             self.assertIn("image localhost:1/no/such:2 can't be had", end["reason"])
+
+    def test_helios_run_pulls_what_the_rank_loads_and_becomes_the_command(self):
+        self.docker.add_empty("helios-host:1")
+        mounts = [f"{path}:{path}:ro" for path in ("/usr", "/etc/ld.so.cache", "/etc/alternatives", str(ROOT))]
+        job_file = ("jobName: loads\ndockerImage: helios-host:1\nmodel: {name: tiny}\nparallelism: {tensor_parallel_size: 2}\n"
+                    f"mounts: {json.dumps(mounts)}\nresources: {{ranks_per_slot: 1}}\n"
+                    f"env: {{PATH: '{BUILD}/bin:/usr/bin:/bin', LD_LIBRARY_PATH: {BUILD}/lib}}\ncommand: ")
+        run = str(ROOT / "deploy/docker/helios-run")
+        with cluster(nodes=1, slots=2, up=("--executor", "docker")) as c:
+            source, _ = checkpoints.llama(c.dir / "hf")
+            c.json("model", "import", source, "--name", "tiny", "--tp", "2")
+            whole = c.dir / "whole"
+            c.json("model", "export", "tiny", "--format", "torch", "--naming", "te", "--out", whole)
+            wanted = [hashlib.sha256((whole / f"release/mp_rank_{tp:02}/model_optim_rng.pt").read_bytes()).hexdigest()
+                      for tp in (0, 1)]
+            tell = "cd $HELIOS_LOAD; cat latest_checkpointed_iteration.txt; echo; ls release; sha256sum release/*/*.pt; echo $0 $1; exit 4"
+            job = c.submit(job_file + json.dumps([run, "--megatron", "-", "--naming", "te", "/bin/sh", "-c", tell, "an", "a b"]))
+            end = c.wait_job(job, "failed")
+            self.assertIn("exited with code 4", end["reason"])  # the command's own
+            for tp in (0, 1):
+                words = [line for line in c.log(job, tp).splitlines() if not line.startswith(("exported", "left out", "warning", "Megatron"))]
+                self.assertEqual(words, ["release", f"mp_rank_{tp:02}",
+                                         f"{wanted[tp]}  release/mp_rank_{tp:02}/model_optim_rng.pt", "an a b"])
+            # Shards that can't be had keep the command from starting.
+            job = c.submit(job_file.replace("tiny", "tiny@0") + json.dumps([run, "--naming", "no", "--megatron", "-", "/bin/echo", "ran"]))
+            c.wait_job(job, "failed")
+            self.assertIn("the command is not started", c.log(job, 0) + c.log(job, 1))
+            self.assertNotIn("ran\n", c.log(job, 0) + c.log(job, 1))
 
     def test_containers_outlive_agent_and_engine(self):
         text = (f"jobName: long\ndockerImage: {IMAGE}\nmounts: ['@:/gate']\nresources: {{ranks_per_slot: 1}}\n"

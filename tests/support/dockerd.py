@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 
-from support.cluster import wait_for
+from support.cluster import alive, wait_for
 
 APPLETS = ("sh cat dd echo env false grep head kill ls mkdir nc printf sleep sort setsid test touch tr true wc").split()
 
@@ -55,9 +55,10 @@ class Docker:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         try:
             wait_for("dockerd to answer", lambda: self.process.poll() is not None or self.answers())
-        except AssertionError:
-            pass
-        if not self.answers():
+            self.why = "" if self.answers() else "it ended"
+        except AssertionError as late:
+            self.why = str(late)
+        if self.why:
             self.why = f"no dockerd can start here: {(self.dir / 'log').read_text().strip().splitlines()[-1:]}"
             self.stop()
 
@@ -70,8 +71,8 @@ class Docker:
         pid = self.dir / "exec/containerd/containerd.pid"
         if pid.exists():
             gone = int(pid.read_text())
-            wait_for("containerd to end", lambda: not pathlib.Path(f"/proc/{gone}").exists() or
-                     pathlib.Path(f"/proc/{gone}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z")
+            wait_for("containerd to end", lambda: not alive(gone))
+            pid.unlink()  # a process that nobody has reaped would be taken for a running one
         (self.dir / "pid").unlink(missing_ok=True)
         self.process = None
 
@@ -87,23 +88,33 @@ class Docker:
                 subprocess.run(["umount", "-l", where], check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def add(self, name, files=()):
-        """An image of busybox alone, which the host's files are mounted into where a test needs them."""
+    def add(self, name):
+        """An image of busybox alone."""
+        return self.put(name, ("bin", "etc", "tmp", "proc", "sys", "dev", "run", "usr"),
+                        {f"bin/{applet}": "busybox" for applet in APPLETS}, {"bin/busybox": shutil.which("busybox")})
+
+    def add_empty(self, name):
+        """One without files, for the host's own: with /usr and /etc/ld.so.cache mounted its programs run."""
+        return self.put(name, ("etc", "tmp", "proc", "sys", "dev", "run", "usr"),
+                        {link: f"usr/{link}" for link in ("bin", "sbin", "lib", "lib64")}, {})
+
+    def put(self, name, directories, links, files):
         tar = io.BytesIO()
         with tarfile.open(fileobj=tar, mode="w") as out:
-            for directory in ("bin", "etc", "tmp", "proc", "sys", "dev", "run", "usr"):
+            for directory in directories:
                 entry = tarfile.TarInfo(directory)
                 entry.type, entry.mode = tarfile.DIRTYPE, 0o755
                 out.addfile(entry)
-            out.add(shutil.which("busybox"), "bin/busybox")
-            for applet in APPLETS:
-                entry = tarfile.TarInfo(f"bin/{applet}")
-                entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
-                out.addfile(entry)
-            for path, text in {"etc/passwd": "root:x:0:0::/:/bin/sh\n", **dict(files)}.items():
+            for path, source in files.items():
+                out.add(source, path)
+            for path, target in links.items():
                 entry = tarfile.TarInfo(path)
-                entry.size, entry.mode = len(text), 0o755
-                out.addfile(entry, io.BytesIO(text.encode()))
+                entry.type, entry.linkname = tarfile.SYMTYPE, target
+                out.addfile(entry)
+            text = b"root:x:0:0::/:/bin/sh\n"
+            entry = tarfile.TarInfo("etc/passwd")
+            entry.size = len(text)
+            out.addfile(entry, io.BytesIO(text))
         done = subprocess.run(["docker", "import", "-", name], env={**os.environ, "DOCKER_HOST": self.host}, input=tar.getvalue(),
                               capture_output=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr

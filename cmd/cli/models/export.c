@@ -21,6 +21,7 @@ struct export_args {
     char *format, *naming, *out, *path;
     bool optimizer, args;
     int64_t tp_size, pp_size, ep_size, etp_size, virtual_stages;
+    int64_t pp, tp, ep;
     uint64_t timeout_ms;
 };
 
@@ -55,6 +56,12 @@ static const struct hl_option export_rows[] = {
     {"virtual_stages", "--virtual-stages", "0",
      "Model chunks per stage, 1 for none; 0: the version's, if it has as many stages.", HL_OPT_INT,
      0, 4096, NULL, AT(virtual_stages)},
+    {"pp", "--pp", "-1", "Write the files of this pipeline stage alone; -1: of all.", HL_OPT_INT,
+     -1, 4095, NULL, AT(pp)},
+    {"tp", "--tp", "-1", "Write the files of this tensor-parallel rank alone; -1: of all.",
+     HL_OPT_INT, -1, 4095, NULL, AT(tp)},
+    {"ep", "--ep", "-1", "Write the files of this expert-parallel rank alone; -1: of all.",
+     HL_OPT_INT, -1, 4095, NULL, AT(ep)},
     {"path", "--path", "auto", "How to read: the mapped pool, the network, or whichever fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
@@ -472,13 +479,28 @@ static hl_status report_export(struct cli *cli, struct export *e, double seconds
 
 /* ---- the export ------------------------------------------------------------------------------ */
 
+/* Is it what was asked for? */
+static bool is_chosen(const struct export *e)
+{
+    const struct export_args *a = e->asked;
+    return (a->pp < 0 || a->pp == e->where.pp) && (a->tp < 0 || a->tp == e->where.tp) &&
+           (a->ep < 0 || a->ep == e->where.ep);
+}
+
 static hl_status export_ranks(struct export *e)
 {
     for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
         for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
             for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++)
-                HL_TRY(export_rank(e));
-    return HL_OK;
+                if (is_chosen(e))
+                    HL_TRY(export_rank(e));
+    if (e->files > 0)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "there is no rank at pp %" PRId64 ", tp %" PRId64 ", ep %" PRId64
+                   " (-1: any); %s@%" PRId64 " has pp %d, tp %d, ep %d of them",
+                   e->asked->pp, e->asked->tp, e->asked->ep, e->where.model, e->where.version,
+                   e->pp_size, e->tp_size, e->ep_size);
 }
 
 static hl_status export_all(struct cli *cli, struct export *e)
@@ -531,6 +553,9 @@ static hl_status check_hf(struct cli *cli, const struct export_args *a)
                        : a->ep_size > 0                ? "--ep-size"
                        : a->etp_size > 0               ? "--etp-size"
                        : a->virtual_stages > 0         ? "--virtual-stages"
+                       : a->pp >= 0                    ? "--pp"
+                       : a->tp >= 0                    ? "--tp"
+                       : a->ep >= 0                    ? "--ep"
                                                        : NULL;
     if (what != NULL)
         return cli_usage(cli, "%s has no meaning with --format hf, which is one whole model", what);

@@ -31,7 +31,7 @@
 #include "os/process.h"
 #include "support/process_state.h"
 
-#define DEADLINE_MS 15000
+#define DEADLINE_MS 60000
 
 struct world {
     char dir[64];

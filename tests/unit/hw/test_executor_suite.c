@@ -51,7 +51,15 @@ TEST_IN(setup, teardown, a_rank_that_ends_well_leaves_its_output)
     assert_true(hl_json_int(c, "startedMs", 0) > 0);
     assert_true(hl_json_int(c, "finishedMs", 0) >= hl_json_int(c, "startedMs", 0));
     json_decref(c);
-    assert_log(w, "ok.1.0", 0, "hello\nerr\nend");
+    char *log = log_of(w, "ok.1.0", 0);
+    if (test_has_image()) { /* an engine keeps the order within each of the two outputs */
+        assert_int_equal(strlen(log), strlen("hello\nerr\nend"));
+        assert_true(strstr(log, "hello\n") != NULL && strstr(log, "err\n") != NULL);
+        assert_true(strstr(log, "end") > strstr(log, "hello\n"));
+    } else {
+        assert_string_equal(log, "hello\nerr\nend");
+    }
+    free(log);
 }
 
 TEST_IN(setup, teardown, an_exit_code_is_the_ranks)

@@ -64,8 +64,8 @@ TEST(nested_lists_and_structs_arrive_whole)
                 "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
                 "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"env\": [{\"key\": \"R\", \"value\": "
                 "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": [], "
-                "\"rankTable\": \"t\", \"venv\": \"\", \"conda\": \"\", \"python\": \"\", \"nics\": "
-                "[]}}");
+                "\"rankTable\": \"t\", \"venv\": \"\", \"conda\": \"\", \"python\": \"\", "
+                "\"nics\": []}}");
 }
 
 TEST(data_is_base64_and_results_carry_every_field)
