@@ -39,7 +39,7 @@ struct hl_env {
 };
 
 struct hl_rank_spec {
-    int rank, pp, tp, dp, local_rank;
+    int rank, pp, tp, dp, cp, local_rank;
     struct hl_env env;
 };
 

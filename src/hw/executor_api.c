@@ -83,6 +83,7 @@ static hl_status take_rank(const struct hl_api_rank_spec *from, struct hl_rank_s
     HL_TRY(take_number("pp", from->pp, &to->pp));
     HL_TRY(take_number("tp", from->tp, &to->tp));
     HL_TRY(take_number("dp", from->dp, &to->dp));
+    HL_TRY(take_number("cp", from->cp, &to->cp));
     HL_TRY(take_number("localRank", from->local_rank, &to->local_rank));
     return take_env(from->env, &to->env);
 }
@@ -231,6 +232,7 @@ static struct hl_api_rank_spec_list give_ranks(const struct hl_container_spec *s
                                                   .pp = r->pp,
                                                   .tp = r->tp,
                                                   .dp = r->dp,
+                                                  .cp = r->cp,
                                                   .local_rank = r->local_rank,
                                                   .env = give_env(&r->env, arena)};
     }

@@ -16,6 +16,9 @@ static struct hl_api_slot slots[] = {
     {.numa_id = 1, .gpus = {gpus_b, 1}, .nics = {nics_b, 1}},
 };
 
+static const struct hl_executor_ops processes = {.name = "process"};
+static struct hl_executor executor = {.ops = &processes};
+
 struct rig {
     struct hl_agent a;
     struct store store;
@@ -40,6 +43,7 @@ static int setup(void **state)
                             .library = r.library,
                             .python_dir = r.python_dir,
                             .store = &r.store,
+                            .executor = &executor,
                             .auth = &r.auth,
                             .data = &r.data,
                             .read = &r.read,

@@ -26,10 +26,14 @@ static json_t *parse(const char *text)
     return value;
 }
 
+static struct jobs jobs;
+static struct hl_controller controller = {.jobs = &jobs};
+
 static struct job *read_job(json_t *value, hl_status *st)
 {
     struct job *j = calloc(1, sizeof(*j));
     assert_non_null(j);
+    j->controller = &controller;
     *st = job_record_read(j, value);
     json_decref(value);
     return j;

@@ -9,7 +9,7 @@ static const char full_spec[] =
     "{\"id\":\"j1.0.2\",\"job\":\"j1\",\"attempt\":1,\"index\":2,\"numaId\":8,\"cpus\":\"0-3,8\","
     "\"memoryBytes\":1073741824,\"image\":\"img\",\"command\":[\"python3\",\"t.py\"],"
     "\"workdir\":\"/w\",\"env\":[{\"key\":\"A\",\"value\":\"1\"}],"
-    "\"ranks\":[{\"rank\":4,\"pp\":1,\"tp\":2,\"dp\":3,\"localRank\":0,"
+    "\"ranks\":[{\"rank\":4,\"pp\":1,\"tp\":2,\"dp\":3,\"localRank\":0,\"cp\":5,"
     "\"env\":[{\"key\":\"RANK\",\"value\":\"4\"}]}],"
     "\"gpus\":[\"0004:04:00.0\"],\"stopGraceMs\":5000,\"mounts\":[\"/a:/b:ro\"],"
     "\"rankTable\":\"{}\",\"venv\":\"/v\",\"conda\":\"\",\"python\":\"\",\"nics\":[\"mlx5_0\"],"

@@ -52,20 +52,22 @@ TEST(nested_lists_and_structs_arrive_whole)
                  "\"numaId\": 1, \"cpus\": \"0-3\", \"memoryBytes\": 1099511627776, \"image\": "
                  "\"\xC3\xA4\", \"command\": [\"a\", \"\", \"b c\"], \"workdir\": \"/\", \"env\": "
                  "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
-                 "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"env\": [{\"key\": \"R\", \"value\": "
+                 "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"cp\": 0, \"env\": [{\"key\": \"R\", "
+                 "\"value\": "
                  "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": [], "
                  "\"rankTable\": \"t\"}}",
                  NULL),
         HL_OK);
-    assert_json(r->seen,
-                "{\"spec\": {\"id\": \"j.1.0\", \"job\": \"j\", \"attempt\": 1, \"index\": 2, "
-                "\"numaId\": 1, \"cpus\": \"0-3\", \"memoryBytes\": 1099511627776, \"image\": "
-                "\"\xC3\xA4\", \"command\": [\"a\", \"\", \"b c\"], \"workdir\": \"/\", \"env\": "
-                "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
-                "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"env\": [{\"key\": \"R\", \"value\": "
-                "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": [], "
-                "\"rankTable\": \"t\", \"venv\": \"\", \"conda\": \"\", \"python\": \"\", "
-                "\"nics\": []}}");
+    assert_json(
+        r->seen,
+        "{\"spec\": {\"id\": \"j.1.0\", \"job\": \"j\", \"attempt\": 1, \"index\": 2, "
+        "\"numaId\": 1, \"cpus\": \"0-3\", \"memoryBytes\": 1099511627776, \"image\": "
+        "\"\xC3\xA4\", \"command\": [\"a\", \"\", \"b c\"], \"workdir\": \"/\", \"env\": "
+        "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
+        "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"cp\": 0, \"env\": [{\"key\": \"R\", \"value\": "
+        "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": [], "
+        "\"rankTable\": \"t\", \"venv\": \"\", \"conda\": \"\", \"python\": \"\", "
+        "\"nics\": []}}");
 }
 
 TEST(data_is_base64_and_results_carry_every_field)
@@ -82,7 +84,8 @@ TEST(data_is_base64_and_results_carry_every_field)
         "{\"containers\": [{\"id\": \"a.1.0\", \"state\": \"wanted\", \"exitCode\": -2147483648, "
         "\"signal\": 0, \"message\": \"\", \"binding\": \"\", \"startedMs\": 0, "
         "\"finishedMs\": 0, \"ranks\": [{\"rank\": 2147483647, \"pid\": 0, \"state\": "
-        "\"wanted\", \"exitCode\": 0, \"signal\": 0, \"finishedMs\": 0, \"replaced\": 0, \"lostMs\": 0, "
+        "\"wanted\", \"exitCode\": 0, \"signal\": 0, \"finishedMs\": 0, \"replaced\": 0, "
+        "\"lostMs\": 0, "
         "\"lostCode\": 0, \"lostSignal\": 0}], \"warning\": \"\"}]}");
     json_decref(result);
     assert_int_equal(rig_call(*state, "stopContainer", "{\"id\": \"x\", \"graceMs\": 1}", &result),
