@@ -223,7 +223,7 @@ TEST_IN(open_rig, close_rig, a_run_that_waits_too_long_ends_and_says_for_what)
     assert_non_null(strstr(hl_error_text(), "after (event"));
     assert_non_null(strstr(hl_error_text(), "communication gate is not done: 0 of 1"));
     assert_non_null(strstr(hl_error_text(), "2 of 2 workers looked for work"));
-    g.open = 1; /* and it runs again */
+    __atomic_store_n(&g.open, 1, __ATOMIC_SEQ_CST); /* and it runs again */
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
     assert_int_equal(g.calls, 2);
 }
@@ -257,7 +257,7 @@ TEST_IN(open_rig, close_rig, a_cancelled_run_ends)
     assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EBUSY);
     maco_cuda_cancel(r->cuda);
     assert_int_equal(maco_cuda_wait(r->cuda), HL_ECANCELED);
-    g.open = 1;
+    __atomic_store_n(&g.open, 1, __ATOMIC_SEQ_CST);
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
 }
 
@@ -361,7 +361,7 @@ TEST_IN(open_rig, close_rig, a_communicator_that_waits_is_aborted_with_the_run)
     log[0] = '\0';
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
     assert_non_null(strstr(log, "ncclCommAbort(0, 0, 1)"));
-    g.open = 1;
+    __atomic_store_n(&g.open, 1, __ATOMIC_SEQ_CST);
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
     assert_non_null(strstr(hl_error_text(), "communicator of group 1 was aborted"));
 }
