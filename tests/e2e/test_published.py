@@ -97,9 +97,10 @@ class Published(PublishedCase):
         self.check(config, ends() | layers("model.layers.", OSS), experts=True)
 
     def test_deepseek_v3_in_fp8_with_its_layer_that_predicts_one_more_token(self):
-        low = {"self_attn.q_a_proj.weight": [16, H], "self_attn.q_a_layernorm.weight": [16], "self_attn.q_b_proj.weight": [HEADS * 16, 16],
-               "self_attn.kv_a_proj_with_mqa.weight": [24, H], "self_attn.kv_a_layernorm.weight": [16],
-               "self_attn.kv_b_proj.weight": [HEADS * 16, 16], "self_attn.o_proj.weight": [H, HEADS * 8]} | NORMS
+        # Blocks and heads are a sixteenth: kv_a_proj_with_mqa has 4.5 blocks of rows and a head of q_b_proj 1.5, as published.
+        low = {"self_attn.q_a_proj.weight": [16, H], "self_attn.q_a_layernorm.weight": [16], "self_attn.q_b_proj.weight": [HEADS * 12, 16],
+               "self_attn.kv_a_proj_with_mqa.weight": [36, H], "self_attn.kv_a_layernorm.weight": [32],
+               "self_attn.kv_b_proj.weight": [HEADS * 16, 32], "self_attn.o_proj.weight": [H, HEADS * 8]} | NORMS
         ffn = 16
         matrices = {"gate_proj.weight": [ffn, H], "up_proj.weight": [ffn, H], "down_proj.weight": [H, ffn]}
         moe = {f"mlp.{at}.{n}": s for at in [*(f"experts.{e}" for e in range(E)), "shared_experts"] for n, s in matrices.items()}
@@ -113,8 +114,8 @@ class Published(PublishedCase):
             shapes[name] = ("F8_E4M3", [rows, cols])
             shapes[name + "_scale_inv"] = ("F32", [-(-rows // 8), -(-cols // 8)])
         config = {"model_type": "deepseek_v3", **{k: v for k, v in SIZES.items() if k != "head_dim"}, "moe_intermediate_size": ffn,
-                  "n_routed_experts": E, "n_shared_experts": 1, "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 16,
-                  "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "num_nextn_predict_layers": 1,
+                  "n_routed_experts": E, "n_shared_experts": 1, "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 32,
+                  "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "num_nextn_predict_layers": 1,
                   "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [8, 8]}}
         self.check(config, shapes, experts=True, same=[("model.layers.2.embed_tokens.weight", "model.embed_tokens.weight"),
                                                        ("model.layers.2.shared_head.head.weight", "lm_head.weight")])

@@ -147,6 +147,38 @@ HL_CHECK static hl_status read_places(struct reader *r, const struct hl_pickle_v
     return HL_OK;
 }
 
+static int by_file(const void *a, const void *b)
+{
+    const struct hl_torch_dcp_file *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+HL_CHECK static hl_status list_files(struct reader *r)
+{
+    struct hl_torch_dcp *out = r->out;
+    size_t n = r->place_count;
+    out->files = hl_arena_array(&out->arena, n + 1, sizeof(*out->files));
+    if (out->files == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu files", n);
+    for (size_t i = 0; i < n; i++) {
+        out->files[i].name = r->places[i].file;
+        if (__builtin_add_overflow(r->places[i].offset, r->places[i].size, &out->files[i].size))
+            return hl_fail(HL_EINVAL, "storage_data places a chunk beyond 2^64 in %s",
+                           r->places[i].file);
+    }
+    if (n > 0)
+        qsort(out->files, n, sizeof(*out->files), by_file);
+    for (size_t i = 0; i < n; i++) {
+        struct hl_torch_dcp_file *last =
+            out->file_count > 0 ? &out->files[out->file_count - 1] : NULL;
+        if (last == NULL || strcmp(last->name, out->files[i].name) != 0)
+            out->files[out->file_count++] = out->files[i];
+        else if (last->size < out->files[i].size)
+            last->size = out->files[i].size;
+    }
+    return HL_OK;
+}
+
 static const struct place *find_place(const struct reader *r, const struct place *key)
 {
     return r->place_count > 0 ? bsearch(key, r->places, r->place_count, sizeof(*r->places), by_key)
@@ -380,6 +412,7 @@ HL_CHECK static hl_status read_metadata(struct reader *r, const struct hl_pickle
     if (members == NULL)
         return hl_fail(HL_EINVAL, "state_dict_metadata is not a dict");
     HL_TRY(read_places(r, hl_pickle_attribute(root, "storage_data")));
+    HL_TRY(list_files(r));
     out->tensors = hl_arena_array(&out->arena, members->count / 2 + 1, sizeof(*out->tensors));
     out->bytes = hl_arena_array(&out->arena, members->count / 2 + 1, sizeof(*out->bytes));
     if (out->tensors == NULL || out->bytes == NULL)

@@ -41,7 +41,15 @@ struct hl_torch_dcp_bytes {
     uint64_t size;
 };
 
+/* Whatever lies in it, wanted or not. */
+struct hl_torch_dcp_file {
+    const char *name;
+    uint64_t size; /* it has at least so many bytes */
+};
+
 struct hl_torch_dcp {
+    struct hl_torch_dcp_file *files; /* by name */
+    size_t file_count;
     struct hl_torch_dcp_tensor *tensors; /* in the order of the metadata */
     size_t count;
     struct hl_torch_dcp_bytes *bytes;

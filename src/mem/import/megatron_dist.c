@@ -178,6 +178,7 @@ HL_CHECK static hl_status read_common(struct dist *d, const char *dir)
 {
     uint32_t file;
     HL_AUTO(hl_torch_file_fini) struct hl_torch_file common = {0};
+    HL_TRY(hl_megatron_check_file(d->s, COMMON, 1));
     HL_TRY(map_named(d, COMMON, &file));
     const struct hl_mapped_file *f = &d->s->files[file];
     hl_status st = hl_megatron_open_torch(f, 0, f->size, &common);
@@ -207,7 +208,11 @@ HL_CHECK static hl_status read_metadata(struct dist *d)
                                &d->dcp);
         hl_pickle_fini(&pickle);
     }
-    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", f->path);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s: ", f->path);
+    for (size_t i = 0; i < d->dcp.file_count; i++)
+        HL_TRY(hl_megatron_check_file(d->s, d->dcp.files[i].name, d->dcp.files[i].size));
+    return HL_OK;
 }
 
 static int by_key(const void *a, const void *b)

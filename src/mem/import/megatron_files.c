@@ -59,6 +59,24 @@ static hl_status read_mapped(void *arg, uint64_t at, void *to, size_t len)
     return HL_OK;
 }
 
+hl_status hl_megatron_check_file(const struct hl_megatron_source *s, const char *name,
+                                 uint64_t size)
+{
+    HL_AUTO(hl_freep) char *path = NULL;
+    struct stat st;
+    if (asprintf(&path, "%s/%s", s->folder, name) < 0)
+        return hl_fail(HL_ENOMEM, "path of %s", name);
+    if (stat(path, &st) != 0)
+        return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO, "%s: %m; copy all of the checkpoint",
+                       path);
+    if ((uint64_t)st.st_size >= size)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "%s has %" PRId64 " bytes of %" PRIu64
+                   " that .metadata places in it: it is truncated; copy it again",
+                   path, (int64_t)st.st_size, size);
+}
+
 hl_status hl_megatron_open_torch(const struct hl_mapped_file *f, uint64_t offset, uint64_t size,
                                  struct hl_torch_file *out)
 {

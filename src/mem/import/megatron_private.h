@@ -9,6 +9,10 @@
 
 /* Maps a regular file behind those of `s`; *index is its number. */
 hl_status hl_megatron_map(struct hl_megatron_source *s, const char *path, uint32_t *index) HL_CHECK;
+/* The folder has the file, of at least `size` bytes: also what is not read says whether all of the
+ * checkpoint was copied. */
+hl_status hl_megatron_check_file(const struct hl_megatron_source *s, const char *name,
+                                 uint64_t size) HL_CHECK;
 /* A file of torch.save in bytes [offset, offset + size) of a mapped one. */
 hl_status hl_megatron_open_torch(const struct hl_mapped_file *f, uint64_t offset, uint64_t size,
                                  struct hl_torch_file *out) HL_CHECK;

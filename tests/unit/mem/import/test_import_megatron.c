@@ -585,10 +585,16 @@ TEST(a_missing_iteration_is_answered_with_those_that_are_there)
 TEST(a_truncated_file_is_named_with_the_bytes_that_are_missing)
 {
     assert_refused("llama/dist-2", NULL, "truncate -s -700 %s/iter_0000020/__1_0.distcp",
-                   "iter_0000020/__1_0.distcp, ");
+                   "iter_0000020/__1_0.distcp has ");
     assert_refused("llama/dist-2", NULL, "truncate -s -700 %s/iter_0000020/__1_0.distcp",
                    "it is truncated");
-    assert_refused("llama/dist-2", NULL, "rm %s/iter_0000020/__3_0.distcp", "__3_0.distcp");
+    /* At its end lies what is not imported. */
+    assert_refused("llama/dist-1", NULL, "truncate -s -1 %s/iter_0000020/__0_0.distcp",
+                   "that .metadata places in it: it is truncated");
+    assert_refused("llama/dist-2", NULL, "rm %s/iter_0000020/__3_0.distcp",
+                   "__3_0.distcp: No such file or directory; copy all of the checkpoint");
+    assert_refused("llama/dist-2", NULL, "rm %s/iter_0000020/common.pt",
+                   "common.pt: No such file or directory; copy all");
     assert_refused("llama/dist-2", NULL, "truncate -s 1000 %s/iter_0000020/.metadata", ".metadata");
     assert_refused("llama/torch-2", NULL,
                    "truncate -s -700 %s/iter_0000010/mp_rank_01_001/model_optim_rng.pt",
