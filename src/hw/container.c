@@ -148,8 +148,9 @@ hl_status hl_container_status_init(const struct hl_container_spec *spec,
 {
     struct hl_container_status s;
     HL_TRY(status_alloc(spec->id, "", "", "none", spec->rank_count, &s));
+    s.state = HL_RUN_STARTING;
     for (size_t i = 0; i < spec->rank_count; i++)
-        s.ranks[i].rank = spec->ranks[i].rank;
+        s.ranks[i] = (struct hl_rank_status){.rank = spec->ranks[i].rank, .state = HL_RUN_STARTING};
     *out = s;
     return HL_OK;
 }

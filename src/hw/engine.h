@@ -120,6 +120,7 @@ hl_status hl_args_end(struct hl_args *args) HL_CHECK;
 /* What an engine says of one container. */
 struct hl_engine_state {
     char id[80];
+    bool created; /* and never started */
     bool ended;
     int exit_code;
     int signal; /* that ended the rank: 128 + signal is how the engine's init tells it; 0 = none */

@@ -44,6 +44,13 @@ static bool take_int(const char *word, int *out)
     return true;
 }
 
+/* podman has more words for it. */
+static bool is_created_word(const char *status)
+{
+    return strcmp(status, "created") == 0 || strcmp(status, "configured") == 0 ||
+           strcmp(status, "initialized") == 0;
+}
+
 static bool is_ended_word(const char *status)
 {
     return strcmp(status, "exited") == 0 || strcmp(status, "dead") == 0 ||
@@ -60,6 +67,7 @@ hl_status hl_engine_state_parse(char *line, struct hl_engine_state *out)
         !take_int(pid, &s.pid))
         return hl_fail(HL_EPROTO, "the engine says '%.200s' of a container", line);
     snprintf(s.id, sizeof(s.id), "%s", id);
+    s.created = is_created_word(status);
     s.ended = is_ended_word(status);
     s.oom = strcmp(oom, "true") == 0;
     s.error = at != NULL && strcmp(at, "<no value>") != 0 ? at : "";

@@ -201,7 +201,8 @@ static void rank_runs(struct hl_shim *s, size_t i, const struct hl_engine_state 
 
 /* ---- all ranks ---- */
 
-static hl_status start_one(struct hl_shim *s, size_t i, bool ran)
+/* What ran once must not run again, whatever became of it. */
+static hl_status start_one(struct hl_shim *s, size_t i, bool ran, const struct hl_engine_state *now)
 {
     struct hl_engine_rank *r = &s->engine->ranks[i];
     if (r->id[0] == '\0' && ran)
@@ -211,35 +212,67 @@ static hl_status start_one(struct hl_shim *s, size_t i, bool ran)
             hl_engine_name(s->engine->kind));
     if (r->id[0] == '\0')
         return start_anew(s, i);
-    return ran ? HL_OK : start_created(s, i); /* fine too where it runs */
+    return now->created ? start_created(s, i) : HL_OK;
 }
 
-static hl_status start_all(struct hl_shim *s)
+static hl_status start_each(struct hl_shim *s, bool ran, const struct hl_engine_state *states)
 {
-    bool ran = all_ran_before(s);
-    HL_TRY(find_earlier(s));
-    if (!ran) {
-        HL_TRY(hl_engine_image_get(s));
-        HL_TRY(find_devices(s));
-    }
     for (size_t i = 0; i < s->spec.rank_count && !s->requested; i++) {
-        hl_status st = start_one(s, i, ran);
+        hl_status st = start_one(s, i, ran, &states[i]);
         hl_shim_take_signals(s);
         if (st != HL_OK)
             return hl_fail_prefix(st, "rank %d: ", s->spec.ranks[i].rank);
     }
-    if (s->requested && !ran)
-        return hl_fail(HL_ECANCELED, "stopped before it had started");
+    return s->requested && !ran ? hl_fail(HL_ECANCELED, "stopped before it had started") : HL_OK;
+}
+
+static bool found_any(const struct hl_shim *s)
+{
+    for (size_t i = 0; i < s->spec.rank_count; i++)
+        if (s->engine->ranks[i].id[0] != '\0')
+            return true;
+    return false;
+}
+
+static hl_status start_all(struct hl_shim *s)
+{
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_engine_state *states = hl_arena_array(&arena, s->spec.rank_count, sizeof(*states));
+    bool ran = all_ran_before(s);
     if (states == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the ranks of container %s", s->spec.id);
+    HL_TRY(find_earlier(s));
+    if (found_any(s))
+        HL_TRY(hl_engine_look(s, &arena, states));
+    if (!ran) {
+        HL_TRY(hl_engine_image_get(s));
+        HL_TRY(find_devices(s));
+    }
+    HL_TRY(start_each(s, ran, states));
     HL_TRY(hl_engine_look(s, &arena, states));
     for (size_t i = 0; i < s->spec.rank_count; i++)
         rank_runs(s, i, &states[i]);
     hl_engine_listen(s);
     hl_engine_tell_up(s);
     return note_all_run(s);
+}
+
+/* What the engine still has of it, running or not. */
+static void remove_all(struct hl_shim *s)
+{
+    struct hl_engine_ranks *e = s->engine;
+    const char *ids[HL_CONTAINER_RANKS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; e->ranks != NULL && i < s->spec.rank_count; i++)
+        if (e->ranks[i].id[0] != '\0')
+            ids[n++] = e->ranks[i].id;
+    if (remove_containers(e, ids, n) != HL_OK) {
+        hl_warn("container %s: %s; the Agent's next start looks for it", s->spec.id,
+                hl_error_text());
+        return;
+    }
+    for (size_t i = 0; e->ranks != NULL && i < s->spec.rank_count; i++)
+        e->ranks[i].id[0] = '\0';
 }
 
 static void fail_all(struct hl_shim *s)
@@ -256,30 +289,6 @@ static void fail_all(struct hl_shim *s)
     if (s->failed)
         s->status.exit_code = 127;
     (void)!hl_text_set(&s->status.message, "%s", s->failed ? hl_error_text() : "");
-}
-
-static void engine_start(struct hl_shim *s)
-{
-    s->status.state = HL_RUN_STARTING;
-    s->status.started_ms = hl_wall_ms();
-    hl_shim_tell(s);
-    hl_status st = engine_open(s);
-    if (st == HL_OK && access(hl_path_in(s->dir, "stop").s, F_OK) == 0)
-        hl_shim_stop_asked(s); /* of an earlier shim */
-    if (st == HL_OK)
-        st = start_all(s);
-    while (st == HL_EUNAVAIL && all_ran_before(s) && !s->requested) { /* they may run on */
-        hl_engine_tell_down(s);
-        hl_shim_await_signals(s, ENGINE_AGAIN_MS);
-        st = start_all(s);
-    }
-    if (st != HL_OK) {
-        fail_all(s);
-        return;
-    }
-    s->status.state = HL_RUN_RUNNING;
-    (void)!hl_text_set(&s->status.message, "%s", s->binding.note);
-    s->look_ns = hl_now_ns();
 }
 
 /* ---- signals ---- */
@@ -312,6 +321,34 @@ static void engine_signal(struct hl_shim *s, int signum)
     }
 }
 
+static void engine_start(struct hl_shim *s)
+{
+    s->status.state = HL_RUN_STARTING;
+    s->status.started_ms = hl_wall_ms();
+    hl_shim_tell(s);
+    hl_status st = engine_open(s);
+    if (st == HL_OK && access(hl_path_in(s->dir, "stop").s, F_OK) == 0)
+        hl_shim_stop_asked(s); /* of an earlier shim */
+    if (st == HL_OK)
+        st = start_all(s);
+    while (st == HL_EUNAVAIL && all_ran_before(s) && !s->requested) { /* they may run on */
+        hl_engine_tell_down(s);
+        hl_shim_await_signals(s, ENGINE_AGAIN_MS);
+        st = start_all(s);
+    }
+    if (st != HL_OK) {
+        fail_all(s);
+        if (s->engine != NULL)
+            remove_all(s); /* before the slot counts as free */
+        return;
+    }
+    s->status.state = HL_RUN_RUNNING;
+    (void)!hl_text_set(&s->status.message, "%s", s->binding.note);
+    s->look_ns = hl_now_ns();
+    if (s->kill_at_ns != 0) /* the stop came before there was anything to be told */
+        engine_signal(s, SIGTERM);
+}
+
 static void engine_kill(struct hl_shim *s)
 {
     engine_signal(s, SIGKILL);
@@ -328,21 +365,14 @@ static uint64_t engine_oom(const struct hl_shim *s)
 static void engine_clear(struct hl_shim *s)
 {
     struct hl_engine_ranks *e = s->engine;
-    const char *ids[HL_CONTAINER_RANKS_MAX];
-    size_t n = 0;
     if (e == NULL)
         return;
-    for (size_t i = 0; e->ranks != NULL && i < s->spec.rank_count; i++) {
+    for (size_t i = 0; e->ranks != NULL && i < s->spec.rank_count; i++)
         if (e->ranks[i].follower > 0)
             kill(e->ranks[i].follower, SIGKILL);
-        if (e->ranks[i].id[0] != '\0')
-            ids[n++] = e->ranks[i].id;
-    }
     if (e->events > 0)
         kill(e->events, SIGKILL);
-    if (remove_containers(e, ids, n) != HL_OK)
-        hl_warn("container %s: %s; the Agent's next start looks for it", s->spec.id,
-                hl_error_text());
+    remove_all(s);
     hl_closep(&e->events_fd);
     free(e->ranks);
     free(e);

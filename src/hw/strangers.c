@@ -189,9 +189,7 @@ void hl_px_sweep(struct hl_px *px)
     for (size_t i = 0; i < list.count; i++) {
         const struct hl_stranger *x = &list.items[i];
         if (!x->own)
-            hl_warn(
-                "container %s of %s is on this machine, too; it may hold what is given out here",
-                x->container, x->owner);
+            hl_info("container %s of %s is on this machine, too", x->container, x->owner);
         else if (hl_stranger_end(px->options.engine, x) == HL_OK)
             hl_info("container %s had no record here any more and was ended (%s)", x->container,
                     x->handle);

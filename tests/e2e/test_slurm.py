@@ -12,6 +12,7 @@ from support.cluster import BUILD, cluster, wait_for  # noqa: E402
 from support.slurm import Slurm, missing  # noqa: E402
 
 CYCLES = int(os.environ.get("HELIOS_SLURM_CYCLES", "2"))
+NAME = f"held{os.getpid()}"
 AGENT = BUILD / "bin" / "helios-agent"
 
 
@@ -34,9 +35,9 @@ def cpus_of(text):
             for cpu in range(int(first), int(last) + 1)}
 
 
-def groups_left():
-    """Control groups of Helios' containers."""
-    return sorted(str(d) for top in ("/sys/fs/cgroup",) for d in pathlib.Path(top).glob("**/helios-*") if d.is_dir())
+def groups_left(job):
+    """Control groups of the job's containers; other clusters of this machine have theirs."""
+    return sorted(str(d) for d in pathlib.Path("/sys/fs/cgroup").glob(f"**/helios-*-{job}.*") if d.is_dir())
 
 
 class SlurmAllocation(unittest.TestCase):
@@ -52,7 +53,6 @@ class SlurmAllocation(unittest.TestCase):
         return {n["node"]["name"]: n["node"] for n in c.json("nodes")["items"] if n["state"] == "ready"}
 
     def one_cycle(self, slurm, c, number):
-        before = groups_left()
         step = self.start_agents(slurm, c, number)
         try:
             wait_for("two nodes of the allocation", lambda: step.poll() is not None or set(self.nodes(c)) == {"hn0", "hn1"})
@@ -66,13 +66,14 @@ class SlurmAllocation(unittest.TestCase):
                 self.assertEqual(sum(len(cpus_of(s["cpus"])) for s in node["slots"]), 1)
                 self.assertTrue({cpu for s in node["slots"] for cpu in cpus_of(s["cpus"])} <= given)
 
-            job = c.submit("jobName: held\nparallelism: {tensor_parallel_size: 2}\nresources: {ranks_per_slot: 1}\n"
+            job = c.submit(f"jobName: {NAME}\nparallelism: {{tensor_parallel_size: 2}}\nresources: {{ranks_per_slot: 1}}\n"
                            "command: [/bin/sh, -c, \"trap '' TERM; setsid sleep 1000 & echo up; while :; do sleep 1; done\"]\n")
             c.wait_job(job, "running")
             for rank in (0, 1):
                 wait_for("the rank", lambda rank=rank: "up" in c.log(job, rank))
             ranks = processes_with("HELIOS_JOB", job)
             self.assertGreaterEqual(len(ranks), 4)
+            self.assertNotEqual(groups_left(job), [])
             for pid, cpus in {**ranks, **agents}.items():
                 self.assertTrue(cpus <= given, f"process {pid} may use CPUs {cpus} of which Slurm gave {given}")
 
@@ -84,7 +85,7 @@ class SlurmAllocation(unittest.TestCase):
         wait_for("all of the allocation to end",
                  lambda: not processes_with("SLURM_JOB_ID", slurm_job) and not processes_with("HELIOS_JOB", job))
         wait_for("Slurm's nodes to be free", lambda: slurm.run("sinfo", "--noheader", "--format=%T %D") == "idle 2")
-        self.assertEqual(groups_left(), before)
+        self.assertEqual(groups_left(job), [])
         c.json("cancel", job)
 
     @unittest.skipIf(missing() or os.cpu_count() < 2, missing() or "one CPU: no allocation leaves one to others")

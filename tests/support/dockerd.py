@@ -95,8 +95,8 @@ class Docker:
 
     def add_empty(self, name):
         """One without files, for the host's own: with /usr and /etc/ld.so.cache mounted its programs run."""
-        return self.put(name, ("etc", "tmp", "proc", "sys", "dev", "run", "usr"),
-                        {link: f"usr/{link}" for link in ("bin", "sbin", "lib", "lib64")}, {})
+        return self.put(name, ("etc", "tmp", "proc", "sys", "dev", "run", "usr", "sbin"),  # the engine's init goes to sbin
+                        {link: f"usr/{link}" for link in ("bin", "lib", "lib64")}, {})
 
     def put(self, name, directories, links, files):
         tar = io.BytesIO()

@@ -272,10 +272,10 @@ TEST(what_inspect_says_is_read)
     assert_int_equal(s.exit_code, 139);
     assert_int_equal(s.signal, 11);
     assert_int_equal(hl_engine_state_parse(up, &s), HL_OK);
-    assert_false(s.ended || s.oom);
+    assert_false(s.ended || s.oom || s.created);
     assert_int_equal(s.pid, 77);
     assert_int_equal(hl_engine_state_parse(made, &s), HL_OK);
-    assert_false(s.ended);
+    assert_true(s.created && !s.ended);
     assert_string_equal(s.error, "failed to create: error setting rlimit type 8");
     assert_int_equal(hl_engine_state_parse(podman, &s), HL_OK);
     assert_string_equal(s.error, "");
