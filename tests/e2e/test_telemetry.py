@@ -248,7 +248,7 @@ class Health(unittest.TestCase):
         clock.write_bytes(struct.pack("q", 600 * 10**9))
         env = self.c.env | {"LD_PRELOAD": str(BUILD / "tests" / "libclock_jump.so"), "HELIOS_CLOCK_FILE": str(clock)}
         flags = ["--name", "late", "--state", state, "--controller", controller, "--listen", f"unix:{self.c.dir}/late.sock", "--data-listen", "",
-                 "--migrate-listen", "", "--health", "false"]
+                 "--migrate-listen", "", "--health=false"]
         with subprocess.Popen([BUILD / "bin" / "helios-agent", *flags], env=env, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as agent:
             try:
