@@ -18,6 +18,8 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv);
 hl_status cmd_describe(struct cli *cli, int argc, char **argv);
 hl_status cmd_ranktable(struct cli *cli, int argc, char **argv);
 hl_status cmd_cancel(struct cli *cli, int argc, char **argv);
+/* drill.c */
+hl_status cmd_drill(struct cli *cli, int argc, char **argv);
 /* logs.c */
 hl_status cmd_logs(struct cli *cli, int argc, char **argv);
 
