@@ -241,6 +241,7 @@ struct ContainerStatus {
   finishedMs @7 :Int64;
   ranks @8 :List(RankStatus);
   warning @9 :Text;        # what is wrong while it goes on: output that could not be kept
+  stepsFile @10 :Text;     # on the node: what its ranks say of their steps (os/step_page.h); "" = nothing
 }
 
 interface Agent {
@@ -766,6 +767,8 @@ struct JobLaunch {
   python @7 :Text;
   nodeLostAfterMs @8 :Int64; # 0 = Kubernetes's own
   onNodeLost @9 :Text;     # restart or fail
+  recovery @10 :Text;      # after the loss of a rank: restart or replace
+  spares @11 :Int32;       # processes parked in each container
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -1413,6 +1416,28 @@ enum BenchSide { none @0 $word(""); atMost @1 $word("at most"); atLeast @2 $word
 struct BenchBound { bar @0 :Float64; bound @1 :BenchSide; met @2 :Bool; }
 struct BenchRatio { name @0 :Text; value @1 :Float64; bound @2 :BenchBound $flatten $optional; }
 struct BenchReport { rows @0 :List(BenchRow); ratios @1 :List(BenchRatio); }   # helios bench
+
+# helios drill: what became of the faults that were made in a job. Seconds from the fault on.
+struct DrillPhase { phase @0 :Text; p50Seconds @1 :Float64; p99Seconds @2 :Float64; maxSeconds @3 :Float64; }
+struct DrillFault {
+  fault @0 :Text;
+  made @1 :UInt32;
+  recovered @2 :UInt32;    # the gang has made steps again
+  named @3 :UInt32;        # the right rank was named first, where a rank is to be named
+  unnamed @4 :UInt32;      # another one was, or none in time
+  phases @5 :List(DrillPhase);
+}
+struct DrillRefusal { fault @0 :Text; reason @1 :Text; }   # it can't be made here
+struct DrillReport {
+  job @0 :Text;
+  faults @1 :List(DrillFault);
+  refused @2 :List(DrillRefusal);
+  steps @3 :UInt64;        # that were seen, of all ranks
+  repeated @4 :UInt64;     # of these: made again after a fault
+  differing @5 :UInt64;    # of those: with another loss than before
+  jumps @6 :UInt64;        # steps that do not follow the one before in their generation, or leave one out
+  missed @7 :UInt64;       # steps that were overwritten before they were seen
+}
 
 # Of a row of the specification's section 6. absent: the hardware for it is not here; noRoom, noTime: it was not carried out,
 # rather than take them from others; off: an option forbids it.

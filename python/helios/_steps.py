@@ -12,6 +12,7 @@ ACTIVITIES = ("joining", "loading", "training", "saving")
 
 _report: Callable[..., int] | None = None  # of the library; found with the first step
 _highest = -1  # step that was reported by this process
+_last = -1  # and since its gang came together
 
 
 def _is_read() -> bool:
@@ -36,7 +37,7 @@ def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
     from it. It costs about a microsecond and calls nobody. Outside of a job nobody reads it. Raises
     InvalidArgument for a step below 0.
     """
-    global _report, _highest
+    global _report, _highest, _last
     if type(step) is not int or type(loss) is not float or type(tokens) is not int or (step | tokens) >> 63:
         step, tokens = (_arguments.integer(name, value, 0, _arguments.INT64_MAX)
                         for name, value in (("step", step), ("tokens", tokens)))
@@ -46,6 +47,7 @@ def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
     code = _report(step, loss, tokens)
     if code != 0:
         _abi.check(code)
+    _last = step
     if step > _highest:
         _highest = step
 
@@ -65,6 +67,8 @@ def activity(word: str) -> None:
 
 def joined(generation: int) -> None:
     """The gang has come together: what was reported before counts no more."""
+    global _last
+    _last = -1
     if _is_read():
         _abi.check(_abi.library().helios_joined(generation))
 
@@ -74,9 +78,9 @@ def generation() -> int:
     return int(_abi.library().helios_generation()) if _is_read() else 0
 
 
-def highest() -> int:
-    """Step that this process has reported; -1: none."""
-    return _highest
+def progress() -> tuple[int, int]:
+    """The last step since the gang came together, and the highest of this process; -1: none."""
+    return _last, _highest
 
 
 def around(word: str, after: str | None) -> Any:

@@ -37,6 +37,7 @@ from .session import Rank, Session
 __all__ = ["Gang", "run", "replaces"]
 
 T = TypeVar("T")
+BROKEN = (RuntimeError, ConnectionError, TimeoutError)  # what torch.distributed raises when a peer is gone
 LOOK = 0.01  # seconds between two looks at who is there
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -62,24 +63,28 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
     """Call train(gang), again after each loss, and return what it returns.
 
     `timeout`: seconds that a collective may take, and the gang to come together again. `attempts`: so often in
-    a row the gang may fail without getting any further, then the error is raised. `warm`: called in a parked
+    a row the gang may fail without a step, and four times as often without getting any further, then the error is
+    raised: it may be the program's own. `warm`: called in a parked
     process, for what needs no rank: reading files, building tables.
 
-    RuntimeError (a collective that failed) and HeliosError count as a loss; other exceptions are raised.
+    RuntimeError, ConnectionError and TimeoutError (a collective that failed) and HeliosError count as a loss; other
+    exceptions are raised.
     """
     if not callable(train):
         raise errors.InvalidArgument(f"{_arguments.told('train', train)} must be a function of a Gang")
     _arguments.integer("attempts", attempts, 1)
     _park(warm)
     meeting = _Meeting(backend, float(timeout))
-    cause, fruitless, best = "", 0, -1
+    cause, idle, stuck, best = "", 0, 0, -1
     while True:
         try:
             return train(meeting.join(cause))
-        except (RuntimeError, errors.HeliosError) as error:
-            further, best = _steps.highest() > best, max(best, _steps.highest())
-            fruitless = 0 if further else fruitless + 1
-            if not replaces() or fruitless >= attempts:
+        except (*BROKEN, errors.HeliosError) as error:
+            last, highest = _steps.progress()
+            idle = idle + 1 if last < 0 else 0
+            stuck = stuck + 1 if highest <= best else 0
+            best = highest
+            if not replaces() or idle >= attempts or stuck >= 4 * attempts:
                 raise
             cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
             error.__traceback__ = None  # its frames hold process groups, whose sockets others wait on
@@ -122,6 +127,7 @@ class _Meeting:
         self._backend, self._timeout = backend, timeout
         self._before = 0  # the last generation that this process was in
         self._store: Any = None
+        self._server: Any = None  # rank 0's, for as long as this process lives
         os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
 
     def join(self, cause: str) -> Gang:
@@ -136,7 +142,7 @@ class _Meeting:
                 generation = self._meet(deadline)
                 version = self._enter(generation)  # of the model
                 break
-            except RuntimeError as error:
+            except BROKEN as error:
                 if time.monotonic() >= deadline or not replaces():
                     raise errors.TimedOut(f"the gang did not come together within {self._timeout:g} s: "
                                           f"{str(error).splitlines()[0][:200]}") from None
@@ -165,13 +171,14 @@ class _Meeting:
     def _connect(self, seconds: float) -> Any:
         """The store of rank 0, which a process of rank 0 makes with the first generation that it joins."""
         import torch.distributed as dist
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        limit = datetime.timedelta(seconds=seconds)
+        if self.rank == 0 and self._server is None:
+            self._server = dist.TCPStore(host, port, None, True, limit, wait_for_workers=False)
+            self._server.set("generation", str(_steps.generation() + 1))
+            self._store = self._server
         if self._store is None:
-            host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            limit = datetime.timedelta(seconds=seconds)
-            store = dist.TCPStore(host, port, None, self.rank == 0, limit, wait_for_workers=False)
-            if self.rank == 0:
-                store.set("generation", str(_steps.generation() + 1))
-            self._store = store
+            self._store = dist.TCPStore(host, port, None, False, limit, wait_for_workers=False)
         return self._store
 
     def _meet(self, deadline: float) -> int:
@@ -184,10 +191,10 @@ class _Meeting:
                 generation = self._claim(self._connect(min(left, 5)))
                 if self._await_all(generation, deadline):
                     return generation
-            except RuntimeError:
-                if self.rank == 0 or time.monotonic() >= deadline:
+            except BROKEN:
+                if time.monotonic() >= deadline:
                     raise
-                self._store = None  # rank 0 is the one that was lost
+                self._store = None  # rank 0 is the one that was lost, or the connection to it
                 time.sleep(LOOK)
 
     def _claim(self, store: Any) -> int:
@@ -218,7 +225,7 @@ class _Meeting:
             dist.init_process_group(self._backend, store=store, rank=self.rank, world_size=self.world,
                                     timeout=datetime.timedelta(seconds=self._timeout))
             return self._agree(store, generation)
-        except RuntimeError:
+        except BROKEN:
             self._before = generation  # somebody has left it already
             raise
 

@@ -137,7 +137,8 @@ hl_status steps_open(struct hl_agent *a, const char *state_dir) HL_CHECK;
 /* Each rank of the container is told its page. */
 hl_status steps_prepare(struct hl_agent *a, struct hl_container_spec *spec) HL_CHECK;
 /* Into the ranks of containers that run: how far they are. */
-void steps_tell(struct hl_agent *a, struct hl_api_container_status_list *containers);
+void steps_tell(struct hl_agent *a, struct hl_arena *arena,
+                struct hl_api_container_status_list *containers);
 void steps_forget(struct hl_agent *a, const char *id);
 
 /* env.c */

@@ -137,7 +137,7 @@ static hl_status list_containers(struct hl_agent *a, struct hl_arena *arena,
                                  struct hl_api_container_status_list *out)
 {
     HL_TRY(hl_executor_list(a->executor, arena, out));
-    steps_tell(a, out);
+    steps_tell(a, arena, out);
     return HL_OK;
 }
 

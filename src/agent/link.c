@@ -169,7 +169,7 @@ static void *gather_reports(void *arg)
     struct hl_agent *a = r->agent;
     hl_status st = hl_executor_list(a->executor, &r->arena, &r->containers);
     if (st == HL_OK) {
-        steps_tell(a, &r->containers);
+        steps_tell(a, &r->arena, &r->containers);
         st = agent_node(a, &r->arena, &r->node);
     }
     if (st == HL_OK)

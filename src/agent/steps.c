@@ -119,7 +119,8 @@ static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t 
     };
 }
 
-void steps_tell(struct hl_agent *a, struct hl_api_container_status_list *containers)
+void steps_tell(struct hl_agent *a, struct hl_arena *arena,
+                struct hl_api_container_status_list *containers)
 {
     for (size_t i = 0; i < containers->count; i++) {
         struct hl_api_container_status *c = &containers->items[i];
@@ -128,6 +129,7 @@ void steps_tell(struct hl_agent *a, struct hl_api_container_status_list *contain
         steps_path(a, c->id, path, sizeof(path));
         if (c->state != HL_API_CONTAINER_STATE_RUNNING || hl_step_pages_open(path, &pages) != HL_OK)
             continue; /* of an Agent before this release */
+        c->steps_file = hl_arena_strdup(arena, path);
         for (size_t k = 0; k < c->ranks.count; k++)
             tell_rank(hl_step_page_at(&pages, k), hl_now_ns(), hl_wall_ms(), &c->ranks.items[k]);
         hl_step_pages_close(&pages);

@@ -300,5 +300,6 @@ struct hl_api_container_status hl_container_status_to_api(const struct hl_contai
         .finished_ms = s->finished_ms,
         .ranks = ranks,
         .warning = hl_arena_strdup(arena, s->warning),
+        .steps_file = "", /* the Agent's to say */
     };
 }

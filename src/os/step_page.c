@@ -96,6 +96,17 @@ void hl_step_set_activity(struct hl_step_page *p, enum hl_step_activity activity
     page_leave(p);
 }
 
+/* Likewise. */
+static void page_plot(struct hl_step_page *p, uint64_t step, uint64_t loss)
+{
+    uint64_t reports = word_get(&p->reports);
+    _Atomic uint64_t *point = p->curve[reports % HL_STEP_WINDOW];
+    word_put(&point[0], word_get(&p->generation));
+    word_put(&point[1], step);
+    word_put(&point[2], loss);
+    word_put(&p->reports, reports + 1);
+}
+
 void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t tokens,
                     uint64_t now_ns)
 {
@@ -114,6 +125,7 @@ void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t 
     word_put(&p->steps, word_get(&p->steps) + 1);
     word_put(&p->loss, bits);
     word_put(&p->tokens, word_get(&p->tokens) + tokens);
+    page_plot(p, (uint64_t)step, bits);
     page_leave(p);
 }
 
@@ -173,6 +185,36 @@ bool hl_step_read(const struct hl_step_page *p, struct hl_step_state *out)
             out->median_ns = median_of(window, count);
             return true;
         }
+    }
+    return false;
+}
+
+/* Into the last `count` points before `reports`. */
+static void curve_copy(const struct hl_step_page *p, uint64_t reports, size_t count,
+                       struct hl_step_point *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        const _Atomic uint64_t *from = p->curve[(reports - count + i) % HL_STEP_WINDOW];
+        uint64_t bits = word_get(&from[2]);
+        out[i].generation = word_get(&from[0]);
+        out[i].step = (int64_t)word_get(&from[1]);
+        memcpy(&out[i].loss, &bits, sizeof(bits));
+    }
+}
+
+bool hl_step_curve(const struct hl_step_page *p, uint64_t from,
+                   struct hl_step_point out[HL_STEP_WINDOW], size_t *count, uint64_t *next)
+{
+    for (int i = 0; i < READS_MAX; i++) {
+        uint64_t before = atomic_load_explicit(&p->turn, memory_order_acquire);
+        uint64_t reports = word_get(&p->reports);
+        uint64_t there = reports > from ? reports - from : 0;
+        *count = there < HL_STEP_WINDOW ? (size_t)there : HL_STEP_WINDOW;
+        *next = reports;
+        curve_copy(p, reports, *count, out);
+        atomic_thread_fence(memory_order_acquire);
+        if (before != 0 && before % 2 == 0 && word_get(&p->turn) == before)
+            return true;
     }
     return false;
 }

@@ -50,6 +50,15 @@ struct hl_step_page {
     _Atomic uint64_t tokens;     /* in all, of this process */
     _Atomic uint64_t timed;      /* steps in the window since the generation began */
     _Atomic uint64_t window_ns[HL_STEP_WINDOW];
+    _Atomic uint64_t reports;                  /* since the page was made */
+    _Atomic uint64_t curve[HL_STEP_WINDOW][3]; /* generation, step, loss of the last ones */
+};
+
+/* A step as it was reported. */
+struct hl_step_point {
+    uint64_t generation;
+    int64_t step;
+    double loss;
 };
 
 /* What a reader makes of it. */
@@ -80,6 +89,11 @@ void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t 
 
 /* False: nobody has written there, or a writer died in the middle. */
 bool hl_step_read(const struct hl_step_page *p, struct hl_step_state *out);
+
+/* The reports from the from-th on, as many as there are; *next is the one after them, and more than
+ * `from` plus their number when the others are overwritten. False as above. */
+bool hl_step_curve(const struct hl_step_page *p, uint64_t from,
+                   struct hl_step_point out[HL_STEP_WINDOW], size_t *count, uint64_t *next);
 
 struct hl_step_pages {
     void *base;

@@ -26,7 +26,8 @@ from support.cluster import Cluster, alive, wait_for  # noqa: E402
 import hf_llama  # noqa: E402
 
 torch.set_num_threads(1)
-STEPS, SAVE, RANKS = 240, 20, 2
+STEPS, SAVE, RANKS = 60, 20, 2
+FOREVER = 1000000  # steps of a job that is cancelled
 SPEAKS = 1  # of the last stage, the rank that has the loss
 
 
@@ -44,13 +45,13 @@ class Replace(unittest.TestCase):
         cls.c = Cluster.of_class(cls, nodes=2, slots=1, env={"HELIOS_JOB_HANG_AFTER": "1s"})
         cls.c.json("model", "import", f"{home.name}/hf", "--name", "m", "--tp", 1, "--pp", RANKS)
 
-    def submit(self, **more) -> str:
+    def submit(self, steps: int = STEPS, **more) -> str:
         return self.c.submit(json.dumps({
             "jobName": "replace", "model": {"name": "m", "version": 1},
             "parallelism": {"pipeline_parallel_size": RANKS},
             "resources": {"ranks_per_slot": 1},
             "env": {"HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"]},
-            "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"), f"--steps={STEPS}", f"--save-every={SAVE}",
+            "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"), f"--steps={steps}", f"--save-every={SAVE}",
                         "--batch=8", "--micro-batches=2", f"--text={self.text}"], **more}))
 
     def lines(self, job: str, kind: str) -> list[dict]:
@@ -66,18 +67,18 @@ class Replace(unittest.TestCase):
             ranks = self.ranks(job)
             told = [r.get("progress", {}) for r in ranks]
             return len(ranks) == RANKS and all(p.get("generation", 0) >= generation and p["steps"] > 0 for p in told) and ranks
-        return wait_for(f"steps of generation {generation} of {job}", training)
+        return wait_for(f"steps of generation {generation} of {job}", training, 120)
 
-    def finish(self, job: str) -> dict[int, float]:
-        """The losses by step; one that was made twice had the same loss both times, to the last bit."""
-        done = self.c.wait_job(job, "succeeded", "failed", seconds=120)
-        log = self.c.log(job, 0) + self.c.log(job, 1)
-        self.assertEqual((done["state"], done["attempt"]), ("succeeded", 1), log)
+    def losses(self, job: str) -> list[float]:
+        """Of the first steps; one that was made twice had the same loss both times, to the last bit."""
         losses: dict[int, float] = {}
         for p in self.lines(job, "PROGRESS"):
             self.assertEqual(losses.setdefault(p["step"], p["loss"]), p["loss"], p)
-        self.assertEqual(sorted(losses), list(range(STEPS)))
-        return losses
+        return [losses[step] for step in range(STEPS)]
+
+    def end(self, job: str) -> None:
+        self.c.run("cancel", job)
+        self.c.wait_job(job, "cancelled", "failed", "succeeded")
 
     def events(self, job: str, kind: str) -> list[str]:
         return [e["text"] for e in self.c.job(job)["events"] if e["kind"] == kind]
@@ -86,10 +87,12 @@ class Replace(unittest.TestCase):
         plain = self.submit()
         told = self.steps_from(plain, 1)
         self.assertEqual({r["progress"]["activity"] for r in told} - {"training", "saving"}, set())
-        want = self.finish(plain)
+        self.assertEqual(self.c.wait_job(plain, "succeeded", "failed", seconds=120)["state"], "succeeded")
+        want = self.losses(plain)
         self.assertEqual(self.events(plain, "stalled") + self.events(plain, "rank-replaced"), [])
 
-        job = self.submit(recovery={"mode": "replace"}, spares=1)
+        job = self.submit(FOREVER, recovery={"mode": "replace"}, spares=1)
+        self.addCleanup(self.end, job)
         before = self.steps_from(job, 1)
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         os.kill(before[0]["pid"], signal.SIGKILL)  # rank 0, where the others meet
@@ -100,7 +103,9 @@ class Replace(unittest.TestCase):
         self.assertIn("rank 1", self.c.job(job)["reason"])
         os.kill(second[1]["pid"], signal.SIGKILL)
         third = self.steps_from(job, 3)
-        self.assertEqual(self.finish(job), want)
+        wait_for("the steps of the other job", lambda: max(p["step"] for p in self.lines(job, "PROGRESS")) >= STEPS - 1, 120)
+        self.assertEqual(self.losses(job), want)
+        self.assertEqual(self.c.job(job)["attempt"], 1)
 
         self.assertEqual(second[1]["pid"], before[1]["pid"], "the survivor keeps its process")
         self.assertNotEqual(second[0]["pid"], before[0]["pid"])
@@ -110,8 +115,25 @@ class Replace(unittest.TestCase):
         self.assertEqual([text.split(" on ")[0] for text in replaced], ["rank 0", "rank 1"])
         self.assertIn("killed by signal 9", replaced[0])
         self.assertEqual(len(self.events(job, "recovered")), 2)
+        self.end(job)
         for pid in (before[0]["pid"], second[1]["pid"], third[0]["pid"], third[1]["pid"]):
             wait_for(f"process {pid} to be gone", lambda pid=pid: not alive(pid))
+
+    def test_a_drill_names_the_right_ranks_and_finds_no_step_changed(self):
+        job = self.submit(FOREVER, recovery={"mode": "replace"}, spares=1)
+        self.addCleanup(self.end, job)
+        self.steps_from(job, 1)
+        self.assertIn("bitflip can't be made here", self.c.refuse("drill", "--job", job, "--faults", "bitflip"))
+        self.assertIn("'fire' is none of kill,stop,", self.c.run("drill", "--job", job, "--faults", "kill,fire").stderr)
+        report = self.c.json("drill", "--job", job, "--faults", "kill,stop,exit,link,oom", "--times", 1, "--pause", "1s")
+        self.assertEqual([f["fault"] for f in report["refused"]], ["oom"])
+        self.assertEqual({f["fault"]: (f["made"], f["recovered"], f["named"], f["unnamed"]) for f in report["faults"]},
+                         {"kill": (1, 1, 1, 0), "stop": (1, 1, 1, 0), "exit": (1, 1, 1, 0), "link": (1, 1, 0, 0)})
+        self.assertEqual((report["differing"], report["jumps"]), (0, 0), report)
+        self.assertGreater(report["repeated"], 0, report)
+        ranks = self.ranks(job)
+        self.assertEqual([r["replaced"] for r in ranks], [2, 1],  # kill, exit; stop: the ranks take turns
+                         self.events(job, "rank-replaced") + [self.c.log(job, r)[-4000:] for r in range(RANKS)])
 
 
 if __name__ == "__main__":

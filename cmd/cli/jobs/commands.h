@@ -21,6 +21,8 @@ hl_status cmd_cancel(struct cli *cli, int argc, char **argv);
 /* queue.c */
 hl_status cmd_explain(struct cli *cli, int argc, char **argv);
 hl_status cmd_queue(struct cli *cli, int argc, char **argv);
+/* drill.c */
+hl_status cmd_drill(struct cli *cli, int argc, char **argv);
 /* logs.c */
 hl_status cmd_logs(struct cli *cli, int argc, char **argv);
 

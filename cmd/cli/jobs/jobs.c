@@ -114,6 +114,9 @@ static void print_launch(const struct hl_api_job_launch *launch)
     print_row("python", launch->python);
     print_names("env         ", &launch->variables);
     print_names("exported    ", &launch->exported);
+    if (strcmp(launch->recovery, "replace") == 0)
+        cli_print(stdout, "recovery     a lost rank is replaced, %d %s parked in each container\n",
+                  launch->spares, launch->spares == 1 ? "process is" : "processes are");
     if (launch->node_lost_after_ms > 0)
         cli_print(stdout, "lost node    %s after %s of silence\n", launch->on_node_lost,
                   hl_format_duration_ms((uint64_t)launch->node_lost_after_ms, text, sizeof(text)));

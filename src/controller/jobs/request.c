@@ -184,6 +184,8 @@ static struct hl_api_job_launch launch_of(const struct request *r, struct hl_are
         .python = spec->python,
         .node_lost_after_ms = spec->node_lost_ms >= 0 ? spec->node_lost_ms : lost_ms,
         .on_node_lost = hl_job_restarts_lost(spec) ? "restart" : "fail",
+        .recovery = spec->recovery,
+        .spares = spec->spares,
     };
     for (size_t i = 0; !hl_arena_failed(arena) && i < spec->env_count; i++) {
         struct hl_api_text_list *list =

@@ -72,7 +72,8 @@ static const char full_job[] =
     " \"resources\": {\"ranks_per_slot\": 2, \"gpus_per_rank\": 0, \"cpus_per_rank\": 3,"
     "   \"memory\": \"4GiB\"},"
     " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
-    " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\","
+    " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\", \"spares\": 2,"
+    " \"recovery\": {\"mode\": \"replace\", \"replacements\": 25, \"stableAfter\": \"5m\"},"
     " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\", \"queue\": \"dev\","
     " \"priority\": -7}";
 
@@ -107,6 +108,10 @@ TEST(every_key_lands_in_its_field)
     assert_int_equal(job.priority, -7);
     assert_int_equal(job.node_lost_ms, 20000);
     assert_false(hl_job_restarts_lost(&job)); /* in spite of its restarts */
+    assert_true(hl_job_replaces(&job));
+    assert_int_equal(job.replacements, 25);
+    assert_int_equal(job.stable_ms, 300000);
+    assert_int_equal(job.spares, 2);
     hl_job_fini(&job);
 }
 
@@ -215,6 +220,10 @@ TEST(a_job_written_out_reads_back_the_same)
         assert_string_equal(a.rank_table, b.rank_table);
         assert_int_equal(a.node_lost_ms, b.node_lost_ms);
         assert_string_equal(a.on_node_lost, b.on_node_lost);
+        assert_string_equal(a.recovery, b.recovery);
+        assert_int_equal(a.replacements, b.replacements);
+        assert_int_equal(a.stable_ms, b.stable_ms);
+        assert_int_equal(a.spares, b.spares);
         json_decref(one);
         json_decref(two);
         hl_job_fini(&a);
@@ -301,6 +310,11 @@ TEST(a_value_of_another_type_is_an_error_with_its_key)
         {"", "rankTable", TEXT},
         {"", "queue", TEXT},
         {"", "priority", WHOLE},
+        {"recovery", "mode", TEXT},
+        {"recovery", "replacements", WHOLE},
+        {"recovery", "stableAfter", TEXT},
+        {"", "spares", WHOLE},
+        {"", "recovery", OBJECT},
         {"", "model", OBJECT},
         {"", "dataset", OBJECT},
         {"", "parallelism", OBJECT},
@@ -410,6 +424,11 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"stopGrace\": 10}", "stopGrace: must be a duration with its unit");
     is_bad("{\"stopGrace\": \"10\"}", "must be a duration with its unit");
     is_bad("{\"stopGrace\": \"40h\"}", "must be from 0ms to 24h");
+    is_bad("{\"recovery\": {\"mode\": \"again\"}}", "'again' is neither restart nor replace");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"spares\": 1}",
+           "spares: has an effect with recovery: {mode: replace} only");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"replacements\": 3}}",
+           "recovery: has an effect with recovery: {mode: replace} only");
     is_bad("{\"restarts\": 5000}", "restarts: is 5000, must be from 0 to 1000");
     is_bad("{\"priority\": -1001}", "priority: is -1001, must be from -1000 to 1000");
     is_bad("{\"queue\": \"Dev\"}", "queue: 'Dev' must begin with a lower-case letter");

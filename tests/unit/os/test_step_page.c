@@ -92,6 +92,38 @@ TEST(a_generation_outlives_the_process_and_begins_without_steps)
     assert_int_equal(s.stepped_ns, 0);
 }
 
+TEST(the_last_losses_can_be_read_with_their_generation)
+{
+    static struct hl_step_page p;
+    struct hl_step_point points[HL_STEP_WINDOW];
+    size_t count = 9;
+    uint64_t next = 9;
+    assert_false(hl_step_curve(&p, 0, points, &count, &next));
+    hl_step_begin(&p, 1, 0);
+    hl_step_join(&p, 1, 1);
+    for (int i = 0; i < 5; i++)
+        hl_step_report(&p, i, 10 - i, 0, (uint64_t)i);
+    hl_step_begin(&p, 2, 6);
+    hl_step_join(&p, 2, 7);
+    hl_step_report(&p, 3, 7, 0, 8);
+    assert_true(hl_step_curve(&p, 4, points, &count, &next));
+    assert_int_equal(count, 2);
+    assert_int_equal(next, 6);
+    assert_int_equal(points[0].generation, 1);
+    assert_int_equal(points[0].step, 4);
+    assert_true(points[0].loss == 6);
+    assert_int_equal(points[1].generation, 2);
+    assert_int_equal(points[1].step, 3);
+    assert_true(points[1].loss == 7);
+    for (int i = 0; i < HL_STEP_WINDOW; i++)
+        hl_step_report(&p, 4 + i, i, 0, 9);
+    assert_true(hl_step_curve(&p, 6, points, &count, &next));
+    assert_int_equal(count, HL_STEP_WINDOW);
+    assert_int_equal(points[HL_STEP_WINDOW - 1].step, 3 + HL_STEP_WINDOW);
+    assert_true(hl_step_curve(&p, 0, points, &count, &next)); /* six are overwritten */
+    assert_int_equal(next - count, 6);
+}
+
 TEST(a_writer_that_died_in_the_middle_is_not_read_and_its_successor_is)
 {
     struct hl_step_page p = {0};

@@ -46,7 +46,7 @@ static void add_nodes(struct hl_cluster *c, int n, struct slots s)
 
 static struct hl_job job_of(int pp, int tp, int dp)
 {
-    static char name[] = "j", empty[] = "";
+    static char name[] = "j", empty[] = "", restart[] = "restart";
     return (struct hl_job){.name = name,
                            .model = empty,
                            .model_size = empty,
@@ -57,6 +57,7 @@ static struct hl_job job_of(int pp, int tp, int dp)
                            .conda = empty,
                            .python = empty,
                            .on_node_lost = empty,
+                           .recovery = restart,
                            .node_lost_ms = -1,
                            .model_version = -1,
                            .virtual_stages = 1,
@@ -591,6 +592,8 @@ TEST(a_container_is_told_everything_about_its_ranks)
     assert_string_equal(value_of(env, "GROUP_RANK"), "1");
     assert_string_equal(value_of(env, "GROUP_WORLD_SIZE"), "2");
     assert_string_equal(value_of(env, "TORCHELASTIC_RESTART_COUNT"), "2");
+    assert_string_equal(value_of(env, "HELIOS_RECOVERY"), "restart");
+    assert_int_equal(spec.replace.max, 0);
     assert_string_equal(spec.rank_table, "{}");
     env = &spec.ranks.items[1].env;
     assert_string_equal(value_of(env, "GLOBAL_RANK"), "3");

@@ -1,0 +1,495 @@
+/* helios drill: faults in a job that runs, and the proof that it goes on as if there had been none.
+ *
+ * The ranks' pages are read in place (os/step_page.h), so every step is seen and all times are of
+ * one clock. Who was named, and when, is what the Controller tells any user. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/jobs/commands.h"
+#include "cli/jobs/drill_faults.h"
+#include "cli/jobs/logs.h"
+#include "core/replace/drill.h"
+#include "os/step_page.h"
+
+#define LOOK_MS    5
+#define ASK_NS     (300 * HL_NS_PER_MS) /* between two questions to the Controller */
+#define FAULTS_MAX 16
+
+enum phase { PHASE_NAMED, PHASE_START, PHASE_JOIN, PHASE_LOAD, PHASE_STEP, PHASE_TOTAL, PHASES };
+
+static const char *const phase_names[PHASES] = {"named", "start", "join", "load", "step", "total"};
+
+struct drill_rank {
+    int rank, pid;
+    struct hl_step_pages pages;
+    struct hl_step_page *page;
+    struct hl_drill_curve curve;
+    uint64_t next; /* report that was not seen yet */
+};
+
+/* What one fault has led to. */
+struct drill_result {
+    bool recovered;
+    int named; /* the rank that was named first; -1 = none */
+    double seconds[PHASES];
+};
+
+struct drill_row {
+    const struct drill_fault *fault;
+    struct drill_result *results;
+    size_t count;
+};
+
+struct drill {
+    struct cli *cli;
+    char job[CLI_JOB_ID_MAX];
+    int64_t times;
+    uint64_t pause_ms, timeout_ms;
+    struct drill_rank *ranks;
+    size_t rank_count;
+    struct hl_drill_sums sums;
+    struct drill_row rows[FAULTS_MAX];
+    size_t row_count;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signum)
+{
+    (void)signum;
+    interrupted = 1;
+}
+
+/* ---- the ranks ------------------------------------------------------------------------------- */
+
+static hl_status rank_open(struct drill_rank *r, const struct hl_api_container_status *c, size_t k)
+{
+    struct hl_step_state s;
+    *r = (struct drill_rank){.rank = c->ranks.items[k].rank, .pid = c->ranks.items[k].pid};
+    if (c->steps_file[0] == '\0')
+        return hl_fail(HL_ENOENT, "rank %d tells of no steps: have it call helios.report", r->rank);
+    if (hl_step_pages_open(c->steps_file, &r->pages) != HL_OK)
+        return hl_fail_prefix(HL_ENOENT,
+                              "rank %d is on another machine, or another user's; run helios drill "
+                              "there: ",
+                              r->rank);
+    r->page = hl_step_page_at(&r->pages, k);
+    if (r->page == NULL || !hl_step_read(r->page, &s) || s.generation == 0)
+        return hl_fail(HL_EINVAL, "rank %d is in no gang of helios.elastic, which a drill needs",
+                       r->rank);
+    return HL_OK;
+}
+
+/* What was reported before counts no more. */
+static void rank_begin(struct drill_rank *r)
+{
+    struct hl_step_point points[HL_STEP_WINDOW];
+    size_t count;
+    if (!hl_step_curve(r->page, 0, points, &count, &r->next))
+        r->next = 0;
+}
+
+static hl_status drill_open(struct drill *d, const struct hl_api_job *job)
+{
+    if (job->state != HL_API_JOB_STATE_RUNNING)
+        return hl_fail(HL_ECONFLICT, "job %s is %s: a drill needs one that runs", job->id,
+                       hl_api_job_state_name(job->state));
+    d->ranks = calloc((size_t)job->world_size + 1, sizeof(*d->ranks));
+    if (d->ranks == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the ranks of job %s", job->id);
+    for (size_t i = 0; i < job->containers.count; i++) {
+        const struct hl_api_container_status *c = &job->containers.items[i];
+        for (size_t k = 0; k < c->ranks.count && d->rank_count < (size_t)job->world_size; k++) {
+            HL_TRY(rank_open(&d->ranks[d->rank_count++], c, k));
+            rank_begin(&d->ranks[d->rank_count - 1]);
+        }
+    }
+    return d->rank_count > 0 ? HL_OK : hl_fail(HL_ENOENT, "job %s has no ranks yet", job->id);
+}
+
+static void drill_close(struct drill *d)
+{
+    for (size_t i = 0; i < d->rank_count; i++) {
+        hl_step_pages_close(&d->ranks[i].pages);
+        hl_drill_curve_fini(&d->ranks[i].curve);
+    }
+    for (size_t i = 0; i < d->row_count; i++)
+        free(d->rows[i].results);
+    free(d->ranks);
+}
+
+static hl_status rank_take(struct drill *d, struct drill_rank *r)
+{
+    struct hl_step_point points[HL_STEP_WINDOW];
+    size_t count;
+    uint64_t next;
+    if (!hl_step_curve(r->page, r->next, points, &count, &next))
+        return HL_OK;
+    hl_drill_gap(&r->curve, next > r->next ? next - r->next - count : 0, &d->sums);
+    for (size_t i = 0; i < count; i++)
+        HL_TRY(hl_drill_point(&r->curve, points[i].generation, points[i].step, points[i].loss,
+                              &d->sums));
+    r->next = next;
+    return HL_OK;
+}
+
+/* See what was reported meanwhile, and wait a little. */
+static hl_status drill_look(struct drill *d)
+{
+    if (interrupted)
+        return hl_fail(HL_ECANCELED, "interrupted");
+    for (size_t i = 0; i < d->rank_count; i++)
+        HL_TRY(rank_take(d, &d->ranks[i]));
+    poll(NULL, 0, LOOK_MS);
+    return HL_OK;
+}
+
+/* All ranks have made so many steps in a generation after `generation`; *newest is it, and *end_ns
+ * when the last of them made its first. */
+static bool gang_trains(const struct drill *d, uint64_t generation, uint64_t steps,
+                        uint64_t *newest, uint64_t *end_ns)
+{
+    *newest = 0;
+    *end_ns = 0;
+    for (size_t i = 0; i < d->rank_count; i++) {
+        struct hl_step_state s;
+        if (!hl_step_read(d->ranks[i].page, &s) || s.generation <= generation || s.steps < steps ||
+            (i > 0 && s.generation != *newest))
+            return false;
+        *newest = s.generation;
+        *end_ns = s.stepped_ns > *end_ns ? s.stepped_ns : *end_ns;
+    }
+    return true;
+}
+
+/* ---- who was named --------------------------------------------------------------------------- */
+
+/* The rank that the first event since then speaks of. */
+static int named_rank(const struct hl_api_job *job, int64_t since_ms)
+{
+    for (size_t i = 0; i < job->events.count; i++) {
+        const struct hl_api_job_event *e = &job->events.items[i];
+        int rank;
+        if (e->time_ms >= since_ms &&
+            (strcmp(e->kind, "rank-replaced") == 0 || strcmp(e->kind, "stalled") == 0) &&
+            sscanf(e->text, "rank %d on", &rank) == 1)
+            return rank;
+    }
+    return -1;
+}
+
+/* A Controller that is restarted meanwhile is asked again. */
+static hl_status ask_named(struct drill *d, int64_t since_ms, int *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_job job;
+    hl_status st = cli_job(d->cli, d->job, &arena, &job);
+    if (st != HL_OK)
+        return failure_may_pass(st) ? HL_OK : st;
+    if (cli_job_ended(&job))
+        return hl_fail(HL_ECONFLICT, "job %s is %s before the drill was over: give it more steps",
+                       d->job, hl_api_job_state_name(job.state));
+    for (size_t i = 0; i < d->rank_count; i++)
+        for (size_t k = 0; k < job.containers.count; k++)
+            for (size_t n = 0; n < job.containers.items[k].ranks.count; n++)
+                if (job.containers.items[k].ranks.items[n].rank == d->ranks[i].rank)
+                    d->ranks[i].pid = job.containers.items[k].ranks.items[n].pid;
+    *out = named_rank(&job, since_ms);
+    return HL_OK;
+}
+
+/* ---- one fault ------------------------------------------------------------------------------- */
+
+static double seconds_since(uint64_t then_ns, uint64_t now_ns)
+{
+    return now_ns > then_ns ? (double)(now_ns - then_ns) / (double)HL_NS_PER_S : 0;
+}
+
+static void take_times(const struct drill_rank *r, uint64_t lost_ns, uint64_t end_ns,
+                       struct drill_result *out)
+{
+    struct hl_step_state s;
+    if (!hl_step_read(r->page, &s))
+        return;
+    out->seconds[PHASE_START] = seconds_since(lost_ns, s.began_ns);
+    out->seconds[PHASE_JOIN] =
+        seconds_since(s.began_ns > lost_ns ? s.began_ns : lost_ns, s.joined_ns);
+    out->seconds[PHASE_LOAD] = seconds_since(s.joined_ns, s.loaded_ns);
+    out->seconds[PHASE_STEP] = seconds_since(s.loaded_ns, s.stepped_ns);
+    out->seconds[PHASE_TOTAL] = seconds_since(lost_ns, end_ns);
+}
+
+/* Until the gang trains again and a rank was named, where one is to be. */
+static hl_status fault_follow(struct drill *d, const struct drill_fault *fault,
+                              const struct drill_rank *r, uint64_t generation,
+                              struct drill_result *out)
+{
+    uint64_t made_ns = hl_now_ns(), lost_ns = made_ns, asked_ns = 0, newest, end_ns = 0;
+    uint64_t deadline = made_ns + d->timeout_ms * HL_NS_PER_MS;
+    int64_t made_ms = hl_wall_ms();
+    bool stopped = fault->stops;
+    HL_TRY(fault->make(r->pid));
+    while (hl_now_ns() < deadline && (!out->recovered || (fault->replaces && out->named < 0))) {
+        HL_TRY(drill_look(d));
+        uint64_t now = hl_now_ns();
+        if (fault->replaces && out->named < 0 && now - asked_ns > ASK_NS) {
+            HL_TRY(ask_named(d, made_ms, &out->named));
+            asked_ns = hl_now_ns();
+            out->seconds[PHASE_NAMED] = seconds_since(made_ns, asked_ns);
+        }
+        if (stopped && out->named >= 0) {
+            lost_ns = hl_now_ns();
+            stopped = false;
+            HL_TRY(drill_fault_end(r->pid));
+        }
+        if (!out->recovered && gang_trains(d, generation, 1, &newest, &end_ns)) {
+            out->recovered = true;
+            take_times(r, lost_ns, end_ns, out);
+        }
+    }
+    return stopped ? drill_fault_end(r->pid) : HL_OK;
+}
+
+/* The gang has made steps, and there was time for spares to be parked again. */
+static hl_status await_calm(struct drill *d, uint64_t *generation)
+{
+    uint64_t now = hl_now_ns(), calm = now + d->pause_ms * HL_NS_PER_MS, end_ns, asked_ns = now;
+    uint64_t deadline = calm + d->timeout_ms * HL_NS_PER_MS;
+    int named = 0;
+    while (now < calm || !gang_trains(d, 0, 2, generation, &end_ns)) {
+        HL_TRY(drill_look(d));
+        now = hl_now_ns();
+        if (now > deadline)
+            return hl_fail(HL_ETIMEDOUT, "job %s makes no steps", d->job);
+        if (now - asked_ns > HL_NS_PER_S) {
+            HL_TRY(ask_named(d, INT64_MAX, &named)); /* it may have ended */
+            asked_ns = now;
+        }
+    }
+    return ask_named(d, INT64_MAX, &named); /* pids as they are now */
+}
+
+static hl_status fault_make(struct drill *d, struct drill_row *row, size_t turn)
+{
+    struct drill_rank *r = &d->ranks[turn % d->rank_count];
+    struct drill_result *out = &row->results[row->count];
+    uint64_t generation = 0;
+    *out = (struct drill_result){.named = -1};
+    HL_TRY(await_calm(d, &generation));
+    hl_status st = fault_follow(d, row->fault, r, generation, out);
+    if (st != HL_OK && row->fault->stops)
+        kill(r->pid, SIGCONT);
+    HL_TRY(st);
+    row->count++;
+    if (!out->recovered)
+        return hl_fail(HL_ETIMEDOUT, "rank %d, %s: the gang makes no steps again", r->rank,
+                       row->fault->name);
+    if (!d->cli->json)
+        cli_print(stderr, "%s of rank %d: next step after %.2f s\n", row->fault->name, r->rank,
+                  out->seconds[PHASE_TOTAL]);
+    return HL_OK;
+}
+
+/* ---- the report ------------------------------------------------------------------------------ */
+
+static struct hl_api_drill_phase phase_of(const struct drill_row *row, enum phase p,
+                                          struct hl_arena *arena)
+{
+    double *values = hl_arena_array(arena, row->count, sizeof(*values));
+    size_t n = 0;
+    for (size_t i = 0; values != NULL && i < row->count; i++)
+        if (row->results[i].recovered)
+            values[n++] = row->results[i].seconds[p];
+    return (struct hl_api_drill_phase){.phase = phase_names[p],
+                                       .p50_seconds = hl_drill_quantile(values, n, 0.5),
+                                       .p99_seconds = hl_drill_quantile(values, n, 0.99),
+                                       .max_seconds = n > 0 ? values[n - 1] : 0};
+}
+
+static struct hl_api_drill_fault fault_report(const struct drill *d, const struct drill_row *row,
+                                              size_t first, struct hl_arena *arena)
+{
+    struct hl_api_drill_fault out = {.fault = row->fault->name,
+                                     .made = (uint32_t)row->count,
+                                     .phases.items =
+                                         hl_arena_array(arena, PHASES, sizeof(*out.phases.items))};
+    for (size_t i = 0; i < row->count; i++) {
+        int right = d->ranks[(first + i) % d->rank_count].rank;
+        out.recovered += row->results[i].recovered;
+        out.named += row->fault->replaces && row->results[i].named == right;
+        out.unnamed += row->fault->replaces && row->results[i].named != right;
+    }
+    for (int p = 0; p < PHASES && out.phases.items != NULL; p++)
+        if (p != PHASE_NAMED || row->fault->replaces)
+            out.phases.items[out.phases.count++] = phase_of(row, (enum phase)p, arena);
+    return out;
+}
+
+static hl_status print_report(const struct hl_api_drill_report *r)
+{
+    struct cli_table t;
+    for (size_t i = 0; i < r->refused.count; i++)
+        cli_print(stdout, "not made: %s, since %s\n", r->refused.items[i].fault,
+                  r->refused.items[i].reason);
+    cli_table_init(&t, "FAULT|>MADE|>RECOVERED|>NAMED RIGHT|PHASE|>P50 S|>P99 S|>MAX S");
+    for (size_t i = 0; i < r->faults.count; i++)
+        for (size_t k = 0; k < r->faults.items[i].phases.count; k++) {
+            const struct hl_api_drill_fault *f = &r->faults.items[i];
+            const struct hl_api_drill_phase *p = &f->phases.items[k];
+            cli_cell(&t, "%s", f->fault);
+            cli_cell(&t, "%u", f->made);
+            cli_cell(&t, "%u", f->recovered);
+            if (f->named + f->unnamed > 0)
+                cli_cell(&t, "%u", f->named);
+            else
+                cli_cell(&t, "-");
+            cli_cell(&t, "%s", p->phase);
+            cli_cell(&t, "%.3f", p->p50_seconds);
+            cli_cell(&t, "%.3f", p->p99_seconds);
+            cli_cell(&t, "%.3f", p->max_seconds);
+        }
+    HL_TRY(cli_table_print(&t));
+    cli_print(stdout,
+              "%llu steps, %llu of them made again, %llu of those with another loss; %llu jumps, "
+              "%llu not seen\n",
+              (unsigned long long)r->steps, (unsigned long long)r->repeated,
+              (unsigned long long)r->differing, (unsigned long long)r->jumps,
+              (unsigned long long)r->missed);
+    return HL_OK;
+}
+
+static hl_status drill_verdict(const struct hl_api_drill_report *r)
+{
+    for (size_t i = 0; i < r->faults.count; i++) {
+        const struct hl_api_drill_fault *f = &r->faults.items[i];
+        if (f->unnamed > 0)
+            return hl_fail(HL_ECONFLICT, "%s: %u of %u times another rank or none was named first",
+                           f->fault, f->unnamed, f->made);
+    }
+    if (r->differing > 0 || r->jumps > 0)
+        return hl_fail(HL_ECONFLICT,
+                       "%llu repeated steps have another loss, %llu steps do not follow the one "
+                       "before: the training is not what it was without faults",
+                       (unsigned long long)r->differing, (unsigned long long)r->jumps);
+    return HL_OK;
+}
+
+static hl_status drill_report(struct drill *d, struct hl_api_drill_refusal_list refused,
+                              struct hl_arena *arena)
+{
+    struct hl_api_drill_report r = {
+        .job = d->job,
+        .faults.items = hl_arena_array(arena, d->row_count, sizeof(*r.faults.items)),
+        .refused = refused,
+        .steps = d->sums.steps,
+        .repeated = d->sums.repeated,
+        .differing = d->sums.differing,
+        .jumps = d->sums.jumps,
+        .missed = d->sums.missed};
+    for (size_t i = 0, first = 0; i < d->row_count && r.faults.items != NULL; i++) {
+        r.faults.items[r.faults.count++] = fault_report(d, &d->rows[i], first, arena);
+        first += d->rows[i].count;
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the report of a drill");
+    HL_TRY(d->cli->json ? cli_print_value(&hl_api_drill_report_type, &r) : print_report(&r));
+    return drill_verdict(&r);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+/* One row to a fault that can be made; the others are refused by name. */
+static hl_status take_faults(struct drill *d, char *list, struct hl_arena *arena,
+                             struct hl_api_drill_refusal_list *refused)
+{
+    char *rest = NULL;
+    refused->items = hl_arena_array(arena, FAULTS_MAX, sizeof(*refused->items));
+    for (char *name = strtok_r(list, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
+        const struct drill_fault *fault = drill_fault_find(name);
+        if (fault == NULL)
+            return cli_usage(d->cli, "--faults: '%s' is none of %s", name, DRILL_FAULTS);
+        if (refused->items == NULL || d->row_count + refused->count >= FAULTS_MAX)
+            return cli_usage(d->cli, "--faults: at most %d of them", FAULTS_MAX);
+        if (fault->make == NULL) {
+            refused->items[refused->count++] =
+                (struct hl_api_drill_refusal){fault->name, fault->refusal};
+            continue;
+        }
+        struct drill_row *row = &d->rows[d->row_count++];
+        *row = (struct drill_row){.fault = fault,
+                                  .results = calloc((size_t)d->times, sizeof(*row->results))};
+        if (row->results == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for %lld faults", (long long)d->times);
+    }
+    if (d->row_count == 0 && refused->count > 0)
+        return hl_fail(HL_EUNSUPPORTED, "%s can't be made here: %s", refused->items[0].fault,
+                       refused->items[0].reason);
+    return d->row_count > 0 ? HL_OK : cli_usage(d->cli, "--faults names none");
+}
+
+static hl_status drill_run(struct drill *d, const char *job, char *list)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_drill_refusal_list refused = {0};
+    struct hl_api_job doc;
+    size_t turn = 0;
+    HL_TRY(take_faults(d, list, &arena, &refused));
+    HL_TRY(cli_job(d->cli, job, &arena, &doc));
+    snprintf(d->job, sizeof(d->job), "%s", doc.id);
+    if (strcmp(doc.launch.recovery, "replace") != 0)
+        return hl_fail(HL_EINVAL,
+                       "job %s is restarted as a whole after a fault: submit it with recovery: "
+                       "{mode: replace}",
+                       doc.id);
+    HL_TRY(drill_open(d, &doc));
+    signal(SIGINT, on_interrupt);
+    signal(SIGTERM, on_interrupt);
+    for (size_t i = 0; i < d->row_count; i++)
+        for (int64_t n = 0; n < d->times; n++)
+            HL_TRY(fault_make(d, &d->rows[i], turn++));
+    uint64_t generation;
+    HL_TRY(await_calm(d, &generation)); /* what came after the last one counts, too */
+    return drill_report(d, refused, &arena);
+}
+
+hl_status cmd_drill(struct cli *cli, int argc, char **argv)
+{
+    struct drill_args {
+        char *job, *faults;
+        int64_t times;
+        uint64_t pause_ms, timeout_ms;
+    } a = {0};
+
+    /* clang-format off */
+    static const struct hl_option rows[] = {
+        {"job", "--job", "", "The job, by id or name.", HL_OPT_STRING, 0, 0, NULL,
+         HL_OPTION_FIELD(struct drill_args, job)},
+        {"faults", "--faults", "kill,stop,exit,link",
+         "Which faults, with commas between: kill, stop (SIGSTOP), exit (SIGTERM), link (its TCP "
+         "connections are cut); oom, slow, disk and bitflip are refused by name.",
+         HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct drill_args, faults)},
+        {"times", "--times", "1", "How often each is made, one rank after the other.", HL_OPT_INT,
+         1, 100000, NULL, HL_OPTION_FIELD(struct drill_args, times)},
+        {"pause", "--pause", "10s", "Time between two faults, in which spares are parked again.",
+         HL_OPT_DURATION, 0, 3600000, NULL, HL_OPTION_FIELD(struct drill_args, pause_ms)},
+        {"timeout", "--timeout", "60s", "How long the gang may take to make steps again.",
+         HL_OPT_DURATION, 1000, 3600000, NULL, HL_OPTION_FIELD(struct drill_args, timeout_ms)},
+    };
+    /* clang-format on */
+
+    hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0);
+    struct drill d = {
+        .cli = cli, .times = a.times, .pause_ms = a.pause_ms, .timeout_ms = a.timeout_ms};
+    if (st == HL_OK && a.job[0] == '\0')
+        st = cli_usage(cli, "--job is missing");
+    if (st == HL_OK)
+        st = drill_run(&d, a.job, a.faults);
+    drill_close(&d);
+    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
+    return st;
+}

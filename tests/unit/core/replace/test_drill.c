@@ -1,0 +1,89 @@
+/* What a drill takes for a proof, and what for its contrary. */
+#include "support/test.h"
+
+#include <math.h>
+
+#include "core/replace/drill.h"
+
+static struct hl_drill_sums sums;
+static struct hl_drill_curve curve;
+
+static int setup(void **state)
+{
+    (void)state;
+    sums = (struct hl_drill_sums){0};
+    curve = (struct hl_drill_curve){0};
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    hl_drill_curve_fini(&curve);
+    return 0;
+}
+
+static void point(uint64_t generation, int64_t step, double loss)
+{
+    assert_int_equal(hl_drill_point(&curve, generation, step, loss, &sums), HL_OK);
+}
+
+TEST_IN(setup, teardown, steps_that_are_made_again_with_their_losses_prove_it)
+{
+    for (int i = 100; i < 110; i++)
+        point(1, i, 1.0 / i);
+    for (int i = 105; i < 120; i++)
+        point(2, i, 1.0 / i);
+    assert_int_equal(sums.steps, 25);
+    assert_int_equal(sums.repeated, 5);
+    assert_int_equal(sums.differing, 0);
+    assert_int_equal(sums.jumps, 0);
+}
+
+TEST_IN(setup, teardown, the_last_bit_of_a_loss_counts)
+{
+    point(1, 0, 0.5);
+    point(2, 0, nextafter(0.5, 1));
+    assert_int_equal(sums.repeated, 1);
+    assert_int_equal(sums.differing, 1);
+    point(3, 0, 0.5); /* compared with the first one */
+    assert_int_equal(sums.differing, 1);
+}
+
+TEST_IN(setup, teardown, a_loss_that_is_no_number_is_equal_to_itself)
+{
+    point(1, 0, NAN);
+    point(2, 0, NAN);
+    assert_int_equal(sums.differing, 0);
+}
+
+TEST_IN(setup, teardown, a_step_that_is_left_out_or_made_twice_is_a_jump)
+{
+    point(1, 4, 0);
+    point(1, 6, 0); /* left out */
+    point(1, 6, 0); /* twice in one generation */
+    point(2, 9, 0); /* begins beyond where the gang was */
+    point(1, 3, 0); /* of a generation that was over */
+    assert_int_equal(sums.jumps, 4);
+}
+
+TEST_IN(setup, teardown, behind_a_gap_nothing_is_taken_for_a_jump)
+{
+    point(1, 4, 0);
+    hl_drill_gap(&curve, 70, &sums);
+    point(1, 75, 0);
+    point(1, 76, 0);
+    assert_int_equal(sums.missed, 70);
+    assert_int_equal(sums.jumps, 0);
+    point(1, HL_DRILL_STEPS_MAX, 0);
+    assert_int_equal(sums.missed, 71);
+}
+
+TEST(a_quantile_is_one_of_the_values)
+{
+    double values[] = {5, 1, 4, 2, 3};
+    assert_true(hl_drill_quantile(values, 5, 0.5) == 3);
+    assert_true(hl_drill_quantile(values, 5, 0.99) == 5);
+    assert_true(hl_drill_quantile(values, 5, 0) == 1);
+    assert_true(hl_drill_quantile(values, 0, 0.5) == 0);
+}
