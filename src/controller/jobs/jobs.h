@@ -19,6 +19,7 @@
 #include "controller/models/models.h"
 #include "rpc/controller_calls.h"
 
+struct hl_buf;
 struct gang_source;
 struct gang_watch;
 struct hl_controller;
@@ -37,6 +38,8 @@ void jobs_fini(struct hl_controller *c);
 hl_status queue_create(struct hl_controller *c) HL_CHECK;
 /* No pass is made any more. */
 void queue_destroy(struct hl_controller *c);
+/* Metrics of the line, appended. */
+void queue_gauges(const struct hl_controller *c, struct hl_buf *out);
 /* Who says whether containers may start; borrowed for the Controller's life. */
 void jobs_watch(struct hl_controller *c, const struct gang_watch *watch);
 /* All executors. One that can't be started is named in the failure. */

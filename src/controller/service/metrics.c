@@ -125,6 +125,7 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     (void)hl_buf_printf(out, "helios_nodes{state=\"ready\"} %u\nhelios_nodes{state=\"lost\"} %u\n",
                         ready, nodes_count(c) - ready);
     count_jobs(c, out);
+    queue_gauges(c, out);
     hl_metric_family(out, "helios_catalogue_shards", "gauge", "Shards that the Controller knows.");
     (void)hl_buf_printf(out, "helios_catalogue_shards %u\n", HASH_COUNT(c->catalog.shards));
     hl_metric_family(out, "helios_pool_refused", "gauge",
