@@ -20,11 +20,10 @@
 #include "core/job.h"
 #include "rpc/controller_calls.h"
 
+struct hl_buf;
 struct gang_source;
 struct gang_watch;
-struct hl_buf;
 struct hl_controller;
-struct hl_buf;
 struct job_executor;
 struct node;
 
@@ -42,6 +41,8 @@ hl_status queue_create(struct hl_controller *c) HL_CHECK;
 void queue_destroy(struct hl_controller *c);
 /* What runs the ranks of jobs that are submitted now. */
 enum hl_job_executor jobs_kind(const struct hl_controller *c);
+/* Metrics of the line, appended. */
+void queue_gauges(const struct hl_controller *c, struct hl_buf *out);
 /* Who says whether containers may start; borrowed for the Controller's life. */
 void jobs_watch(struct hl_controller *c, const struct gang_watch *watch);
 /* All executors. One that can't be started is named in the failure. */

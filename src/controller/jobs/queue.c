@@ -150,13 +150,19 @@ static hl_status make_gangs(struct queue_run *run, int64_t now_ms)
     run->gangs = calloc(most, sizeof(*run->gangs));
     if (run->jobs == NULL || run->gangs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a pass over %u jobs", jobs_count(run->c));
-    for (struct job *j = jobs_first(run->c); j != NULL; j = j->hh.next)
+    for (struct job *j = jobs_first(run->c); j != NULL; j = j->hh.next) {
+        run->fresh += j->saved.run == NULL;
         if (is_in_line(j)) {
             j->gang_index = run->count;
             run->jobs[run->count++] = j;
         }
-    for (int i = 0; i < run->count; i++)
+    }
+    memset(run->c->jobs->queue->held, 0, sizeof(run->c->jobs->queue->held));
+    for (int i = 0; i < run->count; i++) {
         HL_TRY(make_gang(run, run->jobs[i], now_ms, &run->gangs[i]));
+        if (run->gangs[i].phase != HL_QUEUE_PENDING)
+            run->c->jobs->queue->held[run->gangs[i].queue] += run->gangs[i].slots;
+    }
     return HL_OK;
 }
 
@@ -174,14 +180,6 @@ static void find_used(const struct hl_controller *c, int64_t now_ms, double used
 }
 
 /* ---- from verdicts to events ----------------------------------------------------------------- */
-
-static int count_behind(const struct hl_queue_pass *pass, int count, int gang)
-{
-    int n = 0;
-    for (int i = 0; i < count; i++)
-        n += pass->verdicts[i].stops && pass->verdicts[i].other == gang;
-    return n;
-}
 
 static void stop_job(const struct queue_run *run, int gang, int other)
 {
@@ -225,7 +223,6 @@ static void keep_waiting(const struct queue_run *run, const struct hl_queue_pass
     j->wait.reason = refine_reason(j, v->reason);
     j->wait.place = v->place;
     j->wait.start_ms = v->start_ms;
-    j->wait.stops = count_behind(pass, run->count, gang);
     snprintf(j->wait.other, sizeof(j->wait.other), "%s",
              v->other >= 0 ? run->jobs[v->other]->id : "");
     if (j->wait.reason == before && j->run.reason[0] != '\0')
@@ -239,7 +236,7 @@ static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
 {
     struct job_queue *q = run->c->jobs->queue;
     q->pending = pass->line_count;
-    q->fresh = 0;
+    q->fresh = run->fresh;
     for (int i = 0; i < run->count; i++)
         if (pass->verdicts[i].starts) {
             struct hl_plan *plan = run->plans[i];
@@ -248,9 +245,13 @@ static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
             job_take_plan(run->jobs[i], plan);
             q->pending--;
         }
+    for (int i = 0; i < pass->line_count; i++)
+        run->jobs[pass->line[i]]->wait.stops = 0;
     for (int i = 0; i < run->count; i++)
-        if (pass->verdicts[i].stops)
+        if (pass->verdicts[i].stops) {
+            run->jobs[pass->verdicts[i].other]->wait.stops++;
             stop_job(run, i, pass->verdicts[i].other);
+        }
     for (int i = 0; i < pass->line_count; i++)
         if (!pass->verdicts[pass->line[i]].starts)
             keep_waiting(run, pass, pass->line[i]);

@@ -38,6 +38,7 @@ struct job_queue {
     bool trouble;               /* trouble_is_new */
     int pending;                /* jobs, after the last pass */
     int fresh;                  /* submitted since */
+    int held[HL_QUEUES_MAX];    /* slots, by queue, at the last pass */
 };
 
 /* A slot that is kept for a gang. */
@@ -53,6 +54,7 @@ struct queue_run {
     struct hl_controller *c;
     struct job **jobs; /* by gang */
     int count;
+    int fresh; /* jobs that are being stored, which no pass has seen */
     struct hl_queue_gang *gangs;
     struct hl_plan **plans; /* of those that start */
     struct hl_plan *found;  /* the last answer */

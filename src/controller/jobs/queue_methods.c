@@ -1,10 +1,12 @@
 /* What users ask about the line of waiting jobs, and what a new job has to fulfil to get into it.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/plane.h"
 #include "controller/jobs/queue.h"
 
 /* ---- into the line --------------------------------------------------------------------------- */
@@ -158,6 +160,20 @@ static struct hl_api_queue_info_list list_queues(const struct hl_controller *c,
         q->slots += j->run.slots_held ? j->run.container_count : 0;
     }
     return list;
+}
+
+void queue_gauges(const struct hl_controller *c, struct hl_buf *out)
+{
+    const struct job_queue *q = c->jobs->queue;
+    if (q == NULL || c->jobs->executor->has_deadlines)
+        return;
+    hl_metric_family(out, "helios_queue_waiting", "gauge",
+                     "Jobs that wait for slots, by the last pass over the line.");
+    (void)hl_buf_printf(out, "helios_queue_waiting %d\n", q->pending + q->fresh);
+    hl_metric_family(out, "helios_queue_passes_total", "counter", "Passes over the line.");
+    (void)hl_buf_printf(out, "helios_queue_passes_total %" PRIu64 "\n", q->passes);
+    hl_metric_family(out, "helios_queue_pass_seconds", "gauge", "Time of the last pass.");
+    (void)hl_buf_printf(out, "helios_queue_pass_seconds %.6f\n", (double)q->cost_ns / HL_NS_PER_S);
 }
 
 /* Those that no pass has seen yet are the last. */

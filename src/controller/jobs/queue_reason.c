@@ -6,15 +6,6 @@
 #include "base/text.h"
 #include "controller/jobs/queue.h"
 
-static int held_slots(const struct job *j)
-{
-    int n = 0, q = queue_index(j);
-    for (const struct job *k = jobs_first(j->controller); k != NULL; k = k->hh.next)
-        if (job_is_queued(k) && k->run.slots_held && queue_index(k) == q)
-            n += k->run.container_count;
-    return n;
-}
-
 static const struct hl_queue *job_queue_of(const struct job *j)
 {
     return &j->controller->jobs->queue->queues.list[queue_index(j)];
@@ -34,7 +25,7 @@ static void reason_quota(const struct job *j, char *out, size_t cap)
 {
     const struct hl_queue *q = job_queue_of(j);
     snprintf(out, cap, "queue %s holds %d of its quota of %d slots, and this job needs %d", q->name,
-             held_slots(j), q->quota, needed_slots(j));
+             j->controller->jobs->queue->held[queue_index(j)], q->quota, needed_slots(j));
 }
 
 static void reason_free(const struct job *j, char *out, size_t cap)

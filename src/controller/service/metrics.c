@@ -127,6 +127,7 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     count_jobs(c, out);
     jobs_recovery_metrics(c, out);
     jobs_ledger_gauges(c, out);
+    queue_gauges(c, out);
     hl_metric_family(out, "helios_catalogue_shards", "gauge", "Shards that the Controller knows.");
     (void)hl_buf_printf(out, "helios_catalogue_shards %u\n", HASH_COUNT(c->catalog.shards));
     hl_metric_family(out, "helios_pool_refused", "gauge",
