@@ -26,7 +26,8 @@ static json_t *parse(const char *text)
     return value;
 }
 
-static struct jobs jobs;
+/* Whose clocks a time ledger is read by. */
+static struct jobs jobs = {.boot_id = "boot"};
 static struct hl_controller controller = {.jobs = &jobs};
 
 static struct job *read_job(json_t *value, hl_status *st)
@@ -54,6 +55,7 @@ TEST(a_job_of_the_first_release_is_read)
     assert_string_equal(j->doc.gang, "");
     assert_string_equal(j->doc.launch.file, "");
     assert_int_equal(json_array_size(j->events), 1);
+    assert_false(j->ledger.begun);
     job_free(j);
 }
 
@@ -64,11 +66,15 @@ TEST(a_job_is_written_as_it_is_read)
     assert_int_equal(st, HL_OK);
     j->load_version = 3;
     j->port = 29500;
+    j->ledger = (struct hl_ledger){
+        .begun = true, .over = true, .ms[HL_LEDGER_STEP] = 70, .ms[HL_LEDGER_LOST] = 30};
     struct job_record now = job_record_now(j);
     struct job *again = read_job(job_record_json(j, &now), &st);
     assert_int_equal(st, HL_OK);
     assert_int_equal(again->load_version, 3);
     assert_int_equal(again->port, 29500);
+    assert_int_equal(ledger_show(again).wall_ms, 100);
+    assert_int_equal(ledger_show(again).lost_ms, 30);
     assert_int_equal(again->port_attempt, 2);
     assert_int_equal(again->seq, 7);
     assert_string_equal(again->doc.source, "job.yaml");
