@@ -218,7 +218,7 @@ hl_status hl_shim_output_adopt(struct hl_shim *s, size_t i, int pipe)
     fcntl(pipe, F_SETFL, O_NONBLOCK);
     (void)fcntl(pipe, F_SETPIPE_SZ, PIPE_BYTES); /* a smaller one does, too */
     s->outputs[i] = (struct hl_shim_output){.pipe = pipe, .log = log};
-    if (fstat(log, &sb) == 0)
+    if (s->way == &hl_engine_way && fstat(log, &sb) == 0)
         s->outputs[i].skip = (uint64_t)sb.st_size; /* an engine tells a log from its beginning */
     return HL_OK;
 }
