@@ -81,11 +81,12 @@ TEST_IN(setup, teardown, failing_twice_in_an_hour_drains_it_for_good)
     assert_int_equal(n.drained_ms, 0);
     tested(2000, HL_API_HEALTH_STATE_FAILED, "checksum: wrong");
     assert_int_not_equal(n.drained_ms, 0);
-    assert_string_equal(n.drain_reason, "it failed its health test twice in an hour: checksum: wrong");
+    assert_string_equal(n.drain_reason,
+                        "it failed its health test twice in an hour: checksum: wrong");
     tested(3000, HL_API_HEALTH_STATE_PASSED, "");
     assert_true(is_placed_on()); /* as far as its health goes */
     assert_true(nodes.cluster.nodes[0].draining);
- }
+}
 
 TEST_IN(setup, teardown, two_failures_more_than_an_hour_apart_do_not_drain_it)
 {
