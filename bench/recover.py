@@ -3,7 +3,6 @@
 one that has to be started. The GPT of the examples at a tiny size, two pipeline stages; `helios drill` measures."""
 import argparse
 import json
-import os
 import pathlib
 import sys
 
@@ -12,7 +11,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "examples")]
 from support import needs  # noqa: E402
 
 needs.torch()
-from support.cluster import Cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, Cluster, wait_for  # noqa: E402
 
 import hf_llama  # noqa: E402
 
@@ -25,7 +24,7 @@ def submit(c, spares):
     return c.submit(json.dumps({
         "jobName": "recover", "model": {"name": "m", "version": 1}, "parallelism": {"pipeline_parallel_size": STAGES},
         "resources": {"ranks_per_slot": 1}, "recovery": {"mode": "replace", "replacements": 100000}, **more,
-        "env": {"HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"]},
+        "env": {"HELIOS_LIBRARY": str(BUILD / "lib" / "libhelios.so.0")},
         "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"), "--steps=1000000", "--save-every=50",
                     "--batch=8", "--micro-batches=2"]}))
 

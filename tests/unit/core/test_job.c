@@ -425,6 +425,10 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"stopGrace\": 10}", "stopGrace: must be a duration with its unit");
     is_bad("{\"stopGrace\": \"10\"}", "must be a duration with its unit");
     is_bad("{\"stopGrace\": \"40h\"}", "must be from 0ms to 24h");
+    is_bad("{\"recovery\": \"replace\"}", "recovery: must be KEY: VALUE lines");
+    is_bad("{\"recovery\": {\"mode\": 1}}", "recovery.mode: must be a text");
+    is_bad("{\"recovery\": {\"stableAfter\": 60}}", "must be a duration with its unit");
+    is_bad("{\"spares\": \"2\"}", "spares: must be a whole number");
     is_bad("{\"recovery\": {\"mode\": \"again\"}}", "'again' is neither restart nor replace");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"spares\": 1}",
            "spares: has an effect with recovery: {mode: replace} only");
