@@ -155,7 +155,9 @@ hl_status claim_begin_epoch(struct hl_controller *c)
     st = value == NULL ? hl_fail(HL_ENOMEM, "out of memory for the epoch")
                        : hl_store_commit(c->store, &op, 1);
     json_decref(value);
-    HL_TRY(st);
+    if (st != HL_OK) /* a full disk: reads go on */
+        hl_warn("the epoch is not stored, a later start is newer by its clock alone error=\"%s\"",
+                hl_error_text());
     hl_error_clear();
     c->claim.epoch = next.epoch;
     return HL_OK;

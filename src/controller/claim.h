@@ -65,7 +65,7 @@ struct claim {
 hl_status claim_load(struct hl_controller *c) HL_CHECK;
 /* Instead, where these records can't be read: an id that no pool has, and nothing is stored. */
 void claim_load_none(struct hl_controller *c);
-/* After either: a new epoch begins, and is durable. */
+/* After either: a new epoch begins, and is durable if the store takes anything. */
 hl_status claim_begin_epoch(struct hl_controller *c) HL_CHECK;
 /* Id of the cluster. */
 struct hl_id_text claim_cluster(const struct hl_controller *c);
