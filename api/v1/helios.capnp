@@ -542,6 +542,9 @@ interface L3 {
   # Returns at once; idempotent by importId. Followed with importProgress, ended with cancelImport. The ids of the new
   # shards mark them as derived: they are the first to go when room is needed. `cluster`: as of `importModel`.
   cutShards @22 (request :CutRequest, cluster :Text) -> () $maxValues(1048576);
+  # Which shards leave a full pool first, in this order; all others follow by their last use. Of what may leave at all
+  # nothing changes. It stands until the next one, ttlMs at most. `cluster`: as of `free`.
+  orderEviction @23 (ids :List(Text), cluster :Text, ttlMs :UInt32) -> () $maxValues(1048576);
 }
 struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Tier; }
 
