@@ -1179,6 +1179,10 @@ struct SimulationRun {      # of a policy that was carried out
   accessMeanS @1 :Float64 $word("access_mean_s");
   moves @2 :UInt64;
   hits @3 :List(SimulationHits) $map; bytes @4 :List(SimulationBytes) $map;
+  plannedBytes @5 :UInt64 $word("planned_bytes");             # of planned gangs: what their nodes read
+  plannedLocalBytes @6 :UInt64 $word("planned_local_bytes");  # of these, in the node's memory when it was read
+  aheadBytes @7 :UInt64 $word("ahead_bytes");                 # fetched ahead of gangs
+  vainBytes @8 :UInt64 $word("vain_bytes");                   # of these, not read
 }
 struct SimulationPolicy {
   policy @0 :Text;
