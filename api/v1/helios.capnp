@@ -640,6 +640,9 @@ interface L3 {
   # End what `locate` loads and `archive` stores under that migrationId, unless others wait for the same; their calls
   # answer ECANCELED.
   stop @23 (migrationId :Text) -> (stopped :UInt32);
+  # Which shards leave a full pool first, in this order; all others follow by their last use. Of what may leave at all
+  # nothing changes. It stands until the next one, ttlMs at most. `cluster`: as of `free`.
+  orderEviction @24 (ids :List(Text), cluster :Text, ttlMs :UInt32) -> () $maxValues(1048576);
 }
 struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Tier; }
 
@@ -1385,6 +1388,10 @@ struct SimulationRun {      # of a policy that was carried out
   accessMeanS @1 :Float64 $word("access_mean_s");
   moves @2 :UInt64;
   hits @3 :List(SimulationHits) $map; bytes @4 :List(SimulationBytes) $map;
+  plannedBytes @5 :UInt64 $word("planned_bytes");             # of planned gangs: what their nodes read
+  plannedLocalBytes @6 :UInt64 $word("planned_local_bytes");  # of these, in the node's memory when it was read
+  aheadBytes @7 :UInt64 $word("ahead_bytes");                 # fetched ahead of gangs
+  vainBytes @8 :UInt64 $word("vain_bytes");                   # of these, not read
 }
 struct SimulationPolicy {
   policy @0 :Text;

@@ -309,6 +309,7 @@ static const struct hl_l3_handlers handlers = {
     .metrics = method_metrics,
     .options = method_options,
     .look = method_look,
+    .order_eviction = method_order_eviction,
 };
 
 static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *options,

@@ -75,6 +75,8 @@ bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out);
 void method_archive(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_l3_archive_params *params);
 void method_evict(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_evict_params *params);
+void method_order_eviction(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_l3_order_eviction_params *params);
 void method_touch(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_touch_params *params);
 void method_drop_archived(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_l3_drop_archived_params *params);

@@ -339,6 +339,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     pthread_mutex_init(&l4->room_lock, NULL);
     pthread_mutex_init(&l4->bad_lock, NULL);
     pthread_mutex_init(&l4->sign_lock, NULL);
+    pthread_mutex_init(&l4->order_lock, NULL);
     HL_TRY(workers_start(d->loop, opts->threads, &l4->loads));
     if (opts->archive.url[0] == '\0')
         return HL_OK;
@@ -370,6 +371,7 @@ void l4_fini(struct hl_l3d *d)
     pthread_mutex_destroy(&l4->sign_lock);
     pthread_mutex_destroy(&l4->room_lock);
     l4_bad_fini(d);
+    l4_order_fini(d);
     free(l4->url);
     free(l4);
     d->l4 = NULL;

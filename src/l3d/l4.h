@@ -109,6 +109,11 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 /* Into the pool; there already: fine. */
 hl_status l4_load_now(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 
+/* A full pool gives up these shards first, in this order, until another one is given, and for
+ * ttl_ms at most. HL_EINVAL: one is no id, and the order before stands. */
+hl_status l4_order_give(struct hl_l3d *d, const struct hl_api_text_list *ids,
+                        uint64_t ttl_ms) HL_CHECK;
+
 /* A line when the archive is away; helios_archive_up. On the loop. */
 void l4_health(const struct hl_l3d *d, struct hl_buf *out);
 void l4_gauges(const struct hl_l3d *d, struct hl_buf *out);

@@ -154,6 +154,19 @@ void method_evict(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_ev
     hl_reply_l3_evict(call, &r);
 }
 
+void method_order_eviction(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_l3_order_eviction_params *params)
+{
+    struct hl_l3d *d = arg;
+    hl_status st = claim_allows(d, params->cluster);
+    if (st == HL_OK)
+        st = l4_order_give(d, &params->ids, params->ttl_ms);
+    if (st == HL_OK)
+        hl_reply_l3_order_eviction(call, &(struct hl_api_l3_order_eviction_results){0});
+    else
+        hl_rpc_reject(call, st, NULL);
+}
+
 void method_touch(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_touch_params *params)
 {
     struct hl_l3d *d = arg;

@@ -238,4 +238,16 @@ void l4_gauges(const struct hl_l3d *d, struct hl_buf *out)
     hl_metric_family(out, "helios_archive_up", "gauge",
                      "1 once the archive was reached since the daemon started, else 0.");
     (void)hl_buf_printf(out, "helios_archive_up %d\n", !l4_is_unreachable(d));
+    hl_metric_family(out, "helios_pool_orders_total", "counter",
+                     "Orders of the Controller in which shards leave a full pool.");
+    (void)hl_buf_printf(out, "helios_pool_orders_total %llu\n",
+                        (unsigned long long)atomic_load(&d->l4->orders));
+    hl_metric_family(out, "helios_pool_evicted_total", "counter",
+                     "Shards that a full pool gave up: in the Controller's order, or as those used "
+                     "longest ago.");
+    (void)hl_buf_printf(out,
+                        "helios_pool_evicted_total{by=\"order\"} "
+                        "%llu\nhelios_pool_evicted_total{by=\"use\"} %llu\n",
+                        (unsigned long long)atomic_load(&d->l4->evicted_ordered),
+                        (unsigned long long)atomic_load(&d->l4->evicted_unused));
 }

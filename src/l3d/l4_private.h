@@ -16,7 +16,8 @@
  * has loaded the pointer (l4_archive) may use the archive without a lock.
  *
  * Locks, in their order: room_lock (one eviction at a time; in mode write-behind it archives shards
- * meanwhile), sign_lock (the archive's owner is being written), bad_lock (`bad`; never waits). */
+ * meanwhile), sign_lock (the archive's owner is being written), bad_lock and order_lock (`bad`,
+ * `order`; they never wait). */
 #ifndef HL_L3D_L4_PRIVATE_H
 #define HL_L3D_L4_PRIVATE_H
 
@@ -28,6 +29,7 @@
 #include "l3d/workers.h"
 
 struct l4_bad;
+struct l4_order;
 struct l4_opener;
 struct task;
 struct trash;
@@ -47,6 +49,10 @@ struct l4 {
     pthread_mutex_t sign_lock; /* one at a time writes the archive's owner */
     struct l4_bad *bad;        /* by id; under bad_lock */
     pthread_mutex_t bad_lock;
+    struct l4_order *order; /* NULL: none was given; under order_lock */
+    pthread_mutex_t order_lock;
+    atomic_uint_fast64_t evicted_ordered, evicted_unused; /* shards: by the order, by their use */
+    atomic_uint_fast64_t orders;                          /* that were given */
     pthread_mutex_t
         room_lock; /* one eviction at a time, so that each sees what is in quarantine already */
 };
@@ -69,6 +75,11 @@ void l4_bad_mark(struct hl_l3d *d, struct hl_id id);
 void l4_bad_clear(struct hl_l3d *d, struct hl_id id);
 bool l4_bad_has(struct hl_l3d *d, struct hl_id id);
 void l4_bad_fini(struct hl_l3d *d);
+
+/* l4_order.c: any thread */
+/* hl_pool_eviction: those of the order in its order, before all others. */
+uint64_t l4_order_rank(void *arg, const struct hl_pool_ref *ref, uint64_t used_ns);
+void l4_order_fini(struct hl_l3d *d);
 
 /* l4_open.c */
 /* Once it is there it stays; NULL: none, or away. Any thread. */

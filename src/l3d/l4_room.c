@@ -1,7 +1,8 @@
 /* Room in a full pool. Derived shards are evicted first, as they can be cut again; then archived
- * ones, the least recently used first. Their extents are in quarantine like every freed one, so a
- * caller that needs the room waits for its end. In mode write-behind what is not archived yet is
- * archived on the spot: the pool is then a cache of the archive.
+ * ones: in the order that the Controller has given (l4_order.c), then the least recently used.
+ * Their extents are in quarantine like every freed one, so a caller that needs the room waits for
+ * its end. In mode write-behind what is not archived yet is archived on the spot: the pool is then
+ * a cache of the archive.
  *
  *     l4_alloc, in a worker:
  *     try --HL_ENOSPC--> evict, under room_lock --> wait for a change of the pool --> try
@@ -87,13 +88,18 @@ static hl_status make_room(struct hl_l3d *d, uint64_t size, bool spill,
         const struct hl_pool_eviction what = {.bytes = kind == HL_ROOM_SPILLED ? need : more,
                                               .hold_ns = d->l4->opts.hold_ms * HL_NS_PER_MS,
                                               .may_go = may_go[kind],
+                                              .rank = l4_order_rank,
                                               .arg = d};
         if (hl_room_gives(&room, (enum hl_room_kind)kind, spill))
             HL_TRY(hl_pool_evict(d->pool, &what, evicted));
     }
+    atomic_fetch_add_explicit(&d->l4->evicted_ordered, evicted->ranked, memory_order_relaxed);
+    atomic_fetch_add_explicit(&d->l4->evicted_unused, evicted->shards - evicted->ranked,
+                              memory_order_relaxed);
     if (evicted->shards > 0)
-        hl_debug("pool is full: evicted shards=%llu bytes=%llu",
-                 (unsigned long long)evicted->shards, (unsigned long long)evicted->bytes);
+        hl_debug("pool is full: evicted shards=%llu by_order=%llu bytes=%llu",
+                 (unsigned long long)evicted->shards, (unsigned long long)evicted->ranked,
+                 (unsigned long long)evicted->bytes);
     return HL_OK;
 }
 

@@ -96,11 +96,28 @@ const char *hl_access_node_name(const struct hl_access_trace *t, uint32_t node)
 void hl_access_trace_fini(struct hl_access_trace *t)
 {
     free(t->rows);
+    free(t->plans);
     free(t->sizes);
     free(t->written);
     name_table_fini(&t->shards);
     name_table_fini(&t->nodes);
     *t = (struct hl_access_trace){0};
+}
+
+/* One more may come. */
+static hl_status make_shard_room(struct hl_access_trace *t)
+{
+    if (t->shards.count >= t->size_room) {
+        uint32_t room = t->size_room == 0 ? 64 : t->size_room * 2;
+        uint64_t *sizes = realloc(t->sizes, room * sizeof(*sizes));
+        t->sizes = sizes != NULL ? sizes : t->sizes;
+        bool *written = realloc(t->written, room * sizeof(*written));
+        t->written = written != NULL ? written : t->written;
+        if (sizes == NULL || written == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " shards", room);
+        t->size_room = room;
+    }
+    return HL_OK;
 }
 
 static hl_status make_room(struct hl_access_trace *t)
@@ -116,22 +133,34 @@ static hl_status make_room(struct hl_access_trace *t)
         t->rows = rows;
         t->room = room;
     }
-    if (t->shards.count >= t->size_room) { /* one more may come */
-        uint32_t room = t->size_room == 0 ? 64 : t->size_room * 2;
-        uint64_t *sizes = realloc(t->sizes, room * sizeof(*sizes));
-        t->sizes = sizes != NULL ? sizes : t->sizes;
-        bool *written = realloc(t->written, room * sizeof(*written));
-        t->written = written != NULL ? written : t->written;
-        if (sizes == NULL || written == NULL)
-            return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " shards", room);
-        t->size_room = room;
+    return make_shard_room(t);
+}
+
+static hl_status make_plan_room(struct hl_access_trace *t)
+{
+    if (t->plan_count == HL_ACCESS_ROWS_MAX)
+        return hl_fail(HL_ENOSPC, "more than %" PRIu32 " plans: cut the trace", HL_ACCESS_ROWS_MAX);
+    if (t->plan_count == t->plan_room) {
+        uint32_t room = t->plan_room == 0 ? 64 : t->plan_room * 2;
+        struct hl_access_plan *plans = realloc(t->plans, room * sizeof(*plans));
+        if (plans == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " plans", room);
+        t->plans = plans;
+        t->plan_room = room;
     }
-    return HL_OK;
+    return make_shard_room(t);
+}
+
+static int64_t last_ns(const struct hl_access_trace *t)
+{
+    int64_t row = t->count > 0 ? t->rows[t->count - 1].at_ns : 0;
+    int64_t plan = t->plan_count > 0 ? t->plans[t->plan_count - 1].at_ns : 0;
+    return row > plan ? row : plan;
 }
 
 static hl_status check_row(const struct hl_access_trace *t, const struct hl_trace_access *a)
 {
-    if (t->count > 0 && a->at_ns < t->rows[t->count - 1].at_ns)
+    if (a->at_ns < last_ns(t))
         return hl_fail(HL_EINVAL, "the time goes back: sort the rows by t_seconds");
     return HL_OK;
 }
@@ -175,6 +204,24 @@ static hl_status append_row(struct hl_access_trace *t, const struct hl_trace_acc
     }
     t->rows[t->count++] = (struct hl_access_row){
         .at_ns = a->at_ns, .shard = shard, .node = (uint16_t)node, .is_write = a->is_write};
+    return HL_OK;
+}
+
+hl_status hl_access_trace_plan(struct hl_access_trace *t, const struct hl_trace_access *a)
+{
+    uint32_t shard, node, known = t->shards.count;
+    HL_TRY(check_row(t, a));
+    HL_TRY(make_plan_room(t));
+    HL_TRY(name_table_number(&t->nodes, a->node, HL_ACCESS_NODES_MAX, "nodes", &node));
+    HL_TRY(name_table_number(&t->shards, a->shard, HL_ACCESS_SHARDS_MAX, "shards", &shard));
+    if (shard == known) {
+        t->sizes[shard] = a->size_bytes;
+        t->written[shard] = false;
+    } else {
+        HL_TRY(check_size(t, shard, a));
+    }
+    t->plans[t->plan_count++] = (struct hl_access_plan){
+        .at_ns = a->at_ns, .shard = shard, .node = (uint16_t)node, .is_off = a->is_write};
     return HL_OK;
 }
 
@@ -235,13 +282,36 @@ void hl_access_trace_sort(struct hl_access_trace *t)
     qsort(t->rows, t->count, sizeof(*t->rows), rows_by_time);
 }
 
+static hl_status print_line(const struct hl_access_trace *t, const struct hl_access_plan *at,
+                            const char *op, struct hl_buf *out)
+{
+    return hl_buf_printf(out, "%" PRId64 ".%09" PRId64 ",%s,%s,%" PRIu64 ",%s\n", at->at_ns / NS,
+                         at->at_ns % NS, hl_access_node_name(t, at->node),
+                         hl_access_shard_name(t, at->shard), t->sizes[at->shard], op);
+}
+
+/* The first plan that is not before that time. */
+static uint32_t plan_from(const struct hl_access_trace *t, int64_t at_ns)
+{
+    uint32_t low = 0, high = t->plan_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (t->plans[middle].at_ns < at_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 hl_status hl_access_row_print(const struct hl_access_trace *t, uint32_t row, struct hl_buf *out)
 {
     const struct hl_access_row *r = &t->rows[row];
-    return hl_buf_printf(out, "%" PRId64 ".%09" PRId64 ",%s,%s,%" PRIu64 ",%s\n", r->at_ns / NS,
-                         r->at_ns % NS, hl_access_node_name(t, r->node),
-                         hl_access_shard_name(t, r->shard), t->sizes[r->shard],
-                         r->is_write ? "write" : "read");
+    uint32_t from = row > 0 ? plan_from(t, r[-1].at_ns + 1) : 0, end = plan_from(t, r->at_ns + 1);
+    for (; from < end; from++)
+        HL_TRY(print_line(t, &t->plans[from], t->plans[from].is_off ? "unplan" : "plan", out));
+    const struct hl_access_plan at = {.at_ns = r->at_ns, .shard = r->shard, .node = r->node};
+    return print_line(t, &at, r->is_write ? "write" : "read", out);
 }
 
 /* ---- the reader ------------------------------------------------------------------------------ */
@@ -337,18 +407,17 @@ static hl_status read_row(struct hl_access_reader *r)
     if (!parse_size(column[3], &a.size_bytes))
         return refuse_line(r, (size_t)(column[3] - r->text),
                            "size_bytes is a whole number from 1 to 17592186044416");
-    a.is_write = strcmp(column[4], "write") == 0;
-    if (!a.is_write && strcmp(column[4], "read") != 0)
-        return refuse_line(r, (size_t)(column[4] - r->text), "op is read or write");
+    bool is_plan = strcmp(column[4], "plan") == 0 || strcmp(column[4], "unplan") == 0;
+    a.is_write = strcmp(column[4], "write") == 0 || strcmp(column[4], "unplan") == 0;
+    if (!is_plan && !a.is_write && strcmp(column[4], "read") != 0)
+        return refuse_line(r, (size_t)(column[4] - r->text),
+                           "op is read or write, or plan or unplan");
     a.node = column[1];
     a.shard = column[2];
-    hl_status st = hl_access_trace_add(r->trace, &a);
+    hl_status st = is_plan ? hl_access_trace_plan(r->trace, &a) : hl_access_trace_add(r->trace, &a);
     if (st == HL_OK)
         return HL_OK;
-    size_t at = (size_t)((r->trace->count > 0 && a.at_ns < r->trace->rows[r->trace->count - 1].at_ns
-                              ? column[0]
-                              : column[2]) -
-                         r->text);
+    size_t at = (size_t)((a.at_ns < last_ns(r->trace) ? column[0] : column[2]) - r->text);
     return hl_fail_prefix(st, "line %" PRIu64 ", column %zu: ", r->line, at + 1);
 }
 

@@ -5,14 +5,16 @@
  *
  * The first line is that header. Times do not go back; a shard keeps its size; `write` creates a
  * shard, which is immutable from then on. Rows of the same time and node are one load of a rank.
+ * `plan` and `unplan` are no accesses: it is known from then on that a gang's ranks on the node
+ * will read the shard, or that they won't. Plans are kept apart from the rows.
  *
  * Owns:    struct hl_access_trace its rows and names; the reader borrows a trace while it reads.
  * Threads: one at a time.
  * Errors:  HL_EINVAL with line, column and what is allowed; HL_ENOSPC beyond the limits; HL_ENOMEM.
  * Units:   nanoseconds from the trace's own zero; bytes.
- * Limits:  HL_ACCESS_ROWS_MAX rows, HL_ACCESS_SHARDS_MAX shards, HL_ACCESS_NODES_MAX nodes; a line
- *          of HL_ACCESS_LINE_MAX bytes; a name of HL_ACCESS_NAME_MAX; HL_ACCESS_SECONDS_MAX
- * seconds; a shard of HL_ACCESS_SIZE_MAX bytes.
+ * Limits:  HL_ACCESS_ROWS_MAX rows, and as many plans; HL_ACCESS_SHARDS_MAX shards,
+ *          HL_ACCESS_NODES_MAX nodes; a line of HL_ACCESS_LINE_MAX bytes; a name of
+ *          HL_ACCESS_NAME_MAX; HL_ACCESS_SECONDS_MAX seconds; a shard of HL_ACCESS_SIZE_MAX bytes.
  */
 #ifndef HL_WHATIF_ACCESS_TRACE_H
 #define HL_WHATIF_ACCESS_TRACE_H
@@ -40,6 +42,13 @@ struct hl_access_row {
     bool is_write;
 };
 
+struct hl_access_plan {
+    int64_t at_ns;
+    uint32_t shard;
+    uint16_t node;
+    bool is_off; /* `unplan` */
+};
+
 /* Names to numbers from 0 on. */
 struct hl_name_table {
     struct hl_buf text; /* each with its NUL */
@@ -52,6 +61,8 @@ struct hl_name_table {
 struct hl_access_trace {
     struct hl_access_row *rows;
     uint32_t count, room;
+    struct hl_access_plan *plans;
+    uint32_t plan_count, plan_room;
     uint64_t *sizes; /* by shard */
     bool *written;
     uint32_t size_room;
@@ -77,6 +88,9 @@ struct hl_trace_access {
     bool is_write;
 };
 
+/* The same; is_write says that it is not planned any more. Behind all rows and plans. */
+hl_status hl_access_trace_plan(struct hl_access_trace *t,
+                               const struct hl_trace_access *access) HL_CHECK;
 hl_status hl_access_trace_add(struct hl_access_trace *t,
                               const struct hl_trace_access *access) HL_CHECK;
 
@@ -94,7 +108,8 @@ hl_status hl_access_reader_feed(struct hl_access_reader *r, const char *bytes,
                                 size_t count) HL_CHECK;
 /* The file has ended. HL_EINVAL: it has no row. */
 hl_status hl_access_reader_end(struct hl_access_reader *r) HL_CHECK;
-/* The row as a line of such a file, with its line break. */
+/* The row as a line of such a file, with its line break; before it, plans that came after the row
+ * before it. */
 hl_status hl_access_row_print(const struct hl_access_trace *t, uint32_t row,
                               struct hl_buf *out) HL_CHECK;
 

@@ -13,6 +13,9 @@
 #define CHECKPOINT_STEPS 20
 #define CHECKPOINT_PARTS 6
 #define RESTART_IN       6 /* of so many checkpoints one is loaded */
+#define LATE_IN          2 /* at one of so many restarts a node is late */
+#define LATE_NS          (2 * NS)
+#define PLAN_NS          NS /* after the checkpoint */
 /* inference */
 #define TENANTS     40
 #define REQUESTS    4000
@@ -110,6 +113,42 @@ static hl_status add_checkpoint(struct generator *g, uint32_t number, bool is_wr
     return HL_OK;
 }
 
+/* Ranks on node `at` will load what the node wrote. */
+static hl_status plan_parts(struct generator *g, uint32_t number, uint32_t node, uint32_t at,
+                            bool is_off)
+{
+    char name[32], shard[64];
+    snprintf(name, sizeof(name), "node-%u", at);
+    for (uint32_t part = 0; part < CHECKPOINT_PARTS; part++) {
+        snprintf(shard, sizeof(shard), "checkpoint-%04u/node-%u/part-%u", number, node, part);
+        HL_TRY(hl_access_trace_plan(
+            g->trace, &(struct hl_trace_access){.at_ns = g->now_ns,
+                                                .node = name,
+                                                .shard = shard,
+                                                .size_bytes = size_of(part, 200, 1000),
+                                                .is_write = is_off}));
+    }
+    return HL_OK;
+}
+
+/* late: the first node is not ready; its ranks are planned on another one, and on it when it is. */
+static hl_status plan_restart(struct generator *g, uint32_t number, bool late)
+{
+    const int64_t now_ns = g->now_ns;
+    hl_status st = HL_OK;
+    late = late && g->nodes > 1;
+    g->now_ns += PLAN_NS;
+    for (uint32_t node = 0; node < g->nodes; node++)
+        HL_TRY(plan_parts(g, number, node, late && node == 0 ? 1 : node, false));
+    g->now_ns += LATE_NS;
+    if (late)
+        st = plan_parts(g, number, 0, 1, true);
+    if (late && st == HL_OK)
+        st = plan_parts(g, number, 0, 0, false);
+    g->now_ns = now_ns;
+    return st;
+}
+
 static hl_status read_data(struct generator *g, uint32_t node, uint32_t shard)
 {
     char name[64];
@@ -119,7 +158,7 @@ static hl_status read_data(struct generator *g, uint32_t node, uint32_t shard)
 
 static hl_status generate_training(struct generator *g)
 {
-    uint32_t order[DATA_SHARDS], step = 0, checkpoints = 0;
+    uint32_t order[DATA_SHARDS], step = 0, checkpoints = 0, restarts = 0;
     for (uint32_t i = 0; i < DATA_SHARDS; i++)
         order[i] = i;
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
@@ -134,6 +173,7 @@ static hl_status generate_training(struct generator *g)
             HL_TRY(add_checkpoint(g, ++checkpoints, true));
             if (draw_below(g, RESTART_IN) != 0)
                 continue;
+            HL_TRY(plan_restart(g, checkpoints, ++restarts % LATE_IN == 0));
             pass_time(g, 60 * NS); /* the job starts again */
             HL_TRY(add_checkpoint(g, checkpoints, false));
         }

@@ -22,6 +22,7 @@
 struct hl_link_move {
     uint32_t shard;
     uint32_t serial; /* the caller's */
+    uint16_t node;   /* the same */
     uint64_t size_bytes;
     uint32_t stages[HL_STAGES_MAX]; /* links */
     unsigned stage, stage_count;

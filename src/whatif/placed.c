@@ -11,14 +11,17 @@
 #include "core/placement/keep.h"
 #include "core/placement/policy.h"
 #include "whatif/loads.h"
+#include "whatif/planned.h"
 #include "whatif/tiers.h"
 
 #define L1 HL_API_TIER_L1
 #define L2 HL_API_TIER_L2
 #define L3 HL_API_TIER_L3
 
-#define KEPT_L1     1          /* the one device of a node, for its rules */
-#define SERIAL_DOWN UINT32_MAX /* of what leaves L1 for L2; moves of the policy have others */
+#define KEPT_L1 1 /* the one device of a node, for its rules */
+/* Moves of the policy have others. */
+#define SERIAL_DOWN  UINT32_MAX       /* of what leaves L1 for L2 */
+#define SERIAL_AHEAD (UINT32_MAX - 1) /* of what is fetched ahead of gangs */
 
 /* Passes that follow each other while nothing is read; then only timers make one. */
 #define QUIET_PASSES 600
@@ -49,6 +52,7 @@ struct placed {
     struct hl_cache pool;
     struct node_keep *keeps; /* by node */
     hl_status keeps_st;      /* of what they told */
+    struct hl_planned planned;
     struct hl_node_limits *limits;
     struct node_reads *reads;
     uint32_t *serials;          /* by shard: of its move in flight; others in flight are void */
@@ -117,6 +121,8 @@ static hl_status end_move(void *arg, const struct hl_link_move *move, double at_
                             : (move->stages[i] - 1) % 3;
         p->loads->result.moved_bytes[path] += move->size_bytes;
     }
+    if (move->serial == SERIAL_AHEAD)
+        hl_planned_landed(&p->planned, move);
     if (p->serials[move->shard] != move->serial)
         return HL_OK;
     struct hl_place old = s->place;
@@ -267,9 +273,8 @@ static void skip_quiet_passes(struct placed *p, double now_s)
         p->next_pass_s += (double)(uint64_t)((until_s - p->next_pass_s) / pass_s) * pass_s;
 }
 
-static hl_status advance_placed(void *arg, double now_s)
+static hl_status advance_passes(struct placed *p, double now_s)
 {
-    struct placed *p = arg;
     double pass_s = (double)p->world->pass_ms / 1e3;
     while (p->next_pass_s <= now_s) {
         skip_quiet_passes(p, now_s);
@@ -278,6 +283,16 @@ static hl_status advance_placed(void *arg, double now_s)
         p->next_pass_s += pass_s;
     }
     return hl_links_advance(&p->loads->links, now_s, end_move, p);
+}
+
+static hl_status advance_placed(void *arg, double now_s)
+{
+    struct placed *p = arg;
+    for (double plan_s; (plan_s = hl_planned_next_s(&p->planned)) <= now_s;) {
+        HL_TRY(advance_passes(p, plan_s));
+        HL_TRY(hl_planned_advance(&p->planned, plan_s));
+    }
+    return advance_passes(p, now_s);
 }
 
 /* ---- accesses -------------------------------------------------------------------------------- */
@@ -381,9 +396,13 @@ static hl_status access_placed(void *arg, const struct hl_access_row *row, enum 
     struct hl_place place = placed_shard(p, row->shard)->place;
     if (place.tier == L1 && place.node == row->node) {
         *found = HL_FOUND_L1;
+        (void)hl_planned_read(&p->planned, row->node, row->shard, true);
         return HL_OK;
     }
     HL_TRY(read_kept(p, row, found));
+    if (hl_planned_read(&p->planned, row->node, row->shard, *found != HL_FOUND_KINDS) &&
+        *found == HL_FOUND_KINDS)
+        *found = HL_FOUND_L2;
     if (*found != HL_FOUND_KINDS)
         return HL_OK;
     HL_TRY(hl_cache_access(&p->pool, row->shard, bytes, &hit));
@@ -392,6 +411,29 @@ static hl_status access_placed(void *arg, const struct hl_access_row *row, enum 
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
+
+static struct hl_place nearest_copy(void *arg, uint32_t shard, uint16_t node)
+{
+    const struct placed *p = arg;
+    const struct hl_placed_shard *s = placed_shard(p, shard);
+    if (hl_keep_has(&p->keeps[node].rule, shard) ||
+        (s != NULL && s->place.tier <= L2 && s->place.node == node))
+        return (struct hl_place){.node = node, .tier = L2};
+    if (s != NULL && s->place.tier <= L2)
+        return s->place;
+    return (struct hl_place){.node = HL_READER_NONE,
+                             .tier = hl_cache_has(&p->pool, shard) ? L3 : HL_API_TIER_L4};
+}
+
+static void tell_planned(struct placed *p)
+{
+    struct hl_whatif_result *r = &p->loads->result;
+    hl_planned_end(&p->planned);
+    r->planned_bytes = p->planned.planned_bytes;
+    r->planned_local_bytes = p->planned.local_bytes;
+    r->ahead_bytes = p->planned.ahead_bytes;
+    r->vain_bytes = p->planned.vain_bytes;
+}
 
 static hl_status placed_init(struct placed *p)
 {
@@ -418,6 +460,14 @@ static hl_status placed_init(struct placed *p)
         HL_TRY(hl_keep_init(&p->keeps[i].rule, KEPT_L1, note_left, &p->keeps[i]));
     }
     p->next_pass_s = (double)p->world->pass_ms / 1e3;
+    p->planned = (struct hl_planned){.trace = p->trace,
+                                     .links = &p->loads->links,
+                                     .rates = p->world->rates,
+                                     .limits = p->limits,
+                                     .fetches = p->world->moves,
+                                     .serial = SERIAL_AHEAD,
+                                     .nearest = nearest_copy,
+                                     .arg = p};
     return HL_OK;
 }
 
@@ -433,6 +483,7 @@ static void placed_fini(struct placed *p)
     free(p->reads);
     free(p->limits);
     free(p->serials);
+    hl_planned_fini(&p->planned);
     hl_index_list_fini(&p->clean);
     hl_cache_fini(&p->pool);
     hl_policy_fini(&p->policy);
@@ -449,6 +500,8 @@ hl_status hl_placed_run(const struct hl_access_trace *trace, const struct hl_wha
     hl_status st = placed_init(&p);
     if (st == HL_OK)
         st = hl_loads_run(&loads, &ops, &p);
+    if (st == HL_OK)
+        tell_planned(&p);
     placed_fini(&p);
     if (st == HL_OK)
         *out = loads.result;

@@ -68,11 +68,13 @@ struct hl_whatif_world {
 
 struct hl_whatif_result {
     uint64_t reads, writes, loads;
-    uint64_t hits[HL_FOUND_KINDS];          /* of reads, 0 where only a bound is known */
-    uint64_t read_bytes[HL_MOVE_PATHS];     /* over each path, by reads and writes */
-    uint64_t moved_bytes[HL_MOVE_PATHS];    /* by moves of the policy */
-    uint64_t moves;                         /* that were completed */
-    double access_s;                        /* mean of all accesses */
+    uint64_t hits[HL_FOUND_KINDS];               /* of reads, 0 where only a bound is known */
+    uint64_t read_bytes[HL_MOVE_PATHS];          /* over each path, by reads and writes */
+    uint64_t moved_bytes[HL_MOVE_PATHS];         /* by moves of the policy */
+    uint64_t moves;                              /* that were completed */
+    uint64_t planned_bytes, planned_local_bytes; /* that planned gangs read; were there then */
+    uint64_t ahead_bytes, vain_bytes; /* of helios: fetched ahead of gangs; of these, not read */
+    double access_s;                  /* mean of all accesses */
     double wait_s, wait_mean_s, wait_p99_s; /* of loads: their sum, mean, 99th percentile */
     double again_p99_s; /* of loads that read nothing for the first time in the trace */
 };

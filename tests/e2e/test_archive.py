@@ -1,5 +1,6 @@
 """Models outlive memory: write-behind, a pool that is gone after a reboot, a pool smaller than the models."""
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -127,6 +128,36 @@ class Archive(unittest.TestCase):
             for name in names:
                 states = {s["state"] for s in c.json("shard", "ls", "--model", name)["items"]}
                 self.assertEqual(states, {"sealed"})
+
+    def metric(self, c, name):
+        return sum(float(x) for x in re.findall(rf"^{re.escape(name)} (\S+)$", c.run("metrics", "l3").stdout, re.M))
+
+    def pooled(self, c, model):
+        """How many of its shards are in the pool."""
+        shards = c.json("shard", "ls", "--model", model)["items"]
+        return sum("L3" in {x["tier"] for x in c.json("shard", "show", s["id"])["copies"]} for s in shards)
+
+    def test_the_controller_says_which_version_leaves_a_full_pool(self):
+        # three models of a size; two of them and a quarter have room. L3 itself hears of no read through the mapping
+        size = checkpoints.llama(self.archive.parent / "probe", hidden=384, ffn=768)[0]
+        bytes_ = sum(f.stat().st_size for f in size.glob("*.safetensors"))
+        pool = f"{(bytes_ * 9 // 4 >> 20) + 1}MiB"
+        env = dict(self.env, HELIOS_PLACEMENT_INTERVAL="100ms", HELIOS_TIER_LOW="70", HELIOS_ARCHIVE_HOLD="0")
+        with cluster(env=env, size=pool) as c:
+            for i, name in enumerate(("used", "unused")):
+                source, _ = checkpoints.llama(c.dir / name, hidden=384, ffn=768, seed=i)
+                c.json("model", "import", source, "--name", name, "--tp", 1, "--pp", 2)
+            shards = {m: len(c.json("shard", "ls", "--model", m)["items"]) for m in ("used", "unused")}
+            self.wait_archived(c, sum(shards.values()))
+            pulled(c, "used", tp=1)  # and told as the process ended
+            said = self.metric(c, "helios_pool_orders_total")
+            wait_for("the order after it", lambda: self.metric(c, "helios_pool_orders_total") >= said + 3)
+            source, _ = checkpoints.llama(c.dir / "third", hidden=384, ffn=768, seed=3)
+            c.json("model", "import", source, "--name", "third", "--tp", 1, "--pp", 2)
+            self.assertGreater(self.metric(c, 'helios_pool_evicted_total{by="order"}'), 0)
+            self.assertEqual(self.metric(c, 'helios_pool_evicted_total{by="use"}'), 0)
+            wait_for("the sweep to miss them", lambda: self.pooled(c, "unused") < shards["unused"])
+            self.assertEqual(self.pooled(c, "used"), shards["used"])
 
     def test_orphans_in_the_archive_are_swept(self):
         with cluster(env=self.env) as c:

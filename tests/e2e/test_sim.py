@@ -77,14 +77,24 @@ class Sim(unittest.TestCase):
             other = self.shown("--generate", "training", "--seed", 6, "--nodes", 3, "--policy", "lru")
             self.assertNotEqual(other["policies"][0]["wait_s"], read["policies"][1]["wait_s"])
 
+    def test_what_a_gang_is_planned_to_read_is_fetched_ahead_where_placement_is_on(self):
+        text = HEADER + f"0,b,w,{GB},read\n10,a,w,{GB},plan\n10,c,w,{GB},plan\n11,c,w,{GB},unplan\n40,a,w,{GB},read\n"
+        for placement, local, ahead, vain in (("observe", 0, 0, 0), ("on", GB, 2 * GB, GB)):
+            run, = self.shown("--trace", "-", "--policy", "helios", "--placement", placement, text=text)["policies"]
+            self.assertEqual([run[k] for k in ("planned_bytes", "planned_local_bytes", "ahead_bytes", "vain_bytes")],
+                             [GB, local, ahead, vain])
+        done = sim("--trace", "-", "--policy", "helios", "--placement", "on", text=text)
+        self.assertIn("100.0% of it in their nodes' memory; fetched ahead 1.9 GiB, 50.0% of it in vain", done.stdout)
+
     def test_the_table_has_a_row_for_each_policy_and_says_on_what(self):
         done = sim("--generate", "training", "--nodes", 2)
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         self.assertIn("on 2 nodes", lines[0])
         self.assertIn("each node L1 16.0 GiB, L2 64.0 GiB; L3 1.0 TiB", lines[1])
-        self.assertEqual([line.split()[0] for line in lines[3:]], POLICIES)
-        self.assertEqual(lines[-1].split()[-1], "1.00")
+        self.assertEqual([line.split()[0] for line in lines[3:-1]], POLICIES)
+        self.assertEqual(lines[-2].split()[-1], "1.00")
+        self.assertRegex(lines[-1], r"^planned gangs read .* GiB, 0.0% of it in their nodes' memory; fetched ahead 0 B")
 
     def test_what_cannot_be_carried_out_is_refused(self):
         self.refused(2, "--trace FILE")

@@ -195,6 +195,10 @@ static void describe_outcome(const struct outcome *o, struct hl_arena *arena,
     run->again_p99_s = r->again_p99_s;
     run->access_mean_s = r->access_s;
     run->moves = r->moves;
+    run->planned_bytes = r->planned_bytes;
+    run->planned_local_bytes = r->planned_local_bytes;
+    run->ahead_bytes = r->ahead_bytes;
+    run->vain_bytes = r->vain_bytes;
     run->hits.items = hl_arena_array(arena, HL_FOUND_KINDS, sizeof(*run->hits.items));
     run->bytes.items = hl_arena_array(arena, HL_MOVE_PATHS, sizeof(*run->bytes.items));
     if (hl_arena_failed(arena))
@@ -263,6 +267,21 @@ static void add_row(struct cli_table *t, const struct outcome *o, double bound_s
         cli_cell(t, "-");
 }
 
+/* What gangs were planned to read. */
+static void print_planned(const struct hl_whatif_result *r)
+{
+    char planned[32], ahead[32];
+    if (r->planned_bytes == 0 && r->ahead_bytes == 0)
+        return;
+    printf("planned gangs read %s, %.1f%% of it in their nodes' memory; fetched ahead %s, %.1f%% "
+           "of it in vain\n",
+           hl_format_bytes(r->planned_bytes, planned, sizeof(planned)),
+           (double)r->planned_local_bytes * 100 /
+               (double)(r->planned_bytes > 0 ? r->planned_bytes : 1),
+           hl_format_bytes(r->ahead_bytes, ahead, sizeof(ahead)),
+           (double)r->vain_bytes * 100 / (double)(r->ahead_bytes > 0 ? r->ahead_bytes : 1));
+}
+
 static hl_status print_table(const struct outcome *outcomes, size_t count)
 {
     struct cli_table t;
@@ -310,7 +329,10 @@ static hl_status run_policies(struct cli *cli, const struct sim_args *a,
     if (cli->json)
         return print_json(&described, outcomes, count);
     print_world(&described);
-    return print_table(outcomes, count);
+    HL_TRY(print_table(outcomes, count));
+    if (outcomes[0].policy == HL_WHATIF_HELIOS)
+        print_planned(&outcomes[0].result);
+    return HL_OK;
 }
 
 static bool is_given(const struct hl_api_key_value_list *given, const char *name)

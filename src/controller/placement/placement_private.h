@@ -109,6 +109,8 @@ struct placement {
     struct hl_timer *follow_timer; /* of the next turn */
     uint64_t revision;             /* of the catalogue whose pins were pruned */
     bool full, pass_trouble;       /* trouble_is_new */
+    int64_t pool_order_ms;         /* the pool's order is due then */
+    bool pool_order_asked;         /* it is on its way */
 };
 
 /* nodes.c */
@@ -150,6 +152,10 @@ void set_pin(struct hl_controller *c, const struct hl_version_rec *v, bool pinne
 /* A placed shard that was in `set` is gone, and its sets if it was their last one. */
 void set_left(struct hl_controller *c, const struct hl_shard_rec *s, uint32_t set);
 void sets_fini(struct hl_controller *c);
+
+/* pool_order.c */
+/* Which versions leave a full pool first: said to L3 again and again while the pool is filled. */
+void pool_order_run(struct hl_controller *c);
 
 /* noted.c */
 /* True: it is another one than before. */

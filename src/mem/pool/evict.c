@@ -32,18 +32,22 @@ bool hl_pool_evict_one(struct hl_pool *pool, const struct hl_pool_ref *ref)
 }
 
 struct victim {
+    uint64_t rank;
     uint64_t used_ns;
     struct hl_pool_ref ref;
 };
 
-static int by_use(const void *a, const void *b)
+static int by_rank(const void *a, const void *b)
 {
     const struct victim *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
     return (x->used_ns > y->used_ns) - (x->used_ns < y->used_ns);
 }
 
-/* All unpinned sealed shards with the time of their last use. */
-static hl_status collect_victims(struct hl_pool *pool, struct victim **out, size_t *count)
+/* All unpinned sealed shards with their rank and the time of their last use. */
+static hl_status collect_victims(struct hl_pool *pool, const struct hl_pool_eviction *what,
+                                 struct victim **out, size_t *count)
 {
     struct hl_pool_ref page[64];
     struct hl_pool_info info;
@@ -58,10 +62,12 @@ static hl_status collect_victims(struct hl_pool *pool, struct victim **out, size
         pthread_mutex_lock(&pool->lock);
         for (size_t i = 0; i < got && n < cap; i++)
             if (pool->notes[page[i].slot].pins == 0)
-                all[n++] = (struct victim){pool->notes[page[i].slot].used_ns, page[i]};
+                all[n++] = (struct victim){UINT64_MAX, pool->notes[page[i].slot].used_ns, page[i]};
         pthread_mutex_unlock(&pool->lock);
     } while (cursor != 0 && n < cap);
-    qsort(all, n, sizeof(*all), by_use);
+    for (size_t i = 0; what->rank != NULL && i < n; i++)
+        all[i].rank = what->rank(what->arg, &all[i].ref, all[i].used_ns);
+    qsort(all, n, sizeof(*all), by_rank);
     *out = all;
     *count = n;
     return HL_OK;
@@ -72,7 +78,7 @@ hl_status hl_pool_evict(struct hl_pool *pool, const struct hl_pool_eviction *wha
 {
     HL_AUTO(hl_freep) struct victim *all = NULL;
     size_t n = 0;
-    HL_TRY(collect_victims(pool, &all, &n));
+    HL_TRY(collect_victims(pool, what, &all, &n));
     *out = (struct hl_pool_evicted){0};
     uint64_t now = hl_now_ns();
     for (size_t i = 0; i < n && out->bytes + out->held < what->bytes; i++) {
@@ -84,6 +90,7 @@ hl_status hl_pool_evict(struct hl_pool *pool, const struct hl_pool_eviction *wha
             out->held += bytes;
         } else if (hl_pool_evict_one(pool, &all[i].ref)) {
             out->shards++;
+            out->ranked += all[i].rank != UINT64_MAX;
             out->bytes += bytes;
         }
     }

@@ -256,13 +256,17 @@ struct hl_pool_eviction {
                          gets it */
     /* Whether this one may go. Called without a lock, for each shard at most once. */
     bool (*may_go)(void *arg, const struct hl_pool_ref *ref);
+    /* The lower go first, among equals the least recently used; NULL: all are equal. used_ns: of
+     * its last use, 0 = none is known. The same, without a lock and once for each. */
+    uint64_t (*rank)(void *arg, const struct hl_pool_ref *ref, uint64_t used_ns);
     void *arg;
 };
 
 struct hl_pool_evicted {
     uint64_t shards;
-    uint64_t bytes; /* in quarantine like every freed extent, then free */
-    uint64_t held;  /* bytes that could go if they had not been used just now */
+    uint64_t bytes;  /* in quarantine like every freed extent, then free */
+    uint64_t held;   /* bytes that could go if they had not been used just now */
+    uint64_t ranked; /* the part of `shards` that had a rank below UINT64_MAX */
 };
 
 /* Free sealed, unpinned shards that may go until enough of them are freed. */

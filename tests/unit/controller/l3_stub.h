@@ -76,6 +76,14 @@ static void l3_archive(void *arg, struct hl_rpc_call *call,
         hl_reply_l3_archive(call, &(struct hl_api_l3_archive_results){0});
 }
 
+static void l3_order(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_l3_order_eviction_params *p)
+{
+    struct l3_stub *s = arg;
+    l3_say_ids(s, "order", &p->ids, p->cluster);
+    hl_reply_l3_order_eviction(call, &(struct hl_api_l3_order_eviction_results){0});
+}
+
 static void l3_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_claim_params *p)
 {
     struct l3_stub *s = arg;
@@ -94,8 +102,11 @@ static void l3_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3
         hl_reply_l3_claim(call, &s->claim);
 }
 
-static const struct hl_l3_handlers l3_handlers = {
-    .free = l3_free, .drop_archived = l3_drop_archived, .archive = l3_archive, .claim = l3_claim};
+static const struct hl_l3_handlers l3_handlers = {.free = l3_free,
+                                                  .drop_archived = l3_drop_archived,
+                                                  .archive = l3_archive,
+                                                  .claim = l3_claim,
+                                                  .order_eviction = l3_order};
 
 /* No call is under way any more. */
 static void l3_look(void *arg)

@@ -34,6 +34,7 @@ static hl_status rig_start(struct rig *r)
     pthread_mutex_init(&r->l4.bad_lock, NULL);
     pthread_mutex_init(&r->l4.room_lock, NULL);
     pthread_mutex_init(&r->l4.sign_lock, NULL);
+    pthread_mutex_init(&r->l4.order_lock, NULL);
     HL_TRY(hl_pool_open(
         &(struct hl_pool_options){
             .path = r->pool, .capacity = CAPACITY, .quarantine_ms = 1, .beat_ms = 1},
@@ -59,6 +60,7 @@ static int teardown(void **state)
     struct rig *r = *state;
     char command[96];
     l4_bad_fini(&r->d);
+    l4_order_fini(&r->d);
     hl_archive_close(r->archive);
     hl_pool_remove(r->d.pool);
     snprintf(command, sizeof(command), "rm -rf '%s'", r->dir);
@@ -242,6 +244,87 @@ TEST_IN(setup, teardown, a_shard_used_just_now_stays)
     assert_int_equal(l4_try_alloc(&r->d, &unit, &x), HL_EBUSY);
     for (uint64_t i = 0; i < UNITS; i++)
         assert_true(pool_has(r, (struct hl_id){7, i}));
+}
+
+/* The pool is full, and all of it archived. */
+static void fill_archived(struct rig *r)
+{
+    use_archive(r);
+    fill_pool(r);
+    for (uint64_t i = 0; i < UNITS; i++)
+        assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, i}), HL_OK);
+}
+
+static hl_status order(struct rig *r, uint64_t first, uint64_t second, uint64_t ttl_ms)
+{
+    const struct hl_id_text a = hl_id_format((struct hl_id){7, first}),
+                            b = hl_id_format((struct hl_id){7, second});
+    const char *ids[] = {a.s, b.s};
+    return l4_order_give(&r->d, &(struct hl_api_text_list){ids, 2}, ttl_ms);
+}
+
+static void expect_leaves(struct rig *r, uint64_t number)
+{
+    struct hl_pool_extent x;
+    assert_true(pool_has(r, (struct hl_id){7, number}));
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
+    assert_false(pool_has(r, (struct hl_id){7, number}));
+}
+
+static void touch(struct rig *r, uint64_t number)
+{
+    struct hl_pool_ref ref;
+    assert_int_equal(hl_pool_find(r->d.pool, (struct hl_id){7, number}, &ref), HL_OK);
+    hl_pool_touch(r->d.pool, &ref);
+}
+
+TEST_IN(setup, teardown, what_is_named_leaves_first_and_then_what_was_used_longest_ago)
+{
+    struct rig *r = *state;
+    fill_archived(r);
+    touch(r, 3);
+    touch(r, 0);
+    assert_int_equal(order(r, 2, 0, HOUR_MS), HL_OK);
+    expect_leaves(r, 2);
+    expect_leaves(r, 0); /* though it was used last */
+    expect_leaves(r, 1); /* never */
+    expect_leaves(r, 3);
+    assert_int_equal(r->l4.evicted_ordered, 2);
+    assert_int_equal(r->l4.evicted_unused, 2);
+}
+
+TEST_IN(setup, teardown, an_order_that_is_not_renewed_ends)
+{
+    struct rig *r = *state;
+    fill_archived(r);
+    touch(r, 2);
+    assert_int_equal(order(r, 2, 1, 0), HL_OK);
+    expect_leaves(r, 0);
+    assert_int_equal(r->l4.evicted_ordered, 0);
+    assert_int_equal(order(r, 2, 1, HOUR_MS), HL_OK);
+    assert_int_equal(order(r, 3, 1, HOUR_MS), HL_OK); /* it takes the place of the one before */
+    expect_leaves(r, 3);
+}
+
+TEST_IN(setup, teardown, what_was_used_since_it_was_named_does_not_leave_first)
+{
+    struct rig *r = *state;
+    fill_archived(r);
+    assert_int_equal(order(r, 2, 1, HOUR_MS), HL_OK);
+    touch(r, 2);
+    expect_leaves(r, 1);
+}
+
+TEST_IN(setup, teardown, nothing_leaves_by_an_order_that_may_not_leave)
+{
+    struct rig *r = *state;
+    const char *bad[] = {"no id"};
+    use_archive(r);
+    fill_pool(r);
+    assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, 1}), HL_OK);
+    assert_int_equal(order(r, 0, 3, HOUR_MS), HL_OK); /* neither is archived */
+    assert_int_equal(l4_order_give(&r->d, &(struct hl_api_text_list){bad, 1}, HOUR_MS), HL_EINVAL);
+    expect_leaves(r, 1);
 }
 
 TEST_IN(setup, teardown, a_damaged_copy_counts_as_absent)

