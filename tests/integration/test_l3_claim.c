@@ -181,7 +181,8 @@ TEST(what_is_empty_is_the_first_ones_also_after_a_kill)
 TEST(a_stranger_takes_nothing_out_and_puts_nothing_in)
 {
     static const char *const strangers[] = {B, "", NULL};
-    static const char *const methods[] = {"free", "evict", "dropArchived", "untrash"};
+    static const char *const methods[] = {"free", "evict", "dropArchived", "untrash",
+                                          "orderEviction"};
     struct place p;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 1, .seen = 1}, "claimed");

@@ -10,7 +10,7 @@ static const struct hl_option tier_options[] = {
      HL_OPT_PERCENT, 1, 100, NULL, AT(high_pct)},
     {"tier.low", "--tier-low", "70",
      "Below this much of its quota a tier is under low pressure; a full pool gives up archived "
-     "shards, the least recently used first, down to it.",
+     "shards down to it.",
      HL_OPT_PERCENT, 1, 100, NULL, AT(low_pct)},
 };
 /* clang-format on */
