@@ -1,6 +1,8 @@
 /* Which versions leave a full pool, and which of them first. */
 #include "support/test.h"
 
+#include <string.h>
+
 #include "core/placement/pool_order.h"
 
 static void expect_order(struct hl_pool_version *v, size_t count, const char *names)
