@@ -789,6 +789,9 @@ enum WaitReason {
   serverDraining @6 $word("ServerDraining");
   waitingForRecovery @7 $word("WaitingForRecovery");
   versionUnavailable @8 $word("VersionUnavailable");
+  topologyUnsatisfiable @9 $word("TopologyUnsatisfiable");
+  gpuMemoryTooSmall @10 $word("GpuMemoryTooSmall");
+  nicClassMissing @11 $word("NicClassMissing");
 }
 enum SlotUse { free @0; busy @1; notReady @2 $word("not-ready"); }
 struct SlotCount { use @0 :SlotUse; slots @1 :Int32; servers @2 :Int32; }

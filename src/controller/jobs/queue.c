@@ -23,7 +23,7 @@
 static char *shape_key(const struct job *j)
 {
     json_t *spec = hl_job_to_json(&j->spec), *part = json_object();
-    static const char *const members[] = {"parallelism", "resources"};
+    static const char *const members[] = {"parallelism", "placement", "resources"};
     for (size_t i = 0; i < HL_ARRAY_LEN(members) && part != NULL; i++) {
         json_t *member = json_object_get(spec, members[i]);
         if (member != NULL && json_object_set(part, members[i], member) != 0) {
@@ -193,21 +193,20 @@ static void stop_job(const struct queue_run *run, int gang, int other)
                                                       .text = text});
 }
 
-/* What the planner knows and the rules don't: whether all of the cluster would be enough. */
-static enum hl_api_wait_reason refine_reason(struct job *j, enum hl_api_wait_reason reason)
+/* Of what does not fit, the planner knows why. */
+static enum hl_api_wait_reason refine_reason(const struct job *j, enum hl_api_wait_reason reason)
 {
-    int ready = 0, all = 0;
-    if (reason != HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS)
-        return reason;
-    if (j->shape->never)
-        return HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER;
-    const struct hl_cluster *cluster = nodes_cluster(j->controller);
-    for (size_t i = 0; i < cluster->count; i++) {
-        all += cluster->nodes[i].slot_count;
-        ready += cluster->nodes[i].ready ? cluster->nodes[i].slot_count : 0;
-    }
-    return ready < j->shape->slots && all >= j->shape->slots ? HL_API_WAIT_REASON_SERVER_DRAINING
-                                                             : reason;
+    static const enum hl_api_wait_reason reasons[HL_PLAN_REASONS] = {
+        [HL_PLAN_FITS] = HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS,
+        [HL_PLAN_NOT_ENOUGH_SLOTS_EVER] = HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER,
+        [HL_PLAN_GPU_MEMORY_TOO_SMALL] = HL_API_WAIT_REASON_GPU_MEMORY_TOO_SMALL,
+        [HL_PLAN_NIC_CLASS_MISSING] = HL_API_WAIT_REASON_NIC_CLASS_MISSING,
+        [HL_PLAN_SERVER_DRAINING] = HL_API_WAIT_REASON_SERVER_DRAINING,
+        [HL_PLAN_NOT_ENOUGH_FREE_SLOTS] = HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS,
+        [HL_PLAN_TOPOLOGY_UNSATISFIABLE] = HL_API_WAIT_REASON_TOPOLOGY_UNSATISFIABLE,
+    };
+
+    return reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ? reasons[j->shape->why] : reason;
 }
 
 /* The record is written when the reason is another one, not with every number in it. */

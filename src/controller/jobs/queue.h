@@ -24,7 +24,8 @@ struct queue_shape {
     bool never;                 /* not even the idle cluster has them */
     uint64_t cluster;           /* that this was found out for */
     uint64_t pass;              /* for which `text` was made */
-    char text[HL_JOB_TEXT_MAX]; /* why it does not fit, in the planner's words */
+    enum hl_plan_reason why;    /* it does not fit */
+    char text[HL_JOB_TEXT_MAX]; /* the same, in the planner's words */
     UT_hash_handle hh;
 };
 

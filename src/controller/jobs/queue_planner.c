@@ -204,6 +204,7 @@ const char *queue_shape_text(struct job *j)
     bool made = j->executor->plan(j->controller, &j->spec, j->id, j->run.attempt, &plan) == HL_OK;
     const char *why = !made ? hl_error_text() : !plan->feasible ? plan->reason : "";
     snprintf(shape->text, sizeof(shape->text), "%s", why);
+    shape->why = made ? plan->why.reason : HL_PLAN_FITS;
     shape->never = made && plan->never;
     hl_plan_free(plan);
     return shape->text;
@@ -221,9 +222,9 @@ struct hl_api_slot_count_list queue_count_slots(const struct hl_controller *c,
             const struct hl_cluster_node *n = &cluster->nodes[i];
             int before = count.slots;
             for (int k = 0; k < n->slot_count; k++) {
-                enum hl_api_slot_use is = !n->ready          ? HL_API_SLOT_USE_NOT_READY
-                                          : n->slots[k].busy ? HL_API_SLOT_USE_BUSY
-                                                             : HL_API_SLOT_USE_FREE;
+                enum hl_api_slot_use is = n->slots[k].busy           ? HL_API_SLOT_USE_BUSY
+                                          : !n->ready || n->draining ? HL_API_SLOT_USE_NOT_READY
+                                                                     : HL_API_SLOT_USE_FREE;
                 count.slots += is == count.use;
             }
             count.servers += count.slots > before;

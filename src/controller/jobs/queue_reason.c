@@ -55,15 +55,15 @@ void queue_reason(const struct job *j, char *out, size_t cap)
     case HL_API_WAIT_REASON_RESERVED_FOR:
         snprintf(out, cap, "the free slots are kept for job %s", w->other);
         break;
-    case HL_API_WAIT_REASON_SERVER_DRAINING:
-        snprintf(out, cap, "%s; with the servers that are not ready there would be enough",
-                 w->text);
-        break;
     case HL_API_WAIT_REASON_WAITING_FOR_RECOVERY:
         snprintf(out, cap, "it is to run again, and its healthy slots are kept for it: %s",
                  w->text);
         break;
     case HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER:
+    case HL_API_WAIT_REASON_GPU_MEMORY_TOO_SMALL:
+    case HL_API_WAIT_REASON_NIC_CLASS_MISSING:
+    case HL_API_WAIT_REASON_SERVER_DRAINING:
+    case HL_API_WAIT_REASON_TOPOLOGY_UNSATISFIABLE:
     case HL_API_WAIT_REASON_VERSION_UNAVAILABLE:
         snprintf(out, cap, "%s", w->text);
         break;
@@ -82,7 +82,14 @@ void queue_remedy(const struct job *j, char *out, size_t cap)
         [HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER] = "more servers, or a smaller job",
         [HL_API_WAIT_REASON_QUOTA_EXCEEDED] =
             "jobs of its queue that end, a larger quota (option queue.list), or another queue",
-        [HL_API_WAIT_REASON_SERVER_DRAINING] = "servers that come back (`helios nodes`)",
+        [HL_API_WAIT_REASON_GPU_MEMORY_TOO_SMALL] =
+            "servers with larger GPUs, or a smaller resources.gpu_memory",
+        [HL_API_WAIT_REASON_NIC_CLASS_MISSING] =
+            "servers with such NICs, or another resources.nic_class",
+        [HL_API_WAIT_REASON_SERVER_DRAINING] =
+            "`helios node undrain` of a drained server (`helios nodes`), or running jobs that end",
+        [HL_API_WAIT_REASON_TOPOLOGY_UNSATISFIABLE] =
+            "running jobs that end, or `preferred` instead of `required` in placement",
         [HL_API_WAIT_REASON_WAITING_FOR_RECOVERY] =
             "servers that come back, or running jobs that end",
         [HL_API_WAIT_REASON_VERSION_UNAVAILABLE] =
