@@ -758,6 +758,11 @@ struct Plan {
   never @8 :Bool;          # infeasible also when every slot is free: submitJob refuses it
 }
 
+struct DefragMove { job @0 :Text; containers @1 :Int32; from @2 :List(Text); to @3 :List(Text); }   # nodes
+# moves: the fewest gangs, and of those the smallest; none: no set of up to three makes room, of those that were looked at. nodes: where
+# the job would run then. allTried: every such set was looked at.
+struct Defrag { moves @0 :List(DefragMove); nodes @1 :List(Text); allTried @2 :Bool; }
+
 # What the ranks are started with. Names of variables only: values may be secrets.
 struct JobLaunch {
   file @0 :Text;           # the job file, absolute on the submitter's machine; "" = standard input
@@ -946,8 +951,9 @@ interface Controller {
   # Jobs
   # Both check the same. A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
   # `exported` replaces variables of the job file, `inherited` gives way to them. `file` is only shown.
-  planJob @12 (yaml :Text, source :Text, cwd :Text, exported :List(KeyValue), inherited :List(KeyValue), file :Text)
-          -> (plan :Plan, launch :JobLaunch);
+  # defrag: which running gangs would have to begin again elsewhere, so that it fits; nothing is moved.
+  planJob @12 (yaml :Text, source :Text, cwd :Text, exported :List(KeyValue), inherited :List(KeyValue), file :Text, defrag :Bool)
+          -> (plan :Plan, launch :JobLaunch, defrag :Defrag);
   submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text, exported :List(KeyValue),
                  inherited :List(KeyValue), file :Text) -> (id :Text);
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
@@ -1330,7 +1336,7 @@ struct ExportResult {      # helios model export
   leftOut @3 :List(Text); warnings @4 :List(Text);
   torch @5 :TorchExport $flatten $optional;
 }
-struct PlannedJob { plan @0 :Plan $flatten; launch @1 :JobLaunch; }   # helios plan
+struct PlannedJob { plan @0 :Plan $flatten; launch @1 :JobLaunch; defrag @2 :Defrag $optional; }   # helios plan
 struct ClusterLoad { timeMs @0 :Int64; nodes @1 :List(NodeState); jobs @2 :List(Job); }   # helios top
 struct LogPiece {          # helios logs
   job @0 :Text; attempt @1 :Int64; rank @2 :Int64;

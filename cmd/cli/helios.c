@@ -42,7 +42,7 @@ static const struct cli_command commands[] = {
      cmd_conf},
 
     {"Jobs", "", "", NULL},
-    {"plan", "FILE [--export LIST]",
+    {"plan", "FILE [--export LIST] [--defrag]",
      "Show what a job would get; exits with 1 if it does not fit.",
      cmd_plan},
     {"submit", "FILE [--export LIST] [--key KEY] [--wait [--logs]]",

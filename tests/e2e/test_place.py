@@ -48,6 +48,7 @@ class Place(unittest.TestCase):
                 self.assertEqual((at["node-1"], at["node-2"]), (("leaf-0", "spine-0"), ("leaf-1", "spine-0")))
                 self.rules(c)
                 self.drains(c)
+                self.defrags(c)
 
     def rules(self, c):
         self.assertEqual(self.nodes_of(self.plan(c, 4, 1, "tensor: leaf required")), {"node-0", "node-1"})
@@ -92,6 +93,33 @@ class Place(unittest.TestCase):
         c.wait_job(job, "succeeded")
         self.assertIn("cp 0 of 1", c.log(job))
         self.assertEqual(self.states(c)["node-0"], "drained")
+
+    def defrags(self, c):
+        """Each leaf is half full, and a gang wants one for itself."""
+        (c.dir / "stop").unlink()
+        c.json("node", "undrain", "node-0")
+        jobs = []
+        for away in (("node-2", "node-3"), ("node-0", "node-1")):
+            for node in away:
+                c.json("node", "drain", node)
+            jobs.append(c.submit(JOB % (2, 1, c.dir / "stop", "")))
+            c.wait_job(jobs[-1], "running")
+            for node in away:
+                c.json("node", "undrain", node)
+        (c.dir / "plan.yaml").write_text(JOB % (4, 1, c.dir / "stop", "gang: leaf required"))
+        plan = json.loads(c.run("plan", c.dir / "plan.yaml", "--defrag", "-o", "json").stdout)
+        self.assertEqual((plan["feasible"], plan["never"]), (False, False))
+        move = plan["defrag"]["moves"][0]
+        self.assertEqual((len(plan["defrag"]["moves"]), move["job"], move["containers"]), (1, jobs[0], 2))
+        self.assertTrue(set(move["from"]) <= {"node-0", "node-1"} and set(move["to"]) <= {"node-2", "node-3"}, move)
+        self.assertEqual(set(plan["defrag"]["nodes"]), {"node-0", "node-1"})
+        shown = c.run("plan", c.dir / "plan.yaml", "--defrag")
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn("it fits on node-0, node-1 once these have begun again elsewhere", shown.stdout)
+        self.assertEqual([c.job(j)["state"] for j in jobs], ["running", "running"])  # nothing was moved
+        (c.dir / "stop").touch()
+        for job in jobs:
+            c.wait_job(job, "succeeded")
 
 
 if __name__ == "__main__":

@@ -131,6 +131,7 @@ static void plan_row(struct cli_table *t, const struct hl_api_plan_container *c,
     cli_cell(t, "%d", rank->rank);
     cli_cell(t, "%d", rank->pp);
     cli_cell(t, "%d", rank->tp);
+    cli_cell(t, "%d", rank->cp);
     cli_cell(t, "%d", rank->dp);
     cli_cell(t, "%s", rank->gpu[0] != '\0' ? rank->gpu : "-");
 }
@@ -142,7 +143,7 @@ static hl_status print_plan(const struct hl_api_plan *plan)
     if (!plan->feasible)
         return HL_OK;
     puts("");
-    cli_table_init(&t, ">CONTAINER|SLOT|CPUS|>RANK|>PP|>TP|>DP|GPU");
+    cli_table_init(&t, ">CONTAINER|SLOT|CPUS|>RANK|>PP|>TP|?>CP|>DP|GPU");
     for (size_t i = 0; i < plan->containers.count; i++)
         for (size_t k = 0; k < plan->containers.items[i].ranks.count; k++)
             plan_row(&t, &plan->containers.items[i], &plan->containers.items[i].ranks.items[k]);
@@ -162,15 +163,26 @@ static hl_status plan_verdict(const struct hl_api_plan *plan)
 struct submit_args {
     char *key;
     char *export;
-    bool wait, logs;
+    bool wait, logs, defrag;
     uint64_t retry_ms;
 };
 
 /* clang-format off */
+#define EXPORT_ROW \
+    {"export", "--export", "", \
+     "Variables of this shell for the ranks: NAME, NAME=VALUE, or ALL, with commas between.", \
+     HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, export)}
+
+static const struct hl_option plan_rows[] = {
+    EXPORT_ROW,
+    {"defrag", "--defrag", "false",
+     "If it does not fit: which running gangs would have to begin again elsewhere. Nothing is "
+     "moved.",
+     HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, defrag)},
+};
+
 static const struct hl_option submit_rows[] = {
-    {"export", "--export", "",
-     "Variables of this shell for the ranks: NAME, NAME=VALUE, or ALL, with commas between.",
-     HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, export)},
+    EXPORT_ROW,
     {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
      0, NULL, HL_OPTION_FIELD(struct submit_args, key)},
     {"wait", "--wait", "false", "Wait for the job's end; 0 when it succeeded, else 1.",
@@ -181,15 +193,44 @@ static const struct hl_option submit_rows[] = {
      "While waiting: how long to wait for a daemon that does not answer.", HL_OPT_DURATION, 0,
      0, NULL, HL_OPTION_FIELD(struct submit_args, retry_ms)},
 };
+
 /* clang-format on */
 
-#define PLAN_ROWS 1 /* the first */
+/* "node-1, node-2" */
+static const char *join_nodes(struct hl_arena *arena, const struct hl_api_text_list *nodes)
+{
+    const char *text = "";
+    for (size_t i = 0; i < nodes->count; i++)
+        text = hl_arena_printf(arena, "%s%s%s", text, i > 0 ? ", " : "", nodes->items[i]);
+    return text;
+}
+
+static hl_status print_moves(const struct hl_api_defrag *d, struct hl_arena *arena)
+{
+    struct cli_table t;
+    if (d->moves.count == 0) {
+        cli_print(stdout, "no move of up to three gangs makes room%s\n",
+                  d->all_tried ? "" : ", of those that were looked at");
+        return HL_OK;
+    }
+    cli_print(stdout, "it fits on %s once these have begun again elsewhere:\n",
+              join_nodes(arena, &d->nodes));
+    cli_table_init(&t, "JOB|>CONTAINERS|FROM|TO");
+    for (size_t i = 0; i < d->moves.count; i++) {
+        const struct hl_api_defrag_move *m = &d->moves.items[i];
+        cli_cell(&t, "%s", m->job);
+        cli_cell(&t, "%d", m->containers);
+        cli_cell(&t, "%s", join_nodes(arena, &m->from));
+        cli_cell(&t, "%s", join_nodes(arena, &m->to));
+    }
+    return cli_table_print(&t);
+}
 
 static hl_status print_planned(struct cli *cli, const struct hl_api_controller_plan_job_results *r)
 {
     if (cli->json)
         return cli_print_value(&hl_api_planned_job_type,
-                               &(struct hl_api_planned_job){r->plan, r->launch});
+                               &(struct hl_api_planned_job){r->plan, r->launch, r->defrag});
     print_lines(&r->plan.arithmetic, "");
     print_launch(&r->launch);
     return print_plan(&r->plan);
@@ -201,19 +242,23 @@ hl_status cmd_plan(struct cli *cli, int argc, char **argv)
     struct submit_args a = {0};
     struct job_request job;
     struct hl_api_controller_plan_job_results r;
-    hl_status st = cli_args(cli, submit_rows, PLAN_ROWS, argc, argv, &a, 1, 1);
+    hl_status st = cli_args(cli, plan_rows, HL_ARRAY_LEN(plan_rows), argc, argv, &a, 1, 1);
     if (st == HL_OK)
         st = job_request(argv[0], a.export, &arena, &job);
-    hl_args_fini(submit_rows, PLAN_ROWS, &a);
+    bool defrag = a.defrag;
+    hl_args_fini(plan_rows, HL_ARRAY_LEN(plan_rows), &a);
     HL_TRY(st);
     const struct hl_api_controller_plan_job_params p = {.yaml = job.yaml,
                                                         .source = job.source,
                                                         .cwd = job.cwd,
                                                         .file = job.file,
                                                         .exported = job.exported,
-                                                        .inherited = job.inherited};
+                                                        .inherited = job.inherited,
+                                                        .defrag = defrag};
     HL_TRY(CLI_CALL(cli, plan_job, &p, &arena, &r));
     HL_TRY(print_planned(cli, &r));
+    if (defrag && !cli->json && !r.plan.feasible && !r.plan.never)
+        HL_TRY(print_moves(&r.defrag, &arena));
     return plan_verdict(&r.plan);
 }
 

@@ -154,4 +154,8 @@ hl_status rank_tables_reset(struct job *j, int containers);
 /* Send the nodes of a running gang what they do not have. */
 void rank_tables_send(struct job *j);
 
+/* defrag.c: which gangs would have to begin again elsewhere so that the job fits. */
+hl_status jobs_defrag(struct hl_controller *c, const struct hl_job *spec, struct hl_arena *arena,
+                      struct hl_api_defrag *out) HL_CHECK;
+
 #endif

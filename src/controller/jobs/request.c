@@ -20,6 +20,7 @@ struct request {
     struct hl_rpc_call *call;
     const char *yaml, *source, *cwd, *file;
     const struct hl_api_key_value_list *exported, *inherited;
+    bool defrag;     /* planJob: look for gangs whose move makes room */
     const char *key; /* submitJob: its idempotency key; NULL = planJob */
     struct hl_job spec;
     struct hl_plan *plan;
@@ -198,9 +199,15 @@ static struct hl_api_job_launch launch_of(const struct request *r, struct hl_are
 static void answer_plan(struct request *r)
 {
     struct hl_arena *arena = hl_rpc_call_arena(r->call);
-    hl_reply_controller_plan_job(
-        r->call, &(struct hl_api_controller_plan_job_results){.plan = plan_answer(r, arena),
-                                                              .launch = launch_of(r, arena)});
+    struct hl_api_controller_plan_job_results answer = {.plan = plan_answer(r, arena),
+                                                        .launch = launch_of(r, arena)};
+    hl_status st = HL_OK;
+    if (r->defrag && !r->plan->feasible && !r->plan->never)
+        st = jobs_defrag(r->c, &r->spec, arena, &answer.defrag);
+    if (st == HL_OK)
+        hl_reply_controller_plan_job(r->call, &answer);
+    else
+        call_reject(r->call, st);
 }
 
 static struct job *find_by_key(struct hl_controller *c, const char *key)
@@ -292,7 +299,8 @@ void method_plan_job(void *arg, struct hl_rpc_call *call,
                                   .cwd = p->cwd,
                                   .file = p->file,
                                   .exported = &p->exported,
-                                  .inherited = &p->inherited};
+                                  .inherited = &p->inherited,
+                                  .defrag = p->defrag};
     request_start(controller_enter(arg), call, &given);
 }
 

@@ -227,8 +227,8 @@ static void compare(const struct world *w, const struct hl_job *job, bool optimu
 
 TEST(no_placement_of_a_gang_on_two_slot_servers_is_better)
 {
-    random_state = 20;
-    for (int i = 0; i < 4000; i++) {
+    random_state = 77;
+    for (int i = 0; i < 8000; i++) {
         struct world w;
         const int *g = grids[random_below((int)HL_ARRAY_LEN(grids))];
         world_make(&w, 1 + random_below(4), random_below(8) == 0);
