@@ -16,8 +16,8 @@ what is kept over it belongs outside of `train`.
 
 Without that key, and outside of a job, `train` is called once and its errors are raised.
 
-Rank 0 has a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next generation. So
-neither the Controller nor an Agent takes part.
+Rank 0 has a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next generation. No
+Agent takes part; the Controller is asked when `train` loads.
 """
 from __future__ import annotations
 

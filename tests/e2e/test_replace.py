@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import signal
+import struct
 import sys
 import tempfile
 import unittest
@@ -134,6 +135,29 @@ class Replace(unittest.TestCase):
         ranks = self.ranks(job)
         self.assertEqual([r["replaced"] for r in ranks], [2, 1],  # kill, exit; stop: the ranks take turns
                          self.events(job, "rank-replaced") + [self.c.log(job, r)[-4000:] for r in range(RANKS)])
+
+    def test_a_rank_is_replaced_while_agents_are_away_and_when_the_controller_is_back(self):
+        job = self.submit(FOREVER, recovery={"mode": "replace"}, spares=1)
+        self.addCleanup(self.end, job)
+        before = self.steps_from(job, 1)
+        pages = [pathlib.Path(c["stepsFile"]) for c in self.c.job(job)["containers"]]
+
+        def again():
+            """Both ranks have made a step of the next generation: words 2 and 7 of their pages."""
+            words = [struct.unpack("8Q", page.read_bytes()[:64]) for page in pages]
+            return all(word[2] > 1 and word[7] > 0 for word in words)
+        for daemon in ("node-0", "node-1"):
+            self.c.kill(daemon)
+        os.kill(before[0]["pid"], signal.SIGKILL)
+        wait_for("steps without an Agent", again)
+        self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
+        second = self.steps_from(job, 2)
+        self.assertEqual((second[1]["pid"], second[0]["replaced"]), (before[1]["pid"], 1))
+        self.c.kill("controllerd")  # whom loading asks where the shards are
+        os.kill(second[1]["pid"], signal.SIGKILL)
+        self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
+        third = self.steps_from(job, 3)
+        self.assertEqual((third[0]["pid"], third[1]["replaced"], self.c.job(job)["attempt"]), (second[0]["pid"], 1, 1))
 
 
 if __name__ == "__main__":
