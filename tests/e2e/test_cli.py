@@ -46,7 +46,7 @@ def helios(*args, **kwargs):
 class Usage(unittest.TestCase):
     def commands(self):
         text = helios("help").stdout
-        return [m[1] for m in re.finditer(r"^  ((?:model|shard|mem|trace|bench) [a-z]+|[a-z]+) {2,}", text, re.M)]
+        return [m[1] for m in re.finditer(r"^  ((?:node|model|shard|mem|trace|bench) [a-z]+|[a-z]+) {2,}", text, re.M)]
 
     def test_every_command_has_help_and_refuses_an_unknown_flag(self):
         commands = self.commands()
@@ -62,7 +62,7 @@ class Usage(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
     def test_a_group_of_commands_has_a_help_page_with_one_line_for_each(self):
-        for group in ("model", "shard", "mem", "trace", "bench"):
+        for group in ("node", "model", "shard", "mem", "trace", "bench"):
             members = [c.split()[1] for c in self.commands() if c.startswith(group + " ")]
             pages = [helios(*args) for args in ((group, "--help"), ("help", group), (group, "-h"), (group,))]
             self.assertEqual([p.returncode for p in pages], [0, 0, 0, 2], group)

@@ -372,7 +372,9 @@ class Room(unittest.TestCase):
             self.assertEqual((len(fresh), fresh & derived), (len(derived), set()))
             cluster.json("model", "rm", "second")
             listed = client.request_shards("first", 1, 0, 1, split)
+        gc.collect()
         cluster.json("model", "rm", "first")
+        wait_for("its shards to go", lambda: cluster.json("info")["pool"]["shards"] == 0)
         with self.assertRaisesRegex(errors.NotFound, "first.*was evicted, and cutting its version again failed"):
             client.map(listed.shards[0])
 
