@@ -124,10 +124,14 @@ class Placement(StoreCase):
 
     def test_a_node_that_comes_and_goes_gets_no_shard_until_it_stays(self):
         self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0"}, supervise=False)
+        def incarnations():
+            return {n["node"]["incarnation"] for n in self.c.json("nodes")["items"] if n["state"] == "ready"}
+
         for _ in range(2):
+            before = incarnations()
             self.c.kill("node-1")
             self.c.up()
-            wait_for("the node", lambda: all(n["state"] == "ready" for n in self.c.json("nodes")["items"]))
+            wait_for("the node", lambda: len(incarnations() - before) == 1)
         self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["items"]}
         self.read("node-1", 30)
         shard = self.shards[0]
