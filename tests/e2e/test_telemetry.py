@@ -201,7 +201,7 @@ class Health(unittest.TestCase):
         cls.script, cls.gpus = directory / "site", directory / "gpus"
         cls.site("echo the fan stands still; exit 3")
         cls.gpus.write_text("00000000:3B:00.0 GPU-a 40 1024\n")
-        cls.c = Cluster.of_class(cls, nodes=1, slots=1, env={"HELIOS_AGENT_HEALTH_SCRIPT": str(cls.script), "NVML_STUB": str(cls.gpus),
+        cls.c = Cluster.of_class(cls, nodes=1, slots=1, env={"HELIOS_AGENT_HEALTH": "true", "HELIOS_AGENT_HEALTH_SCRIPT": str(cls.script), "NVML_STUB": str(cls.gpus),
                                                              "HELIOS_AGENT_NVML": str(BUILD / "tests" / "libnvml_stub.so")})
 
     @classmethod

@@ -425,7 +425,7 @@ class WideGangs(World):
     def test_a_gang_of_a_thousand_ranks(self):
         c = self.start_cluster()
         job = c.submit(WIDE.replace("DIR", str(c.dir)))
-        c.wait_job(job, "succeeded", seconds=180)
+        c.wait_job(job, "succeeded", seconds=400)
         described = c.job(job)
         self.assertEqual(described["attempt"], 2)
         self.assertIn("rank 999 exited with code 7", next(e["text"] for e in described["events"] if e["kind"] == "container-failed"))
