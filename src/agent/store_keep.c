@@ -406,8 +406,10 @@ hl_status store_reserve(struct store *s, struct store_tier *t, struct hl_id id, 
     if (st != HL_ENOSPC)
         return st;
     atomic_fetch_add_explicit(&s->keep.wanted, 1, memory_order_relaxed);
-    while (st == HL_ENOSPC && yield_room(t, size, begun))
-        st = hl_tier_reserve(t->t, id, size, numa, out);
+    for (bool more = true; st == HL_ENOSPC && more;) {
+        more = yield_room(t, size, begun);
+        st = hl_tier_reserve(t->t, id, size, numa, out); /* a load may have ended just before */
+    }
     atomic_fetch_sub_explicit(&s->keep.wanted, 1, memory_order_relaxed);
     return st;
 }
@@ -422,8 +424,10 @@ hl_status store_alloc(void *arg, struct hl_id id, uint64_t size, struct hl_pool_
     if (st != HL_ENOSPC)
         return st;
     atomic_fetch_add_explicit(&s->keep.wanted, 1, memory_order_relaxed);
-    while (st == HL_ENOSPC && yield_room(&s->tiers[0], size, begun))
+    for (bool more = true; st == HL_ENOSPC && more;) {
+        more = yield_room(&s->tiers[0], size, begun);
         st = hl_pool_alloc_at(s->pool, name, size, -1, out);
+    }
     atomic_fetch_sub_explicit(&s->keep.wanted, 1, memory_order_relaxed);
     return st;
 }

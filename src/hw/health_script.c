@@ -80,7 +80,7 @@ static void script_judge(struct hl_health_run *r, int how, bool late, char *outp
     else if (WIFSIGNALED(how))
         snprintf(text, sizeof(text), "it was killed by signal %d", WTERMSIG(how));
     else if (WEXITSTATUS(how) != 0)
-        snprintf(text, sizeof(text), "exit code %d%s%s", WEXITSTATUS(how),
+        snprintf(text, sizeof(text), "exit code %d%s%.250s", WEXITSTATUS(how),
                  said[0] != '\0' ? ": " : "", said);
     snprintf(value, sizeof(value), "%.60s", said);
     hl_health_row(r, "script",

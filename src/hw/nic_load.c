@@ -56,7 +56,7 @@ static void scan_net(struct nic_scan *s, const char *sys, bool boards)
         char port[PATH_MAX - 64], path[PATH_MAX];
         if (e->d_name[0] == '.' || strcmp(e->d_name, "lo") == 0 || strlen(e->d_name) > 60)
             continue;
-        snprintf(port, sizeof(port), "%s/%s", dir, e->d_name);
+        snprintf(port, sizeof(port), "%s/%.60s", dir, e->d_name);
         snprintf(path, sizeof(path), "%s/device", port);
         if ((access(path, F_OK) == 0) != boards)
             continue;

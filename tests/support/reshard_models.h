@@ -61,7 +61,7 @@ static const struct hf_fixture rs_models[] = {
 };
 
 struct rs_layout {
-    char name[48];
+    char name[64];
     struct hf_slices s;
 };
 

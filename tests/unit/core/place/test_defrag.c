@@ -30,7 +30,7 @@ static void world_make(struct world *w)
 {
     *w = (struct world){0};
     for (int i = 0; i < 4; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof(name), "node-%d", i);
         struct hl_api_slot slots[2] = {{.numa_id = 0, .cpus = "0-3"},
                                        {.numa_id = 8, .cpus = "4-7"}};
@@ -144,7 +144,7 @@ TEST(two_gangs_move_where_one_does_not_do)
     struct hl_job job = job_of(4, HL_LEVEL_LEAF);
     world_make(&w);
     for (int i = 0; i < 4; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof(name), "node-%d", i);
         run_on(&w, 1, name);
     }

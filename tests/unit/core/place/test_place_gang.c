@@ -29,7 +29,7 @@ static void world_make(struct world *w, int leaves, bool unknown)
 {
     *w = (struct world){.servers = 1 + random_below(SERVERS)};
     for (int s = 0; s < w->servers; s++) {
-        char name[16], leaf[16] = "", spine[16] = "";
+        char name[24], leaf[24] = "", spine[24] = "";
         w->free[s] = random_below(3);
         w->leaf[s] = random_below(leaves) - (unknown && random_below(4) == 0 ? leaves : 0);
         w->spine[s] = w->leaf[s] / 2;
