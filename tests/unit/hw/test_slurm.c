@@ -76,7 +76,7 @@ static void assert_gpus(const char *want)
     assert_int_equal(hl_slurm_keep(root, &t), HL_OK);
     for (size_t s = 0; s < t.slot_count; s++) {
         if (s > 0)
-            strcat(text, "|");
+            strncat(text, "|", sizeof(text) - strlen(text) - 1);
         for (size_t i = 0; i < t.slots[s].gpu_count; i++)
             strncat(text, t.slots[s].gpus[i].pci + 6, 1);
     }
