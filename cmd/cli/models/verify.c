@@ -78,7 +78,8 @@ static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_sha
     return HL_OK;
 }
 
-/* False: the node has it no more, as after a move since it was listed; so it is no copy. */
+/* False: the node or the pool has it no more, as after a move or an eviction since it was listed;
+ * so it is no copy. */
 static bool verify_one(struct cli *cli, const char *id, const struct hl_api_shard *shard,
                        const struct hl_api_node_state_list *nodes, const struct hl_api_copy *copy,
                        struct hl_arena *arena, struct hl_api_verified_copy *out)
@@ -87,7 +88,7 @@ static bool verify_one(struct cli *cli, const char *id, const struct hl_api_shar
     const bool at_node = copy->node[0] != '\0';
     hl_status st = at_node ? ask_agent(cli, id, nodes, copy, arena, &said)
                            : ask_l3(cli, id, shard, copy, arena, &said);
-    if (at_node && st == HL_ENOENT)
+    if (st == HL_ENOENT && (at_node || copy->tier == HL_API_TIER_L3))
         return false;
     *out = (struct hl_api_verified_copy){
         .tier = copy->tier,
