@@ -1,25 +1,18 @@
 #include "kube/plugin.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "base/clock.h"
 #include "core/json.h"
+#include "os/command.h"
 #include "os/process.h"
 
-#define OUTPUT_MAX ((size_t)1 << 20)
-#define TOLD_MAX   200 /* of what it wrote on its standard error */
+#define TOLD_MAX 200 /* of what it wrote on its standard error */
 
 extern char **environ;
 
@@ -152,86 +145,18 @@ hl_status hl_kube_plugin_read(const char *text, int64_t now_s, char *out, size_t
 
 /* ---- running it ------------------------------------------------------------------------------ */
 
-/* One under way. */
-struct run {
-    pid_t pid;
-    int out, err; /* our ends of its pipes */
-    struct hl_buf said;
-    char told[TOLD_MAX + 1]; /* the last of its standard error */
-    size_t told_len;
-};
-
-static void told_add(struct run *r, const char *text, size_t len)
+/* The last line that is not empty, of at most TOLD_MAX bytes. */
+static const char *last_line(struct hl_buf *told)
 {
-    if (len >= TOLD_MAX) {
-        text += len - TOLD_MAX;
-        len = TOLD_MAX;
-    }
-    if (r->told_len + len > TOLD_MAX) {
-        size_t gone = r->told_len + len - TOLD_MAX;
-        memmove(r->told, r->told + gone, r->told_len - gone);
-        r->told_len -= gone;
-    }
-    memcpy(r->told + r->told_len, text, len);
-    r->told_len += len;
-    r->told[r->told_len] = '\0';
-}
-
-/* False: the pipe has ended. */
-static bool pipe_take(struct run *r, int fd)
-{
-    char text[4096];
-    ssize_t n = read(fd, text, sizeof(text));
-    if (n <= 0)
-        return n < 0 && errno == EINTR;
-    if (fd == r->err)
-        told_add(r, text, (size_t)n);
-    else if (hl_buf_append(&r->said, text, (size_t)n) != HL_OK)
-        return false;
-    return true;
-}
-
-/* Until both pipes have ended; false: in vain. */
-static bool run_follow(struct run *r, uint64_t until_ns)
-{
-    struct pollfd fds[] = {{r->out, POLLIN, 0}, {r->err, POLLIN, 0}};
-    while (fds[0].fd >= 0 || fds[1].fd >= 0) {
-        uint64_t now = hl_now_ns();
-        if (now >= until_ns)
-            return false;
-        poll(fds, 2, (int)((until_ns - now) / HL_NS_PER_MS + 1));
-        for (size_t i = 0; i < 2; i++)
-            if (fds[i].fd >= 0 && fds[i].revents != 0 && !pipe_take(r, fds[i].fd))
-                fds[i].fd = -1;
-    }
-    return true;
-}
-
-/* The last line that is not empty. */
-static const char *last_line(char *text)
-{
-    size_t n = strlen(text);
-    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
-        text[--n] = '\0';
-    const char *line = strrchr(text, '\n');
-    return line != NULL ? line + 1 : text;
-}
-
-static hl_status run_end(struct run *r, const struct hl_kube_plugin *p, bool in_time)
-{
-    int how = 0;
-    if (!in_time)
-        kill(-r->pid, SIGKILL);
-    while (waitpid(r->pid, &how, 0) < 0 && errno == EINTR)
-        ;
-    if (!in_time)
-        return hl_fail(HL_ETIMEDOUT, "%s: no credential within %d s; it was ended", p->command,
-                       HL_KUBE_PLUGIN_MS / 1000);
-    if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
-        return hl_fail(HL_EPERM, "%s failed (%s %d): %s", p->command,
-                       WIFEXITED(how) ? "exit code" : "signal",
-                       WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how), last_line(r->told));
-    return HL_OK;
+    if (told->data == NULL)
+        return "";
+    size_t n = strlen(told->data);
+    while (n > 0 && (told->data[n - 1] == '\n' || told->data[n - 1] == ' '))
+        told->data[--n] = '\0';
+    const char *line = strrchr(told->data, '\n');
+    line = line != NULL ? line + 1 : told->data;
+    size_t len = strlen(line);
+    return len > TOLD_MAX ? line + len - TOLD_MAX : line;
 }
 
 /* NULL-terminated copies of texts, freed with texts_freep. */
@@ -279,58 +204,37 @@ static char **plugin_env(const struct hl_kube_plugin *p)
     return env;
 }
 
-static hl_status run_start(struct run *r, const struct hl_kube_plugin *p)
+static hl_status plugin_run(const struct hl_kube_plugin *p, struct hl_command_result *r)
 {
     HL_AUTO(texts_freep) char **argv = plugin_argv(p);
     HL_AUTO(texts_freep) char **env = plugin_env(p);
     char program[PATH_MAX];
-    int out[2], err[2];
     if (argv == NULL || env == NULL)
         return hl_fail(HL_ENOMEM, "out of memory to run a credential plugin");
     if (hl_process_find(p->command, getenv("PATH"), program, sizeof(program)) != HL_OK)
         return hl_fail(HL_ENOENT, "there is no program %s%s%s", p->command,
                        p->hint[0] != '\0' ? ": " : "", p->hint);
-    if (pipe2(out, O_CLOEXEC) != 0)
-        return hl_fail(HL_EIO, "pipe of %s: %s", p->command, strerror(errno));
-    if (pipe2(err, O_CLOEXEC) != 0) {
-        int number = errno;
-        close(out[0]);
-        close(out[1]);
-        return hl_fail(HL_EIO, "pipe of %s: %s", p->command, strerror(number));
-    }
-    hl_status st = hl_process_spawn(
-        &(struct hl_spawn){
-            .program = program, .argv = argv, .env = env, .std = {-1, out[1], err[1]}},
-        &r->pid);
-    close(out[1]);
-    close(err[1]);
-    r->out = out[0];
-    r->err = err[0];
-    return st;
+    const struct hl_command command = {
+        .program = program, .argv = argv, .env = env, .timeout_ms = HL_KUBE_PLUGIN_MS};
+    HL_TRY(hl_command_run(&command, r));
+    if (r->exit_code == 0)
+        return HL_OK;
+    return hl_fail(HL_EPERM, "%s failed (%s %d): %s", p->command,
+                   r->signal == 0 ? "exit code" : "signal",
+                   r->signal == 0 ? r->exit_code : r->signal, last_line(&r->err));
 }
 
 hl_status hl_kube_plugin_token(const struct hl_kube_plugin *p, char *out, size_t cap,
                                int64_t *lasts_s)
 {
-    struct run r = {.out = -1, .err = -1, .said = HL_BUF(OUTPUT_MAX)};
-    hl_status st = run_start(&r, p);
+    HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
+    hl_status st = plugin_run(p, &r);
     if (st == HL_OK) {
-        bool in_time = run_follow(&r, hl_now_ns() + HL_KUBE_PLUGIN_MS * HL_NS_PER_MS);
-        st = run_end(&r, p, in_time);
-    }
-    if (r.out >= 0) {
-        close(r.out);
-        close(r.err);
-    }
-    if (st == HL_OK)
-        st = hl_buf_append(&r.said, "", 1);
-    if (st == HL_OK) {
-        st = hl_kube_plugin_read(r.said.data, (int64_t)time(NULL), out, cap, lasts_s);
+        st = hl_kube_plugin_read(hl_command_text(&r.out), (int64_t)time(NULL), out, cap, lasts_s);
         if (st != HL_OK)
             st = hl_fail_prefix(st, "%s: ", p->command);
     }
-    if (r.said.data != NULL)
-        explicit_bzero(r.said.data, r.said.len);
-    hl_buf_fini(&r.said);
+    if (r.out.data != NULL)
+        explicit_bzero(r.out.data, r.out.len);
     return st;
 }

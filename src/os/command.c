@@ -61,6 +61,7 @@ static hl_status await_command(const struct hl_command *c, pid_t pid, int out, i
         if (!ended && waitpid(pid, &how, WNOHANG) == pid) {
             ended = true;
             r->exit_code = exit_code_of(how);
+            r->signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
             deadline = hl_now_ns() + LINGER_MS * HL_NS_PER_MS;
         }
         if (ended && hl_now_ns() >= deadline)

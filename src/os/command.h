@@ -31,6 +31,7 @@ struct hl_command {
 struct hl_command_result {
     struct hl_buf out, err; /* NUL-terminated texts, NULL when empty */
     int exit_code;          /* 128 + signal when it was killed */
+    int signal;             /* that killed it; 0 = it exited */
 };
 
 /* *result is zero before; free it with hl_command_fini in any case. */
