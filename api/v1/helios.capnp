@@ -1089,6 +1089,7 @@ struct ClusterInfo {
   revision @16 :UInt64;         # of the catalogue; grows with every change
   claim @17 :ClaimState;
   damagedRecords @18 :List(Text);  # keys of the Controller's store that can't be read, and why
+  kubernetesWarning @19 :Text;  # what it does without, and why; "" = nothing
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }
 

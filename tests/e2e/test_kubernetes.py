@@ -126,6 +126,15 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         self.assertFalse(c.state.exists())  # nor any daemon, which would hold it
         self.assertIn("1 to 256", c.refuse("up", "--nodes", 0))  # a machine that is to run ranks itself
 
+    def test_without_the_right_to_see_nodes_it_works_and_says_what_it_lacks(self):
+        self.server.refusals = [["nodes", "LIST", 1000, kube_api.Refused(403, "Forbidden", 'cannot list resource "nodes"')]]
+        c = self.start_cluster()
+        wait_for("the warning", lambda: "nodes" in c.json("info")["kubernetesWarning"])
+        info = c.json("info")
+        self.assertEqual(info["kubernetesState"], "ready")
+        self.assertRegex(info["kubernetesWarning"], 'dead nodes are not seen: .*cannot list resource "nodes"')
+        self.assertIn("ready, but dead nodes are not seen", c.run("info").stdout)
+
     def test_a_right_that_is_missing_is_told(self):
         c = self.start_cluster()
         self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"')]]

@@ -127,8 +127,9 @@ static void print_info(const struct hl_api_cluster_info *info)
     cli_print(stdout, "%-14s  %s, revision %" PRIu64 " of the catalogue\n", "cluster",
               info->cluster, info->revision);
     if (info->kubernetes_server[0] != '\0')
-        cli_print(stdout, "%-14s  %s, %s\n", "Kubernetes", info->kubernetes_server,
-                  info->kubernetes_state);
+        cli_print(stdout, "%-14s  %s, %s%s%s\n", "Kubernetes", info->kubernetes_server,
+                  info->kubernetes_state, info->kubernetes_warning[0] != '\0' ? ", but " : "",
+                  info->kubernetes_warning);
     for (size_t i = 0; i < info->damaged_records.count; i++)
         cli_print(stdout, "%-14s  %s\n", "damaged", info->damaged_records.items[i]);
     cli_print(stdout, "%-14s  %s of %s used\n", "pool",

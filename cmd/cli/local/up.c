@@ -87,7 +87,7 @@ static hl_status look_at_cluster(struct hl_rpc_peer *peer, struct sight *out)
     snprintf(out->kube_state, sizeof(out->kube_state), "%s", info->kubernetes_state);
     out->refused = info->claim == HL_API_CLAIM_STATE_REFUSED;
     out->l3 = out->refused || strcmp(out->l3_state, "ready") == 0;
-    out->kube = strncmp(out->kube_state, "ready", 5) == 0; /* then what it can do without */
+    out->kube = strcmp(out->kube_state, "ready") == 0;
     return HL_OK;
 }
 

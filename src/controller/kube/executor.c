@@ -147,12 +147,14 @@ static void kube_stop(struct hl_controller *c)
 static void kube_tell(const struct hl_controller *c, struct hl_arena *arena,
                       struct hl_api_cluster_info *io)
 {
-    char state[256];
+    char state[256], warning[320];
     if (c->gangs == NULL)
         return;
     gangs_state(c->gangs, state, sizeof(state));
     io->kubernetes_server = gangs_server(c->gangs);
     io->kubernetes_state = hl_arena_strdup(arena, state);
+    gangs_warning(c->gangs, warning, sizeof(warning));
+    io->kubernetes_warning = hl_arena_strdup(arena, warning);
 }
 
 const struct job_executor kube_executor = {

@@ -127,6 +127,8 @@ void gangs_stop(struct gangs *g);
 const char *gangs_server(const struct gangs *g);
 /* "ready", or why nothing is known of the API server's objects. Into cap bytes. */
 void gangs_state(const struct gangs *g, char *out, size_t cap);
+/* What is done without, and why; "" = nothing. Into cap bytes. */
+void gangs_warning(const struct gangs *g, char *out, size_t cap);
 /* Why the watches know nothing new; "" = they do. Into cap bytes. */
 void gangs_problem(const struct gangs *g, char *out, size_t cap);
 

@@ -256,17 +256,17 @@ void gangs_problem(const struct gangs *g, char *out, size_t cap)
 
 void gangs_state(const struct gangs *g, char *out, size_t cap)
 {
-    struct hl_kube_watcher_info nodes;
     gangs_problem(g, out, cap);
-    if (out[0] != '\0')
-        return;
+    if (out[0] == '\0')
+        snprintf(out, cap, "%s", gangs_synced(g) ? "ready" : "not asked yet");
+}
+
+void gangs_warning(const struct gangs *g, char *out, size_t cap)
+{
+    struct hl_kube_watcher_info nodes;
     hl_kube_watcher_info(g->nodes_watch, &nodes);
-    if (!gangs_synced(g))
-        snprintf(out, cap, "not asked yet");
-    else if (nodes.problem[0] != '\0')
-        snprintf(out, cap, "ready, but dead nodes are not seen: %s", nodes.problem);
-    else
-        snprintf(out, cap, "ready");
+    snprintf(out, cap, "%s%s", nodes.problem[0] != '\0' ? "dead nodes are not seen: " : "",
+             nodes.problem);
 }
 
 const char *gangs_server(const struct gangs *g)
