@@ -43,8 +43,8 @@ static hl_status print_jobs(struct cli *cli, const char *name, bool drained, boo
     }
     if (cli->json)
         return cli_print_value(&hl_api_node_drained_type, &result);
-    cli_print(stdout, "%s is %s%s\n", name, drained ? "drained" : "not drained",
-              changed ? "" : " already");
+    cli_print(stdout, "%s %s%s\n", name, drained ? "is drained" : "is not drained",
+              changed ? "" : ", as before");
     for (size_t i = 0; drained && i < result.jobs.count; i++)
         cli_print(stdout, "%s still runs there\n", result.jobs.items[i]);
     return HL_OK;

@@ -97,8 +97,7 @@ static const struct drill_fault faults[] = {
     {.name = "exit", .make = make_exit, .replaces = true},
     {.name = "link", .make = make_link},
     {.name = "oom",
-     .refusal =
-         "the limit of a container that runs is not lowered, for it is that of all its ranks"},
+     .refusal = "lowering the memory limit of a running container would affect all of its ranks"},
     {.name = "slow",
      .refusal = "ranks wait for a slow one in every step, and nothing tells it from them yet"},
     {.name = "disk", .refusal = "a disk that is filled is missing to others of the machine, too"},
