@@ -176,10 +176,7 @@ static hl_status start_anew(struct hl_shim *s, size_t i)
     const char *id = e->ranks[i].id;
     HL_TRY(remove_containers(e, &id, 1));
     e->memlock = false;
-    HL_TRY(hl_text_set(&s->status.warning,
-                       "the host does not grant %s unlimited locked memory (memlock): pinned "
-                       "memory and RDMA are limited to the engine's own limit",
-                       hl_engine_name(e->kind)));
+    HL_TRY(hl_engine_warn_of_limits(s));
     HL_TRY(create_rank(s, i));
     return start_created(s, i);
 }

@@ -67,7 +67,9 @@ hl_status hl_engine_image_get(struct hl_shim *s) HL_CHECK;
 void hl_engine_follow(struct hl_shim *s, size_t rank);
 void hl_engine_listen(struct hl_shim *s);
 void hl_engine_reap(struct hl_shim *s);
-/* The status says that the engine does not answer (the error's text says why), or again nothing. */
+/* The status warns of the limits that the host did not grant, or of none. */
+hl_status hl_engine_warn_of_limits(struct hl_shim *s) HL_CHECK;
+/* The status says that the engine does not answer (the error's text says why), or no longer. */
 void hl_engine_tell_down(struct hl_shim *s);
 void hl_engine_tell_up(struct hl_shim *s);
 /* The state of all ranks, as the engine says it; one that it does not know has id "". */

@@ -85,7 +85,17 @@ void hl_engine_listen(struct hl_shim *s)
     close(ends[1]);
 }
 
-/* ---- asking ---- */
+/* ---- warnings ---- */
+
+hl_status hl_engine_warn_of_limits(struct hl_shim *s)
+{
+    if (s->engine->memlock)
+        return hl_text_set(&s->status.warning, "%s", "");
+    return hl_text_set(&s->status.warning,
+                       "the host does not grant %s unlimited locked memory (memlock): pinned "
+                       "memory and RDMA are limited to the engine's own limit",
+                       hl_engine_name(s->engine->kind));
+}
 
 void hl_engine_tell_down(struct hl_shim *s)
 {
@@ -105,9 +115,11 @@ void hl_engine_tell_up(struct hl_shim *s)
     if (!e->down)
         return;
     e->down = false;
-    if (hl_text_set(&s->status.warning, "%s", "") == HL_OK)
+    if (hl_engine_warn_of_limits(s) == HL_OK)
         hl_shim_tell(s);
 }
+
+/* ---- asking ---- */
 
 static void take_states(struct hl_shim *s, char *text, struct hl_arena *arena,
                         struct hl_engine_state *out)
