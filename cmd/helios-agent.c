@@ -8,8 +8,8 @@
 
 #include "agent/agent.h"
 #include "base/log.h"
-#include "core/place/topo.h"
-#include "hw/process_executor.h"
+#include "core/planner/topo.h"
+#include "hw/process/process_executor.h"
 #include "hw/slurm.h"
 #include "hw/topology.h"
 #include "os/copy_measure.h"

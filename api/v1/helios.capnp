@@ -45,7 +45,7 @@ struct OptionValue { name @0 :Text; value @1 :Text; origin @2 :Text; }
 # ---- nodes ---------------------------------------------------------------------------------------
 
 struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; nicClass @5 :Text; }
-# kind: "gpu" or "nic"; id: PCI address; nicClass: words of core/place/topo.h, "" = not known or a GPU; a slot is a NUMA node that has CPUs.
+# kind: "gpu" or "nic"; id: PCI address; nicClass: words of core/planner/topo.h, "" = not known or a GPU; a slot is a NUMA node that has CPUs.
 struct Slot { numaId @0 :Int32; cpus @1 :Text; memoryBytes @2 :UInt64; gpus @3 :List(Device); nics @4 :List(Device); }
 
 struct NodeInfo {
@@ -105,7 +105,7 @@ struct TierInfo {
   numaId @10 :Int32;       # -1 = several or none
   regions @11 :List(RegionInfo);
   backing @12 :Text;       # "huge pages", "4 KiB pages", "device memory", ...: what was really got
-  nicClass @13 :Text;      # L1: of the NIC beside it; words of core/place/topo.h
+  nicClass @13 :Text;      # L1: of the NIC beside it; words of core/planner/topo.h
   nicDirect @14 :Bool;     # L1: a NIC may reach its memory
   kind @15 :Text;          # "" = shards; "chunks" = HybridPS chunks of ranks, which are outside of any quota of shards
   processes @16 :List(ProcessBytes);  # chunks: who has how much
@@ -292,7 +292,7 @@ struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
 # migrate: the shard changes its place, from host to host.
 enum Operation { read @0; write @1; migrate @2; }
 
-# Which way bytes went or would go; core/route.h decides it. none: there is no way.
+# Which way bytes went or would go; core/copies/route.h decides it. none: there is no way.
 enum RoutePath {
   unsaid @0 $word("");
   none @1;
@@ -307,7 +307,7 @@ enum RoutePath {
   archiveStore @10 $word("archive-store");
 }
 
-# Why that way; core/route.c has a clause for each.
+# Why that way; core/copies/route.c has a clause for each.
 enum RouteReason {
   unsaid @0 $word("");
   readToArchive @1 $word("read-to-archive");
@@ -387,7 +387,7 @@ struct Shard {
   accesses @11 :UInt64;
   lastAccessMs @12 :Int64;
   copies @13 :List(Copy);  # known copies, L3 and L4 included
-  layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller,
+  layout @14 :Text;        # its tensors, as in core/model/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller,
                            # and where getShard is asked for it
   renamed @15 :Bool;       # of requestShards: only the tensors in `shown` belong to the position, under those names
   shown @16 :List(ShownTensor);
@@ -626,7 +626,7 @@ interface L3 {
   # Back into the archive. Ids that are not in the trash are skipped. `cluster`: as of `free`.
   untrash @18 (ids :List(Text), cluster :Text) -> (restored :UInt32) $maxValues(1048576);
 
-  # What the catalogue knows of a version (core/manifest.h), kept in the pool beside its shards; there already: fine.
+  # What the catalogue knows of a version (core/catalog/manifest.h), kept in the pool beside its shards; there already: fine.
   # `inventory`, `listArchived`, `archive`, `free` and the like treat it like a shard, counts of shards leave it out.
   putManifest @19 (manifest :Text, cluster :Text) -> ();    # `cluster`: as of `free`
   # Read from what is stored; the answer has the order of the ids.
@@ -1590,7 +1590,7 @@ struct ShardRecord {             # shard/MODEL/NUMBER/ID
   tensorCrcs @16 :Text $optional;   # as Shard.tensorCrcs
 }
 
-# The text of a manifest (core/manifest.h): the records of a version, of its model and of its shards.
+# The text of a manifest (core/catalog/manifest.h): the records of a version, of its model and of its shards.
 struct ManifestForm { manifest @0 :Int32 $required; }
 struct ManifestShard {
   id @0 :Text $required;
@@ -1636,7 +1636,7 @@ struct JobRunContainer {
   node @6 :Text;
   numaId @7 :Int32;
 }
-# `run` of job/ID (core/jobstate.h). It has a member `plan`, a PlanRecord, once it has been placed.
+# `run` of job/ID (core/job/jobstate.h). It has a member `plan`, a PlanRecord, once it has been placed.
 struct JobRun {
   id @0 :Text $required;
   state @1 :JobState $required;
@@ -1678,7 +1678,7 @@ struct JobLedgerRecord {
   toldTokens @15 :UInt64; generation @16 :UInt32;        # of the last report
 }
 # failure/JOB/ATTEMPT is JobFailure.
-# A job file with everything in it that differs from the default (core/job.h); it is read as any job file.
+# A job file with everything in it that differs from the default (core/job/job.h); it is read as any job file.
 struct JobSpecModel { name @0 :Text $optional; size @1 :Text $optional; version @2 :Int64 = -1 $optional; }
 struct JobSpecDataset { path @0 :Text $optional; }
 struct JobSpecGrid {

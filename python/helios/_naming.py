@@ -6,7 +6,7 @@ Megatron's default) after the linear that the norm is fused with::
     input_layernorm.weight     self_attention.linear_qkv.layer_norm_weight
     pre_mlp_layernorm.weight   mlp.linear_fc1.layer_norm_weight
 
-libhelios knows which name is which (core/naming.h).
+libhelios knows which name is which (core/model/naming.h).
 """
 from __future__ import annotations
 

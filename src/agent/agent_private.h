@@ -13,8 +13,8 @@
 #include "agent/ports.h"
 #include "base/host_port.h"
 #include "hw/executor.h"
-#include "hw/health.h"
-#include "hw/telemetry.h"
+#include "hw/health/health.h"
+#include "hw/load/telemetry.h"
 #include "os/loop.h"
 #include "rpc/agent_calls.h"
 

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "conf/conf.h"
-#include "core/tier_metrics.h"
-#include "hw/oom_log.h"
+#include "core/copies/tier_metrics.h"
+#include "hw/load/oom_log.h"
 
 #define METRICS_MAX ((size_t)4 << 20)
 

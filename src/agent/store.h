@@ -68,7 +68,7 @@ struct store_opts {
     int loads;                  /* for readers, at a time */
     const char *l2_pool;        /* file; its socket is beside it with ".sock" */
     const char *devices;        /* "emu:64MiB,cuda:0", "" = none */
-    const char *nic_class;      /* "auto" or a name of core/place/topo.h */
+    const char *nic_class;      /* "auto" or a name of core/planner/topo.h */
     const char *data_listen;    /* "" = none */
     const char *migrate_listen; /* "" = none */
     int copies;                 /* threads */

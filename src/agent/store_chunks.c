@@ -10,7 +10,7 @@
 #include "agent/agent_private.h"
 #include "base/crc32.h"
 #include "base/log.h"
-#include "core/route.h"
+#include "core/copies/route.h"
 #include "hybridps/manager/table.h"
 
 #define LOCK_MS 1000

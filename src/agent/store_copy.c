@@ -12,7 +12,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "core/copy_attempt.h"
+#include "core/copies/copy_attempt.h"
 #include "mem/plank/plank.h"
 
 #define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */

@@ -6,7 +6,7 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
-#include "core/place/topo.h"
+#include "core/planner/topo.h"
 #include "mem/device/device.h"
 #include "mem/plank/plank.h"
 

@@ -23,7 +23,7 @@
 #include "base/copy.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "core/copy_attempt.h"
+#include "core/copies/copy_attempt.h"
 #include "net/dispatch/put_queue.h"
 #include "net/zmq/migrate.h"
 

@@ -11,7 +11,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "core/copy_attempt.h"
+#include "core/copies/copy_attempt.h"
 
 static hl_status alloc_crcs(struct source *src)
 {

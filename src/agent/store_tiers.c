@@ -6,7 +6,7 @@
 
 #include "agent/store_private.h"
 #include "base/clock.h"
-#include "core/room.h"
+#include "core/copies/room.h"
 #include "mem/tier/tier.h"
 
 void store_changed(struct store *s)

@@ -41,9 +41,9 @@ const char *hl_plane_name(enum hl_plane plane); /* "backbone" */
 /* One transfer that has ended, well or not. */
 struct hl_transfer {
     enum hl_plane plane;
-    const char *op; /* "read", "write", "migrate"; "call", "answer" of RPC */
-    const char
-        *path; /* words of core/route.h, or the transport's: "shm", "rdma", "tcp", "zmq", "rpc" */
+    const char *op;     /* "read", "write", "migrate"; "call", "answer" of RPC */
+    const char *path;   /* words of core/copies/route.h, or the transport's: "shm", "rdma", "tcp",
+                           "zmq", "rpc" */
     const char *reason; /* "" where none was decided */
     bool sent;          /* direction of the bytes: 1 = left this process */
     uint64_t bytes;

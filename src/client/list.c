@@ -11,9 +11,9 @@
 #include "base/abi.h"
 #include "base/log.h"
 #include "client/client_private.h"
-#include "core/derived_id.h"
-#include "core/model_config.h"
-#include "core/split.h"
+#include "core/catalog/derived_id.h"
+#include "core/model/model_config.h"
+#include "core/model/split.h"
 
 #define DERIVED_MAX 65536 /* remembered */
 

@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 
 #include "client/client_private.h"
-#include "core/copyplan.h"
+#include "core/copies/copyplan.h"
 
 /* What the caller of helios_map or helios_map_private wants. */
 struct view_request {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "client/client_private.h"
-#include "core/part.h"
+#include "core/model/part.h"
 
 #define NAMES_MAX 65536
 

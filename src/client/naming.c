@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "client/client_private.h"
-#include "core/naming.h"
+#include "core/model/naming.h"
 #include "core/parts/rule.h"
 
 /* Everything that the names point to is the arena's. */

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "client/client_private.h"
-#include "core/copyplan.h"
-#include "core/route.h"
+#include "core/copies/copyplan.h"
+#include "core/copies/route.h"
 
 #define FAULTS_TOLD 32 /* at a time */
 

@@ -17,8 +17,8 @@
 #include "base/copy.h"
 #include "base/log.h"
 #include "client/client_private.h"
-#include "core/copyplan.h"
-#include "core/derived_id.h"
+#include "core/catalog/derived_id.h"
+#include "core/copies/copyplan.h"
 #include "os/copy_measure.h"
 
 /* A small read takes little longer than a look at the clock: one of so many is timed for all. */

@@ -8,7 +8,7 @@
 
 #include "base/copy.h"
 #include "base/crc32.h"
-#include "core/part.h"
+#include "core/model/part.h"
 
 #define TENSORS_MAX ((size_t)1 << 20)
 

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "helios/helios.h"
 
 struct hl_shard_spec {

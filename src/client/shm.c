@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "client/client_private.h"
-#include "core/derived_id.h"
+#include "core/catalog/derived_id.h"
 
 #define NAME_MAX_TEXT 256
 #define FIND_TRIES    100

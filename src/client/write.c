@@ -18,8 +18,8 @@
 #include "base/utf8.h"
 #include "client/client_private.h"
 #include "client/shard_image.h"
-#include "core/layout.h"
-#include "core/part.h"
+#include "core/model/layout.h"
+#include "core/model/part.h"
 #include "os/copy_measure.h"
 
 #define PART_MAX sizeof(((helios_shard *)0)->part)

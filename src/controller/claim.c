@@ -29,7 +29,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/core.h"
-#include "core/claim.h"
+#include "core/catalog/claim.h"
 #include "core/migration/epoch.h"
 #include "store/store.h"
 

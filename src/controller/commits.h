@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "core/catalog.h"
+#include "core/catalog/catalog.h"
 #include "store/writer.h"
 
 struct hl_controller;

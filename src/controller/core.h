@@ -17,8 +17,8 @@
 
 #include "controller/claim.h"
 #include "controller/controller.h"
-#include "core/catalog.h"
-#include "core/job.h"
+#include "core/catalog/catalog.h"
+#include "core/job/job.h"
 #include "core/listening.h"
 #include "rpc/agent_calls.h"
 #include "rpc/controller_calls.h"

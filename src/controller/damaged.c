@@ -8,7 +8,7 @@
 
 #include "controller/commits.h"
 #include "controller/core.h"
-#include "core/jobstate.h"
+#include "core/job/jobstate.h"
 
 /* ---- jobs whose record is damaged ------------------------------------------------------------ */
 

@@ -1,9 +1,9 @@
 /* controller/executor.h - who runs the containers of a job: the Agents of this cluster's nodes
  * (jobs/agents.c) or Kubernetes (kube/executor.c).
  *
- * What a job is and what comes next is decided by core/jobstate.h and kept by jobs.c; an executor
- * makes and ends containers and tells by job_event what became of them. A job stays with the
- * executor it was submitted to (jobs_create says who gets new ones).
+ * What a job is and what comes next is decided by core/job/jobstate.h and kept by jobs.c; an
+ * executor makes and ends containers and tells by job_event what became of them. A job stays with
+ * the executor it was submitted to (jobs_create says who gets new ones).
  *
  *     jobs --carry_out, watch, retry--> executor --job_event--> jobs
  *
@@ -22,8 +22,8 @@
 #include <uthash.h>
 
 #include "api/types.h"
-#include "core/job.h"
-#include "core/jobstate.h"
+#include "core/job/job.h"
+#include "core/job/jobstate.h"
 #include "core/ledger/ledger.h"
 
 struct gang;
@@ -35,7 +35,7 @@ struct job_waiter;
 
 /* What changes in the record of a job; run NULL: none. */
 struct job_record {
-    json_t *run;    /* core/jobstate.h */
+    json_t *run;    /* core/job/jobstate.h */
     json_t *events; /* List(JobEvent) */
 };
 

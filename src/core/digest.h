@@ -10,7 +10,7 @@
 #ifndef HL_CORE_DIGEST_H
 #define HL_CORE_DIGEST_H
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 struct hl_digest {
     uint64_t hi, lo;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "hw/engine.h"
+#include "hw/engine/engine.h"
 
 #define GPUS_MAX 256
 #define MIB      (UINT64_C(1) << 20)

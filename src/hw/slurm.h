@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/place/topo.h"
+#include "core/planner/topo.h"
 
 /* True in a step of a Slurm job, on one of its nodes. */
 bool hl_slurm_inside(void);

@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "hw/engine_ranks.h"
-#include "hw/process_executor_private.h"
+#include "hw/engine/engine_ranks.h"
+#include "hw/process/process_executor_private.h"
 #include "os/command.h"
 #include "os/file.h"
 

@@ -14,7 +14,7 @@
 #ifndef HL_HW_TOPOLOGY_H
 #define HL_HW_TOPOLOGY_H
 
-#include "core/place/topo.h"
+#include "core/planner/topo.h"
 
 hl_status hl_topology_load_xml(const char *path, struct hl_topo *out) HL_CHECK;
 /* The CPUs this process may run on, no others. */

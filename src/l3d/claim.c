@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "core/claim.h"
+#include "core/catalog/claim.h"
 #include "l3d/l4_private.h"
 
 struct claiming {

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "core/derived_id.h"
-#include "core/layout.h"
-#include "core/part.h"
+#include "core/catalog/derived_id.h"
+#include "core/model/layout.h"
+#include "core/model/part.h"
 #include "l3d/cut_plans.h"
 #include "l3d/imports_private.h"
 #include "l3d/l4.h"

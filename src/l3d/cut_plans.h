@@ -21,8 +21,8 @@
 #include <stdbool.h>
 
 #include "core/digest.h"
-#include "core/reshard_state.h"
-#include "core/whole.h"
+#include "core/reshard/reshard_state.h"
+#include "core/reshard/whole.h"
 
 struct cut_plan {
     struct hl_whole whole; /* parameters */

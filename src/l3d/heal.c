@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "core/repair.h"
+#include "core/copies/repair.h"
 #include "fetch/remote.h"
 #include "l3d/l4_private.h"
 #include "mem/chunks.h"

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "core/derived_id.h"
+#include "core/catalog/derived_id.h"
 #include "l3d/imports_private.h"
 #include "l3d/l4.h"
 

@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "core/importing.h"
-#include "core/layout.h"
+#include "core/catalog/importing.h"
+#include "core/model/layout.h"
 #include "l3d/imports_private.h"
 #include "l3d/l4.h"
 

@@ -39,11 +39,11 @@ struct import {
     char *config; /* NULL of a cut */
     char *meta;   /* NULL of a cut */
     struct hl_import_shard *shards;
-    char **layouts; /* core/layout.h, one per shard */
+    char **layouts; /* core/model/layout.h, one per shard */
     char **crcs;    /* of the tensors of each layout; NULL = a cut's, which nothing proves */
     size_t shard_count;
     double seconds;
-    uint64_t cut_number;    /* core/derived_id.h */
+    uint64_t cut_number;    /* core/catalog/derived_id.h */
     atomic_uint cut_shards; /* that have an id */
     UT_hash_handle hh;
 };

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "conf/conf.h"
-#include "core/tier_metrics.h"
+#include "core/copies/tier_metrics.h"
 #include "l3d/cut_plans.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "core/importing.h"
+#include "core/catalog/importing.h"
 #include "l3d/l3d.h"
 #include "rpc/l3_calls.h"
 
@@ -34,8 +34,8 @@ struct hl_l3d {
     struct cut_plans *cut_plans;
     struct l4 *l4;      /* the archive, and workers */
     struct heal *heals; /* by id */
-    /* Of cuts that run (core/derived_id.h), 0 = a free place: their shards are not given up for
-     * those that follow. */
+    /* Of cuts that run (core/catalog/derived_id.h), 0 = a free place: their shards are not given up
+     * for those that follow. */
     _Atomic uint64_t running_cuts[HL_IMPORT_PLACES];
     int import_threads;
     int connect_ms; /* of a connection to a node's store */

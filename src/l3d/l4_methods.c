@@ -1,7 +1,7 @@
 /* The RPC face of the archive. */
 #include <stdlib.h>
 
-#include "core/derived_id.h"
+#include "core/catalog/derived_id.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
 

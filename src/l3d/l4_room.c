@@ -15,8 +15,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/derived_id.h"
-#include "core/room.h"
+#include "core/catalog/derived_id.h"
+#include "core/copies/room.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
 

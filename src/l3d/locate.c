@@ -1,7 +1,7 @@
 /* Where shards lie. What is only archived is loaded first: the answer waits for it. */
 #include <stdlib.h>
 
-#include "core/locate.h"
+#include "core/copies/locate.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
@@ -33,7 +33,7 @@ static hl_status locate_one(struct hl_l3d *d, struct hl_id id, struct hl_arena *
     return HL_OK;
 }
 
-/* A call, all of it on the loop; core/locate.h decides:
+/* A call, all of it on the loop; core/copies/locate.h decides:
  *
  *     locate_step --all in the pool--> answered
  *        ^   '---------missing-------> l4_ask each, waiting = how many

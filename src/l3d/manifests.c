@@ -5,9 +5,9 @@
 
 #include "base/crc32.h"
 #include "base/utf8.h"
-#include "core/layout.h"
-#include "core/manifest.h"
-#include "core/safetensors.h"
+#include "core/catalog/manifest.h"
+#include "core/model/layout.h"
+#include "core/safetensors/safetensors.h"
 #include "l3d/l4_private.h"
 
 #define DESCRIBE_MAX 256 /* in one call */

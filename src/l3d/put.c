@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "core/route.h"
+#include "core/copies/route.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
 #include "net/net.h"

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/claim.h"
-#include "core/retention.h"
+#include "core/catalog/claim.h"
+#include "core/catalog/retention.h"
 #include "l3d/l4_private.h"
 #include "os/loop.h"
 

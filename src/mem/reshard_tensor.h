@@ -7,7 +7,7 @@
  * Threads: any; one tensor at a time per hl_shard_sums.
  * Errors:  those of `source` and `next`, which end the work.
  * Units:   bytes.
- * Limits:  those of core/reshard.h.
+ * Limits:  those of core/reshard/reshard.h.
  */
 #ifndef HL_MEM_RESHARD_TENSOR_H
 #define HL_MEM_RESHARD_TENSOR_H

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/reshard.h"
+#include "core/reshard/reshard.h"
 
 /* The first byte of the operation's source tensor, of which bytes [first, end) are read next. */
 typedef hl_status (*hl_reshard_source_fn)(void *arg, const struct hl_reshard_op *op, uint64_t first,

@@ -14,7 +14,7 @@
 
 #include "base/id.h"
 #include "base/status.h"
-#include "core/partition.h"
+#include "core/model/partition.h"
 #include "mem/chunks.h"
 
 struct hl_import_shard {

@@ -3,8 +3,8 @@
  * What there is decides: cgroup v2, v1, both (hybrid) or none; mounts are read from
  * /proc/self/mountinfo. A v1 group is made below the caller's own one, so that limits above it
  * hold. A v2 group is made below the caller's own one if that is delegated, as in a scope of
- * systemd's (hw/systemd_scope.h), else beside everything; there it does not bind where systemd
- * manages the machine, which would take the binding away.
+ * systemd's (hw/process/systemd_scope.h), else beside everything; there it does not bind where
+ * systemd manages the machine, which would take the binding away.
  *
  * Owns:    up to HL_CGROUP_DIRS directories, one per hierarchy. hl_cgroup_close forgets them,
  *          hl_cgroup_remove kills what is inside and removes them.

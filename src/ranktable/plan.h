@@ -15,7 +15,7 @@
 #ifndef HL_RANKTABLE_PLAN_H
 #define HL_RANKTABLE_PLAN_H
 
-#include "core/place/plan.h"
+#include "core/planner/plan.h"
 #include "ranktable/table.h"
 
 /* What a rank reads until every container of its gang has started. */

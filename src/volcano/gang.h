@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #define HL_VOLCANO_GANG_H
 
-#include "core/jobstate.h"
+#include "core/job/jobstate.h"
 
 #define HL_VOLCANO_RANKS_MAX 4096
 #define HL_VOLCANO_BYTES_MAX 1400000

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "conf/yaml.h"
-#include "core/job.h"
+#include "core/job/job.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/manifest.h"
+#include "core/catalog/manifest.h"
 
 static hl_status commit(void *arg, const struct hl_records *records)
 {

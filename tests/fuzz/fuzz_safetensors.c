@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 /* A copy of the tensors through our own writer reads back equal. */
 static void round_trip(const struct hl_safetensors *st)

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/catalog.h"
-#include "core/jobstate.h"
-#include "core/place/plan.h"
-#include "core/place/topo.h"
+#include "core/catalog/catalog.h"
+#include "core/job/jobstate.h"
+#include "core/planner/plan.h"
+#include "core/planner/topo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hf.h"
-#include "core/layout.h"
-#include "core/part.h"
-#include "core/place/plan.h"
-#include "core/place/switches.h"
-#include "core/place/topo.h"
+#include "core/model/hf.h"
+#include "core/model/layout.h"
+#include "core/model/part.h"
+#include "core/planner/plan.h"
+#include "core/planner/switches.h"
+#include "core/planner/topo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

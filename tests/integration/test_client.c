@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "mem/pool/pool.h"
 #include "support/fault.h"
 

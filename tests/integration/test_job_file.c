@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "conf/yaml.h"
-#include "core/job.h"
+#include "core/job/job.h"
 
 static hl_status read_job_for(enum hl_job_executor executor, const char *text, struct hl_job *job)
 {

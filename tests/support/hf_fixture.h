@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 #define HF_TENSORS 512
 

@@ -10,7 +10,7 @@
 #ifndef HL_TESTS_HF_SLICES_H
 #define HL_TESTS_HF_SLICES_H
 
-#include "core/partition.h"
+#include "core/model/partition.h"
 #include "support/hf_fixture.h"
 
 struct hf_slice {

@@ -14,7 +14,7 @@
 
 #include <inttypes.h>
 
-#include "core/reshard.h"
+#include "core/reshard/reshard.h"
 #include "support/hf_slices.h"
 
 #define RS_LAYOUTS 32

@@ -10,7 +10,7 @@
 #include "base/crc32.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "mem/archive/archive.h"
 #include "os/file.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cli/cli.h"
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "os/file.h"
 
 #define BLOCK      ((uint64_t)1 << 20)

@@ -6,7 +6,7 @@
 
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
-#include "core/place/plan.h"
+#include "core/planner/plan.h"
 
 #define SLOTS       2
 #define PER_LEAF    20

@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "cli/cli/help.h"
 #include "cli/local/local.h"
-#include "core/jobstate.h"
+#include "core/job/jobstate.h"
 #include "os/file.h"
 
 #define JOBS_NAMED 4 /* when a prefix fits several */

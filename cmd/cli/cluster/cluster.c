@@ -5,7 +5,7 @@
 
 #include "cli/cluster/commands.h"
 #include "cli/local/local.h"
-#include "core/place/topo.h"
+#include "core/planner/topo.h"
 #include "hw/topology.h"
 
 static bool is_of_shards(const struct hl_api_tier_info *tier)

@@ -9,7 +9,7 @@
 #include "base/plane.h"
 #include "cli/cluster/commands.h"
 #include "cli/cluster/prom.h"
-#include "core/route.h"
+#include "core/copies/route.h"
 #include "rpc/agent_calls.h"
 #include "rpc/l3_calls.h"
 

@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "cli/cluster/commands.h"
 #include "conf/options.h"
-#include "core/jobstate.h"
+#include "core/job/jobstate.h"
 
 #define LINES_DEFAULT 24
 #define ENTER         "\033[?1049h\033[?25l" /* the other screen, without a cursor */

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "cli/jobs/commands.h"
 #include "conf/options.h"
-#include "core/jobstate.h"
+#include "core/job/jobstate.h"
 
 #define LOG_PIECE    262144
 #define LOG_SKIP_MAX 65536 /* of a line whose beginning is gone */

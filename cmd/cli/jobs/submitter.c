@@ -7,7 +7,7 @@
 #include "api/lists.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "core/job.h"
+#include "core/job/job.h"
 
 extern char **environ;
 

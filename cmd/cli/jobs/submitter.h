@@ -4,7 +4,7 @@
  * Threads: one.
  * Errors:  HL_EINVAL with the part of the list that is wrong.
  * Units:   none.
- * Limits:  those of core/job.h; what ALL can't pass on is told on stderr.
+ * Limits:  those of core/job/job.h; what ALL can't pass on is told on stderr.
  */
 #ifndef HL_CMD_CLI_JOBS_SUBMITTER_H
 #define HL_CMD_CLI_JOBS_SUBMITTER_H

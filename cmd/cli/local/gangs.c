@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/local/local_private.h"
-#include "core/jobstate.h"
+#include "core/job/jobstate.h"
 #include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "cli/mem/commands.h"
-#include "core/hf.h"
+#include "core/model/hf.h"
 #include "hybridps/layout/layout.h"
 #include "os/file.h"
 

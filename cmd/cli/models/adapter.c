@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/lora.h"
+#include "core/model/lora.h"
 #include "os/file.h"
 
 /* HL_OK with "": there is no such file here. */

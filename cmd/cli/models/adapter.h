@@ -9,7 +9,7 @@
 #ifndef HL_CMD_CLI_MODELS_ADAPTER_H
 #define HL_CMD_CLI_MODELS_ADAPTER_H
 
-#include "core/catalog.h"
+#include "core/catalog/catalog.h"
 
 /* The model that the adapter in `dir` was trained for: what was said, else the last part of the
  * path in its adapter_config.json. "" = it is not an adapter, or does not say. */

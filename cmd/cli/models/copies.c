@@ -6,7 +6,7 @@
 
 #include "cli/models/commands.h"
 #include "cli/models/shard_id.h"
-#include "core/route.h"
+#include "core/copies/route.h"
 #include "rpc/agent_calls.h"
 #include "rpc/l3_calls.h"
 

@@ -12,8 +12,8 @@
 #include "cli/models/hf_export.h"
 #include "cli/models/model.h"
 #include "cli/models/rankfile.h"
-#include "core/megatron_args.h"
-#include "core/model_config.h"
+#include "core/model/megatron_args.h"
+#include "core/model/model_config.h"
 #include "core/torch/megatron.h"
 #include "os/file.h"
 

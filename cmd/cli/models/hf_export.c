@@ -13,10 +13,10 @@
 
 #include "cli/models/hf_files.h"
 #include "cli/models/logical.h"
-#include "core/coverage.h"
-#include "core/lora.h"
-#include "core/model_config.h"
-#include "core/part.h"
+#include "core/model/lora.h"
+#include "core/model/model_config.h"
+#include "core/model/part.h"
+#include "core/reshard/coverage.h"
 #include "os/file.h"
 
 struct writing {

@@ -5,7 +5,7 @@
  *
  * Owns:    nothing.
  * Threads: one.
- * Errors:  those of libhelios and of core/whole.h; of the files, with the path.
+ * Errors:  those of libhelios and of core/reshard/whole.h; of the files, with the path.
  * Units:   bytes.
  * Limits:  files those of hf_files.h; memory for the largest tensor.
  */

@@ -15,7 +15,7 @@
 
 #include <jansson.h>
 
-#include "core/partition.h"
+#include "core/model/partition.h"
 
 #define HF_FILE_BYTES ((uint64_t)5 << 30)
 #define HF_MODEL      "model"     /* stem of files */

@@ -1,5 +1,5 @@
-/* core/whole.h plans every logical tensor from the stored ones, and every stored tensor that a plan
- * covers is marked: the others can be told. */
+/* core/reshard/whole.h plans every logical tensor from the stored ones, and every stored tensor
+ * that a plan covers is marked: the others can be told. */
 #include "cli/models/logical.h"
 
 #include <inttypes.h>
@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "cli/models/rankfile.h"
-#include "core/model_config.h"
-#include "core/part.h"
-#include "core/piece.h"
+#include "core/model/model_config.h"
+#include "core/model/part.h"
+#include "core/reshard/piece.h"
 #include "mem/reshard_window.h"
 
 /* ---- shards ---------------------------------------------------------------------------------- */

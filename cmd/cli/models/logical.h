@@ -6,7 +6,7 @@
  * Owns:    struct logical_version owns headers, plans and mapped shards (logical_close); its client
  *          and the arena of its texts are borrowed.
  * Threads: one.
- * Errors:  those of the Controller, of libhelios and of core/whole.h.
+ * Errors:  those of the Controller, of libhelios and of core/reshard/whole.h.
  * Units:   bytes.
  * Limits:  memory of the mapped shards, where they come from another host.
  */
@@ -14,8 +14,8 @@
 #define HL_CMD_CLI_MODELS_LOGICAL_H
 
 #include "cli/models/stored.h"
-#include "core/reshard_state.h"
-#include "core/whole.h"
+#include "core/reshard/reshard_state.h"
+#include "core/reshard/whole.h"
 
 /* A stored tensor that logical ones are made of. */
 struct logical_source {

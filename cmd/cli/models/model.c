@@ -10,7 +10,7 @@
 #include "cli/models/adapter.h"
 #include "cli/models/commands.h"
 #include "cli/models/model.h"
-#include "core/model_config.h"
+#include "core/model/model_config.h"
 #include "core/torch/megatron.h"
 
 #define POLL_MS        100

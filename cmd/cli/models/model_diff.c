@@ -9,8 +9,8 @@
 #include "cli/models/commands.h"
 #include "cli/models/logical.h"
 #include "cli/models/rankfile.h"
-#include "core/elements.h"
-#include "core/split.h"
+#include "core/model/split.h"
+#include "core/reshard/elements.h"
 #include "mem/reshard_window.h"
 
 #define WINDOW     ((uint64_t)4 << 20) /* a multiple of every dtype's size */

@@ -11,9 +11,9 @@
 #include "cli/models/shard_id.h"
 #include "cli/models/stored.h"
 #include "cli/models/verify.h"
-#include "core/layout.h"
-#include "core/proof.h"
-#include "core/split.h"
+#include "core/model/layout.h"
+#include "core/model/split.h"
+#include "core/reshard/proof.h"
 #include "rpc/l3_calls.h"
 
 #define KEY_MAX 320

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/model_config.h"
-#include "core/torchzip.h"
-#include "core/view.h"
+#include "core/model/model_config.h"
+#include "core/model/view.h"
+#include "core/torch/torchzip.h"
 
 #define HEADER_GUESS ((uint64_t)64 << 10)
 

@@ -15,8 +15,8 @@
 #include <jansson.h>
 
 #include "cli/cli/cli.h"
-#include "core/naming.h"
-#include "core/part.h"
+#include "core/model/naming.h"
+#include "core/model/part.h"
 #include "helios/helios.h"
 
 enum rankfile_kind {

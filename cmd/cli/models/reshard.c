@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "cli/models/commands.h"
 #include "cli/models/model.h"
-#include "core/model_config.h"
-#include "core/split.h"
+#include "core/model/model_config.h"
+#include "core/model/split.h"
 
 struct reshard_args {
     int64_t tp_size, pp_size, ep_size, etp_size, virtual_stages;

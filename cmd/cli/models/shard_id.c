@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/part.h"
+#include "core/model/part.h"
 
 #define PAGE       5000
 #define CANDIDATES 4 /* that are named when a prefix fits several */

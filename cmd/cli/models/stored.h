@@ -10,7 +10,7 @@
 #define HL_CMD_CLI_MODELS_STORED_H
 
 #include "cli/cli/cli.h"
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "helios/helios.h"
 
 #define STORED_MODEL_MAX 128
@@ -18,7 +18,7 @@
 struct stored_version {
     const char *model;
     int64_t version;
-    const char *config; /* core/whole.h reads it */
+    const char *config; /* core/reshard/whole.h reads it */
     struct hl_api_split split;
     struct hl_api_shard_list shards; /* without derived ones */
 };

@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "controller/copies/copies_private.h"
-#include "core/sweep.h"
+#include "core/catalog/sweep.h"
 
 #define LIST_PAGE  2000
 #define DROPS_MAX  256 /* under way at one node */

@@ -2,9 +2,10 @@
  * the catalogue by the sweep, and the copies in the nodes' stores.
  *
  * What nodes hold is soft state, learned from the Agents' inventories and from the answers to our
- * own calls, and never trusted blindly. The manifest of each visible version (core/manifest.h) lies
- * beside its shards: it is written after the commit that made the version visible was answered. A
- * missing one is written by the next sweep, one of no version is freed as an orphan.
+ * own calls, and never trusted blindly. The manifest of each visible version
+ * (core/catalog/manifest.h) lies beside its shards: it is written after the commit that made the
+ * version visible was answered. A missing one is written by the next sweep, one of no version is
+ * freed as an orphan.
  *
  * Owns:    the table of copies, what L3 said of its pool, what the last sweep has seen.
  * Threads: the Controller's loop.

@@ -8,7 +8,7 @@
 #include "controller/copies/copies.h"
 #include "controller/core.h"
 #include "controller/nodes/nodes.h"
-#include "core/sweep.h"
+#include "core/catalog/sweep.h"
 
 /* A copy in a node's L1 or L2. */
 struct copy {
@@ -147,7 +147,7 @@ void durability_restore(struct hl_controller *c);
 void archive_write_behind(struct hl_controller *c);
 
 /* pool.c */
-/* The sweep as of now, for what core/sweep.h decides. */
+/* The sweep as of now, for what core/catalog/sweep.h decides. */
 struct hl_sweep copies_sweep(const struct hl_controller *c);
 
 /* orphans.c */

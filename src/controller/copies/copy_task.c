@@ -1,5 +1,5 @@
 /* What a copy does next follows from where it is and where it is to be: the steps of
- * core/copyplan.h, carried out by the daemon that owns the memory.
+ * core/copies/copyplan.h, carried out by the daemon that owns the memory.
  *
  *     sources, nearest first:  [ L2 of n-1 ] [ L3 ] [ L4 ]
  *                                   ^ source
@@ -31,7 +31,7 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "controller/copies/copies_private.h"
-#include "core/copyplan.h"
+#include "core/copies/copyplan.h"
 
 #define SLACK_MS 2000 /* an Agent's own deadline comes first */
 

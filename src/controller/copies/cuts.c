@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "controller/commits.h"
 #include "controller/copies/copies_private.h"
-#include "core/catalog_cut.h"
+#include "core/catalog/catalog_cut.h"
 
 struct drop {
     struct change change; /* first */

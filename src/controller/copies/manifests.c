@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "controller/copies/copies_private.h"
-#include "core/manifest.h"
+#include "core/catalog/manifest.h"
 
 #define MANIFEST_PUTS 16
 

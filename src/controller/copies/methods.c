@@ -7,9 +7,9 @@
 #include "base/plane.h"
 #include "controller/copies/copies_private.h"
 #include "controller/copies/copy_task_private.h"
-#include "core/copyplan.h"
-#include "core/repair.h"
-#include "core/route.h"
+#include "core/copies/copyplan.h"
+#include "core/copies/repair.h"
+#include "core/copies/route.h"
 
 #define PLACES_MAX       1024
 #define ROUTES_MAX       4096

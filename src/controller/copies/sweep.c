@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/copies/copies_private.h"
-#include "core/manifest.h"
+#include "core/catalog/manifest.h"
 
 #define SWEEP_PAGE  4096
 #define SETTLE_TURN 4096

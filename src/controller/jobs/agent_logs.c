@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "controller/jobs/jobs_private.h"
-#include "core/jobnodes.h"
+#include "core/job/jobnodes.h"
 
 /* A question that an Agent is to answer, in the memory of its call. */
 struct log_call {

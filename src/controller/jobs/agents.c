@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "controller/jobs/jobs_private.h"
-#include "core/jobnodes.h"
+#include "core/job/jobnodes.h"
 
 #define FORGETS_MAX 64 /* calls to a node's Agent in one go */
 

@@ -1,9 +1,9 @@
-/* planJob with defrag: the gangs that run are what core/place/defrag.h may move. */
+/* planJob with defrag: the gangs that run are what core/planner/defrag.h may move. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/jobs/jobs_private.h"
-#include "core/place/defrag.h"
+#include "core/planner/defrag.h"
 
 /* Gangs that hold slots and stay where they are; free(). */
 static struct hl_defrag_gang *list_gangs(const struct hl_controller *c, size_t *count)

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "controller/jobs/jobs_private.h"
 #include "core/failure/failure.h"
-#include "core/jobnodes.h"
+#include "core/job/jobnodes.h"
 
 #define FAILURES_MAX 8 /* of a job; the oldest goes */
 

@@ -17,7 +17,7 @@
 #include "api/types.h"
 #include "base/status.h"
 #include "controller/models/models.h"
-#include "core/job.h"
+#include "core/job/job.h"
 #include "rpc/controller_calls.h"
 
 struct hl_buf;

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "controller/jobs/jobs_private.h"
-#include "core/jobnodes.h"
+#include "core/job/jobnodes.h"
 
 #define LOG_BYTES 65536 /* where the question leaves it to us */
 

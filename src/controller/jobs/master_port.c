@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "controller/jobs/jobs_private.h"
-#include "core/ports.h"
+#include "core/job/ports.h"
 
 #define PORT_TRIES 64 /* candidates in one question */
 

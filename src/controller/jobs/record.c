@@ -1,7 +1,7 @@
 /* A job in the store: JobRecord, and beside it
  *
- *     doc    what is stored once: JobDoc, and beside it the spec (core/job.h)
- *     run    how far it is (core/jobstate.h)
+ *     doc    what is stored once: JobDoc, and beside it the spec (core/job/job.h)
+ *     run    how far it is (core/job/jobstate.h)
  *
  * The schema says what a member has that a record of an older release lacks. */
 #include "controller/jobs/jobs_private.h"

@@ -12,7 +12,7 @@
 #include "conf/yaml.h"
 #include "controller/jobs/queue.h"
 #include "controller/models/models.h"
-#include "core/catalog_cut.h"
+#include "core/catalog/catalog_cut.h"
 
 /* A call that is examined; what it was given is valid until it is answered. */
 struct request {

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/jobs/jobs_private.h"
-#include "core/retention.h"
+#include "core/catalog/retention.h"
 
 #define ROUND_MAX 256 /* in one batch: the loop does other things too */
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "controller/jobs/jobs_private.h"
-#include "core/jobnodes.h"
-#include "core/version_drop.h"
+#include "core/catalog/version_drop.h"
+#include "core/job/jobnodes.h"
 #include "os/process.h"
 
 hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,

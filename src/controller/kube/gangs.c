@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
 #include "controller/kube/objects_private.h"
-#include "core/gang.h"
-#include "core/jobnodes.h"
-#include "core/place/plan.h"
+#include "core/job/gang.h"
+#include "core/job/jobnodes.h"
+#include "core/planner/plan.h"
 #include "ranktable/plan.h"
 
 /* Between two requests to delete pods without their kubelets. */

@@ -12,7 +12,7 @@
 #include "controller/core.h"
 #include "controller/executor.h"
 #include "controller/kube/gangs.h"
-#include "core/gang.h"
+#include "core/job/gang.h"
 #include "kube/watcher.h"
 #include "volcano/gang.h"
 

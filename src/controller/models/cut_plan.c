@@ -4,7 +4,7 @@
 
 #include "controller/background.h"
 #include "controller/models/models_private.h"
-#include "core/catalog_cut.h"
+#include "core/catalog/catalog_cut.h"
 
 struct planning {
     struct background task; /* first */

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
-#include "core/catalog_cut.h"
+#include "core/catalog/catalog_cut.h"
 #include "os/loop.h"
 
 struct cut_waiter {

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
-#include "core/importing.h"
+#include "core/catalog/importing.h"
 #include "os/loop.h"
 
 #define IMPORT_POLL_MS 50

@@ -10,7 +10,7 @@
 
 #include "controller/background.h"
 #include "controller/models/models_private.h"
-#include "core/expected.h"
+#include "core/catalog/expected.h"
 
 struct layout_waiter {
     layout_planned done;

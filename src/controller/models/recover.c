@@ -32,8 +32,8 @@
 #include "base/log.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
-#include "core/claim.h"
-#include "core/recovery.h"
+#include "core/catalog/claim.h"
+#include "core/catalog/recovery.h"
 
 #define PAGE           4096
 #define READ_SHARDS    256 /* in one call */

@@ -21,7 +21,7 @@
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
 #include "controller/placement/placement.h"
-#include "core/catalog_cut.h"
+#include "core/catalog/catalog_cut.h"
 
 #define LIST_MAX    10000
 #define CUT_WAIT_NS (2 * HL_NS_PER_S) /* of a call; well below what callers wait for an answer */

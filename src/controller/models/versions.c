@@ -42,9 +42,9 @@
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
 #include "controller/placement/placement.h"
-#include "core/commit_check.h"
-#include "core/importing.h"
-#include "core/version_drop.h"
+#include "core/catalog/commit_check.h"
+#include "core/catalog/importing.h"
+#include "core/catalog/version_drop.h"
 #include "os/loop.h"
 
 #define BEGIN_POLL_MS  50

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "controller/damaged.h"
 #include "controller/nodes/nodes_private.h"
-#include "core/jobnodes.h"
+#include "core/job/jobnodes.h"
 
 static void node_seen(struct node *n)
 {

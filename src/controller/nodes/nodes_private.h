@@ -4,8 +4,8 @@
 
 #include "controller/core.h"
 #include "controller/nodes/nodes.h"
-#include "core/place/plan.h"
-#include "core/place/switches.h"
+#include "core/planner/plan.h"
+#include "core/planner/switches.h"
 #include "store/writer.h"
 
 struct nodes {

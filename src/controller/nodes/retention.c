@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "controller/nodes/nodes_private.h"
-#include "core/retention.h"
+#include "core/catalog/retention.h"
 
 #define ROUND_MAX 256 /* in one batch: the loop does other things too */
 

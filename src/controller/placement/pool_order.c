@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
+#include "core/catalog/sweep.h"
 #include "core/placement/pool_order.h"
-#include "core/sweep.h"
 
 #define ORDER_SHARDS_MAX 65536
 #define ORDER_SHARE      4 /* so much of the pool is named, and by what it is too full */

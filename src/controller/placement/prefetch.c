@@ -21,8 +21,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "controller/placement/placement_private.h"
-#include "core/catalog.h"
-#include "core/part.h"
+#include "core/catalog/catalog.h"
+#include "core/model/part.h"
 #include "core/placement/ahead.h"
 
 #define PLACES_MAX     64

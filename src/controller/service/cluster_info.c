@@ -3,7 +3,7 @@
 #include "controller/jobs/jobs.h"
 #include "controller/nodes/nodes.h"
 #include "controller/service/service_private.h"
-#include "core/jobstate.h"
+#include "core/job/jobstate.h"
 
 static struct hl_api_text_list damaged_list(const struct hl_controller *c, struct hl_arena *arena)
 {

@@ -7,7 +7,7 @@
 #include "controller/nodes/nodes.h"
 #include "controller/placement/placement.h"
 #include "controller/service/service_private.h"
-#include "core/catalog_cut.h"
+#include "core/catalog/catalog_cut.h"
 #include "store/store.h"
 
 /* The sentence of the failure is the thread's. */

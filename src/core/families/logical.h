@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 
-#include "core/hf.h"
-#include "core/safetensors.h"
+#include "core/model/hf.h"
+#include "core/safetensors/safetensors.h"
 
 struct hl_logical {
     struct hl_tensor *tensors; /* name, rank and shape; dtype, offset and size mean nothing */

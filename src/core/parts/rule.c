@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/families/family.h"
-#include "core/model_config.h"
-#include "core/split.h"
+#include "core/model/model_config.h"
+#include "core/model/split.h"
 
 #define DIGITS_MAX 9
 

@@ -7,16 +7,16 @@
  * Owns:    nothing.
  * Threads: any; pure.
  * Errors:  HL_EINVAL for a layer or a stage that the split has not, with what it has; what
- *          core/model_config.h and core/hf.h refuse.
+ *          core/model/model_config.h and core/model/hf.h refuse.
  * Units:   layers, stages and chunks count from 0.
- * Limits:  those of core/partition.h.
+ * Limits:  those of core/model/partition.h.
  */
 #ifndef HL_CORE_PARTS_RULE_H
 #define HL_CORE_PARTS_RULE_H
 
 #include <stdbool.h>
 
-#include "core/partition.h"
+#include "core/model/partition.h"
 
 struct hl_part_rule {
     struct hl_partition_options options; /* pp, virtual stages, first and last layers count */

@@ -16,7 +16,7 @@
 #define HL_CORE_TORCH_DCP_H
 
 #include "base/arena.h"
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "core/torch/value.h"
 
 struct hl_torch_dcp_chunk {

@@ -16,7 +16,7 @@
 #ifndef HL_CORE_TORCH_FILE_H
 #define HL_CORE_TORCH_FILE_H
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "core/torch/pickle.h"
 #include "core/torch/tensors.h"
 #include "core/torch/zip.h"

@@ -14,8 +14,8 @@
 #ifndef HL_CORE_TORCH_MEGATRON_MODEL_H
 #define HL_CORE_TORCH_MEGATRON_MODEL_H
 
-#include "core/hf.h"
-#include "core/partition.h"
+#include "core/model/hf.h"
+#include "core/model/partition.h"
 #include "core/torch/value.h"
 
 /* How the ranks' files are cut; local names. vocab_divisor, pad and naming are left alone. */

@@ -18,7 +18,7 @@
 #define HL_CORE_TORCH_MEGATRON_OPTIMIZER_H
 
 #include "base/arena.h"
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "core/torch/value.h"
 
 /* A tensor of state. */

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/route.h"
+#include "core/copies/route.h"
 
 enum hl_target_side { HL_TARGET_AT_LEAST, HL_TARGET_AT_MOST };
 

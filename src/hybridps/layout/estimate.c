@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hf.h"
+#include "core/model/hf.h"
 #include "hybridps/layout/layout.h"
 
 #define TENSORS_MAX ((size_t)1 << 24)

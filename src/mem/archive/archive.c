@@ -14,8 +14,8 @@
 #include <stdlib.h>
 
 #include "base/crc32.h"
-#include "core/manifest_id.h"
-#include "core/safetensors.h"
+#include "core/catalog/manifest_id.h"
+#include "core/safetensors/safetensors.h"
 #include "mem/archive/ops.h"
 
 /* After archive_ops.h: a failed insert must not end the process. */

@@ -54,7 +54,7 @@ struct hl_archive_info {
     uint64_t writing_bytes; /* the latter */
     const char *scheme;     /* "dir", "s3" */
     uint64_t count;         /* shards that can be read */
-    uint64_t manifests;     /* of these, not shards but manifests (core/manifest.h) */
+    uint64_t manifests;     /* of these, not shards but manifests (core/catalog/manifest.h) */
     uint64_t discarded;     /* halves of puts that died, removed when the archive was opened */
     uint64_t trashed;       /* in the trash */
     uint64_t trashed_bytes;

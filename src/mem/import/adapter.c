@@ -1,10 +1,10 @@
 /* A LoRA adapter: planned beside its base, of which only the config is here. */
-#include "core/lora.h"
+#include "core/model/lora.h"
 
 #include <stdlib.h>
 
-#include "core/model_config.h"
-#include "core/whole.h"
+#include "core/model/model_config.h"
+#include "core/reshard/whole.h"
 #include "mem/import/import_private.h"
 
 /* The document of the plan, with what PEFT says of the adapter. */

@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/lora.h"
-#include "core/model_config.h"
-#include "core/part.h"
+#include "core/model/lora.h"
+#include "core/model/model_config.h"
+#include "core/model/part.h"
 #include "core/torch/file.h"
 #include "mem/import/import_private.h"
 

@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "core/partition.h"
+#include "core/model/partition.h"
 #include "mem/sink.h"
 
 struct hl_import_options {

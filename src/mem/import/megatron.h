@@ -13,9 +13,9 @@
 #ifndef HL_MEM_IMPORT_MEGATRON_H
 #define HL_MEM_IMPORT_MEGATRON_H
 
-#include "core/reshard.h"
-#include "core/reshard_state.h"
-#include "core/whole.h"
+#include "core/reshard/reshard.h"
+#include "core/reshard/reshard_state.h"
+#include "core/reshard/whole.h"
 #include "mem/import/import.h"
 
 struct hl_mapped_file {

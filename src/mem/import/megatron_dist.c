@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/naming.h"
-#include "core/partition_clip.h"
+#include "core/model/naming.h"
+#include "core/model/partition_clip.h"
 #include "core/torch/dcp.h"
 #include "core/torch/megatron.h"
 #include "core/torch/megatron_model.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/naming.h"
-#include "core/part.h"
+#include "core/model/naming.h"
+#include "core/model/part.h"
 #include "core/torch/megatron.h"
 #include "core/torch/megatron_model.h"
 #include "core/torch/megatron_optimizer.h"

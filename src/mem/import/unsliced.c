@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/coverage.h"
 #include "core/families/family.h"
+#include "core/reshard/coverage.h"
 #include "mem/import/import_private.h"
 
 #define PART_BYTES ((uint64_t)1 << 30)

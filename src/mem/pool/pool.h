@@ -98,8 +98,8 @@ struct hl_pool_info {
                              their borrowers have not come back for, once they may go */
     uint64_t largest;     /* longest free extent */
     uint64_t shards;      /* sealed */
-    uint64_t manifests;   /* of these, not shards but manifests (core/manifest.h) */
-    uint64_t derived;     /* of these, cut from others (core/derived_id.h) */
+    uint64_t manifests;   /* of these, not shards but manifests (core/catalog/manifest.h) */
+    uint64_t derived;     /* of these, cut from others (core/catalog/derived_id.h) */
     uint64_t kept;        /* the part of `used` that hl_pool_evict_kept frees, in whole units */
     uint64_t kept_shards; /* not among `shards` */
     char backing[64];     /* what was really got: "4 KiB pages, 93 % in huge ones" */

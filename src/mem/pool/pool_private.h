@@ -39,9 +39,9 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "core/derived_id.h"
+#include "core/catalog/derived_id.h"
+#include "core/catalog/manifest_id.h"
 #include "core/listening.h"
-#include "core/manifest_id.h"
 #include "mem/extents.h"
 #include "mem/pool/pool.h"
 

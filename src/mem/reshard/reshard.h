@@ -23,7 +23,7 @@
 
 #include <stdatomic.h>
 
-#include "core/reshard.h"
+#include "core/reshard/reshard.h"
 #include "mem/sink.h"
 
 /* A sealed shard of the source; tensors are found in it by name, whatever their order. */

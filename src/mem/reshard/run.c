@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/part.h"
+#include "core/model/part.h"
 #include "mem/reshard/reshard_private.h"
 
 #define THREADS_DEFAULT 2

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "core/route.h"
+#include "core/copies/route.h"
 #include "mem/socket/l3_server_private.h"
 #include "os/shm.h"
 

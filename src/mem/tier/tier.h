@@ -24,7 +24,7 @@
 #include "api/types.h"
 #include "base/id.h"
 #include "base/status.h"
-#include "core/route.h"
+#include "core/copies/route.h"
 
 struct hl_tier_store;
 struct hl_pool;

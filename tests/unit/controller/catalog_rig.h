@@ -5,9 +5,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "core/catalog.h"
+#include "core/catalog/catalog.h"
 #include "support/test.h"
-#include "unit/core/shard_list.h"
+#include "unit/core/catalog/shard_list.h"
 
 static hl_status keep_nothing(void *arg, const struct hl_records *records)
 {

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "controller/damaged.h"
 #include "controller/nodes/nodes_private.h"
-#include "core/jobstate.h"
+#include "core/job/jobstate.h"
 
 #define SECOND HL_NS_PER_S
 

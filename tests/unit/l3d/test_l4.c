@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/crc32.h"
-#include "core/derived_id.h"
+#include "core/catalog/derived_id.h"
 #include "l3d/l4_private.h"
 #include "os/loop.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hf.h"
+#include "core/model/hf.h"
 #include "core/torch/megatron_model.h"
 
 #define ARGS_MAX 40

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/hf.h"
+#include "core/model/hf.h"
 #include "helios/helios.h"
 #include "hybridps/layout/layout.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/hf.h"
+#include "core/model/hf.h"
 #include "helios/helios.h"
 #include "helios/hybridps.h"
 #include "hybridps/client/client_private.h"

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 
 #include "base/crc32.h"
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "mem/archive/archive.h"
 #include "os/file.h"
 

@@ -1,0 +1,48 @@
+/* core/catalog/derived_id.h - which stored shards were cut from others and can be cut again.
+ *
+ * Ids of shards are random. The upper half of a derived one is HL_DERIVED_HI: an eviction
+ * sees without a catalogue that it can be made again. The lower half is a random number of 40
+ * bits, which all shards of a cut have in common, and the number of the shard.
+ *
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  none.
+ * Units:   none.
+ * Limits:  a random id is taken for a derived one once in 2^64; 2^24 shards of a cut. Two cuts of
+ *          one number can't be in a pool together: the later one fails, and is tried again.
+ */
+#ifndef HL_CORE_CATALOG_DERIVED_ID_H
+#define HL_CORE_CATALOG_DERIVED_ID_H
+
+#include <stdbool.h>
+
+#include "base/id.h"
+
+#define HL_DERIVED_HI UINT64_C(0x6465726976656421) /* "derived!" */
+
+static inline bool hl_id_is_derived(struct hl_id id)
+{
+    return id.hi == HL_DERIVED_HI;
+}
+
+#define HL_DERIVED_SHARD_BITS 24
+
+/* Shard `number` of the cut `cut`. */
+static inline struct hl_id hl_id_derived(uint64_t cut, uint32_t number)
+{
+    return (struct hl_id){HL_DERIVED_HI, cut << HL_DERIVED_SHARD_BITS | number};
+}
+
+/* Which cut it is of. */
+static inline uint64_t hl_id_cut(struct hl_id id)
+{
+    return id.lo >> HL_DERIVED_SHARD_BITS;
+}
+
+/* A fresh one, not 0. */
+static inline uint64_t hl_cut_random(void)
+{
+    return hl_id_random().lo >> HL_DERIVED_SHARD_BITS | 1;
+}
+
+#endif

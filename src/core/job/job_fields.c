@@ -1,0 +1,58 @@
+/* The fields of a job: what they are when the file does not say, and their end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/job/job_private.h"
+
+void hl_job_list_free(char **list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(list[i]);
+    free(list);
+}
+
+hl_status hl_job_fill(struct hl_job *job)
+{
+    char **texts[] = {&job->model,   &job->model_size,  &job->dataset, &job->image,
+                      &job->workdir, &job->venv,        &job->conda,   &job->python,
+                      &job->queue,   &job->on_node_lost};
+    for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
+        if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating the job");
+    if (job->rank_table == NULL && (job->rank_table = strdup("v2")) == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the job");
+    if (job->recovery == NULL && (job->recovery = strdup("restart")) == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the job");
+    job->replacements = job->replacements > 0 ? job->replacements : HL_JOB_REPLACEMENTS;
+    job->stable_ms = job->stable_ms > 0 ? job->stable_ms : HL_JOB_STABLE_MS;
+    return HL_OK;
+}
+
+bool hl_job_restarts_lost(const struct hl_job *job)
+{
+    return job->on_node_lost[0] != '\0' ? strcmp(job->on_node_lost, "restart") == 0
+                                        : job->restarts > 0;
+}
+
+bool hl_job_replaces(const struct hl_job *job)
+{
+    return job->recovery != NULL && strcmp(job->recovery, "replace") == 0;
+}
+
+void hl_job_fini(struct hl_job *job)
+{
+    char *texts[] = {job->name,   job->model,      job->model_size,   job->dataset,
+                     job->image,  job->workdir,    job->venv,         job->conda,
+                     job->python, job->rank_table, job->on_node_lost, job->recovery,
+                     job->queue};
+    for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
+        free(texts[i]);
+    hl_job_list_free(job->command, job->command_count);
+    hl_job_list_free(job->mounts, job->mount_count);
+    for (size_t i = 0; i < job->env_count; i++) {
+        free(job->env[i].name);
+        free(job->env[i].value);
+    }
+    free(job->env);
+    *job = (struct hl_job){0};
+}

@@ -1,0 +1,23 @@
+/* What job.c asks of the other files of a job file. */
+#ifndef HL_CORE_JOB_JOB_PRIVATE_H
+#define HL_CORE_JOB_JOB_PRIVATE_H
+
+#include "core/job/job.h"
+
+/* It runs ranks in an image. */
+bool hl_job_executor_has_image(enum hl_job_executor executor);
+/* Why that executor cannot honour the key, and what to do instead; NULL = it can. */
+const char *hl_job_unsupported(const char *key, enum hl_job_executor executor);
+
+struct hl_job_fault {
+    const char *field, *pointer; /* static */
+    char text[256];
+};
+
+/* Whether the grid holds together; sets what was not said: etp. */
+bool hl_job_grid_check(struct hl_job *job, struct hl_job_fault *fault);
+void hl_job_list_free(char **list, size_t count);
+/* What the file does not say: texts are "" then, numbers their default. */
+hl_status hl_job_fill(struct hl_job *job) HL_CHECK;
+
+#endif

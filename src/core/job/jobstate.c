@@ -1,0 +1,672 @@
+/* The state machine of a job. handlers[state][event] names the handler; an empty cell is an event
+ * that means nothing in that state. A step first makes room for every action it could give, so that
+ * it either does all of its work or none. Statuses of other attempts never reach the table: all
+ * they can cause is a stop of a container that belongs to no attempt any more. */
+#include "core/job/jobstate.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct step {
+    struct hl_jobrun *run;
+    const struct hl_job_event *ev;
+    struct hl_job_actions *out;
+};
+
+typedef void (*handler)(struct step *s);
+
+bool hl_job_state_ended(enum hl_api_job_state s)
+{
+    return s >= HL_API_JOB_STATE_SUCCEEDED;
+}
+
+/* A text that was cut must not end inside a character: JSON takes only whole ones. */
+static void copy_text(char *to, size_t cap, const char *from)
+{
+    size_t n = strnlen(from, cap - 1);
+    memmove(to, from, n);
+    to[n] = '\0';
+    size_t lead = n;
+    while (lead > 0 && ((unsigned char)to[lead - 1] & 0xc0) == 0x80)
+        lead--;
+    if (lead == 0 || (unsigned char)to[lead - 1] < 0xc0)
+        return;
+    unsigned char c = (unsigned char)to[lead - 1];
+    size_t want = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
+    if (n - (lead - 1) < want)
+        to[lead - 1] = '\0';
+}
+
+static bool is_active(enum hl_api_container_state s)
+{
+    return s <= HL_API_CONTAINER_STATE_RUNNING;
+}
+
+int hl_jobrun_active(const struct hl_jobrun *run)
+{
+    int n = 0;
+    for (int i = 0; i < run->container_count; i++)
+        n += is_active(run->containers[i].state);
+    return n;
+}
+
+/* ---- actions -------------------------------------------------------------------------------- */
+
+void hl_job_actions_fini(struct hl_job_actions *a)
+{
+    free(a->list);
+    *a = (struct hl_job_actions){0};
+}
+
+static hl_status actions_reserve(struct hl_job_actions *a, size_t more)
+{
+    if (a->cap - a->count >= more)
+        return HL_OK;
+    struct hl_job_action *list = realloc(a->list, (a->count + more) * sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the actions of a job");
+    a->list = list;
+    a->cap = a->count + more;
+    return HL_OK;
+}
+
+static struct hl_job_action *actions_add(struct hl_job_actions *out, enum hl_job_action_kind kind,
+                                         int attempt)
+{
+    assert(out->count < out->cap);
+    struct hl_job_action *a = &out->list[out->count++];
+    *a = (struct hl_job_action){.kind = kind, .attempt = attempt};
+    return a;
+}
+
+static void act_on(struct hl_job_actions *out, enum hl_job_action_kind kind, int attempt, int index,
+                   const char *node)
+{
+    struct hl_job_action *a = actions_add(out, kind, attempt);
+    a->index = index;
+    snprintf(a->node, sizeof(a->node), "%s", node);
+}
+
+static void HL_PRINTF(3, 4) record(struct step *s, const char *word, const char *fmt, ...)
+{
+    struct hl_job_action *a = actions_add(s->out, HL_JOB_DO_RECORD, s->run->attempt);
+    char text[2 * HL_JOB_TEXT_MAX];
+    va_list ap;
+    a->word = word;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    copy_text(a->text, sizeof(a->text), text);
+}
+
+static void HL_PRINTF(2, 3) set_reason(struct hl_jobrun *run, const char *fmt, ...)
+{
+    char text[2 * HL_JOB_TEXT_MAX]; /* the arguments may point into the old one */
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    copy_text(run->reason, sizeof(run->reason), text);
+}
+
+/* ---- ends ----------------------------------------------------------------------------------- */
+
+static void release_containers(struct step *s)
+{
+    if (s->run->slots_held) {
+        (void)actions_add(s->out, HL_JOB_DO_RELEASE, s->run->attempt);
+        s->run->released_ms = s->ev->now_ms;
+    }
+    s->run->slots_held = false;
+}
+
+static void finish_job(struct step *s, enum hl_api_job_state state)
+{
+    struct hl_jobrun *run = s->run;
+    release_containers(s);
+    run->state = state;
+    run->goal = HL_API_JOB_GOAL_NONE;
+    run->deadline_ms = 0;
+    run->finished_ms = s->ev->now_ms;
+    record(s, hl_api_job_state_name(state), "%s",
+           *run->reason != '\0' ? run->reason : hl_api_job_state_name(state));
+}
+
+static void restart_job(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    release_containers(s);
+    run->state = HL_API_JOB_STATE_PENDING;
+    run->goal = HL_API_JOB_GOAL_NONE;
+    run->deadline_ms = 0;
+    run->attempt++;
+    copy_text(run->cause, sizeof(run->cause), run->reason);
+    record(s, "restarting", "attempt %d, because %s", run->attempt, run->reason);
+    (void)actions_add(s->out, HL_JOB_DO_PLACE, run->attempt);
+}
+
+/* While stopping: is everything down? */
+static void stopped_yet(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    if (hl_jobrun_active(run) > 0)
+        return;
+    if (run->goal == HL_API_JOB_GOAL_RESTART)
+        restart_job(s);
+    else
+        finish_job(s, run->goal == HL_API_JOB_GOAL_CANCEL ? HL_API_JOB_STATE_CANCELLED
+                                                          : HL_API_JOB_STATE_FAILED);
+}
+
+static void stop_active(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    for (int i = 0; i < run->container_count; i++)
+        if (is_active(run->containers[i].state))
+            act_on(s->out, HL_JOB_DO_STOP, run->attempt, i, run->containers[i].node);
+    run->deadline_ms = s->ev->now_ms + run->stop_resend_ms;
+}
+
+static void begin_stop(struct step *s, enum hl_api_job_goal goal)
+{
+    s->run->state = HL_API_JOB_STATE_STOPPING;
+    s->run->goal = goal;
+    stop_active(s);
+    stopped_yet(s);
+}
+
+/* run->reason says what happened; is there another attempt? */
+static void attempt_failed(struct step *s)
+{
+    enum hl_api_job_goal goal = HL_API_JOB_GOAL_FAIL;
+    if (s->run->restarts < s->run->max_restarts) {
+        s->run->restarts++;
+        goal = HL_API_JOB_GOAL_RESTART;
+    }
+    begin_stop(s, goal);
+}
+
+/* ---- containers ----------------------------------------------------------------------------- */
+
+static void describe_failure(struct step *s, int index)
+{
+    const struct hl_jobrun_container *c = &s->run->containers[index];
+    char how[64];
+    if (c->state == HL_API_CONTAINER_STATE_STOPPED)
+        snprintf(how, sizeof(how), "was stopped from outside");
+    else if (c->signal != 0)
+        snprintf(how, sizeof(how), "was killed by signal %d", c->signal);
+    else
+        snprintf(how, sizeof(how), "failed with exit code %d", c->exit_code);
+    set_reason(s->run, "container %d on %s %s%s%s", index, c->node,
+               *c->message != '\0' && c->state == HL_API_CONTAINER_STATE_FAILED ? "failed: " : how,
+               *c->message != '\0' && c->state != HL_API_CONTAINER_STATE_FAILED ? ": " : "",
+               c->message);
+    record(s, "container-failed", "%s", s->run->reason);
+}
+
+/* While starting or running: what do the containers add up to? */
+static void judge_containers(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    int succeeded = 0, up = 0;
+    for (int i = 0; i < run->container_count; i++) {
+        enum hl_api_container_state st = run->containers[i].state;
+        if (st == HL_API_CONTAINER_STATE_FAILED || st == HL_API_CONTAINER_STATE_STOPPED) {
+            describe_failure(s, i);
+            attempt_failed(s);
+            return;
+        }
+        succeeded += st == HL_API_CONTAINER_STATE_SUCCEEDED;
+        up += st == HL_API_CONTAINER_STATE_RUNNING || st == HL_API_CONTAINER_STATE_SUCCEEDED;
+    }
+    if (run->state == HL_API_JOB_STATE_STARTING && up == run->container_count) {
+        run->state = HL_API_JOB_STATE_RUNNING;
+        run->deadline_ms = run->run_timeout_ms > 0 ? s->ev->now_ms + run->run_timeout_ms : 0;
+        if (run->started_ms == 0)
+            run->started_ms = s->ev->now_ms;
+        run->reason[0] = '\0';
+        record(s, "running", "all %d containers run", run->container_count);
+    }
+    if (succeeded == run->container_count)
+        finish_job(s, HL_API_JOB_STATE_SUCCEEDED);
+}
+
+/* Takes over a status; states only go forward. A container that was given up with its node and is
+ * seen again counts as active again, so that it is stopped before its job ends. */
+static bool take_status(struct step *s)
+{
+    const struct hl_job_event *ev = s->ev;
+    struct hl_jobrun_container *c = &s->run->containers[ev->index];
+    int back = c->state == HL_API_CONTAINER_STATE_LOST;
+    if (!is_active(c->state) && !back)
+        return false;
+    if (ev->container <= c->state && !back)
+        return false;
+    if (ev->container == HL_API_CONTAINER_STATE_WANTED ||
+        ev->container == HL_API_CONTAINER_STATE_LOST)
+        return false;
+    c->state = ev->container;
+    c->exit_code = ev->exit_code;
+    c->signal = ev->signal;
+    copy_text(c->message, sizeof(c->message), ev->text != NULL ? ev->text : "");
+    if (c->started_ms == 0)
+        c->started_ms = c->confirmed_ms = ev->now_ms;
+    if (!is_active(c->state))
+        c->finished_ms = ev->now_ms;
+    else if (back)
+        act_on(s->out, HL_JOB_DO_STOP, s->run->attempt, ev->index, c->node);
+    return true;
+}
+
+static void set_failed(struct step *s, int index, const char *message)
+{
+    struct hl_jobrun_container *c = &s->run->containers[index];
+    c->state = HL_API_CONTAINER_STATE_FAILED;
+    c->finished_ms = s->ev->now_ms;
+    copy_text(c->message, sizeof(c->message), message);
+}
+
+/* Active containers on the event's node. */
+static int active_on_node(const struct step *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->run->container_count; i++) {
+        const struct hl_jobrun_container *c = &s->run->containers[i];
+        n += is_active(c->state) && strcmp(c->node, s->ev->node) == 0;
+    }
+    return n;
+}
+
+/* True when a rank of the attempt may have begun its program. */
+static bool has_begun(const struct hl_jobrun *run)
+{
+    for (int i = 0; i < run->container_count; i++)
+        if (run->containers[i].state != HL_API_CONTAINER_STATE_WANTED)
+            return true;
+    return false;
+}
+
+/* Marks what ran on the lost node; how many were active. */
+static int lose_node(struct step *s)
+{
+    int lost = 0;
+    for (int i = 0; i < s->run->container_count; i++) {
+        struct hl_jobrun_container *c = &s->run->containers[i];
+        if (!is_active(c->state) || strcmp(c->node, s->ev->node) != 0)
+            continue;
+        c->state = HL_API_CONTAINER_STATE_LOST;
+        c->finished_ms = s->ev->now_ms;
+        lost++;
+    }
+    return lost;
+}
+
+/* ---- handlers ------------------------------------------------------------------------------- */
+
+static void on_submitted(struct step *s)
+{
+    if (s->run->submitted_ms != 0)
+        return;
+    s->run->submitted_ms = s->ev->now_ms;
+    record(s, "submitted", "job %s", s->run->id);
+    (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
+}
+
+static void on_slots(struct step *s)
+{
+    (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
+}
+
+static void on_not_placed(struct step *s)
+{
+    const char *why = s->ev->text != NULL ? s->ev->text : "";
+    char before[HL_JOB_TEXT_MAX];
+    memcpy(before, s->run->reason, sizeof(before));
+    set_reason(s->run, "%s", why);
+    if (strcmp(before, s->run->reason) == 0)
+        return;
+    record(s, "waiting", "%s", why);
+}
+
+static void on_placed(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    run->state = HL_API_JOB_STATE_STARTING;
+    run->reason[0] = '\0';
+    run->slots_held = true;
+    run->preemptor[0] = '\0';
+    run->placed_ms = s->ev->now_ms;
+    run->released_ms = 0;
+    run->deadline_ms = run->start_timeout_ms > 0 ? s->ev->now_ms + run->start_timeout_ms : 0;
+    record(s, "placed", "attempt %d: %d container%s, rank 0 on %s", run->attempt,
+           run->container_count, run->container_count == 1 ? "" : "s", run->plan->master_node);
+    for (int i = 0; i < run->container_count; i++)
+        act_on(s->out, HL_JOB_DO_START, run->attempt, i, run->containers[i].node);
+}
+
+static void on_status(struct step *s)
+{
+    if (take_status(s))
+        judge_containers(s);
+}
+
+static void on_status_stopping(struct step *s)
+{
+    if (take_status(s))
+        stopped_yet(s);
+}
+
+/* Lists and answers to starts come on different ways; a list is only believed when it can't be
+ * older. */
+static bool list_may_be_older(const struct step *s)
+{
+    const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
+    return c->confirmed_ms > 0 && s->ev->now_ms - c->confirmed_ms < HL_JOB_ABSENT_GRACE_MS;
+}
+
+static void on_absent(struct step *s)
+{
+    struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
+    if (c->state == HL_API_CONTAINER_STATE_WANTED) {
+        act_on(s->out, HL_JOB_DO_START, s->run->attempt, s->ev->index, c->node);
+        return;
+    }
+    if (!is_active(c->state) || list_may_be_older(s))
+        return;
+    set_failed(s, s->ev->index, "it vanished from its node");
+    judge_containers(s);
+}
+
+static void on_absent_stopping(struct step *s)
+{
+    struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
+    if (!is_active(c->state) || list_may_be_older(s))
+        return;
+    c->state = HL_API_CONTAINER_STATE_STOPPED;
+    c->finished_ms = s->ev->now_ms;
+    stopped_yet(s);
+}
+
+static void on_node_silent(struct step *s)
+{
+    int n = active_on_node(s);
+    if (n > 0)
+        record(s, "node-silent", "node %s with %d of %d containers does not answer%s%s",
+               s->ev->node, n, s->run->container_count, s->ev->text != NULL ? ": " : "",
+               s->ev->text != NULL ? s->ev->text : "");
+}
+
+static void on_node_back(struct step *s)
+{
+    if (active_on_node(s) > 0)
+        record(s, "node-back", "node %s answers again", s->ev->node);
+}
+
+static void on_node_lost(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    bool begun = has_begun(run);
+    int lost = lose_node(s);
+    if (lost == 0)
+        return;
+    set_reason(run, "node %s was lost with %d of %d containers%s%s", s->ev->node, lost,
+               run->container_count, s->ev->text != NULL ? ": " : "",
+               s->ev->text != NULL ? s->ev->text : "");
+    record(s, "node-lost", "%s", run->reason);
+    run->node_losses++;
+    if (begun && !run->restart_lost) {
+        set_reason(run, "%s; not repeated (%s)", run->reason,
+                   run->max_restarts > 0 ? "onNodeLost: fail"
+                                         : "restarts: 0; onNodeLost: restart would repeat it");
+        begin_stop(s, HL_API_JOB_GOAL_FAIL);
+        return;
+    }
+    begin_stop(s, run->node_losses <= HL_JOB_NODE_LOSSES_MAX ? HL_API_JOB_GOAL_RESTART
+                                                             : HL_API_JOB_GOAL_FAIL);
+}
+
+static void on_node_lost_stopping(struct step *s)
+{
+    if (lose_node(s) == 0)
+        return;
+    record(s, "node-lost", "node %s was lost while its containers were stopping%s%s", s->ev->node,
+           s->ev->text != NULL ? ": " : "", s->ev->text != NULL ? s->ev->text : "");
+    stopped_yet(s);
+}
+
+static void on_cancel_pending(struct step *s)
+{
+    set_reason(s->run, "%s", s->ev->text != NULL ? s->ev->text : "cancelled");
+    finish_job(s, HL_API_JOB_STATE_CANCELLED);
+}
+
+static void on_cancel(struct step *s)
+{
+    set_reason(s->run, "%s", s->ev->text != NULL ? s->ev->text : "cancelled");
+    record(s, "cancelling", "%s", s->run->reason);
+    begin_stop(s, HL_API_JOB_GOAL_CANCEL);
+}
+
+/* The ranks get the grace of every stop, to save and to end. */
+static void on_preempt(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    copy_text(run->preemptor, sizeof(run->preemptor), s->ev->preemptor);
+    run->preemptor_attempt = s->ev->attempt;
+    set_reason(run, "%s", s->ev->text);
+    record(s, "preempted", "%s", run->reason);
+    begin_stop(s, HL_API_JOB_GOAL_RESTART);
+}
+
+static void on_cancel_stopping(struct step *s)
+{
+    if (s->run->goal == HL_API_JOB_GOAL_CANCEL)
+        return;
+    set_reason(s->run, "%s", s->ev->text != NULL ? s->ev->text : "cancelled");
+    record(s, "cancelling", "%s", s->run->reason);
+    s->run->goal = HL_API_JOB_GOAL_CANCEL;
+}
+
+static bool is_due(const struct step *s)
+{
+    return s->run->deadline_ms > 0 && s->ev->now_ms >= s->run->deadline_ms;
+}
+
+static void on_timer_starting(struct step *s)
+{
+    if (!is_due(s))
+        return;
+    int up = 0;
+    for (int i = 0; i < s->run->container_count; i++)
+        up += s->run->containers[i].state >= HL_API_CONTAINER_STATE_RUNNING;
+    set_reason(s->run, "only %d of %d containers started within %lld ms%s%s", up,
+               s->run->container_count, (long long)s->run->start_timeout_ms,
+               s->ev->text != NULL ? "; it waited: " : "", s->ev->text != NULL ? s->ev->text : "");
+    record(s, "timeout", "%s", s->run->reason);
+    attempt_failed(s);
+}
+
+static void on_timer_running(struct step *s)
+{
+    if (!is_due(s))
+        return;
+    set_reason(s->run, "it ran longer than timeouts.run, %lld ms",
+               (long long)s->run->run_timeout_ms);
+    record(s, "timeout", "%s", s->run->reason);
+    begin_stop(s, HL_API_JOB_GOAL_FAIL);
+}
+
+static void on_timer_stopping(struct step *s)
+{
+    if (is_due(s))
+        stop_active(s);
+}
+
+/* clang-format off */
+static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
+    [HL_API_JOB_STATE_PENDING] = {
+        [HL_JOB_EV_SUBMITTED] = on_submitted,
+        [HL_JOB_EV_SLOTS] = on_slots,
+        [HL_JOB_EV_PLACED] = on_placed,
+        [HL_JOB_EV_NOT_PLACED] = on_not_placed,
+        [HL_JOB_EV_CANCEL] = on_cancel_pending,
+    },
+    [HL_API_JOB_STATE_STARTING] = {
+        [HL_JOB_EV_CONTAINER] = on_status,
+        [HL_JOB_EV_ABSENT] = on_absent,
+        [HL_JOB_EV_NODE_SILENT] = on_node_silent,
+        [HL_JOB_EV_NODE_BACK] = on_node_back,
+        [HL_JOB_EV_NODE_LOST] = on_node_lost,
+        [HL_JOB_EV_CANCEL] = on_cancel,
+        [HL_JOB_EV_PREEMPT] = on_preempt,
+        [HL_JOB_EV_TIMER] = on_timer_starting,
+    },
+    [HL_API_JOB_STATE_RUNNING] = {
+        [HL_JOB_EV_CONTAINER] = on_status,
+        [HL_JOB_EV_ABSENT] = on_absent,
+        [HL_JOB_EV_NODE_SILENT] = on_node_silent,
+        [HL_JOB_EV_NODE_BACK] = on_node_back,
+        [HL_JOB_EV_NODE_LOST] = on_node_lost,
+        [HL_JOB_EV_CANCEL] = on_cancel,
+        [HL_JOB_EV_PREEMPT] = on_preempt,
+        [HL_JOB_EV_TIMER] = on_timer_running,
+    },
+    [HL_API_JOB_STATE_STOPPING] = {
+        [HL_JOB_EV_CONTAINER] = on_status_stopping,
+        [HL_JOB_EV_ABSENT] = on_absent_stopping,
+        [HL_JOB_EV_NODE_LOST] = on_node_lost_stopping,
+        [HL_JOB_EV_CANCEL] = on_cancel_stopping,
+        [HL_JOB_EV_TIMER] = on_timer_stopping,
+    },
+};
+
+/* clang-format on */
+
+/* ---- the step ------------------------------------------------------------------------------- */
+
+/* A status of a container that this state has no place for. True when it is dealt with. */
+static bool is_stale(struct step *s)
+{
+    const struct hl_job_event *ev = s->ev;
+    const struct hl_jobrun *run = s->run;
+    if (ev->kind != HL_JOB_EV_CONTAINER && ev->kind != HL_JOB_EV_ABSENT)
+        return false;
+    int placed = run->state == HL_API_JOB_STATE_STARTING ||
+                 run->state == HL_API_JOB_STATE_RUNNING || run->state == HL_API_JOB_STATE_STOPPING;
+    if (placed && ev->attempt == run->attempt && ev->index >= 0 && ev->index < run->container_count)
+        return false;
+    if (ev->kind == HL_JOB_EV_CONTAINER && is_active(ev->container))
+        act_on(s->out, HL_JOB_DO_STOP, ev->attempt, ev->index, ev->node != NULL ? ev->node : "");
+    return true;
+}
+
+/* Everything of PLACED that can fail, before anything is changed. */
+static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
+{
+    if (run->state != HL_API_JOB_STATE_PENDING || plan == NULL || !plan->feasible ||
+        plan->container_count < 1)
+        return hl_fail(HL_ECONFLICT, "job %s is %s and takes no plan", run->id,
+                       hl_api_job_state_name(run->state));
+    struct hl_jobrun_container *list = calloc((size_t)plan->container_count, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %d containers", plan->container_count);
+    for (int i = 0; i < plan->container_count; i++) {
+        memcpy(list[i].node, plan->containers[i].node, sizeof(list[i].node));
+        list[i].numa_id = plan->containers[i].numa_id;
+    }
+    if (run->released_ms > run->placed_ms)
+        run->used_slot_ms += run->container_count * (run->released_ms - run->placed_ms);
+    hl_plan_free(run->plan);
+    free(run->containers);
+    run->plan = plan;
+    run->containers = list;
+    run->container_count = plan->container_count;
+    run->containers_attempt = run->attempt;
+    return HL_OK;
+}
+
+/* More actions than any step gives: stop or start each container, and a few words. */
+static size_t actions_of(const struct hl_jobrun *run, const struct hl_job_event *ev)
+{
+    int n = run->container_count;
+    if (ev != NULL && ev->kind == HL_JOB_EV_PLACED && ev->plan != NULL)
+        n = ev->plan->container_count;
+    return (size_t)n + 8;
+}
+
+hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
+                         struct hl_job_actions *out)
+{
+    struct step s = {run, ev, out};
+    HL_TRY(actions_reserve(out, actions_of(run, ev)));
+    if (is_stale(&s))
+        return HL_OK;
+    if (ev->kind == HL_JOB_EV_PLACED)
+        HL_TRY(take_plan(run, ev->plan));
+    if (ev->kind >= HL_JOB_EV_NODE_SILENT && ev->kind <= HL_JOB_EV_NODE_LOST && ev->node == NULL)
+        return hl_fail(HL_EINVAL, "an event of a node needs its name");
+    if (ev->kind == HL_JOB_EV_PREEMPT && (ev->preemptor == NULL || ev->text == NULL))
+        return hl_fail(HL_EINVAL, "a preemption needs the job that comes instead, and why");
+    if (handlers[run->state][ev->kind] != NULL)
+        handlers[run->state][ev->kind](&s);
+    return HL_OK;
+}
+
+hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out)
+{
+    HL_TRY(actions_reserve(out, actions_of(run, NULL)));
+    if (run->state == HL_API_JOB_STATE_PENDING)
+        (void)actions_add(out, HL_JOB_DO_PLACE, run->attempt);
+    for (int i = 0; i < run->container_count; i++) {
+        const struct hl_jobrun_container *c = &run->containers[i];
+        int unconfirmed = c->state == HL_API_CONTAINER_STATE_WANTED ||
+                          c->state == HL_API_CONTAINER_STATE_STARTING;
+        if ((run->state == HL_API_JOB_STATE_STARTING || run->state == HL_API_JOB_STATE_RUNNING) &&
+            unconfirmed)
+            act_on(out, HL_JOB_DO_START, run->attempt, i, c->node);
+        if (run->state == HL_API_JOB_STATE_STOPPING && is_active(c->state))
+            act_on(out, HL_JOB_DO_STOP, run->attempt, i, c->node);
+    }
+    return HL_OK;
+}
+
+int64_t hl_jobrun_next_ms(const struct hl_jobrun *run)
+{
+    return run->deadline_ms > 0 ? run->deadline_ms : INT64_MAX;
+}
+
+void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_ms)
+{
+    if (run->deadline_ms > 0)
+        run->deadline_ms += stepped_ms + (run->state == HL_API_JOB_STATE_RUNNING ? 0 : paused_ms);
+    if (run->slots_held)
+        run->placed_ms += stepped_ms;
+    for (int i = 0; i < run->container_count; i++)
+        if (run->containers[i].confirmed_ms > 0)
+            run->containers[i].confirmed_ms += stepped_ms + paused_ms;
+}
+
+hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opts)
+{
+    if (strlen(opts->id) > HL_JOB_ID_MAX)
+        return hl_fail(HL_EINVAL, "job id '%.100s' is too long", opts->id);
+    *run = (struct hl_jobrun){.state = HL_API_JOB_STATE_PENDING,
+                              .attempt = 1,
+                              .max_restarts = opts->max_restarts,
+                              .restart_lost = opts->restart_lost,
+                              .start_timeout_ms = opts->start_timeout_ms,
+                              .run_timeout_ms = opts->run_timeout_ms,
+                              .stop_resend_ms = opts->stop_resend_ms};
+    snprintf(run->id, sizeof(run->id), "%s", opts->id);
+    return HL_OK;
+}
+
+void hl_jobrun_fini(struct hl_jobrun *run)
+{
+    hl_plan_free(run->plan);
+    free(run->containers);
+    *run = (struct hl_jobrun){0};
+}

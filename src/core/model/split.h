@@ -1,0 +1,64 @@
+/* core/model/split.h - how a version is split among pipeline and tensor ranks.
+ *
+ * Owns:    nothing.
+ * Threads: any. Pure.
+ * Errors:  HL_EINVAL shows the arithmetic.
+ * Units:   stages, ranks and layers count from 0.
+ * Limits:  those of core/model/partition.h.
+ */
+#ifndef HL_CORE_MODEL_SPLIT_H
+#define HL_CORE_MODEL_SPLIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/types.h"
+#include "base/status.h"
+#include "core/model/partition.h"
+
+/* Something was said. */
+static inline bool hl_split_said(const struct hl_api_split *s)
+{
+    return s->tp != 0 || s->pp != 0 || s->virtual_stages != 0 || s->first_stage_layers != 0 ||
+           s->last_stage_layers != 0 || s->ep != 0 || s->etp != 0;
+}
+
+/* Ranks that share the experts of a layer out: 1 unless it was said. */
+static inline int hl_split_ep(const struct hl_api_split *s)
+{
+    return s->ep > 0 ? s->ep : 1;
+}
+
+/* Ranks that share an expert: tp unless it was said. */
+static inline int hl_split_etp(const struct hl_api_split *s)
+{
+    return s->etp > 0 ? s->etp : s->tp;
+}
+
+/* Chunks of a stage: 1 without virtual stages. */
+static inline int hl_split_chunks(const struct hl_api_split *s)
+{
+    return s->virtual_stages > 1 ? s->virtual_stages : 1;
+}
+
+/* What `want` means where `own` is there: a size that was not said is that of `own`, and the same
+ * numbers of ranks and stages without a word on the first and last stage are `own`. */
+struct hl_api_split hl_split_resolve(const struct hl_api_split *want,
+                                     const struct hl_api_split *own);
+/* Do ranks (tp, ep) of the split read that shard of their stage? */
+bool hl_split_reads(const struct hl_api_split *s, int tp, int ep, const char *part, int shard_tp,
+                    int shard_ep);
+/* Shards of the one fit the other: every tensor is cut the same way. */
+bool hl_split_same_cut(const struct hl_api_split *a, const struct hl_api_split *b);
+/* The same, and every layer is at the same place. */
+bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b);
+struct hl_partition_options hl_split_options(const struct hl_api_split *s);
+/* The layers of the model can be shared among its stages, and etp divides tp. */
+hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers) HL_CHECK;
+#define HL_SPLIT_TEXT_MAX 128
+/* "TP2 x PP4 x EP2, 2 virtual stages" into buf. */
+const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX]);
+/* What a cut for it is called: "TP2", "TP2 x EP4, ETP1"; stages are views of the cut. */
+const char *hl_split_cut_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX]);
+
+#endif

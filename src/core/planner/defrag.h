@@ -1,0 +1,43 @@
+/* core/planner/defrag.h - which running gangs, begun again elsewhere, make room for a job that has
+ * enough free slots, but not where its levels want them.
+ *
+ * Owns:    hl_defrag the plans of its moves; end with hl_defrag_fini.
+ * Threads: one at a time. Pure; the cluster is as before when it returns.
+ * Errors:  HL_ENOMEM. That nothing helps is not an error: found is false.
+ * Units:   none.
+ * Limits:  HL_DEFRAG_MOVES_MAX moves, HL_DEFRAG_TRIES_MAX sets of gangs are looked at.
+ */
+#ifndef HL_CORE_PLANNER_DEFRAG_H
+#define HL_CORE_PLANNER_DEFRAG_H
+
+#include "core/planner/plan.h"
+
+#define HL_DEFRAG_MOVES_MAX 3
+#define HL_DEFRAG_TRIES_MAX 20000
+
+/* A gang that holds its slots. Borrowed. */
+struct hl_defrag_gang {
+    const char *id;
+    const struct hl_job *job;
+    const struct hl_plan *plan;
+};
+
+struct hl_defrag_move {
+    size_t gang;        /* index */
+    struct hl_plan *to; /* feasible */
+};
+
+struct hl_defrag {
+    bool found;
+    bool all_tried;       /* false: there were too many sets of gangs to look at */
+    struct hl_plan *plan; /* of the job, after the moves */
+    struct hl_defrag_move moves[HL_DEFRAG_MOVES_MAX]; /* the fewest gangs, of those the smallest */
+    size_t count;
+};
+
+hl_status hl_defrag_find(const struct hl_job *job, struct hl_cluster *cluster,
+                         const struct hl_defrag_gang *gangs, size_t count,
+                         struct hl_defrag *out) HL_CHECK;
+void hl_defrag_fini(struct hl_defrag *d);
+
+#endif

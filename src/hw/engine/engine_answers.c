@@ -1,0 +1,103 @@
+/* What the engines print. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/text.h"
+#include "core/json.h"
+#include "hw/engine/engine.h"
+
+#define CDI_SINCE 25 /* docker's first version that knows it */
+
+static bool docker_has_cdi(const json_t *info)
+{
+    uint64_t major = 0;
+    const char *version = hl_json_str(info, "ServerVersion", "");
+    (void)hl_scan_number(version, 1000000, &major);
+    return major >= CDI_SINCE && json_array_size(json_object_get(info, "CDISpecDirs")) > 0;
+}
+
+enum hl_engine_gpus hl_engine_gpus_of(enum hl_engine_kind kind, const char *info)
+{
+    if (kind == HL_ENGINE_PODMAN)
+        return HL_ENGINE_GPUS_CDI; /* its --gpus does nothing and says nothing */
+    json_t *v = json_loads(info, 0, NULL);
+    enum hl_engine_gpus way = HL_ENGINE_GPUS_PLAIN;
+    if (json_object_get(json_object_get(v, "Runtimes"), "nvidia") != NULL)
+        way = HL_ENGINE_GPUS_RUNTIME;
+    else if (docker_has_cdi(v))
+        way = HL_ENGINE_GPUS_CDI;
+    json_decref(v);
+    return way;
+}
+
+/* ---- states ---- */
+
+static bool take_int(const char *word, int *out)
+{
+    uint64_t n;
+    if (word == NULL || !hl_parse_number(word, INT32_MAX, &n))
+        return false;
+    *out = (int)n;
+    return true;
+}
+
+/* podman has more words for it. */
+static bool is_created_word(const char *status)
+{
+    return strcmp(status, "created") == 0 || strcmp(status, "configured") == 0 ||
+           strcmp(status, "initialized") == 0;
+}
+
+static bool is_ended_word(const char *status)
+{
+    return strcmp(status, "exited") == 0 || strcmp(status, "dead") == 0 ||
+           strcmp(status, "stopped") == 0;
+}
+
+hl_status hl_engine_state_parse(char *line, struct hl_engine_state *out)
+{
+    char *at = line;
+    const char *id = strsep(&at, " "), *status = strsep(&at, " ");
+    const char *code = strsep(&at, " "), *oom = strsep(&at, " "), *pid = strsep(&at, " ");
+    struct hl_engine_state s = {0};
+    if (pid == NULL || strlen(id) >= sizeof(s.id) || !take_int(code, &s.exit_code) ||
+        !take_int(pid, &s.pid))
+        return hl_fail(HL_EPROTO, "the engine says '%.200s' of a container", line);
+    snprintf(s.id, sizeof(s.id), "%s", id);
+    s.created = is_created_word(status);
+    s.ended = is_ended_word(status);
+    s.oom = strcmp(oom, "true") == 0;
+    s.error = at != NULL && strcmp(at, "<no value>") != 0 ? at : "";
+    if (s.exit_code > 128 && s.exit_code <= 128 + 64)
+        s.signal = s.exit_code - 128;
+    *out = s;
+    return HL_OK;
+}
+
+/* ---- pulls ---- */
+
+static size_t count_of(const char *text, const char *word)
+{
+    size_t n = 0;
+    for (const char *p = text; (p = strstr(p, word)) != NULL; p += strlen(word))
+        n++;
+    return n;
+}
+
+/* docker says each layer's states, podman one line for each blob that it copies. */
+void hl_engine_pull_progress(const char *image, const char *printed, char *out, size_t size)
+{
+    size_t done = count_of(printed, "Pull complete") + count_of(printed, "Already exists") +
+                  count_of(printed, "skipped: already exists") + count_of(printed, " done");
+    size_t all = count_of(printed, "Pulling fs layer") + count_of(printed, "Already exists") +
+                 count_of(printed, "Copying blob");
+    if (all < done)
+        all = done;
+    if (all > 0)
+        snprintf(out, size, "pulling %.200s: %zu of %zu layers", image, done, all);
+    else
+        snprintf(out, size, "pulling %.200s", image);
+}

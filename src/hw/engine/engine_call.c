@@ -1,0 +1,96 @@
+/* Calls of docker and podman. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hw/engine/engine_ranks.h"
+#include "os/command.h"
+
+struct hl_args hl_engine_args(const struct hl_engine_ranks *e, struct hl_arena *arena)
+{
+    struct hl_args args = {.arena = arena};
+    hl_args_add(&args, hl_engine_name(e->kind));
+    return args;
+}
+
+static bool holds_one(const char *text, const char *const *words)
+{
+    for (; *words != NULL; words++)
+        if (strstr(text, *words) != NULL)
+            return true;
+    return false;
+}
+
+/* What it says in the end: the daemon's words where they are among its lines, else the last one,
+ * for what comes before are warnings. */
+static void telling_line(const char *text, char *out, size_t size)
+{
+    static const char *const daemon = "Error response from daemon: ";
+    const char *said = strstr(text, daemon), *end = text + strlen(text), *begin;
+    if (said != NULL) {
+        said += strlen(daemon);
+        snprintf(out, size, "%.*s", (int)strcspn(said, "\n"), said);
+        return;
+    }
+    while (end > text && (end[-1] == '\n' || end[-1] == ' '))
+        end--;
+    for (begin = end; begin > text && begin[-1] != '\n';)
+        begin--;
+    snprintf(out, size, "%.*s", (int)(end - begin), begin);
+}
+
+static hl_status explain_call(const struct hl_engine_ranks *e, const struct hl_args *args,
+                              const struct hl_command_result *r)
+{
+    static const char *const down[] = {"Cannot connect to the Docker daemon",
+                                       "Is the docker daemon running",
+                                       "error during connect",
+                                       "unable to connect to Podman",
+                                       "Cannot connect to Podman",
+                                       NULL};
+    static const char *const absent[] = {
+        "No such container", "No such object", "No such image",   "no such container",
+        "no such object",    "no such image",  "image not known", NULL};
+    const char *text = hl_command_text(&r->err);
+    char line[400];
+    hl_status st = holds_one(text, down)     ? HL_EUNAVAIL
+                   : holds_one(text, absent) ? HL_ENOENT
+                                             : HL_EIO;
+    telling_line(text, line, sizeof(line));
+    if (st == HL_EUNAVAIL)
+        return hl_fail(st, "%s does not answer (%s); start its daemon on this node", e->program,
+                       line);
+    return hl_fail(st, "%s %s: %s", hl_engine_name(e->kind), args->count > 1 ? args->v[1] : "",
+                   line[0] != '\0' ? line : "it failed without a word");
+}
+
+/* The caller's environment behind `more`: of two variables with one name the first counts. */
+static hl_status whole_env(const struct hl_args *more, struct hl_args *out)
+{
+    for (size_t i = 0; more != NULL && i < more->count; i++)
+        hl_args_add(out, more->v[i]);
+    for (char **p = environ; *p != NULL; p++)
+        hl_args_add(out, *p);
+    return hl_args_end(out);
+}
+
+hl_status hl_engine_run(const struct hl_engine_ranks *e, struct hl_args *args,
+                        const struct hl_args *env, struct hl_command command,
+                        struct hl_command_result *out)
+{
+    struct hl_args all = {.arena = args->arena};
+    HL_TRY(hl_args_end(args));
+    HL_TRY(whole_env(env, &all));
+    command.program = e->program;
+    command.argv = args->v;
+    command.env = all.v;
+    HL_TRY(hl_command_run(&command, out));
+    return out->exit_code == 0 ? HL_OK : explain_call(e, args, out);
+}
+
+hl_status hl_engine_call(const struct hl_engine_ranks *e, struct hl_args *args,
+                         const struct hl_args *env, int timeout_ms, struct hl_command_result *out)
+{
+    return hl_engine_run(e, args, env, (struct hl_command){.timeout_ms = timeout_ms}, out);
+}

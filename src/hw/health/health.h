@@ -1,0 +1,45 @@
+/* hw/health/health.h - whether a node is fit to run ranks: a test of a few seconds.
+ *
+ *     row       it fails when
+ *     memory    the slowest slot copies less than memory_least bytes per second of processor time
+ *     checksum  a processor of a slot sums known bytes up wrongly, or memory gives back others
+ *     network   bytes that were sent to the own address of an interface do not come back. That is
+ *               the kernel's loopback, and not the wire; ports of InfiniBand are only named
+ *     disk      the disk of log_dir has less free than log_free_bytes, or can't be written
+ *     script    the site's own script exits with another code than 0, or takes too long
+ *
+ * Owns:    nothing beyond a call.
+ * Threads: any; one of its own for each slot, one after the other. Blocks for deadline_ms at most,
+ *          and a turn of the scheduler.
+ * Errors:  HL_ENOMEM. What is wrong with the node is in the result.
+ * Units:   bytes, bytes per second, ms.
+ * Limits:  a row speaks of the worst slot or interface; HL_HEALTH_ROWS_MAX rows.
+ */
+#ifndef HL_HW_HEALTH_HEALTH_H
+#define HL_HW_HEALTH_HEALTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/types.h"
+#include "base/arena.h"
+#include "base/status.h"
+
+#define HL_HEALTH_ROWS_MAX 8
+
+struct hl_health_opts {
+    const struct hl_api_slot_list *slots;
+    bool foreign_topology; /* the slots' processors are another machine's */
+    bool busy;             /* ranks run: leave out what would slow them down */
+    uint64_t memory_least; /* bytes per second; 0 = any */
+    const char *log_dir;
+    uint64_t log_free_bytes;
+    const char *sys;    /* "/sys" */
+    const char *script; /* path; "" = none */
+    int deadline_ms;    /* of all rows together */
+};
+
+hl_status hl_health_test(const struct hl_health_opts *opts, struct hl_arena *arena,
+                         struct hl_api_health *out) HL_CHECK;
+
+#endif

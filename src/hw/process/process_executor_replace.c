@@ -1,0 +1,274 @@
+/* A rank that is lost while the others of its container go on: another process takes its place.
+ *
+ *     rank ends --hl_replace_next--> waits (STARTING, due_ns) --due--> runs again
+ *                   '--no--> the container fails        '--stop--> stopped
+ *
+ * A parked process (a spare) is the same program, started beforehand with HELIOS_SPARE=FD and
+ * without a rank's identity. It has done what needs none, such as its imports, and reads from FD.
+ * In place of a rank it gets the rank's variables there, each with a NUL behind it; the end of the
+ * file alone means that it is not needed. What it writes stays in its pipe until it is a rank. A
+ * program that knows nothing of this finds no Controller and no gang, so it can do no harm. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "hw/process/process_executor_private.h"
+#include "os/file.h"
+#include "os/step_page.h"
+
+#define SPARE_FD       "3"
+#define SPARE_DELAY_NS (3 * HL_NS_PER_S)  /* a start needs the CPUs itself */
+#define SPARE_RETRY_NS (10 * HL_NS_PER_S) /* after one that has ended by itself */
+
+/* What makes a rank of a process: a spare learns it when it becomes one. */
+static const char *const identity[] = {"HELIOS_CONTROLLER", "CONTROLLER_L3_CACHE_ADDRESS",
+                                       "HELIOS_L3_SOCKET",  "HELIOS_STORE_SOCKET",
+                                       "HELIOS_JOB",        "HELIOS_MODEL",
+                                       "HYBRIDPS_MANAGER",  "WORLD_SIZE",
+                                       "MASTER_ADDR",       "MASTER_PORT"};
+
+/* ---- the file of steps ----------------------------------------------------------------------- */
+
+/* Whether the rank has made a step since its gang came together; true where it does not tell. */
+static bool has_made_steps(const struct hl_shim *s, size_t i)
+{
+    const char *text = hl_env_get(&s->spec.ranks[i].env, "HELIOS_STEPS");
+    struct hl_step_pages pages = {0};
+    struct hl_step_page *page = NULL;
+    struct hl_step_state state;
+    if (text == NULL || hl_step_page_find(text, &pages, &page) != HL_OK)
+        return true;
+    bool steps = !hl_step_read(page, &state) || state.steps > 0;
+    hl_step_pages_close(&pages);
+    return steps;
+}
+
+/* ---- spares ---------------------------------------------------------------------------------- */
+
+static hl_status spare_env(struct hl_shim *s, struct hl_env *env)
+{
+    HL_TRY(hl_shim_rank_env(s, &s->spec.ranks[0], env));
+    for (size_t i = 0; i < HL_ARRAY_LEN(identity); i++)
+        HL_TRY(hl_env_set(env, identity[i], ""));
+    for (size_t i = 0; i < s->spec.ranks[0].env.count; i++)
+        HL_TRY(hl_env_set(env, s->spec.ranks[0].env.vars[i].key, ""));
+    HL_TRY(hl_env_set(env, "HELIOS_CONTROLLER", "parked-spare.invalid:1"));
+    return hl_env_set(env, "HELIOS_SPARE", SPARE_FD);
+}
+
+static hl_status spare_start(struct hl_shim *s, struct hl_shim_spare *spare)
+{
+    int role[2], output[2];
+    struct hl_env env = {0};
+    if (pipe2(role, O_CLOEXEC) != 0)
+        return hl_fail(hl_status_of_errno(errno), "pipe of a spare: %s", strerror(errno));
+    HL_AUTO(hl_closep) int role_read = role[0];
+    HL_AUTO(hl_closep) int role_write = role[1];
+    if (pipe2(output, O_CLOEXEC) != 0)
+        return hl_fail(hl_status_of_errno(errno), "pipe of a spare: %s", strerror(errno));
+    HL_AUTO(hl_closep) int output_read = output[0];
+    HL_AUTO(hl_closep) int output_write = output[1];
+    hl_status st = spare_env(s, &env);
+    if (st == HL_OK)
+        st = hl_shim_spawn(s, &env, output_write, &role_read, &spare->pid);
+    hl_env_fini(&env);
+    HL_TRY(st);
+    spare->role = role_write;
+    spare->output = output_read;
+    role_write = output_read = -1;
+    return HL_OK;
+}
+
+static void spare_end(struct hl_shim_spare *spare, uint64_t due_ns)
+{
+    hl_closep(&spare->role);
+    hl_closep(&spare->output);
+    spare->pid = 0;
+    spare->due_ns = due_ns;
+}
+
+/* Start those that are due. */
+static void spares_keep(struct hl_shim *s, uint64_t now)
+{
+    for (size_t i = 0; i < s->spare_count; i++) {
+        struct hl_shim_spare *spare = &s->spares[i];
+        if (spare->pid != 0 || now < spare->due_ns)
+            continue;
+        if (spare_start(s, spare) != HL_OK) {
+            hl_warn("a spare was not started: %s", hl_error_text());
+            spare->due_ns = now + SPARE_RETRY_NS;
+        }
+    }
+}
+
+bool hl_shim_spare_ended(struct hl_shim *s, pid_t pid)
+{
+    for (size_t i = 0; i < s->spare_count; i++) {
+        if (s->spares[i].pid != pid)
+            continue;
+        hl_warn("spare process %d has ended by itself: does the program call helios.elastic.run?",
+                (int)pid);
+        spare_end(&s->spares[i], hl_now_ns() + SPARE_RETRY_NS);
+        return true;
+    }
+    return false;
+}
+
+/* ---- a rank's place -------------------------------------------------------------------------- */
+
+static hl_status add_variable(struct hl_buf *text, const char *key, const char *value)
+{
+    HL_TRY(hl_buf_printf(text, "%s=%s", key, value));
+    return hl_buf_append(text, "", 1);
+}
+
+/* What rank i has and a spare has not. */
+static hl_status role_text(const struct hl_shim *s, size_t i, struct hl_buf *text)
+{
+    const struct hl_env *own = &s->spec.ranks[i].env;
+    for (size_t k = 0; k < HL_ARRAY_LEN(identity); k++) {
+        const char *value = hl_env_get(&s->spec.env, identity[k]);
+        HL_TRY(add_variable(text, identity[k], value != NULL ? value : ""));
+    }
+    for (size_t k = 0; k < own->count; k++)
+        HL_TRY(add_variable(text, own->vars[k].key, own->vars[k].value));
+    return HL_OK;
+}
+
+/* True: the spare is the rank now. */
+static bool spare_promote(struct hl_shim *s, struct hl_shim_spare *spare, size_t i)
+{
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(1 << 16); /* what a pipe holds */
+    if (spare->pid == 0)
+        return false;
+    fcntl(spare->role, F_SETFL, O_NONBLOCK);
+    if (role_text(s, i, &text) != HL_OK ||
+        write(spare->role, text.data, text.len) != (ssize_t)text.len ||
+        hl_shim_output_adopt(s, i, spare->output) != HL_OK) {
+        hl_warn("spare process %d can't take the place of rank %d", (int)spare->pid,
+                s->status.ranks[i].rank);
+        kill(spare->pid, SIGKILL);
+        return false;
+    }
+    spare->output = -1; /* the rank's now */
+    s->status.ranks[i].pid = spare->pid;
+    s->status.ranks[i].state = HL_RUN_RUNNING;
+    spare_end(spare, hl_now_ns() + SPARE_DELAY_NS);
+    return true;
+}
+
+static hl_status rank_restart(struct hl_shim *s, size_t i)
+{
+    struct hl_rank_status *r = &s->status.ranks[i];
+    s->due_ns[i] = 0;
+    s->dirty = true;
+    hl_shim_output_end(s, i);
+    for (size_t k = 0; k < s->spare_count; k++)
+        if (spare_promote(s, &s->spares[k], i)) {
+            hl_info("rank %d is replaced by spare process %d", r->rank, r->pid);
+            return HL_OK;
+        }
+    s->live--; /* it waited; a start counts it again */
+    HL_TRY(hl_shim_start_rank(s, i));
+    hl_info("rank %d is replaced by process %d", r->rank, r->pid);
+    return HL_OK;
+}
+
+bool hl_shim_replace(struct hl_shim *s, size_t i)
+{
+    struct hl_rank_status *r = &s->status.ranks[i];
+    const struct hl_replace_rule rule = {s->spec.replace.max, s->spec.replace.stable_ms};
+    uint64_t oom = s->way->oom(s), now = hl_now_ns();
+    enum hl_exit_kind kind = hl_exit_kind_of(r->exit_code, r->signal, oom > s->oom_seen);
+    int64_t wait_ms = 0;
+    s->oom_seen = oom;
+    if (s->due_ns == NULL || !hl_replace_next(&s->lost, &rule, kind, has_made_steps(s, i),
+                                              (int64_t)(now / HL_NS_PER_MS), &wait_ms))
+        return false;
+    hl_warn("rank %d is lost (%s, code %d, signal %d) and replaced in %lld ms", r->rank,
+            hl_exit_kind_name(kind), r->exit_code, r->signal, (long long)wait_ms);
+    kill(-r->pid, SIGKILL); /* what it has left of its group */
+    r->replaced++;
+    r->lost_ms = hl_wall_ms();
+    r->lost_code = r->exit_code;
+    r->lost_signal = r->signal;
+    r->state = HL_RUN_STARTING;
+    r->pid = r->exit_code = r->signal = 0;
+    r->finished_ms = 0;
+    s->live++;
+    s->due_ns[i] = now + (uint64_t)wait_ms * HL_NS_PER_MS + 1;
+    return true;
+}
+
+hl_status hl_shim_replace_due(struct hl_shim *s, size_t *failed)
+{
+    uint64_t now = hl_now_ns();
+    if (s->due_ns == NULL || s->kill_at_ns != 0)
+        return HL_OK;
+    for (size_t i = 0; i < s->status.rank_count; i++) {
+        if (s->due_ns[i] == 0 || now < s->due_ns[i])
+            continue;
+        *failed = i;
+        HL_TRY(rank_restart(s, i));
+    }
+    spares_keep(s, now);
+    return HL_OK;
+}
+
+uint64_t hl_shim_replace_next_ns(const struct hl_shim *s)
+{
+    uint64_t next = UINT64_MAX;
+    for (size_t i = 0; s->due_ns != NULL && i < s->status.rank_count; i++)
+        if (s->due_ns[i] != 0 && s->due_ns[i] < next)
+            next = s->due_ns[i];
+    for (size_t i = 0; i < s->spare_count; i++)
+        if (s->spares[i].pid == 0 && s->spares[i].due_ns < next)
+            next = s->spares[i].due_ns;
+    return next;
+}
+
+void hl_shim_replace_stop(struct hl_shim *s)
+{
+    for (size_t i = 0; s->due_ns != NULL && i < s->status.rank_count; i++) {
+        if (s->due_ns[i] == 0)
+            continue;
+        s->due_ns[i] = 0;
+        s->status.ranks[i].state = HL_RUN_STOPPED;
+        s->status.ranks[i].finished_ms = hl_wall_ms();
+        s->live--;
+        s->dirty = true;
+    }
+    for (size_t i = 0; i < s->spare_count; i++)
+        if (s->spares[i].pid != 0)
+            hl_closep(&s->spares[i].role);
+}
+
+hl_status hl_shim_replace_init(struct hl_shim *s)
+{
+    size_t spares = s->spec.replace.spares > 0 ? (size_t)s->spec.replace.spares : 0;
+    if (s->spec.replace.max <= 0)
+        return HL_OK;
+    s->due_ns = calloc(s->status.rank_count + 1, sizeof(*s->due_ns));
+    s->spares = calloc(spares + 1, sizeof(*s->spares));
+    if (s->due_ns == NULL || s->spares == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the replacements of container %s", s->spec.id);
+    for (size_t i = 0; i < spares; i++)
+        s->spares[i] = (struct hl_shim_spare){
+            .role = -1, .output = -1, .due_ns = hl_now_ns() + SPARE_DELAY_NS};
+    s->spare_count = spares;
+    return HL_OK;
+}
+
+void hl_shim_replace_fini(struct hl_shim *s)
+{
+    for (size_t i = 0; i < s->spare_count; i++)
+        spare_end(&s->spares[i], 0);
+    free(s->spares);
+    free(s->due_ns);
+}

@@ -1,0 +1,115 @@
+/* Ranks against the groups that Megatron-Core makes of 40 grids (tests/data/megatron_grids.txt). */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/job/rank.h"
+
+#define WORLD_MAX 128
+
+struct case_ {
+    struct hl_grid grid;
+    int ep, etp;
+};
+
+/* A rank's place along each dimension. */
+struct place {
+    int tp, cp, dp, pp, etp, ep, edp;
+};
+
+static struct place place_of(const struct case_ *c, int rank)
+{
+    const struct hl_rank r = hl_rank_of(&c->grid, rank);
+    const struct hl_expert_rank e = hl_rank_experts(&c->grid, r, c->ep, c->etp);
+    assert_int_equal(hl_rank_number(&c->grid, r), rank);
+    return (struct place){r.tp, r.cp, r.dp, r.pp, e.etp, e.ep, e.dp};
+}
+
+/* What the ranks of a group of that kind have in common, as one number; and which of them it is. */
+static void split_place(const char *kind, const struct case_ *c, int rank, int *common, int *at)
+{
+    const struct place p = place_of(c, rank);
+    int cp = hl_grid_cp(&c->grid);
+
+    const struct {
+        const char *kind;
+        int common, at;
+    } rows[] = {
+        {"tp", (p.cp * 100 + p.dp) * 100 + p.pp, p.tp},
+        {"cp", (p.tp * 100 + p.dp) * 100 + p.pp, p.cp},
+        {"dp", (p.tp * 100 + p.cp) * 100 + p.pp, p.dp},
+        {"dp-cp", p.tp * 100 + p.pp, p.cp + cp * p.dp},
+        {"pp", (p.tp * 100 + p.cp) * 100 + p.dp, p.pp},
+        {"etp", (p.ep * 100 + p.edp) * 100 + p.pp, p.etp},
+        {"ep", (p.etp * 100 + p.edp) * 100 + p.pp, p.ep},
+        {"edp", (p.etp * 100 + p.ep) * 100 + p.pp, p.edp},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
+        if (strcmp(rows[i].kind, kind) == 0) {
+            *common = rows[i].common;
+            *at = rows[i].at;
+            return;
+        }
+    fail_msg("no groups of kind %s", kind);
+}
+
+/* "0,2 1,3": within a group one thing is common, and the order is that of the dimension; two groups
+ * have nothing in common; every rank is in one. */
+static void check_groups(const char *kind, const struct case_ *c, char *list)
+{
+    int seen[WORLD_MAX], groups = 0, ranks = 0;
+    char *rest = NULL;
+    for (char *group = strtok_r(list, " \n", &rest); group; group = strtok_r(NULL, " \n", &rest)) {
+        int size = 0;
+        for (const char *text = group; text != NULL; text = strchr(text, ',')) {
+            int common = 0, at = 0;
+            text += *text == ',';
+            split_place(kind, c, atoi(text), &common, &at);
+            if (size == 0) {
+                for (int g = 0; g < groups; g++)
+                    assert_int_not_equal(seen[g], common);
+                seen[groups++] = common;
+            }
+            if (common != seen[groups - 1] || at != size)
+                fail_msg("%s of PP %d TP %d CP %d DP %d EP %d ETP %d: rank %s is number %d of %s",
+                         kind, c->grid.pp, c->grid.tp, c->grid.cp, c->grid.dp, c->ep, c->etp, text,
+                         at, group);
+            size++;
+            ranks++;
+            if (strchr(text, ',') == NULL)
+                break;
+        }
+    }
+    assert_int_equal(ranks, hl_rank_world(&c->grid));
+}
+
+TEST(forty_grids_have_the_groups_that_megatron_makes)
+{
+    char path[4096], line[8192], kind[32], order[32];
+    const char *source = getenv("HELIOS_SOURCE");
+    struct case_ c = {0};
+    int grids = 0, lists = 0;
+    snprintf(path, sizeof(path), "%s/tests/data/megatron_grids.txt", source != NULL ? source : ".");
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL) {
+        int at = 0;
+        if (line[0] == '#')
+            continue;
+        if (sscanf(line, "grid %d %d %d %d %d %d %31s", &c.grid.tp, &c.grid.cp, &c.ep, &c.etp,
+                   &c.grid.dp, &c.grid.pp, order) == 7) {
+            assert_int_equal(hl_rank_order_parse(order, &c.grid.order), HL_OK);
+            grids++;
+            continue;
+        }
+        assert_int_equal(sscanf(line, "%31s %n", kind, &at), 1);
+        check_groups(kind, &c, line + at);
+        lists++;
+    }
+    fclose(f);
+    assert_int_equal(grids, 40);
+    assert_int_equal(lists, 40 * 8);
+}
