@@ -294,7 +294,7 @@ class Exports(unittest.TestCase):
                          ["optimizer", "extra", "learning-rate", "random"])
         self.assertEqual(len(done["warnings"]), 1)
         self.assertIn("embedding", done["warnings"][0])
-        text = self.c.refuse("model", "export", "shared", "--format", "torch", "--optimizer", "--out", out)
+        text = self.c.refuse("model", "export", "shared", "--format", "torch", "--optimizer", "--out", self.c.dir / "two-shares")
         self.assertIn("2 shares", text)
         for dp in (0, 1):
             path = self.c.dir / f"share-{dp}.safetensors"
