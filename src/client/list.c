@@ -380,8 +380,7 @@ hl_status list_again(struct operation *op, struct hl_id id, hl_status failed, st
     snprintf(text, sizeof(text), "%s", hl_error_text());
     hl_error_clear();
     hl_status st = request_again(op, id, damaged ? "is damaged" : "was evicted", out);
-    if (st == HL_OK && damaged && hl_id_equal(id, *out) &&
-        replace_damaged(op, id, out) != HL_OK)
+    if (st == HL_OK && damaged && hl_id_equal(id, *out) && replace_damaged(op, id, out) != HL_OK)
         return hl_fail(failed, "%s", text);
     if (st == HL_OK)
         return HL_OK;

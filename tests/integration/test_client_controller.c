@@ -24,18 +24,18 @@ static struct {
     char address[64];
     json_t *shards; /* what requestShards answers */
     const char *skipped;
-    json_t *commits; /* parameters of every commitPart */
-    json_t *begins;  /* of every beginVersion */
-    json_t *gaveup;  /* of every abandonVersion */
-    json_t *reports; /* every AccessReport */
-    bool refuses;    /* no report is answered */
-    json_t *refused; /* parameters of every reportAccess then */
-    json_t *taken;   /* and else */
-    json_t *copies;  /* what getShard answers */
-    int heals_refused;   /* so many reportBadCopy are, while L3 is busy; then the shard is lost */
-    json_t *after_heal;  /* what requestShards answers from then on; NULL = as before */
-    int heals;           /* calls of reportBadCopy */
-    int nodes_asked; /* calls of listNodes */
+    json_t *commits;    /* parameters of every commitPart */
+    json_t *begins;     /* of every beginVersion */
+    json_t *gaveup;     /* of every abandonVersion */
+    json_t *reports;    /* every AccessReport */
+    bool refuses;       /* no report is answered */
+    json_t *refused;    /* parameters of every reportAccess then */
+    json_t *taken;      /* and else */
+    json_t *copies;     /* what getShard answers */
+    int heals_refused;  /* so many reportBadCopy are, while L3 is busy; then the shard is lost */
+    json_t *after_heal; /* what requestShards answers from then on; NULL = as before */
+    int heals;          /* calls of reportBadCopy */
+    int nodes_asked;    /* calls of listNodes */
 } boss = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* A copy of what it is made of: it is encoded without the lock. */
@@ -474,8 +474,7 @@ static helios_shard put_derived(uint64_t cut, const unsigned char *data, size_t 
     assert_int_equal(hl_l3_put_as(l3, id, &staging, size, 20000, &ref), HL_OK);
     hl_l3_staging_close(&staging);
     hl_l3_close(l3);
-    return (helios_shard){
-        .id = {id.hi, id.lo}, .part = "head", .size = size, .crc32 = ref.crc32};
+    return (helios_shard){.id = {id.hi, id.lo}, .part = "head", .size = size, .crc32 = ref.crc32};
 }
 
 /* What a reader gets of a damaged derived shard that it has listed. The Controller hands that one
@@ -483,8 +482,11 @@ static helios_shard put_derived(uint64_t cut, const unsigned char *data, size_t 
 static void read_damaged(const char *path, int mapped, int refused)
 {
     static uint64_t cut = 1;
+
     enum { SIZE = 50000 };
-    unsigned char *old = noise(SIZE, (unsigned)(2 * cut)), *new = noise(SIZE, (unsigned)(2 * cut + 1));
+
+    unsigned char *old = noise(SIZE, (unsigned)(2 * cut)),
+                  *new = noise(SIZE, (unsigned)(2 * cut + 1));
     unsigned char *got = malloc(SIZE);
     const void *view = got;
     helios_shard_list *list;

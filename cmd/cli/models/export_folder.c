@@ -54,7 +54,8 @@ HL_CHECK static hl_status remove_file(const char *dir, const char *name)
 {
     char path[PATH_MAX];
     HL_TRY(cli_path(path, "%s/%s", dir, name));
-    return unlink(path) == 0 || errno == ENOENT ? HL_OK : hl_fail(HL_EIO, "can't remove %s: %m", path);
+    return unlink(path) == 0 || errno == ENOENT ? HL_OK
+                                                : hl_fail(HL_EIO, "can't remove %s: %m", path);
 }
 
 /* ---- a Hugging Face checkpoint --------------------------------------------------------------- */

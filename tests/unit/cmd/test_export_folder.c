@@ -55,12 +55,15 @@ static void assert_refused(hl_status st, const char *name, const char *remedy)
 
 TEST_IN(make_home, remove_home, each_file_of_a_checkpoint_is_in_the_way_until_it_is_replaced)
 {
-    static const char *const names[] = {
-        "config.json",          "hf_quant_config.json",
-        "adapter_config.json",  "adapter_model.safetensors",
-        "model.safetensors",    "model-00002-of-00003.safetensors",
-        "model.safetensors.index.json", "optimizer/optimizer.safetensors",
-        "optimizer/optimizer-00001-of-00002.safetensors"};
+    static const char *const names[] = {"config.json",
+                                        "hf_quant_config.json",
+                                        "adapter_config.json",
+                                        "adapter_model.safetensors",
+                                        "model.safetensors",
+                                        "model-00002-of-00003.safetensors",
+                                        "model.safetensors.index.json",
+                                        "optimizer/optimizer.safetensors",
+                                        "optimizer/optimizer-00001-of-00002.safetensors"};
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++) {
         const char *slash = strrchr(names[i], '/');
         put(names[i]);
@@ -143,7 +146,8 @@ TEST_IN(make_home, remove_home, ranks_that_are_written_are_in_the_way_and_others
     assert_true(is_there("notes.txt"));
 }
 
-TEST_IN(make_home, remove_home, folders_of_megatron_go_with_the_file_that_exports_write_and_with_no_other)
+TEST_IN(make_home, remove_home,
+        folders_of_megatron_go_with_the_file_that_exports_write_and_with_no_other)
 {
     const struct ranks_folder f = {.dir = home,
                                    .torch = true,

@@ -27,7 +27,7 @@ struct saved {
 };
 
 static inline void saved_make(struct saved *v, const struct hf_slices *s,
-                       const struct hf_slices moments[2])
+                              const struct hf_slices moments[2])
 {
     v->count = v->tensor_count = 0;
     v->pieces = false;
@@ -114,7 +114,8 @@ static inline struct hf_slices slices_of(const struct layout *a,
     return from;
 }
 
-static inline void state_pair(const struct hf_model *m, const struct layout *a, const struct layout *b)
+static inline void state_pair(const struct hf_model *m, const struct layout *a,
+                              const struct layout *b)
 {
     struct hl_reshard_state state;
     struct hl_reshard_plan plan;
