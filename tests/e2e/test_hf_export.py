@@ -166,6 +166,19 @@ class Export(unittest.TestCase):
                 self.assertIn("has config.json of another checkpoint; --replace", again)
                 self.c.take(out)  # a checkpoint still
 
+    def test_state_that_ranks_hold_differently_is_refused_by_name(self):
+        def differing(rank, state):
+            return {f"exp_avg.{n}": -t + (rank.tp if n == "decoder.final_layernorm.weight" else 0) for n, t in state.items()}
+
+        source, _ = self.checkpoint("qwen2")
+        saved = self.gang(self.c.take(source), "stale", differing, strict=False)  # else the commit is refused
+        for form in ("hf", "safetensors", "torch"):
+            out = self.c.dir / f"stale-{form}"
+            text = self.c.refuse("model", "export", saved, "--format", form, "--out", out, "--optimizer")
+            self.assertRegex(text, r"replicas differ in .* of tensor 'exp_avg\.model\.norm\.weight'")
+            self.assertFalse(out.exists())
+            self.c.json("model", "export", saved, "--format", form, "--out", out)
+
     def test_state_without_a_global_name_is_refused(self):
         source, _ = self.checkpoint("llama")
         saved = self.gang(self.c.take(source), "odd", lambda rank, state: {f"norm.{n}": t.flatten()[:1] for n, t in state.items()})

@@ -14,8 +14,7 @@
 #include "core/model/model_config.h"
 
 #define OTHERWISE "--replace takes its place, or choose another --out"
-#define FOREIGN                                                                                    \
-    "which no export writes and a loader could take too; remove it or choose another --out"
+#define FOREIGN   "which a loader could take too; remove it or choose another --out"
 
 struct listing {
     struct dirent **names; /* sorted */
@@ -176,7 +175,7 @@ hl_status ranks_folder_check(const struct ranks_folder *f, bool replace)
         enum owner of = owner_of(f, name);
         bool holds = of != NOBODYS;
         char path[PATH_MAX];
-        if (of == NOBODYS && f->torch)
+        if (of == NOBODYS && (f->torch || ends_with(name, RANKS_FILE)))
             return hl_fail(HL_EEXIST, "%s has %s, " FOREIGN, f->dir, name);
         if (of == NOBODYS || of == ANOTHERS)
             continue;

@@ -2,7 +2,8 @@
  *
  * A loader takes what it finds, so files of two exports must not be there together. A file of an
  * earlier one is in the way until it is replaced on order; then all of them go before the first new
- * one has its name. What no export writes and a loader could take beside it is always in the way.
+ * one has its name. What a loader could take too and such an export does not write is always in the
+ * way: tensors of another form.
  * All else, as a tokenizer, stays.
  *
  * Owns:    nothing.

@@ -144,6 +144,9 @@ TEST_IN(make_home, remove_home, ranks_that_are_written_are_in_the_way_and_others
     assert_false(is_there("mp_rank_01.safetensors"));
     assert_true(is_there("mp_rank_00_001.safetensors"));
     assert_true(is_there("notes.txt"));
+    put("model.safetensors"); /* of the other form: who takes all *.safetensors takes both */
+    assert_refused(ranks_folder_check(&f, true), "model.safetensors", "remove it");
+    assert_refused(hf_folder_check(home, true), "mp_rank_00_001.safetensors", "remove it");
 }
 
 TEST_IN(make_home, remove_home,
