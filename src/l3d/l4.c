@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/log.h"
+#include "core/catalog/derived_id.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
 #include "os/loop.h"
@@ -242,6 +243,14 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
     hl_status known = l4_knows(d, id);
     if (known != HL_OK) {
         refuse_later(d, done, arg, known);
+        return;
+    }
+    if (hl_id_is_derived(id)) {
+        refuse_later(d, done, arg,
+                     hl_fail(HL_ENOENT,
+                             "shard %s is derived and not in the pool: who lists its layout has it "
+                             "made again",
+                             hl_id_format(id).s));
         return;
     }
     if (l4_archive(d) == NULL) {
