@@ -14,6 +14,7 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
+#include "os/background.h"
 #include "os/loop.h"
 
 #define TIMEOUT_DEFAULT_MS 60000
@@ -332,6 +333,7 @@ static void copy_jobs(struct store *s, struct store_queue *q)
 static void *copy_thread(void *arg)
 {
     struct store *s = arg;
+    hl_background_enter(); /* readers go before */
     copy_jobs(s, &s->queues[STORE_COPIES]);
     return NULL;
 }
