@@ -91,6 +91,7 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
         .source_tier = p->source_tier != HL_API_TIER_UNSAID ? p->source_tier : HL_API_TIER_L3,
         .deadline_ns = hl_now_ns() + ms * HL_NS_PER_MS,
         .migration = hl_id_random(),
+        .bytes_per_s = p->bytes_per_s,
     };
     HL_TRY(hl_id_parse(p->id, &out->id));
     if (p->tier == HL_API_TIER_UNSAID) /* the sources of a repair have none */
