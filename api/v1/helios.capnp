@@ -368,6 +368,7 @@ struct CopyRequest {
   migrationId @19 :Text;       # one for all attempts of an order, so that storeStop ends them and a further storeSend
                                # sends only what is missing; "" = a random one
   epoch @20 :UInt64;           # of the Controller that orders it; 0: none does
+  bytesPerS @21 :UInt64;       # the copy takes no more of its way; 0 = what it can get
 }
 
 # ---- shards --------------------------------------------------------------------------------------
@@ -999,7 +1000,8 @@ interface Controller {
   # Placement. moveShard is answered when the move has ended. ECONFLICT: the shard is pinned, or it moves; ECANCELED: the move was
   # cancelled. cancelMove: ECONFLICT when the new place is in force already.
   shardPlacement @31 (id :Text) -> (placement :ShardPlacement);
-  moveShard @32 (id :Text, node :Text, tier :Tier $required) -> (move :ShardMove);
+  # bytesPerS: what it may take of its way, but for the archive's; 0 = all it can get.
+  moveShard @32 (id :Text, node :Text, tier :Tier $required, bytesPerS :UInt64) -> (move :ShardMove);
   # In flight, then those that have ended lately, the newest first. rest: why moves of the policy rest; "" = they don't.
   listMoves @33 () -> (moves :List(ShardMove), rest :Text);
   cancelMove @34 (id :Text) -> (move :ShardMove); # of the move, or of its shard
@@ -1767,6 +1769,7 @@ struct MoveRecord {                                           # move/ID: a move 
   sizeBytes @13 :UInt64 $required; crc32 @14 :UInt32 $required;
   goalHad @15 :Bool;             # a copy was there before
   beganMs @16 :Int64 $required; switchedMs @17 :Int64;
+  bytesPerS @18 :UInt64;         # 0: no limit of its own
 }
 struct ClusterId { id @0 :Text $required; }                   # cluster/id
 struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision

@@ -154,7 +154,7 @@ static const struct hl_option placement_options[] = {
      "How many of them are from or to one node.",
      HL_OPT_INT, 1, 1024, NULL, AT(moves_per_node)},
     {"placement.rate", "--placement-rate", "0",
-     "What moves of the policy may take of each network, on average; 0 for no limit.",
+     "What moves of the policy may take together of each network, at any moment; 0 for no limit.",
      HL_OPT_RATE, 0, 0, NULL, AT(rate)},
     {"placement.grace", "--placement-grace", "5s",
      "How long a copy that is not offered any more stays for those who read it now.",
