@@ -42,6 +42,7 @@ struct job_record {
 /* Why a pending job waits, as the last pass over the line has it (jobs/queue.c). */
 struct job_wait {
     enum hl_api_wait_reason reason; /* NONE: no pass has seen it yet */
+    enum hl_api_wait_reason told;   /* the one in its record */
     int place;                      /* in the line, from 1 */
     int stops;                      /* jobs that stop for it */
     int64_t start_ms;               /* estimate; 0 = unknown */
@@ -93,6 +94,8 @@ struct job {
     int failure_looked;           /* the last attempt whose first failure was looked for */
     struct hl_controller *controller;
     UT_hash_handle hh;
+    UT_hash_handle hh_key; /* if it has one: by its idempotency key */
+    bool has_key;
 };
 
 /* Which part of whose output is asked for. */
