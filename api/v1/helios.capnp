@@ -282,8 +282,8 @@ interface Agent {
   storeStop @19 (migrationId :Text, epoch :UInt64) -> (stopped :UInt32);
   # Test the node now, all of it, whatever runs here; at most 5 s.
   testHealth @20 () -> (health :Health);
-  # What the kernel's log says of how that process was killed for want of memory; "" = nothing.
-  killEvidence @21 (pid :Int32, sinceMs :Int64) -> (text :Text);
+  # What the kernel's log says of how that process, or the last one in that rank's control group, was killed for want of memory; "" = nothing.
+  killEvidence @21 (pid :Int32, sinceMs :Int64, container :Text, rank :Int32) -> (text :Text);
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }

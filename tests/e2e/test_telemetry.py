@@ -145,6 +145,23 @@ class Telemetry(unittest.TestCase):
         self.assertEqual(wait_for("the first failure again", lambda: self.failure(name)), first)
         self.assertIn("no attempt of job", self.c.refuse("logs", "--first-failure", self.succeeded()))
 
+    def test_want_of_memory_names_limit_and_rank_and_shows_the_kernels_words(self):
+        script = """
+        [ $RANK = 1 ] || exec sleep 1000
+        python3 -c 'kept = bytearray(300 << 20)'
+        exit 3
+        """
+        name = self.c.submit(job(script, "hungry", ranks=2) + "resources: {memory: 64MiB}\n")
+        end = self.c.wait_job(name, "failed", "running")
+        if "can't be set" in end["containers"][0]["message"]:
+            self.c.json("cancel", name)
+            self.skipTest("no memory controller can be written here")
+        self.assertIn("rank 1 exited with code 3 (out of memory: the container's limit is 64 MiB)", self.c.wait_job(name, "failed")["reason"])
+        first = wait_for("the first failure", lambda: self.failure(name))
+        self.assertEqual((first["kind"], first["rank"]), ("memory", 1))
+        if os.access("/dev/kmsg", os.R_OK):  # of a child of the rank
+            self.assertRegex(self.shown("logs", "--first-failure", name), r"Memory cgroup out of memory: Killed process \d+ \(python3\)")
+
     def test_reported_steps_become_goodput(self):
         program = self.c.dir / "steps.py"
         program.write_text("import time, helios\nfor step in range(100000):\n    time.sleep(0.05)\n    helios.report(step, 1.0, 10)\n")
