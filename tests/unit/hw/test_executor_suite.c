@@ -358,10 +358,11 @@ TEST_IN(setup, teardown, a_rank_has_the_cpus_of_its_slot)
         n++;
     hl_cpuset_add(&one, n);
     hl_cpuset_format(&one, cpu, sizeof(cpu));
-    json_t *spec = spec_of("bound", "grep Cpus_allowed_list /proc/self/status", 1);
+    json_t *spec = spec_of("bound", "grep Cpus_allowed_list /proc/self/status; exec sleep 1000", 1);
     json_object_set_new(spec, "cpus", json_string(cpu));
-    json_t *c = run(w, "bound", spec);
-    assert_state(c, "succeeded");
+    start(w, spec);
+    free(await_line(w, "bound", 0));
+    json_t *c = status_of(w, "bound");
     const char *binding = hl_json_str(c, "binding", "");
     assert_true(strcmp(binding, "cpuset-cgroup") == 0 ||
                 (!test_has_image() && strcmp(binding, "affinity") == 0));
