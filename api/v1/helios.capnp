@@ -244,6 +244,8 @@ struct ContainerStatus {
   stepsFile @10 :Text;     # on the node: what its ranks say of their steps (os/step_page.h); "" = nothing
 }
 
+enum ImageState { absent @0; pulling @1; here @2; }
+
 interface Agent {
   startContainer @0 (spec :ContainerSpec) -> (status :ContainerStatus);   # idempotent by id
   stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok
@@ -284,6 +286,9 @@ interface Agent {
   testHealth @20 () -> (health :Health);
   # What the kernel's log says of how that process, or the last one in that rank's control group, was killed for want of memory; "" = nothing.
   killEvidence @21 (pid :Int32, sinceMs :Int64, container :Text, rank :Int32) -> (text :Text);
+  # Have an image here before a container needs it: where it is not, it is pulled meanwhile. Answered at once; ask again. A pull that nobody
+  # asks about for five minutes ends. pinned: of one that is here, the name that means the same bytes on every node.
+  prepareImage @22 (image :Text) -> (state :ImageState, pinned :Text, text :Text);   # text: how far the pull is, or why it can't be had
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }

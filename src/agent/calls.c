@@ -240,6 +240,7 @@ static hl_status kill_evidence(struct hl_agent *a,
 }
 
 IN_WORKER(kill_evidence, kill_evidence(a, p, arena, &out->text))
+IN_WORKER(prepare_image, hl_image_pulls_prepare(a->pulls, p->image, arena, out))
 IN_WORKER(metrics, metrics_text(a, arena, &out->text))
 IN_WORKER(options, options_list(arena, &out->options))
 
@@ -335,6 +336,7 @@ const struct hl_agent_handlers calls_handlers = {
     .info = handle_info,
     .test_health = handle_test_health,
     .kill_evidence = handle_kill_evidence,
+    .prepare_image = handle_prepare_image,
     .store_info = handle_store_info,
     .store_copy = handle_store_copy,
     .store_send = handle_store_send,
