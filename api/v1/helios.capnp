@@ -862,6 +862,7 @@ struct Job {
   failures @20 :List(JobFailure);  # of attempts, the newest last, without their logs
   ledger @21 :JobLedger;
   queue @22 :Text; priority @23 :Int32;
+  image @24 :Text;         # what dockerImage was pinned to: REPOSITORY@sha256:..., or an id; "" = not yet, or the job has none
 }
 
 # unsaid: there is none. lost: with its node.
@@ -886,7 +887,7 @@ struct JobLedger {
   wallMs @0 :Int64;
   queueMs @1 :Int64;       # waiting for slots
   placeMs @2 :Int64;       # from the plan until all containers were taken by their nodes
-  pullMs @3 :Int64;        # waiting for shards or images that are brought ahead
+  pullMs @3 :Int64;        # waiting for shards that are brought ahead
   startMs @4 :Int64;       # until the first step's report
   stepMs @5 :Int64;        # of steps that were done for the first time
   saveMs @6 :Int64;        # that steps waited for saves
@@ -897,6 +898,7 @@ struct JobLedger {
   tokens @12 :UInt64;
   goodput @13 :Float64;    # stepMs / wallMs
   reported @14 :Bool;      # ranks report steps; else all of the time in which they run, and do not fail, is stepMs
+  imageMs @15 :Int64;      # waiting for nodes that pull the image
 }
 
 # exact: names, shapes and dtypes; anyDtype: names and shapes; unchecked: anything goes.
@@ -1670,6 +1672,7 @@ struct JobRecord {
   port @2 :Int32;                # MASTER_PORT; 0 = chosen blindly
   portAttempt @3 :Int32 = -1;    # and of which attempt; -1 = of the last one
   ledger @4 :JobLedgerRecord;
+  image @5 :Text;                # what dockerImage meant when it was first looked at: REPOSITORY@sha256:..., or an id; "" = not known yet
 }
 struct JobLedgerRecord {
   parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h

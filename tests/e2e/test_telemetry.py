@@ -28,7 +28,7 @@ parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: 1, data_parallel
 restarts: %d
 command: |
 """
-PARTS = ("queueMs", "placeMs", "pullMs", "startMs", "stepMs", "saveMs", "stallMs", "lostMs", "replayMs")
+PARTS = ("queueMs", "placeMs", "imageMs", "pullMs", "startMs", "stepMs", "saveMs", "stallMs", "lostMs", "replayMs")
 
 
 def job(script, name="job", ranks=1, restarts=0):
