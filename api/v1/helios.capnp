@@ -248,7 +248,7 @@ enum ImageState { absent @0; pulling @1; here @2; }
 
 interface Agent {
   startContainer @0 (spec :ContainerSpec) -> (status :ContainerStatus);   # idempotent by id
-  stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok
+  stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok; at most the container's own grace
   listContainers @2 () -> (containers :List(ContainerStatus));
   # One slice of a rank's output; offset < 0 counts from the end.
   readLog @3 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)

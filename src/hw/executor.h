@@ -215,8 +215,8 @@ static inline hl_status hl_executor_start(struct hl_executor *ex,
     return ex->ops->start(ex, spec, out);
 }
 
-/* Ask to stop: SIGTERM, and SIGKILL after the grace (negative = the spec's). Returns at once; an
- * unknown id and an ended container are fine. */
+/* Ask to stop: SIGTERM, and SIGKILL after the grace or, where it is shorter or the grace negative,
+ * the spec's. Returns at once; an unknown id and an ended container are fine. */
 static inline hl_status hl_executor_stop(struct hl_executor *ex, const char *id, int grace_ms)
 {
     return ex->ops->stop(ex, id, grace_ms);

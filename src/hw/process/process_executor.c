@@ -192,13 +192,13 @@ static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms)
 {
     struct hl_path path = hl_path_in(e->dir.s, "stop");
     char text[16];
-    snprintf(text, sizeof(text), "%d\n", grace_ms < 0 ? e->stop_grace_ms : grace_ms);
+    if (grace_ms < 0 || grace_ms > e->stop_grace_ms)
+        grace_ms = e->stop_grace_ms;
+    snprintf(text, sizeof(text), "%d\n", grace_ms);
     if (hl_file_write_atomic(path.s, text, strlen(text)) != HL_OK) {
         hl_warn("%s: the container's own grace holds", hl_error_text());
-        grace_ms = -1;
-    }
-    if (grace_ms < 0)
         grace_ms = e->stop_grace_ms;
+    }
     hl_px_signal(e, SIGTERM);
     uint64_t at = hl_now_ns() + ((uint64_t)grace_ms + STOP_SLACK_MS) * HL_NS_PER_MS;
     if (e->kill_at_ns == 0 || at < e->kill_at_ns)
