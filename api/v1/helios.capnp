@@ -244,9 +244,11 @@ struct ContainerStatus {
   stepsFile @10 :Text;     # on the node: what its ranks say of their steps (os/step_page.h); "" = nothing
 }
 
+enum ImageState { absent @0; pulling @1; here @2; }
+
 interface Agent {
   startContainer @0 (spec :ContainerSpec) -> (status :ContainerStatus);   # idempotent by id
-  stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok
+  stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok; at most the container's own grace
   listContainers @2 () -> (containers :List(ContainerStatus));
   # One slice of a rank's output; offset < 0 counts from the end.
   readLog @3 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
@@ -282,8 +284,11 @@ interface Agent {
   storeStop @19 (migrationId :Text, epoch :UInt64) -> (stopped :UInt32);
   # Test the node now, all of it, whatever runs here; at most 5 s.
   testHealth @20 () -> (health :Health);
-  # What the kernel's log says of how that process was killed for want of memory; "" = nothing.
-  killEvidence @21 (pid :Int32, sinceMs :Int64) -> (text :Text);
+  # What the kernel's log says of how that process, or the last one in that rank's control group, was killed for want of memory; "" = nothing.
+  killEvidence @21 (pid :Int32, sinceMs :Int64, container :Text, rank :Int32) -> (text :Text);
+  # Have an image here before a container needs it: where it is not, it is pulled meanwhile. Answered at once; ask again. A pull that nobody
+  # asks about for five minutes ends. pinned: of one that is here, the name that means the same bytes on every node.
+  prepareImage @22 (image :Text) -> (state :ImageState, pinned :Text, text :Text);   # text: how far the pull is, or why it can't be had
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -858,6 +863,7 @@ struct Job {
   failures @20 :List(JobFailure);  # of attempts, the newest last, without their logs
   ledger @21 :JobLedger;
   queue @22 :Text; priority @23 :Int32;
+  image @24 :Text;         # what dockerImage was pinned to: REPOSITORY@sha256:..., or an id; "" = not yet, or the job has none
 }
 
 # unsaid: there is none. lost: with its node.
@@ -882,7 +888,7 @@ struct JobLedger {
   wallMs @0 :Int64;
   queueMs @1 :Int64;       # waiting for slots
   placeMs @2 :Int64;       # from the plan until all containers were taken by their nodes
-  pullMs @3 :Int64;        # waiting for shards or images that are brought ahead
+  pullMs @3 :Int64;        # waiting for shards that are brought ahead
   startMs @4 :Int64;       # until the first step's report
   stepMs @5 :Int64;        # of steps that were done for the first time
   saveMs @6 :Int64;        # that steps waited for saves
@@ -893,6 +899,7 @@ struct JobLedger {
   tokens @12 :UInt64;
   goodput @13 :Float64;    # stepMs / wallMs
   reported @14 :Bool;      # ranks report steps; else all of the time in which they run, and do not fail, is stepMs
+  imageMs @15 :Int64;      # waiting for nodes that pull the image
 }
 
 # exact: names, shapes and dtypes; anyDtype: names and shapes; unchecked: anything goes.
@@ -1667,6 +1674,7 @@ struct JobRecord {
   port @2 :Int32;                # MASTER_PORT; 0 = chosen blindly
   portAttempt @3 :Int32 = -1;    # and of which attempt; -1 = of the last one
   ledger @4 :JobLedgerRecord;
+  image @5 :Text;                # what dockerImage meant when it was first looked at: REPOSITORY@sha256:..., or an id; "" = not known yet
 }
 struct JobLedgerRecord {
   parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h

@@ -32,6 +32,7 @@ struct hl_controller;
 struct queue_shape;
 struct hl_rpc_call;
 struct job_waiter;
+struct job_images;
 
 /* What changes in the record of a job; run NULL: none. */
 struct job_record {
@@ -92,6 +93,8 @@ struct job {
     int64_t ledger_version;   /* the newest of its versions that the ledger has seen */
     struct job_failure *failures; /* the newest first: jobs/failures.c */
     int failure_looked;           /* the last attempt whose first failure was looked for */
+    /* jobs/images.c; NULL: nothing is known yet. */
+    struct job_images *images;
     struct hl_controller *controller;
     UT_hash_handle hh;
     UT_hash_handle hh_key; /* if it has one: by its idempotency key */
