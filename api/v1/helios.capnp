@@ -1706,6 +1706,7 @@ struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpecRecovery {
   mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
 }
+# It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said.
 struct JobSpec {
   jobName @0 :Text;
   model @1 :JobSpecModel $optional;
