@@ -1665,6 +1665,7 @@ struct JobRecord {
   port @2 :Int32;                # MASTER_PORT; 0 = chosen blindly
   portAttempt @3 :Int32 = -1;    # and of which attempt; -1 = of the last one
   ledger @4 :JobLedgerRecord;
+  gangMade @5 :Int32;            # the last attempt whose Volcano Job was there; 0 = none
 }
 struct JobLedgerRecord {
   parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h

@@ -84,13 +84,13 @@ void hl_volcano_nodes_add(struct hl_volcano_nodes *set, const char *name);
 /* near: for each container the nodes that should be preferred; NULL = none. A new reference. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                          const struct hl_volcano_nodes *near, json_t **out) HL_CHECK;
-/* The ConfigMap of the Job's name with the variables that all ranks have; spec: of any container,
- * hl_plan_container_spec. */
+/* The ConfigMap of the Job's name with the variables that all ranks have; uid: of the Job, with
+ * which it goes; spec: of any container, hl_plan_container_spec. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                             const struct hl_api_container_spec *spec);
-/* The ConfigMap with the rank table. */
+                             const char *uid, const struct hl_api_container_spec *spec);
+/* The ConfigMap with the rank table, which goes with the Job of that uid. */
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                       const char *table);
+                       const char *uid, const char *table);
 /* Somebody else fills the rank table: the devices' addresses are in the pods' annotations. */
 bool hl_volcano_is_ascend(const struct hl_volcano_opts *opts);
 

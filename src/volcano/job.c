@@ -55,6 +55,19 @@ static json_t *object_metadata(const struct hl_volcano_gang *g, const struct hl_
     return m;
 }
 
+/* Kubernetes deletes it with the Job. */
+static json_t *owned_metadata(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                              const char *name, const char *uid)
+{
+    char job[HL_VOLCANO_NAME_MAX];
+    json_t *m = object_metadata(g, opts, name);
+    hl_volcano_job_name(g->job_id, g->attempt, job);
+    json_object_set_new(m, "ownerReferences",
+                        json_pack("[{s:s s:s s:s s:s}]", "apiVersion", "batch.volcano.sh/v1alpha1",
+                                  "kind", "Job", "name", job, "uid", uid));
+    return m;
+}
+
 /* ---- one rank's container -------------------------------------------------------------------- */
 
 static json_t *double_dollars(const char *text)
@@ -331,7 +344,7 @@ static json_t *job_task(const struct pattern *p, const struct hl_volcano_nodes *
 
 /* What all ranks have, as the keys of a ConfigMap: a rank of a pod is alone in its container. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                             const struct hl_api_container_spec *spec)
+                             const char *uid, const struct hl_api_container_spec *spec)
 {
     char name[HL_VOLCANO_NAME_MAX];
     json_t *all = json_object();
@@ -346,7 +359,7 @@ json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_vo
     put_absent(all, "PYTHONUNBUFFERED", "1");
     hl_volcano_job_name(g->job_id, g->attempt, name);
     return json_pack("{s:s s:s s:o s:o}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
-                     object_metadata(g, opts, name), "data", all);
+                     owned_metadata(g, opts, name, uid), "data", all);
 }
 
 static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
@@ -402,10 +415,11 @@ hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcan
 }
 
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                       const char *table)
+                       const char *uid, const char *table)
 {
     char name[HL_VOLCANO_NAME_MAX + 16];
     hl_volcano_map_name(g->job_id, g->attempt, name, sizeof(name));
     return json_pack("{s:s s:s s:o s:{s:s}}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
-                     with_table(object_metadata(g, opts, name), opts), "data", "hccl.json", table);
+                     with_table(owned_metadata(g, opts, name, uid), opts), "data", "hccl.json",
+                     table);
 }

@@ -23,10 +23,10 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         c = self.start_cluster()
         self.server.swallow_posts = 1
         self.server.refusals = [["configmaps", "POST", 2, kube_api.Refused(503, "ServiceUnavailable")]]
-        self.volcano.paused = True  # so that the watch alone can't explain it
+        self.server.late["vcjobs"] = 30  # so that the watch alone can't explain it
         job = c.submit(self.text())
         wait_for("it is asked for again", lambda: [r for r in self.server.requests if r[0] == "POST" and r[1] == "vcjobs"][1:])
-        self.volcano.paused = False
+        self.server.late.clear()
         self.loaded()
         self.end_ranks()
         c.wait_job(job, "succeeded")

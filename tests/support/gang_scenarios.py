@@ -90,6 +90,10 @@ class World:
         script = RANK % {**at, "helios": BUILD / "bin" / "helios", "then": then % at}
         return JOB % {"restarts": restarts, "lost": lost, "script": json.dumps(script)}
 
+    @staticmethod
+    def plain(script):
+        return JOB % {"restarts": 0, "lost": "restart", "script": json.dumps(script)}
+
     def end_ranks(self):
         (self.cluster.dir / "end").touch()
 
@@ -371,6 +375,47 @@ class Gangs(World):
         self.assertIn("deleted while the Controller was away", c.wait_job(job, "cancelled")["reason"])
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
         self.wait_gone()
+
+    def test_a_gang_that_began_and_went_while_the_controller_was_away_does_not_run_again(self):
+        c = self.start_cluster()
+        self.volcano.paused = True
+        job = c.submit(self.plain("exit 0"))  # and asks no Controller
+        wait_for("its Job", lambda: self.objects("vcjobs"))
+        wait_for("its ConfigMaps, which are the last that a rank needs", lambda: len(self.objects("configmaps")) == 2)
+        self.assertEqual(c.job(job)["state"], "starting")
+        c.kill("controllerd")
+        self.volcano.paused = False
+        wait_for("it to end without us", lambda: [
+            p.get("status", {}).get("phase") for p in self.objects("pods").values()] == ["Succeeded"] * 2)
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
+        self.wait_gone()
+        c.up()
+        self.assertIn("deleted while the Controller was away", c.wait_job(job, "cancelled")["reason"])
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+        self.wait_gone()
+
+    def test_a_gang_that_was_never_made_is_made_by_the_next_controller(self):
+        c = self.start_cluster()
+        with self.refuse_jobs("come back later", code=503):
+            job = c.submit(self.text())
+            wait_for("the reason", lambda: "come back later" in c.job(job)["reason"])
+            c.kill("controllerd")
+        c.up()
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+
+    def test_a_gang_whose_job_goes_before_its_pods_are_there_is_made_again(self):
+        c = self.start_cluster()
+        self.volcano.slots = 0
+        job = c.submit(self.text())
+        wait_for("it to wait", lambda: "NotEnoughResources" in c.job(job)["reason"])
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
+        self.volcano.slots = 2
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertIn("the Volcano Job is deleted", next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost"))
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
 
     def test_a_gang_that_is_refused_leaves_nothing(self):
         c = self.start_cluster()

@@ -399,6 +399,12 @@ class Client:
             kept.close()
         return self.connect()
 
+    def close(self):
+        """This thread's connection."""
+        kept, self.own.kept = getattr(self.own, "kept", None), None
+        if kept is not None:
+            kept.close()
+
     def text(self, verb, path, text=None, kind="application/json"):
         c = self.connection()
         headers = {"Content-Type": kind}

@@ -70,6 +70,7 @@ class Mirror:
                     version = self._watch(version)
             except (OSError, http.client.HTTPException, ValueError, kube_api.Refused):
                 self.ending.wait(AGAIN_S)  # it is away, or its pages have expired
+        self.api.close()
 
     def _list(self):
         path, found, page = kube_api.path_of(self.plural, self.namespace), [], {}

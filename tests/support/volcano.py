@@ -110,6 +110,12 @@ class Volcano:
             raise AssertionError(f"the player of Volcano failed: {self.errors[0]!r}") from self.errors[0]
 
     def _run(self):
+        try:
+            self._keep_going()
+        finally:
+            self.api.close()
+
+    def _keep_going(self):
         while not self.ending.is_set():
             self.news.wait(STEP_S)
             self.news.clear()
@@ -269,9 +275,12 @@ class Volcano:
     def _env(self, spec, pod, dirs):
         env = dict(self.image_env)
         for source in spec.get("envFrom", []):
-            env.update(self.data[source["configMapRef"]["name"]])
+            if "configMapRef" in source:
+                env.update(self.data[source["configMapRef"]["name"]])
         for var in spec.get("env", []):
-            if "value" in var:
+            if "secretKeyRef" in var.get("valueFrom", {}):
+                value = "secret"
+            elif "value" in var:
                 value = expand(var["value"], env)
             else:
                 value = {"spec.nodeName": pod["spec"]["nodeName"], "metadata.name": pod["metadata"]["name"],
@@ -310,7 +319,7 @@ class Volcano:
     def _has_maps(self, spec):
         """A kubelet starts nothing before it has these."""
         names = [v["configMap"]["name"] for v in spec.get("volumes", []) if "configMap" in v]
-        names += [e["configMapRef"]["name"] for c in spec["containers"] for e in c.get("envFrom", [])]
+        names += [e["configMapRef"]["name"] for c in spec["containers"] for e in c.get("envFrom", []) if "configMapRef" in e]
         return all(name in self.data for name in names)
 
     def _start(self, pod):
@@ -400,6 +409,7 @@ class Server(kube_api.Server):
 
     volcano = None
     swallow_posts = 0  # so many objects are made and the answer is lost
+    is_old = False     # its Volcano knows no network topology, and drops it
     posted = None
 
     def handle(self, h):
@@ -411,6 +421,11 @@ class Server(kube_api.Server):
             h.wfile.write(data)
             return
         super().handle(h)
+
+    def put(self, plural, obj):
+        if plural == "vcjobs" and self.is_old:
+            obj["spec"].pop("networkTopology", None)
+        return super().put(plural, obj)
 
     def _send(self, h, code, doc, retry_after=0):
         kind = h.path.split("?")[0].rsplit("/", 1)[-1]

@@ -73,7 +73,7 @@ static json_t *variables_of(const struct hl_job *job, const struct hl_volcano_op
                                           .model_version = -1,
                                           .master_port = 29500};
     struct hl_api_container_spec spec = hl_plan_container_spec(job, plan, 0, &how, &arena);
-    json_t *map = hl_volcano_variables(&gang, opts, &spec);
+    json_t *map = hl_volcano_variables(&gang, opts, "u-1", &spec);
     hl_arena_fini(&arena);
     hl_plan_free(plan);
     return map;
