@@ -147,6 +147,8 @@ struct job_executor {
     bool (*needs)(const struct job *j);
     /* The job is forgotten: what was kept for it goes, too. */
     void (*forget)(const struct job *j);
+    /* What the pods of a job file may have; borrowed until it stops. NULL: it has no pods. */
+    struct hl_podspec_rules (*pod_rules)(const struct hl_controller *c);
     /* The job leaves memory: what admit or restore made is freed. NULL: they make nothing. */
     void (*release)(struct job *j);
 };

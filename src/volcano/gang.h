@@ -34,12 +34,14 @@
 
 #define HL_VOLCANO_GANG     "helios.io/gang" /* label: id of the gang, random */
 #define HL_VOLCANO_ATTEMPT  "helios.io/attempt"
+#define HL_VOLCANO_TP_GROUP "helios.io/tp-group" /* label of pods that share one */
 #define HL_VOLCANO_JOB      "helios.io/job" /* annotation */
 #define HL_VOLCANO_SELECTOR "app.kubernetes.io%2Fmanaged-by%3Dhelios"
 
 struct hl_volcano_opts {
     const char *ns, *queue;
     const char *topology_policy; /* none, best-effort, restricted, single-numa-node */
+    const char *near_key;        /* label of nodes that are near each other; "" = none */
     const char *device;          /* "nvidia.com/gpu"; "" = the cluster has none for us */
     int slot_devices;            /* of one slot: how many ranks a pod has where the job is silent */
     int keep_s;                  /* how long a finished Job stays */
@@ -67,6 +69,9 @@ void hl_volcano_rank_name(int local_rank, char *out);
 /* Which rank is in which pod; the plan's nodes are the pods' names. Feasible. */
 hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int attempt,
                           const struct hl_volcano_opts *opts, struct hl_plan **out) HL_CHECK;
+
+/* NUMA policy of its pods. Static, or of the options. */
+const char *hl_volcano_policy(const struct hl_job *job, const struct hl_volcano_opts *opts);
 
 /* How many containers of the plan share the task that begins with container `first`. Follows from
  * job and plan alone. */

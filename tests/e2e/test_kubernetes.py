@@ -143,6 +143,13 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         self.assertRegex(info["kubernetesWarning"], 'dead nodes are not seen: .*cannot list resource "nodes"')
         self.assertIn("ready, but dead nodes are not seen", c.run("info").stdout)
 
+    def test_a_topology_that_this_volcano_does_not_know_is_no_silent_wish(self):
+        self.server.is_old = True
+        c = self.start_cluster()
+        job = c.submit(self.text(restarts=1) + "kubernetes: {networkTopology: {mode: hard, highestTierAllowed: 1}}\n")
+        self.assertIn("networkTopology: this cluster's Volcano does not know it", c.wait_job(job, "failed")["reason"])
+        self.wait_gone()
+
     def test_a_right_that_is_missing_is_told(self):
         c = self.start_cluster()
         self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"')]]

@@ -42,6 +42,37 @@ echo loaded
 HOLD = "while [ ! -e %(dir)s/end ]; do sleep 0.2; done; echo bye"
 
 
+# Of the job file's section `kubernetes`: what each pod has beside what Helios gives it.
+TEMPLATE = """
+kubernetes:
+  queue: research
+  networkTopology: {mode: soft}
+  podTemplate:
+    metadata: {labels: {team: language}}
+    spec:
+      nodeSelector: {accelerator: h100}
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [{matchExpressions: [{key: pool, operator: In, values: [training]}]}]
+      tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+      imagePullSecrets: [{name: registry}]
+      priorityClassName: system-cluster-critical
+      hostNetwork: true
+      securityContext: {runAsUser: 1000}
+      volumes:
+      - {name: datasets, persistentVolumeClaim: {claimName: datasets}}
+      - {name: tokens, secret: {secretName: tokens}}
+      - {name: scratch, hostPath: {path: /data/scratch}}
+      containers:
+      - name: rank
+        envFrom: [{secretRef: {name: storage}}]
+        env: [{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hub, key: token}}}]
+        volumeMounts: [{name: datasets, mountPath: /datasets, readOnly: true}, {name: tokens, mountPath: /tokens},
+                       {name: scratch, mountPath: /scratch}]
+        resources: {limits: {rdma/hca: "1"}}
+        securityContext: {capabilities: {add: [IPC_LOCK]}}
+"""
 # 250 pods of four ranks, one of which waits for the table of all.
 WIDE = """
 jobName: wide
@@ -271,6 +302,38 @@ class Gangs(World):
         self.assertEqual(lines[lines.index("loaded") + 1:], [f"line {i} of 1" for i in range(2000)])
         self.assertEqual(c.log(job, 1), text)
         c.wait_job(job, "succeeded")
+
+    def test_a_job_adds_to_its_pods_what_helios_does_not_set(self):
+        c = self.start_cluster(env={"HELIOS_KUBE_HOST_PATHS": "/data,/srv", "HELIOS_KUBE_TOPOLOGY_KEY": "rack"})
+        path = self.write(c, self.text() + TEMPLATE.replace("/data/scratch", "/etc"))
+        line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "/etc" in text)
+        self.assertRegex(c.refuse("submit", path), f"plan.yaml:{line}:.*hostPath: '/etc' is in no directory that pods may mount .*/data,/srv")
+        self.end_ranks()
+        job = c.submit(self.text() + TEMPLATE + "mounts: ['/srv/models:/models:ro']\n")
+        c.wait_job(job, "succeeded")
+        spec = self.objects("vcjobs")[f"helios-{job}-a1"]["spec"]
+        self.assertEqual((spec["queue"], spec["networkTopology"], spec["priorityClassName"]),
+                         ("research", {"mode": "soft"}, "system-cluster-critical"))
+        for pod in self.objects("pods").values():
+            spec = pod["spec"]
+            self.assertEqual(pod["metadata"]["labels"]["team"], "language")
+            self.assertEqual((spec["nodeSelector"], spec["imagePullSecrets"], spec["securityContext"]["runAsUser"]),
+                             ({"accelerator": "h100"}, [{"name": "registry"}], 1000))
+            self.assertEqual((spec["priorityClassName"], spec["hostNetwork"], spec["dnsPolicy"]),
+                             ("system-cluster-critical", True, "ClusterFirstWithHostNet"))
+            self.assertEqual([t["key"] for t in spec["tolerations"]][:3],
+                             ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "nvidia.com/gpu"])
+            self.assertIn("requiredDuringSchedulingIgnoredDuringExecution", spec["affinity"]["nodeAffinity"])
+            near = spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            self.assertEqual([t["podAffinityTerm"]["topologyKey"] for t in near], ["rack"])
+            self.assertEqual([v["name"] for v in spec["volumes"]],
+                             ["ascend-910-config", "shm", "mount-0", "datasets", "tokens", "scratch"])
+            for rank in spec["containers"]:
+                self.assertEqual([e[next(iter(e))]["name"] for e in rank["envFrom"]], ["storage", f"helios-{job}-a1"])
+                self.assertEqual([v["name"] for v in rank["env"] if "secretKeyRef" in v.get("valueFrom", {})], ["HF_TOKEN"])
+                self.assertEqual(rank["resources"]["limits"], {"cpu": "1", "memory": rank["resources"]["requests"]["memory"], "rdma/hca": "1"})
+                self.assertEqual(rank["securityContext"], {"capabilities": {"add": ["IPC_LOCK"]}})
+                self.assertEqual([m["mountPath"] for m in rank["volumeMounts"]][-4:], ["/models", "/datasets", "/tokens", "/scratch"])
 
     def test_a_cancelled_job_leaves_nothing(self):
         c = self.start_cluster()

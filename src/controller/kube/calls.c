@@ -94,10 +94,22 @@ static hl_status create_map(struct call *k, const char *name, const json_t *doc)
     return st;
 }
 
+/* A Volcano that does not know a field drops it without a word. */
+static hl_status check_taken(const struct call *k, const json_t *job)
+{
+    const json_t *sent = json_object_get(k->doc, "spec"), *has = json_object_get(job, "spec");
+    if (json_object_get(sent, "networkTopology") == NULL ||
+        json_object_get(has, "networkTopology") != NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "kubernetes.networkTopology: this cluster's Volcano does not know it "
+                              "(it came with 1.11); remove the key");
+}
+
 static hl_status run_create(struct call *k)
 {
     json_t *job = NULL;
-    hl_status st = create_one(k, JOBS, "jobs", k->name, k->doc, &job);
+    HL_TRY(create_one(k, JOBS, "jobs", k->name, k->doc, &job));
+    hl_status st = check_taken(k, job);
     json_decref(job);
     return st;
 }
