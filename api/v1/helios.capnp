@@ -1675,6 +1675,7 @@ struct JobRecord {
   portAttempt @3 :Int32 = -1;    # and of which attempt; -1 = of the last one
   ledger @4 :JobLedgerRecord;
   image @5 :Text;                # what dockerImage meant when it was first looked at: REPOSITORY@sha256:..., or an id; "" = not known yet
+  gangMade @6 :Int32;            # the last attempt whose Volcano Job was there; 0 = none
 }
 struct JobLedgerRecord {
   parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h
@@ -1716,6 +1717,7 @@ struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpecRecovery {
   mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
 }
+# It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said.
 struct JobSpec {
   jobName @0 :Text;
   model @1 :JobSpecModel $optional;

@@ -129,6 +129,13 @@ static const struct hl_option kube_options[] = {
     {"kube.topology_policy", "--kube-topology-policy", "best-effort",
      "NUMA policy of the pods, for Volcano's numa-aware plugin.",
      HL_OPT_ENUM, 0, 0, "none|best-effort|restricted|single-numa-node", AT(topology_policy)},
+    {"kube.topology_key", "--kube-topology-key", "",
+     "Label of nodes by which pods of one tensor-parallel group, and then of one gang, are drawn to "
+     "each other, as topology.kubernetes.io/rack; empty for none.",
+     HL_OPT_STRING, 0, 0, NULL, AT(topology_key)},
+    {"kube.host_paths", "--kube-host-paths", "",
+     "Directories of the nodes, by commas, of which jobs may mount what is below (mounts, hostPath).",
+     HL_OPT_STRING, 0, 0, NULL, AT(host_paths)},
     {"kube.keep", "--kube-keep", "1d",
      "How long the Volcano Job of a job that succeeded stays, with its pods.",
      HL_OPT_DURATION, 0, 365 * HL_OPTION_DAY_MS, NULL, AT(keep_ms)},

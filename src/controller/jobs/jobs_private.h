@@ -55,8 +55,6 @@ struct job_waiter {
 };
 
 /* jobs.c: the state machine at work */
-/* Write down what no event has changed; then do what the job's state asks for. */
-void job_keep(struct job *j);
 /* Answer when the job is saved, maybe now; or reject when that fails. */
 void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 /* What the state asks for, whatever was done before. */
