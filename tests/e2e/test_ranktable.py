@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
-from support import kube_api  # noqa: E402
+from support import kube_api, side_by_side  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
 from support.ranktable_scenarios import (INITIALIZING, KEY, WAIT_S, Controller, Scenarios, World, devices,  # noqa: E402
                                          pod_object)
@@ -276,4 +276,4 @@ class Faults(Scripted, unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    side_by_side.main()
