@@ -111,3 +111,11 @@ hl_status hl_ranktable_lint(enum hl_ranktable_chip chip, const char *text, size_
     json_decref(doc);
     return report_take(&l, out);
 }
+
+hl_status hl_ranktable_lint_job(enum hl_ranktable_chip chip, const json_t *const *objects,
+                                size_t count, struct hl_ranktable_report *out)
+{
+    struct lint l = {.chip = chip, .text = HL_BUF(TEXT_MAX)};
+    lint_objects(&l, objects, count);
+    return report_take(&l, out);
+}

@@ -48,5 +48,7 @@ bool lint_is_address(const char *text, bool may_be_6);
 /* lint_servers.c, formats 1.0 and 1.2; lint_ranks.c, 2.0. */
 void lint_servers(struct lint *l, const json_t *doc, bool in_super_pods);
 void lint_ranks(struct lint *l, const json_t *doc);
+/* lint_job.c: the objects of a manifest. */
+void lint_objects(struct lint *l, const json_t *const *objects, size_t count);
 
 #endif

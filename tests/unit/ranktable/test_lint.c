@@ -299,3 +299,141 @@ TEST(a_report_has_no_control_characters)
     hl_ranktable_report_fini(&r);
     free(text);
 }
+
+/* ---- manifests ------------------------------------------------------------------------------- */
+
+/* Two pods of eight devices, with single quotes. */
+static const char manifest[] =
+    "[{'apiVersion':'v1','kind':'ConfigMap','metadata':{'name':'rings-config-j','labels':{"
+    "'ring-controller.atlas':'ascend-910b'}},'data':{'hccl.json':'{}'}},"
+    "{'apiVersion':'batch.volcano.sh/v1alpha1','kind':'Job','metadata':{'name':'j','labels':{"
+    "'ring-controller.atlas':'ascend-910b'}},'spec':{'minAvailable':2,'tasks':[{'name':'w',"
+    "'replicas':2,'template':{'metadata':{'labels':{'ring-controller.atlas':'ascend-910b'}},"
+    "'spec':{'nodeSelector':{'accelerator-type':'module-910b-8'},'containers':[{'name':'c',"
+    "'resources':{'requests':{'huawei.com/Ascend910':8},'limits':{'huawei.com/Ascend910':'8'}}}],"
+    "'volumes':[{'name':'v','configMap':{'name':'rings-config-j'}}]}}}]}}]";
+
+static const struct {
+    enum hl_ranktable_chip chip;
+    const char *old, *now, *said;
+} wrong[] = {
+    {HL_RANKTABLE_A2, "", "", ""},
+    {HL_RANKTABLE_A2, "'kind':'Job'", "'kind':'Queue'",
+     "there is no Volcano Job, batch Job or Deployment in it\n"},
+    {HL_RANKTABLE_A2, "'j','labels':{'ring-controller.atlas':'ascend-910b'}", "'j'",
+     "Job j: the label ring-controller.atlas: ascend-910b is missing\n"},
+    {HL_RANKTABLE_A2, "'metadata':{'labels':{'ring-controller.atlas':'ascend-910b'",
+     "'metadata':{'labels':{'ring-controller.atlas':'ascend-910'",
+     "Job j, tasks[0]: the label ring-controller.atlas is ascend-910; this chip's is "
+     "ascend-910b\n"},
+    {HL_RANKTABLE_A2, "'ascend-910b'", "'ascend-910'",
+     "ConfigMap rings-config-j: the label ring-controller.atlas is ascend-910; this chip's is "
+     "ascend-910b\n"},
+    {HL_RANKTABLE_A2, "'hccl.json'", "'table'",
+     "ConfigMap rings-config-j: data has no hccl.json: pods that start before the table find no "
+     "file\n"},
+    {HL_RANKTABLE_A2, "'nodeSelector':{'accelerator-type':'module-910b-8'},", "",
+     "Job j, tasks[0]: nodeSelector has no accelerator-type: one of module-910b-8, "
+     "module-910b-16, card-910b-2\n"},
+    {HL_RANKTABLE_A3, "", "",
+     "Job j, tasks[0]: accelerator-type is module-910b-8; this chip's are module-a3-16, "
+     "module-a3-16-super-pod\n"},
+    {HL_RANKTABLE_A2, "'huawei.com/Ascend910':8", "'huawei.com/Ascend910':4",
+     "Job j, tasks[0]: requests has 4 huawei.com/Ascend910 and limits 8: they must be the same\n"},
+    {HL_RANKTABLE_A2, "'requests':{'huawei.com/Ascend910':8},'limits':{'huawei.com/Ascend910':'8'}",
+     "'limits':{'huawei.com/Ascend910':9}",
+     "Job j, tasks[0]: its pods have 9 devices, which module-910b-8 does not give to one of "
+     "several pods\n"},
+    {HL_RANKTABLE_A2, "'requests':{'huawei.com/Ascend910':8},'limits':{'huawei.com/Ascend910':'8'}",
+     "'limits':{'huawei.com/npu':8}",
+     "Job j, tasks[0]: a container asks for huawei.com/npu; this chip's resource is "
+     "huawei.com/Ascend910\n"
+     "Job j, tasks[0]: no container has huawei.com/Ascend910 in its limits\n"},
+    {HL_RANKTABLE_A2, "'containers':[",
+     "'containers':[{'name':'d','resources':{'limits':{'huawei.com/Ascend910':1}}},",
+     "Job j, tasks[0]: 2 containers ask for huawei.com/Ascend910: the device plugin gives a pod's "
+     "devices to one\n"
+     "Job j, tasks[0]: its pods have 9 devices, which module-910b-8 does not give to one of "
+     "several pods\n"},
+    {HL_RANKTABLE_A2, "'minAvailable':2", "'minAvailable':1",
+     "Job j: minAvailable is 1, and its tasks have 2 pods: ranks would wait\n"},
+    {HL_RANKTABLE_A2, "'configMap':{'name':'rings-config-j'}", "'emptyDir':{}",
+     "Job j, tasks[0]: no volume has the ConfigMap rings-config-j: pods could not read it\n"},
+};
+
+static void judge_manifest(enum hl_ranktable_chip chip, const char *text, char **said)
+{
+    const json_t *objects[4];
+    struct hl_ranktable_report r;
+    char *json = strdup(text);
+    for (char *p = json; *p != '\0'; p++)
+        *p = *p == '\'' ? '"' : *p;
+    json_t *list = json_loads(json, 0, NULL);
+    assert_non_null(list);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        objects[i] = json_array_get(list, i);
+    assert_int_equal(hl_ranktable_lint_job(chip, objects, json_array_size(list), &r), HL_OK);
+    *said = strdup(r.text);
+    hl_ranktable_report_fini(&r);
+    json_decref(list);
+    free(json);
+}
+
+TEST(a_manifest_is_judged_by_what_its_device_plugin_wants)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(wrong); i++) {
+        char *text = replaced(manifest, wrong[i].old, wrong[i].now), *said;
+        judge_manifest(wrong[i].chip, text, &said);
+        if (strcmp(said, wrong[i].said) != 0)
+            fail_msg("%s -> %s: said\n%sand not\n%s", wrong[i].old, wrong[i].now, said,
+                     wrong[i].said);
+        free(said);
+        free(text);
+    }
+}
+
+/* A product, how many devices in how many pods, whether it gives them. */
+TEST(a_product_gives_some_numbers_of_devices)
+{
+    static const struct {
+        enum hl_ranktable_chip chip;
+        const char *type;
+        int devices, pods;
+        bool given;
+    } rows[] = {
+        {HL_RANKTABLE_A2, "module-910b-16", 8, 2, true},
+        {HL_RANKTABLE_A2, "module-910b-16", 9, 2, false},
+        {HL_RANKTABLE_A2, "module-910b-16", 10, 2, true},
+        {HL_RANKTABLE_A2, "card-910b-2", 3, 1, false},
+        {HL_RANKTABLE_A3, "module-a3-16", 1, 1, true},
+        {HL_RANKTABLE_A3, "module-a3-16", 1, 2, false},
+        {HL_RANKTABLE_A3, "module-a3-16-super-pod", 16, 2, true},
+        {HL_RANKTABLE_A3, "module-a3-16", 18, 2, false},
+        {HL_RANKTABLE_A5, "850-Atlas-8p-8", 4, 2, true},
+        {HL_RANKTABLE_A5, "850-Atlas-8p-8", 3, 1, false},
+        {HL_RANKTABLE_A5, "950-SuperPod-Atlas-8", 4, 1, true},
+        {HL_RANKTABLE_A5, "950-SuperPod-Atlas-8", 4, 2, false},
+        {HL_RANKTABLE_A5, "350-Atlas-16", 15, 1, true},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        bool is_npu = rows[i].chip == HL_RANKTABLE_A5;
+        const char *label = is_npu ? "ascend-npu" : "ascend-910b";
+        char *text = NULL, *said;
+        assert_true(
+            asprintf(&text,
+                     "[{'apiVersion':'batch/v1','kind':'Job','metadata':{'name':'j','labels':{"
+                     "'ring-controller.atlas':'%s'}},'spec':{'parallelism':%d,'template':{"
+                     "'metadata':{'labels':{'ring-controller.atlas':'%s'}},'spec':{"
+                     "'nodeSelector':{'accelerator-type':'%s'},'containers':[{'resources':{"
+                     "'limits':{'huawei.com/%s':%d}}}],'volumes':[{'configMap':{'name':"
+                     "'rings-config-j'}}]}}}}]",
+                     label, rows[i].pods, label, rows[i].type, is_npu ? "npu" : "Ascend910",
+                     rows[i].devices) > 0);
+        judge_manifest(rows[i].chip, text, &said);
+        if (rows[i].given != (said[0] == '\0'))
+            fail_msg("%s, %d devices: %s", rows[i].type, rows[i].devices, said);
+        free(said);
+        free(text);
+    }
+}
