@@ -14,10 +14,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
-from support import kube_api, side_by_side  # noqa: E402
+from support import kube_api  # noqa: E402
 from support.cluster import BUILD, wait_for  # noqa: E402
 from support.ranktable_scenarios import (INITIALIZING, KEY, WAIT_S, Controller, Scenarios, World, devices,  # noqa: E402
                                          pod_object)
+from support.side_by_side import SideBySide  # noqa: E402
+
+AT_ONCE = 6  # tests, each with a server and a controller of its own; what they wait for is mostly the controller's rounds
 
 
 class Scripted(World):
@@ -312,5 +315,9 @@ class Lint(Scripted, unittest.TestCase):
             self.assertIn(why, said)
 
 
+def load_tests(loader, _tests, _pattern):
+    return SideBySide([t for kind in (Faults, Common, Lint) for t in loader.loadTestsFromTestCase(kind)], AT_ONCE)
+
+
 if __name__ == "__main__":
-    side_by_side.main()
+    unittest.main()

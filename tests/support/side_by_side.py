@@ -1,59 +1,52 @@
-"""Tests of a file side by side, in threads: for those that mostly wait, and each of which has a world of its own.
-
-    side_by_side.main()      # instead of unittest.main()
-
-A test that uses what belongs to the process (signals, the current directory, os.environ) does not belong here."""
+"""Tests that mostly wait, several at a time: what each of them tells is told as a whole when it has ended."""
 from __future__ import annotations
 
 import concurrent.futures
-import os
-import sys
-import traceback
+import threading
 import unittest
 
-AT_ONCE = 6
+TOLD = ("addSuccess", "addFailure", "addError", "addSkip", "addExpectedFailure", "addUnexpectedSuccess", "addSubTest")
 
 
-def each(suite):
-    """The single tests of a suite of suites."""
-    for test in suite:
-        if isinstance(test, unittest.TestSuite):
-            yield from each(test)
-        else:
-            yield test
+class Recorder(unittest.TestResult):
+    """What was told of one test, to be told again."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        if name not in TOLD:
+            return value
+
+        def told(*args):
+            self.calls.append((name, args))
+            return value(*args)
+
+        return told
 
 
-def run_one(test):
-    """Its own result, so that no two threads write to one."""
-    result = unittest.TestResult()
-    try:
-        test.run(result)
-    except BaseException:  # the thread would take it along  # noqa: B902
-        result.addError(test, sys.exc_info())
-        traceback.print_exc()
-    return result
+class SideBySide(unittest.TestSuite):
+    """`at_once` tests at a time, in the order given. setUpClass of their classes runs before, in this thread."""
 
+    def __init__(self, tests, at_once):
+        super().__init__(tests)
+        self.at_once, self.told = at_once, threading.Lock()
 
-def tell(test, result):
-    """What the runner of unittest says, when it is over."""
-    skipped = [why for _, why in result.skipped]
-    word = "ok" if result.wasSuccessful() and not skipped else f"skipped '{skipped[0]}'" if skipped else "FAIL"
-    lines = [f"{test} ... {word}", *(text for _, text in result.failures + result.errors)]
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    def _run_one(self, test, result):
+        own = Recorder()
+        test.run(own)
+        with self.told:
+            result.startTest(test)
+            for name, args in own.calls:
+                getattr(result, name)(*args)
+            result.stopTest(test)
 
-
-def main(at_once=AT_ONCE):
-    """The tests of the program, or those that are named on its command line; it exits."""
-    loader = unittest.TestLoader()
-    module = sys.modules["__main__"]
-    names = [a for a in sys.argv[1:] if not a.startswith("-")]
-    tests = list(each(loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)))
-    good = True
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        running = {pool.submit(run_one, test): test for test in tests}
-        for done in concurrent.futures.as_completed(running):
-            tell(running[done], done.result())
-            good &= done.result().wasSuccessful()
-    print(f"Ran {len(tests)} tests, {at_once} at a time: {'OK' if good else 'FAILED'}", file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(0 if good and tests else 1)  # a thread that hangs was told of; it must not hold up the end
+    def run(self, result, debug=False):
+        for kind in dict.fromkeys(type(test) for test in self):
+            kind.setUpClass()
+        with concurrent.futures.ThreadPoolExecutor(self.at_once) as pool:
+            for done in [pool.submit(self._run_one, test, result) for test in self]:
+                done.result()
+        return result
