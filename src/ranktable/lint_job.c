@@ -1,5 +1,5 @@
 /* The manifest of a job: what MindCluster's scheduler and device plugin want of its pods, and what
- * has its rank table made. Products and counts are those of MindCluster's parameters of a job. */
+ * has its rank table made. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,35 +8,10 @@
 #include "ranktable/lint_private.h"
 #include "ranktable/object_private.h"
 #include "ranktable/pods.h"
+#include "ranktable/products.h"
 
 #define SELECTOR   "accelerator-type"
 #define AMOUNT_MAX 64
-
-#define UP_TO(n)  ((UINT32_C(2) << (n)) - 2)
-#define EVEN_TO16 UINT32_C(0x15554)
-#define BIT(n)    (UINT32_C(1) << (n))
-
-/* Bit n: n devices in a pod. */
-struct product {
-    enum hl_ranktable_chip chip;
-    const char *type;
-    uint32_t alone, beside; /* one pod in the job, several */
-};
-
-static const struct product products[] = {
-    {HL_RANKTABLE_A2, "module-910b-8", UP_TO(8), UP_TO(8)},
-    {HL_RANKTABLE_A2, "module-910b-16", UP_TO(8) | EVEN_TO16, UP_TO(8) | EVEN_TO16},
-    {HL_RANKTABLE_A2, "card-910b-2", UP_TO(2), UP_TO(2)},
-    {HL_RANKTABLE_A3, "module-a3-16", BIT(1) | EVEN_TO16, EVEN_TO16},
-    {HL_RANKTABLE_A3, "module-a3-16-super-pod", BIT(1) | EVEN_TO16, EVEN_TO16},
-    {HL_RANKTABLE_A5, "350-Atlas-8", UP_TO(8), UP_TO(8)},
-    {HL_RANKTABLE_A5, "350-Atlas-16", UP_TO(16), UP_TO(16)},
-    {HL_RANKTABLE_A5, "350-Atlas-4p-8", UP_TO(8), UP_TO(8)},
-    {HL_RANKTABLE_A5, "350-Atlas-4p-16", UP_TO(16), UP_TO(16)},
-    {HL_RANKTABLE_A5, "850-Atlas-8p-8", UP_TO(2) | BIT(4) | BIT(8), UP_TO(2) | BIT(4) | BIT(8)},
-    {HL_RANKTABLE_A5, "850-SuperPod-Atlas-8", UP_TO(2) | BIT(4) | BIT(8), BIT(8)},
-    {HL_RANKTABLE_A5, "950-SuperPod-Atlas-8", UP_TO(8), BIT(8)},
-};
 
 struct judging {
     struct lint *l;
@@ -59,30 +34,14 @@ static void lint_label(struct judging *j, const char *place, const json_t *meta)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-static const struct product *find_product(const char *type)
-{
-    for (size_t i = 0; i < HL_ARRAY_LEN(products); i++)
-        if (strcmp(products[i].type, type) == 0)
-            return &products[i];
-    return NULL;
-}
-
-static void list_products(enum hl_ranktable_chip chip, char *out, size_t cap)
-{
-    size_t n = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < HL_ARRAY_LEN(products) && n < cap; i++)
-        if (products[i].chip == chip)
-            n += (size_t)snprintf(out + n, cap - n, "%s%s", n > 0 ? ", " : "", products[i].type);
-}
-
 /* NULL: the node's product does not follow from the selector. */
-static const struct product *lint_selector(struct judging *j, const char *place, const json_t *pod)
+static const struct hl_ranktable_product *lint_selector(struct judging *j, const char *place,
+                                                        const json_t *pod)
 {
     char known[256];
     const char *type = hl_json_str(json_object_get(pod, "nodeSelector"), SELECTOR, NULL);
-    const struct product *p = type != NULL ? find_product(type) : NULL;
-    list_products(j->l->chip, known, sizeof(known));
+    const struct hl_ranktable_product *p = type != NULL ? hl_ranktable_product_find(type) : NULL;
+    hl_ranktable_product_list(j->l->chip, known, sizeof(known));
     if (type == NULL && j->l->chip != HL_RANKTABLE_A5)
         lint_say(j->l, place, "nodeSelector has no " SELECTOR ": one of %s", known);
     else if (type != NULL && (p == NULL || p->chip != j->l->chip))
@@ -144,12 +103,11 @@ static void lint_template(struct judging *j, const char *place, const json_t *te
 {
     const json_t *pod = json_object_get(template, "spec");
     lint_label(j, place, object_meta(template));
-    const struct product *p = lint_selector(j, place, pod);
+    const struct hl_ranktable_product *p = lint_selector(j, place, pod);
     uint64_t devices = lint_devices(j, place, pod);
     if (p == NULL || devices == 0)
         return;
-    uint32_t fits = alone ? p->alone : p->beside;
-    if (devices > 31 || (fits & BIT(devices)) == 0)
+    if (!hl_ranktable_product_gives(p, devices, alone))
         lint_say(j->l, place, "its pods have %llu devices, which %s does not give%s",
                  (unsigned long long)devices, p->type, alone ? "" : " to one of several pods");
 }

@@ -63,7 +63,7 @@ struct gangs {
     void (*answered)(struct job *j); /* a request of the job has ended */
     bool reconcile_posted;           /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;
-    char *ns, *queue, *device, *policy;
+    char *ns, *queue, *device, *policy, *table_label, *accelerator;
     char logs[PATH_MAX]; /* directory */
     pthread_mutex_t spool_lock;
     struct spool *spools;
