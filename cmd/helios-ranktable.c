@@ -27,7 +27,7 @@ struct ignored {
 };
 
 struct args {
-    char *kubeconfig, *context, *master, *json, *label_value;
+    char *kubeconfig, *context, *master, *json, *label_value, *ns;
     int64_t super_pod_servers;
     uint64_t batch_ms, watch_window_ms;
     bool leader_elect, dry_run;
@@ -62,6 +62,9 @@ static const struct hl_option rows[] = {
     {"label_value", "--label-value", HL_RANKTABLE_LABEL_VALUE,
      "Value of the label ring-controller.atlas on jobs, pods and ConfigMaps.", HL_OPT_STRING, 0, 0,
      NULL, AT(label_value)},
+    {"namespace", "--namespace", "",
+     "Namespace of the jobs, so that rights in it are enough; empty for the jobs of all.",
+     HL_OPT_STRING, 0, 0, NULL, AT(ns)},
     {"super_pod_servers", "--super-pod-servers", "0",
      "Format 1.2, where pods don't say their super pod: servers in each; 0 for one super pod.",
      HL_OPT_INT, 0, 100000, NULL, AT(super_pod_servers)},
@@ -346,6 +349,18 @@ static hl_status check_label(const char *value)
                    value);
 }
 
+/* It stands in addresses, too. */
+static hl_status check_namespace(const char *ns)
+{
+    size_t n = strlen(ns);
+    if (n <= 63 && strspn(ns, "abcdefghijklmnopqrstuvwxyz0123456789-") == n)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "--namespace: '%.64s' is not the name of a namespace: at most 63 small letters, "
+                   "digits and -",
+                   ns);
+}
+
 static hl_status start_daemon(struct program *p)
 {
     const struct args *a = &p->args;
@@ -355,6 +370,7 @@ static hl_status start_daemon(struct program *p)
         .config = p->config,
         .rules = {.label_value = a->label_value,
                   .super_pod_servers = (uint32_t)a->super_pod_servers},
+        .ns = a->ns,
         .batch_ms = (int)a->batch_ms,
         .window_s = (int)((a->watch_window_ms + 999) / 1000),
         .identity = identity,
@@ -365,6 +381,7 @@ static hl_status start_daemon(struct program *p)
                                                     : p->config->ns,
     };
     HL_TRY(check_label(a->label_value));
+    HL_TRY(check_namespace(a->ns));
     gethostname(host, sizeof(host) - 1);
     snprintf(identity, sizeof(identity), "%s_%d", host, (int)getpid());
     HL_TRY(hl_ranktable_format_parse(a->json, &o.rules.format));
