@@ -123,6 +123,14 @@ static const struct hl_option kube_options[] = {
      "Resource that a rank with a GPU or NPU asks for: nvidia.com/gpu, huawei.com/Ascend910; empty "
      "for a cluster without.",
      HL_OPT_STRING, 0, 0, NULL, AT(device)},
+    {"kube.table_label", "--kube-table-label", "ascend-910",
+     "With a huawei.com/ device: value of the label ring-controller.atlas on the gang's objects, "
+     "helios-ranktable's --label-value: ascend-910, ascend-910b, ascend-npu.",
+     HL_OPT_STRING, 0, 0, NULL, AT(table_label)},
+    {"kube.accelerator_type", "--kube-accelerator-type", "",
+     "With a huawei.com/ device: pods go to nodes with this label accelerator-type, and have as "
+     "many devices as that product gives (docs/ranktable.md); empty for any node.",
+     HL_OPT_STRING, 0, 0, NULL, AT(accelerator)},
     {"kube.slot_devices", "--kube-slot-devices", "1",
      "Devices of one NUMA node: ranks of a pod where the job doesn't say ranks_per_slot.",
      HL_OPT_INT, 1, 64, NULL, AT(slot_devices)},
