@@ -259,9 +259,9 @@ class Pool:
             raise failure(self.lib, code)
 
     def close(self) -> None:
-        if self._h is not None:
-            self.lib.hybridps_close(self._h)
-            self._h = None
+        handle, self._h = self._h, None
+        if handle is not None:
+            self.lib.hybridps_close(handle)
 
     def add(self, name: str, kind: int, size: int) -> int:
         out = c_uint32()

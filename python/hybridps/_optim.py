@@ -11,7 +11,7 @@ import functools
 import itertools
 import sys
 import types
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 _OTHER_ADAMS = ("amsgrad", "maximize", "capturable", "differentiable", "fused")
 _NONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) >= 2  # zero_grad's set_to_none
 _STATES = ("exp_avg", "exp_avg_sq", "master")
+
+
+def in_turn(method: Callable) -> Callable:
+    """While no other thread is in a forward, a backward or a step."""
+    @functools.wraps(method)
+    def call(self: "Stepper", *args: Any, **kwargs: Any) -> Any:
+        with self.phases.state.turn:
+            return method(self, *args, **kwargs)
+    return call
+
+
 _Batch = tuple[bytes, list[tuple["Slot", "_abi.Adam | None"]], "_abi.Bundle"]  # a moment of a step
 
 
@@ -145,6 +156,7 @@ class Stepper:
     # ---- steps ----
 
     @uncompiled
+    @in_turn
     def step(self, step: Any, args: tuple, kwargs: dict) -> Any:
         phases = self.phases
         phases.state.usable()
@@ -264,6 +276,7 @@ class Stepper:
             self.phases.show(slot)
 
     @uncompiled
+    @in_turn
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimizer's own, that looks at each p.grad first: what is dropped need not
         come."""
@@ -368,6 +381,7 @@ class Stepper:
             copies = {p: dict(state) for p, state in out["state"].items()}
         return {**out, "state": type(out["state"])(dict, copies)}
 
+    @in_turn
     def state_dict(self, *args: Any, **kwargs: Any) -> dict:
         """As the optimizer's own. Where ranks share the state, all of them call it together, and
         each gets all of it."""
@@ -385,6 +399,7 @@ class Stepper:
             out["state"] = dict(sorted(out["state"].items()))
         return out
 
+    @in_turn
     def load_state_dict(self, state_dict: dict) -> Any:
         """As the optimizer's own, in place; float32 state of 16-bit parameters stays float32."""
         phases = self.phases

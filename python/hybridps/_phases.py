@@ -17,7 +17,8 @@ managed memory.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterable, Iterator, Sequence
+import functools
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -28,6 +29,19 @@ from ._params import raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
+
+
+def in_turn(method: Callable) -> Callable:
+    """No other thread begins a pass meanwhile. One that is in a pass is not waited for: it may wait
+    for this thread, and what is read here is served as within the pass."""
+    @functools.wraps(method)
+    def call(self: "Phases", *args: Any) -> Any:
+        turn = self.state.turn
+        if self.state.works() and not turn.mine():
+            return method(self, *args)
+        with turn:
+            return method(self, *args)
+    return call
 
 
 class Phases:
@@ -103,6 +117,7 @@ class Phases:
             self.state.pool.release(self.state.bundle(dropped, HOST), FREE)
         self.state.held = []
 
+    @in_turn
     def changed(self) -> None:
         """Parameters were written in a way that is not seen."""
         self.leave()
@@ -253,6 +268,7 @@ class Phases:
             if slot.has_grad:
                 slot.grad_version = slot.grad_host._version
 
+    @in_turn
     def drop_grads(self, slots: Iterable[Slot]) -> None:
         """p.grad = None for each. Where they are not on the host, they need not come for that."""
         if not self.state.inside and not self.state.grads_away:
@@ -270,6 +286,7 @@ class Phases:
         if self.state.grads_away and not any(s.has_grad for s in slots[:1] + slots[-1:]):
             self.state.grads_away = any(s.has_grad for s in slots)
 
+    @in_turn
     def grad_of(self, slot: Slot) -> torch.Tensor | None:
         """p.grad is read."""
         state = self.state
@@ -279,6 +296,7 @@ class Phases:
         self.look_at_grad(slot)
         return raw_grad(slot.param)
 
+    @in_turn
     def assign_grad(self, slot: Slot, value: torch.Tensor | None) -> bool:
         """p.grad = value. Whether that is all."""
         state = self.state
@@ -329,6 +347,7 @@ class Phases:
             self._open([s.grad for s in self.state.slots if s.has_grad and not s.reuse])
 
     @uncompiled
+    @in_turn
     def taken(self, param: torch.nn.Parameter) -> None:
         """A parameter of a module that does not run is read."""
         slot = self.state.by_param.get(id(param))
@@ -374,6 +393,7 @@ class Phases:
                                                    for s in state.slots):
             set_data(param, data.clone())
 
+    @in_turn
     def listed(self, slots: Sequence[Slot] = ()) -> None:
         """The parameters of a module are read, perhaps only inspected."""
         if not self.state.inside or self.state.closed or _abi.forked(self.state.pid):
@@ -392,13 +412,15 @@ class Phases:
         return (not state.closed and not _abi.forked(state.pid) and state.inside and
                 state.works())
 
+    @in_turn
     def look(self, slot: Slot) -> None:
         """p.data is read."""
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
             if self.state.works():
-                self._may_write(slot)
+                if self.state.turn.mine():  # else a pin would be in the way of who has it
+                    self._may_write(slot)
                 return
             self._ask_to_leave(slot.name + ".data")
         if not slot.written and not slot.gone:
@@ -442,6 +464,7 @@ class Phases:
                 self.state.pool.release(slot.bundle)
         return out
 
+    @in_turn
     def assign(self, slot: Slot, value: torch.Tensor) -> None:
         """p.data = value."""
         param = slot.param

@@ -49,6 +49,11 @@ def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native:
 def close(phases: Phases) -> None:
     """See Client."""
     state = phases.state
+    with state.turn:  # no other thread is in a pass
+        _close(phases, state)
+
+
+def _close(phases: Phases, state: State) -> None:
     if state.closed:
         return
     wrong = phases.end()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import os
-import threading
+import weakref
 from typing import Any, Callable, Sequence
 
 import torch
@@ -18,7 +18,8 @@ from ._abi import DEVICE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
 from ._home import Homes, Shown
 from ._slots import Slot
-from ._tensors import backward_runs, view
+from ._tensors import view
+from ._turn import BackwardTurn, Turn
 
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 
@@ -59,13 +60,14 @@ class State:
         self.grads_away = False
         self.grads_seen = False  # outside, by code that may have written them
         self.in_backward = False
+        self.backward: weakref.ref[BackwardTurn] = lambda: None  # type: ignore  # that runs
         self.depth = 0
         self.running: list[Any] = []  # units whose forward has begun, the innermost last
         self.loose: list[Bundle] = []  # accessed on the device for no unit, until leave
         self.graph_grows = False  # the running backward makes a graph of its own
         self.graph_waits = False  # for the backward that goes through it
         self.by_hand = False  # the caller uses access and release, and knows where parameters are
-        self.turn = threading.RLock()  # of threads that call forward
+        self.turn = Turn()
         self.fresh = True  # the next training forward begins an iteration
         self.closed = False
         self.layouts = 0
@@ -250,7 +252,7 @@ class State:
 
     def works(self) -> bool:
         """Inside a forward or a backward, whose order must not change."""
-        return self.depth > 0 or (self.in_backward and backward_runs())
+        return self.depth > 0 or (self.in_backward and self.backward() is not None)
 
 
 class _Alone:

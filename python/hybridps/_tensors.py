@@ -92,19 +92,6 @@ def uncompiled(function: Callable) -> Callable:
     return function if compiler is None else compiler.disable(function)
 
 
-def backward_runs() -> bool:
-    """Whether this thread is in a backward pass. The same question on torch 1.13 and 2."""
-    try:
-        torch.autograd.Variable._execution_engine.queue_callback(_nothing)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _nothing() -> None:
-    pass
-
-
 def kind_of_state(name: str) -> int:
     """The kind of chunks an optimizer's state of that name lies in."""
     return {"exp_avg": _abi.MOMENTUM, "momentum_buffer": _abi.MOMENTUM,

@@ -76,7 +76,7 @@ int hybridps_keep(hybridps *h, uint32_t tensor, int where, hybridps_kept *out)
 {
     struct hl_chunk_kept kept;
     hybridps_kept told;
-    HL_TRY(client_enter(h));
+    HL_TRY(client_enter_ending(h));
     hl_status st = HL_ABI_CHECK(hybridps_kept, out);
     if (st == HL_OK && tensor >= h->tensors.count)
         st = hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 "; %" PRIu32 " were registered",
@@ -90,6 +90,7 @@ int hybridps_keep(hybridps *h, uint32_t tensor, int where, hybridps_kept *out)
         st = hl_chunk_pool_keep(h->pool, h->tensors.list[tensor].chunk, where == HYBRIDPS_HOST,
                                 &kept);
     if (st == HL_OK) {
+        h->ending = true;
         told = (hybridps_kept){.address = kept.address, .bytes = kept.bytes};
         st = HL_ABI_WRITE(hybridps_kept, &told, out);
     }

@@ -221,6 +221,7 @@ TEST(what_is_kept_outlives_the_client_with_its_content)
         OK(hybridps_keep(w.h, w.t[2], HYBRIDPS_HOST, &ended));
         assert_int_equal(hybridps_keep(w.h, COUNT, HYBRIDPS_HOST, &ended), HL_ENOENT);
         assert_int_equal(hybridps_keep(w.h, 0, 7, &ended), HL_EINVAL);
+        assert_int_equal(hybridps_settle(w.h), HL_EINVAL);
         hybridps_close(w.h);
         assert_int_equal(h[w.bytes - 1], 77);
         assert_int_equal(d[w.bytes - 1], 77);
