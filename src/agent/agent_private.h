@@ -12,6 +12,7 @@
 #include "agent/obeyed.h"
 #include "agent/ports.h"
 #include "base/host_port.h"
+#include "hw/engine/image_pulls.h"
 #include "hw/executor.h"
 #include "hw/health/health.h"
 #include "hw/load/telemetry.h"
@@ -77,6 +78,7 @@ struct hl_agent {
     struct hl_api_node_info node;  /* without tiers and storeEpoch */
     struct store *store;
     struct ports ports;
+    struct hl_image_pulls *pulls;
     struct chunks *chunks;          /* NULL = the table could not be made */
     struct hl_telemetry *telemetry; /* NULL = none */
     struct agent_health health;

@@ -28,8 +28,12 @@ struct hl_kube_opts {
     const char *master; /* URL; "" = the kubeconfig's */
     const char *ns;     /* "" = the context's */
     const char *queue;
-    const char *device; /* resource of one GPU or NPU; "" = none */
+    const char *device;      /* resource of one GPU or NPU; "" = none */
+    const char *table_label; /* on huawei.com/ devices: by which helios-ranktable finds jobs */
+    const char *accelerator; /* on them: accelerator-type of the nodes; "" = any */
     const char *topology_policy;
+    const char *topology_key; /* label of nodes that are near each other; "" = none */
+    const char *host_paths;   /* directories that pods may mount, by commas; "" = none */
     int slot_devices;
     int64_t keep_ms;      /* how long a finished Volcano Job stays */
     int64_t node_lost_ms; /* silence of a kubelet after which its pods are lost */

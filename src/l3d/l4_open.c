@@ -187,7 +187,7 @@ hl_status l4_open(struct hl_l3d *d, const struct hl_archive_options *options)
     hl_error("archive unreachable: the pool is served without it, and it is tried again url=%s "
              "error=\"%s\"",
              d->l4->url, o->why);
-    HL_TRY(workers_start(d->loop, 1, &o->thread));
+    HL_TRY(workers_start(d->loop, 1, false, &o->thread));
     o->work = (struct work){.run = try_again, .done = open_tried};
     workers_add(o->thread, &o->work);
     return HL_OK;

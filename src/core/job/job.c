@@ -32,6 +32,7 @@ enum kind {
     KEY_RULE, /* struct hl_place_rule: "LEVEL required" */
     KEY_NIC,
     KEY_RECOVERY,
+    KEY_KUBERNETES, /* json_t */
 };
 
 struct key {
@@ -93,6 +94,7 @@ static const struct key job_keys[] = {
     {"spares", KEY_INT, 1, 16, AT(spares)},
     {"queue", KEY_NAME, 0, 0, AT(queue)},
     {"priority", KEY_INT, -HL_PRIORITY_MAX, HL_PRIORITY_MAX, AT(priority)},
+    {"kubernetes", KEY_KUBERNETES, 0, 0, AT(kubernetes)},
 };
 
 /* clang-format on */
@@ -298,6 +300,13 @@ static hl_status want_mount(const struct reader *r, const char *s)
     if (*s != '/' || n == 0 || inside[1] != '/' ||
         (*mode != '\0' && strcmp(mode, ":ro") != 0 && strcmp(mode, ":rw") != 0))
         return bad(r, 0, "'%.128s' must be /HOST/PATH:/CONTAINER/PATH, with :ro if read-only", s);
+    const struct hl_podspec_rules *pods = r->src != NULL ? r->src->pods : NULL;
+    if (pods != NULL && !hl_podspec_may_mount(pods->host_paths, s, (size_t)(inside - s)))
+        return bad(r, 0,
+                   "'%.*s' is in no directory that pods may mount (%s%.100s); the option "
+                   "kube.host_paths of helios-controller lists them",
+                   (int)(inside - s > 128 ? 128 : inside - s), s,
+                   *pods->host_paths != '\0' ? "these are: " : "there is none", pods->host_paths);
     return HL_OK;
 }
 
@@ -419,6 +428,20 @@ static hl_status set_nic(const struct reader *r, const json_t *v, enum hl_nic_cl
                : bad(r, 0, "'%.64s' is none of ConnectX-3 to ConnectX-8, BlueField", text);
 }
 
+/* What was accepted once stays. */
+static hl_status set_kubernetes(struct reader *r, const json_t *v, json_t **out)
+{
+    struct hl_podspec_fault fault;
+    const struct hl_podspec_rules *pods = r->src != NULL ? r->src->pods : NULL;
+    if (pods != NULL && !hl_podspec_check(v, pods, &fault)) {
+        reader_enter(r, fault.field, fault.pointer);
+        return bad(r, fault.of_key, "%s", fault.text);
+    }
+    json_decref(*out);
+    *out = json_deep_copy(v);
+    return *out != NULL ? HL_OK : short_of_memory();
+}
+
 static hl_status check_supported(const struct reader *r, const struct key *k)
 {
     const char *why = hl_job_unsupported(k->name, executor_of(r));
@@ -473,6 +496,8 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
         if (!json_is_array(v))
             return bad(r, 0, "must be a list");
         return set_list(r, k, v, &r->job->mounts, &r->job->mount_count);
+    case KEY_KUBERNETES:
+        return set_kubernetes(r, v, to);
     }
     return HL_OK;
 }

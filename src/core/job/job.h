@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "core/job/rank.h"
+#include "core/job/podspec.h"
 #include "core/planner/level.h"
 #include "core/planner/topo.h"
 
@@ -78,6 +79,7 @@ struct hl_job {
     char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
     char *queue;              /* "" = the cluster's first */
     int priority;             /* higher comes first, HL_PRIORITY_MAX at most */
+    json_t *kubernetes;       /* as core/job/podspec.h takes it; NULL = not said */
 };
 
 /* Place of a value (or of the key before it) given by a JSON pointer; line 0 = unknown. */
@@ -102,6 +104,7 @@ struct hl_job_source {
     const void *ctx;
     enum hl_job_executor executor;
     int64_t node_lost_min_ms; /* the least nodeLostAfter that can be kept */
+    const struct hl_podspec_rules *pods; /* of Kubernetes; NULL = it is not Kubernetes */
 };
 
 /* src may be NULL. *out is overwritten on success only. */

@@ -16,7 +16,8 @@
     "to a cluster whose Agents run the jobs"
 
 #define VOLCANO_QUEUE                                                                              \
-    "on Kubernetes Volcano has the queue (option kube.queue of helios-controller); remove the key"
+    "on Kubernetes Volcano has the queue; remove the key, and give kubernetes.queue or "           \
+    "podTemplate.spec.priorityClassName there"
 
 #define WHOLE_GANG                                                                                 \
     "ranks that run in images are not replaced, the gang is restarted as a whole; remove the key " \
@@ -40,6 +41,8 @@ static const struct {
      "Kubernetes"},
     {"recovery.mode", BY_IMAGE, WHOLE_GANG},
     {"queue", BY(KUBERNETES), VOLCANO_QUEUE},
+    {"kubernetes", BY(PROCESS) | BY(DOCKER) | BY(PODMAN),
+     "only Kubernetes has pods; remove the section, or submit to a cluster on Kubernetes"},
     {"priority", BY(KUBERNETES), VOLCANO_QUEUE},
     {"resources.gpu_memory", BY(KUBERNETES), VOLCANO_PLACES},
     {"resources.nic_class", BY(KUBERNETES), VOLCANO_PLACES},

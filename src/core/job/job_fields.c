@@ -54,5 +54,6 @@ void hl_job_fini(struct hl_job *job)
         free(job->env[i].value);
     }
     free(job->env);
+    json_decref(job->kubernetes);
     *job = (struct hl_job){0};
 }

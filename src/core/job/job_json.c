@@ -109,5 +109,11 @@ json_t *hl_job_to_json(const struct hl_job *job)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_api_job_spec spec = spec_of(job, &arena);
-    return hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_job_spec_type, &spec);
+    json_t *doc = !hl_arena_failed(&arena) ? hl_api_to_json(&hl_api_job_spec_type, &spec) : NULL;
+    if (doc != NULL && job->kubernetes != NULL &&
+        json_object_set(doc, "kubernetes", job->kubernetes) != 0) {
+        json_decref(doc);
+        return NULL;
+    }
+    return doc;
 }

@@ -534,3 +534,37 @@ TEST(ranks_count_in_the_chosen_order)
             assert_int_equal(hl_rank_number(&g, hl_rank_of(&g, i)), i);
     }
 }
+
+TEST(the_section_of_kubernetes_is_kept_and_its_faults_have_a_place)
+{
+    static const struct hl_podspec_rules rules = {.device = "d", .host_paths = "/data"};
+    static const struct hl_job_source kube = {
+        .name = "job.yaml", .where = where, .executor = HL_JOB_EXECUTOR_KUBERNETES, .pods = &rules};
+    static const struct hl_job_source agents = {.executor = HL_JOB_EXECUTOR_PROCESS};
+    json_t *doc = json_pack("{s:s s:s s:{s:s}}", "jobName", "j", "dockerImage", "i", "kubernetes",
+                            "queue", "q");
+    struct hl_job job, again;
+    assert_int_equal(hl_job_parse(doc, &kube, &job), HL_OK);
+    json_t *stored = hl_job_to_json(&job);
+    assert_int_equal(hl_job_parse(stored, NULL, &again), HL_OK);
+    assert_true(json_equal(again.kubernetes, json_object_get(doc, "kubernetes")));
+    hl_job_fini(&again);
+    hl_job_fini(&job);
+    json_decref(stored);
+
+    json_object_del(doc, "dockerImage");
+    json_object_set_new(doc, "command", json_string("x"));
+    assert_int_equal(hl_job_parse(doc, &agents, &job), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "only Kubernetes has pods"));
+
+    json_object_set_new(doc, "kubernetes", json_pack("{s:s}", "que", "q"));
+    assert_int_equal(hl_job_parse(doc, &kube, &job), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "job.yaml:10:15: kubernetes.que: 'que' is not taken"));
+
+    json_object_del(doc, "kubernetes");
+    json_object_set_new(doc, "dockerImage", json_string("i"));
+    json_object_set_new(doc, "mounts", json_pack("[ss]", "/data/a:/a", "/etc:/b:ro"));
+    assert_int_equal(hl_job_parse(doc, &kube, &job), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "mounts[1]: '/etc' is in no directory that pods may "));
+    json_decref(doc);
+}
