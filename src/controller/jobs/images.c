@@ -182,7 +182,8 @@ static void on_prepared(void *arg, hl_status st, const char *text,
         free(k);
         return;
     }
-    struct job *j = job_by_id(k->c, k->job);
+    struct job *j;
+    HASH_FIND_STR(k->c->jobs->table, k->job, j);
     struct node_image *x =
         j != NULL && j->run.attempt == k->attempt ? node_image_find(j, k->node) : NULL;
     k->c->jobs->images_asking -= k->ahead;
