@@ -211,6 +211,9 @@ struct RankProgress {
   generation @7 :UInt32;      # how often its gang has come together; 0 = it does not tell
   stopped @8 :Bool;           # its process does not run: a stop signal, a debugger
   recovery @9 :RecoveryTimes $optional; # of its last replacement, once that has made a step
+  ownMs @10 :Float64;         # median of what it did not wait for others in its last 15 steps; 0 = none was timed
+  trouble @11 :Text $optional;  # what it said last that is wrong with it; "" = nothing
+  troubles @12 :UInt32;       # how often it said so, with the processes that had its place before
 }
 # From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
 struct RecoveryTimes {
@@ -284,6 +287,8 @@ interface Agent {
   testHealth @20 () -> (health :Health);
   # What the kernel's log says of how that process was killed for want of memory; "" = nothing.
   killEvidence @21 (pid :Int32, sinceMs :Int64) -> (text :Text);
+  # Kill the process of one rank: to its container it is as if it had failed. False: another process has its place, or none.
+  endRank @22 (id :Text, rank :Int32, pid :Int32) -> (ended :Bool);
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -777,6 +782,8 @@ struct JobLaunch {
   onNodeLost @9 :Text;     # restart or fail
   recovery @10 :Text;      # after the loss of a rank: restart or replace
   spares @11 :Int32;       # processes parked in each container
+  endsHung @12 :Bool; endsSlow @13 :Bool;  # the process of a rank that hangs, or is slow, is ended
+  replicas @14 :Int32;     # ranks that have the same parameters
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -1443,6 +1450,7 @@ struct DrillFault {
   named @3 :UInt32;        # the right rank was named first, where a rank is to be named
   unnamed @4 :UInt32;      # another one was, or none in time
   phases @5 :List(DrillPhase);
+  wrong @6 :Text;          # what was said first, the first time that it was another rank or kind; "" = it never was
 }
 struct DrillRefusal { fault @0 :Text; reason @1 :Text; }   # it can't be made here
 struct DrillReport {
@@ -1454,6 +1462,7 @@ struct DrillReport {
   differing @5 :UInt64;    # of those: with another loss than before
   jumps @6 :UInt64;        # steps that do not follow the one before in their generation, or leave one out
   missed @7 :UInt64;       # steps that were overwritten before they were seen
+  doubted @8 :UInt64;      # steps made with a flipped bit, whose losses prove nothing
 }
 
 # Of a row of the specification's section 6. absent: the hardware for it is not here; noRoom, noTime: it was not carried out,
@@ -1705,6 +1714,7 @@ struct JobSpecTimeouts { start @0 :Text $optional; run @1 :Text $optional; }
 struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpecRecovery {
   mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
+  onHang @3 :Text $optional; onSlow @4 :Text $optional;
 }
 struct JobSpec {
   jobName @0 :Text;
