@@ -211,6 +211,9 @@ struct RankProgress {
   generation @7 :UInt32;      # how often its gang has come together; 0 = it does not tell
   stopped @8 :Bool;           # its process does not run: a stop signal, a debugger
   recovery @9 :RecoveryTimes $optional; # of its last replacement, once that has made a step
+  ownMs @10 :Float64;         # median of what it did not wait for others in its last 15 steps; 0 = none was timed
+  trouble @11 :Text $optional;  # what it said last that is wrong with it; "" = nothing
+  troubles @12 :UInt32;       # how often it said so, with the processes that had its place before
 }
 # From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
 struct RecoveryTimes {
@@ -289,6 +292,8 @@ interface Agent {
   # Have an image here before a container needs it: where it is not, it is pulled meanwhile. Answered at once; ask again. A pull that nobody
   # asks about for five minutes ends. pinned: of one that is here, the name that means the same bytes on every node.
   prepareImage @22 (image :Text) -> (state :ImageState, pinned :Text, text :Text);   # text: how far the pull is, or why it can't be had
+  # Kill the process of one rank: to its container it is as if it had failed. False: another process has its place, or none.
+  endRank @23 (id :Text, rank :Int32, pid :Int32) -> (ended :Bool);
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -783,6 +788,8 @@ struct JobLaunch {
   onNodeLost @9 :Text;     # restart or fail
   recovery @10 :Text;      # after the loss of a rank: restart or replace
   spares @11 :Int32;       # processes parked in each container
+  endsHung @12 :Bool; endsSlow @13 :Bool;  # the process of a rank that hangs, or is slow, is ended
+  replicas @14 :Int32;     # ranks that have the same parameters
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -1452,6 +1459,7 @@ struct DrillFault {
   named @3 :UInt32;        # the right rank was named first, where a rank is to be named
   unnamed @4 :UInt32;      # another one was, or none in time
   phases @5 :List(DrillPhase);
+  wrong @6 :Text;          # what was said first, the first time that it was another rank or kind; "" = it never was
 }
 struct DrillRefusal { fault @0 :Text; reason @1 :Text; }   # it can't be made here
 struct DrillReport {
@@ -1463,6 +1471,7 @@ struct DrillReport {
   differing @5 :UInt64;    # of those: with another loss than before
   jumps @6 :UInt64;        # steps that do not follow the one before in their generation, or leave one out
   missed @7 :UInt64;       # steps that were overwritten before they were seen
+  doubted @8 :UInt64;      # steps made with a flipped bit, whose losses prove nothing
 }
 
 # Of a row of the specification's section 6. absent: the hardware for it is not here; noRoom, noTime: it was not carried out,
@@ -1716,6 +1725,7 @@ struct JobSpecTimeouts { start @0 :Text $optional; run @1 :Text $optional; }
 struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpecRecovery {
   mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
+  onHang @3 :Text $optional; onSlow @4 :Text $optional;
 }
 # It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said.
 struct JobSpec {

@@ -49,6 +49,10 @@ static const struct hl_option controller_options[] = {
      "A gang that reports steps and makes none for so long is shown as stalled, with the rank that "
      "keeps it from that; never earlier than after ten of its steps.",
      HL_OPT_DURATION, 500, HL_OPTION_DAY_MS, NULL, AT(hang_after_ms)},
+    {"job.slow_after", "--job-slow-after", "5s",
+     "A rank whose own time of a step is for so long twice what it should be, while the others' is "
+     "not, is shown as slow.",
+     HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(slow_after_ms)},
     {"queue.list", "--queues", "default",
      "The queues of waiting jobs, the first for jobs that name none, each with weight=N, "
      "quota=SLOTS, preempt=on|off: \"prod weight=4, dev quota=16\".",

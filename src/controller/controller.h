@@ -72,6 +72,7 @@ struct hl_controller_opts {
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
     int64_t hang_after_ms;  /* a gang that makes no steps for so long is stalled */
+    int64_t slow_after_ms;  /* a rank that is slower than it should be for so long is slow */
     int clock_limit_ms;     /* of a node's clock from ours; 0 = any */
     int64_t lost_after_ms;  /* and after which a running job gives up its containers there */
     int gc_interval_ms;

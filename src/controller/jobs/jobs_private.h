@@ -145,6 +145,21 @@ void rank_watch_round(struct job *j);
 /* Why a gang that is up makes no steps; untouched: it makes some, or tells nothing. */
 void rank_watch_tell(const struct job *j, char *out, size_t cap);
 void rank_watch_free(struct rank_watch *w);
+/* rank_lost.c */
+/* An event that says how a rank was lost which was replaced since; `pid` is what it was before. Its
+ * node is asked what the kernel says of a kill. */
+void rank_lost_note(struct job *j, const char *node, const struct hl_api_rank_status *r, int pid);
+
+/* rank_end.c */
+/* A rank's process is ended: its node is asked to. Again, where it is still there after a while. */
+struct rank_end {
+    int pid;         /* that was asked for */
+    int64_t sent_ms; /* steady clock */
+};
+
+void rank_end(struct job *j, int container, const struct hl_api_rank_status *rank,
+              struct rank_end *io);
+
 /* ledger.c */
 /* What the job's state says of its time. */
 void ledger_follow(struct job *j);

@@ -75,6 +75,8 @@ struct hl_job {
     char *recovery;           /* recovery.mode: "restart", "replace" */
     int replacements;         /* recovery.replacements: of a container, within stable_ms */
     int64_t stable_ms;        /* recovery.stableAfter */
+    char *on_hang;            /* recovery.onHang: "end", "name"; "" = end where ranks are replaced */
+    char *on_slow;            /* recovery.onSlow: the same words; "" = name */
     int spares;               /* processes that are parked in each container */
     char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
     char *queue;              /* "" = the cluster's first */
@@ -135,6 +137,9 @@ hl_status hl_job_resolve(struct hl_job *job, const char *cwd) HL_CHECK;
 bool hl_job_restarts_lost(const struct hl_job *job);
 /* A lost rank is replaced while the others go on. */
 bool hl_job_replaces(const struct hl_job *job);
+/* The process of a rank that hangs, or that is slow, is ended and not only named. */
+bool hl_job_ends_hung(const struct hl_job *job);
+bool hl_job_ends_slow(const struct hl_job *job);
 /* New reference; hl_job_parse reads it back to the same job. NULL when out of memory. */
 json_t *hl_job_to_json(const struct hl_job *job);
 
