@@ -100,7 +100,7 @@ class Stepper:
         optimizer.__dict__["_hybridps_stepper"] = self
         if self.native or self.phases.state.shard:
             optimizer.__dict__["state_dict"] = self.state_dict
-            optimizer.__dict__["load_state_dict"] = self.load_state_dict
+        optimizer.__dict__["load_state_dict"] = self.load_state_dict
         optimizer.__dict__["zero_grad"] = self.zero_grad
         if self.apart:
             optimizer.__dict__["__getstate__"] = self.getstate
@@ -195,14 +195,17 @@ class Stepper:
 
     def _not_managed(self) -> bool:
         """Whether it steps parameters that are not managed too, such as a new head's."""
-        slots = self.phases.state.by_param
-        return any(id(p) not in slots and raw_grad(p) is not None for p in self.all_params())
+        return any(raw_grad(p) is not None and self._slot_of(p) is None for p in self.all_params())
+
+    def _slot_of(self, p: torch.nn.Parameter) -> "Slot | None":
+        """None: it is not managed; or frozen, and a gradient was given to it by hand."""
+        slot = self.phases.state.by_param.get(id(p))
+        return slot if slot is not None and slot.gradient >= 0 else None
 
     def _step_others(self) -> None:
         """Their step is torch's own, which sees no gradient of ours. Hooks have run."""
         step = type(self.optimizer).step
-        slots = self.phases.state.by_param
-        hidden = [(p, raw_grad(p)) for p in self.all_params() if id(p) in slots]
+        hidden = [(p, raw_grad(p)) for p in self.all_params() if self._slot_of(p) is not None]
         for p, _ in hidden:
             set_grad(p, None)
         try:
@@ -361,12 +364,17 @@ class Stepper:
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
-        if self.apart:
+        state, clones = self.phases.state, False
+        if self.apart and (self.hidden or state.limited):
+            clones = True
             self._show()
+        elif self.apart:  # a system call may be given it, for which no fault is served
+            state.hold([i for slot in self._slots() for i, _ in self.of(slot).values()
+                        if i not in state.held])
         try:
             yield
         finally:
-            for slot, state in self._states() if self.apart else ():
+            for slot, state in self._states() if clones else ():
                 for key, (_, host) in self.of(slot).items():
                     if self.hidden:
                         state.pop(key, None)
@@ -391,7 +399,8 @@ class Stepper:
             type(self.optimizer).state_dict, self.optimizer)
         with self._shown():
             out = original(*args, **kwargs)
-            out["state"] = {k: dict(state) for k, state in out["state"].items()}
+            if self.hidden or phases.state.limited or phases.state.shard:
+                out["state"] = {k: dict(state) for k, state in out["state"].items()}
         if phases.state.shard:
             for rank in range(phases.state.group.world):
                 mine = out["state"] if rank == phases.state.group.rank else None
@@ -421,7 +430,7 @@ class Stepper:
                 self.optimizer.state.pop(p, None)
         with torch.no_grad():
             for slot in self._slots():
-                if self.of(slot):
+                if self.of(slot) and (self.native or phases.state.shard):
                     self._load(slot, given[id(slot.param)])
         self.adopt()
 
@@ -433,11 +442,11 @@ class Stepper:
                 values[key] = given[key].to(host.dtype)
             elif key == "master":
                 values[key] = slot.host.to(host.dtype)
-            elif state is None:
+            elif not state:
                 values[key] = torch.zeros_like(host)
             del host
         self._put(slot, values)
-        for key, (_, host) in self.of(slot).items() if state is not None else ():
+        for key, (_, host) in self.of(slot).items() if state else ():
             state.pop(key, None) if self.hidden else state.update({key: host})
 
     # ---- Adam in libhelios ----
@@ -458,7 +467,7 @@ class Stepper:
         if not self._plain_adam():
             return False
         for p in self.all_params():
-            grad, slot = raw_grad(p), self.phases.state.by_param.get(id(p))
+            grad, slot = raw_grad(p), self._slot_of(p)
             if grad is None or (slot is not None and not self._mine(slot)):
                 continue
             if slot is None and self._plain_adam():
@@ -503,7 +512,7 @@ class Stepper:
             self._device_step(groups)
         else:
             for slot in self._slots():
-                if raw_grad(slot.param) is not None and self._mine(slot):
+                if raw_grad(slot.param) is not None and self._mine(slot) and slot.gradient >= 0:
                     with self._states_of(slot):
                         self._refresh(slot)
                         self._adam(groups[id(slot.param)], slot)
@@ -517,9 +526,10 @@ class Stepper:
             if id(slot) not in self.begun or raw_grad(slot.param) is None:
                 continue
             state = self.optimizer.state.get(slot.param) or {}
-            lost = [key for key in ("exp_avg", "exp_avg_sq") if key not in state]
+            keys = ("exp_avg", "exp_avg_sq")
+            lost = [key for key in keys if key not in state]
             if "step" not in state:
-                self._put(slot, {key: torch.zeros_like(self.of(slot)[key][1]) for key in lost})
+                self._put(slot, {key: torch.zeros_like(self.of(slot)[key][1]) for key in keys})
             elif lost and not self.hidden:
                 raise HybridPSError(f"optimizer.state of {slot.name} has no {lost[0]}, but a step: "
                                     "clear all of it or nothing" + self.phases.state.facts())

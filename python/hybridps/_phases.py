@@ -62,7 +62,7 @@ class Phases:
         for slot in self.state.slots:
             param = slot.param
             grad = raw_grad(param)
-            if grad is not None and not grad.is_sparse:
+            if grad is not None and not grad.is_sparse and slot.gradient >= 0:
                 set_grad(param, None)
             set_data(param, slot.device if slot.device is not None else self._device(slot))
             slot.version = param._version
@@ -271,6 +271,8 @@ class Phases:
     @in_turn
     def drop_grads(self, slots: Iterable[Slot]) -> None:
         """p.grad = None for each. Where they are not on the host, they need not come for that."""
+        if self.state.in_backward and not self.state.works():
+            self.leave()  # the last backward ended in an exception
         if not self.state.inside and not self.state.grads_away:
             return
         if self.state.closed or _abi.forked(self.state.pid) or self.state.works():
@@ -489,19 +491,26 @@ class Phases:
             return
         self.look(slot)
         if not (self.state.inside or slot.reuse or slot.cuda):
-            self._leave_data_to_users(slot)
+            self._leave_data_to_users(slot, value)
+        if slot.shows(value):
+            return
         with torch.no_grad():
             (raw_data(param) if self.state.inside else slot.host).copy_(value)
 
-    def _leave_data_to_users(self, slot: Slot) -> None:
+    def _leave_data_to_users(self, slot: Slot, value: torch.Tensor) -> None:
         """Other values come. Where a user, or a graph, still shows the old ones (backup = p.data),
-        these stay as they are, and the parameter has a new place."""
+        these stay as they are, and the parameter has a new place; an old one, if they are there."""
         state, before = self.state, slot.tensor
         shown = Shown(slot.host, slot.device)
+        back = state.take_back(value) if value.stride() == slot.host.stride() else None
         slot.host = slot.device = None
         set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
                                                  dtype=slot.param.dtype))
-        slot.tensor, = state.replace([(slot.name, before, shown)])
+        if back is not None:
+            state.leave_to_users(before, shown)
+            slot.tensor = back
+        else:
+            slot.tensor, = state.replace([(slot.name, before, shown)])
         slot.host = slot.view(slot.tensor, HOST)
         slot.home = slot.host.data_ptr()
         if slot.tensor != before:
@@ -509,7 +518,7 @@ class Phases:
             for unit in slot.units:
                 unit.bundle = Bundle([s.tensor for s in unit.slots], DEVICE)
                 unit.back = None
-            with state.pool.on_host(slot.tensor, write=True):
+            with state.pool.on_host(slot.tensor, write=back is None):
                 pass
             state.hold([slot.tensor])
         set_data(slot.param, slot.host)
