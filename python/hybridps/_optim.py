@@ -265,7 +265,7 @@ class Stepper:
         if missing:
             phases.state.hold(missing)
         for slot in self._slots():
-            if slot.has_grad or slot.reuse:
+            if slot.has_grad or slot.reuse or slot.given is not None:
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
                 if slot.owner != phases.state.group.rank:
                     slot.written = True
@@ -560,7 +560,12 @@ class Stepper:
             if not self.hidden:
                 state.update({key: host for key, (_, host) in self.of(slot).items()})
         self.begun.add(id(slot))
-        step = int(state["step"]) + 1
+        step = float(state["step"]) + 1
+        if not step.is_integer():
+            raise HybridPSError(f"optimizer.state of {slot.name} says step {step - 1}: native Adam "
+                                "counts whole ones; register with native=False" +
+                                self.phases.state.facts())
+        step = int(step)
         adamw = (isinstance(self.optimizer, torch.optim.AdamW) or
                  bool(group.get("decoupled_weight_decay")))
         if constant is None and self.on_device:
@@ -639,6 +644,9 @@ class Stepper:
             with phases.state.pool.on_host(self.of(slot)["master"][0], write=True):
                 self._refresh(slot)
         phases.let_go()
+        for slot in self._slots():
+            if slot.given is not None and not slot.has_grad:
+                phases.take_given(slot)
         try:
             for name, slots, bundle in self._device_batches():
                 phases.state.pool.moment(b"ADAM", name, phases.state.reserved_bytes())
@@ -678,6 +686,8 @@ class Stepper:
         total, finite = 0.0, True
         if phases.state.grads_away:
             found = self._device_norms(scale)
+            found += [self._norm(s, self._host_address(s), scale) for s in self._slots()
+                      if s.given is not None and not s.has_grad]
         else:
             found = [self._norm(s, self._host_address(s), scale) for s in self._slots()
                      if raw_grad(s.param) is not None]
