@@ -100,7 +100,7 @@ class Stepper:
         optimizer.__dict__["_hybridps_stepper"] = self
         if self.native or self.phases.state.shard:
             optimizer.__dict__["state_dict"] = self.state_dict
-            optimizer.__dict__["load_state_dict"] = self.load_state_dict
+        optimizer.__dict__["load_state_dict"] = self.load_state_dict
         optimizer.__dict__["zero_grad"] = self.zero_grad
         if self.apart:
             optimizer.__dict__["__getstate__"] = self.getstate
@@ -195,14 +195,17 @@ class Stepper:
 
     def _not_managed(self) -> bool:
         """Whether it steps parameters that are not managed too, such as a new head's."""
-        slots = self.phases.state.by_param
-        return any(id(p) not in slots and raw_grad(p) is not None for p in self.all_params())
+        return any(raw_grad(p) is not None and self._slot_of(p) is None for p in self.all_params())
+
+    def _slot_of(self, p: torch.nn.Parameter) -> "Slot | None":
+        """None: it is not managed; or frozen, and a gradient was given to it by hand."""
+        slot = self.phases.state.by_param.get(id(p))
+        return slot if slot is not None and slot.gradient >= 0 else None
 
     def _step_others(self) -> None:
         """Their step is torch's own, which sees no gradient of ours. Hooks have run."""
         step = type(self.optimizer).step
-        slots = self.phases.state.by_param
-        hidden = [(p, raw_grad(p)) for p in self.all_params() if id(p) in slots]
+        hidden = [(p, raw_grad(p)) for p in self.all_params() if self._slot_of(p) is not None]
         for p, _ in hidden:
             set_grad(p, None)
         try:
@@ -262,7 +265,7 @@ class Stepper:
         if missing:
             phases.state.hold(missing)
         for slot in self._slots():
-            if slot.has_grad or slot.reuse:
+            if slot.has_grad or slot.reuse or slot.given is not None:
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
                 if slot.owner != phases.state.group.rank:
                     slot.written = True
@@ -361,12 +364,17 @@ class Stepper:
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
-        if self.apart:
+        state, clones = self.phases.state, False
+        if self.apart and (self.hidden or state.limited):
+            clones = True
             self._show()
+        elif self.apart:  # a system call may be given it, for which no fault is served
+            state.hold([i for slot in self._slots() for i, _ in self.of(slot).values()
+                        if i not in state.held])
         try:
             yield
         finally:
-            for slot, state in self._states() if self.apart else ():
+            for slot, state in self._states() if clones else ():
                 for key, (_, host) in self.of(slot).items():
                     if self.hidden:
                         state.pop(key, None)
@@ -391,7 +399,8 @@ class Stepper:
             type(self.optimizer).state_dict, self.optimizer)
         with self._shown():
             out = original(*args, **kwargs)
-            out["state"] = {k: dict(state) for k, state in out["state"].items()}
+            if self.hidden or phases.state.limited or phases.state.shard:
+                out["state"] = {k: dict(state) for k, state in out["state"].items()}
         if phases.state.shard:
             for rank in range(phases.state.group.world):
                 mine = out["state"] if rank == phases.state.group.rank else None
@@ -421,7 +430,7 @@ class Stepper:
                 self.optimizer.state.pop(p, None)
         with torch.no_grad():
             for slot in self._slots():
-                if self.of(slot):
+                if self.of(slot) and (self.native or phases.state.shard):
                     self._load(slot, given[id(slot.param)])
         self.adopt()
 
@@ -433,11 +442,11 @@ class Stepper:
                 values[key] = given[key].to(host.dtype)
             elif key == "master":
                 values[key] = slot.host.to(host.dtype)
-            elif state is None:
+            elif not state:
                 values[key] = torch.zeros_like(host)
             del host
         self._put(slot, values)
-        for key, (_, host) in self.of(slot).items() if state is not None else ():
+        for key, (_, host) in self.of(slot).items() if state else ():
             state.pop(key, None) if self.hidden else state.update({key: host})
 
     # ---- Adam in libhelios ----
@@ -458,7 +467,7 @@ class Stepper:
         if not self._plain_adam():
             return False
         for p in self.all_params():
-            grad, slot = raw_grad(p), self.phases.state.by_param.get(id(p))
+            grad, slot = raw_grad(p), self._slot_of(p)
             if grad is None or (slot is not None and not self._mine(slot)):
                 continue
             if slot is None and self._plain_adam():
@@ -503,7 +512,7 @@ class Stepper:
             self._device_step(groups)
         else:
             for slot in self._slots():
-                if raw_grad(slot.param) is not None and self._mine(slot):
+                if raw_grad(slot.param) is not None and self._mine(slot) and slot.gradient >= 0:
                     with self._states_of(slot):
                         self._refresh(slot)
                         self._adam(groups[id(slot.param)], slot)
@@ -517,9 +526,10 @@ class Stepper:
             if id(slot) not in self.begun or raw_grad(slot.param) is None:
                 continue
             state = self.optimizer.state.get(slot.param) or {}
-            lost = [key for key in ("exp_avg", "exp_avg_sq") if key not in state]
+            keys = ("exp_avg", "exp_avg_sq")
+            lost = [key for key in keys if key not in state]
             if "step" not in state:
-                self._put(slot, {key: torch.zeros_like(self.of(slot)[key][1]) for key in lost})
+                self._put(slot, {key: torch.zeros_like(self.of(slot)[key][1]) for key in keys})
             elif lost and not self.hidden:
                 raise HybridPSError(f"optimizer.state of {slot.name} has no {lost[0]}, but a step: "
                                     "clear all of it or nothing" + self.phases.state.facts())
@@ -550,7 +560,12 @@ class Stepper:
             if not self.hidden:
                 state.update({key: host for key, (_, host) in self.of(slot).items()})
         self.begun.add(id(slot))
-        step = int(state["step"]) + 1
+        step = float(state["step"]) + 1
+        if not step.is_integer():
+            raise HybridPSError(f"optimizer.state of {slot.name} says step {step - 1}: native Adam "
+                                "counts whole ones; register with native=False" +
+                                self.phases.state.facts())
+        step = int(step)
         adamw = (isinstance(self.optimizer, torch.optim.AdamW) or
                  bool(group.get("decoupled_weight_decay")))
         if constant is None and self.on_device:
@@ -629,6 +644,9 @@ class Stepper:
             with phases.state.pool.on_host(self.of(slot)["master"][0], write=True):
                 self._refresh(slot)
         phases.let_go()
+        for slot in self._slots():
+            if slot.given is not None and not slot.has_grad:
+                phases.take_given(slot)
         try:
             for name, slots, bundle in self._device_batches():
                 phases.state.pool.moment(b"ADAM", name, phases.state.reserved_bytes())
@@ -668,6 +686,8 @@ class Stepper:
         total, finite = 0.0, True
         if phases.state.grads_away:
             found = self._device_norms(scale)
+            found += [self._norm(s, self._host_address(s), scale) for s in self._slots()
+                      if s.given is not None and not s.has_grad]
         else:
             found = [self._norm(s, self._host_address(s), scale) for s in self._slots()
                      if raw_grad(s.param) is not None]

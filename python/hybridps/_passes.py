@@ -98,12 +98,22 @@ class Passes:
             if unit.calls:
                 unit.accumulated(slot)
 
+    def _begin_with(self, slot: Slot) -> None:
+        """The sum begins with a gradient that was assigned by hand."""
+        if slot.grad_device is None:
+            slot.grad_device = slot.view(slot.gradient, DEVICE)
+        with torch.no_grad():
+            slot.grad_device.copy_(slot.given)
+        slot.has_grad = True
+
     def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
         if slot.reuse:
             self.state.is_needed([slot])
         held = not slot.reuse and any([unit.calls for unit in slot.units])
         if not held:
             self.state.pool.access(slot.grad_bundle)
+        if slot.given is not None and not slot.has_grad:
+            self._begin_with(slot)
         if slot.grad_device is None:
             slot.grad_device = slot.view(slot.gradient, DEVICE)
         there = slot.grad_device

@@ -62,7 +62,7 @@ class Phases:
         for slot in self.state.slots:
             param = slot.param
             grad = raw_grad(param)
-            if grad is not None and not grad.is_sparse:
+            if grad is not None and not grad.is_sparse and slot.gradient >= 0:
                 set_grad(param, None)
             set_data(param, slot.device if slot.device is not None else self._device(slot))
             slot.version = param._version
@@ -81,6 +81,9 @@ class Phases:
         lost = self._settle()
         state = self.state
         state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
+        for slot in self.state.slots:
+            if slot.has_grad or slot.given is not None:
+                self._show_grad(slot)
         self.state.hold(self.state.held_outside(self.state.lazy))
         wrong = []
         for slot in self.state.slots:
@@ -88,8 +91,6 @@ class Phases:
             if param._version != slot.version:
                 wrong.append(slot.name)
             self.show(slot)
-            if slot.has_grad:
-                self._show_grad(slot)
         self.state.grads_away = self.state.lazy and any(s.has_grad for s in self.state.slots)
         self.state.inside = False
         if wrong:
@@ -161,8 +162,11 @@ class Phases:
             set_grad(slot.param, slot.grad_host)
             slot.grad_version = slot.grad_host._version
             return
-        with self.state.pool.on_host(slot.gradient), torch.no_grad():
-            slot.given.copy_(slot.grad_host)
+        if slot.has_grad:
+            with self.state.pool.on_host(slot.grad), torch.no_grad():
+                slot.given.copy_(slot.grad_host)
+            self.state.pool.drop([slot.grad])
+            slot.has_grad = False
         set_grad(slot.param, slot.given)
 
     def _leave_to_users(self, slots: list[Slot]) -> list[Slot]:
@@ -208,7 +212,9 @@ class Phases:
             elif slot.reuse or slot.grad < 0:
                 continue
             elif grad is not slot.grad_host:
-                self._take(slot, grad)
+                slot.given = grad
+                if slot.has_grad:
+                    ending.append(slot)
             elif not self.state.grads_away and (self.state.grads_seen or
                                           grad._version != slot.grad_version):
                 written.append(slot.grad)
@@ -229,15 +235,11 @@ class Phases:
         self.assign(slot, value)
         set_data(slot.param, slot.host)
 
-    def _take(self, slot: Slot, grad: torch.Tensor) -> None:
-        """A gradient that was assigned by hand."""
-        if slot.grad_shown:
-            self._leave_to_users([slot])
-        slot.given = grad
-        bundle = self.state.bundle([slot.grad], HOST, True)
-        self.state.pool.access(bundle)
-        slot.grad_host.copy_(grad)
-        self.state.pool.release(bundle, HOLD)
+    def take_given(self, slot: Slot) -> None:
+        """A gradient that was assigned by hand is in its place, for what adds to it there or steps
+        by it. It stays the user's tensor all the same."""
+        with self.state.pool.on_host(slot.grad, write=True), torch.no_grad():
+            slot.grad_host.copy_(slot.given)
         slot.has_grad = True
 
     def _settle(self) -> HybridPSError | None:
@@ -271,14 +273,18 @@ class Phases:
     @in_turn
     def drop_grads(self, slots: Iterable[Slot]) -> None:
         """p.grad = None for each. Where they are not on the host, they need not come for that."""
+        if self.state.in_backward and not self.state.works():
+            self.leave()  # the last backward ended in an exception
         if not self.state.inside and not self.state.grads_away:
             return
         if self.state.closed or _abi.forked(self.state.pid) or self.state.works():
             return
+        slots = list(slots)
+        for slot in slots:
+            slot.given = None
         there = [s for s in slots if s.has_grad and not s.reuse]
         for slot in there:
             set_grad(slot.param, None)
-            slot.given = None
         self.state.pool.drop([s.grad for s in self._leave_to_users(there)])
         for slot in there:
             slot.has_grad = False
@@ -290,9 +296,8 @@ class Phases:
     def grad_of(self, slot: Slot) -> torch.Tensor | None:
         """p.grad is read."""
         state = self.state
-        if state.inside and slot.has_grad and not state.closed and state.works() and \
-                not _abi.forked(state.pid):
-            return self._grad_in_pass(slot)
+        if state.inside and not state.closed and state.works() and not _abi.forked(state.pid):
+            return self._grad_in_pass(slot) if slot.has_grad else slot.given
         self.look_at_grad(slot)
         return raw_grad(slot.param)
 
@@ -301,10 +306,8 @@ class Phases:
         """p.grad = value. Whether that is all."""
         state = self.state
         if state.inside and not state.closed and not _abi.forked(state.pid) and state.works():
-            if value is not None:
-                slot.has_grad = True
-                self._grad_in_pass(slot).copy_(value)
-            elif slot.has_grad:
+            slot.given = value
+            if slot.has_grad:
                 slot.has_grad = False  # a unit that has it accessed ends it when it is done
                 if not any(unit.calls for unit in slot.units):
                     state.pool.drop([slot.gradient])
@@ -337,7 +340,7 @@ class Phases:
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
-            if not slot.has_grad or self.state.works():
+            if not slot.has_grad and slot.given is None or self.state.works():
                 return
             self._ask_to_leave(slot.name + ".grad")
         self.fetch_grads()
@@ -489,19 +492,26 @@ class Phases:
             return
         self.look(slot)
         if not (self.state.inside or slot.reuse or slot.cuda):
-            self._leave_data_to_users(slot)
+            self._leave_data_to_users(slot, value)
+        if slot.shows(value):
+            return
         with torch.no_grad():
             (raw_data(param) if self.state.inside else slot.host).copy_(value)
 
-    def _leave_data_to_users(self, slot: Slot) -> None:
+    def _leave_data_to_users(self, slot: Slot, value: torch.Tensor) -> None:
         """Other values come. Where a user, or a graph, still shows the old ones (backup = p.data),
-        these stay as they are, and the parameter has a new place."""
+        these stay as they are, and the parameter has a new place; an old one, if they are there."""
         state, before = self.state, slot.tensor
         shown = Shown(slot.host, slot.device)
+        back = state.take_back(value) if value.stride() == slot.host.stride() else None
         slot.host = slot.device = None
         set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
                                                  dtype=slot.param.dtype))
-        slot.tensor, = state.replace([(slot.name, before, shown)])
+        if back is not None:
+            state.leave_to_users(before, shown)
+            slot.tensor = back
+        else:
+            slot.tensor, = state.replace([(slot.name, before, shown)])
         slot.host = slot.view(slot.tensor, HOST)
         slot.home = slot.host.data_ptr()
         if slot.tensor != before:
@@ -509,7 +519,7 @@ class Phases:
             for unit in slot.units:
                 unit.bundle = Bundle([s.tensor for s in unit.slots], DEVICE)
                 unit.back = None
-            with state.pool.on_host(slot.tensor, write=True):
+            with state.pool.on_host(slot.tensor, write=back is None):
                 pass
             state.hold([slot.tensor])
         set_data(slot.param, slot.host)

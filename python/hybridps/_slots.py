@@ -51,7 +51,7 @@ class Slot:
 
     @property
     def gradient(self) -> int:
-        """The tensor in which its gradient lies."""
+        """The tensor in which its gradient lies; -1: it was never trained."""
         return self.tensor if self.reuse else self.grad
 
     @property

@@ -189,12 +189,7 @@ class State:
             if not shown():
                 out.append(tensor)
                 continue
-            info = self.pool.tensor(tensor)
-            key = (info["kind"], info["bytes"])
-            self.left.setdefault(key, []).append((tensor, shown))
-            if tensor in self.held:
-                self.pool.release(self.bundle([tensor], HOST), HOLD)
-                self.held.remove(tensor)
+            key = self.leave_to_users(tensor, shown)
             if self._free.get(key):
                 out.append(self._free[key].pop())
             else:
@@ -204,6 +199,26 @@ class State:
         if added:
             self.layout()
         return out
+
+    def leave_to_users(self, tensor: int, shown: Shown) -> tuple[int, int]:
+        """Until they don't show it any more. Its kind and bytes."""
+        info = self.pool.tensor(tensor)
+        key = (info["kind"], info["bytes"])
+        self.left.setdefault(key, []).append((tensor, shown))
+        if tensor in self.held:
+            self.pool.release(self.bundle([tensor], HOST), HOLD)
+            self.held.remove(tensor)
+        self.layouts += 1
+        return key
+
+    def take_back(self, value: torch.Tensor) -> int | None:
+        """The tensor left to users whose memory this is."""
+        for pairs in self.left.values():
+            for pair in pairs:
+                if self.pool.address(pair[0], HOST) == value.data_ptr():
+                    pairs.remove(pair)
+                    return pair[0]
+        return None
 
     def sweep(self) -> None:
         """What users showed until now has no content any more."""

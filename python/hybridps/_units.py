@@ -68,6 +68,10 @@ class _Parameters(OrderedDict):
             self.unit.passes.phases.welcome(param)
         OrderedDict.__setitem__(self, name, param)
 
+    def __reduce__(self) -> Any:
+        """A copy is a plain one."""
+        return OrderedDict, (), None, None, iter(OrderedDict.items(self))
+
     @uncompiled
     def items(self) -> Any:
         self.unit.passes.phases.listed(self.unit.slots)
@@ -288,7 +292,7 @@ def _unit(module: torch.nn.Module) -> Unit | None:
 
 
 def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """As torch's: the values themselves where the host always has them, else copies of them."""
+    """As torch's: the values themselves; in a forward, and where CUDA moves them, copies."""
     unit = _unit(module)
     if unit is None:
         return type(module).state_dict(module, *args, **kwargs)
@@ -296,7 +300,7 @@ def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         return unit.passes.phases.copies(type(module).state_dict(module, *args, **kwargs))
     with unit.passes.phases.all_shown():
         out = type(module).state_dict(module, *args, **kwargs)
-    if unit.passes.state.mode == "move":
+    if unit.passes.state.mode == "move" and unit.passes.state.cuda:
         for key, value in out.items():
             if isinstance(value, torch.Tensor):
                 out[key] = value.clone()
