@@ -325,6 +325,8 @@ class Exports(unittest.TestCase):
         victim = out / "release/mp_rank_01_001/model_optim_rng.pt"
         victim.unlink()
         victim.mkdir()  # can't be removed as a file
+        self.c.refuse("model", "export", "toy@1", "--format", "torch", "--tp", 1, "--pp", 1, "--replace", "--out", out)
+        self.assertTrue((out / "latest_checkpointed_iteration.txt").exists())  # other ranks load theirs
         self.c.refuse("model", "export", "toy@1", "--format", "torch", "--naming", "te", "--replace", "--out", out)
         self.assertFalse((out / "latest_checkpointed_iteration.txt").exists())
         self.assertEqual([path for path in out.rglob("*.pt") if path.is_file()], [])

@@ -309,12 +309,18 @@ static hl_status set_tracker(const struct export *e, bool write)
     return HL_OK;
 }
 
-/* Nothing of an earlier export is left when the first file of this one gets its name. */
+static bool is_of_one_rank(const struct export_args *a)
+{
+    return a->pp >= 0 || a->tp >= 0 || a->ep >= 0;
+}
+
+/* Nothing of an earlier export is left when the first file of this one gets its name. Where ranks
+ * are written one by one, each is loaded as soon as it is there: the tracker stays. */
 HL_CHECK static hl_status clear_folder(const struct export *e)
 {
     struct ranks_folder folder;
     char dir[PATH_MAX];
-    if (e->torch)
+    if (e->torch && !is_of_one_rank(e->asked))
         HL_TRY(set_tracker(e, false));
     HL_TRY(ranks_folder_of(e, dir, &folder));
     return ranks_folder_clear(&folder);
