@@ -810,6 +810,7 @@ enum WaitReason {
   topologyUnsatisfiable @9 $word("TopologyUnsatisfiable");
   gpuMemoryTooSmall @10 $word("GpuMemoryTooSmall");
   nicClassMissing @11 $word("NicClassMissing");
+  serverReserved @12 $word("ServerReserved");
 }
 enum SlotUse { free @0; busy @1; notReady @2 $word("not-ready"); }
 struct SlotCount { use @0 :SlotUse; slots @1 :Int32; servers @2 :Int32; }
@@ -1038,6 +1039,10 @@ interface Controller {
   # The line of pending jobs, in its order, and the queues.
   explainJob @41 (id :Text) -> (explanation :JobExplanation);
   listQueue @42 () -> (queues :List(QueueInfo), jobs :List(QueuedJob));
+  # All these nodes or none: gangs whose time limit would meet the reservation don't start there; what runs there stays. It begins inMs
+  # from now and lasts forMs, 0 = what was reserved of them is not any more. A node has one at a time, another one takes its place.
+  # untilMs 0: there is none.
+  reserveNodes @43 (names :List(Text), inMs :Int64, forMs :Int64, reason :Text) -> (fromMs :Int64, untilMs :Int64);
 }
 
 struct Recovery {
@@ -1087,6 +1092,9 @@ struct NodeState {
   drainReason @6 :Text;
   reason @7 :Text;         # why it gets no new containers though it is not drained; "" = it does
   clockAheadMs @8 :Int64;  # of the Controller's; what of it is the way of a heartbeat is not known
+  reservedFromMs @9 :Int64;    # for maintenance; reservedUntilMs 0 = it is not reserved
+  reservedUntilMs @10 :Int64;
+  reservedReason @11 :Text;
 }
 # unknown: L3 is silent; refused: pool and archive are not changed, l3State says why.
 enum ClaimState { unknown @0; ok @1; refused @2; }
@@ -1362,6 +1370,7 @@ struct LogPiece {          # helios logs
   finished @6 :Bool;
 }
 struct NodeDrained { name @0 :Text; drained @1 :Bool; changed @2 :Bool; jobs @3 :List(Text); }   # helios node drain
+struct NodesReserved { names @0 :List(Text); fromMs @1 :Int64; untilMs @2 :Int64; jobs @3 :List(Text); }   # helios node reserve
 struct JobOutcome { id @0 :Text; state @1 :JobState; reason @2 :Text; }   # helios submit --wait
 
 struct MemoryKind { kind @0 :Text; perParameter @1 :UInt64; bytes @2 :UInt64; }
@@ -1763,6 +1772,9 @@ struct JobDoc {
 # node/NAME is NodeInfo, and of a lost node this beside it.
 struct NodeAbsence { lostMs @0 :Int64; seenMs @1 :Int64; }
 struct NodeDrain { drainedMs @0 :Int64 $optional; drainReason @1 :Text $optional; }
+struct NodeReservation { reservedFromMs @0 :Int64 $optional; reservedUntilMs @1 :Int64 $optional; reservedReason @2 :Text $optional; }
+# queue/NAME: what of the use of jobs that were forgotten counted then (core/queue/queue.h).
+struct QueueUse { used @0 :Float64 $required; atMs @1 :Int64 $required; }
 struct JobNumber { last @0 :Int64 $required; }                # seq/job
 # cut/MODEL/VERSION/tpN[-epN-etpN]: all shards of a cut, so that there is no half one.
 struct CutShard {

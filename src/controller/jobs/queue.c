@@ -99,7 +99,19 @@ static int preemptor_of(const struct queue_run *run, const struct job *j)
                                                                                 : -1;
 }
 
-static hl_status pending_gang(struct job *j, int64_t now_ms, struct hl_queue_gang *g)
+/* Of gangs of one shape, those that meet as many reservations fit alike. */
+static int count_met(const struct queue_run *run, const struct job *j, int64_t now_ms)
+{
+    int64_t limit = j->run.run_timeout_ms, grace = run->c->opts.stop_grace_ms;
+    grace = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : grace;
+    int n = 0;
+    while (n < run->window_count && (limit <= 0 || now_ms + limit + grace > run->windows[n]))
+        n++;
+    return n;
+}
+
+static hl_status pending_gang(const struct queue_run *run, struct job *j, int64_t now_ms,
+                              struct hl_queue_gang *g)
 {
     g->since_ms = j->run.released_ms > 0 ? j->run.released_ms : j->run.submitted_ms;
     g->damaged = is_damaged(j, now_ms);
@@ -109,7 +121,7 @@ static hl_status pending_gang(struct job *j, int64_t now_ms, struct hl_queue_gan
     }
     HL_TRY(find_shape(j));
     HL_TRY(queue_shape_measure(j, j->controller->jobs->queue->cluster));
-    g->shape = j->shape->id;
+    g->shape = j->shape->id * (run->window_count + 1) + count_met(run, j, now_ms);
     g->slots = j->shape->slots;
     return HL_OK;
 }
@@ -127,7 +139,7 @@ static hl_status make_gang(struct queue_run *run, struct job *j, int64_t now_ms,
     bool runs =
         j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING;
     if (j->run.state == HL_API_JOB_STATE_PENDING && !j->marked)
-        HL_TRY(pending_gang(j, now_ms, &g));
+        HL_TRY(pending_gang(run, j, now_ms, &g));
     else
         g.phase = runs ? HL_QUEUE_RUNS : HL_QUEUE_STOPS;
     if (g.phase == HL_QUEUE_RUNS)
@@ -149,6 +161,7 @@ static hl_status make_gangs(struct queue_run *run, int64_t now_ms)
     size_t most = jobs_count(run->c) + 1;
     run->jobs = calloc(most, sizeof(struct job *));
     run->gangs = calloc(most, sizeof(*run->gangs));
+    HL_TRY(queue_windows(nodes_cluster(run->c), now_ms, &run->windows, &run->window_count));
     if (run->jobs == NULL || run->gangs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a pass over %u jobs", jobs_count(run->c));
     for (struct job *j = jobs_first(run->c); j != NULL; j = j->hh.next) {
@@ -165,19 +178,6 @@ static hl_status make_gangs(struct queue_run *run, int64_t now_ms)
             run->c->jobs->queue->held[run->gangs[i].queue] += run->gangs[i].slots;
     }
     return HL_OK;
-}
-
-static void find_used(const struct hl_controller *c, int64_t now_ms, double used[HL_QUEUES_MAX])
-{
-    memset(used, 0, HL_QUEUES_MAX * sizeof(*used));
-    for (const struct job *j = jobs_first(c); j != NULL; j = j->hh.next) {
-        const struct hl_queue_use use = {.slots = j->run.container_count,
-                                         .placed_ms = j->run.placed_ms,
-                                         .released_ms = j->run.released_ms,
-                                         .before = j->run.used_slot_ms};
-        if (job_is_queued(j) && use.placed_ms > 0)
-            used[queue_index(j)] += hl_queue_used(&use, now_ms, c->opts.queue_half_life_ms);
-    }
 }
 
 /* ---- from verdicts to events ----------------------------------------------------------------- */
@@ -202,6 +202,7 @@ static enum hl_api_wait_reason refine_reason(const struct job *j, enum hl_api_wa
         [HL_PLAN_NOT_ENOUGH_SLOTS_EVER] = HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER,
         [HL_PLAN_GPU_MEMORY_TOO_SMALL] = HL_API_WAIT_REASON_GPU_MEMORY_TOO_SMALL,
         [HL_PLAN_NIC_CLASS_MISSING] = HL_API_WAIT_REASON_NIC_CLASS_MISSING,
+        [HL_PLAN_SERVER_RESERVED] = HL_API_WAIT_REASON_SERVER_RESERVED,
         [HL_PLAN_SERVER_DRAINING] = HL_API_WAIT_REASON_SERVER_DRAINING,
         [HL_PLAN_NOT_ENOUGH_FREE_SLOTS] = HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS,
         [HL_PLAN_TOPOLOGY_UNSATISFIABLE] = HL_API_WAIT_REASON_TOPOLOGY_UNSATISFIABLE,
@@ -234,10 +235,12 @@ static void keep_waiting(struct queue_run *run, const struct hl_queue_pass *pass
     bool asks = v->reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ||
                 v->reason == HL_API_WAIT_REASON_WAITING_FOR_RECOVERY;
     if (asks)
-        snprintf(j->wait.text, sizeof(j->wait.text), "%s", queue_shape_text(j));
+        snprintf(j->wait.text, sizeof(j->wait.text), "%s",
+                 queue_shape_text(j, run->gangs[gang].shape % (run->window_count + 1)));
     j->wait.reason = refine_reason(j, v->reason);
     j->wait.place = v->place;
-    j->wait.start_ms = v->start_ms;
+    j->wait.start_ms =
+        j->wait.reason == HL_API_WAIT_REASON_SERVER_RESERVED ? j->shape->until_ms : v->start_ms;
     snprintf(j->wait.other, sizeof(j->wait.other), "%s",
              v->other >= 0 ? run->jobs[v->other]->id : "");
     tell_reason(run, j);
@@ -300,11 +303,12 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
                                               .plan = plan_gang,
                                               .held = held_plan};
     HL_TRY(hl_queue_slots_init(&run->slots, &slots, &planner));
-    find_used(c, now_ms, used);
+    queue_find_used(c, now_ms, used);
     const struct hl_queue_input in = {.queues = &q->queues,
                                       .gangs = run->gangs,
                                       .count = run->count,
-                                      .shapes = (int)HASH_COUNT(q->shapes),
+                                      .shapes =
+                                          (int)HASH_COUNT(q->shapes) * (run->window_count + 1),
                                       .free_slots = free_slots,
                                       .used = used,
                                       .now_ms = now_ms,
@@ -336,6 +340,7 @@ static void queue_pass(struct hl_controller *c)
     hl_queue_pass_fini(&pass);
     free(run.jobs);
     free(run.gangs);
+    free(run.windows);
     q->ended_ns = hl_now_ns();
     q->cost_ns = q->ended_ns - began;
     q->processor_ns = hl_thread_ns() - thread_began;

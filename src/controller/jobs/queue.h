@@ -24,9 +24,17 @@ struct queue_shape {
     bool never;                 /* not even the idle cluster has them */
     uint64_t cluster;           /* that this was found out for */
     uint64_t pass;              /* for which `text` was made */
+    int met;                    /* and how many reservations the gang would meet */
+    int64_t until_ms;           /* when enough of them have ended; 0 = it does not wait for that */
     enum hl_plan_reason why;    /* it does not fit */
     char text[HL_JOB_TEXT_MAX]; /* the same, in the planner's words */
     UT_hash_handle hh;
+};
+
+/* Of jobs of a queue that were forgotten: what counted of their use at a time. */
+struct queue_past {
+    double used;
+    int64_t at_ms;
 };
 
 struct job_queue {
@@ -41,6 +49,7 @@ struct job_queue {
     int pending;             /* jobs, after the last pass */
     int fresh;               /* submitted since */
     int held[HL_QUEUES_MAX]; /* slots, by queue, at the last pass */
+    struct queue_past past[HL_QUEUES_MAX];
 };
 
 /* One pass. */
@@ -53,18 +62,34 @@ struct queue_run {
     bool untold; /* there are more to write */
     struct hl_queue_gang *gangs;
     struct hl_queue_slots slots;
+    int64_t *windows; /* when reservations of nodes begin, each time once, in order */
+    int window_count;
 };
 
 /* queue_planner.c */
 /* Which nodes and slots there are, whatever is free, as a number; and slots that are free. */
 uint64_t queue_cluster_mark(const struct hl_cluster *cluster, int *free_slots);
+/* When reservations begin that are not over, each time once, in order; free(). */
+hl_status queue_windows(const struct hl_cluster *cluster, int64_t now_ms, int64_t **out,
+                        int *count) HL_CHECK;
 /* How many slots a job needs in the cluster that has this mark. */
 hl_status queue_shape_measure(struct job *j, uint64_t mark) HL_CHECK;
-/* Why it does not fit, in the planner's words; asked once in a pass. */
-const char *queue_shape_text(struct job *j);
+/* Why it does not fit, in the planner's words; asked once in a pass for those that meet as many
+ * reservations. */
+const char *queue_shape_text(struct job *j, int met);
 /* What the cluster's slots are to a job now. */
 struct hl_api_slot_count_list queue_count_slots(const struct hl_controller *c,
                                                 struct hl_arena *arena);
+
+/* queue_use.c */
+/* What each queue has used, of jobs that are there and that were forgotten. */
+void queue_find_used(const struct hl_controller *c, int64_t now_ms, double used[HL_QUEUES_MAX]);
+/* The job is about to be forgotten: its use goes into `past`. */
+void queue_past_add(const struct job *j, int64_t now_ms, struct queue_past past[HL_QUEUES_MAX]);
+/* Records of what is another one in `past` than in the queue's. */
+hl_status queue_past_records(const struct hl_controller *c,
+                             const struct queue_past past[HL_QUEUES_MAX],
+                             struct hl_records *records) HL_CHECK;
 
 /* queue_reason.c: the last verdict in words. "" = none yet. */
 void queue_reason(const struct job *j, char *out, size_t cap);

@@ -137,6 +137,7 @@ static struct hl_api_queue_info_list list_queues(const struct hl_controller *c,
                                                  struct hl_arena *arena)
 {
     const struct hl_queues *queues = &c->jobs->queue->queues;
+    double used[HL_QUEUES_MAX];
     struct hl_api_queue_info_list list = {
         .items = hl_arena_array(arena, (size_t)queues->count, sizeof(*list.items))};
     if (list.items == NULL)
@@ -146,15 +147,13 @@ static struct hl_api_queue_info_list list_queues(const struct hl_controller *c,
                                                               .weight = queues->list[i].weight,
                                                               .quota = queues->list[i].quota,
                                                               .preempt = queues->list[i].preempts};
+    queue_find_used(c, hl_wall_ms(), used);
+    for (size_t i = 0; i < list.count; i++)
+        list.items[i].used = used[i];
     for (const struct job *j = jobs_first(c); j != NULL; j = j->hh.next) {
         if (!job_is_queued(j) || j->saved.run == NULL)
             continue;
         struct hl_api_queue_info *q = &list.items[queue_index(j)];
-        const struct hl_queue_use use = {.slots = j->run.container_count,
-                                         .placed_ms = j->run.placed_ms,
-                                         .released_ms = j->run.released_ms,
-                                         .before = j->run.used_slot_ms};
-        q->used += hl_queue_used(&use, hl_wall_ms(), c->opts.queue_half_life_ms);
         q->pending += job_waits(j);
         q->running += j->run.slots_held;
         q->slots += j->run.slots_held ? j->run.container_count : 0;

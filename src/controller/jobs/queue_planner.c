@@ -30,6 +30,31 @@ uint64_t queue_cluster_mark(const struct hl_cluster *cluster, int *free_slots)
     return mark;
 }
 
+static int by_time(const void *x, const void *y)
+{
+    const int64_t *a = x, *b = y;
+    return (*a > *b) - (*a < *b);
+}
+
+hl_status queue_windows(const struct hl_cluster *cluster, int64_t now_ms, int64_t **out, int *count)
+{
+    int64_t *list = calloc(cluster->count + 1, sizeof(*list));
+    int all = 0, n = 0;
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the reservations of %zu nodes",
+                       cluster->count);
+    for (size_t i = 0; i < cluster->count; i++)
+        if (now_ms < cluster->nodes[i].reserved.until_ms)
+            list[all++] = cluster->nodes[i].reserved.from_ms;
+    qsort(list, (size_t)all, sizeof(*list), by_time);
+    for (int i = 0; i < all; i++)
+        if (n == 0 || list[n - 1] != list[i])
+            list[n++] = list[i];
+    *out = list;
+    *count = n;
+    return HL_OK;
+}
+
 hl_status queue_shape_measure(struct job *j, uint64_t mark)
 {
     struct queue_shape *shape = j->shape;
@@ -44,19 +69,21 @@ hl_status queue_shape_measure(struct job *j, uint64_t mark)
     return HL_OK;
 }
 
-const char *queue_shape_text(struct job *j)
+const char *queue_shape_text(struct job *j, int met)
 {
     const struct job_queue *q = j->controller->jobs->queue;
     struct queue_shape *shape = j->shape;
     struct hl_plan *plan = NULL;
-    if (shape->pass == q->passes)
+    if (shape->pass == q->passes && shape->met == met)
         return shape->text;
     shape->pass = q->passes;
+    shape->met = met;
     bool made = j->executor->plan(j->controller, &j->spec, j->id, j->run.attempt, &plan) == HL_OK;
     const char *why = !made ? hl_error_text() : !plan->feasible ? plan->reason : "";
     snprintf(shape->text, sizeof(shape->text), "%s", why);
     shape->why = made ? plan->why.reason : HL_PLAN_FITS;
     shape->never = made && plan->never;
+    shape->until_ms = made ? plan->reserved_until_ms : 0;
     hl_plan_free(plan);
     return shape->text;
 }

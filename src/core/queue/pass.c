@@ -64,14 +64,7 @@ static hl_status pass_fit(struct pass *p, int gang, bool *fits)
 
 static int64_t end_of(const struct pass *p, int gang)
 {
-    const struct hl_queue_gang *g = gang_at(p, gang);
-    int64_t now = p->in->now_ms, from = g->phase == HL_QUEUE_PENDING ? now : g->placed_ms;
-    if (gang_stops(p, gang))
-        return now + p->in->grace_ms;
-    if (g->limit_ms <= 0)
-        return INT64_MAX;
-    int64_t end = from + g->limit_ms + p->in->grace_ms;
-    return end > now ? end : now;
+    return hl_queue_end_ms(p->in, p->verdicts, gang);
 }
 
 struct ending {
@@ -416,13 +409,28 @@ static void pass_init(struct pass *p, const struct hl_queue_input *in)
     }
 }
 
+static hl_status estimate_starts(const struct pass *p, const struct hl_queue_pass *out)
+{
+    HL_AUTO(hl_freep) bool *never = calloc((size_t)p->in->shapes + 1, sizeof(*never));
+    if (never == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a pass over %d gangs", p->in->count);
+    for (int i = 0; i < p->in->shapes; i++)
+        never[i] = p->shapes[i].never;
+    return hl_queue_estimate(&(struct hl_queue_estimate){.in = p->in,
+                                                         .line = out->line,
+                                                         .line_count = out->line_count,
+                                                         .verdicts = p->verdicts,
+                                                         .never = never,
+                                                         .free_slots = p->free_slots});
+}
+
 static hl_status pass_run(struct pass *p, const struct hl_queue_pass *out)
 {
     for (int i = 0; i < out->line_count; i++) {
         p->verdicts[out->line[i]].place = i + 1;
         HL_TRY(pass_gang(p, out->line[i]));
     }
-    return HL_OK;
+    return estimate_starts(p, out);
 }
 
 hl_status hl_queue_pass(const struct hl_queue_input *in, const struct hl_queue_planner *planner,

@@ -72,6 +72,9 @@ struct hl_queue_use {
  * does not count. */
 double hl_queue_used(const struct hl_queue_use *use, int64_t now_ms, int64_t half_life_ms);
 
+/* The same of what counted `used` so long ago, with nothing held since. */
+double hl_queue_faded(double used, int64_t ago_ms, int64_t half_life_ms);
+
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
