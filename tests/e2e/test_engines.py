@@ -167,6 +167,8 @@ class Engines(unittest.TestCase):
         away = "does not answer"
         wait_for("the warning", lambda: away in c.job(job)["containers"][0]["warning"])
         self.assertTrue(alive(pid))
+        end = c.wait_job(c.submit(f"jobName: down\ndockerImage: {IMAGE}\ncommand: ['true']\n"), "failed")
+        self.assertIn("does not answer", end["reason"])
         self.docker.start()
         wait_for("the warning to go", lambda: away not in c.job(job)["containers"][0]["warning"])
         self.assertEqual(c.job(job)["containers"][0]["warning"], before)
