@@ -90,7 +90,7 @@ class Engines(unittest.TestCase):
         c, name = self.c, f"{registry.name}/train:1"
         job_file = (f"jobName: pinned\ndockerImage: {name}\nmounts: ['{c.dir}:/gate']\nresources: {{ranks_per_slot: 1}}\n"
                     "parallelism: {tensor_parallel_size: 2}\nrestarts: 1\n"
-                    "command: [/bin/sh, -c, 'cat /etc/which; until [ -e /gate/@ ]; do sleep 0.05; done; exit $HELIOS_ATTEMPT']\n")
+                    "command: [/bin/sh, -c, 'cat /etc/which; until [ -e /gate/@ ]; do sleep 0.3; done; exit $HELIOS_ATTEMPT']\n")
         one = registry.push("train:1", "one\n")
         registry.signal(signal.SIGSTOP)
         job = c.submit(job_file.replace("@", "first"))
@@ -151,7 +151,7 @@ class Engines(unittest.TestCase):
 
     def test_9_containers_outlive_agent_and_engine(self):
         text = (f"jobName: long\ndockerImage: {IMAGE}\nmounts: ['@:/gate']\nresources: {{ranks_per_slot: 1}}\n"
-                "command: [/bin/sh, -c, 'echo one; until [ -e /gate/open ]; do sleep 0.05; done; echo two; exit 6']\n")
+                "command: [/bin/sh, -c, 'echo one; until [ -e /gate/open ]; do sleep 0.3; done; echo two; exit 6']\n")
         if self.docker.process is None:
             self.skipTest("the machine's own engine is not to be killed")
         self.suite.wait(280)
@@ -167,6 +167,8 @@ class Engines(unittest.TestCase):
         away = "does not answer"
         wait_for("the warning", lambda: away in c.job(job)["containers"][0]["warning"])
         self.assertTrue(alive(pid))
+        end = c.wait_job(c.submit(f"jobName: down\ndockerImage: {IMAGE}\ncommand: ['true']\n"), "failed")
+        self.assertIn("does not answer", end["reason"])
         self.docker.start()
         wait_for("the warning to go", lambda: away not in c.job(job)["containers"][0]["warning"])
         self.assertEqual(c.job(job)["containers"][0]["warning"], before)
