@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 from support.cluster import Cluster, alive, wait_for  # noqa: E402
 
 import helios  # noqa: E402
+from helios import _replicas  # noqa: E402
 import hf_llama  # noqa: E402
 import reference_loss  # noqa: E402
 
@@ -45,7 +46,7 @@ class Replace(unittest.TestCase):
         model.init_weights(seed=3)
         cls.hf = pathlib.Path(home.name, "hf")
         hf_llama.save(model, cls.hf)
-        cls.c = Cluster.of_class(cls, nodes=2, slots=2, env={"HELIOS_JOB_HANG_AFTER": "3s", "HELIOS_JOB_SLOW_AFTER": "1s"})
+        cls.c = Cluster.of_class(cls, nodes=2, slots=2, env={"HELIOS_JOB_HANG_AFTER": "3s"})
         cls.c.json("model", "import", f"{home.name}/hf", "--name", "m", "--tp", 1, "--pp", RANKS)
 
     def submit(self, steps: int = STEPS, save: int = SAVE, batch: int = 8, **more) -> str:
@@ -177,6 +178,41 @@ class Replace(unittest.TestCase):
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         third = self.steps_from(job, 3)
         self.assertEqual((third[0]["pid"], third[1]["replaced"], self.c.job(job)["attempt"]), (second[0]["pid"], 1, 1))
+
+
+class Replicas(unittest.TestCase):
+    """What is said of replicas by their checksums."""
+
+    @staticmethod
+    def said(*sums: dict, places: str = "") -> dict:
+        places = places or "a" * len(sums)
+        told = {rank: (place, _replicas._digest(s)) for rank, (place, s) in enumerate(zip(places, sums))}
+        return _replicas.judge(told, dict(enumerate(sums)))
+
+    def test_the_odd_one_of_three_is_named_with_tensor_and_mib(self):
+        good = {"a": [1, 2], "b": [3, 4, 5]}
+        self.assertEqual(self.said(good, good, good), {})
+        self.assertEqual(self.said(good, {"a": [1, 2], "b": [3, 4, 9]}, good),
+                         {1: "has other bytes than 2 of its replicas in 'b', MiB 2"})
+        self.assertEqual(self.said({"a": [1, 2]}, good, good), {0: "has other bytes than 2 of its replicas in 'b', MiB 0"})
+
+    def test_of_two_nothing_tells_which_is_right(self):
+        said = self.said({"a": [1]}, {"a": [2]})
+        self.assertEqual(said, {0: "has other bytes than rank 1 in 'a', MiB 0; nothing tells which is right",
+                                1: "has other bytes than rank 0 in 'a', MiB 0; nothing tells which is right"})
+
+    def test_ranks_of_other_places_are_no_replicas(self):
+        one, two = {"a": [1]}, {"b": [2]}
+        self.assertEqual(self.said(one, two, one, two, places="xyxy"), {})
+        self.assertEqual(list(self.said(one, two, one, {"b": [3]}, one, two, places="xyxyxy")), [3])
+
+    def test_checksums_are_of_each_mib(self):
+        data = torch.arange((1 << 18) * 2 + 3, dtype=torch.float32)
+        before = helios._abi.checksums(data.data_ptr(), data.numel() * 4)
+        data[(1 << 18) + 5] += 1
+        after = helios._abi.checksums(data.data_ptr(), data.numel() * 4)
+        self.assertEqual([a == b for a, b in zip(before, after)], [True, False, True])
+        self.assertEqual(helios._abi.checksums(0, 0), [])
 
 
 if __name__ == "__main__":
