@@ -640,10 +640,9 @@ class Session:
         Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another rank's save of this
         version has failed, Corrupt when data ranks of a gang of helios.elastic have other bytes, InvalidArgument for
         tensors that do not fit the model and for names or values that cannot be stored. A failed save leaves nothing.
-        `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters
-        and optimizer state go straight from its chunks into the shards, one tensor after the other.
-        Memory is needed for one part at a time. Values may also be objects with `shape`, `dtype` and
-        `read_into(address, size)`.
+        `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters and optimizer state
+        go straight from its chunks into the shards, one tensor after the other, with memory for one part at a time.
+        Values may also be objects with `shape`, `dtype` and `read_into(address, size)`.
         """
         _check_save(state, step, optim, model, strict=strict, any_dtype=any_dtype)
         text, config_text = _as_json("meta", meta) or "{}", _as_json("config", config)

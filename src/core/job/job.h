@@ -30,6 +30,9 @@
  * without a loss that counts from 0 again. */
 #define HL_JOB_REPLACEMENTS 10
 #define HL_JOB_STABLE_MS    600000
+/* How long a node may be silent where its ranks are replaced and a gang that lost it is restarted:
+ * such a job wants to go on soon. */
+#define HL_JOB_REPLACE_LOST_MS 10000
 
 struct hl_job_var {
     char *name;

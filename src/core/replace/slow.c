@@ -40,13 +40,6 @@ static void find_due(const struct hl_slow_seen *seen, struct rated *own, size_t 
     }
 }
 
-static void seen_forget(struct hl_slow_seen *s)
-{
-    s->since_ms = 0;
-    s->slow = false;
-    s->factor = 0;
-}
-
 /* False: some rank has told no new step, or no time of its own. */
 static bool take_ranks(struct hl_slow_seen *seen, const struct hl_slow_rank *ranks, size_t count)
 {
@@ -67,18 +60,19 @@ static bool take_ranks(struct hl_slow_seen *seen, const struct hl_slow_rank *ran
     return news;
 }
 
+/* Time above the limit adds up, time below takes twice as much away: a machine that others use too
+ * makes any figure jump. */
 static void seen_judge(struct hl_slow_seen *s, double over_ms, const struct hl_slow_rule *rule,
                        int64_t now_ms)
 {
-    if (s->factor < (s->slow ? rule->leave : rule->enter) || over_ms < rule->floor_ms) {
-        double factor = s->factor;
-        seen_forget(s);
-        s->factor = factor;
-        return;
-    }
-    if (s->since_ms == 0)
-        s->since_ms = now_ms;
-    s->slow |= now_ms - s->since_ms >= rule->hold_ms;
+    int64_t passed = s->at_ms > 0 && now_ms > s->at_ms ? now_ms - s->at_ms : 0;
+    s->at_ms = now_ms;
+    if (s->factor >= rule->enter && over_ms >= rule->floor_ms)
+        s->slow_ms += passed;
+    else if (s->factor < rule->leave || over_ms < rule->floor_ms)
+        s->slow_ms -= 2 * passed;
+    s->slow_ms = s->slow_ms < 0 ? 0 : s->slow_ms < rule->hold_ms ? s->slow_ms : rule->hold_ms;
+    s->slow = s->slow ? s->slow_ms > 0 : s->slow_ms >= rule->hold_ms;
 }
 
 hl_status hl_slow_look(struct hl_slow_seen *seen, const struct hl_slow_rank *ranks, size_t count,

@@ -7,7 +7,8 @@
  * its stage, who do the same work. The gang as a whole may become slower, by the data or by the
  * machine: what counts is how much more than the median of the others a rank does.
  *
- * A rank is slow once it was for hold_ms at a stretch, and until it is below a lower limit again.
+ * A rank is slow once it was above a limit for hold_ms more than it was below; it is so until the
+ * time below a lower limit has used that up again.
  *
  * Owns:    nothing; hl_slow_seen is the caller's, zero-initialised.
  * Threads: one owner. Pure: time is an argument.
@@ -37,9 +38,10 @@ struct hl_slow_seen {
     bool slow;
     uint32_t process;
     uint64_t reported;
-    double best_ms; /* the least own time of this process; 0 = not known */
-    double factor;  /* how much slower than it should be, more than the others are; 0 = unjudged */
-    int64_t since_ms; /* above the limit since then; 0 = it is not */
+    double best_ms;  /* the least own time of this process; 0 = not known */
+    double factor;   /* how much slower than it should be, more than the others are; 0 = unjudged */
+    int64_t at_ms;   /* of the last judgement; 0 = there was none */
+    int64_t slow_ms; /* how much more time it was slow than not, up to hold_ms */
 };
 
 struct hl_slow_rule {

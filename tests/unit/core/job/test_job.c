@@ -118,6 +118,31 @@ TEST(every_key_lands_in_its_field)
     hl_job_fini(&job);
 }
 
+TEST(a_job_that_replaces_ranks_and_may_be_restarted_waits_less_for_a_silent_node)
+{
+    static const struct {
+        const char *keys;
+        int64_t ms; /* -1 = the Controller's */
+    } cases[] = {
+        {"\"restarts\": 1", -1},
+        {"\"recovery\": {\"mode\": \"replace\"}", -1}, /* the loss would be its end */
+        {"\"restarts\": 1, \"recovery\": {\"mode\": \"replace\"}", HL_JOB_REPLACE_LOST_MS},
+        {"\"restarts\": 1, \"onNodeLost\": \"fail\", \"recovery\": {\"mode\": \"replace\"}", -1},
+        {"\"restarts\": 1, \"nodeLostAfter\": \"3m\", \"recovery\": {\"mode\": \"replace\"}",
+         180000},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        struct hl_job job;
+        char text[256];
+        snprintf(text, sizeof(text), "{\"jobName\": \"x\", \"command\": \"true\", %s}",
+                 cases[i].keys);
+        assert_int_equal(parse(text, &job), HL_OK);
+        assert_int_equal(job.node_lost_ms, cases[i].ms);
+        hl_job_fini(&job);
+    }
+}
+
 TEST(a_hung_rank_is_ended_where_it_is_replaced_and_a_slow_one_is_named)
 {
     static const struct {
