@@ -452,7 +452,13 @@ bool hl_podspec_check(const json_t *section, const struct hl_podspec_rules *rule
         return false;
     const json_t *topology = json_object_get(section, "networkTopology");
     const json_t *template = json_object_get(section, "podTemplate");
-    struct walk at = walk_into(&w, "networkTopology");
+    const char *only = topology != NULL ? "networkTopology" : "queue";
+    struct walk at = walk_into(&w, only);
+    if (rules->no_volcano && json_object_get(section, only) != NULL)
+        return walk_fail(&at, true,
+                         "is Volcano's, and this cluster starts gangs by PodGroups; "
+                         "remove the key");
+    at = walk_into(&w, "networkTopology");
     if (topology != NULL && !check_topology(&at, topology))
         return false;
     at = walk_into(&w, "podTemplate");

@@ -152,3 +152,22 @@ TEST(objects_merge_key_by_key_and_lists_are_appended)
     json_decref(from);
     json_decref(want);
 }
+
+TEST(what_is_volcanos_is_refused_where_pod_groups_start_gangs)
+{
+    const struct hl_podspec_rules none = {.device = "", .host_paths = "", .no_volcano = true};
+    static const char *const keys[] = {"queue", "networkTopology"};
+    static const char *const rows[] = {"{\"queue\":\"q\"}",
+                                       "{\"networkTopology\":{\"mode\":\"soft\"}}"};
+    struct hl_podspec_fault fault;
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        json_t *section = json_of(rows[i]);
+        assert_false(hl_podspec_check(section, &none, &fault));
+        assert_string_equal(fault.pointer + strlen("/kubernetes/"), keys[i]);
+        assert_non_null(strstr(fault.text, "is Volcano's"));
+        json_decref(section);
+    }
+    json_t *section = json_of("{\"podTemplate\":{}}");
+    assert_true(hl_podspec_check(section, &none, &fault));
+    json_decref(section);
+}
