@@ -31,6 +31,7 @@ struct hl_kube_opts {
     const char *device; /* resource of one GPU or NPU; "" = none */
     const char *topology_policy;
     const char *topology_key; /* label of nodes that are near each other; "" = none */
+    const char *podgroups;    /* version of scheduling.k8s.io, or "volcano" */
     const char *host_paths;   /* directories that pods may mount, by commas; "" = none */
     int slot_devices;
     int64_t keep_ms;      /* how long a finished Volcano Job stays */

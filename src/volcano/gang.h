@@ -35,7 +35,7 @@
 #define HL_VOLCANO_GANG     "helios.io/gang" /* label: id of the gang, random */
 #define HL_VOLCANO_ATTEMPT  "helios.io/attempt"
 #define HL_VOLCANO_TP_GROUP "helios.io/tp-group" /* label of pods that share one */
-#define HL_VOLCANO_JOB      "helios.io/job" /* annotation */
+#define HL_VOLCANO_JOB      "helios.io/job"      /* annotation */
 #define HL_VOLCANO_SELECTOR "app.kubernetes.io%2Fmanaged-by%3Dhelios"
 
 struct hl_volcano_opts {
@@ -43,6 +43,7 @@ struct hl_volcano_opts {
     const char *topology_policy; /* none, best-effort, restricted, single-numa-node */
     const char *near_key;        /* label of nodes that are near each other; "" = none */
     const char *device;          /* "nvidia.com/gpu"; "" = the cluster has none for us */
+    const char *podgroups;       /* version of scheduling.k8s.io (podgroup.h); "" = Volcano */
     int slot_devices;            /* of one slot: how many ranks a pod has where the job is silent */
     int keep_s;                  /* how long a finished Job stays */
 };

@@ -55,6 +55,9 @@ class OnServer(unittest.TestCase):
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}, "application/merge-patch+json")
 
+    def allow_pod_groups(self):
+        self.server.apply(ROOT / "deploy/k8s/executor-podgroups-rbac.yaml", **{"namespace: helios": f"namespace: {self.namespace}"})
+
     @contextlib.contextmanager
     def refuse_jobs(self, why, code=400):
         webhook = volcano.Webhook(self.server.server_pair, why, code)
@@ -84,7 +87,7 @@ class OnServer(unittest.TestCase):
         return False
 
     def empty(self):
-        for plural in ("vcjobs", "pods", "configmaps"):
+        for plural in ("vcjobs", "gangs", "pods", "services", "configmaps"):
             for o in self.api.list(plural, self.namespace):
                 self.api.delete(plural, self.namespace, o["metadata"]["name"])
         self.api.call("DELETE", f"/api/v1/nodes/{self.volcano.node}")
