@@ -382,13 +382,6 @@ static json_t *pod_spec(const struct pattern *p, const struct hl_volcano_nodes *
     return pod;
 }
 
-/* Volcano refuses a policy for pods that are not of class Guaranteed with whole CPUs. */
-const char *hl_volcano_policy(const struct hl_job *job, const struct hl_volcano_opts *opts)
-{
-    bool guaranteed = job->cpus_per_rank > 0 && job->memory_bytes > 0;
-    return guaranteed ? opts->topology_policy : "none";
-}
-
 static json_t *pod_template(const struct pattern *p, const struct hl_volcano_nodes *near)
 {
     json_t *metadata = with_table(object_metadata(p->g, p->opts, ""), p->opts);

@@ -56,7 +56,8 @@ class OnServer(unittest.TestCase):
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}, "application/merge-patch+json")
 
     def allow_pod_groups(self):
-        self.server.apply(ROOT / "deploy/k8s/executor-podgroups-rbac.yaml", **{"namespace: helios": f"namespace: {self.namespace}"})
+        self.server.apply(ROOT / "deploy/k8s/executor-podgroups-rbac.yaml",
+                          **{"namespace: helios": f"namespace: {self.namespace}"})
 
     @contextlib.contextmanager
     def refuse_jobs(self, why, code=400):
@@ -64,7 +65,8 @@ class OnServer(unittest.TestCase):
         path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
         authority = base64.b64encode(pathlib.Path(self.server.authority.ca).read_bytes()).decode()
         self.api.call("POST", path, {"metadata": {"name": self.namespace}, "webhooks": [{
-            "name": "validatejob.volcano.sh", "namespaceSelector": {"matchLabels": {"name": self.namespace}}, "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "name": "validatejob.volcano.sh", "namespaceSelector": {"matchLabels": {"name": self.namespace}},
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
             "clientConfig": {"url": f"https://localhost:{webhook.port}/jobs/validate", "caBundle": authority},
             "rules": [{"apiGroups": ["batch.volcano.sh"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"],
                        "resources": ["jobs"]}]}]})

@@ -94,7 +94,7 @@ class Volcano:
         self.errors = []
 
     def __enter__(self):
-        self.mirrors = {plural: Mirror(self.api, plural, self.namespace, self.news) 
+        self.mirrors = {plural: Mirror(self.api, plural, self.namespace, self.news)
                         for plural in ("vcjobs", "gangs", "pods", "configmaps", "services")}
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
