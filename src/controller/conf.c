@@ -142,11 +142,16 @@ static const struct hl_option kube_options[] = {
      "NUMA policy of the pods, for Volcano's numa-aware plugin.",
      HL_OPT_ENUM, 0, 0, "none|best-effort|restricted|single-numa-node", AT(topology_policy)},
     {"kube.topology_key", "--kube-topology-key", "",
-     "Label of nodes by which pods of one tensor-parallel group, and then of one gang, are drawn to "
-     "each other, as topology.kubernetes.io/rack; empty for none.",
+     "Label of nodes by which pods of one tensor-parallel group, and then of one gang, are drawn "
+     "to each other, as topology.kubernetes.io/rack; empty for none.",
      HL_OPT_STRING, 0, 0, NULL, AT(topology_key)},
+    {"kube.podgroups", "--kube-podgroups", "volcano",
+     "What starts the pods of a gang together: Volcano, or Kubernetes' own PodGroups of this "
+     "version of scheduling.k8s.io.",
+     HL_OPT_ENUM, 0, 0, "volcano|v1alpha2|v1alpha3|v1beta1", AT(podgroups)},
     {"kube.host_paths", "--kube-host-paths", "",
-     "Directories of the nodes, by commas, of which jobs may mount what is below (mounts, hostPath).",
+     "Directories of the nodes, by commas, of which jobs may mount what is below (mounts, "
+     "hostPath).",
      HL_OPT_STRING, 0, 0, NULL, AT(host_paths)},
     {"kube.keep", "--kube-keep", "1d",
      "How long the Volcano Job of a job that succeeded stays, with its pods.",

@@ -35,7 +35,7 @@
 #define HL_VOLCANO_GANG     "helios.io/gang" /* label: id of the gang, random */
 #define HL_VOLCANO_ATTEMPT  "helios.io/attempt"
 #define HL_VOLCANO_TP_GROUP "helios.io/tp-group" /* label of pods that share one */
-#define HL_VOLCANO_JOB      "helios.io/job" /* annotation */
+#define HL_VOLCANO_JOB      "helios.io/job"      /* annotation */
 #define HL_VOLCANO_SELECTOR "app.kubernetes.io%2Fmanaged-by%3Dhelios"
 
 struct hl_volcano_opts {
@@ -46,8 +46,9 @@ struct hl_volcano_opts {
     /* With a huawei.com/ device: value of ring-controller.atlas; accelerator-type of the nodes, ""
      * = any. */
     const char *table_label, *accelerator;
-    int slot_devices; /* of one slot: how many ranks a pod has where the job is silent */
-    int keep_s;       /* how long a finished Job stays */
+    const char *podgroups; /* version of scheduling.k8s.io (podgroup.h); "" = Volcano */
+    int slot_devices;      /* of one slot: how many ranks a pod has where the job is silent */
+    int keep_s;            /* how long a finished Job stays */
 };
 
 /* One attempt of a job. */

@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "volcano/gang.h"
+#include "volcano/podgroup.h"
 #include "volcano/template.h"
 
 #define TABLE_DIR    "/user/serverid/devindex/config"
@@ -63,11 +64,12 @@ static json_t *owned_metadata(const struct hl_volcano_gang *g, const struct hl_v
                               const char *name, const char *uid)
 {
     char job[HL_VOLCANO_NAME_MAX];
+    const struct hl_gang_root root = hl_gang_root(opts->podgroups);
     json_t *m = object_metadata(g, opts, name);
     hl_volcano_job_name(g->job_id, g->attempt, job);
     json_object_set_new(m, "ownerReferences",
-                        json_pack("[{s:s s:s s:s s:s}]", "apiVersion", "batch.volcano.sh/v1alpha1",
-                                  "kind", "Job", "name", job, "uid", uid));
+                        json_pack("[{s:s s:s s:s s:s}]", "apiVersion", root.api, "kind", root.kind,
+                                  "name", job, "uid", uid));
     return m;
 }
 
@@ -382,13 +384,6 @@ static json_t *pod_spec(const struct pattern *p, const struct hl_volcano_nodes *
     put_affinity(pod, p, near);
     put_tolerations(pod, p->g->job);
     return pod;
-}
-
-/* Volcano refuses a policy for pods that are not of class Guaranteed with whole CPUs. */
-const char *hl_volcano_policy(const struct hl_job *job, const struct hl_volcano_opts *opts)
-{
-    bool guaranteed = job->cpus_per_rank > 0 && job->memory_bytes > 0;
-    return guaranteed ? opts->topology_policy : "none";
 }
 
 static json_t *pod_template(const struct pattern *p, const struct hl_volcano_nodes *near)

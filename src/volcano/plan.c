@@ -80,6 +80,13 @@ static void name_pods(const struct hl_job *job, const char *job_id, int attempt,
     }
 }
 
+/* Volcano refuses a policy for pods that are not of class Guaranteed with whole CPUs. */
+const char *hl_volcano_policy(const struct hl_job *job, const struct hl_volcano_opts *opts)
+{
+    bool guaranteed = job->cpus_per_rank > 0 && job->memory_bytes > 0;
+    return guaranteed ? opts->topology_policy : "none";
+}
+
 static hl_status add_warning(struct hl_plan *plan, const char *text)
 {
     size_t n = 0;

@@ -55,13 +55,18 @@ class OnServer(unittest.TestCase):
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}, "application/merge-patch+json")
 
+    def allow_pod_groups(self):
+        self.server.apply(ROOT / "deploy/k8s/executor-podgroups-rbac.yaml",
+                          **{"namespace: helios": f"namespace: {self.namespace}"})
+
     @contextlib.contextmanager
     def refuse_jobs(self, why, code=400):
         webhook = volcano.Webhook(self.server.server_pair, why, code)
         path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
         authority = base64.b64encode(pathlib.Path(self.server.authority.ca).read_bytes()).decode()
         self.api.call("POST", path, {"metadata": {"name": self.namespace}, "webhooks": [{
-            "name": "validatejob.volcano.sh", "namespaceSelector": {"matchLabels": {"name": self.namespace}}, "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "name": "validatejob.volcano.sh", "namespaceSelector": {"matchLabels": {"name": self.namespace}},
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
             "clientConfig": {"url": f"https://localhost:{webhook.port}/jobs/validate", "caBundle": authority},
             "rules": [{"apiGroups": ["batch.volcano.sh"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"],
                        "resources": ["jobs"]}]}]})
@@ -84,7 +89,7 @@ class OnServer(unittest.TestCase):
         return False
 
     def empty(self):
-        for plural in ("vcjobs", "pods", "configmaps"):
+        for plural in ("vcjobs", "gangs", "pods", "services", "configmaps"):
             for o in self.api.list(plural, self.namespace):
                 self.api.delete(plural, self.namespace, o["metadata"]["name"])
         self.api.call("DELETE", f"/api/v1/nodes/{self.volcano.node}")

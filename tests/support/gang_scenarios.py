@@ -141,7 +141,7 @@ class World:
         return [e["kind"] for e in self.cluster.job(job)["events"]]
 
     def wait_gone(self, seconds=30):
-        for plural in ("vcjobs", "pods", "configmaps"):
+        for plural in ("vcjobs", "gangs", "pods", "services", "configmaps"):
             wait_for(f"no {plural} are left", lambda p=plural: not self.objects(p), seconds)
 
 
@@ -335,6 +335,43 @@ class Gangs(World):
                 self.assertEqual(rank["securityContext"], {"capabilities": {"add": ["IPC_LOCK"]}})
                 self.assertEqual([m["mountPath"] for m in rank["volumeMounts"]][-4:], ["/models", "/datasets", "/tokens", "/scratch"])
 
+    def test_a_gang_by_a_pod_group_of_kubernetes(self):
+        """All or nothing without Volcano; a pod that is lost is made again by nobody, and what has succeeded goes by itself."""
+        self.allow_pod_groups()
+        c = self.start_cluster(env={"HELIOS_KUBE_PODGROUPS": "v1alpha3", "HELIOS_KUBE_KEEP": "1s",
+                                    "HELIOS_GC_INTERVAL": "200ms"})
+        self.volcano.slots = 1
+        job = c.submit(self.text() + "kubernetes: {podTemplate: {spec: {priorityClassName: system-cluster-critical}}}\n")
+        wait_for("the reason", lambda: c.job(job)["reason"] == "Unschedulable: 2 of 2 pods fit no node")
+        name = f"helios-{job}-a1"
+        self.assertEqual(self.objects("gangs")[name]["spec"], {
+            "schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "system-cluster-critical"})
+        service = self.objects("services")[name]
+        self.assertEqual((service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]), ("None", True))
+        pods = self.objects("pods")
+        self.assertEqual(sorted(pods), [f"{name}-c0-0", f"{name}-c1-0"])
+        for pod in pods.values():
+            self.assertLessEqual(service["spec"]["selector"].items(), pod["metadata"]["labels"].items())
+            self.assertEqual((pod["spec"]["hostname"], pod["spec"]["subdomain"]), (pod["metadata"]["name"], name))
+            self.assertEqual(pod["spec"].get("schedulerName", "default-scheduler"), "default-scheduler")
+        self.api.delete("pods", self.namespace, f"{name}-c1-0")  # before it has begun
+        wait_for("another attempt", lambda: c.job(job)["attempt"] == 2)
+        lost = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost")
+        self.assertRegex(lost, "the PodGroup is without one of its pods|the pod is being deleted")  # as the watch has shown it
+        self.volcano.slots = 2
+        self.loaded(2)
+        c.wait_job(job, "running")
+        c.kill("controllerd")
+        c.up()
+        wait_for("the job", lambda: c.run("describe", job).returncode == 0)
+        self.api.delete("pods", self.namespace, f"helios-{job}-a2-c0-0")
+        self.loaded(3)
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.wait_gone()
+        self.assertEqual(c.log(job, 3).splitlines()[-1], "bye")
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a{n}" for n in (1, 2, 3)])
+
     def test_a_cancelled_job_leaves_nothing(self):
         c = self.start_cluster()
         job = c.submit(self.text())
@@ -474,6 +511,7 @@ class Gangs(World):
         job = c.submit(self.text())
         wait_for("it to wait", lambda: "NotEnoughResources" in c.job(job)["reason"])
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
+        wait_for("another attempt", lambda: c.job(job)["attempt"] == 2)
         self.volcano.slots = 2
         self.end_ranks()
         c.wait_job(job, "succeeded")

@@ -12,10 +12,11 @@ import time
 import urllib.parse
 
 PLURALS = {
-    "pods": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "nodes": "/api/v1",
+    "pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "nodes": "/api/v1",
     "podgroups": "/apis/scheduling.volcano.sh/v1beta1", "leases": "/apis/coordination.k8s.io/v1",
-    "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
+    "gangs": "/apis/scheduling.k8s.io/v1alpha3", "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
 }
+CALLED = {"vcjobs": "jobs", "gangs": "podgroups"}  # where two groups have a kind of one name
 STEP_S = 0.02
 FIRST = 100  # version of an empty server
 
@@ -24,7 +25,7 @@ def path_of(plural, namespace=None, name=None):
     out = PLURALS[plural]
     if namespace is not None:
         out += f"/namespaces/{namespace}"
-    out += "/jobs" if plural == "vcjobs" else f"/{plural}"
+    out += f"/{CALLED.get(plural, plural)}"
     return out if name is None else f"{out}/{name}"
 
 
@@ -217,7 +218,7 @@ class Server:
             namespace = None
             if rest[0] == "namespaces" and len(rest) > 2:
                 namespace, rest = rest[1], rest[2:]
-            if rest[0] == ("jobs" if plural == "vcjobs" else plural):
+            if rest[0] == CALLED.get(plural, plural):
                 return plural, namespace, rest[1] if len(rest) > 1 else None
         raise Refused(404, "NotFound", path)
 
@@ -285,6 +286,8 @@ class Server:
             return self._list(plural, query)
         if verb == "GET":
             return self.get(plural, namespace, name)
+        if verb == "POST" and name is not None:  # a binding
+            return self.patch(plural, namespace, name, {"spec": {"nodeName": body["target"]["name"]}})
         if verb == "POST":
             meta = body["metadata"]
             if namespace is not None:
@@ -437,6 +440,11 @@ class Client:
     def patch(self, plural, namespace, name, patch, status=False):
         path = path_of(plural, namespace, name) + ("/status" if status else "")
         return self.call("PATCH", path, patch, "application/merge-patch+json")
+
+    def bind(self, namespace, pod, node):
+        """As a scheduler does."""
+        return self.call("POST", path_of("pods", namespace, pod) + "/binding", {
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"kind": "Node", "name": node}})
 
     def get(self, plural, namespace, name):
         return self.call("GET", path_of(plural, namespace, name))

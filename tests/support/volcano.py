@@ -94,7 +94,8 @@ class Volcano:
         self.errors = []
 
     def __enter__(self):
-        self.mirrors = {plural: Mirror(self.api, plural, self.namespace, self.news) for plural in ("vcjobs", "pods", "configmaps")}
+        self.mirrors = {plural: Mirror(self.api, plural, self.namespace, self.news)
+                        for plural in ("vcjobs", "gangs", "pods", "configmaps", "services")}
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
         return self
@@ -156,7 +157,13 @@ class Volcano:
                 self.jobs[name] = job["metadata"]["uid"]
                 self.made.append(name)
             self._keep_job(job, pods)
-        for name in set(self.jobs) - set(jobs):
+        gangs = self.mirrors["gangs"].all()
+        for name, gang in gangs.items():
+            if self.jobs.get(name) != gang["metadata"]["uid"]:
+                self.jobs[name] = gang["metadata"]["uid"]
+                self.made.append(name)
+            self._schedule(gang, pods)
+        for name in set(self.jobs) - set(jobs) - set(gangs):
             del self.jobs[name]
             if self.groups.pop(name, None) is not None:
                 self.api.delete("podgroups", self.namespace, f"{name}-group")
@@ -166,10 +173,11 @@ class Volcano:
                 self._delete_pod(pod)
             else:
                 self._keep_pod(pod)
-        for config in configs.values():
-            for owner in config["metadata"].get("ownerReferences", []):
-                if self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
-                    self._delete("configmaps", config)
+        for plural, objects in (("configmaps", configs), ("services", self.mirrors["services"].all())):
+            for o in objects.values():
+                for owner in o["metadata"].get("ownerReferences", []):
+                    if self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
+                        self._delete(plural, o)
         alive = {p["metadata"]["uid"] for p in self.mirrors["pods"].all().values()}
         for uid in set(self.pods) - alive:  # deleted by somebody
             self._stop(self.pods.pop(uid))
@@ -177,7 +185,8 @@ class Volcano:
     def _is_there(self, owner):
         """Made after our list, maybe."""
         try:
-            return self.api.get("vcjobs", self.namespace, owner["name"])["metadata"]["uid"] == owner["uid"]
+            plural = "vcjobs" if owner["kind"] == "Job" else "gangs"
+            return self.api.get(plural, self.namespace, owner["name"])["metadata"]["uid"] == owner["uid"]
         except kube_api.Refused as refused:
             if refused.code != 404:
                 raise
@@ -211,6 +220,32 @@ class Volcano:
             self._set_phase(job, "Failed")
         elif phases.count("Running") + phases.count("Succeeded") == len(names) and phase != "Running":
             self._set_phase(job, "Running")
+
+    # ---- Kubernetes' own scheduler ----
+
+    def _schedule(self, gang, pods):
+        """All pods of a PodGroup, or none."""
+        meta, wanted = gang["metadata"], gang["spec"]["schedulingPolicy"]["gang"]["minCount"]
+        mine = [p for p in pods.values() if any(o["uid"] == meta["uid"] for o in p["metadata"].get("ownerReferences", []))]
+        unbound = [p for p in mine if "nodeName" not in p["spec"]]
+        running = sum(p.get("status", {}).get("phase") == "Running" for p in pods.values())
+        if not unbound or len(mine) < wanted:
+            return
+        if running + len(mine) > self.slots:
+            self._tell_scheduled(gang, "False", "Unschedulable", f"{len(unbound)} of {wanted} pods fit no node")
+            return
+        for pod in unbound:
+            self.api.bind(self.namespace, pod["metadata"]["name"], self._choose_node())
+        self._tell_scheduled(gang, "True", "Scheduled", "all pods have nodes")
+
+    def _tell_scheduled(self, gang, status, reason, message):
+        told = gang.get("status", {}).get("conditions", [{}])[0]
+        if (told.get("status"), told.get("message")) != (status, message):
+            self._patch_status("gangs", gang["metadata"]["name"], {"conditions": [
+                {"type": "PodGroupInitiallyScheduled", "status": status, "reason": reason, "message": message,
+                 "lastTransitionTime": now()[:19] + "Z"}]})
+
+    # ---- Volcano ----
 
     def _keep_group(self, job, waits):
         name = job["metadata"]["name"]
@@ -261,7 +296,7 @@ class Volcano:
             "devices": [{"device_id": str(d), "device_ip": f"192.168.0.{d + 1}"} for d in range(first, first + count)]})}
 
     def _delete_pod(self, pod):
-        if pod["spec"]["nodeName"] in self.dead:  # nobody there says that it has ended
+        if pod["spec"].get("nodeName") in self.dead:  # nobody there says that it has ended
             if "deletionTimestamp" not in pod["metadata"]:
                 self.api.delete("pods", self.namespace, pod["metadata"]["name"], grace=30)
             return
@@ -295,7 +330,7 @@ class Volcano:
     def _keep_pod(self, pod):
         meta, spec = pod["metadata"], pod["spec"]
         known = self.pods.get(meta["uid"])
-        if spec["nodeName"] in self.dead or (known is not None and known["over"]):
+        if "nodeName" not in spec or spec["nodeName"] in self.dead or (known is not None and known["over"]):
             return
         if known is None and (pod.get("status", {}).get("phase", "Pending") != "Pending" or not self._has_maps(spec)):
             return

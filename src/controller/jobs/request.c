@@ -49,7 +49,8 @@ static hl_status parse_job(struct request *r)
     HL_TRY(hl_yaml_parse(source, r->yaml, strlen(r->yaml), &doc));
     const struct job_executor *executor = c->jobs->executor;
     const struct hl_podspec_rules pods =
-        executor->pod_rules != NULL ? executor->pod_rules(c) : (struct hl_podspec_rules){"", ""};
+        executor->pod_rules != NULL ? executor->pod_rules(c)
+                                    : (struct hl_podspec_rules){.device = "", .host_paths = ""};
     struct hl_job_source where = {
         .name = source,
         .where = hl_yaml_locate,

@@ -16,7 +16,6 @@
 #define LOGS_MAX    256
 #define LOGS_NS     (15 * HL_NS_PER_S)
 
-#define JOBS "/apis/batch.volcano.sh/v1alpha1"
 #define CORE "/api/v1"
 
 struct call;
@@ -40,7 +39,9 @@ struct call {
     char job[HL_JOB_ID_MAX + 1], gang[HL_ID_TEXT_LEN + 1];
     char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
     int attempt;
+    char roots[96];                   /* path of the gangs' roots */
     json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
+    json_t *service, *pods;           /* of a PodGroup; NULL: Volcano makes them */
     struct log_source *logs;          /* kept before they go */
     size_t log_count;
     struct forced_pod *forced;
@@ -86,11 +87,11 @@ static hl_status create_one(struct call *k, const char *base, const char *kind, 
     return HL_OK;
 }
 
-static hl_status create_map(struct call *k, const char *name, const json_t *doc)
+static hl_status create_ours(struct call *k, const char *kind, const char *name, const json_t *doc)
 {
-    json_t *map = NULL;
-    hl_status st = create_one(k, CORE, "configmaps", name, doc, &map);
-    json_decref(map);
+    json_t *made = NULL;
+    hl_status st = create_one(k, CORE, kind, name, doc, &made);
+    json_decref(made);
     return st;
 }
 
@@ -108,7 +109,7 @@ static hl_status check_taken(const struct call *k, const json_t *job)
 static hl_status run_create(struct call *k)
 {
     json_t *job = NULL;
-    HL_TRY(create_one(k, JOBS, "jobs", k->name, k->doc, &job));
+    HL_TRY(create_one(k, k->roots, k->g->root.plural, k->name, k->doc, &job));
     hl_status st = check_taken(k, job);
     json_decref(job);
     return st;
@@ -118,8 +119,18 @@ static hl_status run_create(struct call *k)
  * are there. */
 static hl_status run_put_maps(struct call *k)
 {
-    HL_TRY(create_map(k, k->map, k->map_doc));
-    return create_map(k, k->name, k->vars_doc);
+    size_t i;
+    const json_t *pod;
+    HL_TRY(create_ours(k, "configmaps", k->map, k->map_doc));
+    HL_TRY(create_ours(k, "configmaps", k->name, k->vars_doc));
+    if (k->service != NULL)
+        HL_TRY(create_ours(k, "services", k->name, k->service));
+    json_array_foreach (k->pods, i, pod) {
+        const char *name;
+        HL_TRY(object_text(pod, "metadata.name", &name));
+        HL_TRY(create_ours(k, "pods", name, pod));
+    }
+    return HL_OK;
 }
 
 static hl_status delete_one(struct call *k, const char *base, const char *kind, const char *name)
@@ -165,7 +176,7 @@ static hl_status run_logs(struct call *k)
 static hl_status run_delete(struct call *k)
 {
     HL_TRY(run_logs(k));
-    HL_TRY(delete_one(k, JOBS, "jobs", k->name));
+    HL_TRY(delete_one(k, k->roots, k->g->root.plural, k->name));
     HL_TRY(delete_one(k, CORE, "configmaps", k->name));
     return delete_one(k, CORE, "configmaps", k->map);
 }
@@ -205,6 +216,8 @@ static void call_free(struct call *k)
     json_decref(k->doc);
     json_decref(k->map_doc);
     json_decref(k->vars_doc);
+    json_decref(k->service);
+    json_decref(k->pods);
     free(k->logs);
     free(k->forced);
     free(k);
@@ -243,12 +256,12 @@ static void on_success(struct job *j, const struct call *k)
     j->gang->problem[0] = '\0';
     if (k->run == run_create) {
         j->gang->created = k->attempt;
-        hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
+        hl_info("%s made job=%s name=%s", k->g->root.word, j->id, k->name);
     } else if (k->run == run_put_maps) {
         j->gang->maps_sent = k->attempt;
     } else if (k->run == run_delete) {
         j->gang->deleted = k->attempt;
-        hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
+        hl_info("%s deleted job=%s name=%s", k->g->root.word, j->id, k->name);
     } else if (k->run == run_force) {
         hl_info("pods deleted without their kubelets job=%s name=%s count=%zu", j->id, k->name,
                 k->forced_count);
@@ -280,6 +293,7 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
     k->task.run = call_run;
     k->task.done = on_done;
     k->g = j->controller->gangs;
+    snprintf(k->roots, sizeof(k->roots), "/apis/%s", k->g->root.api);
     k->run = fn;
     k->attempt = attempt;
     memcpy(k->job, j->id, sizeof(k->job));
@@ -311,17 +325,44 @@ static struct hl_volcano_gang gang_docs(struct job *j, const struct hl_api_conta
                                     .plan = j->run.plan};
 }
 
-static hl_status make_job(struct job *j, struct call *k)
+/* The Volcano Job, which tells what a gang's pods are, whoever makes them. */
+static hl_status volcano_job(struct job *j, json_t **out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
     if (hl_arena_failed(&arena))
-        return hl_fail(HL_ENOMEM, "out of memory for the Volcano Job of job %s", j->id);
+        return hl_fail(HL_ENOMEM, "out of memory for the gang of job %s", j->id);
     struct hl_volcano_nodes *near = gangs_preferred_nodes(j);
     const struct hl_volcano_gang gang = gang_docs(j, &spec);
-    hl_status st = hl_volcano_job(&gang, &j->controller->gangs->volcano, near, &k->doc);
+    hl_status st = hl_volcano_job(&gang, &j->controller->gangs->volcano, near, out);
     free(near);
     return st;
+}
+
+static hl_status make_root(struct job *j, struct call *k)
+{
+    const char *version = j->controller->gangs->podgroups;
+    HL_TRY(volcano_job(j, &k->doc));
+    if (version[0] == '\0')
+        return HL_OK;
+    json_t *group = hl_podgroup_of(k->doc, version);
+    json_decref(k->doc);
+    k->doc = group;
+    return group != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a PodGroup");
+}
+
+/* What Volcano makes of its Job. */
+static hl_status make_pods(struct job *j, const char *uid, struct call *k)
+{
+    const char *version = j->controller->gangs->podgroups;
+    json_t *job = NULL;
+    HL_TRY(volcano_job(j, &job));
+    k->service = hl_podgroup_service(job, version, uid);
+    k->pods = hl_podgroup_pods(job, version, uid);
+    json_decref(job);
+    return k->service != NULL && k->pods != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory allocating the pods of job %s", j->id);
 }
 
 static hl_status make_maps(struct job *j, const char *uid, struct call *k)
@@ -334,7 +375,7 @@ static hl_status make_maps(struct job *j, const char *uid, struct call *k)
         return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
     k->vars_doc = hl_volcano_variables(&gang, opts, uid, &spec);
     k->map_doc = hl_volcano_map(&gang, opts, uid, HL_RANKTABLE_INITIALIZING);
-    return HL_OK;
+    return opts->podgroups[0] != '\0' ? make_pods(j, uid, k) : HL_OK;
 }
 
 /* Takes the call; st: of making what it sends. */
@@ -352,7 +393,7 @@ void gang_create(struct job *j)
 {
     struct call *k = call_new(j, j->run.attempt, run_create);
     if (k != NULL)
-        call_send_made(j, k, make_job(j, k));
+        call_send_made(j, k, make_root(j, k));
 }
 
 void gang_put_maps(struct job *j, const char *uid)

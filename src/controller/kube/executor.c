@@ -137,7 +137,8 @@ static struct hl_podspec_rules kube_pod_rules(const struct hl_controller *c)
 {
     const struct gangs *g = c->gangs;
     return (struct hl_podspec_rules){.device = g != NULL ? g->device : "",
-                                     .host_paths = g != NULL ? g->host_paths : ""};
+                                     .host_paths = g != NULL ? g->host_paths : "",
+                                     .no_volcano = g != NULL && g->podgroups[0] != '\0'};
 }
 
 static hl_status kube_start(struct hl_controller *c)

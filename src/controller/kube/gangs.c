@@ -43,13 +43,22 @@ bool gangs_synced(const struct gangs *g)
     return g->jobs_synced && g->pods_synced;
 }
 
+/* Volcano deletes what has succeeded by itself. */
+static bool is_over(const struct job *j)
+{
+    const struct gangs *g = j->controller->gangs;
+    return g->podgroups[0] != '\0' && j->ended_steady_ms != 0 &&
+           controller_steady_ms(j->controller) - j->ended_steady_ms >= g->volcano.keep_s * 1000ll;
+}
+
 static struct hl_gang_attempt attempt_of(const struct job *j, int attempt)
 {
     return (struct hl_gang_attempt){.attempt = attempt,
                                     .there = job_of(j, attempt) != NULL,
                                     .created = j->gang->created == attempt,
                                     .deleted = j->gang->deleted == attempt,
-                                    .made = j->gang_made == attempt};
+                                    .made = j->gang_made == attempt,
+                                    .over = is_over(j)};
 }
 
 static bool is_up(const struct job *j)
@@ -106,12 +115,24 @@ static void container_check(struct job *j, int index)
     }
 }
 
+/* Nobody makes a pod of a PodGroup again. Volcano ends the Job. */
+static bool lacks_pod(const struct job *j)
+{
+    bool all_made = j->gang->maps_sent == j->run.attempt;
+    for (int i = 0; all_made && i < j->run.container_count; i++)
+        if (gang_pod(j, i) == NULL && hl_jobrun_may_run(&j->run, i))
+            return true;
+    return false;
+}
+
 /* Of its Job; NULL = it goes on. Borrowed. */
 static const char *job_trouble(struct job *j, const json_t *job)
 {
     if (job == NULL)
         return j->gang->seen == j->run.attempt ? "deleted" : NULL;
     j->gang->seen = j->run.attempt;
+    if (j->controller->gangs->podgroups[0] != '\0' && lacks_pod(j))
+        return "without one of its pods";
     return hl_volcano_job_trouble(job);
 }
 
@@ -126,7 +147,8 @@ static void job_check(struct job *j)
     const char *message;
     if (object_text_if_any(job, "status.state.message", &message) != HL_OK)
         message = hl_error_text();
-    snprintf(text, sizeof(text), "the Volcano Job is %s %.160s", why, message);
+    snprintf(text, sizeof(text), "the %s is %s %.160s", j->controller->gangs->root.word, why,
+             message);
     for (int i = 0; i < j->run.container_count; i++)
         if (hl_jobrun_may_run(&j->run, i)) {
             container_lose(j, i, text);
@@ -215,11 +237,14 @@ static void restored_check(struct job *j)
         return;
     j->gang->restored = false;
     j->gang->seen = j->gang_made;
-    if (hl_gang_vanished(&now, &j->run, has_pods(j)))
-        job_event(j, &(struct hl_job_event){
-                         .kind = HL_JOB_EV_CANCEL,
-                         .text = "its Volcano Job was deleted while the Controller was away; "
-                                 "whether its ranks had finished is not known"});
+    if (!hl_gang_vanished(&now, &j->run, has_pods(j)))
+        return;
+    char text[HL_JOB_TEXT_MAX];
+    snprintf(text, sizeof(text),
+             "its %s was deleted while the Controller was away; whether its ranks had finished is "
+             "not known",
+             j->controller->gangs->root.word);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = text});
 }
 
 void gang_reconcile(struct job *j)
@@ -282,9 +307,22 @@ static hl_status table_of(const struct job *j, char **out)
     return st;
 }
 
+/* A rank has begun: its gang was whole, and what lacks a pod now has lost it. */
+static bool has_begun(const struct job *j)
+{
+    for (int i = 0; i < j->run.container_count; i++)
+        if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED)
+            return true;
+    return false;
+}
+
 static void maps_publish(struct job *j)
 {
     const char *uid;
+    if (j->controller->gangs->podgroups[0] != '\0' && has_begun(j)) {
+        j->gang->maps_sent = j->run.attempt;
+        return;
+    }
     if (object_text(job_of(j, j->run.attempt), "metadata.uid", &uid) == HL_OK)
         gang_put_maps(j, uid);
     else

@@ -15,6 +15,7 @@
 #include "core/job/gang.h"
 #include "kube/watcher.h"
 #include "volcano/gang.h"
+#include "volcano/podgroup.h"
 
 #define GANG_MAP_MAX   (HL_VOLCANO_NAME_MAX + 16)
 #define GANG_FORCE_MAX 256 /* pods that one call deletes; the next one takes others */
@@ -57,7 +58,8 @@ struct gangs {
     struct hl_kube_watcher *jobs_watch, *pods_watch, *nodes_watch, *groups_watch;
     struct kube_node *nodes;       /* of the whole cluster, by name */
     int64_t node_lost_ms;          /* where the job does not say */
-    json_t *jobs, *pods;           /* name -> object, of our namespace */
+    struct hl_gang_root root;      /* of gangs: Volcano Jobs, or PodGroups */
+    json_t *jobs, *pods;           /* name -> object, of our namespace; jobs: roots of gangs */
     json_t *groups;                /* name of a Job -> its PodGroup */
     json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
     bool jobs_synced, pods_synced;
@@ -66,6 +68,7 @@ struct gangs {
     bool reconcile_posted;           /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;
     char *ns, *queue, *device, *policy, *near_key, *host_paths, *table_label, *accelerator;
+    char *podgroups;
     char logs[PATH_MAX]; /* directory */
     pthread_mutex_t spool_lock;
     struct spool *spools;

@@ -139,16 +139,19 @@ static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
  * a gang waits. */
 static hl_status watch_all(struct gangs *g)
 {
-    HL_TRY(watch_kind(g, "/apis/batch.volcano.sh/v1alpha1", "jobs",
+    char base[96];
+    snprintf(base, sizeof(base), "/apis/%s", g->root.api);
+    HL_TRY(watch_kind(g, base, g->root.plural,
                       (struct hl_kube_watcher_opts){.listed = on_jobs, .changed = on_job},
                       &g->jobs_watch));
     HL_TRY(watch_kind(g, "/api/v1", "pods",
                       (struct hl_kube_watcher_opts){.listed = on_pods, .changed = on_pod},
                       &g->pods_watch));
-    HL_TRY(watch_kind(g, "/apis/scheduling.volcano.sh/v1beta1", "podgroups",
-                      (struct hl_kube_watcher_opts){
-                          .listed = groups_listed, .changed = group_changed, .optional = true},
-                      &g->groups_watch));
+    if (g->podgroups[0] == '\0')
+        HL_TRY(watch_kind(g, "/apis/scheduling.volcano.sh/v1beta1", "podgroups",
+                          (struct hl_kube_watcher_opts){
+                              .listed = groups_listed, .changed = group_changed, .optional = true},
+                          &g->groups_watch));
     return watch_path(g, "/api/v1/nodes",
                       &(struct hl_kube_watcher_opts){.selector = "",
                                                      .members = &node_members,
@@ -191,11 +194,13 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
     g->host_paths = strdup(o->host_paths);
     g->table_label = strdup(o->table_label);
     g->accelerator = strdup(o->accelerator);
+    g->podgroups = strdup(strcmp(o->podgroups, "volcano") != 0 ? o->podgroups : "");
     g->node_lost_ms = o->node_lost_ms;
     if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL ||
         g->near_key == NULL || g->host_paths == NULL || g->table_label == NULL ||
-        g->accelerator == NULL)
+        g->accelerator == NULL || g->podgroups == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
+    g->root = hl_gang_root(g->podgroups);
     g->volcano = (struct hl_volcano_opts){.ns = g->ns,
                                           .queue = g->queue,
                                           .device = g->device,
@@ -203,6 +208,7 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
                                           .accelerator = g->accelerator,
                                           .topology_policy = g->policy,
                                           .near_key = g->near_key,
+                                          .podgroups = g->podgroups,
                                           .slot_devices = o->slot_devices,
                                           .keep_s = (int)(o->keep_ms / 1000)};
     int n = snprintf(g->logs, sizeof(g->logs), "%s/logs", o->state_dir);
@@ -273,6 +279,7 @@ void gangs_stop(struct gangs *g)
     free(g->host_paths);
     free(g->table_label);
     free(g->accelerator);
+    free(g->podgroups);
     free(g);
 }
 

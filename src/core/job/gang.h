@@ -38,6 +38,7 @@ struct hl_gang_attempt {
     bool created; /* by us; the watch need not have shown it yet */
     bool deleted; /* by us */
     bool made;    /* it was there once, as the record of its job says */
+    bool over;    /* it has succeeded and was kept for as long as it is to be, by us */
 };
 
 /* The attempt's Job must go: it is another than the job's now, or the job needs none. */

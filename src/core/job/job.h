@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "core/job/rank.h"
 #include "core/job/podspec.h"
+#include "core/job/rank.h"
 #include "core/planner/level.h"
 #include "core/planner/topo.h"
 
@@ -108,7 +108,7 @@ struct hl_job_source {
     hl_job_where_fn where; /* may be NULL */
     const void *ctx;
     enum hl_job_executor executor;
-    int64_t node_lost_min_ms; /* the least nodeLostAfter that can be kept */
+    int64_t node_lost_min_ms;            /* the least nodeLostAfter that can be kept */
     const struct hl_podspec_rules *pods; /* of Kubernetes; NULL = it is not Kubernetes */
 };
 

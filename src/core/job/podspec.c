@@ -123,7 +123,7 @@ static bool HL_PRINTF(3, 4) walk_fail(struct walk *w, bool of_key, const char *f
     return false;
 }
 
-static size_t append(char *to, size_t cap, size_t at, const char *text)
+static size_t text_append(char *to, size_t cap, size_t at, const char *text)
 {
     int n = snprintf(to + at, cap - at, "%s", text);
     return at + (size_t)n < cap ? at + (size_t)n : cap - 1;
@@ -134,15 +134,15 @@ static struct walk walk_into(const struct walk *from, const char *key)
 {
     struct walk w = *from;
     struct hl_podspec_fault *f = w.fault;
-    w.field_len = append(f->field, sizeof(f->field), w.field_len, ".");
-    w.field_len = append(f->field, sizeof(f->field), w.field_len, key);
-    w.pointer_len = append(f->pointer, sizeof(f->pointer), w.pointer_len, "/");
+    w.field_len = text_append(f->field, sizeof(f->field), w.field_len, ".");
+    w.field_len = text_append(f->field, sizeof(f->field), w.field_len, key);
+    w.pointer_len = text_append(f->pointer, sizeof(f->pointer), w.pointer_len, "/");
     for (const char *p = key; *p != '\0'; p++) {
         const char one[2] = {*p, '\0'};
-        w.pointer_len = append(f->pointer, sizeof(f->pointer), w.pointer_len,
-                               *p == '~'   ? "~0"
-                               : *p == '/' ? "~1"
-                                           : one);
+        w.pointer_len = text_append(f->pointer, sizeof(f->pointer), w.pointer_len,
+                                    *p == '~'   ? "~0"
+                                    : *p == '/' ? "~1"
+                                                : one);
     }
     return w;
 }
@@ -153,9 +153,9 @@ static struct walk walk_item(const struct walk *from, size_t index)
     struct walk w = *from;
     struct hl_podspec_fault *f = w.fault;
     snprintf(number, sizeof(number), "[%zu]", index);
-    w.field_len = append(f->field, sizeof(f->field), w.field_len, number);
+    w.field_len = text_append(f->field, sizeof(f->field), w.field_len, number);
     snprintf(number, sizeof(number), "/%zu", index);
-    w.pointer_len = append(f->pointer, sizeof(f->pointer), w.pointer_len, number);
+    w.pointer_len = text_append(f->pointer, sizeof(f->pointer), w.pointer_len, number);
     return w;
 }
 
@@ -196,8 +196,8 @@ static bool fail_unknown(struct walk *w, const struct field *fields, size_t coun
     if (near != NULL)
         return walk_fail(w, true, "'%.64s' is not taken in %s; did you mean '%s'?", key, of, near);
     for (size_t i = 0; i < n; i++)
-        used =
-            append(all, sizeof(all), append(all, sizeof(all), used, i > 0 ? ", " : ""), names[i]);
+        used = text_append(all, sizeof(all), text_append(all, sizeof(all), used, i > 0 ? ", " : ""),
+                           names[i]);
     return walk_fail(w, true, "'%.64s' is not taken in %s; these are: %s", key, of, all);
 }
 
@@ -445,14 +445,20 @@ bool hl_podspec_check(const json_t *section, const struct hl_podspec_rules *rule
 {
     struct walk w = {.rules = rules, .fault = fault};
     *fault = (struct hl_podspec_fault){.text = ""};
-    w.field_len = append(fault->field, sizeof(fault->field), 0, "kubernetes");
-    w.pointer_len = append(fault->pointer, sizeof(fault->pointer), 0, "/kubernetes");
+    w.field_len = text_append(fault->field, sizeof(fault->field), 0, "kubernetes");
+    w.pointer_len = text_append(fault->pointer, sizeof(fault->pointer), 0, "/kubernetes");
     if (!check_shape(&w, OBJECT, section) ||
         !CHECK_FIELDS(&w, section, section_fields, "kubernetes"))
         return false;
     const json_t *topology = json_object_get(section, "networkTopology");
     const json_t *template = json_object_get(section, "podTemplate");
-    struct walk at = walk_into(&w, "networkTopology");
+    const char *only = topology != NULL ? "networkTopology" : "queue";
+    struct walk at = walk_into(&w, only);
+    if (rules->no_volcano && json_object_get(section, only) != NULL)
+        return walk_fail(&at, true,
+                         "is Volcano's, and this cluster starts gangs by PodGroups; "
+                         "remove the key");
+    at = walk_into(&w, "networkTopology");
     if (topology != NULL && !check_topology(&at, topology))
         return false;
     at = walk_into(&w, "podTemplate");

@@ -27,6 +27,7 @@
 struct hl_podspec_rules {
     const char *device;     /* resource of one GPU or NPU, which Helios asks for; "" = none */
     const char *host_paths; /* directories of nodes that pods may mount, by commas; "" = none */
+    bool no_volcano;        /* it starts gangs by PodGroups of Kubernetes */
 };
 
 struct hl_podspec_fault {

@@ -14,6 +14,7 @@ static const struct hl_volcano_opts plain = {.ns = "train",
                                              .topology_policy = "single-numa-node",
                                              .device = "",
                                              .near_key = "",
+                                             .podgroups = "",
                                              .slot_devices = 1,
                                              .keep_s = 60};
 static const struct hl_volcano_opts with_gpus = {.ns = "train",
@@ -21,6 +22,7 @@ static const struct hl_volcano_opts with_gpus = {.ns = "train",
                                                  .topology_policy = "restricted",
                                                  .device = "nvidia.com/gpu",
                                                  .near_key = "",
+                                                 .podgroups = "",
                                                  .slot_devices = 4,
                                                  .keep_s = 60};
 

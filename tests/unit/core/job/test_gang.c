@@ -49,6 +49,7 @@ TEST(a_job_of_kubernetes_goes_with_its_attempt_and_stays_after_success)
         {HL_API_JOB_STATE_RUNNING, {1, false, true, false}, true}, /* the watch is behind */
         {HL_API_JOB_STATE_RUNNING, {1, false, false, false}, false},
         {HL_API_JOB_STATE_FAILED, {2, true, true, true}, false}, /* ordered already */
+        {HL_API_JOB_STATE_SUCCEEDED, {2, true, .over = true}, true},
     };
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
