@@ -153,6 +153,8 @@ static const struct cli_command commands[] = {
      "Time staged transfers into a device against direct ones.", cmd_bench_plank},
     {"bench policy", "[--shards N] [--passes N]",
      "Time access reports and passes of the placement policy.", cmd_bench_policy},
+    {"bench queue", "[--jobs N]",
+     "Time passes over waiting jobs, and the submission of many at once.", cmd_bench_queue},
     {"bench reshard", "[--gb N] [--rounds N]",
      "Time reads of a model at other layouts against its import.", cmd_bench_reshard},
 };

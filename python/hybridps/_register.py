@@ -49,6 +49,11 @@ def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native:
 def close(phases: Phases) -> None:
     """See Client."""
     state = phases.state
+    with state.turn:  # no other thread is in a pass
+        _close(phases, state)
+
+
+def _close(phases: Phases, state: State) -> None:
     if state.closed:
         return
     wrong = phases.end()
@@ -57,6 +62,8 @@ def close(phases: Phases) -> None:
     for unit in state.units:
         unit.unwrap()
     state.closed = True
+    if not state.cuda and not _abi.forked(state.pid):
+        state.homes.keep()  # fails: the pool stays open, as it is in use
     state.pool.close()
     if wrong is not None:
         raise wrong
@@ -157,6 +164,7 @@ def place(passes: Passes, slots: list[Slot]) -> None:
         slot.bundle = Bundle([tensor], DEVICE)
         slot.host = slot.view(tensor, HOST)
         slot.home = slot.host.data_ptr()
+        slot.write = Bundle([tensor], HOST, True)
         slot.reuse = state.gradients == "reuse" and slot.param.dtype != torch.float32
     passes.phases.add_grads(s for s in slots if s.param.requires_grad)
     state.hold(ids)

@@ -209,7 +209,7 @@ class ApiServer:
         return self.admin.call(verb, path, body, kind)
 
     def namespace(self, name):
-        self.call("POST", COLLECTIONS["Namespace"], {"metadata": {"name": name}})
+        self.call("POST", COLLECTIONS["Namespace"], {"metadata": {"name": name, "labels": {"name": name}}})
 
     def has_namespace(self, name):
         return any(n["metadata"]["name"] == name for n in self.call("GET", COLLECTIONS["Namespace"])["items"])

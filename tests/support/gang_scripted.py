@@ -25,8 +25,8 @@ class Scripted:
         self.addCleanup(self.volcano.__exit__)
 
     @contextlib.contextmanager
-    def refuse_jobs(self, why):
+    def refuse_jobs(self, why, code=400):
         self.server.refusals = [["vcjobs", "POST", 1000, kube_api.Refused(
-            400, "", f'admission webhook "validatejob.volcano.sh" denied the request: {why}')]]
+            code, "", f'admission webhook "validatejob.volcano.sh" denied the request: {why}')]]
         yield
         self.server.refusals.clear()

@@ -74,7 +74,7 @@ class Server:
         self.between_pages = None  # called before every page but the first
         self.bulk = {}          # plural -> bytes of padding in every object
         self.stale_lists = 0    # so many lists show what was true before the last change
-        self.requests = []      # (verb, plural, name)
+        self.requests = []      # (verb, plural, name) of those who say who they are: Helios' programs
         self.patched = []       # (name, text) of every patch of a ConfigMap that was taken
         self.generation = 0     # watches of before end
         self.silent = False     # watches are not answered
@@ -229,8 +229,10 @@ class Server:
         try:
             plural, namespace, name = self._parse(url.path)
             verb = "WATCH" if "watch" in query else "LIST" if h.command == "GET" and name is None else h.command
-            with self.lock:
-                self.requests.append((verb, plural, name))
+            query["ours"] = (h.headers.get("user-agent") or "").startswith("helios/")
+            if query["ours"]:
+                with self.lock:
+                    self.requests.append((verb, plural, name))
             self._refuse(plural, verb)
             if verb == "WATCH":
                 self._watch(h, plural, {**query, "namespace": namespace})
@@ -317,7 +319,7 @@ class Server:
     def _list(self, plural, query):
         selector, limit = (query.get("labelSelector", ""), query["namespace"]), min(self.page, int(query.get("limit", 500)))
         with self.lock:
-            if "continue" in query and self.between_pages is not None:
+            if "continue" in query and query["ours"] and self.between_pages is not None:
                 self.between_pages()
             version, objects = self.version, dict(self.objects)
             if self.stale_lists > 0 and self.history:
@@ -397,6 +399,12 @@ class Client:
         if kept is not None:  # its server has closed it
             kept.close()
         return self.connect()
+
+    def close(self):
+        """This thread's connection."""
+        kept, self.own.kept = getattr(self.own, "kept", None), None
+        if kept is not None:
+            kept.close()
 
     def text(self, verb, path, text=None, kind="application/json"):
         c = self.connection()

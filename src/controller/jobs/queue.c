@@ -15,6 +15,7 @@
 #include "os/loop.h"
 
 #define IDLE_FACTOR 10        /* of ten parts of its time the loop gives one to passes */
+#define TELL_MAX    100       /* records of reasons that a pass writes */
 #define NO_OPTION   "default" /* without a list */
 
 /* ---- what a job is to the queue -------------------------------------------------------------- */
@@ -209,12 +210,27 @@ static enum hl_api_wait_reason refine_reason(const struct job *j, enum hl_api_wa
     return reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ? reasons[j->shape->why] : reason;
 }
 
-/* The record is written when the reason is another one, not with every number in it. */
-static void keep_waiting(const struct queue_run *run, const struct hl_queue_pass *pass, int gang)
+/* The record is written when the reason is another one, not with every number in it; and not of
+ * thousands in one turn of the loop: the next passes go on. */
+static void tell_reason(struct queue_run *run, struct job *j)
+{
+    char text[HL_JOB_TEXT_MAX];
+    if (j->wait.told == j->wait.reason && j->run.reason[0] != '\0')
+        return;
+    if (run->told == TELL_MAX) {
+        run->untold = true;
+        return;
+    }
+    run->told++;
+    j->wait.told = j->wait.reason;
+    queue_reason(j, text, sizeof(text));
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = text});
+}
+
+static void keep_waiting(struct queue_run *run, const struct hl_queue_pass *pass, int gang)
 {
     struct job *j = run->jobs[gang];
     const struct hl_queue_verdict *v = &pass->verdicts[gang];
-    enum hl_api_wait_reason before = j->wait.reason;
     bool asks = v->reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ||
                 v->reason == HL_API_WAIT_REASON_WAITING_FOR_RECOVERY;
     if (asks)
@@ -224,11 +240,7 @@ static void keep_waiting(const struct queue_run *run, const struct hl_queue_pass
     j->wait.start_ms = v->start_ms;
     snprintf(j->wait.other, sizeof(j->wait.other), "%s",
              v->other >= 0 ? run->jobs[v->other]->id : "");
-    if (j->wait.reason == before && j->run.reason[0] != '\0')
-        return;
-    char text[HL_JOB_TEXT_MAX];
-    queue_reason(j, text, sizeof(text));
-    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = text});
+    tell_reason(run, j);
 }
 
 static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
@@ -238,10 +250,8 @@ static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
     q->fresh = run->fresh;
     for (int i = 0; i < run->count; i++)
         if (pass->verdicts[i].starts) {
-            struct hl_plan *plan = run->plans[i];
-            run->plans[i] = NULL;
             run->jobs[i]->wait = (struct job_wait){0};
-            job_take_plan(run->jobs[i], plan);
+            job_take_plan(run->jobs[i], hl_queue_slots_plan(&run->slots, i));
             q->pending--;
         }
     for (int i = 0; i < pass->line_count; i++)
@@ -254,6 +264,21 @@ static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
     for (int i = 0; i < pass->line_count; i++)
         if (!pass->verdicts[pass->line[i]].starts)
             keep_waiting(run, pass, pass->line[i]);
+}
+
+/* ---- what the pass asks ---------------------------------------------------------------------- */
+
+static hl_status plan_gang(void *arg, int gang, struct hl_plan **out)
+{
+    const struct queue_run *run = arg;
+    const struct job *j = run->jobs[gang];
+    return j->executor->plan(run->c, &j->spec, j->id, j->run.attempt, out);
+}
+
+static const struct hl_plan *held_plan(void *arg, int gang)
+{
+    const struct queue_run *run = arg;
+    return run->jobs[gang]->run.plan;
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -269,7 +294,12 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
     q->passes++;
     q->cluster = queue_cluster_mark(nodes_cluster(c), &free_slots);
     HL_TRY(make_gangs(run, now_ms));
-    HL_TRY(queue_planner_init(run, &planner));
+    const struct hl_queue_slots_opts slots = {.cluster = nodes_cluster(c),
+                                              .count = run->count,
+                                              .arg = run,
+                                              .plan = plan_gang,
+                                              .held = held_plan};
+    HL_TRY(hl_queue_slots_init(&run->slots, &slots, &planner));
     find_used(c, now_ms, used);
     const struct hl_queue_input in = {.queues = &q->queues,
                                       .gangs = run->gangs,
@@ -285,27 +315,32 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
     return hl_queue_pass(&in, &planner, out);
 }
 
+static void queue_want(struct hl_controller *c);
+
 static void queue_pass(struct hl_controller *c)
 {
     struct job_queue *q = c->jobs->queue;
     struct queue_run run = {.c = c};
     struct hl_queue_pass pass = {0};
-    uint64_t began = hl_now_ns();
+    uint64_t began = hl_now_ns(), thread_began = hl_thread_ns();
     hl_status st = run_decide(&run, &pass);
     if (trouble_is_new(&q->trouble, st))
         hl_error("waiting jobs were not looked at, each tick tries again error=\"%s\"",
                  hl_error_text());
-    queue_planner_end(&run);
+    hl_queue_slots_end(&run.slots);
     if (st == HL_OK)
         carry_out(&run, &pass);
     else
         c->slots_changed = true;
-    queue_planner_fini(&run);
+    hl_queue_slots_fini(&run.slots);
     hl_queue_pass_fini(&pass);
     free(run.jobs);
     free(run.gangs);
     q->ended_ns = hl_now_ns();
     q->cost_ns = q->ended_ns - began;
+    q->processor_ns = hl_thread_ns() - thread_began;
+    if (run.untold)
+        queue_want(c);
 }
 
 static void on_turn(void *arg)

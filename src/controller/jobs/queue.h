@@ -14,7 +14,7 @@
 #define HL_CONTROLLER_JOBS_QUEUE_H
 
 #include "controller/jobs/jobs_private.h"
-#include "core/queue/queue.h"
+#include "core/queue/slots.h"
 
 /* What the place of a gang depends on: jobs with the same have one. */
 struct queue_shape {
@@ -36,18 +36,11 @@ struct job_queue {
     struct hl_timer *timer; /* until the next pass; NULL: none is wanted */
     uint64_t passes;
     uint64_t ended_ns, cost_ns; /* of the last pass */
-    bool trouble;               /* trouble_is_new */
-    int pending;                /* jobs, after the last pass */
-    int fresh;                  /* submitted since */
-    int held[HL_QUEUES_MAX];    /* slots, by queue, at the last pass */
-};
-
-/* A slot that is kept for a gang. */
-struct queue_slot {
-    const char *node;
-    int numa_id;
-    size_t at;     /* in `kept` */
-    bool was_free; /* and is marked busy while the reservations are on */
+    uint64_t processor_ns;
+    bool trouble;            /* trouble_is_new */
+    int pending;             /* jobs, after the last pass */
+    int fresh;               /* submitted since */
+    int held[HL_QUEUES_MAX]; /* slots, by queue, at the last pass */
 };
 
 /* One pass. */
@@ -55,22 +48,14 @@ struct queue_run {
     struct hl_controller *c;
     struct job **jobs; /* by gang */
     int count;
-    int fresh; /* jobs that are being stored, which no pass has seen */
+    int fresh;   /* jobs that are being stored, which no pass has seen */
+    int told;    /* records of reasons that were written */
+    bool untold; /* there are more to write */
     struct hl_queue_gang *gangs;
-    struct hl_plan **plans; /* of those that start */
-    struct hl_plan *found;  /* the last answer */
-    size_t *base;           /* of each node's slots in `kept` */
-    bool *kept;
-    struct queue_slot *reserved;
-    size_t reserved_count, reserved_cap;
+    struct hl_queue_slots slots;
 };
 
-/* queue_planner.c: the only file that asks the planner. The run has its jobs. */
-hl_status queue_planner_init(struct queue_run *run, struct hl_queue_planner *out) HL_CHECK;
-/* Nothing is reserved any more; what was taken is. */
-void queue_planner_end(struct queue_run *run);
-/* The cluster is as before, but for the plans that were taken out of the run. */
-void queue_planner_fini(struct queue_run *run);
+/* queue_planner.c */
 /* Which nodes and slots there are, whatever is free, as a number; and slots that are free. */
 uint64_t queue_cluster_mark(const struct hl_cluster *cluster, int *free_slots);
 /* How many slots a job needs in the cluster that has this mark. */

@@ -172,6 +172,10 @@ void queue_gauges(const struct hl_controller *c, struct hl_buf *out)
     (void)hl_buf_printf(out, "helios_queue_waiting %d\n", q->pending + q->fresh);
     hl_metric_family(out, "helios_queue_passes_total", "counter", "Passes over the line.");
     (void)hl_buf_printf(out, "helios_queue_passes_total %" PRIu64 "\n", q->passes);
+    hl_metric_family(out, "helios_queue_pass_processor_seconds", "gauge",
+                     "Processor time of the last pass.");
+    (void)hl_buf_printf(out, "helios_queue_pass_processor_seconds %.6f\n",
+                        (double)q->processor_ns / HL_NS_PER_S);
     hl_metric_family(out, "helios_queue_pass_seconds", "gauge", "Time of the last pass.");
     (void)hl_buf_printf(out, "helios_queue_pass_seconds %.6f\n", (double)q->cost_ns / HL_NS_PER_S);
 }

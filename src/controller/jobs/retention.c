@@ -33,11 +33,11 @@ struct jobs_leaving {
     char ids[ROUND_MAX][HL_JOB_ID_MAX + 1];
 };
 
-static void job_forget(struct hl_controller *c, struct job *j)
+static void job_forget(struct job *j)
 {
     hl_info("ended job is forgotten job=%s", j->id);
     j->executor->forget(j);
-    HASH_DEL(c->jobs->table, j);
+    jobs_remove(j);
     job_free(j);
 }
 
@@ -61,7 +61,7 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
         struct job *j;
         j = job_by_id(c, l->ids[i]);
         if (j != NULL && st == HL_OK)
-            job_forget(c, j);
+            job_forget(j);
         else if (j != NULL)
             j->forgetting = false;
     }

@@ -94,27 +94,32 @@ static hl_status create_map(struct call *k, const char *name, const json_t *doc)
     return st;
 }
 
-/* The ConfigMaps are there before pods look for them, and are deleted with their Job by
- * Kubernetes (ownerReferences). */
+/* A Volcano that does not know a field drops it without a word. */
+static hl_status check_taken(const struct call *k, const json_t *job)
+{
+    const json_t *sent = json_object_get(k->doc, "spec"), *has = json_object_get(job, "spec");
+    if (json_object_get(sent, "networkTopology") == NULL ||
+        json_object_get(has, "networkTopology") != NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "kubernetes.networkTopology: this cluster's Volcano does not know it "
+                              "(it came with 1.11); remove the key");
+}
+
 static hl_status run_create(struct call *k)
 {
-    json_t *job = NULL, *owner = NULL;
-    const char *uid;
-    HL_TRY(create_map(k, k->map, k->map_doc));
-    HL_TRY(create_map(k, k->name, k->vars_doc));
+    json_t *job = NULL;
     HL_TRY(create_one(k, JOBS, "jobs", k->name, k->doc, &job));
-    hl_status st = object_text(job, "metadata.uid", &uid);
-    if (st == HL_OK) {
-        owner =
-            json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
-                      "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid", uid);
-        st = call_request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
-    }
-    if (st == HL_OK)
-        st = call_request(k, "PATCH", CORE, "configmaps", k->name, owner, NULL);
-    json_decref(owner);
+    hl_status st = check_taken(k, job);
     json_decref(job);
     return st;
+}
+
+/* They are deleted with their Job by Kubernetes (ownerReferences). Pods look for them until they
+ * are there. */
+static hl_status run_put_maps(struct call *k)
+{
+    HL_TRY(create_map(k, k->map, k->map_doc));
+    return create_map(k, k->name, k->vars_doc);
 }
 
 static hl_status delete_one(struct call *k, const char *base, const char *kind, const char *name)
@@ -221,7 +226,7 @@ static void on_failure(struct job *j, const struct call *k, hl_status st)
     snprintf(j->gang->problem, sizeof(j->gang->problem), "%.199s", text);
     if (k->run == run_put_table)
         j->gang->table_sent = 0;
-    if (k->run != run_create)
+    if (k->run != run_create && k->run != run_put_maps)
         return;
     if (!hl_status_retryable(st))
         j->gang->created = k->attempt; /* parts of it: to be deleted */
@@ -239,6 +244,8 @@ static void on_success(struct job *j, const struct call *k)
     if (k->run == run_create) {
         j->gang->created = k->attempt;
         hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
+    } else if (k->run == run_put_maps) {
+        j->gang->maps_sent = k->attempt;
     } else if (k->run == run_delete) {
         j->gang->deleted = k->attempt;
         hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
@@ -294,39 +301,65 @@ static void call_send(struct job *j, struct call *k)
     j->gang->busy = true;
 }
 
-static hl_status make_docs(struct job *j, struct call *k)
+static struct hl_volcano_gang gang_docs(struct job *j, const struct hl_api_container_spec *spec)
 {
-    struct gangs *g = j->controller->gangs;
+    return (struct hl_volcano_gang){.job_id = j->id,
+                                    .gang = j->gang->id,
+                                    .attempt = j->run.attempt,
+                                    .stop_grace_ms = spec->stop_grace_ms,
+                                    .job = &j->spec,
+                                    .plan = j->run.plan};
+}
+
+static hl_status make_job(struct job *j, struct call *k)
+{
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
     if (hl_arena_failed(&arena))
-        return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
+        return hl_fail(HL_ENOMEM, "out of memory for the Volcano Job of job %s", j->id);
     struct hl_volcano_nodes *near = gangs_preferred_nodes(j);
-    struct hl_volcano_gang gang = {.job_id = j->id,
-                                   .gang = j->gang->id,
-                                   .attempt = k->attempt,
-                                   .stop_grace_ms = spec.stop_grace_ms,
-                                   .job = &j->spec,
-                                   .plan = j->run.plan};
-    hl_status st = hl_volcano_job(&gang, &g->volcano, near, &k->doc);
-    k->vars_doc = hl_volcano_variables(&gang, &g->volcano, &spec);
-    k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
+    const struct hl_volcano_gang gang = gang_docs(j, &spec);
+    hl_status st = hl_volcano_job(&gang, &j->controller->gangs->volcano, near, &k->doc);
     free(near);
     return st;
 }
 
-void gang_create(struct job *j)
+static hl_status make_maps(struct job *j, const char *uid, struct call *k)
 {
-    struct call *k = call_new(j, j->run.attempt, run_create);
-    if (k == NULL)
-        return;
-    hl_status st = make_docs(j, k);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_volcano_opts *opts = &j->controller->gangs->volcano;
+    struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
+    const struct hl_volcano_gang gang = gang_docs(j, &spec);
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
+    k->vars_doc = hl_volcano_variables(&gang, opts, uid, &spec);
+    k->map_doc = hl_volcano_map(&gang, opts, uid, HL_RANKTABLE_INITIALIZING);
+    return HL_OK;
+}
+
+/* Takes the call; st: of making what it sends. */
+static void call_send_made(struct job *j, struct call *k, hl_status st)
+{
     if (st == HL_OK) {
         call_send(j, k);
         return;
     }
     on_failure(j, k, st);
     call_free(k);
+}
+
+void gang_create(struct job *j)
+{
+    struct call *k = call_new(j, j->run.attempt, run_create);
+    if (k != NULL)
+        call_send_made(j, k, make_job(j, k));
+}
+
+void gang_put_maps(struct job *j, const char *uid)
+{
+    struct call *k = call_new(j, j->run.attempt, run_put_maps);
+    if (k != NULL)
+        call_send_made(j, k, make_maps(j, uid, k));
 }
 
 /* Ranks in the pods of the attempt; the next one may be placed already. */

@@ -48,7 +48,8 @@ static struct hl_gang_attempt attempt_of(const struct job *j, int attempt)
     return (struct hl_gang_attempt){.attempt = attempt,
                                     .there = job_of(j, attempt) != NULL,
                                     .created = j->gang->created == attempt,
-                                    .deleted = j->gang->deleted == attempt};
+                                    .deleted = j->gang->deleted == attempt,
+                                    .made = j->gang_made == attempt};
 }
 
 static bool is_up(const struct job *j)
@@ -105,11 +106,20 @@ static void container_check(struct job *j, int index)
     }
 }
 
+/* Of its Job; NULL = it goes on. Borrowed. */
+static const char *job_trouble(struct job *j, const json_t *job)
+{
+    if (job == NULL)
+        return j->gang->seen == j->run.attempt ? "deleted" : NULL;
+    j->gang->seen = j->run.attempt;
+    return hl_volcano_job_trouble(job);
+}
+
 /* The Job ended, was suspended or deleted, and its pods don't say why. */
 static void job_check(struct job *j)
 {
     const json_t *job = job_of(j, j->run.attempt);
-    const char *why = job != NULL ? hl_volcano_job_trouble(job) : NULL;
+    const char *why = job_trouble(j, job);
     char text[HL_JOB_TEXT_MAX];
     if (!hl_gang_trouble(&j->gang->trouble_ns, why != NULL, j->controller->listening.listened_ns))
         return;
@@ -196,15 +206,16 @@ static bool has_pods(const struct job *j)
     return false;
 }
 
-/* Of a gang that ran when the Controller ended: without a Job it may have finished, so it is not
- * run again. */
+/* Of a gang that was up when the Controller ended: without a Job it may have finished, so it is
+ * not run again. */
 static void restored_check(struct job *j)
 {
+    const struct hl_gang_attempt now = attempt_of(j, j->run.attempt);
     if (!j->gang->restored)
         return;
     j->gang->restored = false;
-    if (j->run.state == HL_API_JOB_STATE_RUNNING && job_of(j, j->run.attempt) == NULL &&
-        !has_pods(j))
+    j->gang->seen = j->gang_made;
+    if (hl_gang_vanished(&now, &j->run, has_pods(j)))
         job_event(j, &(struct hl_job_event){
                          .kind = HL_JOB_EV_CANCEL,
                          .text = "its Volcano Job was deleted while the Controller was away; "
@@ -271,6 +282,15 @@ static hl_status table_of(const struct job *j, char **out)
     return st;
 }
 
+static void maps_publish(struct job *j)
+{
+    const char *uid;
+    if (object_text(job_of(j, j->run.attempt), "metadata.uid", &uid) == HL_OK)
+        gang_put_maps(j, uid);
+    else
+        hl_error("ConfigMaps are not made job=%s error=\"%s\"", j->id, hl_error_text());
+}
+
 static void table_publish(struct job *j)
 {
     char *table = NULL;
@@ -290,7 +310,8 @@ void gang_apply(struct job *j)
         return;
     int away = attempt_to_delete(j), attempt = j->run.attempt;
     const struct hl_gang_attempt now = attempt_of(j, attempt);
-    const struct hl_gang_done done = {.table_sent = j->gang->table_sent == attempt,
+    const struct hl_gang_done done = {.maps_sent = j->gang->maps_sent == attempt,
+                                      .table_sent = j->gang->table_sent == attempt,
                                       .logs_kept = j->gang->logs_kept == attempt,
                                       .table_is_ours = !hl_volcano_is_ascend(&g->volcano)};
     if (away > 0) {
@@ -302,6 +323,13 @@ void gang_apply(struct job *j)
         break;
     case HL_GANG_CREATE:
         gang_create(j);
+        break;
+    case HL_GANG_RECORD:
+        j->gang_made = attempt;
+        job_keep(j);
+        break;
+    case HL_GANG_PUT_MAPS:
+        maps_publish(j);
         break;
     case HL_GANG_PUT_TABLE:
         table_publish(j);

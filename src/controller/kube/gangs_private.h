@@ -26,6 +26,8 @@ struct gang {
     bool stale;                  /* its objects changed since they were last reconciled */
     bool restored;               /* and not yet reconciled by this Controller */
     int created, deleted;        /* attempt whose Job was created, deleted; 0 = none by us */
+    int seen;                    /* attempt whose Job the watch has shown, or the record names */
+    int maps_sent;               /* attempt whose ConfigMaps were made */
     int table_sent;              /* attempt whose rank table was written */
     int logs_kept;               /* attempt that succeeded and whose logs were fetched */
     unsigned tries;              /* failures in a row */
@@ -63,7 +65,7 @@ struct gangs {
     void (*answered)(struct job *j); /* a request of the job has ended */
     bool reconcile_posted;           /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;
-    char *ns, *queue, *device, *policy, *table_label, *accelerator;
+    char *ns, *queue, *device, *policy, *near_key, *host_paths, *table_label, *accelerator;
     char logs[PATH_MAX]; /* directory */
     pthread_mutex_t spool_lock;
     struct spool *spools;
@@ -88,6 +90,8 @@ void gang_waits_for(const struct job *j, char *out, size_t cap);
 
 /* calls.c: one request of a job; gangs->answered when it is done. */
 void gang_create(struct job *j);
+/* uid: of its Job, which owns them. */
+void gang_put_maps(struct job *j, const char *uid);
 /* What the attempt's pods wrote is kept. */
 void gang_delete(struct job *j, int attempt);
 void gang_put_table(struct job *j, const char *table);

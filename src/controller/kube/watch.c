@@ -187,11 +187,14 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
     g->queue = strdup(o->queue);
     g->device = strdup(o->device);
     g->policy = strdup(o->topology_policy);
+    g->near_key = strdup(o->topology_key);
+    g->host_paths = strdup(o->host_paths);
     g->table_label = strdup(o->table_label);
     g->accelerator = strdup(o->accelerator);
     g->node_lost_ms = o->node_lost_ms;
     if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL ||
-        g->table_label == NULL || g->accelerator == NULL)
+        g->near_key == NULL || g->host_paths == NULL || g->table_label == NULL ||
+        g->accelerator == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
     g->volcano = (struct hl_volcano_opts){.ns = g->ns,
                                           .queue = g->queue,
@@ -199,6 +202,7 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
                                           .table_label = g->table_label,
                                           .accelerator = g->accelerator,
                                           .topology_policy = g->policy,
+                                          .near_key = g->near_key,
                                           .slot_devices = o->slot_devices,
                                           .keep_s = (int)(o->keep_ms / 1000)};
     int n = snprintf(g->logs, sizeof(g->logs), "%s/logs", o->state_dir);
@@ -265,6 +269,8 @@ void gangs_stop(struct gangs *g)
     free(g->queue);
     free(g->device);
     free(g->policy);
+    free(g->near_key);
+    free(g->host_paths);
     free(g->table_label);
     free(g->accelerator);
     free(g);

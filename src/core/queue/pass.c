@@ -8,6 +8,8 @@
 
 #include "core/queue/queue_private.h"
 
+#define VICTIM_QUESTIONS 1024 /* of a pass, some ten milliseconds */
+
 struct shape_memory {
     bool full;        /* nothing is free for it beside the reservations */
     bool full_open;   /* nor within them */
@@ -29,6 +31,7 @@ struct pass {
     int free_slots;            /* with those that are reserved */
     int head;                  /* the first with a reservation, -1 = none */
     bool waits;                /* a gang that nothing sets apart has one */
+    int questions;             /* that may still be asked to find the best victims */
     int64_t open_until_ms;     /* who ends before may use what is reserved; 0 = nobody */
 };
 
@@ -205,13 +208,14 @@ static hl_status hold_back(struct pass *p, int gang)
 
 /* ---- starts ---------------------------------------------------------------------------------- */
 
-static void start_gang(struct pass *p, int gang)
+static hl_status start_gang(struct pass *p, int gang)
 {
-    p->planner->take(p->planner->ctx, gang);
+    HL_TRY(p->planner->take(p->planner->ctx, gang));
     p->verdicts[gang].starts = true;
     p->verdicts[gang].start_ms = p->in->now_ms;
     p->used[gang_at(p, gang)->queue] += gang_at(p, gang)->slots;
     p->free_slots -= gang_at(p, gang)->slots;
+    return HL_OK;
 }
 
 static bool ends_in_time(const struct pass *p, int gang)
@@ -232,7 +236,7 @@ static hl_status try_within(struct pass *p, int gang)
     p->planner->reservations(p->planner->ctx, false);
     hl_status st = pass_fit(p, gang, &fits);
     if (st == HL_OK && fits && ends_in_time(p, gang))
-        start_gang(p, gang);
+        st = start_gang(p, gang);
     p->planner->reservations(p->planner->ctx, true);
     s->full_open = !fits;
     return st;
@@ -248,10 +252,8 @@ static hl_status try_start(struct pass *p, int gang)
     }
     if (!s->full)
         HL_TRY(pass_fit(p, gang, &fits));
-    if (fits) {
-        start_gang(p, gang);
-        return HL_OK;
-    }
+    if (fits)
+        return start_gang(p, gang);
     s->full = true;
     return try_within(p, gang);
 }
@@ -324,7 +326,8 @@ static hl_status find_victims(struct pass *p, int gang, int over, bool *done)
                                  .slots = short_of > above ? short_of : above,
                                  .candidates = room,
                                  .count = list_candidates(p, gang, over > 0, room),
-                                 .chosen = room + p->in->count};
+                                 .chosen = room + p->in->count,
+                                 .questions = &p->questions};
     if (v.count == 0)
         return HL_OK;
     lend_stopping(p, true);
@@ -399,6 +402,7 @@ static hl_status pass_gang(struct pass *p, int gang)
 static void pass_init(struct pass *p, const struct hl_queue_input *in)
 {
     p->head = -1;
+    p->questions = VICTIM_QUESTIONS;
     p->free_slots = in->free_slots;
     for (int q = 0; q < HL_QUEUES_MAX; q++)
         p->closed[q] = -1;

@@ -106,8 +106,8 @@ struct hl_queue_planner {
     void *ctx;
     /* Does the pending gang fit the free slots? Its place is remembered until the next question. */
     hl_status (*fit)(void *ctx, int gang, bool *fits);
-    /* It gets the place that was found last. */
-    void (*take)(void *ctx, int gang);
+    /* It gets the place that was found last, as it was found. */
+    hl_status (*take)(void *ctx, int gang);
     /* The slots of a gang that holds some count as free, or do not any more; never those that are
      * reserved. */
     void (*lend)(void *ctx, int gang, bool lent);

@@ -18,6 +18,7 @@ struct hl_queue_victims {
     int count;
     int *chosen; /* room for `count` */
     int chosen_count;
+    int *questions; /* that the searches of this pass may still put to the planner */
 };
 
 /* Chooses the fewest, then those with the least lost work: exactly while that takes few questions,

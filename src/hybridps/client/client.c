@@ -187,7 +187,7 @@ void hybridps_close(hybridps *h)
         free_client(h);
 }
 
-hl_status client_enter(hybridps *h)
+hl_status client_enter_ending(hybridps *h)
 {
     if (h == NULL)
         return hl_fail(HL_EINVAL, "the client is NULL");
@@ -199,6 +199,14 @@ hl_status client_enter(hybridps *h)
     hl_pagefault_suspend(); /* serving takes the lock */
     pthread_mutex_lock(&h->lock);
     return HL_OK;
+}
+
+hl_status client_enter(hybridps *h)
+{
+    HL_TRY(client_enter_ending(h));
+    if (!h->ending)
+        return HL_OK;
+    return client_leave(h, hl_fail(HL_EINVAL, "the client is being closed: its memory is kept"));
 }
 
 int client_leave(hybridps *h, hl_status st)
