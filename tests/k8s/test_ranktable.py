@@ -1,4 +1,5 @@
 """helios-ranktable against a real API server, with the manifests of deploy/k8s: TLS, RBAC, service accounts."""
+import itertools
 import os
 import pathlib
 import shutil
@@ -16,6 +17,9 @@ from support import kube_api, kustomize  # noqa: E402
 from support.apiserver import COLLECTIONS, shared_server  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
 from support.ranktable_scenarios import WAIT_S, Controller, Scenarios, World  # noqa: E402
+from support.side_by_side import SideBySide  # noqa: E402
+
+AT_ONCE = 5  # scenarios
 
 ACCOUNT = ("helios", "helios-ranktable")
 OVERLAYS = ROOT / "deploy" / "k8s" / "overlays"
@@ -44,11 +48,21 @@ def lost(sent, got, at=""):
     return []
 
 
+def rights_of(objects):
+    """What accounts may do, Leases for another label value included."""
+    for o in objects:
+        if o["kind"] in RIGHTS:
+            for rule in o.get("rules", ()):
+                if "resourceNames" in rule:
+                    rule["resourceNames"].append("helios-ranktable-ascend-910b")
+            yield o
+
+
 class Real(World):
     """Every test has a namespace and a controller of its own, which is the service account of the manifests."""
 
     lease_ns = "helios"
-    count = 0
+    numbers = itertools.count(1)
 
     @classmethod
     def setUpClass(cls):
@@ -56,12 +70,8 @@ class Real(World):
         cls.api = cls.server.admin
         if not cls.server.has_namespace("helios"):
             cls.server.namespace("helios")
-            for o in kustomize.render(OVERLAYS / "ranktable"):
-                if o["kind"] in RIGHTS:
-                    for rule in o.get("rules", ()):
-                        if "resourceNames" in rule:
-                            rule["resourceNames"].append("helios-ranktable-ascend-910b")
-                    cls.server.put(o)
+            for o in rights_of(kustomize.render(OVERLAYS / "ranktable")):
+                cls.server.put(o)
 
     def setUp(self):
         self.ns = self.another_namespace()
@@ -70,8 +80,7 @@ class Real(World):
         self.dir = pathlib.Path(folder.name)
 
     def another_namespace(self):
-        Real.count += 1
-        name = f"t{Real.count}"
+        name = f"t{next(self.numbers)}"
         self.server.namespace(name)
         self.addCleanup(self.empty, name)
         return name
@@ -103,8 +112,32 @@ class Real(World):
         self.server.start()
 
 
-class Common(Real, Scenarios, unittest.TestCase):
+class Scoped(Real):
+    """With rights in the test's namespace alone, and a Lease there: such controllers don't meet, so tests may run side by side."""
+
+    def setUp(self):
+        super().setUp()
+        self.lease_ns = self.ns
+        for o in rights_of(kustomize.render(OVERLAYS / "ranktable-one-namespace", self.ns)):
+            self.server.put(o)
+
+    def token(self):
+        return self.server.account_token(self.ns, "helios-ranktable")
+
+    def run_controller(self, config, *flags, **how):
+        return super().run_controller(config, "--namespace", self.ns, "--lease-namespace", self.ns, *flags, **how)
+
+
+class Common(Scoped, Scenarios, unittest.TestCase):
     """What holds with every API server."""
+
+
+class InAll(Real, unittest.TestCase):
+    """Those of them that are about several namespaces, or end the server."""
+
+    test_one_name_in_two_namespaces = Scenarios.test_one_name_in_two_namespaces
+    test_the_jobs_of_one_namespace_alone = Scenarios.test_the_jobs_of_one_namespace_alone
+    test_the_api_server_is_killed = Scenarios.test_the_api_server_is_killed
 
 
 class Manifests(Real, unittest.TestCase):
@@ -123,9 +156,8 @@ class Manifests(Real, unittest.TestCase):
 
     def test_rights_in_one_namespace_are_enough_there(self):
         objects = kustomize.render(OVERLAYS / "ranktable-one-namespace", self.ns)
-        for o in objects:
-            if o["kind"] in RIGHTS:
-                self.server.put(o)
+        for o in rights_of(objects):
+            self.server.put(o)
         deployment, = [o for o in objects if o["kind"] == "Deployment"]
         pod = deployment["spec"]["template"]["spec"]
         flags = [a.replace("$(NAMESPACE)", self.ns) for a in pod["containers"][0]["args"] if not a.startswith("--metrics-listen")]
@@ -280,6 +312,12 @@ class Time(Real, unittest.TestCase):
         self.wait_status("initializing")
         self.assertTrue(second.leads())
         first.end()
+
+
+def load_tests(loader, _tests, _pattern):
+    beside = [t for t in loader.loadTestsFromTestCase(Common) if not hasattr(InAll, t.id().rpartition(".")[2])]
+    others = [loader.loadTestsFromTestCase(kind) for kind in (InAll, Manifests, Access, Time)]
+    return unittest.TestSuite([SideBySide(beside, AT_ONCE), *others])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import yaml
 
@@ -106,9 +107,14 @@ def build(folder, objects):
     return objects
 
 
+@functools.lru_cache(maxsize=None)
+def built(folder):
+    return build(folder, [])
+
+
 def render(folder, namespace=None):
     """The objects; `namespace`: as with another `namespace:` in the overlay."""
-    objects = copy.deepcopy(build(folder.resolve(), []))
+    objects = copy.deepcopy(built(folder.resolve()))
     if namespace is not None:
         move(objects, namespace)
     return objects
