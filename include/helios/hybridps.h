@@ -246,6 +246,7 @@ typedef struct hybridps_tensor_info {
     uint64_t offset, bytes; /* in the chunk */
     int kind, state;
     int on_host, on_device; /* where its content is; both = copies; neither = spilled */
+    uint64_t chunk_bytes;   /* of its chunk, which moves as a whole */
 } hybridps_tensor_info;
 
 #define HYBRIDPS_TENSOR_INFO_INIT .size = sizeof(hybridps_tensor_info)

@@ -96,7 +96,8 @@ class _Stats(_loader.Sized):
 class _Info(_loader.Sized):
     _fields_ = [("size", c_size_t),
                 ("chunk", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("kind", c_int),
-                ("state", c_int), ("on_host", c_int), ("on_device", c_int)]
+                ("state", c_int), ("on_host", c_int), ("on_device", c_int),
+                ("chunk_bytes", c_uint64)]
 
 
 class _Kept(_loader.Sized):
@@ -143,7 +144,7 @@ class NetOptions(_loader.Sized):
 
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 128, Use: 24, _Traffic: 56, _Stats: 448, _Info: 48, _Kept: 24, Adam: 136,
+_SIZES = {_Options: 128, Use: 24, _Traffic: 56, _Stats: 448, _Info: 56, _Kept: 24, Adam: 136,
           Transport: 112, ShmOptions: 32, NetOptions: 40}
 
 _PROTOTYPES = {

@@ -82,9 +82,12 @@ class Stepper:
                                     ", of managed parameters of 16 or 32 bits" +
                                     phases.state.facts())
             return False
-        data = sum(s.param.numel() * (s.param.element_size() * 2 + 8 + 4 * _half(s))
-                   for s in phases.state.slots)
-        return requested == "device" or data <= phases.state.pool.stats()["capacity"]
+        stats = phases.state.pool.stats()
+        counts = [(s.param.numel(), s.param.element_size(), _half(s)) for s in phases.state.slots]
+        kinds = [sum(n * size for n, size, _ in counts)] * 2 + [sum(4 * n for n, _, _ in counts)] * 2
+        kinds.append(sum(4 * n * half for n, _, half in counts))
+        data = sum(-(-kind // stats["granule"]) * stats["granule"] for kind in kinds)
+        return requested == "device" or data <= stats["capacity"]
 
     def _wrap(self) -> None:
         optimizer, stepper = self.optimizer, self

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import os
 import weakref
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
@@ -139,6 +139,14 @@ class State:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return Group.torch()
         return _Alone()
+
+    def chunk_bytes(self, tensors: Iterable[int]) -> dict[int, int]:
+        """The chunks that they lie in, and the bytes of each."""
+        found = {}
+        for tensor in tensors:
+            info = self.pool.tensor(tensor)
+            found[info["chunk"]] = info["chunk_bytes"]
+        return found
 
     def layout(self) -> None:
         """New chunks do not belong to the running iteration: it ends here, the next forward

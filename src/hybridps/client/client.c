@@ -286,7 +286,8 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
                                       .kind = x->kind,
                                       .state = x->state,
                                       .on_host = has && info.on_host && !info.below,
-                                      .on_device = has && info.on_device};
+                                      .on_device = has && info.on_device,
+                                      .chunk_bytes = info.bytes};
         st = HL_ABI_WRITE(hybridps_tensor_info, &told, out);
     }
     return client_leave(h, st);
