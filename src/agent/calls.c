@@ -168,6 +168,7 @@ IN_WORKER(stop_container, stop_container(a, p->id, p->grace_ms))
 IN_WORKER(list_containers, list_containers(a, arena, &out->containers))
 IN_WORKER(read_log, read_log(a, p, arena, out))
 IN_WORKER(forget_container, forget_container(a, p->id))
+IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
 IN_WORKER(put_rank_table, hl_executor_put_rank_table(a->executor, p->id, p->document))
 
 /* ---- the node ---- */
@@ -337,6 +338,7 @@ const struct hl_agent_handlers calls_handlers = {
     .test_health = handle_test_health,
     .kill_evidence = handle_kill_evidence,
     .prepare_image = handle_prepare_image,
+    .end_rank = handle_end_rank,
     .store_info = handle_store_info,
     .store_copy = handle_store_copy,
     .store_send = handle_store_send,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "controller/jobs/jobs_private.h"
@@ -381,6 +382,7 @@ static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec,
 {
     (void)id;
     (void)attempt;
+    hl_cluster_set_time(nodes_cluster(c), hl_wall_ms(), c->opts.stop_grace_ms);
     HL_TRY(hl_plan_make(spec, nodes_cluster(c), out));
     if (nodes_cluster(c)->count == 0 || nodes_expected(c))
         (*out)->never = false; /* an Agent may come yet */

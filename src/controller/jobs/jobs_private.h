@@ -29,9 +29,10 @@ struct recovery_times {
 };
 
 struct jobs {
-    char boot_id[64];  /* of this machine */
-    struct job *table; /* by id, in the order of their numbers */
-    int64_t seq;       /* of the last job */
+    char boot_id[64];   /* of this machine */
+    struct job *table;  /* by id, in the order of their numbers */
+    struct job *by_key; /* the same, by idempotency key */
+    int64_t seq;        /* of the last job */
     const struct job_executor *const *executors;
     const struct job_executor *executor; /* of jobs that are submitted now */
     bool forgetting;                     /* records of ended ones are being deleted */
@@ -54,8 +55,6 @@ struct job_waiter {
 };
 
 /* jobs.c: the state machine at work */
-/* Write down what no event has changed; then do what the job's state asks for. */
-void job_keep(struct job *j);
 /* Answer when the job is saved, maybe now; or reject when that fails. */
 void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 /* What the state asks for, whatever was done before. */
@@ -64,7 +63,9 @@ void job_resume(struct job *j);
 hl_status job_find_version(const struct job *j, int64_t *out) HL_CHECK;
 /* What a job that is placed waits for, as its executor says; "" = nothing. Into cap bytes. */
 void job_waits_for(const struct job *j, const struct hl_jobrun *run, char *out, size_t cap);
-/* Slots were found for its next attempt, and are marked. The plan is taken over. */
+/* A place was found for its next attempt; slots of our cluster are held already (hl_plan_commit),
+ * for the record takes time to be written and no other job may get them meanwhile. The plan is
+ * taken over. */
 void job_take_plan(struct job *j, struct hl_plan *plan);
 /* An event for people, which changes nothing. */
 void job_note(struct job *j, const char *kind, const char *text);
@@ -84,6 +85,11 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
                         int attempt);
 void job_free(struct job *j);
+/* Into the table, and out of it. */
+void jobs_add(struct job *j);
+void jobs_remove(struct job *j);
+/* The job that was submitted with that idempotency key; NULL: there is none. */
+struct job *jobs_find_key(const struct hl_controller *c, const char *key);
 
 /* record.c */
 /* Fills doc, spec, run, events and what else is stored; what was filled goes with job_free. */
@@ -139,6 +145,21 @@ void rank_watch_round(struct job *j);
 /* Why a gang that is up makes no steps; untouched: it makes some, or tells nothing. */
 void rank_watch_tell(const struct job *j, char *out, size_t cap);
 void rank_watch_free(struct rank_watch *w);
+/* rank_lost.c */
+/* An event that says how a rank was lost which was replaced since; `pid` is what it was before. Its
+ * node is asked what the kernel says of a kill. */
+void rank_lost_note(struct job *j, const char *node, const struct hl_api_rank_status *r, int pid);
+
+/* rank_end.c */
+/* A rank's process is ended: its node is asked to. Again, where it is still there after a while. */
+struct rank_end {
+    int pid;         /* that was asked for */
+    int64_t sent_ms; /* steady clock */
+};
+
+void rank_end(struct job *j, int container, const struct hl_api_rank_status *rank,
+              struct rank_end *io);
+
 /* ledger.c */
 /* What the job's state says of its time. */
 void ledger_follow(struct job *j);

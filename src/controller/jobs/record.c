@@ -58,6 +58,7 @@ static hl_status parts_read(struct job *j, json_t *rest)
     HL_TRY(images_pin(j, r.image));
     ledger_restore(j, &r.ledger);
     j->port = r.port;
+    j->gang_made = r.gang_made;
     j->port_attempt = r.port_attempt >= 0 ? r.port_attempt : j->run.attempt;
     j->seq = j->doc.seq;
     j->saved = (struct job_record){json_incref(run), json_copy(j->events)};
@@ -93,6 +94,7 @@ json_t *job_record_json(const struct job *j, const struct job_record *r)
                                    &(struct hl_api_job_record){.load_version = j->load_version,
                                                                .port = j->port,
                                                                .port_attempt = j->port_attempt,
+                                                               .gang_made = j->gang_made,
                                                                .ledger = ledger_record(j, &arena),
                                                                .image = images_pinned(j)});
     if (json_object_set(value, "doc", j->doc_json) != 0 ||

@@ -155,8 +155,8 @@ static json_t *start_by_kubernetes(const struct hl_job *job)
         .job_id = "j-1", .gang = "abcd", .attempt = 1, .job = job, .plan = plan};
     assert_int_equal(hl_volcano_job(&gang, &opts, NULL, &doc), HL_OK);
     struct hl_api_container_spec spec = hl_plan_container_spec(job, plan, 0, &how, &arena);
-    json_t *told =
-        json_pack("{s:o s:o}", "job", doc, "variables", hl_volcano_variables(&gang, &opts, &spec));
+    json_t *told = json_pack("{s:o s:o}", "job", doc, "variables",
+                             hl_volcano_variables(&gang, &opts, "u-1", &spec));
     hl_arena_fini(&arena);
     hl_plan_free(plan);
     return told;
