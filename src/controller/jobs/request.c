@@ -47,11 +47,16 @@ static hl_status parse_job(struct request *r)
     const char *source = r->source[0] != '\0' ? r->source : "job";
     HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
     HL_TRY(hl_yaml_parse(source, r->yaml, strlen(r->yaml), &doc));
+    const struct job_executor *executor = c->jobs->executor;
+    const struct hl_podspec_rules pods =
+        executor->pod_rules != NULL ? executor->pod_rules(c)
+                                    : (struct hl_podspec_rules){.device = "", .host_paths = ""};
     struct hl_job_source where = {
         .name = source,
         .where = hl_yaml_locate,
         .ctx = doc,
         .executor = jobs_kind(c),
+        .pods = executor->pod_rules != NULL ? &pods : NULL,
         .node_lost_min_ms = c->jobs->executor->has_deadlines ? 0 : c->opts.node_lost_ms,
     };
     return hl_job_parse(hl_yaml_root(doc), &where, &r->spec);
@@ -187,6 +192,9 @@ static struct hl_api_job_launch launch_of(const struct request *r, struct hl_are
         .on_node_lost = hl_job_restarts_lost(spec) ? "restart" : "fail",
         .recovery = spec->recovery,
         .spares = spec->spares,
+        .ends_hung = hl_job_ends_hung(spec),
+        .ends_slow = hl_job_ends_slow(spec),
+        .replicas = hl_grid_replicas(&spec->grid),
     };
     for (size_t i = 0; !hl_arena_failed(arena) && i < spec->env_count; i++) {
         struct hl_api_text_list *list =

@@ -69,6 +69,7 @@ void job_free(struct job *j)
     free(j->starting);
     free(j->table_sent);
     rank_watch_free(j->watch);
+    images_free(j->images);
     free(j->table);
     free(j);
 }
