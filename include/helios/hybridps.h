@@ -183,15 +183,32 @@ HELIOS_API int hybridps_moment(hybridps *h, const char *stage, const char *op,
 /* From now on, using the address of a tensor where its chunk is not does not fault: the tensor's
  * content is found there, as a copy in host memory beside the device's and the host's limits. What
  * is written becomes the tensor's content when its chunk is accessed next, at the latest with
- * hybridps_settle. Nothing moves for it, and it is in no record. Any thread may fault, but none
- * that is in a call of this library. After hybridps_close, and in a forked child, addresses fault
- * as before. It handles SIGSEGV; other faults go to whoever handled it before. HELIOS_EUNSUPPORTED
- * on a device whose memory the CPU does not reach (CUDA). */
+ * hybridps_settle. A write to the host's address where the device has the content too makes the
+ * device's void, as an access that writes does. Nothing moves for it, and it is in no record. Any
+ * thread may fault, but none that is in a call of this library. After hybridps_close, and in a
+ * forked child, addresses fault as before. It handles SIGSEGV; other faults go to whoever handled
+ * it before. HELIOS_EUNSUPPORTED on a device whose memory the CPU does not reach (CUDA). */
 HELIOS_API int hybridps_serve_faults(hybridps *h);
 /* What was written in that way becomes content; the copies end. HELIOS_ESTALE, once, when a tensor
  * was used that had no content any more (it was released as FREE, or dropped): it was shown as
  * bytes of which no float is a number. */
 HELIOS_API int hybridps_settle(hybridps *h);
+
+/* Before hybridps_close: the memory of a tensor's chunk in one place stays, for those who still use
+ * its address; the caller gives it back by hybridps_kept_free. Ask once for a chunk and a place
+ * (see hybridps_tensor_info). Content ends up on the host, also where it had no room under its
+ * limit; what is kept of the device is a copy. From now on nothing can be done with the client but
+ * this and hybridps_close. HELIOS_EUNSUPPORTED without hybridps_serve_faults. */
+typedef struct hybridps_kept {
+    size_t size; /* HYBRIDPS_KEPT_INIT */
+    void *address;
+    uint64_t bytes;
+} hybridps_kept;
+
+#define HYBRIDPS_KEPT_INIT .size = sizeof(hybridps_kept)
+
+HELIOS_API int hybridps_keep(hybridps *h, uint32_t tensor, int where, hybridps_kept *out);
+HELIOS_API void hybridps_kept_free(void *address, uint64_t bytes);
 
 typedef struct hybridps_traffic {
     uint64_t h2d, d2h;         /* bytes */
@@ -229,6 +246,7 @@ typedef struct hybridps_tensor_info {
     uint64_t offset, bytes; /* in the chunk */
     int kind, state;
     int on_host, on_device; /* where its content is; both = copies; neither = spilled */
+    uint64_t chunk_bytes;   /* of its chunk, which moves as a whole */
 } hybridps_tensor_info;
 
 #define HYBRIDPS_TENSOR_INFO_INIT .size = sizeof(hybridps_tensor_info)

@@ -96,7 +96,12 @@ class _Stats(_loader.Sized):
 class _Info(_loader.Sized):
     _fields_ = [("size", c_size_t),
                 ("chunk", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("kind", c_int),
-                ("state", c_int), ("on_host", c_int), ("on_device", c_int)]
+                ("state", c_int), ("on_host", c_int), ("on_device", c_int),
+                ("chunk_bytes", c_uint64)]
+
+
+class _Kept(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("address", c_void_p), ("bytes", c_uint64)]
 
 
 class Adam(_loader.Sized):
@@ -139,7 +144,7 @@ class NetOptions(_loader.Sized):
 
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 128, Use: 24, _Traffic: 56, _Stats: 448, _Info: 48, Adam: 136,
+_SIZES = {_Options: 128, Use: 24, _Traffic: 56, _Stats: 448, _Info: 56, _Kept: 24, Adam: 136,
           Transport: 112, ShmOptions: 32, NetOptions: 40}
 
 _PROTOTYPES = {
@@ -154,6 +159,8 @@ _PROTOTYPES = {
     "hybridps_address": (c_int, [c_void_p, c_uint32, c_int, POINTER(c_void_p)]),
     "hybridps_serve_faults": (c_int, [c_void_p]),
     "hybridps_settle": (c_int, [c_void_p]),
+    "hybridps_keep": (c_int, [c_void_p, c_uint32, c_int, POINTER(_Kept)]),
+    "hybridps_kept_free": (None, [c_void_p, c_uint64]),
     "hybridps_iteration": (c_int, [c_void_p, c_char_p]),
     "hybridps_moment": (c_int, [c_void_p, c_char_p, c_char_p, c_uint64]),
     "hybridps_stats": (c_int, [c_void_p, POINTER(_Stats)]),
@@ -253,9 +260,9 @@ class Pool:
             raise failure(self.lib, code)
 
     def close(self) -> None:
-        if self._h is not None:
-            self.lib.hybridps_close(self._h)
-            self._h = None
+        handle, self._h = self._h, None
+        if handle is not None:
+            self.lib.hybridps_close(handle)
 
     def add(self, name: str, kind: int, size: int) -> int:
         out = c_uint32()
@@ -306,6 +313,12 @@ class Pool:
         code = self._settle(self._h)
         if code:
             self.check(code)
+
+    def keep(self, tensor: int, where: int) -> tuple[Any, int, int]:
+        """The memory of its chunk stays after close: what gives it back, its address and size."""
+        out = _Kept()
+        self.check(self.lib.hybridps_keep(self._h, tensor, where, ctypes.byref(out)))
+        return self.lib.hybridps_kept_free, out.address, out.bytes
 
     def iteration(self, phase: str | None) -> None:
         self.check(self.lib.hybridps_iteration(self._h, phase.encode() if phase else None))

@@ -25,7 +25,7 @@ class Managed:
         pool = self._state.pool
         place = Bundle([self._id], HOST, True)
         pool.access(place)
-        view(place.uses[0].address, self.shape, self._stride, self.dtype).copy_(value)
+        self._view(place, HOST).copy_(value)
         pool.release(place, HOLD)
 
     def access(self, write: bool = False, host: bool = False) -> torch.Tensor:
@@ -33,8 +33,12 @@ class Managed:
         bundle = Bundle([self._id], HOST if host else DEVICE, write)
         self._state.pool.access(bundle)
         self._held.append(bundle)
-        return view(bundle.uses[0].address, self.shape, self._stride, self.dtype,
-                    None if host else self._state.cuda)
+        return self._view(bundle, HOST if host else DEVICE)
+
+    def _view(self, bundle: Bundle, where: int) -> torch.Tensor:
+        cuda = self._state.cuda if where == DEVICE else None
+        return view(bundle.uses[0].address, self.shape, self._stride, self.dtype, cuda,
+                    None if cuda else self._state.homes.of(self._id, where))
 
     def release(self) -> None:
         if not self._held:

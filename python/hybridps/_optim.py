@@ -11,13 +11,14 @@ import functools
 import itertools
 import sys
 import types
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
 from ._group import TYPES
+from ._home import Shown
 from ._params import raw_data, raw_grad, set_grad
 from ._tensors import kind_of_state, uncompiled
 
@@ -28,6 +29,17 @@ if TYPE_CHECKING:
 _OTHER_ADAMS = ("amsgrad", "maximize", "capturable", "differentiable", "fused")
 _NONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) >= 2  # zero_grad's set_to_none
 _STATES = ("exp_avg", "exp_avg_sq", "master")
+
+
+def in_turn(method: Callable) -> Callable:
+    """While no other thread is in a forward, a backward or a step."""
+    @functools.wraps(method)
+    def call(self: "Stepper", *args: Any, **kwargs: Any) -> Any:
+        with self.phases.state.turn:
+            return method(self, *args, **kwargs)
+    return call
+
+
 _Batch = tuple[bytes, list[tuple["Slot", "_abi.Adam | None"]], "_abi.Bundle"]  # a moment of a step
 
 
@@ -46,6 +58,9 @@ class Stepper:
         self.on_device = self._choose_device()
         # Not accessed outside: it stays on the device, or the host has no room for all of it.
         self.apart = self.on_device or (self.native and phases.state.limited)
+        # And there are no faults by which optimizer.state could be read all the same.
+        self.hidden = self.apart and phases.state.cuda is not None
+        self.begun: set[int] = set()  # ids of parameters that it has stepped
         if phases.state.shard:
             self._deal_out()
         self.adopt()
@@ -67,9 +82,12 @@ class Stepper:
                                     ", of managed parameters of 16 or 32 bits" +
                                     phases.state.facts())
             return False
-        data = sum(s.param.numel() * (s.param.element_size() * 2 + 8 + 4 * _half(s))
-                   for s in phases.state.slots)
-        return requested == "device" or data <= phases.state.pool.stats()["capacity"]
+        stats = phases.state.pool.stats()
+        counts = [(s.param.numel(), s.param.element_size(), _half(s)) for s in phases.state.slots]
+        kinds = [sum(n * size for n, size, _ in counts)] * 2 + [sum(4 * n for n, _, _ in counts)] * 2
+        kinds.append(sum(4 * n * half for n, _, half in counts))
+        data = sum(-(-kind // stats["granule"]) * stats["granule"] for kind in kinds)
+        return requested == "device" or data <= stats["capacity"]
 
     def _wrap(self) -> None:
         optimizer, stepper = self.optimizer, self
@@ -85,7 +103,7 @@ class Stepper:
         optimizer.__dict__["_hybridps_stepper"] = self
         if self.native or self.phases.state.shard:
             optimizer.__dict__["state_dict"] = self.state_dict
-            optimizer.__dict__["load_state_dict"] = self.load_state_dict
+        optimizer.__dict__["load_state_dict"] = self.load_state_dict
         optimizer.__dict__["zero_grad"] = self.zero_grad
         if self.apart:
             optimizer.__dict__["__getstate__"] = self.getstate
@@ -97,14 +115,15 @@ class Stepper:
             self.optimizer.__dict__.pop(name, None)
             if own is not None:
                 self.optimizer.__dict__[name] = own
-        if self.apart:
+        if self.hidden:
             self._show(drop=True)
-            return
-        for slot, state in self._states():
-            for key, value in list(state.items()):
-                held = slot.states.get(key)
-                if held is not None and held[1] is value:
-                    state[key] = value.clone()
+        elif self.phases.state.cuda:
+            for slot, state in self._states():
+                for key, value in list(state.items()):
+                    held = self.of(slot).get(key)
+                    if held is not None and held[1] is value:
+                        state[key] = value.clone()
+        self.batches = []
 
     def _slots(self) -> Iterator["Slot"]:
         """In the order of the optimizer's groups."""
@@ -114,11 +133,18 @@ class Stepper:
                 if slot is not None:
                     yield slot
 
+    def of(self, slot: "Slot") -> dict[str, tuple[int, torch.Tensor]]:
+        """This optimizer's state of a parameter, by key."""
+        held = slot.states.get(self)
+        if held is None:
+            held = slot.states[self] = {}
+        return held
+
     def on_host(self) -> list[int]:
         """State that is accessed outside."""
         if self.apart:
             return []
-        return [i for slot in self._slots() for i, _ in slot.states.values()]
+        return [i for slot in self._slots() for i, _ in self.of(slot).values()]
 
     def _deal_out(self) -> None:
         """Each parameter to the rank that has least, the longest first; alike on all ranks."""
@@ -133,13 +159,15 @@ class Stepper:
     # ---- steps ----
 
     @uncompiled
+    @in_turn
     def step(self, step: Any, args: tuple, kwargs: dict) -> Any:
         phases = self.phases
         phases.state.usable()
         phases.leave()
         phases.state.pool.moment(b"ADAM", b"step", phases.state.reserved_bytes())
         self.adopt()
-        native = self.native and self._can_native()
+        others = self._not_managed()
+        native = self.native and self._can_native() and (self.apart or not others)
         if not native and (self.apart or any(s.gone for s in self._slots())):
             raise HybridPSError("this step needs all state on the host at once, but it is on the "
                                 "device, or host memory has a limit, or gradients are in the place "
@@ -152,6 +180,8 @@ class Stepper:
         if native:
             args, kwargs = self._before_step(args, kwargs)
             out = self._native_step(*args, **kwargs)
+            if others:
+                self._step_others()
         else:
             with self._others_hidden():
                 out = step(*args, **kwargs)
@@ -165,6 +195,27 @@ class Stepper:
         self.factor = 1.0
         phases.state.fresh = True
         return out
+
+    def _not_managed(self) -> bool:
+        """Whether it steps parameters that are not managed too, such as a new head's."""
+        return any(raw_grad(p) is not None and self._slot_of(p) is None for p in self.all_params())
+
+    def _slot_of(self, p: torch.nn.Parameter) -> "Slot | None":
+        """None: it is not managed; or frozen, and a gradient was given to it by hand."""
+        slot = self.phases.state.by_param.get(id(p))
+        return slot if slot is not None and slot.gradient >= 0 else None
+
+    def _step_others(self) -> None:
+        """Their step is torch's own, which sees no gradient of ours. Hooks have run."""
+        step = type(self.optimizer).step
+        hidden = [(p, raw_grad(p)) for p in self.all_params() if self._slot_of(p) is not None]
+        for p, _ in hidden:
+            set_grad(p, None)
+        try:
+            getattr(step, "__wrapped__", step)(self.optimizer)
+        finally:
+            for p, grad in hidden:
+                set_grad(p, grad)
 
     def _step_hooks(self, when: str) -> list:
         """The hooks of torch 2, which its own step calls."""
@@ -217,7 +268,7 @@ class Stepper:
         if missing:
             phases.state.hold(missing)
         for slot in self._slots():
-            if slot.has_grad or slot.reuse:
+            if slot.has_grad or slot.reuse or slot.given is not None:
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
                 if slot.owner != phases.state.group.rank:
                     slot.written = True
@@ -231,6 +282,7 @@ class Stepper:
             self.phases.show(slot)
 
     @uncompiled
+    @in_turn
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimizer's own, that looks at each p.grad first: what is dropped need not
         come."""
@@ -253,19 +305,37 @@ class Stepper:
         """State tensors of a parameter's shape that are not in the pool yet move there."""
         new = []
         for slot, state in self._states():
+            own = self.of(slot)
             for key, value in list(state.items()):
                 if not isinstance(value, torch.Tensor) or value.shape != slot.param.shape:
                     continue
-                held = slot.states.get(key)
-                if held is not None and held[1] is value:
-                    continue
+                held = own.get(key)
+                grad = raw_grad(slot.param)
+                if held is not None and held[1] is value or slot.shows(value) or \
+                        grad is not None and grad.data_ptr() == value.data_ptr():
+                    continue  # p.grad itself stays what it is
                 if held is not None and held[1].dtype == value.dtype:
-                    with self.phases.state.pool.on_host(held[0], write=True):
-                        held[1].copy_(value)  # another one was put there
-                    state.pop(key) if self.apart else state.update({key: held[1]})
+                    del held
+                    self._put(slot, {key: value})
+                    state.pop(key) if self.hidden else state.update({key: own[key][1]})
                 elif held is None and value.dim() > 0 and value.numel() > 0:
                     new.append((slot, state, key, value))
         self._manage(new)
+
+    def _put(self, slot: "Slot", values: dict[str, torch.Tensor]) -> None:
+        """Other content for some of its state. What users kept of the old one stays theirs."""
+        state, own = self.phases.state, self.of(slot)
+        ids = [own[key][0] for key in values]
+        if not state.cuda:
+            old = [(f"{slot.name}.{key}", own[key][0], Shown(own.pop(key)[1])) for key in values]
+            ids = state.replace(old)
+        for (key, value), tensor in zip(values.items(), ids):
+            host = slot.view(tensor, HOST, value.dtype)
+            with state.pool.on_host(tensor, write=True):
+                host.copy_(value)
+            own[key] = (tensor, host)
+        if not self.apart:
+            state.hold([tensor for tensor in ids if tensor not in state.held])
 
     def _manage(self, new: list[tuple["Slot", dict, str, torch.Tensor]]) -> None:
         if not new:
@@ -275,8 +345,8 @@ class Stepper:
                                  for slot, _, key, value in new])
         for (slot, state, key, value), tensor in zip(new, ids):
             host = slot.view(tensor, HOST, value.dtype)
-            slot.states[key] = (tensor, host)
-            if self.apart:
+            self.of(slot)[key] = (tensor, host)
+            if self.hidden:
                 state.pop(key, None)  # a read would find no memory there
             else:
                 state[key] = host
@@ -291,7 +361,7 @@ class Stepper:
         """State that is apart, as plain copies in the optimizer."""
         pool = self.phases.state.pool
         for slot, state in self._states():
-            for key, (tensor, host) in slot.states.items() if "step" in state else ():
+            for key, (tensor, host) in self.of(slot).items() if "step" in state else ():
                 with pool.on_host(tensor):
                     state[key] = host.clone()
                 if drop:
@@ -299,14 +369,22 @@ class Stepper:
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
-        if self.apart:
+        state, clones = self.phases.state, False
+        if self.apart and (self.hidden or state.limited):
+            clones = True
             self._show()
+        elif self.apart:  # a system call may be given it, for which no fault is served
+            state.hold([i for slot in self._slots() for i, _ in self.of(slot).values()
+                        if i not in state.held])
         try:
             yield
         finally:
-            for slot, state in self._states() if self.apart else ():
-                for key in slot.states:
-                    state.pop(key, None)
+            for slot, state in self._states() if clones else ():
+                for key, (_, host) in self.of(slot).items():
+                    if self.hidden:
+                        state.pop(key, None)
+                    elif "step" in state:
+                        state[key] = host
 
     def getstate(self) -> dict:
         """What a copy of the optimizer is made of: with all state."""
@@ -316,6 +394,7 @@ class Stepper:
             copies = {p: dict(state) for p, state in out["state"].items()}
         return {**out, "state": type(out["state"])(dict, copies)}
 
+    @in_turn
     def state_dict(self, *args: Any, **kwargs: Any) -> dict:
         """As the optimizer's own. Where ranks share the state, all of them call it together, and
         each gets all of it."""
@@ -325,7 +404,8 @@ class Stepper:
             type(self.optimizer).state_dict, self.optimizer)
         with self._shown():
             out = original(*args, **kwargs)
-            out["state"] = {k: dict(state) for k, state in out["state"].items()}
+            if self.hidden or phases.state.limited or phases.state.shard:
+                out["state"] = {k: dict(state) for k, state in out["state"].items()}
         if phases.state.shard:
             for rank in range(phases.state.group.world):
                 mine = out["state"] if rank == phases.state.group.rank else None
@@ -333,36 +413,46 @@ class Stepper:
             out["state"] = dict(sorted(out["state"].items()))
         return out
 
+    @in_turn
     def load_state_dict(self, state_dict: dict) -> Any:
         """As the optimizer's own, in place; float32 state of 16-bit parameters stays float32."""
         phases = self.phases
         phases.leave()
         original = self.originals["load_state_dict"] or types.MethodType(
             type(self.optimizer).load_state_dict, self.optimizer)
-        original(state_dict)
         numbers = itertools.chain.from_iterable(g["params"] for g in state_dict["param_groups"])
         given = {id(p): state_dict["state"].get(n, {}) for n, p in zip(numbers, self.all_params())}
+        for slot in self._slots():
+            for key, value in given.get(id(slot.param), {}).items():
+                if key in self.of(slot) and value.shape != slot.param.shape:
+                    raise HybridPSError(
+                        f"load_state_dict: {key} of {slot.name} is {tuple(value.shape)}, the "
+                        f"parameter {tuple(slot.param.shape)}: the state is another model's" +
+                        phases.state.facts())
+        original(state_dict)
         for p in self.all_params():
             if not self._mine_or_plain(p):
                 self.optimizer.state.pop(p, None)
         with torch.no_grad():
             for slot in self._slots():
-                if slot.states:
+                if self.of(slot) and (self.native or phases.state.shard):
                     self._load(slot, given[id(slot.param)])
         self.adopt()
 
     def _load(self, slot: "Slot", given: dict) -> None:
         state = self.optimizer.state.get(slot.param)
-        for key, (tensor, host) in slot.states.items():
-            with self.phases.state.pool.on_host(tensor, write=True):
-                if key in given:
-                    host.copy_(given[key])
-                elif key == "master":
-                    host.copy_(slot.host)
-                elif state is None:
-                    host.zero_()
-            if state is not None:
-                state.pop(key, None) if self.apart else state.update({key: host})
+        values = {}
+        for key, (_, host) in self.of(slot).items():
+            if key in given:
+                values[key] = given[key].to(host.dtype)
+            elif key == "master":
+                values[key] = slot.host.to(host.dtype)
+            elif not state:
+                values[key] = torch.zeros_like(host)
+            del host
+        self._put(slot, values)
+        for key, (_, host) in self.of(slot).items() if state else ():
+            state.pop(key, None) if self.hidden else state.update({key: host})
 
     # ---- Adam in libhelios ----
 
@@ -382,12 +472,14 @@ class Stepper:
         if not self._plain_adam():
             return False
         for p in self.all_params():
-            grad, slot = raw_grad(p), self.phases.state.by_param.get(id(p))
+            grad, slot = raw_grad(p), self._slot_of(p)
             if grad is None or (slot is not None and not self._mine(slot)):
+                continue
+            if slot is None and self._plain_adam():
                 continue
             if slot is None or grad.is_sparse or p.dtype not in TYPES:
                 return False
-            if "exp_avg" not in slot.states:
+            if "exp_avg" not in self.of(slot):
                 self._prepare()  # of a group that was added, or frozen until now
         return True
 
@@ -402,9 +494,13 @@ class Stepper:
             if not p.requires_grad or p.dtype not in TYPES or not self._mine(slot):
                 continue
             for key in ("exp_avg", "exp_avg_sq"):
-                if key not in slot.states:
+                if key not in self.of(slot):
                     new.append((slot, {}, key, zero.expand(p.shape)))
-            if _half(slot) and "master" not in slot.states:
+            if _half(slot) and "master" not in self.of(slot):
+                if slot.master is not None:
+                    raise HybridPSError(f"{slot.name} of 16 bits is stepped by two optimizers, and "
+                                        "each would keep float32 values of it: register the second "
+                                        "one with native=False" + self.phases.state.facts())
                 new.append((slot, {}, "master", raw_data(p).detach().float()))
         new.sort(key=lambda n: _STATES.index(n[2]))  # alike in order where they are used together
         self._manage(new)
@@ -415,12 +511,13 @@ class Stepper:
             with torch.enable_grad():
                 loss = closure()
             self.phases.leave()
+        self._begin_anew()
         groups = {id(p): g for g in self.optimizer.param_groups for p in g["params"]}
         if self.on_device:
             self._device_step(groups)
         else:
             for slot in self._slots():
-                if raw_grad(slot.param) is not None and self._mine(slot):
+                if raw_grad(slot.param) is not None and self._mine(slot) and slot.gradient >= 0:
                     with self._states_of(slot):
                         self._refresh(slot)
                         self._adam(groups[id(slot.param)], slot)
@@ -428,14 +525,28 @@ class Stepper:
                     self._taken(slot)
         return loss
 
+    def _begin_anew(self) -> None:
+        """State that was cleared since the last step is zero again, as torch's own would be."""
+        for slot in self._slots():
+            if id(slot) not in self.begun or raw_grad(slot.param) is None:
+                continue
+            state = self.optimizer.state.get(slot.param) or {}
+            keys = ("exp_avg", "exp_avg_sq")
+            lost = [key for key in keys if key not in state]
+            if "step" not in state:
+                self._put(slot, {key: torch.zeros_like(self.of(slot)[key][1]) for key in keys})
+            elif lost and not self.hidden:
+                raise HybridPSError(f"optimizer.state of {slot.name} has no {lost[0]}, but a step: "
+                                    "clear all of it or nothing" + self.phases.state.facts())
+
     def _states_of(self, slot: "Slot") -> Any:
         if not self.apart:
             return contextlib.nullcontext()
-        return self.phases.state.pool.on_host(*(i for i, _ in slot.states.values()), write=True)
+        return self.phases.state.pool.on_host(*(i for i, _ in self.of(slot).values()), write=True)
 
     def _refresh(self, slot: "Slot") -> None:
         """What others wrote to a 16-bit parameter is in its master too."""
-        master = slot.states.get("master")
+        master = self.of(slot).get("master")
         changed = slot.suspect or slot.param._version != slot.version
         if master is None or not changed or slot.gone:
             return
@@ -451,15 +562,22 @@ class Stepper:
         state = self.optimizer.state[slot.param]
         if "step" not in state:
             state["step"] = torch.tensor(0.0)
-            if not self.apart:
-                state.update({key: host for key, (_, host) in slot.states.items()})
-        step = int(state["step"]) + 1
+            if not self.hidden:
+                state.update({key: host for key, (_, host) in self.of(slot).items()})
+        self.begun.add(id(slot))
+        step = float(state["step"]) + 1
+        if not step.is_integer():
+            raise HybridPSError(f"optimizer.state of {slot.name} says step {step - 1}: native Adam "
+                                "counts whole ones; register with native=False" +
+                                self.phases.state.facts())
+        step = int(step)
         adamw = (isinstance(self.optimizer, torch.optim.AdamW) or
                  bool(group.get("decoupled_weight_decay")))
         if constant is None and self.on_device:
             self._adam_on_cuda(group, slot, step, adamw)
         else:
-            call = constant or self._constant(slot, _host_address(slot), self._host_grad(slot))
+            call = constant or self._constant(slot, self._host_address(slot),
+                                              self._host_grad(slot))
             call.step, call.adamw, call.lr = step, adamw, group["lr"]
             call.b1, call.b2 = group["betas"]
             call.eps, call.wd, call.grad_scale = group["eps"], group["weight_decay"], self.factor
@@ -470,13 +588,12 @@ class Stepper:
         else:
             state["step"] = torch.tensor(float(step))  # of an older torch's checkpoint
 
-    @staticmethod
-    def _constant(slot: "Slot", at: Any, grad: torch.Tensor | None = None) -> _abi.Adam:
+    def _constant(self, slot: "Slot", at: Any, grad: torch.Tensor | None = None) -> _abi.Adam:
         """What is the same in every step. grad: the gradient, where it is not in its place."""
-        half, kind = _half(slot), TYPES[slot.param.dtype]
+        half, kind, own = _half(slot), TYPES[slot.param.dtype], self.of(slot)
         out = _abi.Adam(
-            p=at(slot.states["master"][0]) if half else at(slot.tensor),
-            m=at(slot.states["exp_avg"][0]), v=at(slot.states["exp_avg_sq"][0]),
+            p=at(own["master"][0]) if half else at(slot.tensor),
+            m=at(own["exp_avg"][0]), v=at(own["exp_avg_sq"][0]),
             g=at(slot.gradient) if grad is None else grad.data_ptr(), grad_type=kind,
             p16=at(slot.tensor) if half else None, p16_type=kind if half else _abi.BF16,
             n=slot.param.numel())
@@ -492,6 +609,16 @@ class Stepper:
             own = torch.empty_like(slot.host).copy_(own)
         return own
 
+    def _tensors(self, slot: "Slot") -> list[int]:
+        """All that a step of it uses."""
+        grad, own = [] if slot.reuse else [slot.grad], self.of(slot)
+        return [slot.tensor, *grad, *(own[k][0] for k in _STATES if k in own)]
+
+    def _host_address(self, slot: "Slot") -> Any:
+        hosts = {slot.tensor: slot.host, slot.gradient: slot.grad_host}
+        hosts.update({i: host for i, host in self.of(slot).values()})
+        return lambda tensor: hosts[tensor].data_ptr()
+
     # ---- on the device ----
 
     def _device_batches(self) -> list["_Batch"]:
@@ -504,10 +631,10 @@ class Stepper:
         self.layouts, self.batches = key, []
 
         def chunks(slot: "Slot") -> tuple:
-            return tuple(pool.tensor(i)["chunk"] for i in _tensors(slot))
+            return tuple(pool.tensor(i)["chunk"] for i in self._tensors(slot))
         for _, slots in itertools.groupby(stepped, chunks):
             batch = list(slots)
-            written = [i for s in batch for i in _tensors(s) if i != s.grad]
+            written = [i for s in batch for i in self._tensors(s) if i != s.grad]
             read = [s.grad for s in batch if not s.reuse]
             constant = [None if s.cuda else self._constant(s, s.address) for s in batch]
             self.batches.append((batch[0].name.encode(), list(zip(batch, constant)),
@@ -516,12 +643,15 @@ class Stepper:
 
     def _device_step(self, groups: dict[int, dict]) -> None:
         phases = self.phases
-        suspects = [s for s in self._slots() if "master" in s.states and not s.gone and
+        suspects = [s for s in self._slots() if "master" in self.of(s) and not s.gone and
                     (s.suspect or s.param._version != s.version)]
         for slot in suspects:
-            with phases.state.pool.on_host(slot.states["master"][0], write=True):
+            with phases.state.pool.on_host(self.of(slot)["master"][0], write=True):
                 self._refresh(slot)
         phases.let_go()
+        for slot in self._slots():
+            if slot.given is not None and not slot.has_grad:
+                phases.take_given(slot)
         try:
             for name, slots, bundle in self._device_batches():
                 phases.state.pool.moment(b"ADAM", name, phases.state.reserved_bytes())
@@ -543,9 +673,10 @@ class Stepper:
         def there(tensor: int, dtype: torch.dtype | None = None) -> torch.Tensor:
             return slot.view(tensor, DEVICE, dtype)
         half = _half(slot)
-        p = there(slot.states["master"][0], torch.float32) if half else there(slot.tensor)
-        m = there(slot.states["exp_avg"][0], torch.float32)
-        v = there(slot.states["exp_avg_sq"][0], torch.float32)
+        own = self.of(slot)
+        p = there(own["master"][0], torch.float32) if half else there(slot.tensor)
+        m = there(own["exp_avg"][0], torch.float32)
+        v = there(own["exp_avg_sq"][0], torch.float32)
         g = there(slot.gradient).float()
         adam_by_torch(p, g.mul(self.factor) if self.factor != 1.0 else g, m, v, step, group, adamw)
         if half:
@@ -560,8 +691,10 @@ class Stepper:
         total, finite = 0.0, True
         if phases.state.grads_away:
             found = self._device_norms(scale)
+            found += [self._norm(s, self._host_address(s), scale) for s in self._slots()
+                      if s.given is not None and not s.has_grad]
         else:
-            found = [self._norm(s, _host_address(s), scale) for s in self._slots()
+            found = [self._norm(s, self._host_address(s), scale) for s in self._slots()
                      if raw_grad(s.param) is not None]
         for squares, good in found:
             total += squares
@@ -614,15 +747,3 @@ def adam_by_torch(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Te
 
 def _half(slot: "Slot") -> bool:
     return slot.param.dtype in (torch.float16, torch.bfloat16)
-
-
-def _tensors(slot: "Slot") -> list[int]:
-    """All that a step of it uses."""
-    grad = [] if slot.reuse else [slot.grad]
-    return [slot.tensor, *grad, *(slot.states[k][0] for k in _STATES if k in slot.states)]
-
-
-def _host_address(slot: "Slot") -> Any:
-    hosts = {slot.tensor: slot.host, slot.gradient: slot.grad_host}
-    hosts.update({i: host for i, host in slot.states.values()})
-    return lambda tensor: hosts[tensor].data_ptr()

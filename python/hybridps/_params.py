@@ -41,18 +41,14 @@ class _Managed:
     @property
     def grad(self) -> torch.Tensor | None:
         slot = _slots.get(id(self))
-        if slot is not None:
-            slot.phases.look_at_grad(slot)
-        return raw_grad(self)
+        return raw_grad(self) if slot is None else slot.phases.grad_of(slot)
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
         slot = _slots.get(id(self))
         if slot is not None:
-            if value is None:
-                slot.phases.drop_grads([slot])
-            else:
-                slot.phases.look_at_grad(slot)
+            if slot.phases.assign_grad(slot, value):
+                return
         set_grad(self, value)
 
     @grad.deleter

@@ -2,6 +2,7 @@
 finished gradients."""
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from ._params import raw_grad, set_grad
 from ._phases import Phases
 from ._slots import Slot
 from ._tensors import tensors_of, uncompiled
+from ._turn import BackwardTurn
 
 
 class Passes:
@@ -56,10 +58,15 @@ class Passes:
         """False where this backward is not one of parameters in the pool any more."""
         if self.state.closed:
             return False
-        if not self.state.in_backward:
-            self.phases.enter()
-            self.state.in_backward = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+        state = self.state
+        if state.in_backward and state.turn.mine() and state.backward() is not None:
+            return True
+        backward = BackwardTurn(state.turn, self._end_backward)
+        if state.in_backward:
+            self.phases.leave()  # the last one ended in an exception
+        self.phases.enter()
+        state.in_backward, state.backward = True, weakref.ref(backward)
+        torch.autograd.Variable._execution_engine.queue_callback(backward)
         return True
 
     def _end_backward(self) -> None:
@@ -91,12 +98,22 @@ class Passes:
             if unit.calls:
                 unit.accumulated(slot)
 
+    def _begin_with(self, slot: Slot) -> None:
+        """The sum begins with a gradient that was assigned by hand."""
+        if slot.grad_device is None:
+            slot.grad_device = slot.view(slot.gradient, DEVICE)
+        with torch.no_grad():
+            slot.grad_device.copy_(slot.given)
+        slot.has_grad = True
+
     def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
         if slot.reuse:
             self.state.is_needed([slot])
         held = not slot.reuse and any([unit.calls for unit in slot.units])
         if not held:
             self.state.pool.access(slot.grad_bundle)
+        if slot.given is not None and not slot.has_grad:
+            self._begin_with(slot)
         if slot.grad_device is None:
             slot.grad_device = slot.view(slot.gradient, DEVICE)
         there = slot.grad_device

@@ -17,16 +17,31 @@ managed memory.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterable, Iterator, Sequence
+import functools
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
 from . import _abi
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
+from ._home import Shown
 from ._params import raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
+
+
+def in_turn(method: Callable) -> Callable:
+    """No other thread begins a pass meanwhile. One that is in a pass is not waited for: it may wait
+    for this thread, and what is read here is served as within the pass."""
+    @functools.wraps(method)
+    def call(self: "Phases", *args: Any) -> Any:
+        turn = self.state.turn
+        if self.state.works() and not turn.mine():
+            return method(self, *args)
+        with turn:
+            return method(self, *args)
+    return call
 
 
 class Phases:
@@ -47,7 +62,7 @@ class Phases:
         for slot in self.state.slots:
             param = slot.param
             grad = raw_grad(param)
-            if grad is not None and not grad.is_sparse:
+            if grad is not None and not grad.is_sparse and slot.gradient >= 0:
                 set_grad(param, None)
             set_data(param, slot.device if slot.device is not None else self._device(slot))
             slot.version = param._version
@@ -62,9 +77,13 @@ class Phases:
         for bundle in self.state.loose:
             self.state.pool.release(bundle)
         self.state.loose.clear()
+        self.state.sweep()
         lost = self._settle()
         state = self.state
         state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
+        for slot in self.state.slots:
+            if slot.has_grad or slot.given is not None:
+                self._show_grad(slot)
         self.state.hold(self.state.held_outside(self.state.lazy))
         wrong = []
         for slot in self.state.slots:
@@ -72,9 +91,6 @@ class Phases:
             if param._version != slot.version:
                 wrong.append(slot.name)
             self.show(slot)
-            if slot.has_grad:
-                set_grad(param, slot.grad_host)
-                slot.grad_version = slot.grad_host._version
         self.state.grads_away = self.state.lazy and any(s.has_grad for s in self.state.slots)
         self.state.inside = False
         if wrong:
@@ -102,6 +118,7 @@ class Phases:
             self.state.pool.release(self.state.bundle(dropped, HOST), FREE)
         self.state.held = []
 
+    @in_turn
     def changed(self) -> None:
         """Parameters were written in a way that is not seen."""
         self.leave()
@@ -139,9 +156,44 @@ class Phases:
         slot.device = slot.view(slot.tensor, DEVICE)
         return slot.device
 
+    def _show_grad(self, slot: Slot) -> None:
+        """p.grad outside."""
+        if slot.given is None:
+            set_grad(slot.param, slot.grad_host)
+            slot.grad_version = slot.grad_host._version
+            return
+        if slot.has_grad:
+            with self.state.pool.on_host(slot.grad), torch.no_grad():
+                slot.given.copy_(slot.grad_host)
+            self.state.pool.drop([slot.grad])
+            slot.has_grad = False
+        set_grad(slot.param, slot.given)
+
+    def _leave_to_users(self, slots: list[Slot]) -> list[Slot]:
+        """These gradients end. What users still show of them stays as it is, and they have a new
+        place: the others are the result."""
+        shown = [s for s in slots if s.grad_shown and not s.reuse and not s.cuda]
+        old = []
+        for slot in shown:
+            if raw_grad(slot.param) is slot.grad_host:
+                set_grad(slot.param, None)
+            old.append((slot.name + ".grad", slot.grad, Shown(slot.grad_host)))
+            slot.grad_host = None
+            slot.grad_shown = False
+        for slot, (_, before, _), tensor in zip(shown, old, self.state.replace(old)):
+            slot.grad = tensor
+            slot.grad_host = slot.view(tensor, HOST)
+            if tensor != before:
+                slot.has_grad = False
+                slot.grad_device = None
+                slot.grad_bundle = Bundle([tensor], DEVICE, True)
+                for unit in slot.units:
+                    unit.back = None
+        return [s for s in slots if s.has_grad]
+
     def _changes(self) -> tuple[list[int], list[int]]:
         """What was written on the host since leave, and gradients that were dropped."""
-        written, dropped = [], []
+        written, ending = [], []
         for slot in self.state.slots:
             if slot.gone:
                 continue
@@ -154,18 +206,23 @@ class Phases:
                 written.append(slot.tensor)
             grad = raw_grad(slot.param)
             if grad is None or grad.is_sparse:
+                slot.given = None
                 if slot.has_grad:
-                    dropped.append(slot.grad)
-                slot.has_grad = False
+                    ending.append(slot)
             elif slot.reuse or slot.grad < 0:
                 continue
             elif grad is not slot.grad_host:
-                self._take(slot, grad)
+                slot.given = grad
+                if slot.has_grad:
+                    ending.append(slot)
             elif not self.state.grads_away and (self.state.grads_seen or
                                           grad._version != slot.grad_version):
                 written.append(slot.grad)
                 slot.grad_version = grad._version
         self.state.grads_seen = False
+        dropped = [slot.grad for slot in self._leave_to_users(ending)]
+        for slot in ending:
+            slot.has_grad = False
         return written, dropped
 
     def _moved_away(self, slot: Slot) -> None:
@@ -178,12 +235,11 @@ class Phases:
         self.assign(slot, value)
         set_data(slot.param, slot.host)
 
-    def _take(self, slot: Slot, grad: torch.Tensor) -> None:
-        """A gradient that was assigned by hand."""
-        bundle = self.state.bundle([slot.grad], HOST, True)
-        self.state.pool.access(bundle)
-        slot.grad_host.copy_(grad)
-        self.state.pool.release(bundle, HOLD)
+    def take_given(self, slot: Slot) -> None:
+        """A gradient that was assigned by hand is in its place, for what adds to it there or steps
+        by it. It stays the user's tensor all the same."""
+        with self.state.pool.on_host(slot.grad, write=True), torch.no_grad():
+            slot.grad_host.copy_(slot.given)
         slot.has_grad = True
 
     def _settle(self) -> HybridPSError | None:
@@ -214,32 +270,87 @@ class Phases:
             if slot.has_grad:
                 slot.grad_version = slot.grad_host._version
 
+    @in_turn
     def drop_grads(self, slots: Iterable[Slot]) -> None:
         """p.grad = None for each. Where they are not on the host, they need not come for that."""
+        if self.state.in_backward and not self.state.works():
+            self.leave()  # the last backward ended in an exception
         if not self.state.inside and not self.state.grads_away:
             return
         if self.state.closed or _abi.forked(self.state.pid) or self.state.works():
             return
+        slots = list(slots)
+        for slot in slots:
+            slot.given = None
         there = [s for s in slots if s.has_grad and not s.reuse]
-        self.state.pool.drop([s.grad for s in there])
+        for slot in there:
+            set_grad(slot.param, None)
+        self.state.pool.drop([s.grad for s in self._leave_to_users(there)])
         for slot in there:
             slot.has_grad = False
         slots = self.state.slots
         if self.state.grads_away and not any(s.has_grad for s in slots[:1] + slots[-1:]):
             self.state.grads_away = any(s.has_grad for s in slots)
 
+    @in_turn
+    def grad_of(self, slot: Slot) -> torch.Tensor | None:
+        """p.grad is read."""
+        state = self.state
+        if state.inside and not state.closed and state.works() and not _abi.forked(state.pid):
+            return self._grad_in_pass(slot) if slot.has_grad else slot.given
+        self.look_at_grad(slot)
+        return raw_grad(slot.param)
+
+    @in_turn
+    def assign_grad(self, slot: Slot, value: torch.Tensor | None) -> bool:
+        """p.grad = value. Whether that is all."""
+        state = self.state
+        if state.inside and not state.closed and not _abi.forked(state.pid) and state.works():
+            slot.given = value
+            if slot.has_grad:
+                slot.has_grad = False  # a unit that has it accessed ends it when it is done
+                if not any(unit.calls for unit in slot.units):
+                    state.pool.drop([slot.gradient])
+            return True
+        if value is None:
+            self.drop_grads([slot])
+        else:
+            self.look_at_grad(slot)
+        return False
+
+    def _grad_in_pass(self, slot: Slot) -> torch.Tensor:
+        """Within forward or backward, as hooks of AccumulateGrad nodes want it. It may be written:
+        the host's copy is void."""
+        try:
+            self.state.pool.access(slot.grad_bundle)
+        except HybridPSError:
+            if slot.cuda:
+                raise  # else the fault of who touches it is served
+        else:
+            if slot.cuda:
+                self.state.loose.append(slot.grad_bundle)
+            else:
+                self.state.pool.release(slot.grad_bundle, _abi.AFTER_BWD)
+        if slot.grad_device is None:
+            slot.grad_device = slot.view(slot.gradient, DEVICE)
+        return slot.grad_device
+
     def look_at_grad(self, slot: Slot) -> None:
         """p.grad is read: between forward and backward it is what backward will add to."""
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
-            if not slot.has_grad or self.state.works():
+            if not slot.has_grad and slot.given is None or self.state.works():
                 return
             self._ask_to_leave(slot.name + ".grad")
         self.fetch_grads()
-        self.state.grads_seen = True
+        slot.grad_shown = True
+        if not self.state.grads_seen:
+            self.state.grads_seen = True
+            self._open([s.grad for s in self.state.slots if s.has_grad and not s.reuse])
 
     @uncompiled
+    @in_turn
     def taken(self, param: torch.nn.Parameter) -> None:
         """A parameter of a module that does not run is read."""
         slot = self.state.by_param.get(id(param))
@@ -285,6 +396,7 @@ class Phases:
                                                    for s in state.slots):
             set_data(param, data.clone())
 
+    @in_turn
     def listed(self, slots: Sequence[Slot] = ()) -> None:
         """The parameters of a module are read, perhaps only inspected."""
         if not self.state.inside or self.state.closed or _abi.forked(self.state.pid):
@@ -303,16 +415,29 @@ class Phases:
         return (not state.closed and not _abi.forked(state.pid) and state.inside and
                 state.works())
 
+    @in_turn
     def look(self, slot: Slot) -> None:
         """p.data is read."""
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
             if self.state.works():
-                self._may_write(slot)
+                if self.state.turn.mine():  # else a pin would be in the way of who has it
+                    self._may_write(slot)
                 return
             self._ask_to_leave(slot.name + ".data")
+        if not slot.written and not slot.gone:
+            self._open([slot.tensor])
         slot.written = slot.suspect = True
+
+    def _open(self, tensors: list[int]) -> None:
+        """Who reads p.data or p.grad may write there, and perhaps by a system call, for which no
+        fault is served: nothing of them stays on the device."""
+        if not self.state.cuda:
+            bundle = self.state.bundle(tensors, HOST, True)
+            with contextlib.suppress(HybridPSError):  # accessed by hand: a fault is served
+                self.state.pool.access(bundle)
+                self.state.pool.release(bundle, HOLD)
 
     def _may_write(self, slot: Slot) -> None:
         """p.data is read in a forward or a backward, perhaps to be written."""
@@ -342,6 +467,7 @@ class Phases:
                 self.state.pool.release(slot.bundle)
         return out
 
+    @in_turn
     def assign(self, slot: Slot, value: torch.Tensor) -> None:
         """p.data = value."""
         param = slot.param
@@ -355,9 +481,48 @@ class Phases:
                 "first" +
                 self.state.facts())
         self.state.usable()
+        for other in self.state.slots:
+            if other is not slot and other.shows(value):
+                raise HybridPSError(
+                    f"{slot.name}.data = memory of {other.name}: two parameters in the same memory "
+                    "can't be managed; copy_() the values, or assign a clone()" +
+                    self.state.facts())
+        if slot.shows(value):
+            self.look(slot)
+            return
         self.look(slot)
+        if not (self.state.inside or slot.reuse or slot.cuda):
+            self._leave_data_to_users(slot, value)
+        if slot.shows(value):
+            return
         with torch.no_grad():
             (raw_data(param) if self.state.inside else slot.host).copy_(value)
+
+    def _leave_data_to_users(self, slot: Slot, value: torch.Tensor) -> None:
+        """Other values come. Where a user, or a graph, still shows the old ones (backup = p.data),
+        these stay as they are, and the parameter has a new place; an old one, if they are there."""
+        state, before = self.state, slot.tensor
+        shown = Shown(slot.host, slot.device)
+        back = state.take_back(value) if value.stride() == slot.host.stride() else None
+        slot.host = slot.device = None
+        set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
+                                                 dtype=slot.param.dtype))
+        if back is not None:
+            state.leave_to_users(before, shown)
+            slot.tensor = back
+        else:
+            slot.tensor, = state.replace([(slot.name, before, shown)])
+        slot.host = slot.view(slot.tensor, HOST)
+        slot.home = slot.host.data_ptr()
+        if slot.tensor != before:
+            slot.bundle, slot.write = Bundle([slot.tensor], DEVICE), Bundle([slot.tensor], HOST, True)
+            for unit in slot.units:
+                unit.bundle = Bundle([s.tensor for s in unit.slots], DEVICE)
+                unit.back = None
+            with state.pool.on_host(slot.tensor, write=back is None):
+                pass
+            state.hold([slot.tensor])
+        set_data(slot.param, slot.host)
 
     def _check_reuse(self) -> None:
         """Before a forward all parameters must be there."""
@@ -380,8 +545,8 @@ class Phases:
         if missing:
             self.state.hold(missing)
         for slot in slots:
-            if "master" in slot.states:
-                tensor, master = slot.states["master"]
+            if slot.master is not None:
+                tensor, master = slot.master
                 with self.state.pool.on_host(tensor), torch.no_grad():
                     slot.host.copy_(master)
             if self.state.shard:
@@ -396,8 +561,8 @@ class Phases:
         self.leave()
         gone = [s for s in self.state.slots if s.gone]
         for slot in gone:
-            if "master" in slot.states:
-                tensor, master = slot.states["master"]
+            if slot.master is not None:
+                tensor, master = slot.master
                 with self.state.pool.on_host(tensor):
                     set_data(slot.param, master.to(slot.param.dtype))
         try:
@@ -459,18 +624,24 @@ class Phases:
         return wrong
 
     def give_back(self) -> None:
-        self.fetch_grads()
-        self.restore([s for s in self.state.slots if s.gone and raw_grad(s.param) is None])
-        for slot in self.state.slots:
+        """What is shown on the host stays where it is (see _home.py); on CUDA it is copied."""
+        state = self.state
+        if state.cuda or state.gradients == "reuse":
+            self.fetch_grads()
+        self.restore([s for s in state.slots if s.gone and raw_grad(s.param) is None])
+        for slot in state.slots:
             had = raw_grad(slot.param)
-            if slot.gone:
+            if slot.gone and slot.master is not None:
                 grad = slot.host.clone()
-                with self.state.pool.on_host(slot.states["master"][0]):
-                    set_data(slot.param, slot.states["master"][1].to(grad.dtype))
+                with state.pool.on_host(slot.master[0]):
+                    set_data(slot.param, slot.master[1].to(grad.dtype))
                 set_grad(slot.param, grad)
-                continue
-            set_data(slot.param, slot.host.clone())
-            if had is not None and had is slot.grad_host:
-                set_grad(slot.param, had.clone())
-        for stepper in self.state.optimizers:
+            elif state.cuda:
+                set_data(slot.param, slot.host.clone())
+                if had is not None and had is slot.grad_host:
+                    set_grad(slot.param, had.clone())
+        for stepper in state.optimizers:
             stepper.close()
+        for slot in state.slots:
+            slot.host = slot.device = slot.grad_host = slot.grad_device = None
+            slot.states.clear()

@@ -49,6 +49,11 @@ def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native:
 def close(phases: Phases) -> None:
     """See Client."""
     state = phases.state
+    with state.turn:  # no other thread is in a pass
+        _close(phases, state)
+
+
+def _close(phases: Phases, state: State) -> None:
     if state.closed:
         return
     wrong = phases.end()
@@ -57,9 +62,37 @@ def close(phases: Phases) -> None:
     for unit in state.units:
         unit.unwrap()
     state.closed = True
+    if not state.cuda and not _abi.forked(state.pid):
+        state.homes.keep()  # fails: the pool stays open, as it is in use
     state.pool.close()
     if wrong is not None:
         raise wrong
+
+
+def check_room(state: State) -> None:
+    """Refused at once, and not in the middle of a forward: what a module's pass has on the device,
+    with that of the modules around it. More is only what a module uses of others, which shows when
+    it runs."""
+    stepped = {id(p) for s in state.optimizers for p in s.all_params()}
+    granule, capacity = state.pool.stats()["granule"], state.pool.stats()["capacity"]
+    most, which = 0, ""
+    for unit in state.units:
+        name = unit.name.decode()
+        around = [u for u in state.units
+                  if u is unit or name.startswith(u.name.decode() + ".") or u.module() in
+                  state.modules and unit.module() in set(u.module().modules())]
+        ids = {i for u in around for s in u.slots
+               for i in (s.tensor, s.grad if id(s.param) in stepped else -1) if i >= 0}
+        need = sum(state.chunk_bytes(ids).values())
+        if need > most:
+            most, which = need, name
+    if most <= capacity:
+        return
+    most = (most + granule - 1) // granule * granule
+    remedy = f"Use at least emu:{most // 1024}KiB" if not state.cuda else \
+        "Use a device with more memory"
+    raise HybridPSError(f"module {which} needs {most} bytes of device memory at once; device "
+                        f"{state.device} has {capacity}. {remedy}" + state.facts())
 
 
 def add_units(passes: Passes, module: torch.nn.Module, name: str, whole: tuple[type, ...]) -> None:
@@ -157,6 +190,7 @@ def place(passes: Passes, slots: list[Slot]) -> None:
         slot.bundle = Bundle([tensor], DEVICE)
         slot.host = slot.view(tensor, HOST)
         slot.home = slot.host.data_ptr()
+        slot.write = Bundle([tensor], HOST, True)
         slot.reuse = state.gradients == "reuse" and slot.param.dtype != torch.float32
     passes.phases.add_grads(s for s in slots if s.param.requires_grad)
     state.hold(ids)

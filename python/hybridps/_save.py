@@ -56,14 +56,14 @@ def state_of(phases: "Phases") -> tuple[dict[str, Any], dict[str, Any]]:
         for param, held in stepper.optimizer.state.items():
             slot, name = client.by_param.get(id(param)), names.get(id(param))
             if slot is not None and name is not None:
-                optim.update(_of_param(client.pool, slot, name, held))
+                optim.update(_of_param(client.pool, slot.states.get(stepper, {}), name, held))
     return state, optim
 
 
 def _values(pool: _abi.Pool, slot: "Slot") -> Source:
     """Its master's, while a gradient is in its place."""
-    if slot.gone and "master" in slot.states:
-        return Source(pool, *slot.states["master"], slot.param.dtype)
+    if slot.gone and slot.master is not None:
+        return Source(pool, *slot.master, slot.param.dtype)
     return Source(pool, slot.tensor, slot.host)
 
 
@@ -76,12 +76,12 @@ def _of_ranks(stepper: "Stepper", names: dict[int, str]) -> dict[str, Any]:
             if isinstance(value, (torch.Tensor, int, float))}
 
 
-def _of_param(pool: _abi.Pool, slot: "Slot", name: str,
+def _of_param(pool: _abi.Pool, managed: Mapping[str, tuple[int, torch.Tensor]], name: str,
               held: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {f"{key}.{name}": Source(pool, tensor, host)
-                           for key, (tensor, host) in slot.states.items()}
+                           for key, (tensor, host) in managed.items()}
     for key, value in held.items():
-        if key not in slot.states and isinstance(value, (torch.Tensor, int, float)):
+        if key not in managed and isinstance(value, (torch.Tensor, int, float)):
             out[f"{key}.{name}"] = torch.as_tensor(value)
     return out
 

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from ._abi import DEVICE, Bundle
-from ._tensors import view
 
 
 class Slot:
@@ -15,7 +14,7 @@ class Slot:
     __slots__ = ("phases", "param", "name", "tensor", "host", "device", "grad", "grad_host",
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
-                 "addresses", "home")
+                 "addresses", "home", "grad_shown", "given", "write")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
         self.phases, self.param, self.name = phases, param, name
@@ -28,7 +27,8 @@ class Slot:
         self.version = self.grad_version = 0  # of what torch counts, when we looked last
         self.written = False  # on the host, since it was on the device
         self.suspect = False  # code other than the optimizer may have written it
-        self.states: dict[str, tuple[int, torch.Tensor]] = {}
+        # Of each optimizer that steps it, by its key there: the tensor, and the host's view of it.
+        self.states: dict[Any, dict[str, tuple[int, torch.Tensor]]] = {}
         self.units: list[Any] = []  # of _units.py
         self.hook: Any = None
         self.held = 0
@@ -36,11 +36,12 @@ class Slot:
         self.owner = 0  # the rank whose optimizer steps it
         self.addresses: dict[int, int] = {}  # on the device
         self.home = 0  # address on the host
+        self.write: Bundle | None = None  # of the parameter, on the host
+        self.grad_shown = False  # p.grad was read, and somebody may keep it
+        self.given: torch.Tensor | None = None  # that was assigned to p.grad: it shows the gradient
 
     def view(self, tensor: int, where: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return view(self.phases.state.pool.address(tensor, where), self.param.size(),
-                    self.param.stride(), dtype or self.param.dtype,
-                    self.cuda if where == DEVICE else None)
+        return self.phases.state.view(tensor, where, self.param, dtype)
 
     def address(self, tensor: int) -> int:
         found = self.addresses.get(tensor)
@@ -50,8 +51,21 @@ class Slot:
 
     @property
     def gradient(self) -> int:
-        """The tensor in which its gradient lies."""
+        """The tensor in which its gradient lies; -1: it was never trained."""
         return self.tensor if self.reuse else self.grad
+
+    @property
+    def master(self) -> tuple[int, torch.Tensor] | None:
+        """Its float32 values, which at most one optimizer keeps."""
+        for held in self.states.values():
+            if "master" in held:
+                return held["master"]
+        return None
+
+    def shows(self, value: torch.Tensor) -> bool:
+        """Whether it is the parameter's or its gradient's own memory."""
+        own = (self.host, self.grad_host, self.device, self.grad_device)
+        return any(view is not None and value.data_ptr() == view.data_ptr() for view in own)
 
     @property
     def gone(self) -> bool:

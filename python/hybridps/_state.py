@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import collections
 import os
-import threading
-from typing import Any, Callable, Sequence
+import weakref
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
 from . import _abi
-from ._abi import HOST, Bundle, HybridPSError
+from ._abi import DEVICE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
+from ._home import Homes, Shown
 from ._slots import Slot
-from ._tensors import backward_runs, view
+from ._tensors import view
+from ._turn import BackwardTurn, Turn
 
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 
@@ -38,6 +40,7 @@ class State:
                  optimizer_device: str, group: Group | None, shard: bool,
                  reserved_bytes: Callable[[], int] | None) -> None:
         self.pool = pool
+        self.homes = Homes(pool)
         self.limited = pool.stats()["host_limit"] > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode
@@ -57,19 +60,24 @@ class State:
         self.grads_away = False
         self.grads_seen = False  # outside, by code that may have written them
         self.in_backward = False
+        self.backward: weakref.ref[BackwardTurn] = lambda: None  # type: ignore  # that runs
         self.depth = 0
         self.running: list[Any] = []  # units whose forward has begun, the innermost last
         self.loose: list[Bundle] = []  # accessed on the device for no unit, until leave
         self.graph_grows = False  # the running backward makes a graph of its own
         self.graph_waits = False  # for the backward that goes through it
         self.by_hand = False  # the caller uses access and release, and knows where parameters are
-        self.turn = threading.RLock()  # of threads that call forward
+        self.turn = Turn()
         self.fresh = True  # the next training forward begins an iteration
         self.closed = False
         self.layouts = 0
         self.held: list[int] = []  # accessed on the host, outside
         self._bundles: dict[tuple, Bundle] = {}
         self._spare: dict[int, list[int]] = {}
+        # By kind and bytes: tensors that users still show, though others took their place; and
+        # those that none shows any more.
+        self.left: dict[tuple[int, int], list[tuple[int, Shown]]] = {}
+        self._free: dict[tuple[int, int], list[int]] = {}
 
     def _reserved(self) -> int:
         return torch.cuda.memory_reserved(self.cuda)
@@ -97,7 +105,8 @@ class State:
         found: dict[tuple[str, str], collections.Counter] = collections.defaultdict(
             collections.Counter)
         for slot in self.slots:
-            for tensor in (slot.tensor, slot.grad, *(i for i, _ in slot.states.values())):
+            for tensor in (slot.tensor, slot.grad, *(i for held in slot.states.values()
+                                                     for i, _ in held.values())):
                 info = self.pool.tensor(tensor) if tensor >= 0 else {}
                 for where in ("on_device", "on_host"):
                     if info.get(where):
@@ -131,6 +140,14 @@ class State:
             return Group.torch()
         return _Alone()
 
+    def chunk_bytes(self, tensors: Iterable[int]) -> dict[int, int]:
+        """The chunks that they lie in, and the bytes of each."""
+        found = {}
+        for tensor in tensors:
+            info = self.pool.tensor(tensor)
+            found[info["chunk"]] = info["chunk_bytes"]
+        return found
+
     def layout(self) -> None:
         """New chunks do not belong to the running iteration: it ends here, the next forward
         begins one."""
@@ -138,6 +155,13 @@ class State:
         self.fresh = True
         self.layouts += 1
         self.pool.layout()
+
+    def view(self, tensor: int, where: int, like: torch.Tensor,
+             dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The tensor's memory there, in the shape and strides of ``like``."""
+        cuda = self.cuda if where == DEVICE else None
+        return view(self.pool.address(tensor, where), like.size(), like.stride(),
+                    dtype or like.dtype, cuda, None if cuda else self.homes.of(tensor, where))
 
     def add_filled(self, what: list[tuple[str, int, torch.Tensor, torch.Tensor]]) -> list[int]:
         """New tensors (name, kind, value, whose memory layout they copy) with their values; they
@@ -163,6 +187,55 @@ class State:
     def give_spare(self, tensor: int, size: int) -> None:
         self.pool.drop([tensor])
         self._spare.setdefault(size, []).append(tensor)
+
+    def replace(self, tensors: list[tuple[str, int, Shown]]) -> list[int]:
+        """For each (name, tensor, its views), after ours were given up: a tensor like it for other
+        content. Itself, or another one where a user still shows it."""
+        self.sweep()
+        out, added = [], False
+        for name, tensor, shown in tensors:
+            if not shown():
+                out.append(tensor)
+                continue
+            key = self.leave_to_users(tensor, shown)
+            if self._free.get(key):
+                out.append(self._free[key].pop())
+            else:
+                out.append(self.pool.add(name, key[0], key[1]))
+                added = True
+            self.layouts += 1
+        if added:
+            self.layout()
+        return out
+
+    def leave_to_users(self, tensor: int, shown: Shown) -> tuple[int, int]:
+        """Until they don't show it any more. Its kind and bytes."""
+        info = self.pool.tensor(tensor)
+        key = (info["kind"], info["bytes"])
+        self.left.setdefault(key, []).append((tensor, shown))
+        if tensor in self.held:
+            self.pool.release(self.bundle([tensor], HOST), HOLD)
+            self.held.remove(tensor)
+        self.layouts += 1
+        return key
+
+    def take_back(self, value: torch.Tensor) -> int | None:
+        """The tensor left to users whose memory this is."""
+        for pairs in self.left.values():
+            for pair in pairs:
+                if self.pool.address(pair[0], HOST) == value.data_ptr():
+                    pairs.remove(pair)
+                    return pair[0]
+        return None
+
+    def sweep(self) -> None:
+        """What users showed until now has no content any more."""
+        for key, pairs in self.left.items():
+            gone = [tensor for tensor, shown in pairs if not shown()]
+            if gone:
+                self.pool.drop(gone)
+                self._free.setdefault(key, []).extend(gone)
+                pairs[:] = [pair for pair in pairs if pair[0] not in gone]
 
     def bundle(self, ids: Sequence[int], where: int, write: bool = False) -> Bundle:
         """The same one for the same arguments, as phases repeat."""
@@ -202,7 +275,7 @@ class State:
 
     def works(self) -> bool:
         """Inside a forward or a backward, whose order must not change."""
-        return self.depth > 0 or (self.in_backward and backward_runs())
+        return self.depth > 0 or (self.in_backward and self.backward() is not None)
 
 
 class _Alone:

@@ -1,4 +1,4 @@
-"""Torch tensors over addresses of a pool: no copy, no ownership.
+"""Torch tensors over addresses of a pool: no copy.
 
 A view is made once and stays right for ever, as a chunk has one address in each place for all its
 life; where the chunk is not, touching the view is a fault, which the library serves.
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import weakref
 from typing import Any, Callable, Sequence
 
 import torch
@@ -23,8 +24,9 @@ class _DeviceBytes:
 
 
 def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype,
-         cuda: str | None = None) -> torch.Tensor:
-    """A tensor at ``address``; its strides leave no holes."""
+         cuda: str | None = None, home: Any = None) -> torch.Tensor:
+    """A tensor at ``address``; its strides leave no holes. home: lives as long as it, or any other
+    that shows the same memory; ``memory`` of the result tells how long that is."""
     count = math.prod(shape)
     size = count * torch.empty(0, dtype=dtype).element_size()
     with torch.inference_mode(False), torch.no_grad():  # it outlives its first user
@@ -32,8 +34,12 @@ def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch
             flat = torch.as_tensor(_DeviceBytes(address, size), device=cuda).view(dtype)
         else:
             memory = (ctypes.c_char * size).from_address(address)
+            memory.home = home
             flat = torch.frombuffer(memory, dtype=dtype, count=count)
-        return flat.as_strided(shape, stride)
+        out = flat.as_strided(shape, stride)
+        if not cuda:
+            out.memory = weakref.ref(memory)
+        return out
 
 
 def is_dense(t: torch.Tensor) -> bool:
@@ -84,19 +90,6 @@ def uncompiled(function: Callable) -> Callable:
     parameters are when it is made."""
     compiler = getattr(torch, "compiler", None)  # torch 2.1
     return function if compiler is None else compiler.disable(function)
-
-
-def backward_runs() -> bool:
-    """Whether this thread is in a backward pass. The same question on torch 1.13 and 2."""
-    try:
-        torch.autograd.Variable._execution_engine.queue_callback(_nothing)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _nothing() -> None:
-    pass
 
 
 def kind_of_state(name: str) -> int:

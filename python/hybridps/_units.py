@@ -16,6 +16,7 @@ before forward that makes the weight) has it accessed too: the running unit lear
 """
 from __future__ import annotations
 
+import sys
 import types
 import weakref
 from collections import OrderedDict
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 # Modules that use the parameters of their children without calling them.
 WHOLE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
+_MODULE_PY = torch.nn.Module.__call__.__code__.co_filename
 LISTS = (torch.nn.ParameterList, torch.nn.ParameterDict)
 # What is put into a module's __dict__.
 _OURS = ("_hybridps_unit", "forward", "state_dict", "load_state_dict", "__getstate__")
@@ -65,6 +67,10 @@ class _Parameters(OrderedDict):
         if param is not None and hasattr(self, "unit"):
             self.unit.passes.phases.welcome(param)
         OrderedDict.__setitem__(self, name, param)
+
+    def __reduce__(self) -> Any:
+        """A copy is a plain one."""
+        return OrderedDict, (), None, None, iter(OrderedDict.items(self))
 
     @uncompiled
     def items(self) -> Any:
@@ -205,9 +211,26 @@ class Call:
             self.unit.unpin_backward()
 
 
+def _caller(module: torch.nn.Module) -> torch.nn.Module:
+    """Whose forward torch calls: an object with a copy of a managed module's __dict__, as MAML makes
+    them, has its bound forward too, but is another module."""
+    frame = sys._getframe(1)
+    for _ in range(6):  # those of uncompiled are between
+        if frame is None:
+            break
+        if frame.f_code.co_filename == _MODULE_PY:
+            found = frame.f_locals.get("self")
+            return found if isinstance(found, torch.nn.Module) else module
+        frame = frame.f_back
+    return module
+
+
 @uncompiled
 def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    unit = _unit(module)
+    unit, called = _unit(module), _caller(module)
+    if called is not module and \
+            getattr(called.__dict__.get("forward"), "__self__", None) is module:
+        return type(called).forward(called, *args, **kwargs)
     if unit is None:
         return type(module).forward(module, *args, **kwargs)
     with unit.passes.state.turn:
@@ -269,7 +292,7 @@ def _unit(module: torch.nn.Module) -> Unit | None:
 
 
 def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """As torch's: the values themselves where the host always has them, else copies of them."""
+    """As torch's: the values themselves; in a forward, and where CUDA moves them, copies."""
     unit = _unit(module)
     if unit is None:
         return type(module).state_dict(module, *args, **kwargs)
@@ -277,7 +300,7 @@ def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         return unit.passes.phases.copies(type(module).state_dict(module, *args, **kwargs))
     with unit.passes.phases.all_shown():
         out = type(module).state_dict(module, *args, **kwargs)
-    if unit.passes.state.mode == "move":
+    if unit.passes.state.mode == "move" and unit.passes.state.cuda:
         for key, value in out.items():
             if isinstance(value, torch.Tensor):
                 out[key] = value.clone()

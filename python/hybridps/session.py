@@ -5,6 +5,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
+from . import _register
 from ._group import Group
 from .client import Client
 
@@ -35,6 +36,7 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
             client.register_module(module, f"model{number}" if number else "", whole)
         for one in _several(optimizer, torch.optim.Optimizer):
             client.register_optim(one, native)
+        _register.check_room(client.state)
     except BaseException:
         client.close()
         raise

@@ -32,6 +32,7 @@ struct hl_controller;
 struct queue_shape;
 struct hl_rpc_call;
 struct job_waiter;
+struct job_images;
 
 /* What changes in the record of a job; run NULL: none. */
 struct job_record {
@@ -42,6 +43,7 @@ struct job_record {
 /* Why a pending job waits, as the last pass over the line has it (jobs/queue.c). */
 struct job_wait {
     enum hl_api_wait_reason reason; /* NONE: no pass has seen it yet */
+    enum hl_api_wait_reason told;   /* the one in its record */
     int place;                      /* in the line, from 1 */
     int stops;                      /* jobs that stop for it */
     int64_t start_ms;               /* estimate; 0 = unknown */
@@ -92,8 +94,12 @@ struct job {
     int64_t ledger_version;   /* the newest of its versions that the ledger has seen */
     struct job_failure *failures; /* the newest first: jobs/failures.c */
     int failure_looked;           /* the last attempt whose first failure was looked for */
+    /* jobs/images.c; NULL: nothing is known yet. */
+    struct job_images *images;
     struct hl_controller *controller;
     UT_hash_handle hh;
+    UT_hash_handle hh_key; /* if it has one: by its idempotency key */
+    bool has_key;
 };
 
 /* Which part of whose output is asked for. */

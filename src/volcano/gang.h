@@ -43,9 +43,12 @@ struct hl_volcano_opts {
     const char *topology_policy; /* none, best-effort, restricted, single-numa-node */
     const char *near_key;        /* label of nodes that are near each other; "" = none */
     const char *device;          /* "nvidia.com/gpu"; "" = the cluster has none for us */
-    const char *podgroups;       /* version of scheduling.k8s.io (podgroup.h); "" = Volcano */
-    int slot_devices;            /* of one slot: how many ranks a pod has where the job is silent */
-    int keep_s;                  /* how long a finished Job stays */
+    /* With a huawei.com/ device: value of ring-controller.atlas; accelerator-type of the nodes, ""
+     * = any. */
+    const char *table_label, *accelerator;
+    const char *podgroups; /* version of scheduling.k8s.io (podgroup.h); "" = Volcano */
+    int slot_devices;      /* of one slot: how many ranks a pod has where the job is silent */
+    int keep_s;            /* how long a finished Job stays */
 };
 
 /* One attempt of a job. */

@@ -12,7 +12,7 @@
 #define TABLE_DIR    "/user/serverid/devindex/config"
 #define TABLE_VOLUME "ascend-910-config" /* helios-ranktable finds the ConfigMap by it */
 #define TABLE_LABEL  "ring-controller.atlas"
-#define TABLE_VALUE  "ascend-910"
+#define SELECTOR     "accelerator-type"
 #define NEAR_WEIGHT  100
 #define GANG_WEIGHT  50
 #define POD_NAME     "HELIOS_POD"
@@ -41,7 +41,8 @@ static json_t *labels_of(const struct hl_volcano_gang *g)
 static json_t *with_table(json_t *meta, const struct hl_volcano_opts *opts)
 {
     if (hl_volcano_is_ascend(opts))
-        json_object_set_new(json_object_get(meta, "labels"), TABLE_LABEL, json_string(TABLE_VALUE));
+        json_object_set_new(json_object_get(meta, "labels"), TABLE_LABEL,
+                            json_string(opts->table_label));
     return meta;
 }
 
@@ -377,6 +378,9 @@ static json_t *pod_spec(const struct pattern *p, const struct hl_volcano_nodes *
                   "volcano", "automountServiceAccountToken", 0, "enableServiceLinks", 0,
                   "terminationGracePeriodSeconds", (json_int_t)(p->g->stop_grace_ms + 999) / 1000,
                   "containers", containers, "volumes", volumes_of(p->g));
+    if (hl_volcano_is_ascend(p->opts) && p->opts->accelerator[0] != '\0')
+        json_object_set_new(pod, "nodeSelector",
+                            json_pack("{s:s}", SELECTOR, p->opts->accelerator));
     put_affinity(pod, p, near);
     put_tolerations(pod, p->g->job);
     return pod;

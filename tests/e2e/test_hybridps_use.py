@@ -541,14 +541,23 @@ class BadInput(unittest.TestCase):
         case = Case(self, native=True, steps=2)
         minimum = case.minimum()
         before = {k: v.clone() for k, v in self.model.state_dict().items()}
-        with hybridps.manage(self.model, self.optimizer, device=f"emu:{minimum - 4096}", chunk_bytes=CHUNK) as client:
-            with self.assertRaisesRegex(hybridps.HybridPSError,
-                                        rf"(?s)^module .*Use at least emu:{minimum // 1024}KiB\. .*moment.*(FWD|BWD) "
-                                        r".*tensor .*COMPUTE"):
-                train(self.model, self.optimizer, 2)
-            self.assertEqual(client.stats()["pinned"], 0)
-            for name, value in self.model.state_dict().items():
-                self.assertTrue(torch.equal(value, before[name]), name)
+        small = {"device": f"emu:{minimum - 4096}", "chunk_bytes": CHUNK}
+        with self.assertRaisesRegex(hybridps.HybridPSError, rf"^module blocks.* needs {minimum} bytes of device "
+                                    rf"memory at once; .* Use at least emu:{minimum // 1024}KiB"):
+            hybridps.manage(self.model, self.optimizer, **small)
+        self.assertNotIn("forward", self.model.__dict__)
+        client = hybridps.Client(**small)  # which is asked for nothing in advance
+        self.addCleanup(client.close)
+        client.register_module(self.model)
+        client.register_optim(self.optimizer)
+        with self.assertRaisesRegex(hybridps.HybridPSError,
+                                    rf"(?s)^module .*Use at least emu:{minimum // 1024}KiB\. .*moment.*(FWD|BWD) "
+                                    r".*tensor .*COMPUTE"):
+            train(self.model, self.optimizer, 2)
+        self.assertEqual(client.stats()["pinned"], 0)
+        for name, value in self.model.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+        client.close()
         self.optimizer.zero_grad(set_to_none=True)
         with hybridps.manage(self.model, self.optimizer, device=f"emu:{minimum}", chunk_bytes=CHUNK):
             self.assertEqual(train(self.model, self.optimizer, 2), case.losses)

@@ -109,11 +109,16 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         c.wait_job(job, "succeeded")
 
     def test_ascend_devices_come_from_their_plugin_by_helios_ranktable(self):
-        tables = ranktable_scenarios.Controller(self.kubeconfig, "--no-leader-elect")
+        tables = ranktable_scenarios.Controller(self.kubeconfig, "--no-leader-elect", "--label-value=ascend-910b")
         self.addCleanup(tables.end)
-        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "huawei.com/Ascend910", "HELIOS_KUBE_SLOT_DEVICES": "2"})
+        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "huawei.com/Ascend910", "HELIOS_KUBE_SLOT_DEVICES": "2",
+                                    "HELIOS_KUBE_TABLE_LABEL": "ascend-910b", "HELIOS_KUBE_ACCELERATOR_TYPE": "card-910b-2"})
+        (c.dir / "wide.yaml").write_text(self.text().replace("ranks_per_slot: 2", "ranks_per_slot: 4"))
+        self.assertIn("a pod of it has 4 devices, which card-910b-2 does not give", c.refuse("submit", c.dir / "wide.yaml"))
         job = c.submit(self.text())
         self.loaded()
+        pods = [t["template"]["spec"] for t in self.api.list("vcjobs", self.namespace)[0]["spec"]["tasks"]]
+        self.assertEqual([p["nodeSelector"] for p in pods], [{"accelerator-type": "card-910b-2"}] * 2)
         seen = json.loads((c.dir / "table.3").read_text())
         self.assertEqual([(s["server_id"], [(d["device_id"], d["device_ip"], d["rank_id"]) for d in s["device"]])
                           for s in seen["server_list"]],

@@ -2,7 +2,7 @@
 RBAC. No kubelet, no scheduler, no controller: who wants pods makes them and writes their status.
 
     with ApiServer(apiserver_build.folder()) as server:
-        server.apply(ROOT / "deploy/k8s/rbac.yaml")
+        server.apply(ROOT / "deploy/k8s/executor-rbac.yaml")
         server.admin.create("pods", {...})
         server.kubeconfig(path, {"token": server.account_token("helios", "helios-ranktable")})
 """
@@ -93,10 +93,17 @@ COLLECTIONS = {
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",
+    "StatefulSet": "/apis/apps/v1/namespaces/{ns}/statefulsets",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies",
+    "PodDisruptionBudget": "/apis/{api}/namespaces/{ns}/poddisruptionbudgets",
+    "ServiceMonitor": "/apis/{api}/namespaces/{ns}/servicemonitors",
     "Deployment": "/apis/apps/v1/namespaces/{ns}/deployments", "DaemonSet": "/apis/apps/v1/namespaces/{ns}/daemonsets",
     "Job": "/apis/{api}/namespaces/{ns}/jobs",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
+
+
+SINCE = {"policy/v1": "policy/v1beta1"}  # it is of 1.21; the fields that our manifests use are the same
 
 
 def die_with_parent():
@@ -252,6 +259,14 @@ class ApiServer:
             path = COLLECTIONS[word["kind"][1]].format(ns=word["namespace"][1] if word["namespace"] else "default",
                                                        api=word["apiVersion"][1])
             self.admin.text("POST", path, part, "application/yaml")
+
+    def put(self, o, dry_run=False):
+        """Server-side apply of an object; what the server would have, or has. It refuses fields that it does not know."""
+        o = {**o, "apiVersion": SINCE.get(o["apiVersion"], o["apiVersion"])}
+        meta = o["metadata"]
+        path = COLLECTIONS[o["kind"]].format(ns=meta.get("namespace"), api=o["apiVersion"])
+        query = "?fieldManager=tests&force=true" + ("&dryRun=All" if dry_run else "")
+        return self.call("PATCH", f"{path}/{meta['name']}{query}", o, "application/apply-patch+yaml")
 
     def account_token(self, namespace, name, seconds=3600):
         """A token as the kubelet gets one for a pod of this service account."""

@@ -236,9 +236,9 @@ class Server:
                     self.requests.append((verb, plural, name))
             self._refuse(plural, verb)
             if verb == "WATCH":
-                self._watch(h, plural, query)
+                self._watch(h, plural, {**query, "namespace": namespace})
                 return
-            answer = self._answer(verb, plural, namespace, name, query, body, h)
+            answer = self._answer(verb, plural, namespace, name, {**query, "namespace": namespace}, body, h)
         except Refused as r:
             self._send(h, r.code, r.status(), r.retry_after)
             return
@@ -313,13 +313,14 @@ class Server:
 
     @staticmethod
     def _matches(obj, selector):
-        if obj is None:
+        selector, namespace = selector
+        if obj is None or namespace not in (None, obj["metadata"].get("namespace")):
             return False
         labels = obj["metadata"].get("labels", {})
         return all(labels.get(k) == v for k, _, v in (s.partition("=") for s in selector.split(",") if s))
 
     def _list(self, plural, query):
-        selector, limit = query.get("labelSelector", ""), min(self.page, int(query.get("limit", 500)))
+        selector, limit = (query.get("labelSelector", ""), query["namespace"]), min(self.page, int(query.get("limit", 500)))
         with self.lock:
             if "continue" in query and query["ours"] and self.between_pages is not None:
                 self.between_pages()
@@ -343,7 +344,7 @@ class Server:
                     "items": [v for _, v in found[at:at + limit]]}  # nobody changes what is stored
 
     def _watch(self, h, plural, query):
-        selector, at = query.get("labelSelector", ""), int(query["resourceVersion"])
+        selector, at = (query.get("labelSelector", ""), query["namespace"]), int(query["resourceVersion"])
         until = time.monotonic() + min(float(query.get("timeoutSeconds", 300)), self.window_s)
         while self.silent:
             time.sleep(STEP_S)

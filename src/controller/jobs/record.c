@@ -55,6 +55,7 @@ static hl_status parts_read(struct job *j, json_t *rest)
     HL_TRY(hl_jobrun_from_json(run, &j->run));
     HL_TRY(events_read(j, &r.events));
     j->load_version = r.load_version;
+    HL_TRY(images_pin(j, r.image));
     ledger_restore(j, &r.ledger);
     j->port = r.port;
     j->gang_made = r.gang_made;
@@ -94,7 +95,8 @@ json_t *job_record_json(const struct job *j, const struct job_record *r)
                                                                .port = j->port,
                                                                .port_attempt = j->port_attempt,
                                                                .gang_made = j->gang_made,
-                                                               .ledger = ledger_record(j, &arena)});
+                                                               .ledger = ledger_record(j, &arena),
+                                                               .image = images_pinned(j)});
     if (json_object_set(value, "doc", j->doc_json) != 0 ||
         json_object_set(value, "run", r->run) != 0 ||
         json_object_set(value, "events", r->events) != 0) {

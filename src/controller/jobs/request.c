@@ -192,6 +192,9 @@ static struct hl_api_job_launch launch_of(const struct request *r, struct hl_are
         .on_node_lost = hl_job_restarts_lost(spec) ? "restart" : "fail",
         .recovery = spec->recovery,
         .spares = spec->spares,
+        .ends_hung = hl_job_ends_hung(spec),
+        .ends_slow = hl_job_ends_slow(spec),
+        .replicas = hl_grid_replicas(&spec->grid),
     };
     for (size_t i = 0; !hl_arena_failed(arena) && i < spec->env_count; i++) {
         struct hl_api_text_list *list =
@@ -213,16 +216,6 @@ static void answer_plan(struct request *r)
         hl_reply_controller_plan_job(r->call, &answer);
     else
         call_reject(r->call, st);
-}
-
-static struct job *find_by_key(struct hl_controller *c, const char *key)
-{
-    if (key[0] == '\0')
-        return NULL;
-    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
-        if (strcmp(j->doc.key, key) == 0)
-            return j;
-    return NULL;
 }
 
 static void reply_id(struct hl_rpc_call *call, const struct job *j)
@@ -256,7 +249,7 @@ static hl_status request_submit(struct request *r, struct job *j)
 
 static hl_status answer_submit(struct request *r)
 {
-    struct job *j = find_by_key(r->c, r->key);
+    struct job *j = jobs_find_key(r->c, r->key);
     if (j != NULL) {
         job_wait(j, r->call, reply_id);
         return HL_OK;
@@ -320,7 +313,7 @@ void method_submit_job(void *arg, struct hl_rpc_call *call,
                                   .exported = &p->exported,
                                   .inherited = &p->inherited,
                                   .key = p->idempotency_key};
-    struct job *j = find_by_key(c, p->idempotency_key);
+    struct job *j = jobs_find_key(c, p->idempotency_key);
     if (j != NULL)
         job_wait(j, call, reply_id);
     else

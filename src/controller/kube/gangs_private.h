@@ -67,7 +67,8 @@ struct gangs {
     void (*answered)(struct job *j); /* a request of the job has ended */
     bool reconcile_posted;           /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;
-    char *ns, *queue, *device, *policy, *near_key, *host_paths, *podgroups;
+    char *ns, *queue, *device, *policy, *near_key, *host_paths, *table_label, *accelerator;
+    char *podgroups;
     char logs[PATH_MAX]; /* directory */
     pthread_mutex_t spool_lock;
     struct spool *spools;

@@ -72,6 +72,7 @@ struct prefetch;
 
 /* Of moves: those of the policy have less (pass.c), those that people have ordered more. */
 #define PRIORITY_PREFETCH 220
+#define PACE_MIN          1000000 /* bytes per second: of a slower copy the receiver hears too seldom */
 #define PRIORITY_UNREAD   10 /* back, what was fetched so and never read */
 
 struct placement {
@@ -194,6 +195,8 @@ void pass_run(struct hl_controller *c);
 /* budget.c */
 hl_status budget_configure(struct hl_controller *c) HL_CHECK;
 /* A move of the policy has ended: what it did not begin to send it gives back. */
+uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *o);
+int64_t budget_copy_ms(const struct hl_controller *c, const struct hl_move_order *o);
 void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec);
 /* Whether its moves are to rest now; those that wait in the engine do so too. */
 void budget_rest(struct hl_controller *c);

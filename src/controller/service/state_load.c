@@ -82,6 +82,12 @@ static hl_status load_job(void *arg, const char *key, json_t *value)
     return st == HL_OK || st == HL_ENOMEM ? st : other_damaged(arg, key);
 }
 
+static hl_status load_queue(void *arg, const char *key, json_t *value)
+{
+    hl_status st = queue_load_use(arg, key, value);
+    return st == HL_OK || st == HL_ENOMEM ? st : other_damaged(arg, key);
+}
+
 static hl_status load_failure(void *arg, const char *key, json_t *value)
 {
     hl_status st = jobs_load_failure(arg, key, value);
@@ -123,6 +129,7 @@ hl_status state_load(struct hl_controller *c)
         {"node/", load_node, other_damaged},       {"seq/job", load_seq, other_damaged},
         {"job/", load_job, other_damaged},         {"pin/", load_pin, other_damaged},
         {"move/", load_move, other_damaged},       {"failure/", load_failure, other_damaged},
+        {"queue/", load_queue, other_damaged},
     };
 
     HL_TRY(hl_store_open(c->opts.store_url, &c->store));

@@ -33,6 +33,7 @@ enum kind {
     KEY_NIC,
     KEY_RECOVERY,
     KEY_KUBERNETES, /* json_t */
+    KEY_RANK_GOAL, /* what becomes of a rank that hangs */
 };
 
 struct key {
@@ -91,6 +92,8 @@ static const struct key job_keys[] = {
     {"recovery.mode", KEY_RECOVERY, 0, 0, AT(recovery)},
     {"recovery.replacements", KEY_INT, 1, 100000, AT(replacements)},
     {"recovery.stableAfter", KEY_TIME, 1000, 30 * DAY_MS, AT(stable_ms)},
+    {"recovery.onHang", KEY_RANK_GOAL, 0, 0, AT(on_hang)},
+    {"recovery.onSlow", KEY_RANK_GOAL, 0, 0, AT(on_slow)},
     {"spares", KEY_INT, 1, 16, AT(spares)},
     {"queue", KEY_NAME, 0, 0, AT(queue)},
     {"priority", KEY_INT, -HL_PRIORITY_MAX, HL_PRIORITY_MAX, AT(priority)},
@@ -199,6 +202,8 @@ static hl_status set_text(struct reader *r, const struct key *k, const json_t *v
         return bad(r, 0, "'%.64s' is neither restart nor fail", s);
     if (k->kind == KEY_RECOVERY && strcmp(s, "restart") != 0 && strcmp(s, "replace") != 0)
         return bad(r, 0, "'%.64s' is neither restart nor replace", s);
+    if (k->kind == KEY_RANK_GOAL && strcmp(s, "end") != 0 && strcmp(s, "name") != 0)
+        return bad(r, 0, "'%.64s' is neither end nor name", s);
     if (k->kind == KEY_IMAGE)
         HL_TRY(want_word(r, s));
     if (k->kind == KEY_PLACE || (k->kind == KEY_CONDA && strchr(s, '/') != NULL))
@@ -466,6 +471,7 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     case KEY_CONDA:
     case KEY_LOST_GOAL:
     case KEY_RECOVERY:
+    case KEY_RANK_GOAL:
         return set_text(r, k, v, to);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));

@@ -30,6 +30,9 @@
  * without a loss that counts from 0 again. */
 #define HL_JOB_REPLACEMENTS 10
 #define HL_JOB_STABLE_MS    600000
+/* How long a node may be silent where its ranks are replaced and a gang that lost it is restarted:
+ * such a job wants to go on soon. */
+#define HL_JOB_REPLACE_LOST_MS 10000
 
 struct hl_job_var {
     char *name;
@@ -75,6 +78,8 @@ struct hl_job {
     char *recovery;           /* recovery.mode: "restart", "replace" */
     int replacements;         /* recovery.replacements: of a container, within stable_ms */
     int64_t stable_ms;        /* recovery.stableAfter */
+    char *on_hang;            /* recovery.onHang: "end", "name"; "" = end where ranks are replaced */
+    char *on_slow;            /* recovery.onSlow: the same words; "" = name */
     int spares;               /* processes that are parked in each container */
     char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
     char *queue;              /* "" = the cluster's first */
@@ -135,6 +140,9 @@ hl_status hl_job_resolve(struct hl_job *job, const char *cwd) HL_CHECK;
 bool hl_job_restarts_lost(const struct hl_job *job);
 /* A lost rank is replaced while the others go on. */
 bool hl_job_replaces(const struct hl_job *job);
+/* The process of a rank that hangs, or that is slow, is ended and not only named. */
+bool hl_job_ends_hung(const struct hl_job *job);
+bool hl_job_ends_slow(const struct hl_job *job);
 /* New reference; hl_job_parse reads it back to the same job. NULL when out of memory. */
 json_t *hl_job_to_json(const struct hl_job *job);
 

@@ -98,7 +98,9 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
         .recovery = {.mode = hl_job_replaces(job) ? job->recovery : NULL,
                      .replacements = job->replacements,
                      .stable_after =
-                         time_text(arena, job->stable_ms != HL_JOB_STABLE_MS, job->stable_ms)},
+                         time_text(arena, job->stable_ms != HL_JOB_STABLE_MS, job->stable_ms),
+                     .on_hang = text_said(job->on_hang),
+                     .on_slow = text_said(job->on_slow)},
         .spares = job->spares,
         .queue = text_said(job->queue),
         .priority = job->priority,

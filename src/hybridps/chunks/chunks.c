@@ -59,9 +59,11 @@ void hl_chunk_memory_fini(struct hl_chunk_memory *m)
     if (m->device == NULL)
         return;
     hl_chunk_device_drop(m);
-    hl_status st = hl_device_unreserve(m->device, m->address);
+    hl_status st = m->keeps_device ? hl_device_range_take(m->device, m->address)
+                                   : hl_device_unreserve(m->device, m->address);
     (void)st; /* only a copy that never ended keeps it; closing the device ends that too */
-    munmap(m->host, m->span);
+    if (!m->keeps_host)
+        munmap(m->host, m->span);
     free(m->blocks);
     free(m->copies);
     *m = (struct hl_chunk_memory){0};
@@ -150,6 +152,18 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
         return hl_fail(hl_status_of_errno(errno), "host memory of a chunk of %" PRIu64 " bytes: %s",
                        m->span, strerror(errno));
     m->host_state = state;
+    m->sealed = false;
+    return HL_OK;
+}
+
+hl_status hl_chunk_host_seal(struct hl_chunk_memory *m, bool sealed)
+{
+    if (m->host_state != HL_CHUNK_HOST_SHOWN || m->sealed == sealed)
+        return HL_OK;
+    if (mprotect(m->host, m->span, sealed ? PROT_READ : PROT_READ | PROT_WRITE) != 0)
+        return hl_fail(hl_status_of_errno(errno), "host memory of a chunk of %" PRIu64 " bytes: %s",
+                       m->span, strerror(errno));
+    m->sealed = sealed;
     return HL_OK;
 }
 

@@ -29,6 +29,8 @@ struct hl_chunk_memory {
     uint64_t address;
     void *host;
     enum hl_chunk_host host_state;
+    bool sealed;                    /* host memory is shown, but only to be read */
+    bool keeps_host, keeps_device;  /* the addresses are somebody else's; fini leaves them */
     struct hl_device_block *blocks; /* one after the other from `address`; none: not there */
     struct hl_device_copy *copies;  /* one to a block, while a copy is under way */
     size_t count, cap, copying;
@@ -45,6 +47,9 @@ void hl_chunk_device_drop(struct hl_chunk_memory *m);
 hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown) HL_CHECK;
 /* Hidden memory keeps its content. What is new is zero. */
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
+
+/* Shown host memory can only be read, or is written again. */
+hl_status hl_chunk_host_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;
 
 /* A snapshot of `content` (NULL: bytes that are NaN as every float type) where the chunk is not: at
  * its device address, or at its host address. It can be read; and written once it is opened. */

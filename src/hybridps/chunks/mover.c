@@ -39,6 +39,8 @@ void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c)
 {
     hl_chunk_device_drop(&c->mem);
     c->r->device = 0;
+    p->newer -= c->newer;
+    c->newer = 0;
     count_device(p, c, -1);
     pool_discharge(p, 0, c->r->bytes);
 }
@@ -132,6 +134,7 @@ hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
     }
     c->loading = 1;
     count_device(p, c, 1);
+    pool_seal(p, c);
     if (p->serves && c->r->host)
         HL_TRY(hl_chunk_device_show(&c->mem, 0));
     return c->r->host ? pool_begin(p, c, 0, alone) : HL_OK;
@@ -219,6 +222,7 @@ void pool_settle(struct hl_chunk_pool *p)
                                 ? HL_CHUNK_HOST_NONE
                                 : HL_CHUNK_HOST_HIDDEN);
         }
+        pool_seal(p, c);
     }
 }
 

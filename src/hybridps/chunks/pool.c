@@ -219,6 +219,7 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
     for (size_t i = 0; i < count; i++)
         pool_end_view(p, &p->chunks[uses[i].chunk]);
     p->s.host_short = 0;
+    HL_TRY(pool_refresh(p));
     hl_status st = pool_merge_uses(p, uses, count);
     if (st == HL_OK)
         st = pool_decide_access(p);
@@ -265,6 +266,52 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk)
     pool_end_below(p, c);
     c->r->host = 0;
     pool_lower_host(p, c, HL_CHUNK_HOST_NONE);
+}
+
+/* Whoever had it pinned has lost it: the client ends. */
+static void unpin(struct hl_chunk_pool *p, struct chunk *c)
+{
+    p->s.pins -= c->r->device_pins + c->r->host_pins;
+    p->s.pinned -= c->r->device_pins > 0 ? c->r->bytes : 0;
+    c->r->device_pins = c->r->host_pins = 0;
+    c->r->device_write = c->r->host_write = 0;
+}
+
+/* Its content, on the host and nowhere else. */
+static hl_status bring_home(struct hl_chunk_pool *p, uint32_t chunk)
+{
+    struct chunk *c = &p->chunks[chunk];
+    struct hl_trace_use use = {.chunk = chunk, .on_host = 1, .write = 1};
+    unpin(p, c);
+    if (!c->r->host && !c->r->device && c->below == 0)
+        return HL_OK;
+    HL_TRY(hl_chunk_pool_access(p, &use, 1));
+    hl_chunk_pool_release(p, chunk, true);
+    return HL_OK;
+}
+
+hl_status hl_chunk_pool_keep(struct hl_chunk_pool *p, uint32_t chunk, bool on_host,
+                             struct hl_chunk_kept *out)
+{
+    struct chunk *c = &p->chunks[chunk];
+    if (p->lost)
+        return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
+    if (!p->serves)
+        return hl_fail(HL_EUNSUPPORTED, "%s: only memory whose faults are served is kept",
+                       p->info.name);
+    p->o.host_bytes = 0;
+    HL_TRY(bring_home(p, chunk));
+    if (!on_host || !c->r->host) {
+        HL_TRY(hl_chunk_view_put(&c->mem, on_host, c->r->host ? c->mem.host : NULL));
+        HL_TRY(hl_chunk_view_open(&c->mem, on_host, true));
+    }
+    if (on_host)
+        c->mem.keeps_host = true;
+    else
+        c->mem.keeps_device = true;
+    *out = (struct hl_chunk_kept){
+        .address = on_host ? c->mem.host : (void *)(uintptr_t)c->mem.address, .bytes = c->mem.span};
+    return HL_OK;
 }
 
 void hl_chunk_pool_info(const struct hl_chunk_pool *p, uint32_t chunk, struct hl_chunk_info *out)

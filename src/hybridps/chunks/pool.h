@@ -117,6 +117,18 @@ void hl_chunk_pool_end_views(struct hl_chunk_pool *p);
  * device's memory. */
 hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;
 
+/* The chunk's memory in one place outlives the pool: who asked unmaps it. Its content ends up on
+ * the host; at the device's addresses there is a copy of its own from now on. No limit of host
+ * memory holds any more, and the pool can only be asked for more of this, or closed. Where faults
+ * are not served HL_EUNSUPPORTED. */
+struct hl_chunk_kept {
+    void *address;
+    uint64_t bytes;
+};
+
+hl_status hl_chunk_pool_keep(struct hl_chunk_pool *p, uint32_t chunk, bool on_host,
+                             struct hl_chunk_kept *out) HL_CHECK;
+
 void hl_chunk_pool_info(const struct hl_chunk_pool *p, uint32_t chunk, struct hl_chunk_info *out);
 void hl_chunk_pool_stats(const struct hl_chunk_pool *p, struct hl_chunk_pool_stats *out);
 const char *hl_chunk_pool_device(const struct hl_chunk_pool *p);

@@ -121,6 +121,8 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
     bool again = c->view == place; /* it can be read, so this is a write, unless two came at once */
     if (c->view != VIEW_NONE && !again)
         pool_end_view(p, c);
+    if (place == VIEW_HOST && c->mem.sealed)
+        return pool_open_seal(p, c);
     bool there = place == VIEW_HOST ? c->mem.host_state == HL_CHUNK_HOST_SHOWN : c->r->device;
     if (there)
         return HL_OK; /* it came meanwhile */

@@ -44,6 +44,7 @@ struct chunk {
     uint64_t used; /* accesses there had been when it was accessed last */
     /* within an access */
     uint8_t leaving, loading, flight, arrived, fresh, host_before;
+    uint8_t newer; /* the host was written while the device has the content too; see pool_seal.c */
     uint8_t ahead; /* a copy was begun for the next moment: AHEAD_IN or AHEAD_OUT */
     /* a view for reads where it is not; see pool_fault.c */
     uint8_t view;         /* VIEW_NONE, or the place that it is in */
@@ -74,6 +75,7 @@ struct hl_chunk_pool {
     size_t ahead_count;
     bool serves;                    /* faults; so no thread may see a chunk half loaded */
     uint64_t view_bytes, view_last; /* of views that there are; the last one's number */
+    uint32_t newer;                 /* chunks that are */
 };
 
 /* pool_accounting.c: for residency.h, as if `avail` bytes were the device's. */
@@ -104,6 +106,12 @@ hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;
 hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 /* Content that lies below ends. */
 void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
+/* pool_seal.c: host memory is sealed as long as the device has the content too, and open else. */
+void pool_seal(struct hl_chunk_pool *p, struct chunk *c);
+/* The host's bytes are needed by somebody who writes them now. */
+hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
+/* What was written on the host is on the device too, or nothing is there any more. */
+hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 /* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
 void pool_settle_ahead(struct hl_chunk_pool *p);
 /* pool_fault.c: the chunk's view ends, before its content moves or changes; what was written to it

@@ -121,6 +121,7 @@ static hl_status put_below(struct hl_chunk_pool *p, struct chunk *c)
 static hl_status free_some(struct hl_chunk_pool *p)
 {
     uint32_t victim = 0;
+    HL_TRY(pool_refresh(p));
     for (uint32_t i = 0; i < p->count; i++)
         p->r[i].busy = p->chunks[i].leaving || p->chunks[i].loading || p->chunks[i].flight ||
                        p->chunks[i].ahead != 0;

@@ -29,6 +29,8 @@ void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c)
 void pool_end_view(struct hl_chunk_pool *p, struct chunk *c)
 {
     uint64_t *to = pool_view_content(c), *twin = c->view_twin;
+    if (c->view_written && to == c->mem.host && hl_chunk_host_seal(&c->mem, false) != HL_OK)
+        to = NULL;
     if (c->view_written && to != NULL &&
         hl_chunk_view_open(&c->mem, c->view == VIEW_HOST, 0) == HL_OK) {
         const uint64_t *now =

@@ -187,7 +187,7 @@ void hybridps_close(hybridps *h)
         free_client(h);
 }
 
-hl_status client_enter(hybridps *h)
+hl_status client_enter_ending(hybridps *h)
 {
     if (h == NULL)
         return hl_fail(HL_EINVAL, "the client is NULL");
@@ -199,6 +199,14 @@ hl_status client_enter(hybridps *h)
     hl_pagefault_suspend(); /* serving takes the lock */
     pthread_mutex_lock(&h->lock);
     return HL_OK;
+}
+
+hl_status client_enter(hybridps *h)
+{
+    HL_TRY(client_enter_ending(h));
+    if (!h->ending)
+        return HL_OK;
+    return client_leave(h, hl_fail(HL_EINVAL, "the client is being closed: its memory is kept"));
 }
 
 int client_leave(hybridps *h, hl_status st)
@@ -278,7 +286,8 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
                                       .kind = x->kind,
                                       .state = x->state,
                                       .on_host = has && info.on_host && !info.below,
-                                      .on_device = has && info.on_device};
+                                      .on_device = has && info.on_device,
+                                      .chunk_bytes = info.bytes};
         st = HL_ABI_WRITE(hybridps_tensor_info, &told, out);
     }
     return client_leave(h, st);

@@ -27,6 +27,7 @@ struct hybridps {
 
     char stage[64], op[192];
     uint64_t other, moments, iterations;
+    bool ending;   /* hybridps_keep was called */
     bool begun;    /* a moment, in this iteration */
     bool released; /* since the last access */
     hybridps_traffic at_start, last;
@@ -40,6 +41,8 @@ struct hybridps {
 /* Around every call: HL_EINVAL, HL_EPERM after a fork; then the lock is held until client_leave,
  * which returns st. */
 hl_status client_enter(hybridps *h) HL_CHECK;
+/* Also after hybridps_keep. */
+hl_status client_enter_ending(hybridps *h) HL_CHECK;
 int client_leave(hybridps *h, hl_status st);
 
 /* Adds device and moment to the text of a failed call; where room was short or a chunk in use, who

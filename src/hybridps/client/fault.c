@@ -1,7 +1,9 @@
 /* Tensors that are used outside of their access: see chunks/pool_fault.c. */
 #include <inttypes.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/abi.h"
 #include "base/log.h"
 #include "hybridps/client/client_private.h"
 
@@ -68,4 +70,34 @@ int hybridps_settle(hybridps *h)
                     "read were no numbers: keep a clone() of what is to be used later",
                     hl_chunk_pool_device(h->pool), h->tensors.list[lost - 1].name);
     return client_leave(h, st);
+}
+
+int hybridps_keep(hybridps *h, uint32_t tensor, int where, hybridps_kept *out)
+{
+    struct hl_chunk_kept kept;
+    hybridps_kept told;
+    HL_TRY(client_enter_ending(h));
+    hl_status st = HL_ABI_CHECK(hybridps_kept, out);
+    if (st == HL_OK && tensor >= h->tensors.count)
+        st = hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 "; %" PRIu32 " were registered",
+                     tensor, h->tensors.count);
+    if (st == HL_OK && h->tensors.list[tensor].chunk == HL_TENSOR_NONE)
+        st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first",
+                     h->tensors.list[tensor].name);
+    if (st == HL_OK && where != HYBRIDPS_HOST && where != HYBRIDPS_DEVICE)
+        st = hl_fail(HL_EINVAL, "%d is neither host nor device", where);
+    if (st == HL_OK)
+        st = hl_chunk_pool_keep(h->pool, h->tensors.list[tensor].chunk, where == HYBRIDPS_HOST,
+                                &kept);
+    if (st == HL_OK) {
+        h->ending = true;
+        told = (hybridps_kept){.address = kept.address, .bytes = kept.bytes};
+        st = HL_ABI_WRITE(hybridps_kept, &told, out);
+    }
+    return client_leave(h, st);
+}
+
+void hybridps_kept_free(void *address, uint64_t bytes)
+{
+    (void)munmap(address, bytes); /* it fails for nothing that hybridps_keep gave */
 }

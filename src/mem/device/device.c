@@ -431,6 +431,17 @@ hl_status hl_device_unreserve(struct hl_device *d, uint64_t address)
     return HL_OK;
 }
 
+hl_status hl_device_range_take(struct hl_device *d, uint64_t address)
+{
+    struct device_range r = {0};
+    pthread_mutex_lock(&d->lock);
+    hl_status st = take_range(d, address, &r);
+    pthread_mutex_unlock(&d->lock);
+    HL_TRY(st);
+    hl_device_range_reset(d, r.address, r.size);
+    return HL_OK;
+}
+
 void hl_device_range_reset(struct hl_device *d, uint64_t address, uint64_t size)
 {
     if (d->ops->range_reset != NULL)

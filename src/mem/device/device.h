@@ -112,6 +112,9 @@ hl_status hl_device_unreserve(struct hl_device *d, uint64_t address) HL_CHECK;
 /* The caller has put memory of its own at addresses of a range where no block is mapped: nothing is
  * kept of the mappings that were there. */
 void hl_device_range_reset(struct hl_device *d, uint64_t address, uint64_t size);
+/* As hl_device_unreserve, but the addresses, and what is mapped there, are the caller's from now
+ * on: closing the device leaves them. */
+hl_status hl_device_range_take(struct hl_device *d, uint64_t address) HL_CHECK;
 /* The block (not mapped now) gets an address; both write the block's new face into it. */
 hl_status hl_device_map(struct hl_device *d, uint64_t at, struct hl_device_block *block) HL_CHECK;
 hl_status hl_device_unmap(struct hl_device *d, struct hl_device_block *block) HL_CHECK;

@@ -445,10 +445,17 @@ TEST(devices_are_asked_for_by_their_resource)
 
     struct hl_volcano_opts ascend = with_gpus;
     ascend.device = "huawei.com/Ascend910";
+    ascend.table_label = "ascend-910b";
+    ascend.accelerator = "";
     job = job_of("{\"jobName\":\"g\",\"dockerImage\":\"i\"}");
     assert_int_equal(make(&job, &ascend, NULL, &doc), HL_OK);
     json_t *labels = at(doc, "spec.tasks.0.template.metadata.labels");
-    assert_string_equal(hl_json_str(labels, "ring-controller.atlas", ""), "ascend-910");
+    assert_string_equal(hl_json_str(labels, "ring-controller.atlas", ""), "ascend-910b");
+    assert_null(json_object_get(at(doc, "spec.tasks.0.template.spec"), "nodeSelector"));
+    json_decref(doc);
+    ascend.accelerator = "module-910b-8";
+    assert_int_equal(make(&job, &ascend, NULL, &doc), HL_OK);
+    is_text(doc, "spec.tasks.0.template.spec.nodeSelector.accelerator-type", "module-910b-8");
     json_decref(doc);
     hl_job_fini(&job);
 }

@@ -39,17 +39,19 @@ TEST(a_job_of_kubernetes_goes_with_its_attempt_and_stays_after_success)
         struct hl_gang_attempt a;
         bool goes;
     } rows[] = {
-        {HL_API_JOB_STATE_RUNNING, {2, true, true, false}, false},
-        {HL_API_JOB_STATE_STARTING, {2, true, true, false}, false},
-        {HL_API_JOB_STATE_SUCCEEDED, {2, true, true, false}, false},
-        {HL_API_JOB_STATE_STOPPING, {2, true, false, false}, true},
-        {HL_API_JOB_STATE_PENDING, {2, true, false, false}, true},
-        {HL_API_JOB_STATE_FAILED, {2, true, false, false}, true},
-        {HL_API_JOB_STATE_RUNNING, {1, true, false, false}, true},
-        {HL_API_JOB_STATE_RUNNING, {1, false, true, false}, true}, /* the watch is behind */
-        {HL_API_JOB_STATE_RUNNING, {1, false, false, false}, false},
-        {HL_API_JOB_STATE_FAILED, {2, true, true, true}, false}, /* ordered already */
-        {HL_API_JOB_STATE_SUCCEEDED, {2, true, .over = true}, true},
+        {HL_API_JOB_STATE_RUNNING, {2, .there = true, .created = true}, false},
+        {HL_API_JOB_STATE_STARTING, {2, .there = true, .created = true}, false},
+        {HL_API_JOB_STATE_SUCCEEDED, {2, .there = true, .created = true}, false},
+        {HL_API_JOB_STATE_STOPPING, {2, .there = true}, true},
+        {HL_API_JOB_STATE_PENDING, {2, .there = true}, true},
+        {HL_API_JOB_STATE_FAILED, {2, .there = true}, true},
+        {HL_API_JOB_STATE_RUNNING, {1, .there = true}, true},
+        {HL_API_JOB_STATE_RUNNING, {1, .created = true}, true}, /* the watch is behind */
+        {HL_API_JOB_STATE_RUNNING, {.attempt = 1}, false},
+        {HL_API_JOB_STATE_FAILED,
+         {2, .there = true, .created = true, .deleted = true},
+         false}, /* ordered already */
+        {HL_API_JOB_STATE_SUCCEEDED, {2, .there = true, .over = true}, true},
     };
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {

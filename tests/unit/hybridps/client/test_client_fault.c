@@ -166,3 +166,71 @@ TEST(what_is_copied_to_the_device_ahead_is_never_seen_half)
     }
     hybridps_close(w.h);
 }
+
+/* Both have the content, and an address that was kept is written: no access tells of it. */
+TEST(a_write_on_the_host_that_nobody_tells_is_what_the_device_has)
+{
+    struct world w = world_make("copy", "lru");
+    for (int pinned = 0; pinned < 2; pinned++) {
+        access_one(&w, 0, HYBRIDPS_DEVICE, 0);
+        if (!pinned)
+            release_one(&w, 0, HYBRIDPS_HOLD);
+        at(&w, 0, HYBRIDPS_HOST)[7] = (uint8_t)(80 + pinned);
+        assert_int_equal(at(&w, 1, HYBRIDPS_HOST)[7], 2);
+        access_one(&w, 0, HYBRIDPS_DEVICE, 0);
+        assert_int_equal(at(&w, 0, HYBRIDPS_DEVICE)[7], 80 + pinned);
+        assert_int_equal(at(&w, 0, HYBRIDPS_DEVICE)[8], 1);
+        release_one(&w, 0, HYBRIDPS_HOLD);
+        if (pinned)
+            release_one(&w, 0, HYBRIDPS_HOLD);
+        for (size_t i = 10; i < COUNT; i++) { /* drives it out: the host's copy is the content */
+            access_one(&w, i, HYBRIDPS_DEVICE, 0);
+            release_one(&w, i, HYBRIDPS_HOLD);
+        }
+        access_one(&w, 0, HYBRIDPS_HOST, 0);
+        assert_int_equal(at(&w, 0, HYBRIDPS_HOST)[7], 80 + pinned);
+        release_one(&w, 0, HYBRIDPS_HOLD);
+    }
+    /* While it is on its way there too, and when its turn to leave comes. */
+    access_one(&w, 2, HYBRIDPS_DEVICE, 0);
+    release_one(&w, 2, HYBRIDPS_HOLD);
+    at(&w, 2, HYBRIDPS_HOST)[1] = 99;
+    for (size_t i = 10; i < COUNT; i++) {
+        access_one(&w, i, HYBRIDPS_DEVICE, 0);
+        release_one(&w, i, HYBRIDPS_HOLD);
+    }
+    access_one(&w, 2, HYBRIDPS_DEVICE, 1);
+    assert_int_equal(at(&w, 2, HYBRIDPS_DEVICE)[1], 99);
+    release_one(&w, 2, HYBRIDPS_HOLD);
+    hybridps_close(w.h);
+}
+
+TEST(what_is_kept_outlives_the_client_with_its_content)
+{
+    for (size_t m = 0; m < 2; m++) {
+        struct world w = world_make(modes[m], "lru");
+        hybridps_kept host = {HYBRIDPS_KEPT_INIT}, device = {HYBRIDPS_KEPT_INIT},
+                      ended = {HYBRIDPS_KEPT_INIT};
+        access_one(&w, 0, HYBRIDPS_DEVICE, 1); /* stays pinned */
+        memset((void *)at(&w, 0, HYBRIDPS_DEVICE), 77, w.bytes);
+        volatile uint8_t *h = at(&w, 0, HYBRIDPS_HOST), *d = at(&w, 0, HYBRIDPS_DEVICE),
+                         *e = at(&w, 2, HYBRIDPS_HOST);
+        OK(hybridps_drop(w.h, w.t + 2, 2));
+        OK(hybridps_keep(w.h, w.t[0], HYBRIDPS_HOST, &host));
+        OK(hybridps_keep(w.h, w.t[1], HYBRIDPS_DEVICE, &device));
+        OK(hybridps_keep(w.h, w.t[2], HYBRIDPS_HOST, &ended));
+        assert_int_equal(hybridps_keep(w.h, COUNT, HYBRIDPS_HOST, &ended), HL_ENOENT);
+        assert_int_equal(hybridps_keep(w.h, 0, 7, &ended), HL_EINVAL);
+        assert_int_equal(hybridps_settle(w.h), HL_EINVAL);
+        hybridps_close(w.h);
+        assert_int_equal(h[w.bytes - 1], 77);
+        assert_int_equal(d[w.bytes - 1], 77);
+        assert_int_equal(d[w.bytes], 2); /* the other one of the chunk */
+        assert_int_equal(e[0], 0xff);
+        h[0] = d[0] = e[0] = 1;
+        assert_ptr_equal(host.address, h);
+        hybridps_kept_free(host.address, host.bytes);
+        hybridps_kept_free(device.address, device.bytes);
+        hybridps_kept_free(ended.address, ended.bytes);
+    }
+}

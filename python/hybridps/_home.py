@@ -1,0 +1,72 @@
+"""Whose memory a tensor over a pool is.
+
+Every view holds the Home of its chunk in that place. When the client is closed, memory that a user's
+tensor or array still shows becomes its Home's, which gives it back with the last of them. So
+nothing is copied, and nothing that can be read is gone.
+
+Before other content takes the place of a tensor's, Shown tells whether a user still shows it: then
+it stays the user's as it is, and another tensor is made for the new content.
+"""
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from . import _abi
+
+
+class Home:
+    """The memory of a chunk in one place."""
+
+    __slots__ = ("tensor", "kept", "__weakref__")
+
+    def __init__(self, tensor: int) -> None:
+        self.tensor = tensor  # one of the chunk
+        self.kept: tuple[Any, int, int] | None = None  # function, address, bytes
+
+    def __del__(self) -> None:
+        if self.kept is not None:
+            free, address, size = self.kept
+            free(address, size)
+
+
+class Homes:
+    """Of one pool."""
+
+    def __init__(self, pool: _abi.Pool) -> None:
+        self._pool = pool
+        self._all: dict[tuple[int, int], Home] = {}  # by chunk and place
+        self._of_tensor: dict[tuple[int, int], Home] = {}
+
+    def of(self, tensor: int, where: int) -> Home:
+        home = self._of_tensor.get((tensor, where))
+        if home is None:
+            key = (self._pool.tensor(tensor)["chunk"], where)
+            home = self._all.setdefault(key, Home(tensor))
+            self._of_tensor[tensor, where] = home
+        return home
+
+    def keep(self) -> None:
+        """What is still shown outlives the pool, which can only be closed now."""
+        found = [(where, weakref.ref(home)) for (_, where), home in self._all.items()]
+        self._all.clear()
+        self._of_tensor.clear()
+        for where, ref in sorted(found, key=lambda f: f[0]):  # the host's first
+            home = ref()
+            if home is not None:
+                home.kept = self._pool.keep(home.tensor, where)
+
+
+class Shown:
+    """Asked after all of ours were given up: whether a user's tensor or array shows the memory of
+    these views."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, *views: torch.Tensor | None) -> None:
+        self._memory = [view.memory for view in views if view is not None]  # type: ignore
+
+    def __call__(self) -> bool:
+        return any(memory() is not None for memory in self._memory)

@@ -1,0 +1,75 @@
+"""Threads take turns with a model: a forward, a backward and a step each have it alone."""
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Callable
+
+from . import _abi
+from ._abi import HybridPSError
+
+WAIT = 300  # seconds
+
+
+class Turn:
+    """A lock that its thread may take again, and that anybody may give back: a backward ends in
+    whatever thread autograd chooses."""
+
+    def __init__(self) -> None:
+        self._free = threading.Condition(threading.Lock())
+        self._depth = self._owner = 0
+        self._pid = os.getpid()
+
+    def mine(self) -> bool:
+        return self._owner == threading.get_ident()
+
+    def take(self) -> None:
+        me = threading.get_ident()
+        if self._owner == me:
+            self._depth += 1
+            return
+        if _abi.forked(self._pid):
+            return  # no other thread came with it, and what needs the turn is refused
+        with self._free:
+            if not self._free.wait_for(lambda: self._depth == 0, WAIT):
+                raise HybridPSError(f"another thread has been in a forward, a backward or a step of "
+                                    f"this model for {WAIT} s: let threads take turns")
+            self._owner, self._depth = me, 1
+
+    def give(self) -> None:
+        if self._depth > 1:
+            self._depth -= 1
+            return
+        if _abi.forked(self._pid):
+            return
+        with self._free:
+            self._owner = self._depth = 0
+            self._free.notify()
+
+    def __enter__(self) -> None:
+        self.take()
+
+    def __exit__(self, *_: Any) -> None:
+        self.give()
+
+
+class BackwardTurn:
+    """Given to autograd, to be called when its pass ends; one that fails only lets go of it."""
+
+    def __init__(self, turn: Turn, ended: Callable[[], None]) -> None:
+        self._turn, self._ended, self._has = turn, ended, True
+        turn.take()
+
+    def __call__(self) -> None:
+        try:
+            self._ended()
+        finally:
+            self._give()
+
+    def _give(self) -> None:
+        if self._has:
+            self._has = False
+            self._turn.give()
+
+    def __del__(self) -> None:
+        self._give()

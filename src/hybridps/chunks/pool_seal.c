@@ -1,0 +1,59 @@
+/* Host memory that is written although no access said so: through a tensor or an array that a
+ * program kept from an earlier time.
+ *
+ * Where the device has the same content as the host (mode copy), a write on the host makes the two
+ * differ, and one that nobody tells would be lost. So host memory is sealed there: it can be read,
+ * and the first write to a chunk is a fault, which opens it and marks the chunk `newer`.
+ * Before anything else is decided, what the device has of such a chunk is dropped; or, where
+ * somebody has it pinned, it is copied anew.
+ *
+ *     on both, sealed --write on the host--> on both, newer --pool_refresh--> on the host
+ *                                                           \--pinned there--> on both, sealed
+ *
+ * It costs a change of access when a chunk comes to be in both places, and one fault for a chunk
+ * that is written. Only pools that serve faults do it. */
+#include "hybridps/chunks/pool_private.h"
+
+void pool_seal(struct hl_chunk_pool *p, struct chunk *c)
+{
+    bool both = c->r->host && (c->r->device || c->loading) && !c->newer;
+    if (p->serves && c->mem.sealed != both && hl_chunk_host_seal(&c->mem, both) != HL_OK)
+        hl_error_clear(); /* too many mappings: as without seals */
+}
+
+hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c)
+{
+    HL_TRY(hl_chunk_host_seal(&c->mem, false));
+    if (c->r->device && !c->newer) {
+        c->newer = 1;
+        p->newer++;
+    }
+    return HL_OK;
+}
+
+static hl_status copy_anew(struct hl_chunk_pool *p, struct chunk *c)
+{
+    c->newer = 0;
+    p->newer--;
+    pool_seal(p, c); /* before it is read */
+    HL_TRY(hl_chunk_copy_now(&c->mem, false));
+    p->s.total.h2d += c->r->bytes;
+    return HL_OK;
+}
+
+hl_status pool_refresh(struct hl_chunk_pool *p)
+{
+    for (uint32_t i = 0; i < p->count && p->newer > 0; i++) {
+        struct chunk *c = &p->chunks[i];
+        if (!c->newer)
+            continue;
+        if (c->r->device_pins > 0) {
+            HL_TRY(copy_anew(p, c));
+            continue;
+        }
+        pool_leave_device(p, c);
+        p->s.total.evictions++;
+        p->s.total.drops++;
+    }
+    return HL_OK;
+}

@@ -1,0 +1,598 @@
+#!/usr/bin/python3
+"""Random training programs, each run on plain torch and managed, and held against each other to the bit.
+
+A program is a seed: a model, optimizers, a device and a list of operations, which train, and read and
+write parameters, gradients and optimizer state where a user might. Both runs give a list of what they
+saw. They are equal; or the managed one ends in a HybridPSError that REFUSALS knows; or both end in an
+exception. Nothing may end by a signal, so programs run in children.
+
+    tests/support/hybridps_fuzz.py 100000            programs 0 to 99999
+    tests/support/hybridps_fuzz.py --replay 4711     one, with what it does
+    tests/support/hybridps_fuzz.py --shrink 4711     its shortest part that still fails
+"""
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import os
+import pathlib
+import pickle
+import random
+import re
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import hybridps
+
+WIDTH = 8
+REFUSALS = (  # what may be said instead of a result
+    "needs .* of device memory at once", "written in place between forward and",
+    "memory of .*two parameters in the same memory", "this step needs all state on the host at once",
+    "is asked for between a backward with create_graph", "has no exp_avg.*, but a step",
+    "was used after its content had ended", "native Adam counts whole ones",
+)
+
+
+class Wrong(Exception):
+    pass
+
+
+# ---- models ----
+
+class Residual(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return x + self.inner(x)
+
+
+class Checkpointed(Residual):
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=False) if x.requires_grad else self.inner(x)
+
+
+class Borrower(nn.Module):
+    """Uses weights without calling the module that they belong to: by name, from a list, returned."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.many = nn.ParameterList([nn.Parameter(torch.randn(WIDTH) * 0.3) for _ in range(2)])
+        self.kept = [self.layer.weight]
+
+    def forward(self, x):
+        if self.kind == 0:
+            return F.linear(x, self.layer.weight) * self.many[0]
+        if self.kind == 1:
+            return F.linear(x, self.kept[0], self.layer.bias)
+        return self.layer(x) + self.many[1] + 1e-2 * sum(p.sum() for p in self.parameters())
+
+
+def make_block(rng, depth):
+    kind = rng.randrange(8 if depth else 6)
+    if kind <= 1:
+        return nn.Linear(WIDTH, WIDTH, bias=rng.random() < 0.8)
+    if kind == 2:
+        return nn.LayerNorm(WIDTH)
+    if kind == 3:
+        return nn.Tanh()
+    if kind == 4:
+        return Borrower(rng.randrange(3))
+    if kind == 5:
+        return nn.Sequential(nn.Linear(WIDTH, 3 * WIDTH), nn.ReLU(inplace=True),
+                             nn.Linear(3 * WIDTH, WIDTH))
+    wrap = Residual if kind == 6 else Checkpointed
+    return wrap(nn.Sequential(make_block(rng, 0), make_block(rng, 0)))
+
+
+def make_model(rng):
+    torch.manual_seed(rng.randrange(1 << 30))
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), *(make_block(rng, 1) for _ in range(rng.randint(1, 4))))
+    linears = [m for m in model.modules() if type(m) is nn.Linear and m.in_features == m.out_features]
+    if len(linears) > 1 and rng.random() < 0.2:
+        linears[-1].weight = linears[0].weight
+    if rng.random() < 0.2:
+        rng.choice(list(model.parameters())).requires_grad_(False)
+    return model
+
+
+def make_optimizer(rng, params):
+    params = list(params)
+    kind = rng.randrange(6)
+    if kind <= 1:
+        return torch.optim.Adam(params, lr=1e-2, weight_decay=rng.choice((0, 0.1)))
+    if kind == 2:
+        return torch.optim.AdamW(params, lr=1e-2)
+    if kind == 3:
+        return torch.optim.SGD(params, lr=1e-1, momentum=rng.choice((0, 0.9)))
+    if kind == 4:
+        return torch.optim.RMSprop(params, lr=1e-3)
+    return torch.optim.Adam(params, lr=1e-2, amsgrad=True)
+
+
+def make_way(rng):
+    # One chunk a page: seven pages hold hardly more than a block and its gradients.
+    way = {"device": f"emu:{rng.choice((28, 40, 56, 96, 512))}KiB",
+           "mode": rng.choice(("copy", "move")),
+           "policy": rng.choice(("opt", "lru", "fifo", "random")), "prefetch": rng.choice((0, -1)),
+           "chunk_bytes": rng.choice((0, 4096))}
+    if rng.random() < 0.2:
+        way["optimizer_device"] = "host"
+    return way
+
+
+# ---- operations: what a user does, by name ----
+
+class Run:
+    """One execution of a program."""
+
+    def __init__(self, seed):
+        rng = random.Random(seed)
+        self.model = make_model(rng)
+        self.optimizers = [make_optimizer(rng, self.model.parameters())]
+        if rng.random() < 0.2:
+            self.optimizers.append(make_optimizer(rng, self.model.parameters()))
+        self.way = make_way(rng)
+        self.seen: list[Any] = []
+        self.kept: list[Any] = []
+        self.hooks: list[Any] = []
+        self.managed = False
+
+    def batch(self, n):
+        generator = torch.Generator().manual_seed(n)
+        return torch.randn(2, WIDTH, generator=generator)
+
+    def param(self, n):
+        params = list(self.model.parameters())
+        return params[n % len(params)]
+
+    def see(self, value):
+        self.seen.append(bits(value))
+
+    def do(self, op):
+        getattr(self, "op_" + op[0])(*op[1:])
+
+    # training
+
+    def op_step(self, data, zero, extra, who):
+        self.zero(zero)
+        loss = self.loss(data, extra)
+        loss.backward()
+        self.see(loss)
+        self.optimizers[who % len(self.optimizers)].step()
+
+    def op_accumulate(self, data, extra):
+        self.loss(data, extra).backward()
+
+    def op_between(self, data, inner):
+        """Other operations between forward and backward."""
+        loss = self.loss(data, 0)
+        for op in inner:
+            self.do(op)
+        loss.backward()
+        self.see(loss)
+
+    def op_evaluate(self, data):
+        with torch.no_grad():
+            self.see(self.model(self.batch(data)))
+
+    def op_clip(self, _):
+        if any(p.grad is not None for p in self.model.parameters()):
+            self.see(nn.utils.clip_grad_norm_(self.model.parameters(), 0.05))
+
+    def op_just_step(self, who):
+        self.optimizers[who % len(self.optimizers)].step()
+
+    def op_zero(self, zero):
+        self.zero(zero)
+
+    def op_fail(self, data):
+        """An exception in the middle of a forward."""
+        def stop(*_):
+            raise ZeroDivisionError
+        handle = list(self.model)[-1].register_forward_hook(stop)
+        try:
+            self.model(self.batch(data))
+        except ZeroDivisionError:
+            pass
+        handle.remove()
+
+    def op_fail_backward(self, data):
+        def stop(_):
+            raise ZeroDivisionError
+        out = self.model[0](self.batch(data))
+        if out.requires_grad:
+            out.register_hook(stop)
+            try:
+                self.model[1:](out).sum().backward()
+            except ZeroDivisionError:
+                pass
+
+    def op_thread(self, data):
+        thread = threading.Thread(target=self.op_evaluate, args=(data,))
+        thread.start()
+        thread.join()
+
+    def zero(self, kind):
+        if kind == 0:
+            self.optimizers[0].zero_grad(set_to_none=True)
+        elif kind == 1:
+            self.optimizers[0].zero_grad(set_to_none=False)
+        elif kind == 2:
+            self.model.zero_grad(set_to_none=True)
+        elif kind == 3:
+            for p in self.model.parameters():
+                p.grad = None
+
+    def loss(self, data, extra):
+        before = sum(p.square().sum() for p in self.model.parameters()) if extra == 1 else 0
+        out = self.model(self.batch(data))
+        after = sum(p.abs().sum() for p in self.model.parameters()) if extra == 2 else 0
+        loss = out.square().mean() + 1e-3 * before + 1e-3 * after
+        return loss if loss.requires_grad else loss + torch.zeros(1, requires_grad=True).sum()
+
+    # parameters
+
+    def op_read(self, n, how):
+        p = self.param(n)
+        self.see([lambda: p, lambda: p.data, lambda: p.detach().numpy().copy(), lambda: p.norm(),
+                  lambda: p[..., :1].contiguous(), lambda: list(self.model.state_dict().values())][how]())
+
+    def op_write(self, n, how):
+        p = self.param(n)
+        with torch.no_grad():
+            if how == 0:
+                p.mul_(0.9)
+            elif how == 1:
+                p.data.mul_(0.9)
+            elif how == 2:
+                p.data = p.data * 0.9
+            elif how == 3:
+                p.copy_(torch.full_like(p, 0.1))
+            else:
+                p.detach().add_(0.01)
+
+    def op_keep(self, n, how):
+        p = self.param(n)
+        makers = [lambda: p.data, lambda: p.detach(), lambda: p.detach().numpy(), lambda: p.grad,
+                  lambda: None if p.grad is None else p.grad.view(-1), lambda: self.model.state_dict(),
+                  lambda: self.optimizers[0].state_dict()["state"],
+                  lambda: dict(self.optimizers[0].state.get(p, {}))]
+        self.kept.append(makers[how]())
+
+    def op_see_kept(self, n):
+        if self.kept:
+            self.see(self.kept[n % len(self.kept)])
+
+    def op_forget(self, n):
+        if self.kept:
+            self.kept.pop(n % len(self.kept))
+
+    def op_write_kept(self, n):
+        for value in floats_of(self.kept[n % len(self.kept)] if self.kept else None):
+            if isinstance(value, torch.Tensor):
+                with torch.no_grad():
+                    value.mul_(0.9)
+            else:
+                value *= value.dtype.type(0.9)
+
+    def op_swap(self, n, data):
+        """Other values for an evaluation, and the old ones back, as averaged weights do."""
+        p = self.param(n)
+        backup = p.data
+        p.data = torch.full_like(backup, 0.2)
+        self.op_evaluate(data)
+        p.data = backup
+
+    def op_freeze(self, n, on):
+        self.param(n).requires_grad_(on)
+
+    def op_load(self, scale):
+        self.model.load_state_dict({k: v * (0.5 + scale / 4) for k, v in self.model.state_dict().items()})
+
+    def op_copy(self, data):
+        with torch.no_grad():
+            self.see(copy.deepcopy(self.model)(self.batch(data)))
+
+    # gradients
+
+    def op_grad(self, n, how):
+        p = self.param(n)
+        if how == 0:
+            self.see(p.grad)
+        elif how == 1:
+            p.grad = None
+        elif how == 2:
+            p.grad = torch.full_like(p, 0.3)
+        elif how == 3 and p.grad is not None:
+            p.grad.mul_(0.5)
+        elif how == 4 and p.grad is not None:
+            p.grad = p.grad * 2
+        elif how == 5:
+            p.grad = torch.full_like(p, 0.1)
+            self.kept.append(p.grad)
+
+    def op_hook(self, n):
+        """main_grad, as Megatron and apex keep it: the gradient is taken when it is complete."""
+        p = self.param(n)
+        if not p.requires_grad:
+            return
+        p.main_grad = torch.zeros_like(p, requires_grad=False)
+        node = p.expand_as(p).grad_fn.next_functions[0][0]
+
+        def take(*_):
+            if p.grad is not None:
+                p.main_grad.add_(p.grad.data)
+                p.grad = None
+        self.hooks.append((node, node.register_hook(take)))
+        self.kept.append(p.main_grad)
+
+    # optimizers
+
+    def op_state(self, n, how, who):
+        optimizer, p = self.optimizers[who % len(self.optimizers)], self.param(n)
+        state = optimizer.state.get(p, {})
+        if how == 0:
+            optimizer.state.clear()
+        elif how == 1:
+            optimizer.state.pop(p, None)
+        elif how == 2 and state:
+            optimizer.state[p] = {}
+        elif how == 3:
+            self.kept.append(optimizer.state)
+            optimizer.state = collections.defaultdict(dict)
+        elif how == 4:
+            for value in floats_of(dict(state)):
+                if value.dim() > 0:
+                    value.mul_(0.9)
+        elif how == 5:
+            for key, value in list(state.items()):
+                if isinstance(value, torch.Tensor) and value.dim() > 0:
+                    state[key] = value * 0.8
+        elif how == 6:
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        else:
+            self.see({k: v for k, v in state.items() if k != "master"})
+
+    def op_state_back(self, _):
+        for value in reversed(self.kept):
+            if isinstance(value, collections.defaultdict):
+                self.optimizers[0].state = value
+                return
+
+    def op_rate(self, who):
+        for group in self.optimizers[who % len(self.optimizers)].param_groups:
+            group["lr"] *= 0.5
+
+    def op_head(self, seed):
+        torch.manual_seed(seed)
+        head = nn.Linear(WIDTH, WIDTH)
+        self.model.add_module(str(len(self.model)), head)
+        self.optimizers[0].add_param_group({"params": list(head.parameters())})
+
+
+# Name, weight, and the range of each argument; "ops" are operations that may stand in a pass.
+TABLE = {
+    "step": (14, 6, 5, 3, 2), "accumulate": (3, 6, 3), "between": (4, 6, "ops"), "evaluate": (3, 6),
+    "clip": (1, 1), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
+    "thread": (1, 6), "read": (4, 30, 6), "write": (4, 30, 5), "keep": (5, 30, 8), "see_kept": (4, 9),
+    "forget": (1, 9), "write_kept": (2, 9), "swap": (1, 30, 6), "freeze": (1, 30, 2), "load": (1, 3),
+    "copy": (1, 6), "grad": (5, 30, 6), "hook": (1, 30), "state": (4, 30, 8, 2), "state_back": (1, 1),
+    "rate": (1, 2), "head": (1, 5)}
+IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget")
+
+
+def make_op(rng, names):
+    name = rng.choices(names, [TABLE[n][0] for n in names])[0]
+    return [name, *(([make_op(rng, IN_A_PASS) for _ in range(rng.randint(1, 3))])
+                    if size == "ops" else rng.randrange(size) for size in TABLE[name][1:])]
+
+
+def make_program(seed):
+    rng = random.Random(seed + (1 << 40))
+    return [["step", 0, 0, 0, 0]] + [make_op(rng, tuple(TABLE)) for _ in range(rng.randint(3, 12))]
+
+
+# ---- running ----
+
+def floats_of(value):
+    if isinstance(value, torch.Tensor):
+        return [value] if value.is_floating_point() else []
+    if isinstance(value, dict):
+        return [t for v in value.values() for t in floats_of(v)]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in floats_of(v)]
+    return [value] if hasattr(value, "dtype") else []
+
+
+def bits(value):
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().to_dense() if value.is_sparse else value.detach()
+        return str(value.dtype), tuple(value.shape), flat.contiguous().numpy().tobytes()
+    if isinstance(value, dict):
+        return [bits(v) for v in value.values()]
+    if isinstance(value, (list, tuple)):
+        return [bits(v) for v in value]
+    return value.tobytes() if hasattr(value, "tobytes") else value
+
+
+def execute(seed, program, managed):
+    """What it saw; then what it ended in."""
+    run = Run(seed)
+    run.managed = managed
+    client, end = None, "end"
+    try:
+        if managed:
+            client = hybridps.manage(run.model, run.optimizers, manager="none", spill="none", **run.way)
+        for number, op in enumerate(program):
+            run.seen.append(f"{number} {op[0]}")
+            run.do(op)
+    except hybridps.HybridPSError as error:
+        end = f"HybridPSError: {error}"
+    except Exception as error:  # plain torch must end in one too
+        known = managed and re.match("HybridPSError: ", str(error))
+        end = str(error) if known else f"raised {type(error).__name__}: {error}"
+    try:
+        if client is not None:
+            client.close()
+    except hybridps.HybridPSError as error:
+        end = f"HybridPSError: {error}" if end == "end" else end
+    if end == "end":
+        end = look_after(run)
+    return run.seen, end
+
+
+def look_after(run):
+    """What is there when the client has gone, and that it trains on."""
+    run.seen.append("after")
+    run.see(list(run.model.parameters()))
+    run.see([p.grad for p in run.model.parameters()])
+    for value in run.kept:
+        run.see(value)
+    try:
+        run.op_step(0, 0, 0, 0)
+    except Exception as error:
+        return f"raised {type(error).__name__} after close: {error}"
+    run.see(list(run.model.parameters()))
+    return "end"
+
+
+def check(seed, program):
+    """"same", or "refused: ..."; Wrong says what differs."""
+    plain, plain_end = execute(seed, program, False)
+    seen, end = execute(seed, program, True)
+    for number, (a, b) in enumerate(zip(plain, seen)):
+        if a != b:
+            at = next(s for s in reversed(plain[:number + 1]) if isinstance(s, str))
+            raise Wrong(f"differs from plain torch in operation {at}")
+    if end.startswith("HybridPSError"):
+        for known in REFUSALS:
+            if re.search(known, end, re.S):
+                return f"refused: {known}"
+        if not plain_end.startswith("raised"):
+            raise Wrong(end)
+    elif end.split(":")[0] != plain_end.split(":")[0]:
+        raise Wrong(f"ends in {end}, plain torch in {plain_end}")
+    elif len(plain) != len(seen):
+        raise Wrong(f"saw {len(seen)} things, plain torch {len(plain)}")
+    return "same" if plain_end == "end" else "both raised"
+
+
+def text_of(seed, program):
+    run = Run(seed)
+    lines = [f"seed {seed}: {run.way}", f"  {', '.join(type(o).__name__ for o in run.optimizers)}; "
+             f"{sum(p.numel() for p in run.model.parameters())} parameters"]
+    return "\n".join(lines + [f"  {n} {op}" for n, op in enumerate(program)])
+
+
+def in_child(seeds, program=None):
+    """{seed: result} of each in one child; what ended by a signal says so."""
+    results: dict[int, str] = {}
+    seeds = list(seeds)
+    while seeds:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            _child(seeds, program, write)
+        os.close(write)
+        with os.fdopen(read, "rb") as file:
+            data = file.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        done = _parse(data)
+        results.update(done)
+        seeds = seeds[len(done):]
+        if code != 0 and seeds:
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+            results[seeds.pop(0)] = f"WRONG: the process ended by {how}"
+    return results
+
+
+def _child(seeds, program, write):
+    torch.set_num_threads(1)
+    signal.alarm(60 + len(seeds))
+    for seed in seeds:
+        try:
+            result = check(seed, program or make_program(seed))
+        except Wrong as wrong:
+            result = f"WRONG: {wrong}"
+        line = pickle.dumps((seed, result))
+        os.write(write, len(line).to_bytes(4, "little") + line)
+    os._exit(0)
+
+
+def _parse(data):
+    out = {}
+    while data:
+        size = int.from_bytes(data[:4], "little")
+        seed, result = pickle.loads(data[4:4 + size])
+        out[seed] = result
+        data = data[4 + size:]
+    return out
+
+
+def shrink(seed):
+    """The shortest part of the program that still goes wrong."""
+    program = make_program(seed)
+    worse = True
+    while worse:
+        worse = False
+        for at in reversed(range(len(program))):
+            shorter = program[:at] + program[at + 1:]
+            if shorter and in_child([seed], shorter)[seed].startswith("WRONG"):
+                program, worse = shorter, True
+    return program
+
+
+def fuzz(first, count, batch=100):
+    """Counts of results, and the seeds that went wrong with why."""
+    counts: collections.Counter = collections.Counter()
+    wrong = {}
+    for start in range(first, first + count, batch):
+        for seed, result in in_child(range(start, min(start + batch, first + count))).items():
+            counts[result.split(": ")[0]] += 1
+            if result.startswith("WRONG"):
+                wrong[seed] = result
+    return counts, wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("count", type=int, nargs="?", default=2000, help="programs (2000)")
+    parser.add_argument("--seed", type=int, default=0, help="the first one (0)")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="run one, here")
+    parser.add_argument("--shrink", type=int, metavar="SEED", help="shorten one that goes wrong")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.replay is not None or args.shrink is not None:
+        seed = args.replay if args.replay is not None else args.shrink
+        program = make_program(seed) if args.replay is not None else shrink(seed)
+        print(text_of(seed, program), flush=True)
+        print((check(seed, program) if args.replay is not None else in_child([seed], program)[seed]))
+        return 0
+    began = time.process_time()
+    counts, wrong = fuzz(args.seed, args.count)
+    for seed, result in wrong.items():
+        print(f"{seed}: {result[:300]}")
+    print(f"{dict(counts)}; {os.times().children_user + os.times().children_system:.0f} s of CPU, "
+          f"{time.process_time() - began:.0f} s here")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
