@@ -35,8 +35,6 @@ hl_status node_drain(struct node *n, bool drained, const char *reason,
 
 /* reserve.c */
 #define NODE_RESERVED_MAX_MS (INT64_C(3650) * 24 * 3600 * 1000)
-/* In force, in memory. */
-void node_set_reserved(struct node *n, const struct node_reservation *r);
 
 /* gate.c */
 /* What a test of the node has found; failing twice within an hour drains it. */
