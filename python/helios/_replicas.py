@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import collections
 import hashlib
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import Any, Mapping
 
 from . import _abi, _state, _steps, errors
-
-if TYPE_CHECKING:
-    from .session import Rank
 
 Sums = dict[str, list[int]]  # of each tensor, one of each MiB
 
@@ -28,7 +25,7 @@ class Differs(errors.Corrupt):
         self.odd = odd
 
 
-def _sums(tensors: Mapping[str, Any], me: "Rank") -> Sums:
+def _sums(tensors: Mapping[str, Any], me: Any) -> Sums:
     """Not of experts that are shared out, and not of what only reads itself out piece by piece."""
     out: Sums = {}
     for name, tensor in tensors.items():
@@ -79,7 +76,7 @@ def judge(told: Mapping[int, tuple[Any, bytes]], sums: Mapping[int, Sums]) -> di
     return out
 
 
-def check(state: Any, me: "Rank") -> None:
+def check(state: Any, me: Any) -> None:
     """Raises Differs on all ranks of the gang where any of them has another replica. All ranks call it."""
     if not meets or me.dp_size * me.cp_size == 1 or hasattr(state, "helios_state"):
         return

@@ -40,6 +40,7 @@ __all__ = ["Gang", "run", "replaces"]
 T = TypeVar("T")
 BROKEN = (RuntimeError, ConnectionError, TimeoutError)  # what torch.distributed raises when a peer is gone
 LOOK = 0.01  # seconds between two looks at who is there
+CONNECT = 1.0  # seconds of one try to reach rank 0's store; no signal is handled meanwhile
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -215,7 +216,7 @@ class _Meeting:
             if left <= 0:
                 raise RuntimeError("a rank is missing")
             try:
-                generation = self._claim(self._connect(min(left, 5)))
+                generation = self._claim(self._connect(min(left, CONNECT)))
                 if self._await_all(generation, deadline):
                     return generation
             except BROKEN:

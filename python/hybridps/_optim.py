@@ -310,7 +310,9 @@ class Stepper:
                 if not isinstance(value, torch.Tensor) or value.shape != slot.param.shape:
                     continue
                 held = own.get(key)
-                if held is not None and held[1] is value or slot.shows(value):
+                grad = raw_grad(slot.param)
+                if held is not None and held[1] is value or slot.shows(value) or \
+                        grad is not None and grad.data_ptr() == value.data_ptr():
                     continue  # p.grad itself stays what it is
                 if held is not None and held[1].dtype == value.dtype:
                     del held

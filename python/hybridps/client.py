@@ -111,7 +111,7 @@ class Client:
                        self.state.collective().broadcast(tensor, src, "broadcast"))
 
     def changed(self) -> None:
-        """Say so after writing parameters in a way that is not seen: through a tensor of
+        """On CUDA: say so after writing parameters in a way that is not seen, through a tensor of
         ``p.data`` or an array of numpy that was taken before the last step."""
         self.phases.changed()
 
@@ -141,5 +141,6 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Model and optimizer own their memory again; views taken before are void."""
+        """Model and optimizer own their memory again. What was taken before stays good (not on
+        CUDA), and nothing is copied for it."""
         _register.close(self.phases)

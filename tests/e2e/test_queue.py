@@ -109,20 +109,20 @@ class Queue(unittest.TestCase):
         aside = self.submit("aside", 2)
         c.wait_job(aside, "running")
         self.assertEqual(self.places(aside), {"node-1"})
-        late = self.submit("late-one", 2, "timeouts: {run: 59m58s}")  # and 20 s to stop
+        late = self.submit("late-one", 2, "timeouts: {run: 3598s}")  # and 20 s to stop
         why = self.why(late, "ServerReserved")
         self.assertEqual(why["startMs"], said["untilMs"])
         self.assertRegex(why["text"], "needs 2 slots.*1 server is reserved")
-        self.assertRegex(c.run("explain", late).stdout, "starts +in about 2h59m.*by the end of reservations")
+        self.assertRegex(c.run("explain", late).stdout, "starts +in about 3.0 h, by the end of reservations")
         # all or none; and what is wrong is said
         self.assertRegex(c.refuse("node", "reserve", "node-1,node-7", "--for", "1h"), "no node 'node-7', so none is reserved")
-        self.assertEqual([n["reservedUntilMs"] for n in c.json("nodes")], [said["untilMs"], 0])
+        self.assertEqual([n["reservedUntilMs"] for n in c.json("nodes")["items"]], [said["untilMs"], 0])
         self.assertRegex(c.refuse("node", "reserve", "node-1", code=2), "--for 4h")
 
         c.kill("controllerd")
         c.up()
         self.why(late, "ServerReserved")
-        self.assertEqual(c.json("nodes")[0]["reservedReason"], "new firmware")
+        self.assertEqual(c.json("nodes")["items"][0]["reservedReason"], "new firmware")
         self.assertEqual(c.json("node", "unreserve", "node-0,node-1")["untilMs"], 0)
         c.wait_job(late, "running")
         self.assertEqual(self.places(late), {"node-0"})

@@ -111,6 +111,19 @@ class Replace(unittest.TestCase):
             self.assertEqual(len(moments), 2 * len(session.load_state_dict("m")))
         return losses
 
+    def accounted(self, job: str) -> None:
+        """Its parts of time sum to the wall time, and each recovery has its times in the metrics."""
+        now, seen = time.time() * 1000, self.c.job(job)
+        ledger = seen["ledger"]
+        parts = sum(ms for key, ms in ledger.items() if key.endswith("Ms") and key != "wallMs")
+        self.assertEqual(parts, ledger["wallMs"])
+        self.assertAlmostEqual(ledger["wallMs"] / (now - seen["submittedMs"]), 1, delta=0.01 + 1000 / ledger["wallMs"])
+        self.assertGreater(ledger["lostMs"] * ledger["replayMs"], 0, ledger)
+        counts = {line.split('"')[1]: int(line.split()[-1]) for line in self.c.run("metrics", "controller").stdout.splitlines()
+                  if line.startswith("helios_recovery_seconds_count")}
+        self.assertEqual(set(counts), {"start", "join", "load", "step", "total"})
+        self.assertGreaterEqual(min(counts.values()), 2)
+
     def test_a_lost_rank_is_replaced_and_the_curve_stays_what_it_is(self):
         want = self.restarted()
         job = self.submit(FOREVER, recovery={"mode": "replace"}, spares=1)
@@ -136,6 +149,7 @@ class Replace(unittest.TestCase):
         self.assertEqual([text.split(" on ")[0] for text in replaced], ["rank 0", "rank 1"])
         self.assertIn("killed by signal 9", replaced[0])
         self.assertEqual(len(self.events(job, "recovered")), 2)
+        self.accounted(job)
         self.end(job)
         for pid in (before[0]["pid"], second[1]["pid"], third[0]["pid"], third[1]["pid"]):
             wait_for(f"process {pid} to be gone", lambda pid=pid: not alive(pid))

@@ -434,6 +434,7 @@ def bits(value):
 def execute(seed, program, managed):
     """What it saw; then what it ended in."""
     run = Run(seed)
+    run.managed = managed
     client, end = None, "end"
     try:
         if managed:

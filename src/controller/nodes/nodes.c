@@ -84,6 +84,11 @@ int64_t node_silent_ms(const struct node *n)
     return (int64_t)((n->controller->listening.listened_ns - n->seen_ns) / HL_NS_PER_MS);
 }
 
+bool node_is_reserved(const struct node *n)
+{
+    return hl_wall_ms() < n->reserved.window.until_ms;
+}
+
 bool nodes_expected(const struct hl_controller *c)
 {
     for (const struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
@@ -277,11 +282,11 @@ hl_status nodes_load(struct hl_controller *c, const json_t *record)
     n->drained_ms = was.drain.drained_ms;
     snprintf(n->drain_reason, sizeof(n->drain_reason), "%s",
              was.drain.drain_reason != NULL ? was.drain.drain_reason : "");
-    struct node_reservation r = {{was.reserved.reserved_from_ms, was.reserved.reserved_until_ms},
-                                 ""};
-    snprintf(r.reason, sizeof(r.reason), "%s",
+    n->reserved.window =
+        (struct hl_node_window){was.reserved.reserved_from_ms, was.reserved.reserved_until_ms};
+    snprintf(n->reserved.reason, sizeof(n->reserved.reason), "%s",
              was.reserved.reserved_reason != NULL ? was.reserved.reserved_reason : "");
-    node_set_reserved(n, &r);
+    hl_cluster_set_window(&c->nodes->cluster, n->name, n->reserved.window);
     int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
     n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
     hl_cluster_set_draining(&c->nodes->cluster, n->name, n->drained_ms != 0);

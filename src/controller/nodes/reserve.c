@@ -10,6 +10,8 @@
 #include "controller/commits.h"
 #include "controller/nodes/nodes_private.h"
 
+#define RESERVED_MAX_MS (INT64_C(3650) * 24 * 3600 * 1000)
+
 struct reserved_node {
     char name[sizeof(((struct node *)0)->name)];
     struct node_reservation was;
@@ -23,16 +25,11 @@ struct reserve_call {
     struct reserved_node nodes[];
 };
 
-void node_set_reserved(struct node *n, const struct node_reservation *r)
+static void node_set_reserved(struct node *n, const struct node_reservation *r)
 {
     n->reserved = *r;
     hl_cluster_set_window(&n->controller->nodes->cluster, n->name, r->window);
     n->controller->slots_changed = true; /* shorter or gone: somebody may start */
-}
-
-bool node_is_reserved(const struct node *n)
-{
-    return hl_wall_ms() < n->reserved.window.until_ms;
 }
 
 static void take_back(const struct reserve_call *r)
@@ -73,8 +70,7 @@ static hl_status reserve_check(const struct hl_controller *c,
                                         "and taints");
     if (p->names.count == 0)
         return hl_fail(HL_EINVAL, "no node is named");
-    if (p->in_ms < 0 || p->for_ms < 0 || p->in_ms > NODE_RESERVED_MAX_MS ||
-        p->for_ms > NODE_RESERVED_MAX_MS)
+    if (p->in_ms < 0 || p->for_ms < 0 || p->in_ms > RESERVED_MAX_MS || p->for_ms > RESERVED_MAX_MS)
         return hl_fail(HL_EINVAL, "a reservation begins and ends within ten years");
     if (strlen(p->reason) >= sizeof(n->reserved.reason))
         return hl_fail(HL_EINVAL, "the reason has more than %zu bytes",

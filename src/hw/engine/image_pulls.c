@@ -139,10 +139,6 @@ static hl_status pull_look(struct hl_image_pulls *p, const char *image, struct h
                            struct hl_api_agent_prepare_image_results *out)
 {
     struct pull *x = table_find(p, image);
-    if (x != NULL && x->over && x->st == HL_OK) {
-        pull_clear(x); /* it came between the question and now, or was removed since */
-        x = NULL;
-    }
     out->state = HL_API_IMAGE_STATE_PULLING;
     if (x == NULL) {
         HL_TRY(pull_begin(p, image));
@@ -150,11 +146,11 @@ static hl_status pull_look(struct hl_image_pulls *p, const char *image, struct h
         return HL_OK;
     }
     x->asked_ns = hl_now_ns();
-    out->text = hl_arena_strdup(arena, x->over ? x->why : x->progress);
-    if (x->over) {
+    out->text = hl_arena_strdup(arena, x->over && x->st != HL_OK ? x->why : x->progress);
+    if (x->over && x->st != HL_OK)
         out->state = HL_API_IMAGE_STATE_ABSENT;
-        pull_clear(x); /* who asks again has it tried again */
-    }
+    if (x->over)
+        pull_clear(x); /* who asks again finds it, or has it tried again */
     return HL_OK;
 }
 

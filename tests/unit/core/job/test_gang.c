@@ -47,7 +47,7 @@ TEST(a_job_of_kubernetes_goes_with_its_attempt_and_stays_after_success)
         {HL_API_JOB_STATE_FAILED, {2, .there = true}, true},
         {HL_API_JOB_STATE_RUNNING, {1, .there = true}, true},
         {HL_API_JOB_STATE_RUNNING, {1, .created = true}, true}, /* the watch is behind */
-        {HL_API_JOB_STATE_RUNNING, {1}, false},
+        {HL_API_JOB_STATE_RUNNING, {.attempt = 1}, false},
         {HL_API_JOB_STATE_FAILED,
          {2, .there = true, .created = true, .deleted = true},
          false}, /* ordered already */

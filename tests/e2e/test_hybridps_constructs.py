@@ -1,0 +1,74 @@
+#!/usr/bin/python3
+"""What users write around a managed model is what it is on plain torch, to the bit, or is refused by name:
+each row of the table in docs/hybridps.md, at three capacities. `--write` renews the table there."""
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
+import hybridps  # noqa: E402
+from hybridps_constructs import CAPACITIES, EQUAL, ROWS, World, table  # noqa: E402
+from hybridps_fuzz import bits  # noqa: E402
+
+PAGE = needs.ROOT / "docs" / "hybridps.md"
+PLACE = re.compile(r"(?s)(<!-- constructs: by tests/e2e/test_hybridps_constructs.py -->\n).*?(<!-- end -->)")
+
+
+def run(use, make, device):
+    """What it returned, and the parameters; or the error."""
+    world = World(make, device)
+    try:
+        world.manage()
+        try:
+            out = use(world)
+        finally:
+            world.close()
+    except hybridps.HybridPSError as error:
+        return str(error)
+    out = out() if callable(out) else out
+    return bits(out), bits(list(world.model.parameters()))
+
+
+def in_child(use, make, device):
+    """A signal is a failure of one row, not the end of all."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if run(use, make, device) == run(use, make, None) else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class Constructs(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+
+    def test_each_row_is_equal_or_refused_at_three_capacities(self):
+        for text, outcome, use, make in ROWS:
+            for device in CAPACITIES:
+                with self.subTest(text, device=device):
+                    if outcome == EQUAL:
+                        self.assertEqual(in_child(use, make, device), 0, "1: differs, 2: another error")
+                    else:
+                        said = run(use, make, device)
+                        self.assertIsInstance(said, str)
+                        self.assertRegex(said, re.escape(outcome))
+
+    def test_the_page_has_the_table(self):
+        self.assertEqual(PLACE.search(PAGE.read_text())[0],
+                         PLACE.sub(lambda m: m[1] + table() + m[2], PLACE.search(PAGE.read_text())[0]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(PLACE.sub(lambda m: m[1] + table() + m[2], PAGE.read_text()))
+        sys.exit(0)
+    unittest.main()

@@ -1,0 +1,56 @@
+#!/usr/bin/python3
+"""Random training programs are what they are on plain torch, to the bit: tests/support/hybridps_fuzz.py.
+
+As many as take 40 s of one processor. A failure prints its seed, why, and the shortest part of the
+program that still fails.
+"""
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
+import hybridps_fuzz as fuzz  # noqa: E402
+
+PROGRAMS = 1400
+
+
+class Programs(unittest.TestCase):
+    def test_random_programs_are_equal_to_plain_torch_or_refused_by_name(self):
+        torch.set_num_threads(1)
+        counts, wrong = fuzz.fuzz(0, PROGRAMS)
+        for seed, why in list(wrong.items())[:3]:
+            print(f"{seed}: {why}\n{fuzz.text_of(seed, fuzz.shrink(seed))}\n"
+                  f"again: tests/support/hybridps_fuzz.py --replay {seed}", file=sys.stderr)
+        self.assertEqual(wrong, {})
+        self.assertEqual(sum(counts.values()), PROGRAMS)
+        self.assertGreater(counts["same"], 0.8 * PROGRAMS)  # and not refused, or of no use
+
+    def test_a_program_that_ends_by_a_signal_is_told_and_the_others_run(self):
+        torch.set_num_threads(1)
+        check = fuzz.check
+        self.addCleanup(setattr, fuzz, "check", check)
+        fuzz.check = lambda seed, program: os.abort() if seed == 1 else check(seed, program)
+        results = fuzz.in_child(range(3))
+        self.assertEqual(results[1], "WRONG: the process ended by signal SIGABRT")
+        self.assertEqual([results[0], results[2]], ["same"] * 2)
+
+    def test_a_difference_is_found_and_made_short(self):
+        torch.set_num_threads(1)
+        program = [["step", 0, 0, 0, 0], ["read", 0, 0], ["write", 0, 0], ["evaluate", 1]]
+        self.addCleanup(setattr, fuzz, "make_program", fuzz.make_program)
+        self.addCleanup(setattr, fuzz.Run, "op_write", fuzz.Run.op_write)
+        fuzz.make_program = lambda seed: list(program)
+        fuzz.Run.op_write = lambda run, n, how: run.param(n).data.add_(run.managed)
+        with self.assertRaisesRegex(fuzz.Wrong, "differs from plain torch in operation 3 evaluate"):
+            fuzz.check(5, program)
+        self.assertEqual(fuzz.shrink(5), [["write", 0, 0]])
+
+
+if __name__ == "__main__":
+    unittest.main()
