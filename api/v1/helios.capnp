@@ -212,7 +212,7 @@ struct RankProgress {
   stopped @8 :Bool;           # its process does not run: a stop signal, a debugger
   recovery @9 :RecoveryTimes $optional; # of its last replacement, once that has made a step
   ownMs @10 :Float64;         # median of what it did not wait for others in its last 15 steps; 0 = none was timed
-  trouble @11 :Text $optional;  # what it said last that is wrong with it; "" = nothing
+  trouble @11 :Text;          # what it said last that is wrong with it; "" = nothing
   troubles @12 :UInt32;       # how often it said so, with the processes that had its place before
 }
 # From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
