@@ -205,18 +205,24 @@ struct use_batch {
     struct hl_id ids[USES_BATCH];
 };
 
+static void batch_end(struct use_batch *b, hl_status st, const char *text)
+{
+    struct placement *p = b->c->placement;
+    p->uses_writing = false;
+    for (size_t i = 0; st != HL_OK && i < b->count; i++)
+        hl_saved_undo(&p->core, b->ids[i]);
+    if (trouble_is_new(&p->uses_trouble, st))
+        hl_warn("the use of shards is not kept, a restart forgets it error=\"%s\"", text);
+    free(b);
+}
+
 static void on_uses_written(void *arg, hl_status st, const char *text)
 {
     struct use_batch *b = arg;
-    struct hl_controller *c = b->c;
-    if (!controller_stopped(c)) {
-        c->placement->uses_writing = false;
-        for (size_t i = 0; st != HL_OK && i < b->count; i++)
-            hl_saved_undo(&c->placement->core, b->ids[i]);
-        if (trouble_is_new(&c->placement->uses_trouble, st))
-            hl_warn("the use of shards is not kept, a restart forgets it error=\"%s\"", text);
-    }
-    free(b);
+    if (controller_stopped(b->c))
+        free(b);
+    else
+        batch_end(b, st, text);
 }
 
 static hl_status gone_add(struct placement *p, struct hl_records *records)
@@ -298,7 +304,7 @@ void uses_run(struct hl_controller *c)
     if (st == HL_OK)
         st = controller_write(c, &records, on_uses_written, b);
     if (st != HL_OK)
-        on_uses_written(b, st, hl_error_text());
+        batch_end(b, st, hl_error_text());
     hl_records_fini(&records);
 }
 
