@@ -107,6 +107,9 @@ class Validate(unittest.TestCase):
         self.result(rows, data_local="pass", data_evict="pass", data_prefetch="pass", data_fluid="pass")
         for row in rows.values():
             self.assertNotIn("decided", row["found"])
+        self.c.json("conf", "policy.low_pct=0")  # nothing comes to L1, whether it was moved often or not
+        rows = self.validate("--rows", "data.fluid", "--row-time", "8s", code=1)
+        self.result(rows, data_fluid="fail")
 
     def test_between_hosts_paths_and_faults_are_carried_out_over_the_network(self):
         self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_AGENT_NIC_CLASS": "cx4",
@@ -152,27 +155,35 @@ class Validate(unittest.TestCase):
         self.result(rows, data_local="fail", data_evict="fail", data_prefetch="fail")
         self.assertIn("0 of 2 shards", rows["data.local"]["found"])
 
-    def damage_largest(self, stop):
-        """Turns a bit of each shard of some MiB in the pool, once."""
+    def damage(self, stop, least):
+        """Turns a bit of each shard of more than `least` bytes in the pool, once."""
         pool, done = pathlib.Path(self.c.info["pool"]), set()
         while not stop.is_set():
             for entry in poolfile.sealed(pool).values():
-                if entry.size > 6 << 20 and entry.id not in done:
+                if entry.size > least and entry.id not in done:
                     done.add(entry.id)
                     poolfile.flip(pool, entry.offset + entry.size // 2, 3)
             time.sleep(0.02)
 
-    def test_damaged_bytes_fail_the_row_that_meets_them_and_no_other(self):
-        self.start()
+    def validate_damaged(self, rows, least):
         stop = threading.Event()
-        thread = threading.Thread(target=self.damage_largest, args=(stop,))
+        thread = threading.Thread(target=self.damage, args=(stop, least))
         thread.start()
         try:
-            # data.local reads small shards, and takes long enough for the large one to be damaged
-            rows = self.validate("--rows", "data.local,paths.device", code=1)
+            return self.validate("--rows", rows, code=1)
         finally:
             stop.set()
             thread.join()
+
+    def test_damaged_bytes_fail_the_row_that_copies_between_hosts(self):
+        self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near"})
+        self.far_agent()
+        self.result(self.validate_damaged("paths.operations", 1 << 10), paths_operations="fail")
+
+    def test_damaged_bytes_fail_the_row_that_meets_them_and_no_other(self):
+        self.start()
+        # data.local reads small shards, and takes long enough for the large one to be damaged
+        rows = self.validate_damaged("data.local,paths.device", 6 << 20)
         self.result(rows, data_local="pass", paths_device="fail")
         self.assertRegex(rows["paths.device"]["found"], "CRC|checksum|damaged")
 
