@@ -49,7 +49,7 @@ class Durability(StoreCase):
         return client, number, f"{shard.id[0]:016x}{shard.id[1]:016x}"
 
     def copies(self, shard):
-        return {(x["tier"], x["node"]) for x in self.c.json("shard", "show", shard)["copies"]}
+        return {(x["tier"], x["node"]) for x in self.c.json("shard", "show", shard)["copies"] if not x["kept"]}
 
     def version(self, number):
         return next(v for v in self.c.json("model", "show", "m")["versions"] if v["version"] == number)

@@ -48,7 +48,7 @@ class Placement(StoreCase):
         return self.c.json("shard", "show", shard["id"])["placement"]
 
     def copies(self, shard):
-        return {(x["tier"], x["node"]) for x in self.c.json("shard", "show", shard["id"])["copies"]}
+        return {(x["tier"], x["node"]) for x in self.c.json("shard", "show", shard["id"])["copies"] if not x["kept"]}
 
     def listed(self, shard):
         return next(s for s in self.c.json("shard", "ls")["items"] if s["id"] == shard["id"])

@@ -19,7 +19,7 @@ class Tiers(unittest.TestCase):
 
     def copies(self, shard):
         shown = self.c.json("shard", "show", shard)
-        return {(x["tier"], x["node"], x["device"]) for x in shown["copies"]}
+        return {(x["tier"], x["node"], x["device"]) for x in shown["copies"] if not x["kept"]}
 
     def test_store_lists_every_tier_with_its_quota(self):
         seen = {(n["node"], t["tier"], t["name"]): t for n in self.c.json("store")["items"] for t in n["tiers"]}
