@@ -270,6 +270,7 @@ class Stepper:
             phases.state.hold(missing)
         for slot in self.slots():
             if slot.has_grad or slot.reuse or slot.given is not None:
+                phases.open([slot.tensor])  # what carries it may write by a system call
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
                 if slot.owner != phases.state.group.rank:
                     slot.written = True
