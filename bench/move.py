@@ -92,37 +92,36 @@ def rate_rounds(calls, shard, rounds):
     return seen
 
 
-def shuttle(address, shard, stop, pause_s):
+def shuttle(address, shard, stop, bytes_per_s):
     """Between the nodes, until stop."""
     calls, node = Calls(address), 0
     while not stop.is_set():
         with contextlib.suppress(Refused):  # it is there already, the first time
-            calls("moveShard", id=shard["id"], node=f"node-{node}", tier="L2")
+            calls("moveShard", id=shard["id"], node=f"node-{node}", tier="L2", bytesPerS=bytes_per_s)
         node = 1 - node
-        stop.wait(pause_s)
     calls.close()
 
 
-def reads_beside(world, shard, reader, pause_s, seconds):
-    """Reads per second while the shard goes to and fro; pause_s None: it rests."""
+def reads_beside(world, shard, reader, bytes_per_s, seconds):
+    """Reads per second while the shard goes to and fro; None: it rests, 0: as fast as it can."""
     stop = threading.Event()
-    mover = threading.Thread(target=shuttle, args=(world.address, shard, stop, pause_s))
-    if pause_s is not None:
+    mover = threading.Thread(target=shuttle, args=(world.address, shard, stop, bytes_per_s))
+    if bytes_per_s is not None:
         mover.start()
     reads = reads_per_second(reader, seconds)
-    if pause_s is not None:
+    if bytes_per_s is not None:
         stop.set()
         mover.join()
     return reads
 
 
-def kept_shares(world, shard, reader, pause_s, args):
+def kept_shares(world, shard, reader, budget, args):
     """Reads beside moves at full rate and at the budget, over the mean of those alone right before and after."""
     shares = {FULL: [], BUDGETED: []}
     before = reads_beside(world, shard, reader, None, args.seconds)
     for turn in range(2 * args.rounds):
         kind = (FULL, BUDGETED)[turn % 2]
-        beside = reads_beside(world, shard, reader, 0 if kind == FULL else pause_s, args.seconds)
+        beside = reads_beside(world, shard, reader, 0 if kind == FULL else budget, args.seconds)
         after = reads_beside(world, shard, reader, None, args.seconds)
         shares[kind].append(beside / ((before + after) / 2))
         before = after
@@ -149,8 +148,8 @@ def measure(world, args):
     reader = subprocess.Popen([sys.executable, __file__, "--read-others", world.address, str(size // 2)], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True, env=world.env)
     reads_per_second(reader, 1)  # it has mapped all of them once
-    pause = size / (statistics.median(p for _, p in seen[L2_TO_L2]) * BUDGET * 1e9)
-    shares = kept_shares(world, shard, reader, pause, args)
+    budget = int(statistics.median(p for _, p in seen[L2_TO_L2]) * BUDGET * 1e9)
+    shares = kept_shares(world, shard, reader, budget, args)
     met &= report("reads of other shards, moves at full rate", shares[FULL], FULL_BAR)
     met &= report(f"reads of other shards, moves at {BUDGET:.0%} of the path", shares[BUDGETED], BUDGET_BAR)
     reader.stdin.close()

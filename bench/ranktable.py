@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
-from support import apiserver, kube_api  # noqa: E402
+from support import apiserver, kube_api, kustomize  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
 from support.ranktable_scenarios import INITIALIZING, KEY, LABEL, Controller, devices, job_object, pod_object  # noqa: E402
 
@@ -85,7 +85,8 @@ class Real:
         self.server = apiserver.shared_server()
         if not self.server.has_namespace("helios"):
             self.server.namespace("helios")
-            self.server.apply(ROOT / "deploy/k8s/rbac.yaml")
+            for o in kustomize.render(ROOT / "deploy/k8s/overlays/ranktable"):
+                self.server.put(o)
             self.server.namespace("bench")
         self.config = self.server.kubeconfig(folder / "kubeconfig", {
             "token": self.server.account_token("helios", "helios-ranktable")}, "helios")

@@ -1,5 +1,5 @@
 /* helios-ranktable: rank tables for the jobs of a Kubernetes cluster. Takes hccl-controller's
- * flags, with one dash or two. */
+ * flags, with one dash or two. `helios-ranktable lint` says what is wrong with a table. */
 #include <malloc.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -9,10 +9,12 @@
 
 #include "base/log.h"
 #include "conf/options.h"
+#include "conf/yaml.h"
 #include "http/metrics.h"
 #include "os/file.h"
 #include "os/loop.h"
 #include "program/daemon.h"
+#include "ranktable/lint.h"
 #include "ranktabled/ranktabled.h"
 
 #define IGNORED_TEXTS 7
@@ -25,7 +27,7 @@ struct ignored {
 };
 
 struct args {
-    char *kubeconfig, *context, *master, *json, *label_value;
+    char *kubeconfig, *context, *master, *json, *label_value, *ns;
     int64_t super_pod_servers;
     uint64_t batch_ms, watch_window_ms;
     bool leader_elect, dry_run;
@@ -60,6 +62,9 @@ static const struct hl_option rows[] = {
     {"label_value", "--label-value", HL_RANKTABLE_LABEL_VALUE,
      "Value of the label ring-controller.atlas on jobs, pods and ConfigMaps.", HL_OPT_STRING, 0, 0,
      NULL, AT(label_value)},
+    {"namespace", "--namespace", "",
+     "Namespace of the jobs, so that rights in it are enough; empty for the jobs of all.",
+     HL_OPT_STRING, 0, 0, NULL, AT(ns)},
     {"super_pod_servers", "--super-pod-servers", "0",
      "Format 1.2, where pods don't say their super pod: servers in each; 0 for one super pod.",
      HL_OPT_INT, 0, 100000, NULL, AT(super_pod_servers)},
@@ -179,6 +184,142 @@ static hl_status set_log(const struct args *a)
     return HL_OK;
 }
 
+/* ---- lint ------------------------------------------------------------------------------------ */
+
+#define OBJECTS_MAX 256
+
+struct lint_args {
+    char *chip;
+    bool job;
+};
+
+static const struct hl_option lint_rows[] = {
+    {"chip", "--chip", "", "The chip whose library reads the table: a2, a3 or a5; must be given.",
+     HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct lint_args, chip)},
+    {"job", "--job", "false",
+     "FILE is the manifest of a job, YAML or JSON: labels, node selector, devices, ConfigMap.",
+     HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct lint_args, job)},
+};
+
+/* The objects of a manifest; a List's are its items. */
+struct manifest {
+    struct hl_yaml *documents[OBJECTS_MAX];
+    size_t document_count;
+    const json_t *objects[OBJECTS_MAX];
+    size_t object_count;
+};
+
+static hl_status add_object(struct manifest *m, const json_t *object)
+{
+    if (m->object_count == OBJECTS_MAX)
+        return hl_fail(HL_EINVAL, "the manifest has more than %d objects", OBJECTS_MAX);
+    m->objects[m->object_count++] = object;
+    return HL_OK;
+}
+
+static hl_status add_document(struct manifest *m, struct hl_yaml *document)
+{
+    const json_t *root = hl_yaml_root(document), *item;
+    const char *kind = json_string_value(json_object_get(root, "kind"));
+    size_t i;
+    m->documents[m->document_count++] = document;
+    if (json_is_null(root))
+        return HL_OK;
+    if (kind == NULL || strcmp(kind, "List") != 0)
+        return add_object(m, root);
+    json_array_foreach (json_object_get(root, "items"), i, item)
+        HL_TRY(add_object(m, item));
+    return HL_OK;
+}
+
+/* One after the other; lines before a document are left empty, so that places in it are right. */
+static hl_status read_manifest(const char *path, char *text, size_t len, struct manifest *out)
+{
+    char *end = text + len, *line = text, *next;
+    while (line < end) {
+        struct hl_yaml *document = NULL;
+        for (next = line; next < end && (next == line || strncmp(next, "---", 3) != 0);) {
+            char *eol = memchr(next, '\n', (size_t)(end - next));
+            next = eol != NULL ? eol + 1 : end;
+        }
+        if (out->document_count == OBJECTS_MAX)
+            return hl_fail(HL_EINVAL, "%s has more than %d documents", path, OBJECTS_MAX);
+        HL_TRY(hl_yaml_parse(path, text, (size_t)(next - text), &document));
+        HL_TRY(add_document(out, document));
+        for (char *p = text; p < next; p++)
+            *p = *p == '\n' ? '\n' : ' ';
+        line = next;
+    }
+    return HL_OK;
+}
+
+static hl_status lint_manifest(const char *path, enum hl_ranktable_chip chip, struct hl_buf *text,
+                               struct hl_ranktable_report *out)
+{
+    struct manifest m = {0};
+    hl_status st = read_manifest(path, text->data, text->len, &m);
+    if (st == HL_OK)
+        st = hl_ranktable_lint_job(chip, m.objects, m.object_count, out);
+    for (size_t i = 0; i < m.document_count; i++)
+        hl_yaml_free(m.documents[i]);
+    return st;
+}
+
+/* A sentence a line, each with the file in front. */
+static void print_report(const char *path, bool of_job, const struct hl_ranktable_report *r)
+{
+    for (char *line = r->text, *save = NULL; (line = strtok_r(line, "\n", &save)) != NULL;
+         line = NULL)
+        printf("%s: %s\n", path, line);
+    if (r->faults == 0 && of_job)
+        printf("%s: no fault\n", path);
+    else if (r->faults == 0 && r->servers > 0)
+        printf("%s: no fault; %zu servers, %zu devices\n", path, r->servers, r->devices);
+    else if (r->faults == 0)
+        printf("%s: no fault; %zu devices\n", path, r->devices);
+}
+
+static hl_status lint_file(const char *path, const struct lint_args *a, size_t *faults)
+{
+    struct hl_ranktable_report r = {0};
+    struct hl_buf text = HL_BUF(HL_RANKTABLE_TEXT_MAX);
+    enum hl_ranktable_chip chip;
+    if (a->chip[0] == '\0')
+        return hl_fail(HL_EINVAL, "lint: --chip a2|a3|a5 is missing");
+    HL_TRY(hl_ranktable_chip_parse(a->chip, &chip));
+    hl_status st = hl_file_read(strcmp(path, "-") == 0 ? "/dev/stdin" : path, &text);
+    hl_buf_append(&text, "", 0);
+    if (st == HL_OK)
+        st = a->job ? lint_manifest(path, chip, &text, &r)
+                    : hl_ranktable_lint(chip, text.data, text.len, &r);
+    if (st == HL_OK)
+        print_report(path, a->job, &r);
+    *faults = r.faults;
+    hl_ranktable_report_fini(&r);
+    hl_buf_fini(&text);
+    return st;
+}
+
+/* Exit status: 0 sound, 1 it has faults or can't be read, 2 wrong options. */
+static int run_lint(int argc, char **argv)
+{
+    struct lint_args a = {0};
+    size_t faults = 0;
+    int rest = 0;
+    hl_status st =
+        hl_args_parse(lint_rows, HL_ARRAY_LEN(lint_rows),
+                      "helios-ranktable lint FILE --chip a2|a3|a5 [--job]", argc, argv, &a, &rest);
+    if (st == HL_OK && rest != 1)
+        st = hl_fail(HL_EINVAL, "lint: exactly one FILE is wanted, - for standard input");
+    if (st == HL_OK)
+        st = lint_file(argv[0], &a, &faults);
+    int status = program_exit("helios-ranktable", st);
+    hl_args_fini(lint_rows, HL_ARRAY_LEN(lint_rows), &a);
+    return status == 0 && faults > 0 ? 1 : status;
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------ */
+
 struct program {
     struct args args;
     struct hl_loop *loop;
@@ -208,6 +349,18 @@ static hl_status check_label(const char *value)
                    value);
 }
 
+/* It stands in addresses, too. */
+static hl_status check_namespace(const char *ns)
+{
+    size_t n = strlen(ns);
+    if (n <= 63 && strspn(ns, "abcdefghijklmnopqrstuvwxyz0123456789-") == n)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "--namespace: '%.64s' is not the name of a namespace: at most 63 small letters, "
+                   "digits and -",
+                   ns);
+}
+
 static hl_status start_daemon(struct program *p)
 {
     const struct args *a = &p->args;
@@ -217,6 +370,7 @@ static hl_status start_daemon(struct program *p)
         .config = p->config,
         .rules = {.label_value = a->label_value,
                   .super_pod_servers = (uint32_t)a->super_pod_servers},
+        .ns = a->ns,
         .batch_ms = (int)a->batch_ms,
         .window_s = (int)((a->watch_window_ms + 999) / 1000),
         .identity = identity,
@@ -227,6 +381,7 @@ static hl_status start_daemon(struct program *p)
                                                     : p->config->ns,
     };
     HL_TRY(check_label(a->label_value));
+    HL_TRY(check_namespace(a->ns));
     gethostname(host, sizeof(host) - 1);
     snprintf(identity, sizeof(identity), "%s_%d", host, (int)getpid());
     HL_TRY(hl_ranktable_format_parse(a->json, &o.rules.format));
@@ -252,8 +407,9 @@ static hl_status start_program(struct program *p, int argc, char **argv)
             puts("helios-ranktable " HELIOS_VERSION);
             return HL_ECANCELED;
         }
-    HL_TRY(hl_args_parse(rows, HL_ARRAY_LEN(rows), "helios-ranktable [options]", argc, argv, a,
-                         &rest));
+    HL_TRY(hl_args_parse(rows, HL_ARRAY_LEN(rows),
+                         "helios-ranktable [options], or: helios-ranktable lint --help", argc, argv,
+                         a, &rest));
     if (rest > 0)
         return hl_fail(HL_EINVAL, "unknown option '%.64s'; see --help", argv[0]);
     HL_TRY(set_log(a));
@@ -275,6 +431,8 @@ static hl_status start_program(struct program *p, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct program p = {0};
+    if (argc > 1 && strcmp(argv[1], "lint") == 0)
+        return run_lint(argc - 2, argv + 2);
     mallopt(M_ARENA_MAX, 1); /* a dozen threads that mostly wait: one heap has fewer holes */
     mallopt(M_MXFAST, 0); /* each TLS record takes a buffer that has malloc join all fast chunks */
     char **args = two_dashes(argc, argv);

@@ -42,8 +42,8 @@ state directory. It binds ranks by control groups when it is root, and by affini
                       ("/dev/shm/helios-UID-NAME.l2", "The node's L2: copies of shards in host memory.")]),
 }
 RANKTABLE = """helios-ranktable watches Volcano jobs and pods of a Kubernetes cluster and writes the rank tables of collective libraries into
-their ConfigMaps. Helios's own jobs do not need it: their tables come from the Controller. /usr/share/doc/helios/ranktable.md says
-more."""
+their ConfigMaps. Helios's own jobs do not need it: their tables come from the Controller. `helios-ranktable lint` says what is wrong
+with a table, or with the manifest of a job. /usr/share/doc/helios/ranktable.md says more."""
 YAML = """The file has the options of all programs on a host; each takes what concerns it. An option's name is its place in the file:
 "l3.size" is the key "size" in the mapping "l3". An unknown key is an error.
 
@@ -200,13 +200,16 @@ class Manual:
         """Its options are in no table of ours: they are read from its --help."""
         page = self.page("helios-ranktable", 8)
         page.name("helios-ranktable", "rank tables of the jobs on a Kubernetes cluster")
-        page.synopsis(f"{bold('helios-ranktable')} [{italic('options')}]")
+        page.synopsis(f"{bold('helios-ranktable')} [{italic('options')}]",
+                      f"{bold('helios-ranktable lint')} {italic('FILE')} {bold('--chip')} {italic('a2|a3|a5')} [{bold('--job')}]")
         page.section("description")
         page.paragraph(RANKTABLE)
-        page.section("options")
-        text = output(self.binaries / "helios-ranktable", "--help")
-        for flags, value, rest in re.findall(r"^  (-\S+(?:, -\S+)*)(?: ([A-Z]+|\S+\|\S+))?\s+(.*(?:\n {4,}.*)*)", text, re.M):
-            page.term(bold(flags) + (f" {italic(value)}" if value else ""), re.sub(r" \[([^]]*)\]$", r" Default: `\1`.", rest))
+        for section, *command in (("options",), ("options of lint", "lint")):
+            page.section(section)
+            text = output(self.binaries / "helios-ranktable", *command, "--help")
+            for flags, value, rest in re.findall(r"^  (-\S+(?:, -\S+)*)(?: ([A-Z]+|\S+\|\S+))?\s+(.*(?:\n {4,}.*)*)", text, re.M):
+                page.term(bold(flags) + (f" {italic(value)}" if value else ""),
+                          re.sub(r" \[([^]]*)\]$", r" Default: `\1`.", rest))
         self.write(page, "helios-ranktable", 8, "helios(1)", "helios-controller(8)")
 
     # ---- files ----

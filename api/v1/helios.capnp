@@ -211,6 +211,9 @@ struct RankProgress {
   generation @7 :UInt32;      # how often its gang has come together; 0 = it does not tell
   stopped @8 :Bool;           # its process does not run: a stop signal, a debugger
   recovery @9 :RecoveryTimes $optional; # of its last replacement, once that has made a step
+  ownMs @10 :Float64;         # median of what it did not wait for others in its last 15 steps; 0 = none was timed
+  trouble @11 :Text;          # what it said last that is wrong with it; "" = nothing
+  troubles @12 :UInt32;       # how often it said so, with the processes that had its place before
 }
 # From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
 struct RecoveryTimes {
@@ -244,9 +247,11 @@ struct ContainerStatus {
   stepsFile @10 :Text;     # on the node: what its ranks say of their steps (os/step_page.h); "" = nothing
 }
 
+enum ImageState { absent @0; pulling @1; here @2; }
+
 interface Agent {
   startContainer @0 (spec :ContainerSpec) -> (status :ContainerStatus);   # idempotent by id
-  stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok
+  stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok; at most the container's own grace
   listContainers @2 () -> (containers :List(ContainerStatus));
   # One slice of a rank's output; offset < 0 counts from the end.
   readLog @3 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
@@ -282,8 +287,15 @@ interface Agent {
   storeStop @19 (migrationId :Text, epoch :UInt64) -> (stopped :UInt32);
   # Test the node now, all of it, whatever runs here; at most 5 s.
   testHealth @20 () -> (health :Health);
-  # What the kernel's log says of how that process was killed for want of memory; "" = nothing.
-  killEvidence @21 (pid :Int32, sinceMs :Int64) -> (text :Text);
+  # What the kernel's log says of how that process, or the last one in that rank's control group, was killed for want of memory; "" = nothing.
+  killEvidence @21 (pid :Int32, sinceMs :Int64, container :Text, rank :Int32) -> (text :Text);
+  # Have an image here before a container needs it: where it is not, it is pulled meanwhile. Answered at once; ask again. A pull that nobody
+  # asks about for five minutes ends. pinned: of one that is here, the name that means the same bytes on every node.
+  prepareImage @22 (image :Text) -> (state :ImageState, pinned :Text, text :Text);   # text: how far the pull is, or why it can't be had
+  # Kill the process of one rank: to its container it is as if it had failed. False: another process has its place, or none.
+  endRank @23 (id :Text, rank :Int32, pid :Int32) -> (ended :Bool);
+  # Copies of that shard which reads have left here.
+  storeKept @24 (id :Text) -> (copies :List(Copy));
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -343,6 +355,7 @@ struct Copy {
   transport @9 :Text;      # shm rdma tcp emulated zmq file, as found by test
   seconds @10 :Float64;    # of its transfer
   createdMs @11 :Int64;
+  kept @12 :Bool;          # a read has left it, no order: it is in no catalogue, and goes when others need the room
 }
 
 struct CopyRequest {
@@ -368,6 +381,7 @@ struct CopyRequest {
   migrationId @19 :Text;       # one for all attempts of an order, so that storeStop ends them and a further storeSend
                                # sends only what is missing; "" = a random one
   epoch @20 :UInt64;           # of the Controller that orders it; 0: none does
+  bytesPerS @21 :UInt64;       # the copy takes no more of its way; 0 = what it can get
 }
 
 # ---- shards --------------------------------------------------------------------------------------
@@ -398,6 +412,7 @@ struct Shard {
   derivedSplit @20 :Text;  # "TP2 x EP4": what the Cut is for; "" = not derived
   life @21 :Text;          # of listShards: as ShardPlacement.state; "" = it is not placed
   heat @22 :Float64;       # likewise
+  gone @23 :Bool;          # of getShard: lost, and no daemon is away that could have it, so a reader has nothing to wait for
 }
 
 # ---- placement: the use of shards, and where that brings them (core/placement) ----
@@ -777,6 +792,8 @@ struct JobLaunch {
   onNodeLost @9 :Text;     # restart or fail
   recovery @10 :Text;      # after the loss of a rank: restart or replace
   spares @11 :Int32;       # processes parked in each container
+  endsHung @12 :Bool; endsSlow @13 :Bool;  # the process of a rank that hangs, or is slow, is ended
+  replicas @14 :Int32;     # ranks that have the same parameters
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -797,6 +814,7 @@ enum WaitReason {
   topologyUnsatisfiable @9 $word("TopologyUnsatisfiable");
   gpuMemoryTooSmall @10 $word("GpuMemoryTooSmall");
   nicClassMissing @11 $word("NicClassMissing");
+  serverReserved @12 $word("ServerReserved");
 }
 enum SlotUse { free @0; busy @1; notReady @2 $word("not-ready"); }
 struct SlotCount { use @0 :SlotUse; slots @1 :Int32; servers @2 :Int32; }
@@ -857,6 +875,7 @@ struct Job {
   failures @20 :List(JobFailure);  # of attempts, the newest last, without their logs
   ledger @21 :JobLedger;
   queue @22 :Text; priority @23 :Int32;
+  image @24 :Text;         # what dockerImage was pinned to: REPOSITORY@sha256:..., or an id; "" = not yet, or the job has none
 }
 
 # unsaid: there is none. lost: with its node.
@@ -881,7 +900,7 @@ struct JobLedger {
   wallMs @0 :Int64;
   queueMs @1 :Int64;       # waiting for slots
   placeMs @2 :Int64;       # from the plan until all containers were taken by their nodes
-  pullMs @3 :Int64;        # waiting for shards or images that are brought ahead
+  pullMs @3 :Int64;        # waiting for shards that are brought ahead
   startMs @4 :Int64;       # until the first step's report
   stepMs @5 :Int64;        # of steps that were done for the first time
   saveMs @6 :Int64;        # that steps waited for saves
@@ -892,6 +911,7 @@ struct JobLedger {
   tokens @12 :UInt64;
   goodput @13 :Float64;    # stepMs / wallMs
   reported @14 :Bool;      # ranks report steps; else all of the time in which they run, and do not fail, is stepMs
+  imageMs @15 :Int64;      # waiting for nodes that pull the image
 }
 
 # exact: names, shapes and dtypes; anyDtype: names and shapes; unchecked: anything goes.
@@ -999,7 +1019,8 @@ interface Controller {
   # Placement. moveShard is answered when the move has ended. ECONFLICT: the shard is pinned, or it moves; ECANCELED: the move was
   # cancelled. cancelMove: ECONFLICT when the new place is in force already.
   shardPlacement @31 (id :Text) -> (placement :ShardPlacement);
-  moveShard @32 (id :Text, node :Text, tier :Tier $required) -> (move :ShardMove);
+  # bytesPerS: what it may take of its way, but for the archive's; 0 = all it can get.
+  moveShard @32 (id :Text, node :Text, tier :Tier $required, bytesPerS :UInt64) -> (move :ShardMove);
   # In flight, then those that have ended lately, the newest first. rest: why moves of the policy rest; "" = they don't.
   listMoves @33 () -> (moves :List(ShardMove), rest :Text);
   cancelMove @34 (id :Text) -> (move :ShardMove); # of the move, or of its shard
@@ -1022,6 +1043,10 @@ interface Controller {
   # The line of pending jobs, in its order, and the queues.
   explainJob @41 (id :Text) -> (explanation :JobExplanation);
   listQueue @42 () -> (queues :List(QueueInfo), jobs :List(QueuedJob));
+  # All these nodes or none: gangs whose time limit would meet the reservation don't start there; what runs there stays. It begins inMs
+  # from now and lasts forMs, 0 = what was reserved of them is not any more. A node has one at a time, another one takes its place.
+  # untilMs 0: there is none.
+  reserveNodes @43 (names :List(Text), inMs :Int64, forMs :Int64, reason :Text) -> (fromMs :Int64, untilMs :Int64);
 }
 
 struct Recovery {
@@ -1071,6 +1096,9 @@ struct NodeState {
   drainReason @6 :Text;
   reason @7 :Text;         # why it gets no new containers though it is not drained; "" = it does
   clockAheadMs @8 :Int64;  # of the Controller's; what of it is the way of a heartbeat is not known
+  reservedFromMs @9 :Int64;    # for maintenance; reservedUntilMs 0 = it is not reserved
+  reservedUntilMs @10 :Int64;
+  reservedReason @11 :Text;
 }
 # unknown: L3 is silent; refused: pool and archive are not changed, l3State says why.
 enum ClaimState { unknown @0; ok @1; refused @2; }
@@ -1346,6 +1374,7 @@ struct LogPiece {          # helios logs
   finished @6 :Bool;
 }
 struct NodeDrained { name @0 :Text; drained @1 :Bool; changed @2 :Bool; jobs @3 :List(Text); }   # helios node drain
+struct NodesReserved { names @0 :List(Text); fromMs @1 :Int64; untilMs @2 :Int64; jobs @3 :List(Text); }   # helios node reserve
 struct JobOutcome { id @0 :Text; state @1 :JobState; reason @2 :Text; }   # helios submit --wait
 
 struct MemoryKind { kind @0 :Text; perParameter @1 :UInt64; bytes @2 :UInt64; }
@@ -1443,6 +1472,7 @@ struct DrillFault {
   named @3 :UInt32;        # the right rank was named first, where a rank is to be named
   unnamed @4 :UInt32;      # another one was, or none in time
   phases @5 :List(DrillPhase);
+  wrong @6 :Text;          # what was said first, the first time that it was another rank or kind; "" = it never was
 }
 struct DrillRefusal { fault @0 :Text; reason @1 :Text; }   # it can't be made here
 struct DrillReport {
@@ -1454,6 +1484,7 @@ struct DrillReport {
   differing @5 :UInt64;    # of those: with another loss than before
   jumps @6 :UInt64;        # steps that do not follow the one before in their generation, or leave one out
   missed @7 :UInt64;       # steps that were overwritten before they were seen
+  doubted @8 :UInt64;      # steps made with a flipped bit, whose losses prove nothing
 }
 
 # Of a row of the specification's section 6. absent: the hardware for it is not here; noRoom, noTime: it was not carried out,
@@ -1665,6 +1696,8 @@ struct JobRecord {
   port @2 :Int32;                # MASTER_PORT; 0 = chosen blindly
   portAttempt @3 :Int32 = -1;    # and of which attempt; -1 = of the last one
   ledger @4 :JobLedgerRecord;
+  image @5 :Text;                # what dockerImage meant when it was first looked at: REPOSITORY@sha256:..., or an id; "" = not known yet
+  gangMade @6 :Int32;            # the last attempt whose Volcano Job was there; 0 = none
 }
 struct JobLedgerRecord {
   parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h
@@ -1705,7 +1738,9 @@ struct JobSpecTimeouts { start @0 :Text $optional; run @1 :Text $optional; }
 struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpecRecovery {
   mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
+  onHang @3 :Text $optional; onSlow @4 :Text $optional;
 }
+# It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said.
 struct JobSpec {
   jobName @0 :Text;
   model @1 :JobSpecModel $optional;
@@ -1741,6 +1776,9 @@ struct JobDoc {
 # node/NAME is NodeInfo, and of a lost node this beside it.
 struct NodeAbsence { lostMs @0 :Int64; seenMs @1 :Int64; }
 struct NodeDrain { drainedMs @0 :Int64 $optional; drainReason @1 :Text $optional; }
+struct NodeReservation { reservedFromMs @0 :Int64 $optional; reservedUntilMs @1 :Int64 $optional; reservedReason @2 :Text $optional; }
+# queue/NAME: what of the use of jobs that were forgotten counted then (core/queue/queue.h).
+struct QueueUse { used @0 :Float64 $required; atMs @1 :Int64 $required; }
 struct JobNumber { last @0 :Int64 $required; }                # seq/job
 # cut/MODEL/VERSION/tpN[-epN-etpN]: all shards of a cut, so that there is no half one.
 struct CutShard {
@@ -1767,6 +1805,26 @@ struct MoveRecord {                                           # move/ID: a move 
   sizeBytes @13 :UInt64 $required; crc32 @14 :UInt32 $required;
   goalHad @15 :Bool;             # a copy was there before
   beganMs @16 :Int64 $required; switchedMs @17 :Int64;
+  bytesPerS @18 :UInt64;         # 0: no limit of its own
+}
+# use/ID: what is known of the use of a shard and of its life, written now and then. Times are those of the wall clock.
+struct UseReader { node @0 :Text $required; now @1 :UInt32; before @2 :UInt32; }   # accesses in this window and in the one before
+struct UseChange {
+  timeMs @0 :Int64 $required;
+  from @1 :Text $required; to @2 :Text $required; reason @3 :Text $required;
+  node @4 :Text; value @5 :Float64; limit @6 :Float64;
+}
+struct UseRecord {
+  lastMs @0 :Int64 $required;    # 0: it was not read
+  lastNode @1 :Text;
+  intervalMs @2 :Float64; intervalM2 @3 :Float64; intervals @4 :UInt32;
+  recentMoves @5 :Float64; moves @6 :UInt32;
+  windowMs @7 :Int64 $required;
+  sliceMs @8 :Int64; slices @9 :List(UInt32);
+  readersMs @10 :Int64; readers @11 :List(UseReader);
+  tier @12 :Tier $required; node @13 :Text;
+  placedMs @14 :Int64; changedMs @15 :Int64;
+  changes @16 :List(UseChange);  # the newest first
 }
 struct ClusterId { id @0 :Text $required; }                   # cluster/id
 struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision

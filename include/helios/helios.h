@@ -334,13 +334,26 @@ enum { HELIOS_JOINING = 1, HELIOS_LOADING, HELIOS_TRAINING, HELIOS_SAVING };
 
 /* A step has ended: its number, its loss, and the tokens that this rank has worked on in it. */
 HELIOS_API int helios_report(int64_t step, double loss, uint64_t tokens);
+/* So many ns of the step under way were spent waiting for other ranks, as in a collective. What is
+ * left is the rank's own time, by which a slow one is told from those that wait for it. */
+HELIOS_API int helios_waited(uint64_t ns);
 /* What the rank is busy with now. A rank that trains and makes no steps is taken for one that
  * hangs; time for anything else is in no step. */
 HELIOS_API int helios_activity(int activity);
+/* Where the largest of its parameters lies in this process, until the gang comes together again:
+ * what `helios drill` flips a bit of. size 0: nowhere. */
+HELIOS_API int helios_held(const void *address, uint64_t size);
+/* Something is wrong with the rank; its job gets an event with the text, of which 239 bytes count.
+ */
+HELIOS_API int helios_trouble(const char *text);
 /* The gang has come together for the generation-th time; steps count from there. */
 HELIOS_API int helios_joined(uint32_t generation);
 /* The last generation of this rank, also of a process that had its place before; 0 = none. */
 HELIOS_API uint32_t helios_generation(void);
+
+/* The CRC-32 (zlib's) of each MiB of them, the last one shorter, into `out`: by these the replicas
+ * of data-parallel ranks are compared. Needs no client. */
+HELIOS_API int helios_checksums(const void *data, uint64_t size, uint32_t *out);
 
 #ifdef __cplusplus
 }

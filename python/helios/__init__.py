@@ -22,7 +22,7 @@ from typing import Any
 
 from . import _steps
 from ._pieces import Piece
-from ._steps import activity, report
+from ._steps import activity, report, waiting
 from .errors import (
     AlreadyExists, Busy, Canceled, Conflict, Corrupt, HeliosError, InternalError, InvalidArgument,
     IoFailed, LibraryNotFound, NoSpace, NotFound, NotPermitted, OutOfMemory, ProtocolViolation,
@@ -34,7 +34,7 @@ from .session import Rank, Saved, Session
 __version__ = "0.1.0"
 __all__ = [
     "init", "close", "session", "rank", "load_state_dict", "save_state_dict", "model_config",
-    "meta", "naming", "version", "stats", "report", "activity", "Session", "Rank", "Saved", "Piece", "hugging_face_config",
+    "meta", "naming", "version", "stats", "report", "activity", "waiting", "Session", "Rank", "Saved", "Piece", "hugging_face_config",
     "parts_of",
     "HeliosError", "AlreadyExists", "Busy", "Canceled", "Conflict", "Corrupt", "InternalError",
     "InvalidArgument", "IoFailed", "LibraryNotFound", "NoSpace", "NotFound", "NotPermitted",

@@ -118,6 +118,10 @@ _PROTOTYPES = {
     "helios_version_abandon": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p]),
     "helios_get_stats": (c_int, [c_void_p, POINTER(_Stats)]),
     "helios_report": (c_int, [c_int64, ctypes.c_double, c_uint64]),
+    "helios_waited": (c_int, [c_uint64]),
+    "helios_checksums": (c_int, [c_void_p, c_uint64, POINTER(c_uint32)]),
+    "helios_held": (c_int, [c_void_p, c_uint64]),
+    "helios_trouble": (c_int, [c_char_p]),
     "helios_activity": (c_int, [c_int]),
     "helios_joined": (c_int, [c_uint32]),
     "helios_generation": (c_uint32, []),
@@ -263,6 +267,13 @@ def _check(lib: ctypes.CDLL, code: int) -> None:
     if code != 0:
         text = (lib.helios_last_error() or b"").decode(errors="replace")
         raise errors.from_code(code, text or (lib.helios_strerror(code) or b"").decode())
+
+
+def checksums(address: int, size: int) -> list[int]:
+    """The CRC-32 of each MiB."""
+    out = (c_uint32 * max(1, -(-size // (1 << 20))))()
+    check(library().helios_checksums(address, size, out))
+    return list(out) if size else []
 
 
 def check(code: int) -> None:

@@ -1,10 +1,12 @@
 """What a rank tells of its training, in a page of memory that its node reads."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
-from typing import Any, Callable
+import time
+from typing import Any, Callable, Iterator
 
 from . import _abi, _arguments, errors
 
@@ -13,6 +15,7 @@ ACTIVITIES = ("joining", "loading", "training", "saving")
 _report: Callable[..., int] | None = None  # of the library; found with the first step
 _highest = -1  # step that was reported by this process
 _last = -1  # and since its gang came together
+_waited_ns = 0  # for other ranks, since the last report
 
 
 def _is_read() -> bool:
@@ -37,19 +40,42 @@ def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
     from it. It costs about a microsecond and calls nobody. Outside of a job nobody reads it. Raises
     InvalidArgument for a step below 0.
     """
-    global _report, _highest, _last
+    global _report, _highest, _last, _waited_ns
     if type(step) is not int or type(loss) is not float or type(tokens) is not int or (step | tokens) >> 63:
         step, tokens = (_arguments.integer(name, value, 0, _arguments.INT64_MAX)
                         for name, value in (("step", step), ("tokens", tokens)))
         loss = _number("loss", loss)
     if _report is None:
         _report = _abi.library().helios_report if _is_read() else lambda *_: 0
+    if _waited_ns and _is_read():
+        _abi.check(_abi.library().helios_waited(_waited_ns))
+    _waited_ns = 0
     code = _report(step, loss, tokens)
     if code != 0:
         _abi.check(code)
     _last = step
     if step > _highest:
         _highest = step
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """The rank waits for others within the block.
+
+    What is left of a step is the rank's own time, by which a slow rank is told from those that wait for it.
+    helios.elastic counts the waits of torch.distributed by itself; this is for other ways to wait.
+    """
+    began = time.monotonic_ns()
+    try:
+        yield
+    finally:
+        add_wait(time.monotonic_ns() - began)
+
+
+def add_wait(ns: int) -> None:
+    """So long has the rank waited for others."""
+    global _waited_ns
+    _waited_ns += ns
 
 
 def activity(word: str) -> None:
@@ -65,10 +91,22 @@ def activity(word: str) -> None:
         _abi.check(_abi.library().helios_activity(1 + ACTIVITIES.index(word)))
 
 
+def trouble(text: str) -> None:
+    """Something is wrong with this rank: its job gets an event that says so."""
+    if _is_read():
+        _abi.check(_abi.library().helios_trouble(text.encode()))
+
+
+def held(address: int, size: int) -> None:
+    """Where the largest parameter lies."""
+    if _is_read():
+        _abi.check(_abi.library().helios_held(address, size))
+
+
 def joined(generation: int) -> None:
     """The gang has come together: what was reported before counts no more."""
-    global _last
-    _last = -1
+    global _last, _waited_ns
+    _last, _waited_ns = -1, 0
     if _is_read():
         _abi.check(_abi.library().helios_joined(generation))
 

@@ -22,6 +22,7 @@ Agent takes part; the Controller is asked when `train` loads.
 from __future__ import annotations
 
 import datetime
+import functools
 import gc
 import json
 import os
@@ -31,7 +32,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Callable, TypeVar
 
-from . import _abi, _arguments, _steps, errors
+from . import _abi, _arguments, _replicas, _steps, errors
 from .session import Rank, Session
 
 __all__ = ["Gang", "run", "replaces"]
@@ -39,6 +40,7 @@ __all__ = ["Gang", "run", "replaces"]
 T = TypeVar("T")
 BROKEN = (RuntimeError, ConnectionError, TimeoutError)  # what torch.distributed raises when a peer is gone
 LOOK = 0.01  # seconds between two looks at who is there
+CONNECT = 1.0  # seconds of one try to reach rank 0's store; no signal is handled meanwhile
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -68,7 +70,8 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
     process, for what needs no rank: reading files, building tables.
 
     RuntimeError, ConnectionError and TimeoutError (a collective that failed) and HeliosError count as a loss; other
-    exceptions are raised.
+    exceptions are raised. Each save compares the replicas of data ranks: the one that is not as most of the others
+    raises Corrupt and is to end, the others go on from the last version.
     """
     if not callable(train):
         raise errors.InvalidArgument(f"{_arguments.told('train', train)} must be a function of a Gang")
@@ -86,6 +89,8 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
             best = highest
             if not replaces() or idle >= attempts or stuck >= 4 * attempts:
                 raise
+            if isinstance(error, _replicas.Differs) and meeting.rank in error.odd:
+                raise  # this process is the one that is not to be trusted
             cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
             error.__traceback__ = None  # its frames hold process groups, whose sockets others wait on
             del error
@@ -116,6 +121,27 @@ def _park(warm: Callable[[], Any] | None) -> None:
         os.environ[name] = value
 
 
+# ---- waits ------------------------------------------------------------------------------------
+
+
+def _count_waits() -> None:
+    """What torch.distributed waits for other ranks is no time of this rank's own."""
+    from torch.distributed.distributed_c10d import Work
+    wait = Work.wait
+    if getattr(wait, "counts", False):
+        return
+
+    @functools.wraps(wait)
+    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic_ns()
+        try:
+            return wait(self, *args, **kwargs)
+        finally:
+            _steps.add_wait(time.monotonic_ns() - began)
+    counting.counts = True  # type: ignore[attr-defined]
+    Work.wait = counting
+
+
 # ---- meeting ----------------------------------------------------------------------------------
 
 
@@ -128,6 +154,7 @@ class _Meeting:
         self._before = 0  # the last generation that this process was in
         self._store: Any = None
         self._server: Any = None  # rank 0's, for as long as this process lives
+        _count_waits()
         os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
 
     def join(self, cause: str) -> Gang:
@@ -148,6 +175,7 @@ class _Meeting:
                                           f"{str(error).splitlines()[0][:200]}") from None
                 self._drop()
         self._before = generation
+        _replicas.meets = True
         _steps.joined(generation)
         return Gang(generation, self.rank, self.world, version, cause)
 
@@ -188,7 +216,7 @@ class _Meeting:
             if left <= 0:
                 raise RuntimeError("a rank is missing")
             try:
-                generation = self._claim(self._connect(min(left, 5)))
+                generation = self._claim(self._connect(min(left, CONNECT)))
                 if self._await_all(generation, deadline):
                     return generation
             except BROKEN:

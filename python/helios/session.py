@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
-from . import _abi, _arguments, _pieces, _state, _steps, _tensors
+from . import _abi, _arguments, _pieces, _replicas, _state, _steps, _tensors
 from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
@@ -637,13 +637,12 @@ class Session:
         there is none. With a Hugging Face `config` it is like an imported one, without only for those
         sizes and under the names of its first save.
 
-        Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another
-        rank's save of this version has failed, InvalidArgument for tensors that do not fit the model
-        and for names or values that cannot be stored. A failed save leaves no version behind.
-        `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters
-        and optimizer state go straight from its chunks into the shards, one tensor after the other.
-        Memory is needed for one part at a time. Values may also be objects with `shape`, `dtype` and
-        `read_into(address, size)`.
+        Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another rank's save of this
+        version has failed, Corrupt when data ranks of a gang of helios.elastic have other bytes, InvalidArgument for
+        tensors that do not fit the model and for names or values that cannot be stored. A failed save leaves nothing.
+        `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters and optimizer state
+        go straight from its chunks into the shards, one tensor after the other, with memory for one part at a time.
+        Values may also be objects with `shape`, `dtype` and `read_into(address, size)`.
         """
         _check_save(state, step, optim, model, strict=strict, any_dtype=any_dtype)
         text, config_text = _as_json("meta", meta) or "{}", _as_json("config", config)
@@ -653,6 +652,7 @@ class Session:
         create = {} if model is None and config is None else \
             self._creation(name, split, config, state) | ({} if config_text is None else {"config": config_text})
         groups = self._groups(name, state, optim)
+        _replicas.check(state, me)
         layout = _abi.LAYOUT_UNCHECKED if not strict else \
             _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
         version = self.client.version_open(name, self._gang(), me.attempt, step, me.global_rank,

@@ -22,7 +22,7 @@ from torch.utils import _pytree
 from hybridps._tensors import tensors_of
 
 from . import _module_comm
-from ._state import Kept, autocast, version_of
+from ._state import Guards, Kept, autocast, version_of
 from ._lowering import LOWERINGS, Lowered, rms_norm_of
 from .errors import (DTypeError, LayoutError, MacoError, NullInputError, ShapeMismatchError,
                      UnsupportedError)
@@ -44,9 +44,23 @@ def storage(t: torch.Tensor) -> int:
         t.storage().data_ptr()
 
 
+class _NoGradient(torch.autograd.Function):
+    """Outputs that a gradient is asked of only to be told that there is none."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        ctx.name = name
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> Any:
+        raise UnsupportedError(f"a gradient through the graph of {ctx.name}, which autograd does not see",
+                               "train with the module itself; run graphs under torch.no_grad()")
+
+
 class ModuleCalls:
-    """Of ModuleGraph, which is a TaskGraph. Call it as the module; not seen by autograd. Each call
-    runs the graph and gives new tensors."""
+    """Of ModuleGraph, which is a TaskGraph. Call it as the module; it has no gradient, and says so in
+    backward. Each call runs the graph and gives new tensors."""
 
     tasks: list[Any]
     execute: Callable[..., Any]
@@ -67,20 +81,56 @@ class ModuleCalls:
             if isinstance(t, torch.nn.parameter.UninitializedTensorMixin):
                 raise UnsupportedError(f"{name} has no values yet", "call the module once before")
         self._homes = [(name, t, t.data_ptr()) for name, t in tensors]
+        self._parameters = [(f"{path}.{name}" if path else name, m._parameters, name, p)
+                            for path, m in module.named_modules()
+                            for name, p in m._parameters.items() if p is not None]
+        self._modes = [(path, m, m.training) for path, m in module.named_modules()]
+        self._guards = Guards(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._same_module()
         self._fill(args, kwargs)
+        self.execute()
+        given = _pytree.tree_flatten((args, kwargs))[0]
+        with torch.no_grad():
+            for i, new in enumerate(given):
+                if i in self.written:
+                    new.copy_(self.inputs[i])
+        wanted = self._wanted(given)
+        return _pytree.tree_unflatten([self._result(t, wanted) if isinstance(t, torch.Tensor) else t
+                                       for t in self.outputs], self.out_spec)
+
+    def _same_module(self) -> None:
+        """What the graph was made of is what the module still is."""
+        again = "make the graph again"
         for name, t, home in self._homes:
             if t.data_ptr() != home:
                 raise MacoError(f"{name} has moved since the graph was made",
-                                "change parameters in place, or make the graph again")
-        self.execute()
-        with torch.no_grad():
-            for i, new in enumerate(_pytree.tree_flatten((args, kwargs))[0]):
-                if i in self.written:
-                    new.copy_(self.inputs[i])
-        return _pytree.tree_unflatten([t.clone() if isinstance(t, torch.Tensor) else t
-                                       for t in self.outputs], self.out_spec)
+                                f"change parameters in place, or {again}")
+        for name, owner, key, p in self._parameters:
+            if owner.get(key) is not p:
+                raise MacoError(f"{name} was replaced since the graph was made",
+                                f"change parameters in place, or {again}")
+        for name, m, mode in self._modes:
+            if m.training != mode:
+                raise MacoError(f"{name or type(m).__name__}.{'eval' if mode else 'train'}() was called "
+                                "since the graph was made", again)
+        if not self._guards.hold():
+            raise MacoError(f"parts or hooks of {type(self.module).__name__} were changed since the "
+                            "graph was made", again)
+
+    def _wanted(self, given: list[Any]) -> torch.Tensor | None:
+        """A tensor that a gradient may be asked for."""
+        if not torch.is_grad_enabled():
+            return None
+        both = (*(t for t in given if isinstance(t, torch.Tensor)), *(p for *_, p in self._parameters))
+        return next((t for t in both if t.requires_grad), None)
+
+    def _result(self, output: torch.Tensor, wanted: torch.Tensor | None) -> torch.Tensor:
+        mine = output.clone()
+        if wanted is None or not (mine.is_floating_point() or mine.is_complex()):
+            return mine
+        return _NoGradient.apply(type(self.module).__name__, mine, wanted)
 
     def _fill(self, args: Any, kwargs: Any) -> None:
         given, spec = _pytree.tree_flatten((args, kwargs))

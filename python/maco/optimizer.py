@@ -80,7 +80,7 @@ class Pair:
         self.function, self.collective = match.product.function, c
         self.spec = Overlap(c.kind, choices.chunks, 0, c.dim, c.op,
                             c.group if c.group is not None else choices.group, c.grad,
-                            deterministic=choices.deterministic, name=match.where)
+                            check=False, deterministic=choices.deterministic, name=match.where)
 
     def stands_for(self, match: _match.Match) -> bool:
         """Graphs with and without gradients share what was measured."""

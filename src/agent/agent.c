@@ -172,6 +172,7 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
         .arg = a,
     };
     HL_TRY(hl_executor_open(&executor, &a->executor));
+    HL_TRY(hl_image_pulls_open(executor.name, &a->pulls));
     HL_TRY(steps_open(a, opts->state_dir));
     HL_TRY(open_store(a, opts));
     open_chunks(a, opts);
@@ -324,6 +325,7 @@ bool hl_agent_stop(struct hl_agent *a)
     chunks_close(a->chunks);
     hl_telemetry_close(a->telemetry);
     health_fini(a);
+    hl_image_pulls_close(a->pulls);
     hl_executor_close(a->executor);
     hl_arena_fini(&a->arena);
     free(a->python_dir);

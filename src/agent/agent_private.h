@@ -12,6 +12,7 @@
 #include "agent/obeyed.h"
 #include "agent/ports.h"
 #include "base/host_port.h"
+#include "hw/engine/image_pulls.h"
 #include "hw/executor.h"
 #include "hw/health/health.h"
 #include "hw/load/telemetry.h"
@@ -77,6 +78,7 @@ struct hl_agent {
     struct hl_api_node_info node;  /* without tiers and storeEpoch */
     struct store *store;
     struct ports ports;
+    struct hl_image_pulls *pulls;
     struct chunks *chunks;          /* NULL = the table could not be made */
     struct hl_telemetry *telemetry; /* NULL = none */
     struct agent_health health;
@@ -132,6 +134,9 @@ size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier
 /* calls.c */
 extern const struct hl_agent_handlers calls_handlers;
 
+/* ranks.c: any thread. Kill a rank's process; *ended false: another one has its place, or none. */
+hl_status rank_end(struct hl_agent *a, const struct hl_api_agent_end_rank_params *p,
+                   struct hl_arena *arena, bool *ended) HL_CHECK;
 /* steps.c: any thread. */
 hl_status steps_open(struct hl_agent *a, const char *state_dir) HL_CHECK;
 /* Each rank of the container is told its page. */

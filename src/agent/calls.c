@@ -168,6 +168,7 @@ IN_WORKER(stop_container, stop_container(a, p->id, p->grace_ms))
 IN_WORKER(list_containers, list_containers(a, arena, &out->containers))
 IN_WORKER(read_log, read_log(a, p, arena, out))
 IN_WORKER(forget_container, forget_container(a, p->id))
+IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
 IN_WORKER(put_rank_table, hl_executor_put_rank_table(a->executor, p->id, p->document))
 
 /* ---- the node ---- */
@@ -219,22 +220,28 @@ IN_WORKER(info, info_fill(a, arena, out))
 IN_WORKER(test_health, health_test(a, true, arena, &out->health))
 
 /* A log that is closed to us says nothing. */
-static hl_status kill_evidence(const struct hl_api_agent_kill_evidence_params *p,
+static hl_status kill_evidence(struct hl_agent *a,
+                               const struct hl_api_agent_kill_evidence_params *p,
                                struct hl_arena *arena, const char **out)
 {
-    char text[1024] = "";
+    char text[1024] = "", group[256] = "";
     struct timespec boot;
     clock_gettime(CLOCK_BOOTTIME, &boot);
     int64_t boot_ms = (int64_t)boot.tv_sec * 1000 + boot.tv_nsec / 1000000;
     int64_t since_ms = boot_ms - (hl_wall_ms() - p->since_ms);
-    if (hl_oom_log_find(HL_OOM_LOG, p->pid, since_ms > 0 ? (uint64_t)since_ms * 1000 : 0, text,
-                        sizeof(text)) != HL_OK)
+    if (p->container[0] != '\0' &&
+        hl_executor_memory_group(a->executor, p->container, p->rank, group, sizeof(group)) != HL_OK)
+        hl_debug("%s", hl_error_text());
+    const struct hl_oom_query query = {
+        .pid = p->pid, .group = group, .since_us = since_ms > 0 ? (uint64_t)since_ms * 1000 : 0};
+    if (hl_oom_log_find(HL_OOM_LOG, &query, text, sizeof(text)) != HL_OK)
         hl_debug("%s", hl_error_text());
     *out = hl_arena_strdup(arena, text);
     return HL_OK;
 }
 
-IN_WORKER(kill_evidence, kill_evidence(p, arena, &out->text))
+IN_WORKER(kill_evidence, kill_evidence(a, p, arena, &out->text))
+IN_WORKER(prepare_image, hl_image_pulls_prepare(a->pulls, p->image, arena, out))
 IN_WORKER(metrics, metrics_text(a, arena, &out->text))
 IN_WORKER(options, options_list(arena, &out->options))
 
@@ -273,6 +280,7 @@ ASKED_IN_WORKER(store_list, store_list(a->store, p, arena, out))
 ASKED_IN_WORKER(store_locate, store_locate(a->store, p, arena, out))
 ASKED_IN_WORKER(store_verify, store_verify(a->store, p, arena, out))
 IN_WORKER(store_reads, store_reads(a->store, p))
+IN_WORKER(store_kept, store_kept(a->store, p, arena, out))
 
 /* These have threads of their own. False: the call is answered. */
 static bool is_obeyed(struct hl_agent *a, struct hl_rpc_call *call, uint64_t epoch)
@@ -330,6 +338,8 @@ const struct hl_agent_handlers calls_handlers = {
     .info = handle_info,
     .test_health = handle_test_health,
     .kill_evidence = handle_kill_evidence,
+    .prepare_image = handle_prepare_image,
+    .end_rank = handle_end_rank,
     .store_info = handle_store_info,
     .store_copy = handle_store_copy,
     .store_send = handle_store_send,
@@ -344,4 +354,5 @@ const struct hl_agent_handlers calls_handlers = {
     .store_keep = handle_store_keep,
     .store_reads = handle_store_reads,
     .store_stop = handle_store_stop,
+    .store_kept = handle_store_kept,
 };

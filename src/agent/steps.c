@@ -98,7 +98,7 @@ static enum hl_api_rank_activity activity_of(enum hl_step_activity a)
 }
 
 static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t wall_ms,
-                      struct hl_api_rank_status *rank)
+                      struct hl_arena *arena, struct hl_api_rank_status *rank)
 {
     struct hl_step_state s;
     if (page == NULL || !hl_step_read(page, &s))
@@ -111,11 +111,14 @@ static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t 
                     : s.last_ns < now_ns ? (int64_t)((now_ns - s.last_ns) / HL_NS_PER_MS)
                                          : 0,
         .median_ms = (double)s.median_ns / (double)HL_NS_PER_MS,
+        .own_ms = (double)s.own_ns / (double)HL_NS_PER_MS,
         .loss = s.loss,
         .tokens = s.tokens,
         .generation = (uint32_t)s.generation,
         .stopped = process_is_stopped(rank->pid),
         .recovery = recovery_of(rank, &s, now_ns, wall_ms),
+        .trouble = s.troubles > 0 ? hl_arena_strdup(arena, s.trouble) : "",
+        .troubles = (uint32_t)s.troubles,
     };
 }
 
@@ -131,7 +134,8 @@ void steps_tell(struct hl_agent *a, struct hl_arena *arena,
             continue; /* of an Agent before this release */
         c->steps_file = hl_arena_strdup(arena, path);
         for (size_t k = 0; k < c->ranks.count; k++)
-            tell_rank(hl_step_page_at(&pages, k), hl_now_ns(), hl_wall_ms(), &c->ranks.items[k]);
+            tell_rank(hl_step_page_at(&pages, k), hl_now_ns(), hl_wall_ms(), arena,
+                      &c->ranks.items[k]);
         hl_step_pages_close(&pages);
     }
 }

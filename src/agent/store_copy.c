@@ -31,6 +31,7 @@ struct making {
     struct hl_tier_slot slot;
     struct source src;
     struct hl_route route;
+    struct hl_pace pace;
 };
 
 /* ---- the way --------------------------------------------------------------------------------- */
@@ -70,7 +71,8 @@ static hl_status fetch_leg(void *arg, uint64_t offset, void *staging, size_t len
 {
     struct making *m = arg;
     (void)timeout_ms; /* the order's own deadline is looked at */
-    return source_read(m->s, &m->src, offset, staging, len);
+    HL_TRY(source_read(m->s, &m->src, offset, staging, len));
+    return store_pace(m->s, m->r, &m->pace, len);
 }
 
 static hl_status deliver_leg(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms)
@@ -99,9 +101,11 @@ static hl_status land_bytes(struct making *m)
     if (m->route.path == HL_API_ROUTE_PATH_PLANK || m->slot.host == NULL)
         return land_staged(m);
 
-    for (uint64_t at = 0; at < m->src.size; at += WINDOW) {
-        uint64_t n = m->src.size - at < WINDOW ? m->src.size - at : WINDOW;
+    uint64_t window = m->pace.bytes_per_s > 0 ? HL_CHUNK : WINDOW;
+    for (uint64_t at = 0; at < m->src.size; at += window) {
+        uint64_t n = m->src.size - at < window ? m->src.size - at : window;
         HL_TRY(source_read(m->s, &m->src, at, (uint8_t *)m->slot.host + at, (size_t)n));
+        HL_TRY(store_pace(m->s, m->r, &m->pace, n));
     }
     return HL_OK;
 }
@@ -321,7 +325,7 @@ static const char *source_name(const struct store_request *r)
 
 hl_status store_copy_run(struct store *s, const struct store_request *r, struct store_result *out)
 {
-    struct making m = {.s = s, .r = r};
+    struct making m = {.s = s, .r = r, .pace = {.bytes_per_s = r->bytes_per_s}};
     struct hl_tier_ref ref;
     uint64_t begun = hl_now_ns();
     HL_TRY(store_tier_need(s, r->tier, r->device, r->numa, r->size, &m.target));

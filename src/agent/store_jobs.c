@@ -14,6 +14,7 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
+#include "os/background.h"
 #include "os/loop.h"
 
 #define TIMEOUT_DEFAULT_MS 60000
@@ -90,6 +91,7 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
         .source_tier = p->source_tier != HL_API_TIER_UNSAID ? p->source_tier : HL_API_TIER_L3,
         .deadline_ns = hl_now_ns() + ms * HL_NS_PER_MS,
         .migration = hl_id_random(),
+        .bytes_per_s = p->bytes_per_s,
     };
     HL_TRY(hl_id_parse(p->id, &out->id));
     if (p->tier == HL_API_TIER_UNSAID) /* the sources of a repair have none */
@@ -332,6 +334,7 @@ static void copy_jobs(struct store *s, struct store_queue *q)
 static void *copy_thread(void *arg)
 {
     struct store *s = arg;
+    hl_background_enter(); /* readers go before */
     copy_jobs(s, &s->queues[STORE_COPIES]);
     return NULL;
 }

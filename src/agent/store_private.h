@@ -29,6 +29,7 @@
 #include "agent/store.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/pace.h"
 #include "core/copies/route.h"
 #include "core/placement/keep.h"
 #include "fetch/conn_pool.h"
@@ -185,6 +186,7 @@ struct store_request {
     bool keeps;              /* for a reader, as long as the rule lets it */
     bool goes_down;          /* a kept copy leaves a device for the L2 */
     const atomic_bool *stop; /* the job's; NULL: nothing but the store's end stops it */
+    uint64_t bytes_per_s;    /* 0: no limit */
 };
 
 /* What became of it. */
@@ -218,6 +220,9 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
 /* Before what failed is tried again, where nothing announces that it may succeed now. False: there
  * is no time left. */
 bool store_pause(const struct store *s, const struct store_request *r);
+/* So many bytes of the copy went: returns when they are paid for. */
+hl_status store_pace(const struct store *s, const struct store_request *r, struct hl_pace *pace,
+                     uint64_t bytes) HL_CHECK;
 
 /* store_devices.c: the L1s */
 hl_status store_devices_open(struct store *s, const struct hl_api_slot_list *machine) HL_CHECK;

@@ -34,6 +34,7 @@ struct sending {
     const uint8_t *data;
     uint32_t *crcs;
     struct hl_route route;
+    struct hl_pace pace;
     char transport[16];
 };
 
@@ -41,6 +42,11 @@ struct sending {
 static enum hl_api_operation op_of(const struct sending *x)
 {
     return x->r->op == HL_API_OPERATION_READ ? HL_API_OPERATION_WRITE : x->r->op;
+}
+
+static struct hl_pace *pace_of(struct sending *x)
+{
+    return x->pace.bytes_per_s > 0 ? &x->pace : NULL;
 }
 
 /* The receiver knows the migration by its id, which is the same in every attempt of the order: what
@@ -60,7 +66,8 @@ static hl_status send_migration(struct sending *x)
                                                                   .cancel = x->r->stop,
                                                                   .dead_ms = t->dead_ms,
                                                                   .io_threads = t->io_threads,
-                                                                  .zstd = x->s->zstd},
+                                                                  .zstd = x->s->zstd,
+                                                                  .pace = pace_of(x)},
                                    x->data, x->ref.size, x->ref.crc32, ms, &report);
     if (report.chunks_had > 0) {
         hl_fault_count("migration-resumed", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
@@ -91,13 +98,26 @@ static hl_status send_backbone(struct sending *x)
         HL_TRY(store_net_acquire(x->s, address, HL_NET_AUTO, ms, &lease));
         snprintf(x->transport, sizeof(x->transport), "%s", hl_net_path_name(lease.client));
         hl_net_stop_with(lease.client, x->r->stop);
+        hl_net_pace_with(lease.client, pace_of(x));
         hl_status st =
             hl_net_put_as(lease.client, x->ref.id, x->data, x->ref.size, x->ref.crc32, ms);
         hl_net_stop_with(lease.client, NULL);
+        hl_net_pace_with(lease.client, NULL);
         store_net_release(x->s, address, HL_NET_AUTO, &lease, st);
         if (st != HL_EUNAVAIL || tried > 0)
             return st; /* a kept connection may be that of a peer which was restarted */
     }
+}
+
+static hl_status fill_staging(struct sending *x, void *to)
+{
+    uint64_t piece = x->pace.bytes_per_s > 0 ? HL_CHUNK : x->ref.size;
+    for (uint64_t at = 0; at < x->ref.size; at += piece) {
+        uint64_t n = x->ref.size - at < piece ? x->ref.size - at : piece;
+        hl_copy((uint8_t *)to + at, x->data + at, n, x->ref.size);
+        HL_TRY(store_pace(x->s, x->r, &x->pace, n));
+    }
+    return HL_OK;
 }
 
 /* The daemon there copies from the staging memory and computes the CRC anew, so a difference is
@@ -113,7 +133,11 @@ static hl_status send_local(struct sending *x)
     snprintf(x->transport, sizeof(x->transport), "shm");
     hl_status st = hl_l3_staging_open(x->ref.size, &staging);
     if (st == HL_OK) {
-        hl_copy(staging.ptr, x->data, x->ref.size, x->ref.size);
+        st = fill_staging(x, staging.ptr);
+        if (st == HL_OK)
+            st = store_left(x->s, x->r, &ms);
+    }
+    if (st == HL_OK) {
         st = hl_l3_put_as(client, x->ref.id, &staging, x->ref.size, ms, &ref);
     }
     if (st == HL_OK && ref.crc32 != x->ref.crc32) {
@@ -253,7 +277,7 @@ static void fill_result(const struct sending *x, uint64_t begun_ns, struct store
 
 hl_status store_send_run(struct store *s, const struct store_request *r, struct store_result *out)
 {
-    struct sending x = {.s = s, .r = r};
+    struct sending x = {.s = s, .r = r, .pace = {.bytes_per_s = r->bytes_per_s}};
     uint64_t begun = hl_now_ns();
     if (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3)
         return hl_fail(HL_EINVAL, "a copy is sent to an L2 or to L3, not to %s",
@@ -267,6 +291,8 @@ hl_status store_send_run(struct store *s, const struct store_request *r, struct 
     if (st != HL_OK)
         return send_failed(&x, st);
     fill_result(&x, begun, out);
+    if (store_pace(s, r, &x.pace, 0) != HL_OK) /* what it took is paid for before the next */
+        hl_error_clear();
     return HL_OK;
 }
 
@@ -342,8 +368,8 @@ bool store_send_start(struct store *s, const struct store_request *r, struct sto
 {
     const char *address = backbone_of(r);
     struct sending x = {.s = s, .r = r};
-    if (s->pool == NULL || (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3) ||
-        address[0] == '\0')
+    if (r->bytes_per_s > 0 || s->pool == NULL ||
+        (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3) || address[0] == '\0')
         return false;
     x.route = choose_route(&x, has_migration_net(r));
     if (x.route.path != HL_API_ROUTE_PATH_UCX_TAGGED ||

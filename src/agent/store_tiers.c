@@ -9,6 +9,8 @@
 #include "core/copies/room.h"
 #include "mem/tier/tier.h"
 
+#define PACE_LOOK_NS (20 * HL_NS_PER_MS) /* a copy that waits may be stopped */
+
 void store_changed(struct store *s)
 {
     atomic_fetch_add_explicit(&s->epoch, 1, memory_order_relaxed);
@@ -40,6 +42,20 @@ bool store_pause(const struct store *s, const struct store_request *r)
     int ms = s->opts.pause_ms < left ? s->opts.pause_ms : left;
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
     return true;
+}
+
+hl_status store_pace(const struct store *s, const struct store_request *r, struct hl_pace *pace,
+                     uint64_t bytes)
+{
+    int left;
+    uint64_t wait_ns;
+    hl_pace_sent(pace, bytes, hl_now_ns());
+    while ((wait_ns = hl_pace_wait_ns(pace, hl_now_ns())) > 0) {
+        HL_TRY(store_left(s, r, &left));
+        long ns = (long)(wait_ns < PACE_LOOK_NS ? wait_ns : PACE_LOOK_NS);
+        nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+    }
+    return HL_OK;
 }
 
 struct store_tier *store_tier_find(struct store *s, enum hl_api_tier tier, const char *device,

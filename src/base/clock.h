@@ -32,6 +32,14 @@ static inline uint64_t hl_now_coarse_ns(void)
     return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
+/* What this thread has had of a processor: what else runs on the machine counts little. */
+static inline uint64_t hl_thread_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
 static inline int64_t hl_wall_ms(void)
 {
     struct timespec ts;

@@ -352,6 +352,25 @@ static hl_status request_again(struct operation *op, struct hl_id id, const char
                    names_text(op->client, id, name, sizeof(name)), why);
 }
 
+/* The Controller hands a damaged shard out until L3 has told it what became of the report, which
+ * the reader may not have waited for: it is reported again until then. *out is another shard, or
+ * the same one, which is good now. */
+static hl_status replace_damaged(struct operation *op, struct hl_id id, struct hl_id *out)
+{
+    for (;;) {
+        hl_status healed = copies_heal(op, id);
+        if (healed == HL_OK)
+            return HL_OK;
+        if (healed != HL_ECORRUPT) {
+            if (!hl_status_retryable(healed) || !operation_pause_for_controller(op))
+                return healed;
+            continue;
+        }
+        HL_TRY(request_again(op, id, "is damaged", out));
+        return hl_id_equal(id, *out) ? HL_ECORRUPT : HL_OK;
+    }
+}
+
 hl_status list_again(struct operation *op, struct hl_id id, hl_status failed, struct hl_id *out)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -361,10 +380,11 @@ hl_status list_again(struct operation *op, struct hl_id id, hl_status failed, st
     snprintf(text, sizeof(text), "%s", hl_error_text());
     hl_error_clear();
     hl_status st = request_again(op, id, damaged ? "is damaged" : "was evicted", out);
-    /* The same id: the Controller does not take the shard for a damaged one. */
-    if (st == HL_OK && !(damaged && hl_id_equal(id, *out)))
+    if (st == HL_OK && damaged && hl_id_equal(id, *out) && replace_damaged(op, id, out) != HL_OK)
+        return hl_fail(failed, "%s", text);
+    if (st == HL_OK)
         return HL_OK;
-    return st != HL_OK && hl_error_text()[0] != '\0' ? st : hl_fail(failed, "%s", text);
+    return hl_error_text()[0] != '\0' ? st : hl_fail(failed, "%s", text);
 }
 
 int helios_request_place(helios_client *client, const char *model, int64_t version,

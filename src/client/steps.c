@@ -46,6 +46,35 @@ int helios_report(int64_t step, double loss, uint64_t tokens)
     return HELIOS_OK;
 }
 
+int helios_waited(uint64_t ns)
+{
+    struct hl_step_page *page;
+    HL_TRY(page_get(&page));
+    if (page != NULL)
+        hl_step_waited(page, ns);
+    return HELIOS_OK;
+}
+
+int helios_held(const void *address, uint64_t size)
+{
+    struct hl_step_page *page;
+    HL_TRY(page_get(&page));
+    if (page != NULL)
+        hl_step_held(page, (uint64_t)(uintptr_t)address, size);
+    return HELIOS_OK;
+}
+
+int helios_trouble(const char *text)
+{
+    struct hl_step_page *page;
+    if (text == NULL)
+        return hl_fail(HL_EINVAL, "helios_trouble: text is NULL");
+    HL_TRY(page_get(&page));
+    if (page != NULL)
+        hl_step_trouble(page, text);
+    return HELIOS_OK;
+}
+
 int helios_activity(int activity)
 {
     struct hl_step_page *page;

@@ -49,6 +49,10 @@ static const struct hl_option controller_options[] = {
      "A gang that reports steps and makes none for so long is shown as stalled, with the rank that "
      "keeps it from that; never earlier than after ten of its steps.",
      HL_OPT_DURATION, 500, HL_OPTION_DAY_MS, NULL, AT(hang_after_ms)},
+    {"job.slow_after", "--job-slow-after", "5s",
+     "A rank whose own time of a step is for so long twice what it should be, while the others' is "
+     "not, is shown as slow.",
+     HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(slow_after_ms)},
     {"queue.list", "--queues", "default",
      "The queues of waiting jobs, the first for jobs that name none, each with weight=N, "
      "quota=SLOTS, preempt=on|off: \"prod weight=4, dev quota=16\".",
@@ -123,12 +127,32 @@ static const struct hl_option kube_options[] = {
      "Resource that a rank with a GPU or NPU asks for: nvidia.com/gpu, huawei.com/Ascend910; empty "
      "for a cluster without.",
      HL_OPT_STRING, 0, 0, NULL, AT(device)},
+    {"kube.table_label", "--kube-table-label", "ascend-910",
+     "With a huawei.com/ device: value of the label ring-controller.atlas on the gang's objects, "
+     "helios-ranktable's --label-value: ascend-910, ascend-910b, ascend-npu.",
+     HL_OPT_STRING, 0, 0, NULL, AT(table_label)},
+    {"kube.accelerator_type", "--kube-accelerator-type", "",
+     "With a huawei.com/ device: pods go to nodes with this label accelerator-type, and have as "
+     "many devices as that product gives (docs/ranktable.md); empty for any node.",
+     HL_OPT_STRING, 0, 0, NULL, AT(accelerator)},
     {"kube.slot_devices", "--kube-slot-devices", "1",
      "Devices of one NUMA node: ranks of a pod where the job doesn't say ranks_per_slot.",
      HL_OPT_INT, 1, 64, NULL, AT(slot_devices)},
     {"kube.topology_policy", "--kube-topology-policy", "best-effort",
      "NUMA policy of the pods, for Volcano's numa-aware plugin.",
      HL_OPT_ENUM, 0, 0, "none|best-effort|restricted|single-numa-node", AT(topology_policy)},
+    {"kube.topology_key", "--kube-topology-key", "",
+     "Label of nodes by which pods of one tensor-parallel group, and then of one gang, are drawn "
+     "to each other, as topology.kubernetes.io/rack; empty for none.",
+     HL_OPT_STRING, 0, 0, NULL, AT(topology_key)},
+    {"kube.podgroups", "--kube-podgroups", "volcano",
+     "What starts the pods of a gang together: Volcano, or Kubernetes' own PodGroups of this "
+     "version of scheduling.k8s.io.",
+     HL_OPT_ENUM, 0, 0, "volcano|v1alpha2|v1alpha3|v1beta1", AT(podgroups)},
+    {"kube.host_paths", "--kube-host-paths", "",
+     "Directories of the nodes, by commas, of which jobs may mount what is below (mounts, "
+     "hostPath).",
+     HL_OPT_STRING, 0, 0, NULL, AT(host_paths)},
     {"kube.keep", "--kube-keep", "1d",
      "How long the Volcano Job of a job that succeeded stays, with its pods.",
      HL_OPT_DURATION, 0, 365 * HL_OPTION_DAY_MS, NULL, AT(keep_ms)},
@@ -154,8 +178,12 @@ static const struct hl_option placement_options[] = {
      "How many of them are from or to one node.",
      HL_OPT_INT, 1, 1024, NULL, AT(moves_per_node)},
     {"placement.rate", "--placement-rate", "0",
-     "What moves of the policy may take of each network, on average; 0 for no limit.",
+     "What moves of the policy may take together of each network, at any moment; 0 for no limit.",
      HL_OPT_RATE, 0, 0, NULL, AT(rate)},
+    {"placement.keep_use", "--placement-keep-use", "10s",
+     "How often the use of a shard is written to the store at most, so that the next Controller "
+     "knows it; 0: a restart forgets it.",
+     HL_OPT_DURATION, 0, 3600000, NULL, AT(keep_use_ms)},
     {"placement.grace", "--placement-grace", "5s",
      "How long a copy that is not offered any more stays for those who read it now.",
      HL_OPT_DURATION, 0, 3600000, NULL, AT(grace_ms)},

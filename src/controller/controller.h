@@ -28,8 +28,13 @@ struct hl_kube_opts {
     const char *master; /* URL; "" = the kubeconfig's */
     const char *ns;     /* "" = the context's */
     const char *queue;
-    const char *device; /* resource of one GPU or NPU; "" = none */
+    const char *device;      /* resource of one GPU or NPU; "" = none */
+    const char *table_label; /* on huawei.com/ devices: by which helios-ranktable finds jobs */
+    const char *accelerator; /* on them: accelerator-type of the nodes; "" = any */
     const char *topology_policy;
+    const char *topology_key; /* label of nodes that are near each other; "" = none */
+    const char *podgroups;    /* version of scheduling.k8s.io, or "volcano" */
+    const char *host_paths;   /* directories that pods may mount, by commas; "" = none */
     int slot_devices;
     int64_t keep_ms;      /* how long a finished Volcano Job stays */
     int64_t node_lost_ms; /* silence of a kubelet after which its pods are lost */
@@ -43,6 +48,7 @@ struct hl_placement_conf {
     int moves;            /* in flight */
     int moves_per_node;   /* from it and to it */
     uint64_t rate;        /* bits per second of each network; 0 = no limit */
+    int keep_use_ms;      /* between two records of a shard's use; 0: none is written */
     int grace_ms;         /* of readers, before a copy is dropped that is not offered any more */
     int clean_ms;         /* a copy that could not be dropped for so long stays */
     int retry_ms;         /* of a step of a move that failed */
@@ -68,6 +74,7 @@ struct hl_controller_opts {
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
     int64_t hang_after_ms;  /* a gang that makes no steps for so long is stalled */
+    int64_t slow_after_ms;  /* a rank that is slower than it should be for so long is slow */
     int clock_limit_ms;     /* of a node's clock from ours; 0 = any */
     int64_t lost_after_ms;  /* and after which a running job gives up its containers there */
     int gc_interval_ms;

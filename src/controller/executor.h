@@ -32,6 +32,7 @@ struct hl_controller;
 struct queue_shape;
 struct hl_rpc_call;
 struct job_waiter;
+struct job_images;
 
 /* What changes in the record of a job; run NULL: none. */
 struct job_record {
@@ -42,6 +43,7 @@ struct job_record {
 /* Why a pending job waits, as the last pass over the line has it (jobs/queue.c). */
 struct job_wait {
     enum hl_api_wait_reason reason; /* NONE: no pass has seen it yet */
+    enum hl_api_wait_reason told;   /* the one in its record */
     int place;                      /* in the line, from 1 */
     int stops;                      /* jobs that stop for it */
     int64_t start_ms;               /* estimate; 0 = unknown */
@@ -83,6 +85,7 @@ struct job {
     struct job_wait wait;
     int gang_index;           /* in the pass that is being made */
     struct gang *gang;        /* what kube_executor remembers of it; NULL: it is not its job */
+    int gang_made;            /* the last attempt whose gang was there; 0 = none */
     int looked_attempt;       /* who watches gangs has heard that it is placed */
     int told_attempt;         /* its gang was told of while it ran (jobs/planned.c) */
     struct rank_watch *watch; /* jobs/rank_watch.c; NULL: nothing was seen yet */
@@ -91,8 +94,12 @@ struct job {
     int64_t ledger_version;   /* the newest of its versions that the ledger has seen */
     struct job_failure *failures; /* the newest first: jobs/failures.c */
     int failure_looked;           /* the last attempt whose first failure was looked for */
+    /* jobs/images.c; NULL: nothing is known yet. */
+    struct job_images *images;
     struct hl_controller *controller;
     UT_hash_handle hh;
+    UT_hash_handle hh_key; /* if it has one: by its idempotency key */
+    bool has_key;
 };
 
 /* Which part of whose output is asked for. */
@@ -146,6 +153,8 @@ struct job_executor {
     bool (*needs)(const struct job *j);
     /* The job is forgotten: what was kept for it goes, too. */
     void (*forget)(const struct job *j);
+    /* What the pods of a job file may have; borrowed until it stops. NULL: it has no pods. */
+    struct hl_podspec_rules (*pod_rules)(const struct hl_controller *c);
     /* The job leaves memory: what admit or restore made is freed. NULL: they make nothing. */
     void (*release)(struct job *j);
 };
@@ -155,6 +164,8 @@ void job_event(struct job *j, struct hl_job_event *ev);
 /* The events from here to `go` are written at once, and only then carried out. */
 void job_events_hold(struct job *j);
 void job_events_go(struct job *j);
+/* Write down what no event has changed; then do what the job's state asks for. */
+void job_keep(struct job *j);
 /* What the store has is what the job is: actions may be carried out. */
 bool job_is_saved(const struct job *j);
 /* Borrowed, NULL when unknown. */

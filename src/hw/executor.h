@@ -180,6 +180,8 @@ struct hl_executor_ops {
     hl_status (*put_rank_table)(struct hl_executor *ex, const char *id, const char *text);
     hl_status (*strangers)(struct hl_executor *ex, struct hl_arena *arena,
                            struct hl_stranger_list *out);
+    hl_status (*memory_group)(struct hl_executor *ex, const char *id, int rank, char *out,
+                              size_t size);
     void (*close)(struct hl_executor *ex);
 };
 
@@ -213,8 +215,8 @@ static inline hl_status hl_executor_start(struct hl_executor *ex,
     return ex->ops->start(ex, spec, out);
 }
 
-/* Ask to stop: SIGTERM, and SIGKILL after the grace (negative = the spec's). Returns at once; an
- * unknown id and an ended container are fine. */
+/* Ask to stop: SIGTERM, and SIGKILL after the grace or, where it is shorter or the grace negative,
+ * the spec's. Returns at once; an unknown id and an ended container are fine. */
 static inline hl_status hl_executor_stop(struct hl_executor *ex, const char *id, int grace_ms)
 {
     return ex->ops->stop(ex, id, grace_ms);
@@ -254,6 +256,14 @@ static inline hl_status hl_executor_strangers(struct hl_executor *ex, struct hl_
                                               struct hl_stranger_list *out)
 {
     return ex->ops->strangers(ex, arena, out);
+}
+
+/* By which name the kernel's log knows the control group that limits a rank's memory; "" = it has
+ * none. Also of a container that has ended. */
+static inline hl_status hl_executor_memory_group(struct hl_executor *ex, const char *id, int rank,
+                                                 char *out, size_t size)
+{
+    return ex->ops->memory_group(ex, id, rank, out, size);
 }
 
 /* Containers run on. NULL is fine. */

@@ -96,13 +96,6 @@ static hl_status end_shim(const struct hl_stranger *x)
 
 /* ---- containers of an engine ---- */
 
-static hl_status engine_client(enum hl_engine_kind kind, struct hl_engine_ranks *out)
-{
-    *out = (struct hl_engine_ranks){.kind = kind};
-    return hl_process_find(hl_engine_name(kind), getenv("PATH"), out->program,
-                           sizeof(out->program));
-}
-
 /* only: one container of this owner; NULL: all that have no record here. */
 static hl_status add_labelled(char *line, const char *owner, const char *containers_dir,
                               const char *only, struct hl_arena *arena,
@@ -131,7 +124,7 @@ hl_status hl_labelled_find(enum hl_engine_kind kind, const char *containers_dir,
     struct hl_engine_ranks e;
     char owner[16];
     HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
-    HL_TRY(engine_client(kind, &e));
+    HL_TRY(hl_engine_client(kind, &e));
     hl_engine_owner(containers_dir, owner);
     struct hl_args args = hl_engine_args(&e, arena);
     hl_args_add(&args, "ps");
@@ -153,7 +146,7 @@ static hl_status end_labelled(enum hl_engine_kind kind, const struct hl_stranger
     struct hl_engine_ranks e;
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
-    HL_TRY(engine_client(kind, &e));
+    HL_TRY(hl_engine_client(kind, &e));
     struct hl_args args = hl_engine_args(&e, &arena);
     hl_args_add(&args, "rm");
     hl_args_add(&args, "--force");

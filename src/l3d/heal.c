@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "core/catalog/derived_id.h"
 #include "core/copies/repair.h"
 #include "fetch/remote.h"
 #include "l3d/l4_private.h"
@@ -214,7 +215,7 @@ static hl_status repair_shard(struct heal *h, struct repair *p)
     p->want = want_of(h, &p->old);
     struct l4_want want = {
         .id = h->id, .size = p->want.size, .near = -1, .beside = p->old.size > 0 ? &p->old : NULL};
-    if (want.size == 0) {
+    if (want.size == 0 || (hl_id_is_derived(h->id) && h->sources.count == 0)) {
         h->state = HL_API_HEAL_STATE_LOST;
         return l4_knows(h->d, h->id);
     }

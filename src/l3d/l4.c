@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/log.h"
+#include "core/catalog/derived_id.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
 #include "os/loop.h"
@@ -217,7 +218,8 @@ static void refuse_later(struct hl_l3d *d, l4_done done, void *arg, hl_status st
     hl_loop_post(d->loop, refuse_tasks, r);
 }
 
-static struct task *task_start(struct hl_l3d *d, const struct task_key *key)
+/* What a move fetches (`ordered`) gives way to what readers wait for. */
+static struct task *task_start(struct hl_l3d *d, const struct task_key *key, bool ordered)
 {
     struct l4 *l4 = d->l4;
     struct task *t = calloc(1, sizeof(*t));
@@ -230,7 +232,7 @@ static struct task *task_start(struct hl_l3d *d, const struct task_key *key)
     if (l4->clock == NULL &&
         hl_timer_create(d->loop, CLOCK_MS, CLOCK_MS, on_clock, d, &l4->clock) != HL_OK)
         hl_warn("no deadlines of loads: %s", hl_error_text());
-    workers_add(key->kind == L4_LOAD ? l4->loads : l4->stores, &t->work);
+    workers_add(key->kind != L4_LOAD ? l4->stores : ordered ? l4->fetches : l4->loads, &t->work);
     return t;
 }
 
@@ -242,6 +244,14 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
     hl_status known = l4_knows(d, id);
     if (known != HL_OK) {
         refuse_later(d, done, arg, known);
+        return;
+    }
+    if (hl_id_is_derived(id)) {
+        refuse_later(d, done, arg,
+                     hl_fail(HL_ENOENT,
+                             "shard %s is derived and not in the pool: who lists its layout has it "
+                             "made again",
+                             hl_id_format(id).s));
         return;
     }
     if (l4_archive(d) == NULL) {
@@ -258,7 +268,10 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
     }
     struct waiter *x = calloc(1, sizeof(*x));
     HASH_FIND(hh, d->l4->tasks, &key, sizeof(key), t);
-    if (x == NULL || (t == NULL && (t = task_start(d, &key)) == NULL)) {
+    bool ordered = !hl_id_is_none(what->order);
+    if (t != NULL && what->kind == L4_LOAD && !ordered)
+        workers_move(d->l4->loads, &t->work); /* a reader waits for it now */
+    if (x == NULL || (t == NULL && (t = task_start(d, &key, ordered)) == NULL)) {
         free(x);
         refuse_later(d, done, arg,
                      hl_fail(HL_ENOMEM, "out of memory loading shard %s", hl_id_format(id).s));
@@ -340,10 +353,11 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     pthread_mutex_init(&l4->bad_lock, NULL);
     pthread_mutex_init(&l4->sign_lock, NULL);
     pthread_mutex_init(&l4->order_lock, NULL);
-    HL_TRY(workers_start(d->loop, opts->threads, &l4->loads));
+    HL_TRY(workers_start(d->loop, opts->threads, false, &l4->loads));
     if (opts->archive.url[0] == '\0')
         return HL_OK;
-    HL_TRY(workers_start(d->loop, (opts->threads + 1) / 2, &l4->stores));
+    HL_TRY(workers_start(d->loop, (opts->threads + 1) / 2, true, &l4->fetches));
+    HL_TRY(workers_start(d->loop, (opts->threads + 1) / 2, true, &l4->stores));
     HL_TRY(l4_open(d, &opts->archive));
     return trash_start(d);
 }
@@ -355,6 +369,7 @@ void l4_stop(struct hl_l3d *d)
         return;
     l4_open_stop(d);
     trash_stop(d);
+    workers_stop(l4->fetches);
     workers_stop(l4->loads);
     workers_stop(l4->stores);
     hl_timer_destroy(l4->clock);

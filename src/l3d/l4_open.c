@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "core/catalog/derived_id.h"
 #include "l3d/l4_private.h"
 #include "os/cond.h"
 
@@ -73,7 +74,7 @@ hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out)
 hl_status l4_knows(const struct hl_l3d *d, struct hl_id id)
 {
     struct hl_archive *none;
-    if (!l4_is_unreachable(d))
+    if (hl_id_is_derived(id) || !l4_is_unreachable(d)) /* derived shards are never archived */
         return HL_OK;
     return hl_fail_prefix(l4_need(d, &none), "shard %s: ", hl_id_format(id).s);
 }
@@ -186,7 +187,7 @@ hl_status l4_open(struct hl_l3d *d, const struct hl_archive_options *options)
     hl_error("archive unreachable: the pool is served without it, and it is tried again url=%s "
              "error=\"%s\"",
              d->l4->url, o->why);
-    HL_TRY(workers_start(d->loop, 1, &o->thread));
+    HL_TRY(workers_start(d->loop, 1, false, &o->thread));
     o->work = (struct work){.run = try_again, .done = open_tried};
     workers_add(o->thread, &o->work);
     return HL_OK;

@@ -1,7 +1,7 @@
 /* The archive side of the daemon, shared by l4*.c.
  *
- *     loop thread                                  workers (loads; stores: half as many)
- *     -----------                                  -------------------------------------
+ *     loop thread                                  workers (loads; fetches, stores: half as many)
+ *     -----------                                  ----------------------------------------------
  *     l4_ask --> tasks (hash, by id and kind)
  *                  task: work, waiters ----------> task_run: load, store, drop, trash
  *     task_done <------- posted to the loop ------   st, text
@@ -41,8 +41,9 @@ struct l4 {
     struct l4_opts opts;
     enum hl_api_archive_mode mode; /* of opts.mode */
     char *url;
-    struct workers *loads, *stores;
-    struct task *tasks; /* by kind and id */
+    struct workers *loads;            /* for readers */
+    struct workers *fetches, *stores; /* of moves, and what is archived: they give way */
+    struct task *tasks;               /* by kind and id */
     struct hl_timer *clock;
     atomic_uint filling;       /* loads that have room: soon they can be given up again */
     struct trash *trash;       /* NULL: nothing leaves it by time */

@@ -2,7 +2,7 @@
  *
  *     loop thread                                     workers
  *     workers_add: pending++                          worker_main
- *        '--> first -> work -> work <- last  ------>  run, without the lock
+ *        '--> list: work - work  ------------------>  run, without the lock
  *     work_finish: pending--, done(w)  <--hl_loop_post--'
  *
  * A piece of work: added --> in the list --> run in one worker --> posted --> done, its owner's
@@ -15,10 +15,11 @@
 #include "l3d/workers.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
+#include "os/background.h"
 #include "os/loop.h"
 
 struct workers {
@@ -28,7 +29,8 @@ struct workers {
     unsigned pending; /* added and not yet done; the loop's */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct work *first, **last;
+    struct work *list;
+    bool background; /* constant */
     bool stop;
 };
 
@@ -42,16 +44,17 @@ static void work_finish(void *arg)
 static void *worker_main(void *arg)
 {
     struct workers *ws = arg;
+    if (ws->background)
+        hl_background_enter();
     pthread_mutex_lock(&ws->lock);
     for (;;) {
-        while (ws->first == NULL && !ws->stop)
+        while (ws->list == NULL && !ws->stop)
             pthread_cond_wait(&ws->wake, &ws->lock);
-        struct work *w = ws->first;
+        struct work *w = ws->list;
         if (w == NULL)
             break;
-        ws->first = w->next;
-        if (ws->first == NULL)
-            ws->last = &ws->first;
+        DL_DELETE(ws->list, w);
+        w->queued = false;
         pthread_mutex_unlock(&ws->lock);
         w->run(w);
         hl_loop_post(ws->loop, work_finish, w);
@@ -61,7 +64,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-hl_status workers_start(struct hl_loop *loop, unsigned threads, struct workers **out)
+hl_status workers_start(struct hl_loop *loop, unsigned threads, bool background,
+                        struct workers **out)
 {
     struct workers *ws = calloc(1, sizeof(*ws));
     if (ws == NULL || (ws->threads = calloc(threads, sizeof(*ws->threads))) == NULL) {
@@ -69,7 +73,7 @@ hl_status workers_start(struct hl_loop *loop, unsigned threads, struct workers *
         return hl_fail(HL_ENOMEM, "out of memory allocating %u worker threads", threads);
     }
     ws->loop = loop;
-    ws->last = &ws->first;
+    ws->background = background;
     pthread_mutex_init(&ws->lock, NULL);
     pthread_cond_init(&ws->wake, NULL);
     for (; ws->count < threads; ws->count++) {
@@ -87,13 +91,29 @@ void workers_add(struct workers *ws, struct work *w)
 {
     HL_ON_LOOP(ws->loop);
     w->owner = ws;
-    w->next = NULL;
     ws->pending++;
     pthread_mutex_lock(&ws->lock);
-    *ws->last = w;
-    ws->last = &w->next;
+    w->queued = true;
+    DL_APPEND(ws->list, w);
     pthread_cond_signal(&ws->wake);
     pthread_mutex_unlock(&ws->lock);
+}
+
+void workers_move(struct workers *ws, struct work *w)
+{
+    struct workers *from = w->owner;
+    HL_ON_LOOP(ws->loop);
+    if (from == ws)
+        return;
+    pthread_mutex_lock(&from->lock);
+    bool queued = w->queued;
+    if (queued)
+        DL_DELETE(from->list, w);
+    pthread_mutex_unlock(&from->lock);
+    if (!queued)
+        return;
+    from->pending--;
+    workers_add(ws, w);
 }
 
 void workers_stop(struct workers *ws)

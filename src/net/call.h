@@ -14,7 +14,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#include "base/clock.h"
+#include "base/pace.h"
 #include "net/net.h"
 
 /* The call in progress, for the words of its failure. */
@@ -47,6 +47,12 @@ static inline bool hl_net_is_cancelled(const struct hl_net_head *head, const ato
 {
     return (cancel != NULL && atomic_load(cancel)) ||
            (head->stop != NULL && atomic_load(head->stop));
+}
+
+/* 0: the next bytes may go. */
+static inline uint64_t hl_net_pace_wait_ns(const struct hl_net_head *head, uint64_t now_ns)
+{
+    return head->pace != NULL ? hl_pace_wait_ns(head->pace, now_ns) : 0;
 }
 
 static inline uint64_t hl_net_deadline(uint64_t now_ns, int timeout_ms)

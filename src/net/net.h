@@ -43,6 +43,7 @@ struct hl_net_server;
 struct hl_net_client;
 struct hl_net_conf;
 struct hl_net_ops;
+struct hl_pace;
 
 /* Where a put goes. `begin` gives the memory of `size` bytes for an object that the sender wants to
  * be called `id` (none = as the sink likes); exactly one of `commit` and `abort` follows for every
@@ -146,6 +147,9 @@ const char *hl_net_path_name(const struct hl_net_client *client);
  * at its end. The flag is borrowed until another one, or NULL for none, takes its place. */
 void hl_net_stop_with(struct hl_net_client *client, const atomic_bool *stop);
 
+/* From now on large puts go out so evenly; borrowed like the flag above. */
+void hl_net_pace_with(struct hl_net_client *client, struct hl_pace *pace);
+
 /* Copy pool[offset, offset+len) to dst. On failure dst holds an undefined mix. */
 hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        int timeout_ms) HL_CHECK;
@@ -188,6 +192,7 @@ struct hl_net_head {
     const struct hl_net_ops *ops;
     struct hl_net_retry *retry; /* net.c's; NULL: has what can be had */
     const atomic_bool *stop;    /* hl_net_stop_with */
+    struct hl_pace *pace;       /* hl_net_pace_with */
 };
 
 struct hl_net_ops {

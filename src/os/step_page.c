@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -52,6 +53,8 @@ static void page_forget(struct hl_step_page *p)
     word_put(&p->last_ns, 0);
     word_put(&p->steps, 0);
     word_put(&p->timed, 0);
+    word_put(&p->waited_ns, 0);
+    word_put(&p->held_size, 0);
 }
 
 void hl_step_begin(struct hl_step_page *p, uint64_t pid, uint64_t now_ns)
@@ -107,17 +110,32 @@ static void page_plot(struct hl_step_page *p, uint64_t step, uint64_t loss)
     word_put(&p->reports, reports + 1);
 }
 
+/* Likewise: a step took so long. */
+static void page_time(struct hl_step_page *p, uint64_t ns)
+{
+    uint64_t timed = word_get(&p->timed), waited = word_get(&p->waited_ns);
+    word_put(&p->window_ns[timed % HL_STEP_WINDOW], ns);
+    word_put(&p->own_ns[timed % HL_STEP_OWN], waited < ns ? ns - waited : 0);
+    word_put(&p->timed, timed + 1);
+}
+
+void hl_step_waited(struct hl_step_page *p, uint64_t ns)
+{
+    page_enter(p);
+    word_put(&p->waited_ns, word_get(&p->waited_ns) + ns);
+    page_leave(p);
+}
+
 void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t tokens,
                     uint64_t now_ns)
 {
-    uint64_t bits, last = word_get(&p->last_ns), timed = word_get(&p->timed);
+    uint64_t bits, last = word_get(&p->last_ns);
     bool trained = word_get(&p->activity) == HL_STEP_TRAINING;
     memcpy(&bits, &loss, sizeof(bits));
     page_enter(p);
-    if (trained && last != 0 && now_ns >= last) {
-        word_put(&p->window_ns[timed % HL_STEP_WINDOW], now_ns - last);
-        word_put(&p->timed, timed + 1);
-    }
+    if (trained && last != 0 && now_ns >= last)
+        page_time(p, now_ns - last);
+    word_put(&p->waited_ns, 0);
     page_train(p, now_ns);
     if (word_get(&p->stepped_ns) == 0)
         word_put(&p->stepped_ns, now_ns);
@@ -126,6 +144,25 @@ void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t 
     word_put(&p->loss, bits);
     word_put(&p->tokens, word_get(&p->tokens) + tokens);
     page_plot(p, (uint64_t)step, bits);
+    page_leave(p);
+}
+
+void hl_step_held(struct hl_step_page *p, uint64_t address, uint64_t size)
+{
+    page_enter(p);
+    word_put(&p->held_at, address);
+    word_put(&p->held_size, size);
+    page_leave(p);
+}
+
+void hl_step_trouble(struct hl_step_page *p, const char *text)
+{
+    uint64_t words[HL_STEP_TEXT / sizeof(uint64_t)] = {0};
+    snprintf((char *)words, sizeof(words), "%s", text);
+    page_enter(p);
+    for (size_t i = 0; i < HL_ARRAY_LEN(words); i++)
+        word_put(&p->trouble[i], words[i]);
+    word_put(&p->troubles, word_get(&p->troubles) + 1);
     page_leave(p);
 }
 
@@ -145,9 +182,22 @@ static uint64_t median_of(uint64_t *values, size_t count)
     return values[(count - 1) / 2];
 }
 
+/* Of the ring's last `timed` values; returns how many. */
+static size_t ring_copy(const _Atomic uint64_t *ring, size_t size, uint64_t timed, uint64_t *out)
+{
+    size_t count = timed < size ? (size_t)timed : size;
+    for (size_t i = 0; i < count; i++)
+        out[i] = word_get(&ring[i]);
+    return count;
+}
+
+struct step_times {
+    uint64_t window[HL_STEP_WINDOW], own[HL_STEP_OWN];
+    size_t count, own_count;
+};
+
 /* What was there between two looks at `turn`; right when both are the same. */
-static void page_copy(const struct hl_step_page *p, struct hl_step_state *s, uint64_t *window,
-                      size_t *count)
+static void page_copy(const struct hl_step_page *p, struct hl_step_state *s, struct step_times *t)
 {
     uint64_t bits = word_get(&p->loss), timed = word_get(&p->timed),
              activity = word_get(&p->activity);
@@ -164,25 +214,32 @@ static void page_copy(const struct hl_step_page *p, struct hl_step_state *s, uin
         .step = (int64_t)word_get(&p->step) - 1,
         .steps = word_get(&p->steps),
         .tokens = word_get(&p->tokens),
+        .held_at = word_get(&p->held_at),
+        .held_size = word_get(&p->held_size),
+        .troubles = word_get(&p->troubles),
     };
+    for (size_t i = 0; i < HL_STEP_TEXT / sizeof(uint64_t); i++) {
+        uint64_t word = word_get(&p->trouble[i]);
+        memcpy(s->trouble + i * sizeof(word), &word, sizeof(word));
+    }
+    s->trouble[HL_STEP_TEXT - 1] = '\0';
     memcpy(&s->loss, &bits, sizeof(bits));
-    *count = timed < HL_STEP_WINDOW ? (size_t)timed : HL_STEP_WINDOW;
-    for (size_t i = 0; i < *count; i++)
-        window[i] = word_get(&p->window_ns[i]);
+    t->count = ring_copy(p->window_ns, HL_STEP_WINDOW, timed, t->window);
+    t->own_count = ring_copy(p->own_ns, HL_STEP_OWN, timed, t->own);
 }
 
 bool hl_step_read(const struct hl_step_page *p, struct hl_step_state *out)
 {
-    uint64_t window[HL_STEP_WINDOW];
-    size_t count = 0;
+    struct step_times times;
     for (int i = 0; i < READS_MAX; i++) {
         uint64_t before = atomic_load_explicit(&p->turn, memory_order_acquire);
         if (before == 0)
             return false;
-        page_copy(p, out, window, &count);
+        page_copy(p, out, &times);
         atomic_thread_fence(memory_order_acquire);
         if (before % 2 == 0 && word_get(&p->turn) == before) {
-            out->median_ns = median_of(window, count);
+            out->median_ns = median_of(times.window, times.count);
+            out->own_ns = median_of(times.own, times.own_count);
             return true;
         }
     }

@@ -9,7 +9,7 @@
  * Threads: one writer of a page at a time, any readers in any process: a reader sees a step whole.
  * Errors:  HL_EINVAL for a text that names no page, HL_ENOENT, HL_ENOSPC, HL_EIO with the path.
  * Units:   ns of CLOCK_MONOTONIC, which all processes of a host share.
- * Limits:  the last HL_STEP_WINDOW steps count for the median.
+ * Limits:  the last HL_STEP_WINDOW steps count for the median, HL_STEP_OWN for that of own times.
  */
 #ifndef HL_OS_STEP_PAGE_H
 #define HL_OS_STEP_PAGE_H
@@ -22,6 +22,8 @@
 #include "base/status.h"
 
 #define HL_STEP_WINDOW    63
+#define HL_STEP_OWN       15
+#define HL_STEP_TEXT      240  /* bytes, with the 0 behind */
 #define HL_STEP_PAGE_SIZE 4096 /* also where pages of the system are larger */
 
 /* What a rank is busy with; JOINING: its gang comes together. */
@@ -52,6 +54,11 @@ struct hl_step_page {
     _Atomic uint64_t window_ns[HL_STEP_WINDOW];
     _Atomic uint64_t reports;                  /* since the page was made */
     _Atomic uint64_t curve[HL_STEP_WINDOW][3]; /* generation, step, loss of the last ones */
+    _Atomic uint64_t waited_ns;                /* for other ranks, since the last report */
+    _Atomic uint64_t own_ns[HL_STEP_OWN];      /* of a step what was not waited for */
+    _Atomic uint64_t held_at, held_size;       /* its largest parameter, in its process */
+    _Atomic uint64_t troubles;                 /* since the page was made */
+    _Atomic uint64_t trouble[HL_STEP_TEXT / sizeof(uint64_t)]; /* the last one */
 };
 
 /* A step as it was reported. */
@@ -70,7 +77,11 @@ struct hl_step_state {
     uint64_t steps;
     double loss;
     uint64_t tokens;
-    uint64_t median_ns; /* of the window; 0 = no step was timed */
+    uint64_t median_ns;          /* of the window; 0 = no step was timed */
+    uint64_t own_ns;             /* median of own times; 0 = likewise */
+    uint64_t held_at, held_size; /* size 0 = it does not tell */
+    uint64_t troubles;
+    char trouble[HL_STEP_TEXT];
 };
 
 /* ---- the writer's ---- */
@@ -81,9 +92,16 @@ void hl_step_begin(struct hl_step_page *p, uint64_t pid, uint64_t now_ns);
 void hl_step_join(struct hl_step_page *p, uint64_t generation, uint64_t now_ns);
 /* Time for anything but training is in no step. */
 void hl_step_set_activity(struct hl_step_page *p, enum hl_step_activity activity, uint64_t now_ns);
+/* It has waited so long for other ranks, since it said so last. */
+void hl_step_waited(struct hl_step_page *p, uint64_t ns);
 /* A step has ended; who says so trains. */
 void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t tokens,
                     uint64_t now_ns);
+
+/* Where its largest parameter lies in its process, until the gang comes together again. */
+void hl_step_held(struct hl_step_page *p, uint64_t address, uint64_t size);
+/* Something is wrong with it; a longer text is cut. */
+void hl_step_trouble(struct hl_step_page *p, const char *text);
 
 /* ---- readers' ---- */
 

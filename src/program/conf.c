@@ -2,6 +2,7 @@
 #include "program/conf.h"
 
 #include "base/plane.h"
+#include "os/background.h"
 
 /* clang-format off */
 #define AT(field) HL_OPTION_FIELD(struct program_daemon_conf, field)
@@ -25,9 +26,23 @@ static const struct hl_option daemon_options[] = {
      "Address where the daemon serves GET /metrics (Prometheus) and /healthz; empty for none.",
      HL_OPT_LISTEN, HL_PLANE_MANAGEMENT, 0, NULL, AT(metrics_listen)},
 };
+#undef AT
 /* clang-format on */
 
 static const struct hl_option_rows daemon_rows = HL_OPTION_ROWS(daemon_options);
+
+/* clang-format off */
+#define AT(field) HL_OPTION_FIELD(struct program_conf, field)
+static const struct hl_option background_options[] = {
+    {"copy.nice", "--copy-nice", HL_BACKGROUND_NICE,
+     "Nice value of the threads that make ordered copies, fetch and archive, so that those who "
+     "read go before; 0: none goes before the other.",
+     HL_OPT_INT, 0, 19, NULL, AT(copy_nice)},
+};
+#undef AT
+/* clang-format on */
+
+static const struct hl_option_rows background_rows = HL_OPTION_ROWS(background_options);
 
 #define SLICE(rows, field, programs)                                                               \
     {                                                                                              \
@@ -61,6 +76,7 @@ static const struct hl_conf_slice slices[] = {
     SLICE(hl_migrate_rows, migrate, HL_AGENT),
     SLICE(hl_read_retry_rows, read, L3D_AGENT),
     SLICE(hl_read_timeout_rows, read, HL_AGENT),
+    {&background_rows, 0, L3D_AGENT},
 };
 
 const struct hl_conf_schema program_schema = {.slices = slices, .count = HL_ARRAY_LEN(slices)};

@@ -58,6 +58,7 @@ struct program_conf {
     struct hl_net_conf data;
     struct hl_migrate_tuning migrate;
     struct hl_read_conf read;
+    int copy_nice;
 };
 
 extern const struct hl_conf_schema program_schema;

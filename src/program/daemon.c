@@ -5,6 +5,7 @@
 #include "auth/secret.h"
 #include "base/log.h"
 #include "http/metrics.h"
+#include "os/background.h"
 #include "os/logfile.h"
 #include "os/loop.h"
 #include "os/process.h"
@@ -18,6 +19,7 @@ static hl_status load_options(const struct program_service *service, struct prog
     HL_TRY(hl_log_level_parse(d->conf.daemon.log_level, &level));
     hl_log_init(service->log_name, level);
     HL_TRY(hl_planes_apply(&d->conf.conf, &d->conf.planes));
+    hl_background_nice(d->conf.copy_nice);
     return hl_conf_publish(&d->conf.conf);
 }
 

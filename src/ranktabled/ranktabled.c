@@ -243,14 +243,26 @@ hl_status hl_ranktabled_gauges(struct hl_ranktabled *d, struct hl_buf *out)
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
+/* "/api/v1/pods" -> "/api/v1/namespaces/NS/pods" */
+static void feed_path(enum cache_kind kind, const char *ns, char *out, size_t cap)
+{
+    const char *path = feed_rows[kind].path, *plural = strrchr(path, '/');
+    if (ns[0] == '\0')
+        snprintf(out, cap, "%s", path);
+    else
+        snprintf(out, cap, "%.*s/namespaces/%.63s%s", (int)(plural - path), path, ns, plural);
+}
+
 static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const char *selector)
 {
+    char path[192];
     struct feed *f = &d->feeds[kind];
     *f = (struct feed){.d = d, .kind = kind};
+    feed_path(kind, d->opts.ns, path, sizeof(path));
     return hl_kube_watcher_start(
         &(struct hl_kube_watcher_opts){.kube = d->kube,
                                        .loop = d->opts.loop,
-                                       .path = feed_rows[kind].path,
+                                       .path = path,
                                        .selector = selector,
                                        .members = feed_rows[kind].members,
                                        .on_demand = true,

@@ -24,6 +24,7 @@ struct hl_ranktabled_opts {
     struct hl_loop *loop;
     const struct hl_kube_config *config;
     struct hl_ranktable_rules rules;
+    const char *ns;       /* whose jobs; "" = of all namespaces. Borrowed until start is back */
     int batch_ms;         /* how long changes are gathered; 0 = 100 */
     int window_s;         /* of one watch; 0 = 300 to 600 by chance */
     const char *lease_ns; /* "" = no lease: this is the only instance */

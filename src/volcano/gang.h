@@ -34,15 +34,21 @@
 
 #define HL_VOLCANO_GANG     "helios.io/gang" /* label: id of the gang, random */
 #define HL_VOLCANO_ATTEMPT  "helios.io/attempt"
-#define HL_VOLCANO_JOB      "helios.io/job" /* annotation */
+#define HL_VOLCANO_TP_GROUP "helios.io/tp-group" /* label of pods that share one */
+#define HL_VOLCANO_JOB      "helios.io/job"      /* annotation */
 #define HL_VOLCANO_SELECTOR "app.kubernetes.io%2Fmanaged-by%3Dhelios"
 
 struct hl_volcano_opts {
     const char *ns, *queue;
     const char *topology_policy; /* none, best-effort, restricted, single-numa-node */
+    const char *near_key;        /* label of nodes that are near each other; "" = none */
     const char *device;          /* "nvidia.com/gpu"; "" = the cluster has none for us */
-    int slot_devices;            /* of one slot: how many ranks a pod has where the job is silent */
-    int keep_s;                  /* how long a finished Job stays */
+    /* With a huawei.com/ device: value of ring-controller.atlas; accelerator-type of the nodes, ""
+     * = any. */
+    const char *table_label, *accelerator;
+    const char *podgroups; /* version of scheduling.k8s.io (podgroup.h); "" = Volcano */
+    int slot_devices;      /* of one slot: how many ranks a pod has where the job is silent */
+    int keep_s;            /* how long a finished Job stays */
 };
 
 /* One attempt of a job. */
@@ -68,6 +74,9 @@ void hl_volcano_rank_name(int local_rank, char *out);
 hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int attempt,
                           const struct hl_volcano_opts *opts, struct hl_plan **out) HL_CHECK;
 
+/* NUMA policy of its pods. Static, or of the options. */
+const char *hl_volcano_policy(const struct hl_job *job, const struct hl_volcano_opts *opts);
+
 /* How many containers of the plan share the task that begins with container `first`. Follows from
  * job and plan alone. */
 int hl_volcano_task_pods(const struct hl_job *job, const struct hl_plan *plan, int first);
@@ -84,13 +93,13 @@ void hl_volcano_nodes_add(struct hl_volcano_nodes *set, const char *name);
 /* near: for each container the nodes that should be preferred; NULL = none. A new reference. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                          const struct hl_volcano_nodes *near, json_t **out) HL_CHECK;
-/* The ConfigMap of the Job's name with the variables that all ranks have; spec: of any container,
- * hl_plan_container_spec. */
+/* The ConfigMap of the Job's name with the variables that all ranks have; uid: of the Job, with
+ * which it goes; spec: of any container, hl_plan_container_spec. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                             const struct hl_api_container_spec *spec);
-/* The ConfigMap with the rank table. */
+                             const char *uid, const struct hl_api_container_spec *spec);
+/* The ConfigMap with the rank table, which goes with the Job of that uid. */
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                       const char *table);
+                       const char *uid, const char *table);
 /* Somebody else fills the rank table: the devices' addresses are in the pods' annotations. */
 bool hl_volcano_is_ascend(const struct hl_volcano_opts *opts);
 

@@ -6,12 +6,15 @@
 
 #include "core/json.h"
 #include "volcano/gang.h"
+#include "volcano/podgroup.h"
+#include "volcano/template.h"
 
 #define TABLE_DIR    "/user/serverid/devindex/config"
 #define TABLE_VOLUME "ascend-910-config" /* helios-ranktable finds the ConfigMap by it */
 #define TABLE_LABEL  "ring-controller.atlas"
-#define TABLE_VALUE  "ascend-910"
+#define SELECTOR     "accelerator-type"
 #define NEAR_WEIGHT  100
+#define GANG_WEIGHT  50
 #define POD_NAME     "HELIOS_POD"
 
 /* Of the pods of a task. */
@@ -38,7 +41,8 @@ static json_t *labels_of(const struct hl_volcano_gang *g)
 static json_t *with_table(json_t *meta, const struct hl_volcano_opts *opts)
 {
     if (hl_volcano_is_ascend(opts))
-        json_object_set_new(json_object_get(meta, "labels"), TABLE_LABEL, json_string(TABLE_VALUE));
+        json_object_set_new(json_object_get(meta, "labels"), TABLE_LABEL,
+                            json_string(opts->table_label));
     return meta;
 }
 
@@ -52,6 +56,20 @@ static json_t *object_metadata(const struct hl_volcano_gang *g, const struct hl_
         json_object_set_new(m, "name", json_string(name));
         json_object_set_new(m, "namespace", json_string(opts->ns));
     }
+    return m;
+}
+
+/* Kubernetes deletes it with the Job. */
+static json_t *owned_metadata(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                              const char *name, const char *uid)
+{
+    char job[HL_VOLCANO_NAME_MAX];
+    const struct hl_gang_root root = hl_gang_root(opts->podgroups);
+    json_t *m = object_metadata(g, opts, name);
+    hl_volcano_job_name(g->job_id, g->attempt, job);
+    json_object_set_new(m, "ownerReferences",
+                        json_pack("[{s:s s:s s:s s:s}]", "apiVersion", root.api, "kind", root.kind,
+                                  "name", job, "uid", uid));
     return m;
 }
 
@@ -193,7 +211,7 @@ static json_t *rank_resources(const struct hl_volcano_gang *g, const struct hl_v
     }
     if (has_gpu)
         put_int(all, opts->device, 1);
-    return json_pack("{s:O s:o}", "requests", all, "limits", all);
+    return json_pack("{s:o s:o}", "requests", json_deep_copy(all), "limits", all);
 }
 
 static json_t *mounts_of(const struct hl_job *job)
@@ -257,9 +275,8 @@ void hl_volcano_nodes_add(struct hl_volcano_nodes *set, const char *name)
         set->names[set->count++] = name;
 }
 
-/* What is near to any pod of the task. Preferred, not required: a shard can be read from anywhere.
- */
-static void put_affinity(json_t *pod, const struct pattern *p, const struct hl_volcano_nodes *near)
+/* Preferred, not required: a shard can be read from anywhere. NULL: no node holds one. */
+static json_t *shard_affinity(const struct pattern *p, const struct hl_volcano_nodes *near)
 {
     struct hl_volcano_nodes nodes = {.count = 0};
     json_t *names = json_array();
@@ -270,13 +287,56 @@ static void put_affinity(json_t *pod, const struct pattern *p, const struct hl_v
         json_array_append_new(names, json_string(nodes.names[i]));
     if (nodes.count == 0) {
         json_decref(names);
-        return;
+        return NULL;
     }
-    json_object_set_new(pod, "affinity",
-                        json_pack("{s:{s:[{s:i s:{s:[{s:s s:s s:o}]}}]}}", "nodeAffinity",
-                                  "preferredDuringSchedulingIgnoredDuringExecution", "weight",
-                                  NEAR_WEIGHT, "preference", "matchExpressions", "key",
-                                  "kubernetes.io/hostname", "operator", "In", "values", names));
+    return json_pack("{s:[{s:i s:{s:[{s:s s:s s:o}]}}]}",
+                     "preferredDuringSchedulingIgnoredDuringExecution", "weight", NEAR_WEIGHT,
+                     "preference", "matchExpressions", "key", "kubernetes.io/hostname", "operator",
+                     "In", "values", names);
+}
+
+/* The pod has a part of one tensor-parallel group. Pods that share a description are of different
+ * groups, which it can't tell. */
+static bool is_group_part(const struct pattern *p)
+{
+    return p->pods == 1 && p->g->job->grid.tp > p->g->plan->containers[p->first].rank_count;
+}
+
+static void put_group(json_t *labels, const struct pattern *p)
+{
+    put_int(labels, HL_VOLCANO_TP_GROUP,
+            p->g->plan->containers[p->first].ranks[0].rank / p->g->job->grid.tp);
+}
+
+/* To pods of the gang, or only to those of the same group. */
+static json_t *near_term(const struct pattern *p, bool of_group, int weight)
+{
+    json_t *labels = labels_of(p->g);
+    if (of_group)
+        put_group(labels, p);
+    return json_pack("{s:i s:{s:s s:{s:o}}}", "weight", weight, "podAffinityTerm", "topologyKey",
+                     p->opts->near_key, "labelSelector", "matchLabels", labels);
+}
+
+static json_t *gang_affinity(const struct pattern *p)
+{
+    json_t *terms = json_array();
+    if (is_group_part(p))
+        json_array_append_new(terms, near_term(p, true, NEAR_WEIGHT));
+    json_array_append_new(terms, near_term(p, false, GANG_WEIGHT));
+    return json_pack("{s:o}", "preferredDuringSchedulingIgnoredDuringExecution", terms);
+}
+
+static void put_affinity(json_t *pod, const struct pattern *p, const struct hl_volcano_nodes *near)
+{
+    json_t *all = json_object(), *shards = shard_affinity(p, near);
+    if (shards != NULL)
+        json_object_set_new(all, "nodeAffinity", shards);
+    if (p->opts->near_key[0] != '\0' && p->g->plan->container_count > 1)
+        json_object_set_new(all, "podAffinity", gang_affinity(p));
+    if (json_object_size(all) > 0)
+        json_object_set(pod, "affinity", all);
+    json_decref(all);
 }
 
 /* nodeLostAfter: Kubernetes evicts a pod from a node that is away after so many seconds; its own
@@ -295,43 +355,65 @@ static void put_tolerations(json_t *pod, const struct hl_job *job)
     json_object_set_new(pod, "tolerations", list);
 }
 
+/* NULL: out of memory. */
+static json_t *rank_containers(const struct pattern *p)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < p->g->plan->containers[p->first].rank_count; i++) {
+        json_t *c = rank_container(p, i);
+        bool done = hl_volcano_extend_rank(c, p->g->job);
+        if (json_array_append_new(list, c) != 0 || !done) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 static json_t *pod_spec(const struct pattern *p, const struct hl_volcano_nodes *near)
 {
-    json_t *containers = json_array();
-    for (int i = 0; i < p->g->plan->containers[p->first].rank_count; i++)
-        json_array_append_new(containers, rank_container(p, i));
+    json_t *containers = rank_containers(p);
     json_t *pod =
         json_pack("{s:s s:s s:b s:b s:I s:o s:o}", "restartPolicy", "Never", "schedulerName",
                   "volcano", "automountServiceAccountToken", 0, "enableServiceLinks", 0,
                   "terminationGracePeriodSeconds", (json_int_t)(p->g->stop_grace_ms + 999) / 1000,
                   "containers", containers, "volumes", volumes_of(p->g));
+    if (hl_volcano_is_ascend(p->opts) && p->opts->accelerator[0] != '\0')
+        json_object_set_new(pod, "nodeSelector",
+                            json_pack("{s:s}", SELECTOR, p->opts->accelerator));
     put_affinity(pod, p, near);
     put_tolerations(pod, p->g->job);
     return pod;
 }
 
-/* Volcano refuses a policy for pods that are not of class Guaranteed with whole CPUs. */
-static const char *policy_of(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts)
+static json_t *pod_template(const struct pattern *p, const struct hl_volcano_nodes *near)
 {
-    int guaranteed = g->job->cpus_per_rank > 0 && g->job->memory_bytes > 0;
-    return guaranteed ? opts->topology_policy : "none";
+    json_t *metadata = with_table(object_metadata(p->g, p->opts, ""), p->opts);
+    if (p->opts->near_key[0] != '\0' && is_group_part(p))
+        put_group(json_object_get(metadata, "labels"), p);
+    json_t *template = json_pack("{s:o s:o}", "metadata", metadata, "spec", pod_spec(p, near));
+    if (template != NULL && !hl_volcano_extend_pod(template, p->g->job)) {
+        json_decref(template);
+        return NULL;
+    }
+    return template;
 }
 
+/* NULL: out of memory. */
 static json_t *job_task(const struct pattern *p, const struct hl_volcano_nodes *near)
 {
     char name[32];
     snprintf(name, sizeof(name), "c%d", p->first);
-    return json_pack(
-        "{s:s s:i s:i s:s s:{s:o s:o}}", "name", name, "replicas", p->pods, "minAvailable", p->pods,
-        "topologyPolicy", policy_of(p->g, p->opts), "template", "metadata",
-        with_table(object_metadata(p->g, p->opts, ""), p->opts), "spec", pod_spec(p, near));
+    return json_pack("{s:s s:i s:i s:s s:o}", "name", name, "replicas", p->pods, "minAvailable",
+                     p->pods, "topologyPolicy", hl_volcano_policy(p->g->job, p->opts), "template",
+                     pod_template(p, near));
 }
 
 /* ---- the Job --------------------------------------------------------------------------------- */
 
 /* What all ranks have, as the keys of a ConfigMap: a rank of a pod is alone in its container. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                             const struct hl_api_container_spec *spec)
+                             const char *uid, const struct hl_api_container_spec *spec)
 {
     char name[HL_VOLCANO_NAME_MAX];
     json_t *all = json_object();
@@ -346,7 +428,7 @@ json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_vo
     put_absent(all, "PYTHONUNBUFFERED", "1");
     hl_volcano_job_name(g->job_id, g->attempt, name);
     return json_pack("{s:s s:s s:o s:o}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
-                     object_metadata(g, opts, name), "data", all);
+                     owned_metadata(g, opts, name, uid), "data", all);
 }
 
 static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
@@ -372,27 +454,41 @@ static json_t *job_plugins(void)
     return json_pack("{s:[] s:[s]}", "env", "svc", "--publish-not-ready-addresses=true");
 }
 
+/* NULL: out of memory. */
+static json_t *job_tasks(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                         const struct hl_volcano_nodes *near)
+{
+    json_t *tasks = json_array();
+    int n = g->plan->container_count;
+    for (struct pattern p = {.g = g, .opts = opts}; p.first < n; p.first += p.pods) {
+        p.pods = hl_volcano_task_pods(g->job, g->plan, p.first);
+        if (json_array_append_new(tasks, job_task(&p, near)) != 0) {
+            json_decref(tasks);
+            return NULL;
+        }
+    }
+    return tasks;
+}
+
 /* Recovery is ours, so that a new attempt has new names: Volcano only ends what it evicts a part
  * of. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                          const struct hl_volcano_nodes *near, json_t **out)
 {
     char name[HL_VOLCANO_NAME_MAX];
-    json_t *tasks = json_array();
-    int n = g->plan->container_count;
     hl_volcano_job_name(g->job_id, g->attempt, name);
-    for (struct pattern p = {.g = g, .opts = opts}; p.first < n; p.first += p.pods) {
-        p.pods = hl_volcano_task_pods(g->job, g->plan, p.first);
-        json_array_append_new(tasks, job_task(&p, near));
-    }
-    json_t *doc =
-        json_pack("{s:s s:s s:o s:{s:s s:s s:i s:i s:i s:o s:[{s:s s:s}] s:o}}", "apiVersion",
-                  "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata",
-                  with_table(object_metadata(g, opts, name), opts), "spec", "schedulerName",
-                  "volcano", "queue", opts->queue, "minAvailable", n, "maxRetry", 1,
-                  "ttlSecondsAfterFinished", opts->keep_s, "plugins", job_plugins(), "policies",
-                  "event", "PodEvicted", "action", "TerminateJob", "tasks", tasks);
-    hl_status st = check_size(g, doc);
+    json_t *doc = json_pack(
+        "{s:s s:s s:o s:{s:s s:s s:i s:i s:i s:o s:[{s:s s:s}] s:o}}", "apiVersion",
+        "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata",
+        with_table(object_metadata(g, opts, name), opts), "spec", "schedulerName", "volcano",
+        "queue", opts->queue, "minAvailable", g->plan->container_count, "maxRetry", 1,
+        "ttlSecondsAfterFinished", opts->keep_s, "plugins", job_plugins(), "policies", "event",
+        "PodEvicted", "action", "TerminateJob", "tasks", job_tasks(g, opts, near));
+    hl_status st = HL_OK;
+    if (doc == NULL || !hl_volcano_extend_job(json_object_get(doc, "spec"), g->job))
+        st = hl_fail(HL_ENOMEM, "out of memory allocating a Volcano Job");
+    if (st == HL_OK)
+        st = check_size(g, doc);
     if (st != HL_OK) {
         json_decref(doc);
         return st;
@@ -402,10 +498,11 @@ hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcan
 }
 
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                       const char *table)
+                       const char *uid, const char *table)
 {
     char name[HL_VOLCANO_NAME_MAX + 16];
     hl_volcano_map_name(g->job_id, g->attempt, name, sizeof(name));
     return json_pack("{s:s s:s s:o s:{s:s}}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
-                     with_table(object_metadata(g, opts, name), opts), "data", "hccl.json", table);
+                     with_table(owned_metadata(g, opts, name, uid), opts), "data", "hccl.json",
+                     table);
 }

@@ -80,8 +80,41 @@ static void name_pods(const struct hl_job *job, const char *job_id, int attempt,
     }
 }
 
+/* Volcano refuses a policy for pods that are not of class Guaranteed with whole CPUs. */
+const char *hl_volcano_policy(const struct hl_job *job, const struct hl_volcano_opts *opts)
+{
+    bool guaranteed = job->cpus_per_rank > 0 && job->memory_bytes > 0;
+    return guaranteed ? opts->topology_policy : "none";
+}
+
+static hl_status add_warning(struct hl_plan *plan, const char *text)
+{
+    size_t n = 0;
+    while (plan->warnings != NULL && plan->warnings[n] != NULL)
+        n++;
+    char **list = realloc(plan->warnings, (n + 2) * sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+    plan->warnings = list;
+    list[n + 1] = NULL;
+    list[n] = strdup(text);
+    return list[n] != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+}
+
+/* By default a kubelet aligns each container of a pod for itself. */
+static hl_status warn_scope(const struct hl_job *job, const struct hl_volcano_opts *opts,
+                            struct hl_plan *plan)
+{
+    if (plan->ranks_per_container < 2 || strcmp(hl_volcano_policy(job, opts), "none") == 0)
+        return HL_OK;
+    return add_warning(plan, "a pod has several containers, which are kept on one NUMA node only "
+                             "where the kubelets have topologyManagerScope: pod "
+                             "(docs/kubernetes.md says how to look)");
+}
+
 static hl_status make_plan(const struct hl_job *job, const struct hl_cluster *cluster,
-                           const char *job_id, int attempt, struct hl_plan **out)
+                           const char *job_id, int attempt, const struct hl_volcano_opts *opts,
+                           struct hl_plan **out)
 {
     HL_AUTO(hl_plan_freep) struct hl_plan *plan = NULL;
     HL_TRY(hl_plan_make(job, cluster, &plan));
@@ -89,6 +122,7 @@ static hl_status make_plan(const struct hl_job *job, const struct hl_cluster *cl
         return hl_fail(HL_EINVAL, "job '%s': %s", job->name, plan->reason);
     name_pods(job, job_id, attempt, plan);
     HL_TRY(set_address(plan, job_id, attempt));
+    HL_TRY(warn_scope(job, opts, plan));
     *out = hl_steal(&plan);
     return HL_OK;
 }
@@ -112,7 +146,7 @@ hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int atte
     for (int i = 0; i < world && st == HL_OK; i++)
         st = add_server(&cluster, i, gpus);
     if (st == HL_OK)
-        st = make_plan(job, &cluster, job_id, attempt, out);
+        st = make_plan(job, &cluster, job_id, attempt, opts, out);
     hl_cluster_fini(&cluster);
     return st;
 }

@@ -163,8 +163,21 @@ class Export(unittest.TestCase):
                 self.assertEqual(wrong, [])
                 self.assertEqual(checkpoints.read(out / "model.safetensors")[1], tensors)
                 again = self.c.refuse("model", "export", saved, "--format", "hf", "--out", out)
-                self.assertIn("optimizer has optimizer.safetensors of a checkpoint in another number of files", again)
+                self.assertIn("has config.json of another checkpoint; --replace", again)
                 self.c.take(out)  # a checkpoint still
+
+    def test_state_that_ranks_hold_differently_is_refused_by_name(self):
+        def differing(rank, state):
+            return {f"exp_avg.{n}": -t + (rank.tp if n == "decoder.final_layernorm.weight" else 0) for n, t in state.items()}
+
+        source, _ = self.checkpoint("qwen2")
+        saved = self.gang(self.c.take(source), "stale", differing, strict=False)  # else the commit is refused
+        for form in ("hf", "safetensors", "torch"):
+            out = self.c.dir / f"stale-{form}"
+            text = self.c.refuse("model", "export", saved, "--format", form, "--out", out, "--optimizer")
+            self.assertRegex(text, r"replicas differ in .* of tensor 'exp_avg\.model\.norm\.weight'")
+            self.assertFalse(out.exists())
+            self.c.json("model", "export", saved, "--format", form, "--out", out)
 
     def test_state_without_a_global_name_is_refused(self):
         source, _ = self.checkpoint("llama")
@@ -184,7 +197,7 @@ class Export(unittest.TestCase):
             said = self.c.json("model", "export", f"{name}@{version}", "--format", "hf", "--out", self.c.dir / f"left-{version}")
             self.assertEqual([text.split()[0] for text in said["leftOut"]], kinds)
             self.assertEqual(said["config"], "config.json")
-        text = self.c.run("model", "export", f"{name}@1", "--format", "hf", "--out", self.c.dir / "left-1").stdout
+        text = self.c.run("model", "export", f"{name}@1", "--format", "hf", "--replace", "--out", self.c.dir / "left-1").stdout
         self.assertNotIn("optimizer", text)
 
     def test_a_version_without_all_of_the_model_is_refused_by_name(self):

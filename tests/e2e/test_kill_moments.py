@@ -191,7 +191,7 @@ class KillMoments(kill_case.KillCase):
                     self.assertEqual(data, source[name])
             for file in out.glob("*.json"):
                 json.loads(file.read_text())
-            self.c.json("model", "export", "out", "--format", "hf", "--out", out)
+            self.c.json("model", "export", "out", "--format", "hf", "--replace", "--out", out)
             self.assertEqual(whole(), source)
             self.assertEqual(self.leftovers(), [])
 

@@ -13,6 +13,9 @@ sys.dont_write_bytecode = True
 
 from support import gang_scenarios, gang_scripted, kube_api, ranktable_scenarios  # noqa: E402
 from support.cluster import Cluster, wait_for  # noqa: E402
+from support.side_by_side import SideBySide  # noqa: E402
+
+AT_ONCE = 3  # scenarios, each with a server of its own
 
 
 class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.TestCase):
@@ -20,10 +23,10 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         c = self.start_cluster()
         self.server.swallow_posts = 1
         self.server.refusals = [["configmaps", "POST", 2, kube_api.Refused(503, "ServiceUnavailable")]]
-        self.volcano.paused = True  # so that the watch alone can't explain it
+        self.server.late["vcjobs"] = 30  # so that the watch alone can't explain it
         job = c.submit(self.text())
         wait_for("it is asked for again", lambda: [r for r in self.server.requests if r[0] == "POST" and r[1] == "vcjobs"][1:])
-        self.volcano.paused = False
+        self.server.late.clear()
         self.loaded()
         self.end_ranks()
         c.wait_job(job, "succeeded")
@@ -49,7 +52,12 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         def expire():
             if len(expired) < 3:
                 expired.append(len(self.server.requests))
-                self.server.forget()
+                forget()
+
+        def forget():
+            """Something else has changed since, or every version is the newest yet."""
+            self.server.put("events", {"metadata": {"name": "news", "namespace": self.namespace}})
+            self.server.forget()
 
         def lists(plural):
             return sum(r[:2] == ("LIST", plural) for r in self.server.requests)
@@ -60,7 +68,7 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         self.loaded()
         c.wait_job(job, "running")
         self.server.between_pages = expire
-        self.server.forget()  # watches end, and what they knew is too old: pods are listed again, one to a page
+        forget()  # watches end, and what they knew is too old: pods are listed again, one to a page
         wait_for("tokens to expire", lambda: len(expired) == 3)
         c.kill("controllerd")
         expired.clear()
@@ -68,7 +76,7 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         wait_for("tokens to expire", lambda: len(expired) == 3)
         self.assertEqual(c.job(job)["state"], "running")
         before = lists("pods")
-        self.server.forget()
+        forget()
         wait_for("a whole list", lambda: lists("pods") >= before + 2)
         self.end_ranks()
         c.wait_job(job, "succeeded")
@@ -101,11 +109,16 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         c.wait_job(job, "succeeded")
 
     def test_ascend_devices_come_from_their_plugin_by_helios_ranktable(self):
-        tables = ranktable_scenarios.Controller(self.kubeconfig, "--no-leader-elect")
+        tables = ranktable_scenarios.Controller(self.kubeconfig, "--no-leader-elect", "--label-value=ascend-910b")
         self.addCleanup(tables.end)
-        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "huawei.com/Ascend910", "HELIOS_KUBE_SLOT_DEVICES": "2"})
+        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "huawei.com/Ascend910", "HELIOS_KUBE_SLOT_DEVICES": "2",
+                                    "HELIOS_KUBE_TABLE_LABEL": "ascend-910b", "HELIOS_KUBE_ACCELERATOR_TYPE": "card-910b-2"})
+        (c.dir / "wide.yaml").write_text(self.text().replace("ranks_per_slot: 2", "ranks_per_slot: 4"))
+        self.assertIn("a pod of it has 4 devices, which card-910b-2 does not give", c.refuse("submit", c.dir / "wide.yaml"))
         job = c.submit(self.text())
         self.loaded()
+        pods = [t["template"]["spec"] for t in self.api.list("vcjobs", self.namespace)[0]["spec"]["tasks"]]
+        self.assertEqual([p["nodeSelector"] for p in pods], [{"accelerator-type": "card-910b-2"}] * 2)
         seen = json.loads((c.dir / "table.3").read_text())
         self.assertEqual([(s["server_id"], [(d["device_id"], d["device_ip"], d["rank_id"]) for d in s["device"]])
                           for s in seen["server_list"]],
@@ -135,12 +148,23 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         self.assertRegex(info["kubernetesWarning"], 'dead nodes are not seen: .*cannot list resource "nodes"')
         self.assertIn("ready, but dead nodes are not seen", c.run("info").stdout)
 
+    def test_a_topology_that_this_volcano_does_not_know_is_no_silent_wish(self):
+        self.server.is_old = True
+        c = self.start_cluster()
+        job = c.submit(self.text(restarts=1) + "kubernetes: {networkTopology: {mode: hard, highestTierAllowed: 1}}\n")
+        self.assertIn("networkTopology: this cluster's Volcano does not know it", c.wait_job(job, "failed")["reason"])
+        self.wait_gone()
+
     def test_a_right_that_is_missing_is_told(self):
         c = self.start_cluster()
         self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"')]]
         job = c.submit(self.text())
         self.assertIn('cannot create resource "jobs"', c.wait_job(job, "failed")["reason"])
         wait_for("its ConfigMap is gone", lambda: not self.objects("configmaps"))
+
+
+def load_tests(loader, _tests, _pattern):
+    return SideBySide(loader.loadTestsFromTestCase(OnScriptedServer), AT_ONCE)
 
 
 if __name__ == "__main__":

@@ -339,6 +339,38 @@ class Refused(Case):
             with self.assertRaisesRegex(errors.UnsupportedError, why):
                 self.graph(module, torch.randn(3, 3))
 
+    def test_a_gradient_through_a_graph_is_refused(self):
+        head = nn.Linear(3, 2)
+        graph, x = self.graph(nn.Linear(4, 3), torch.randn(2, 4)), torch.randn(2, 4)
+        with self.assertRaisesRegex(errors.UnsupportedError, "a gradient through the graph of Linear"):
+            head(graph(x)).sum().backward()  # the head alone would have learned
+        with torch.no_grad():
+            self.assertFalse(graph(x).requires_grad)
+        frozen = self.graph(nn.Linear(4, 3).requires_grad_(False), x)
+        self.assertFalse(frozen(x).requires_grad)
+        head(frozen(x)).sum().backward()
+        with self.assertRaisesRegex(errors.UnsupportedError, "a gradient through"):
+            frozen(x.requires_grad_()).sum().backward()
+
+    def test_a_module_that_has_changed_is_refused(self):
+        module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval()
+        graph, x = self.graph(module, torch.randn(2, 4)), torch.randn(2, 4)
+        expected = graph(x)
+        module.train()
+        with self.assertRaisesRegex(errors.MacoError, r"Sequential.train\(\) was called"):
+            graph(x)
+        module.eval()
+        self.assertTrue(torch.equal(graph(x), expected))
+        weight, module[0].weight = module[0].weight, nn.Parameter(torch.zeros(4, 4))
+        with self.assertRaisesRegex(errors.MacoError, "0.weight was replaced"):
+            graph(x)
+        module[0].weight = weight
+        handle = module[0].register_forward_hook(lambda *_: None)
+        with self.assertRaisesRegex(errors.MacoError, "parts or hooks of Sequential"):
+            graph(x)
+        handle.remove()
+        self.assertTrue(torch.equal(graph(x), expected))
+
     def test_no_module_and_nothing_to_do(self):
         with self.assertRaises(errors.NullInputError):
             TaskGraph.from_module(lambda x: x, torch.randn(3))

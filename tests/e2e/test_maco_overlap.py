@@ -258,11 +258,20 @@ class Refusals(unittest.TestCase):
     @both
     def test_what_mixes_rows_is_noticed(self, run):
         def child(rank, group):
-            f = overlap_comm(chunks=2, group=group, check=True)(lambda x: x - x.mean(0))
-            f(torch.arange(8.0).view(4, 2) + rank)
+            f = overlap_comm(chunks=2, group=group)(lambda x: x - x.mean(0))
+            f(torch.arange(8.0).view(4, 2) * rank)  # rank 0's rows are alike: it fails with the other
         for kind, text, _ in self.raised(run, child):
             self.assertEqual(kind, NotRowSeparableError)
-            self.assertIn("Hint:", text)
+            self.assertIn("check=False", text)
+
+    @both
+    def test_what_mixes_rows_is_cut_where_that_is_asked_for(self, run):
+        def child(rank, group):
+            f = overlap_comm(chunks=2, group=group, check=False)(lambda x: x - x.mean(0))
+            return f(torch.arange(8.0).view(4, 2))
+        halves = torch.tensor([[-1.0, -1.0], [1.0, 1.0]] * 2) * WORLD
+        for got in run(child):
+            self.assertTrue(torch.equal(got, halves))
 
     @both
     def test_ranks_that_do_different_things_are_told(self, run):
@@ -380,6 +389,17 @@ class Choice(unittest.TestCase):
     def test_what_is_too_small_is_left_alone(self):
         self.assertEqual(_cost.best_chunks(1e-3, 1e-6, 1e-4, 64), 1)
         self.assertEqual(_cost.best_chunks(1.0, 1.0, 1e-3, 1), 1)
+
+    def test_chunks_that_cost_nothing_or_are_few_are_not_refused(self):
+        self.assertEqual(_cost.best_chunks(0.0508, 0.0433, 1e-6, 64), 64)
+        self.assertEqual(_cost.best_chunks(0.03, 0.03, 50e-6, 8), 8)
+
+    def test_a_wrong_estimate_is_left_by_measuring(self):
+        for first, seconds, wanted in ((64, {64: 9, 32: 5, 16: 3, 8: 2, 4: 2.5}, (8, 2)),
+                                       (4, {4: 5, 2: 6, 8: 4, 16: 3, 32: 3.5}, (16, 3)),
+                                       (8, {8: 1, 4: 2, 16: 2}, (8, 1)),
+                                       (2, {2: 3, 4: 2}, (4, 2))):
+            self.assertEqual(_cost.fastest(first, max(seconds), seconds.__getitem__), wanted)
 
     def test_a_link_that_takes_time_but_no_processor_is_hidden(self):
         """On a clock that only computing and waiting move: 20 ms and 20 ms, in n chunks."""

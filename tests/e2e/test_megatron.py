@@ -210,7 +210,7 @@ class Exports(unittest.TestCase):
             want = session.load_state_dict(version=1)
             self.assertTrue(same(state["model"]["output_layer.weight"],
                                  want["output_layer.weight"] + STEP))
-        text = self.c.run("model", "export", "toy", "--format", "torch", "--out", out).stdout
+        text = self.c.run("model", "export", "toy", "--format", "torch", "--replace", "--out", out).stdout
         for word in ("iteration 20", "naming local", "--optimizer", "--no-load-optim"):
             self.assertIn(word, text)
         done, out = self.export("toy@1")  # the imported one stays a release
@@ -294,7 +294,7 @@ class Exports(unittest.TestCase):
                          ["optimizer", "extra", "learning-rate", "random"])
         self.assertEqual(len(done["warnings"]), 1)
         self.assertIn("embedding", done["warnings"][0])
-        text = self.c.refuse("model", "export", "shared", "--format", "torch", "--optimizer", "--out", out)
+        text = self.c.refuse("model", "export", "shared", "--format", "torch", "--optimizer", "--out", self.c.dir / "two-shares")
         self.assertIn("2 shares", text)
         for dp in (0, 1):
             path = self.c.dir / f"share-{dp}.safetensors"
@@ -314,16 +314,22 @@ class Exports(unittest.TestCase):
         self.assertIn("mp_rank_00", text)
         (out / "release/mp_rank_00").rmdir()
         tracker.write_text("")
-        self.c.json("model", "export", "toy@1", "--format", "torch", "--out", out)
+        self.assertIn("mp_rank_00_000 of another export; --replace",
+                      self.c.refuse("model", "export", "toy@1", "--format", "torch", "--out", out))
+        self.assertEqual(tracker.read_text(), "")
+        self.c.json("model", "export", "toy@1", "--format", "torch", "--replace", "--out", out)
         self.assertEqual(tracker.read_text(), "release")
 
     def test_a_failed_export_leaves_no_tracker_of_mixed_files(self):
         _, out = self.export("toy@1")
         victim = out / "release/mp_rank_01_001/model_optim_rng.pt"
         victim.unlink()
-        victim.mkdir()  # the last rank's file cannot be written
-        self.c.refuse("model", "export", "toy@1", "--format", "torch", "--naming", "te", "--out", out)
+        victim.mkdir()  # can't be removed as a file
+        self.c.refuse("model", "export", "toy@1", "--format", "torch", "--tp", 1, "--pp", 1, "--replace", "--out", out)
+        self.assertTrue((out / "latest_checkpointed_iteration.txt").exists())  # other ranks load theirs
+        self.c.refuse("model", "export", "toy@1", "--format", "torch", "--naming", "te", "--replace", "--out", out)
         self.assertFalse((out / "latest_checkpointed_iteration.txt").exists())
+        self.assertEqual([path for path in out.rglob("*.pt") if path.is_file()], [])
 
     JOB = """\
 jobName: v

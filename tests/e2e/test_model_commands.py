@@ -73,9 +73,9 @@ class ModelCommands(ModelCase):
         self.c.json("model", "import", self.c.dir / "mixtral", "--name", "twin", "--tp", 2)
         out = self.c.dir
         for title, *command in (
-                ("exporting", "model", "export", "moe", "--format", "hf", "--out", out / "drawn-hf"),
-                ("exporting", "model", "export", "moe", "--tp-size", 2, "--out", out / "drawn-ranks"),
-                ("exporting", "model", "export", "moe", "--format", "torch", "--out", out / "drawn-torch"),
+                ("exporting", "model", "export", "moe", "--format", "hf", "--replace", "--out", out / "drawn-hf"),
+                ("exporting", "model", "export", "moe", "--tp-size", 2, "--replace", "--out", out / "drawn-ranks"),
+                ("exporting", "model", "export", "moe", "--format", "torch", "--replace", "--out", out / "drawn-torch"),
                 ("pulling", "pull", "--model", "moe", "--out", out / "drawn-rank"),
                 ("verifying", "model", "verify", "moe"),
                 ("comparing", "model", "diff", "moe", "twin")):
@@ -135,25 +135,33 @@ class ModelCommands(ModelCase):
     def test_files_of_another_layout_are_not_mixed_with_new_ones(self):
         out = self.c.dir / "mixed"
         self.c.json("model", "export", "moe", "--tp-size", 2, "--out", out)
-        self.c.json("model", "export", "moe", "--tp-size", 2, "--out", out)
+        self.assertIn("mixed has mp_rank_00.safetensors of another export; --replace",
+                      self.c.refuse("model", "export", "moe", "--tp-size", 2, "--out", out))
+        self.c.json("model", "export", "moe", "--tp-size", 2, "--tp", 1, "--replace", "--out", out)
         for sizes in ((), ("--tp-size", 2, "--pp-size", 2), ("--ep-size", 2)):
             said = self.c.refuse("model", "export", "moe", *sizes, "--out", out)
-            self.assertRegex(said, r"mixed has mp_rank_0[01]\.safetensors of an export with another TP, PP or EP")
+            self.assertRegex(said, r"mixed has mp_rank_0[01]\.safetensors of (another export|an export with another TP, PP or EP.*); --replace")
         self.assertEqual(sorted(path.name for path in out.iterdir()), ["mp_rank_00.safetensors", "mp_rank_01.safetensors"])
-        self.c.json("model", "export", "moe", "--tp-size", 4, "--out", out)
+        self.c.json("model", "export", "moe", "--replace", "--out", out)
+        self.assertEqual([path.name for path in out.iterdir()], ["mp_rank_00.safetensors"])
 
-    def test_files_of_a_checkpoint_in_pieces_are_not_mixed_with_a_whole_one(self):
+    def test_files_of_another_checkpoint_are_refused_by_name_and_go_on_order(self):
         out = self.c.dir / "hf-mixed"
         out.mkdir()
-        for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json"):
+        for name in ("config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json"):
             (out / name).touch()
             said = self.c.refuse("model", "export", "moe", "--format", "hf", "--out", out)
-            self.assertIn(f"hf-mixed has {name} of a checkpoint in another number of files", said)
+            self.assertIn(f"hf-mixed has {name} of another checkpoint; --replace", said)
             self.assertEqual([path.name for path in out.iterdir()], [name])
             (out / name).unlink()
-        for name in ("model-00001-of-0002.safetensors.bak", "tokenizer.json", "pytorch_model.bin"):
+        others = ["model-00001-of-0002.safetensors.bak", "pytorch_model.bin", "tokenizer.json"]
+        old = ["model-00001-of-00002.safetensors", "model.safetensors.index.json"]
+        for name in others + old:
             (out / name).touch()
-        self.c.json("model", "export", "moe", "--format", "hf", "--out", out)
+        self.assertIn("version 9", self.c.refuse("model", "export", "moe@9", "--format", "hf", "--replace", "--out", out))
+        self.assertEqual(sorted(path.name for path in out.iterdir()), sorted(others + old))  # a failure removes nothing
+        self.c.json("model", "export", "moe", "--format", "hf", "--replace", "--out", out)
+        self.assertEqual(sorted(path.name for path in out.iterdir()), sorted(["config.json", "model.safetensors", *others]))
 
     def test_a_model_that_is_stored_whole_is_said_to_be(self):
         home = self.c.dir / "unknown"

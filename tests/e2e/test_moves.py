@@ -24,7 +24,36 @@ from support.cluster import wait_for  # noqa: E402
 MOVES, KILLS = 200, 14
 
 
+def nice_threads(pid, nice):
+    """How many threads of the process have that nice value."""
+    stats = [t.read_text().rpartition(")")[2].split() for t in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    return sum(int(fields[16]) == nice for fields in stats)
+
+
 class Moves(unittest.TestCase):
+    def check_priorities(self, world):
+        """Copies (2), what receives migrations (1), libzmq's own there (its reaper and agent.migrate_io_threads) give way; of L3 what
+        fetches and archives (2 each); of the Controller nothing."""
+        self.assertEqual(nice_threads(world.daemons["node-0"].process.pid, 10), 5)
+        self.assertEqual(nice_threads(world.daemons["l3d"].process.pid, 10), 4)
+        self.assertEqual(nice_threads(world.daemons["controller"].process.pid, 10), 0)
+
+    def check_rates(self, calls, shard):
+        """By the pool's reader, ZeroMQ and the backbone: all but the last piece is paid for before that goes."""
+        rate, size = 2_000_000, int(shard["sizeBytes"])
+        least = (size - (1 << 20)) / rate - 0.02
+        self.assertGreater(least, 0.2)
+        for node, tier in (("node-0", "L2"), ("node-1", "L2"), ("", "L3")):
+            if tier == "L3":
+                calls("dropCopy", id=shard["id"], node="", tier="L3")
+            move = calls("moveShard", id=shard["id"], node=node, tier=tier, bytesPerS=rate)["move"]
+            self.assertGreater(move["seconds"], least, (node, tier))
+        for params, status in (({"node": "node-0", "tier": "L2", "bytesPerS": 999_999}, "EINVAL"),
+                               ({"node": "", "tier": "L4", "bytesPerS": rate}, "EUNSUPPORTED")):
+            with self.assertRaises(Refused) as refused:
+                calls("moveShard", id=shard["id"], **params)
+            self.assertEqual(refused.exception.status, status, str(refused.exception))
+
     def test_readers_see_no_wrong_byte_and_no_failure_when_daemons_are_killed_in_every_phase(self):
         done = subprocess.run([sys.executable, CHAOS / "moves.py", str(MOVES), str(KILLS), "--minutes", "5", "--seed", "19"],
                               capture_output=True, text=True, check=False, timeout=600)
@@ -54,6 +83,8 @@ class Moves(unittest.TestCase):
         placement = calls("shardPlacement", id=shard)["placement"]
         self.assertEqual(placement["moves"], 1)
         self.assertGreater(placement["fluidity"], 0)
+        self.check_priorities(world)
+        self.check_rates(calls, max(world.shards, key=lambda s: int(s["sizeBytes"])))
 
         def move():
             try:
@@ -107,9 +138,20 @@ class Moves(unittest.TestCase):
                     for name in away:
                         world.daemons[name].start()
                     self.assertEqual([r.result() for r in reads], good)
+        world.settle(calls)
+        self.check_lost(world, calls, shard, views)
         for reader in readers:
             reader.close()
-        world.settle(calls)
+
+    def check_lost(self, world, calls, shard, views):
+        """The only holder has lost it, and the Controller knows: a reader hears so, and waits for nothing."""
+        world.daemons["node-0"].kill()
+        pathlib.Path(world.daemons["node-0"].args["--l2-pool"]).unlink()
+        world.daemons["node-0"].start()
+        wait_for("the shard to be gone", lambda: calls("getShard", id=shard)["shard"].get("gone"))
+        for client, view in views:
+            with self.assertRaisesRegex(Exception, "is lost: no pool, archive or node"):
+                client.map(view).buffer()
 
 
 if __name__ == "__main__":

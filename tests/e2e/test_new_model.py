@@ -80,7 +80,7 @@ class NewModel(ModelCase):
         out = self.c.dir / "sliced"
         self.c.json("model", "export", "sliced", "--out", out)
         self.assertEqual(set(checkpoints.read(out / "mp_rank_01_001.safetensors")[1]), set(state()))
-        self.assertIn("no Hugging Face config", self.c.refuse("model", "export", "sliced", "--format", "hf", "--out", out))
+        self.assertIn("no Hugging Face config", self.c.refuse("model", "export", "sliced", "--format", "hf", "--out", self.c.dir / "sliced-hf"))
 
     def test_a_save_that_fails_leaves_no_model(self):
         gang = self.gang("g2", tp_size=2)

@@ -2,6 +2,7 @@
 users that the units name; an older package is replaced; what stays when they are removed."""
 import configparser
 import gzip
+import hashlib
 import json
 import os
 import pathlib
@@ -9,11 +10,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
-from support import checkpoints, machine  # noqa: E402
+from support import checkpoints, dockerd, machine  # noqa: E402
 from support.cluster import BUILD, ROOT, wait_for  # noqa: E402
 
 PACKAGES = ("libhelios0", "libhelios-dev", "helios", "python3-helios")
@@ -310,6 +312,69 @@ class Replaced(OnMachine):
         self.assertEqual(data.read_text(), "models")
         for gone in ("/etc/helios", "/usr/lib/helios", "/usr/share/helios", "/usr/share/doc/helios"):
             self.assertFalse(self.machine.path(gone).exists(), gone)
+
+
+class Image(unittest.TestCase):
+    """tools/image.py: one layer of package files, in the form of `docker save`."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        paths = said(sys.executable, ROOT / "tools/image.py", pathlib.Path(DEBS["helios"]).parent, cls.dir).split()
+        cls.paths = {pathlib.Path(p).name.partition("_")[0]: pathlib.Path(p) for p in paths}
+
+    def layer(self, image):
+        """Its configuration, and its layer as an open tar."""
+        whole = self.enterContext(tarfile.open(self.paths[image]))
+        manifest, = json.load(whole.extractfile("manifest.json"))
+        config = json.load(whole.extractfile(manifest["Config"]))
+        layer, = manifest["Layers"]
+        data = whole.extractfile(layer)
+        self.assertEqual([f"sha256:{hashlib.file_digest(data, 'sha256').hexdigest()}"], config["rootfs"]["diff_ids"])
+        data.seek(0)
+        return manifest, config, self.enterContext(tarfile.open(fileobj=data))
+
+    def test_it_has_files_of_packages_and_nothing_of_this_machine(self):
+        manifest, config, layer = self.layer("helios")
+        version = fields(DEBS["helios"])["Version"]
+        self.assertEqual(manifest["RepoTags"], [f"helios:{version}", "helios:latest"])
+        self.assertEqual(config["config"]["User"], "65534:65534")
+        members = {m.name: m for m in layer}
+        self.assertEqual({n for n in members if n.startswith("etc/") and members[n].isfile()},
+                         {"etc/passwd", "etc/group", "etc/nsswitch.conf"} |
+                         {n for n in ("etc/ssl/certs/ca-certificates.crt",) if n in members})
+        self.assertEqual([n for n, m in members.items() if m.mode & 0o6000 or m.mtime], [])
+        self.assertNotIn("usr/bin/dash", members)
+        for name in Package.files(self, "helios"):
+            if "/bin/" in name:
+                self.assertIn(name.lstrip("/"), members)
+
+    @unittest.skipUnless(os.geteuid() == 0, "a root of its own needs root")
+    def test_programs_start_in_it_and_python_finds_helios(self):
+        root = self.dir / "root"
+        self.layer("helios-rank")[2].extractall(root)
+        for command in (["helios-ranktable", "--version"], ["helios-controller", "--help"], ["helios-l3d", "--help"], ["helios-agent", "--help"],
+                        ["sh", "-c", "python3 -c 'import helios; print(helios.__file__)' && cat /etc/passwd"]):
+            said("chroot", "--userspec=65534:65534", root, "/usr/bin/env", *command)
+
+    def test_an_engine_takes_it(self):
+        command = ["/usr/bin/helios-ranktable", "--version"]
+        if shutil.which("buildah") and os.geteuid() == 0:
+            store = ["--root", self.dir / "store", "--runroot", self.dir / "run", "--storage-driver", "vfs"]
+            name = said("buildah", *store, "from", f"docker-archive:{self.paths['helios']}").split()[-1]
+            text = said("buildah", *store, "run", "--isolation", "chroot", name, "--", *command)
+        else:
+            if dockerd.missing():
+                self.skipTest(f"no buildah, and {dockerd.missing()}")
+            docker = dockerd.Docker()
+            self.addCleanup(docker.close)
+            if docker.why:
+                self.skipTest(f"no buildah, and {docker.why}")
+            docker.run("load", "-q", "-i", self.paths["helios"])
+            tags = self.layer("helios")[0]["RepoTags"]
+            self.addCleanup(docker.run, "rmi", "-f", *tags, check=False)
+            text = docker.run("run", "--rm", "--network", "none", tags[0], *command)
+        self.assertEqual(text.split()[0], "helios-ranktable")
 
 
 if __name__ == "__main__":

@@ -137,6 +137,24 @@ class Pieces(ModelCase):
             self.assertTrue(self.c.json("model", "verify", f"even@{version}"))
             self.assertEqual(self.c.run("model", "diff", "--all", f"even@{version}", f"even@{whole}").returncode, 0)
 
+    def test_context_ranks_have_shares_as_data_ranks_do(self):
+        self.imported("context")
+        whole = self.save_whole("context")
+        grid = itertools.product(range(2), range(2), range(2))  # tp is the fastest, then cp
+        for number, (dp, cp, tp) in enumerate(grid):
+            rank = self.session(job="context", model="context", tp=tp, cp=cp, dp=dp, tp_size=2, cp_size=2, dp_size=2,
+                                world_size=8, global_rank=number)
+            state = rank.load_state_dict(version=1, copy=True)
+            saved = rank.save_state_dict(state if (dp, cp) == (0, 0) else {n: t + 1 for n, t in state.items()}, 4,
+                                         optim=pieces(state, 2 * dp + cp, 4, uneven))
+        self.assertTrue(saved.visible)
+        self.assertEqual(self.versions("context")[saved.version]["unproved"], "")
+        reader = self.session()
+        for kind, tp_size in itertools.product(("model", "optim"), (2, 4)):
+            for tp in range(tp_size):
+                got, want = (reader.load_state_dict("context", v, tp=tp, tp_size=tp_size, kind=kind) for v in (saved.version, whole))
+                self.assertTrue(same(got, want), (kind, tp_size, tp))
+
     def test_a_tied_head_has_the_pieces_of_the_embedding(self):
         source, _ = dense_models.checkpoint(self.c.dir / "tied", "gemma2")
         self.imported("tied", source=source)

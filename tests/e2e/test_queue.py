@@ -1,4 +1,5 @@
 """Jobs that wait for slots: two queues, a quota, preemption of real gangs, and a Controller that is restarted meanwhile."""
+import json
 import pathlib
 import sys
 import unittest
@@ -91,6 +92,66 @@ class Queue(unittest.TestCase):
         used = {q["name"]: q["used"] for q in c.json("queue")["queues"]}
         self.assertGreater(used["prod"], used["dev"])
         self.assertRegex(c.run("explain", dev).stdout, "it is over")
+
+    def places(self, job):
+        return {k["node"] for k in self.c.job(job)["plan"]["containers"]}
+
+    def test_a_reserved_node_takes_who_ends_before_and_a_restart_keeps_it(self):
+        c = self.c
+        said = c.json("node", "reserve", "node-0", "--in", "1h", "--for", "2h", "--reason", "new firmware")
+        self.assertEqual(said["untilMs"] - said["fromMs"], 2 * 3600 * 1000)
+        self.assertRegex(c.run("nodes").stdout, "reserved from .* until .*: new firmware")
+        early = self.submit("early", 4, "timeouts: {run: 10m}")
+        c.wait_job(early, "running")
+        self.assertEqual(self.places(early), {"node-0", "node-1"})
+        self.end("early")
+        c.wait_job(early, "succeeded")
+        aside = self.submit("aside", 2)
+        c.wait_job(aside, "running")
+        self.assertEqual(self.places(aside), {"node-1"})
+        late = self.submit("late-one", 2, "timeouts: {run: 3598s}")  # and 20 s to stop
+        why = self.why(late, "ServerReserved")
+        self.assertEqual(why["startMs"], said["untilMs"])
+        self.assertRegex(why["text"], "needs 2 slots.*1 server is reserved")
+        self.assertRegex(c.run("explain", late).stdout, "starts +in about 3.0 h, by the end of reservations")
+        # all or none; and what is wrong is said
+        self.assertRegex(c.refuse("node", "reserve", "node-1,node-7", "--for", "1h"), "no node 'node-7', so none is reserved")
+        self.assertEqual([n["reservedUntilMs"] for n in c.json("nodes")["items"]], [said["untilMs"], 0])
+        self.assertRegex(c.refuse("node", "reserve", "node-1", code=2), "--for 4h")
+
+        c.kill("controllerd")
+        c.up()
+        self.why(late, "ServerReserved")
+        self.assertEqual(c.json("nodes")["items"][0]["reservedReason"], "new firmware")
+        self.assertEqual(c.json("node", "unreserve", "node-0,node-1")["untilMs"], 0)
+        c.wait_job(late, "running")
+        self.assertEqual(self.places(late), {"node-0"})
+        # a job that runs there stays, and is named
+        self.assertEqual(c.json("node", "reserve", "node-0", "--for", "1h")["jobs"], [late])
+        self.assertEqual(c.job(late)["state"], "running")
+        self.assertRegex(c.run("nodes").stdout, "node-0:0 +reserved")
+        c.json("node", "unreserve", "node-0")
+        for name, job in (("aside", aside), ("late-one", late)):
+            self.end(name)
+            c.wait_job(job, "succeeded")
+
+    def test_of_many_submissions_at_once_each_is_answered_and_none_is_lost(self):
+        c = self.c
+        hold = self.submit("hold", 4)
+        c.wait_job(hold, "running")
+        path = c.dir / "crowd.yaml"
+        path.write_text(JOB.format(name="crowd", slots=1, dir=c.dir, more=""))
+        self.end("crowd")
+        crowd = [c.start("submit", path, "-o", "json") for _ in range(9)]
+        answers = [(*p.communicate(timeout=c.limit), p.returncode) for p in crowd]
+        taken = [json.loads(out)["id"] for out, _, code in answers if code == 0]
+        self.assertEqual(len(taken), 4)  # HELIOS_QUEUE_PENDING
+        for _, err, code in answers:
+            self.assertTrue(code == 0 or "4 jobs wait for slots, and option queue.pending" in err, err)
+        wait_for("the line to have them", lambda: sorted(self.line()) == sorted(taken))
+        self.end("hold")
+        for job in taken:
+            c.wait_job(job, "succeeded")
 
     def test_what_can_never_run_is_refused_with_the_arithmetic(self):
         self.assertRegex(self.refused("big", 3, "queue: dev"), "never run in queue dev: it needs 3 slots and the quota is 2 .*PP 3")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,9 +15,12 @@ sys.path[:0] = [str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
 from support import kube_api  # noqa: E402
-from support.cluster import wait_for  # noqa: E402
+from support.cluster import BUILD, wait_for  # noqa: E402
 from support.ranktable_scenarios import (INITIALIZING, KEY, WAIT_S, Controller, Scenarios, World, devices,  # noqa: E402
                                          pod_object)
+from support.side_by_side import SideBySide  # noqa: E402
+
+AT_ONCE = 6  # tests, each with a server and a controller of its own; what they wait for is mostly the controller's rounds
 
 
 class Scripted(World):
@@ -273,6 +277,46 @@ class Faults(Scripted, unittest.TestCase):
         self.settle(c)
         self.assertEqual(len(self.server.patched), 1)
         self.assertEqual(self.table()["server_count"], "1000")
+
+
+class Lint(Scripted, unittest.TestCase):
+    """`helios-ranktable lint`; the rules themselves are tested in tests/unit/ranktable/test_lint.c."""
+
+    def lint(self, text, *flags):
+        done = subprocess.run([str(BUILD / "bin" / "helios-ranktable"), "lint", *flags], input=text, capture_output=True, text=True,
+                              check=False, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_a_table_that_was_written_is_sound(self):
+        self.two()
+        text = self.data()["hccl.json"]
+        self.assertEqual(self.lint(text, "-", "--chip", "a2"), (0, "-: no fault; 2 servers, 4 devices\n"))
+        self.assertEqual(self.lint(text, "-", "--chip=a5"), (1, "-: version is '1.0'; this chip reads 2.0\n"))
+
+    def test_a_manifest_of_several_documents(self):
+        manifest = ROOT / "deploy" / "k8s" / "example-job.yaml"
+        text = manifest.read_text(encoding="utf-8").replace("ascend-910", "ascend-910b").replace("ascend-910b-config", "ascend-910-config")
+        code, said = self.lint(text, "-", "--chip", "a2", "--job")
+        self.assertEqual((code, said.splitlines()), (1, [
+            "-: Job resnet, tasks[0]: nodeSelector has no accelerator-type: one of module-910b-8, module-910b-16, card-910b-2"]))
+        text = text.replace("        restartPolicy: OnFailure", "        restartPolicy: OnFailure\n"
+                            "        nodeSelector: {accelerator-type: module-910b-8}")
+        self.assertEqual(self.lint(text, "-", "--chip", "a2", "--job"), (0, "-: no fault\n"))
+        items = "kind: List\nitems:\n" + "".join(
+            "- " + part.strip().replace("\n", "\n  ") + "\n" for part in text.split("---\n"))
+        self.assertEqual(self.lint(items, "-", "--chip", "a2", "--job"), (0, "-: no fault\n"))
+        self.assertIn("-:4:1: ", self.lint("a: 1\n---\nkind: [\n", "-", "--chip", "a2", "--job")[1])  # its own line
+
+    def test_what_is_asked_for_wrongly(self):
+        for flags, why in ((("-",), "--chip a2|a3|a5 is missing"), (("--chip", "a2"), "exactly one FILE"),
+                           (("-", "--chip", "a4"), "'a4' is none of a2, a3, a5"), (("-", "--cihp", "a2"), "did you mean")):
+            code, said = self.lint("{}", *flags)
+            self.assertEqual(code, 2, said)
+            self.assertIn(why, said)
+
+
+def load_tests(loader, _tests, _pattern):
+    return SideBySide([t for kind in (Faults, Common, Lint) for t in loader.loadTestsFromTestCase(kind)], AT_ONCE)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 #!/usr/bin/python3
-"""A rank that is lost is replaced while the others stay, and the training is the one that nothing disturbed.
-
-One cluster for all: a job runs undisturbed, then the same one loses ranks in every way.
+"""Trainings that lose ranks are those that nothing disturbed: a gang that is restarted as a whole equals the unsliced
+reference, and one whose lost ranks are replaced while the others stay equals that one to the last bit.
 """
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ import signal
 import struct
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -24,10 +24,13 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 from support.cluster import Cluster, alive, wait_for  # noqa: E402
 
+import helios  # noqa: E402
+from helios import _replicas  # noqa: E402
 import hf_llama  # noqa: E402
+import reference_loss  # noqa: E402
 
 torch.set_num_threads(1)
-STEPS, SAVE, RANKS = 60, 20, 2
+STEPS, SAVE, RANKS = 24, 8, 2
 FOREVER = 1000000  # steps of a job that is cancelled
 SPEAKS = 1  # of the last stage, the rank that has the loss
 
@@ -42,18 +45,19 @@ class Replace(unittest.TestCase):
         model = hf_llama.Llama(hf_llama.Config(hidden_size=32, intermediate_size=48, max_position_embeddings=32,
                                                tie_word_embeddings=True))
         model.init_weights(seed=3)
-        hf_llama.save(model, pathlib.Path(home.name, "hf"))
-        cls.c = Cluster.of_class(cls, nodes=2, slots=1, env={"HELIOS_JOB_HANG_AFTER": "1s"})
+        cls.hf = pathlib.Path(home.name, "hf")
+        hf_llama.save(model, cls.hf)
+        cls.c = Cluster.of_class(cls, nodes=2, slots=2, env={"HELIOS_JOB_HANG_AFTER": "3s"})
         cls.c.json("model", "import", f"{home.name}/hf", "--name", "m", "--tp", 1, "--pp", RANKS)
 
-    def submit(self, steps: int = STEPS, **more) -> str:
+    def submit(self, steps: int = STEPS, save: int = SAVE, batch: int = 8, **more) -> str:
         return self.c.submit(json.dumps({
             "jobName": "replace", "model": {"name": "m", "version": 1},
             "parallelism": {"pipeline_parallel_size": RANKS},
-            "resources": {"ranks_per_slot": 1},
+            "resources": {"ranks_per_slot": 1}, "nodeLostAfter": "60s",
             "env": {"HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"]},
-            "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"), f"--steps={steps}", f"--save-every={SAVE}",
-                        "--batch=8", "--micro-batches=2", f"--text={self.text}"], **more}))
+            "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"), f"--steps={steps}", f"--save-every={save}",
+                        f"--batch={batch}", "--micro-batches=2", f"--text={self.text}"], **more}))
 
     def lines(self, job: str, kind: str) -> list[dict]:
         head = f"HELIOS_{kind} "
@@ -62,12 +66,12 @@ class Replace(unittest.TestCase):
     def ranks(self, job: str) -> list[dict]:
         return [r for c in self.c.job(job)["containers"] for r in c["ranks"]]
 
-    def steps_from(self, job: str, generation: int) -> list[dict]:
+    def steps_from(self, job: str, generation: int, count: int = RANKS) -> list[dict]:
         """The ranks, once all of them train in that generation."""
         def training():
             ranks = self.ranks(job)
             told = [r.get("progress", {}) for r in ranks]
-            return len(ranks) == RANKS and all(p.get("generation", 0) >= generation and p["steps"] > 0 for p in told) and ranks
+            return len(ranks) == count and all(p.get("generation", 0) >= generation and p["steps"] > 0 for p in told) and ranks
         return wait_for(f"steps of generation {generation} of {job}", training, 120)
 
     def losses(self, job: str) -> list[float]:
@@ -84,28 +88,57 @@ class Replace(unittest.TestCase):
     def events(self, job: str, kind: str) -> list[str]:
         return [e["text"] for e in self.c.job(job)["events"] if e["kind"] == kind]
 
-    def test_a_lost_rank_is_replaced_and_the_curve_stays_what_it_is(self):
-        plain = self.submit()
-        told = self.steps_from(plain, 1)
-        self.assertEqual({r["progress"]["activity"] for r in told} - {"training", "saving"}, set())
-        self.assertEqual(self.c.wait_job(plain, "succeeded", "failed", seconds=120)["state"], "succeeded")
-        want = self.losses(plain)
-        self.assertEqual(self.events(plain, "rank-replaced"), [])
+    def restarted(self) -> list[float]:
+        """The curve of a gang that was restarted as a whole: that of the unsliced model."""
+        job = self.submit(restarts=2)
+        wait_for("the first version", lambda: self.lines(job, "SAVED"))
+        os.kill(self.ranks(job)[0]["pid"], signal.SIGKILL)
+        done = self.c.wait_job(job, "succeeded", "failed", seconds=120)
+        self.assertEqual((done["state"], done["attempt"]), ("succeeded", 2), self.c.log(job, SPEAKS))
+        self.assertEqual(self.events(job, "rank-replaced"), [])
+        pulls = [json.loads(line.removeprefix("HELIOS_PULL ")) for rank in range(RANKS)
+                 for line in self.c.log(job, rank).splitlines() if line.startswith("HELIOS_PULL ")]
+        self.assertIn({p["step"] for p in pulls}, ({8}, {16}), pulls)  # logs are of the last attempt
+        self.assertEqual({(p["path"], p["crc_failures"]) for p in pulls}, {("shm", 0)})
+        losses = {p["step"]: p["loss"] for p in self.lines(job, "PROGRESS")}
+        want = reference_loss.curve(self.hf, STEPS, 8, 1e-3, text=[str(self.text)])
+        self.assertEqual(max(losses), STEPS - 1)
+        for step, loss in losses.items():
+            self.assertAlmostEqual(loss, want[step], delta=1e-4, msg=f"step {step}")
+        with helios.Session(self.c.info["controller"]) as session:
+            moments = session.load_state_dict("m", kind="optim")
+            self.assertEqual((session.meta()["step"], session.meta()["job"]), (STEPS, job))
+            self.assertEqual(len(moments), 2 * len(session.load_state_dict("m")))
+        return losses
 
+    def accounted(self, job: str) -> None:
+        """Its parts of time sum to the wall time, and each recovery has its times in the metrics."""
+        now, seen = time.time() * 1000, self.c.job(job)
+        ledger = seen["ledger"]
+        parts = sum(ms for key, ms in ledger.items() if key.endswith("Ms") and key != "wallMs")
+        self.assertEqual(parts, ledger["wallMs"])
+        self.assertAlmostEqual(ledger["wallMs"] / (now - seen["submittedMs"]), 1, delta=0.01 + 1000 / ledger["wallMs"])
+        self.assertGreater(ledger["lostMs"] * ledger["replayMs"], 0, ledger)
+        counts = {line.split('"')[1]: int(line.split()[-1]) for line in self.c.run("metrics", "controller").stdout.splitlines()
+                  if line.startswith("helios_recovery_seconds_count")}
+        self.assertEqual(set(counts), {"start", "join", "load", "step", "total"})
+        self.assertGreaterEqual(min(counts.values()), 2)
+
+    def test_a_lost_rank_is_replaced_and_the_curve_stays_what_it_is(self):
+        want = self.restarted()
         job = self.submit(FOREVER, recovery={"mode": "replace"}, spares=1)
         self.addCleanup(self.end, job)
         before = self.steps_from(job, 1)
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         os.kill(before[0]["pid"], signal.SIGKILL)  # rank 0, where the others meet
         second = self.steps_from(job, 2)
-        os.kill(second[1]["pid"], signal.SIGSTOP)
-        named = wait_for("the stopped rank to be named", lambda: self.events(job, "stalled"), 30)
-        self.assertRegex(named[0], r"^rank 1 on \S+ has made no step for .*: its process is stopped$")
-        self.assertIn("rank 1", self.c.job(job)["reason"])
-        os.kill(second[1]["pid"], signal.SIGKILL)
+        os.kill(second[1]["pid"], signal.SIGSTOP)  # it is ended for that
         third = self.steps_from(job, 3)
+        self.assertRegex("\n".join(self.events(job, "stalled")),
+                         r"(?m)^rank 1 on \S+ has made no step for .*: its process is stopped$")
         wait_for("the steps of the other job", lambda: max(p["step"] for p in self.lines(job, "PROGRESS")) >= STEPS - 1, 120)
-        self.assertEqual(self.losses(job), want)
+        curve = self.losses(job)
+        self.assertEqual({step: curve[step] for step in want}, want)
         self.assertEqual(self.c.job(job)["attempt"], 1)
 
         self.assertEqual(second[1]["pid"], before[1]["pid"], "the survivor keeps its process")
@@ -116,25 +149,42 @@ class Replace(unittest.TestCase):
         self.assertEqual([text.split(" on ")[0] for text in replaced], ["rank 0", "rank 1"])
         self.assertIn("killed by signal 9", replaced[0])
         self.assertEqual(len(self.events(job, "recovered")), 2)
+        self.accounted(job)
         self.end(job)
         for pid in (before[0]["pid"], second[1]["pid"], third[0]["pid"], third[1]["pid"]):
             wait_for(f"process {pid} to be gone", lambda pid=pid: not alive(pid))
 
-    def test_a_drill_names_the_right_ranks_and_finds_no_step_changed(self):
-        job = self.submit(FOREVER, recovery={"mode": "replace"}, spares=1)
+    def slow_down(self, job: str, rank: dict) -> None:
+        """Until it is named for that."""
+        def named() -> bool:
+            for _ in range(20):  # it gets a tenth of the time
+                os.kill(rank["pid"], signal.SIGSTOP)
+                time.sleep(0.09)
+                os.kill(rank["pid"], signal.SIGCONT)
+                time.sleep(0.01)
+            return any(text.startswith(f"rank {rank['rank']} on ") for text in self.events(job, "slow"))
+        wait_for("the slow rank to be named", named, 120)
+
+    def test_a_drill_names_ranks_and_kinds_and_finds_no_step_changed(self):
+        job = self.submit(FOREVER, batch=6, recovery={"mode": "replace"}, spares=1,
+                          parallelism={"data_parallel_size": 3})
         self.addCleanup(self.end, job)
-        self.steps_from(job, 1)
-        self.assertIn("bitflip can't be made here", self.c.refuse("drill", "--job", job, "--faults", "bitflip"))
+        self.steps_from(job, 1, 3)
         self.assertIn("'fire' is none of kill,stop,", self.c.run("drill", "--job", job, "--faults", "kill,fire").stderr)
-        report = self.c.json("drill", "--job", job, "--faults", "kill,stop,exit,link,oom", "--times", 1, "--pause", "1s")
-        self.assertEqual([f["fault"] for f in report["refused"]], ["oom"])
-        self.assertEqual({f["fault"]: (f["made"], f["recovered"], f["named"], f["unnamed"]) for f in report["faults"]},
-                         {"kill": (1, 1, 1, 0), "stop": (1, 1, 1, 0), "exit": (1, 1, 1, 0), "link": (1, 1, 0, 0)})
+        faults = ["stop", "oom", "exit", "link", "disk", "bitflip"]
+        done = self.c.run("drill", "--job", job, "--faults", ",".join(faults), "--pause", "1s", "-o", "json")
+        self.assertTrue(done.stdout, done.stderr)
+        report, told = json.loads(done.stdout), self.c.job(job)["events"]
+        self.assertEqual(report["refused"], [])
+        for f in report["faults"]:
+            self.assertEqual((f["made"], f["recovered"]), (1, 1), (f, told))
+            if " is slow: " not in f["wrong"]:  # on a machine that others use any rank may be
+                self.assertEqual((f["named"], f["unnamed"]), (int(f["fault"] != "link"), 0), (f, told))
         self.assertEqual((report["differing"], report["jumps"]), (0, 0), report)
         self.assertGreater(report["repeated"], 0, report)
-        ranks = self.ranks(job)
-        self.assertEqual([r["replaced"] for r in ranks], [2, 1],  # kill, exit; stop: the ranks take turns
-                         self.events(job, "rank-replaced") + [self.c.log(job, r)[-4000:] for r in range(RANKS)])
+        ranks = self.ranks(job)  # which take turns
+        self.assertEqual([r["replaced"] for r in ranks], [1, 1, 2], told)
+        self.slow_down(job, ranks[1])
 
     def test_a_rank_is_replaced_while_agents_are_away_and_when_the_controller_is_back(self):
         job = self.submit(FOREVER, recovery={"mode": "replace"}, spares=1)
@@ -158,6 +208,41 @@ class Replace(unittest.TestCase):
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         third = self.steps_from(job, 3)
         self.assertEqual((third[0]["pid"], third[1]["replaced"], self.c.job(job)["attempt"]), (second[0]["pid"], 1, 1))
+
+
+class Replicas(unittest.TestCase):
+    """What is said of replicas by their checksums."""
+
+    @staticmethod
+    def said(*sums: dict, places: str = "") -> dict:
+        places = places or "a" * len(sums)
+        told = {rank: (place, _replicas._digest(s)) for rank, (place, s) in enumerate(zip(places, sums))}
+        return _replicas.judge(told, dict(enumerate(sums)))
+
+    def test_the_odd_one_of_three_is_named_with_tensor_and_mib(self):
+        good = {"a": [1, 2], "b": [3, 4, 5]}
+        self.assertEqual(self.said(good, good, good), {})
+        self.assertEqual(self.said(good, {"a": [1, 2], "b": [3, 4, 9]}, good),
+                         {1: "has other bytes than 2 of its replicas in 'b', MiB 2"})
+        self.assertEqual(self.said({"a": [1, 2]}, good, good), {0: "has other bytes than 2 of its replicas in 'b', MiB 0"})
+
+    def test_of_two_nothing_tells_which_is_right(self):
+        said = self.said({"a": [1]}, {"a": [2]})
+        self.assertEqual(said, {0: "has other bytes than rank 1 in 'a', MiB 0; nothing tells which is right",
+                                1: "has other bytes than rank 0 in 'a', MiB 0; nothing tells which is right"})
+
+    def test_ranks_of_other_places_are_no_replicas(self):
+        one, two = {"a": [1]}, {"b": [2]}
+        self.assertEqual(self.said(one, two, one, two, places="xyxy"), {})
+        self.assertEqual(list(self.said(one, two, one, {"b": [3]}, one, two, places="xyxyxy")), [3])
+
+    def test_checksums_are_of_each_mib(self):
+        data = torch.arange((1 << 18) * 2 + 3, dtype=torch.float32)
+        before = helios._abi.checksums(data.data_ptr(), data.numel() * 4)
+        data[(1 << 18) + 5] += 1
+        after = helios._abi.checksums(data.data_ptr(), data.numel() * 4)
+        self.assertEqual([a == b for a, b in zip(before, after)], [True, False, True])
+        self.assertEqual(helios._abi.checksums(0, 0), [])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support.cluster import BUILD, cluster, wait_for  # noqa: E402
+from support.dockerd import Docker, missing as no_docker  # noqa: E402
 from support.slurm import Slurm, missing  # noqa: E402
 
 CYCLES = int(os.environ.get("HELIOS_SLURM_CYCLES", "2"))
@@ -41,11 +42,11 @@ def groups_left(job):
 
 
 class SlurmAllocation(unittest.TestCase):
-    def start_agents(self, slurm, c, number, before=""):
+    def start_agents(self, slurm, c, number, before="", executor="process"):
         state = c.dir / f"slurm-{number}"
         state.mkdir()
         command = (f"{before} exec {AGENT} --controller {c.info['controller']} --state {state}/$SLURMD_NODENAME "
-                   f"--listen unix:{state}/$SLURMD_NODENAME.sock --data-listen '' --migrate-listen ''")
+                   f"--listen unix:{state}/$SLURMD_NODENAME.sock --data-listen '' --migrate-listen '' --executor {executor}")
         with open(c.dir / f"srun-{number}.log", "wb") as log:
             return slurm.srun("--job-name", f"h{number}", "-N2", "-n2", "-c1", "sh", "-c", command, env=c.env, log=log)
 
@@ -104,6 +105,35 @@ class SlurmAllocation(unittest.TestCase):
                 step.kill()
                 raise
             self.assertIn("binds helios-agent to none of them", (c.dir / "srun-free.log").read_text())
+
+    @unittest.skipIf(missing() or no_docker() or os.cpu_count() < 2, missing() or no_docker() or "one CPU: no allocation leaves one to others")
+    def test_containers_of_docker_keep_to_the_allocation_and_end_with_it(self):
+        docker = Docker()
+        self.addCleanup(docker.close)
+        if docker.why:
+            self.skipTest(docker.why)
+        docker.add("helios-slurm:1")
+        with Slurm() as slurm, cluster(nodes=1, slots=1, env={"HELIOS_NODE_LOST": "1s"}, up=("--executor", "docker")) as c:
+            c.kill("node-0")
+            wait_for("it to be lost", lambda: not self.nodes(c))
+            step = self.start_agents(slurm, c, "docker", executor="docker")
+            try:
+                wait_for("two nodes of the allocation", lambda: step.poll() is not None or set(self.nodes(c)) == {"hn0", "hn1"})
+                given = set().union(*(cpus_of(s["cpus"]) for n in self.nodes(c).values() for s in n["slots"]))
+                self.assertLess(len(given), os.cpu_count(), "the job has the whole machine: this would prove nothing")
+                job = c.submit(f"jobName: {NAME}\ndockerImage: helios-slurm:1\nparallelism: {{tensor_parallel_size: 2}}\nstopGrace: 1s\n"
+                               "resources: {ranks_per_slot: 1}\ncommand: [/bin/sh, -c, \"trap '' TERM; "
+                               "grep Cpus_allowed_list /proc/self/status; while :; do sleep 1; done\"]\n")
+                c.wait_job(job, "running")
+                for rank in (0, 1):
+                    line = wait_for("the rank", lambda rank=rank: c.log(job, rank))
+                    self.assertTrue(cpus_of(line.split()[1]) <= given, line)
+                slurm.run("scancel", slurm.run("squeue", "--noheader", "--format=%i", "--name", "hdocker"))
+                step.wait(60)
+            finally:
+                step.kill()
+                step.wait(60)
+            wait_for("docker to be empty", lambda: not docker.run("ps", "--all", "--quiet", "--filter", f"label=helios.job={job}"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import pathlib
 import pty
 import re
 import select
-import shutil
 import struct
 import subprocess
 import sys
@@ -28,7 +27,7 @@ parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: 1, data_parallel
 restarts: %d
 command: |
 """
-PARTS = ("queueMs", "placeMs", "pullMs", "startMs", "stepMs", "saveMs", "stallMs", "lostMs", "replayMs")
+PARTS = ("queueMs", "placeMs", "imageMs", "pullMs", "startMs", "stepMs", "saveMs", "stallMs", "lostMs", "replayMs")
 
 
 def job(script, name="job", ranks=1, restarts=0):
@@ -124,12 +123,13 @@ class Telemetry(unittest.TestCase):
 
     def test_the_first_failure_is_kept_over_restarts_of_all_daemons(self):
         script = """
-        [ $RANK = 1 ] || { trap '' TERM; sleep 2; echo the echo of it; exit 9; }
+        [ $RANK = 1 ] || { trap '' TERM; until [ -e @ ]; do sleep 0.05; done; sleep 0.3; echo the echo of it; exit 9; }
         for i in $(seq 1 300); do echo "line $i"; done
         echo "the reason"
+        touch @
         exit 5
         """
-        name = self.c.submit(job(script, "failing", ranks=2))
+        name = self.c.submit(job(script.replace("@", str(self.c.dir / "first")), "failing", ranks=2))
         self.c.wait_job(name, "failed")
         first = wait_for("the first failure", lambda: self.failure(name))
         self.assertEqual((first["rank"], first["attempt"], first["kind"], first["exitCode"]), (1, 1, "exit", 5))
@@ -144,6 +144,23 @@ class Telemetry(unittest.TestCase):
         self.c.up()
         self.assertEqual(wait_for("the first failure again", lambda: self.failure(name)), first)
         self.assertIn("no attempt of job", self.c.refuse("logs", "--first-failure", self.succeeded()))
+
+    def test_want_of_memory_names_limit_and_rank_and_shows_the_kernels_words(self):
+        script = """
+        [ $RANK = 1 ] || exec sleep 1000
+        python3 -c 'kept = bytearray(300 << 20)'
+        exit 3
+        """
+        name = self.c.submit(job(script, "hungry", ranks=2) + "resources: {memory: 64MiB}\n")
+        end = self.c.wait_job(name, "failed", "running")
+        if "can't be set" in end["containers"][0]["message"]:
+            self.c.json("cancel", name)
+            self.skipTest("no memory controller can be written here")
+        self.assertIn("rank 1 exited with code 3 (out of memory: the container's limit is 64 MiB)", self.c.wait_job(name, "failed")["reason"])
+        first = wait_for("the first failure", lambda: self.failure(name))
+        self.assertEqual((first["kind"], first["rank"]), ("memory", 1))
+        if os.access("/dev/kmsg", os.R_OK):  # of a child of the rank
+            self.assertRegex(self.shown("logs", "--first-failure", name), r"Memory cgroup out of memory: Killed process \d+ \(python3\)")
 
     def test_reported_steps_become_goodput(self):
         program = self.c.dir / "steps.py"
@@ -190,6 +207,23 @@ class Telemetry(unittest.TestCase):
         self.assertEqual(sum(over[part] for part in PARTS), over["wallMs"])
         self.assertEqual(self.c.job(name)["ledger"], over)  # it stands still
         self.assertRegex(self.shown("describe", name), r"(?m)^time .*lost .*goodput 0\.0%")
+
+    def test_z_a_node_whose_log_disk_is_full_gets_nothing_until_there_is_room(self):
+        c, disk = self.c, self.enterContext(small_disk(self, "256m"))
+        agent = [BUILD / "bin" / "helios-agent", "--name", "small", "--state", disk / "agent", "--listen", f"unix:{c.dir}/small.sock",
+                 "--controller", c.info["controller"], "--data-listen", "", "--migrate-listen", ""]
+        with subprocess.Popen(agent, env=c.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            def reason():
+                return next((n["reason"] for n in c.json("nodes")["items"] if n["node"]["name"] == "small"), None)
+            try:
+                wait_for("the node", lambda: reason() == "")
+                (disk / "rest").write_bytes(bytes(250 << 20))
+                wait_for("the full disk to be told", lambda: "(agent.log_free): make room" in reason())
+                (disk / "rest").unlink()
+                wait_for("the node to be free again", lambda: reason() == "")
+            finally:
+                process.terminate()
+
 
 
 class Health(unittest.TestCase):
@@ -256,30 +290,6 @@ class Health(unittest.TestCase):
                 self.assertGreater(self.node("late")["clockAheadMs"], 590000)
             finally:
                 agent.terminate()
-
-
-class FullDisk(unittest.TestCase):
-    def test_a_node_whose_log_disk_is_full_gets_nothing_until_there_is_room(self):
-        disk = self.enterContext(small_disk(self, "256m"))
-        c = Cluster(nodes=1, slots=1, size="16MiB")
-        agent = [BUILD / "bin" / "helios-agent", "--name", "small", "--state", disk / "agent", "--listen", f"unix:{c.dir}/small.sock",
-                 "--data-listen", "", "--migrate-listen", ""]
-        self.addCleanup(shutil.rmtree, c.dir, ignore_errors=True)
-        self.addCleanup(c.run, "down")
-        c.up()
-        controller = json.loads((c.state / "cluster.json").read_text())["controller"]
-        with subprocess.Popen([*agent, "--controller", controller], env=c.env, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL) as process:
-            def reason():
-                return next((n["reason"] for n in c.json("nodes")["items"] if n["node"]["name"] == "small"), None)
-            try:
-                wait_for("the node", lambda: reason() == "")
-                (disk / "rest").write_bytes(bytes(250 << 20))
-                wait_for("the full disk to be told", lambda: "(agent.log_free): make room" in reason())
-                (disk / "rest").unlink()
-                wait_for("the node to be free again", lambda: reason() == "")
-            finally:
-                process.terminate()
 
 
 if __name__ == "__main__":

@@ -182,6 +182,19 @@ class Validate(unittest.TestCase):
         self.start(nodes=1)
         self.assertIn("no row 'plan'", self.c.refuse("validate", "--rows", "plank.cx4,plan", code=2))
 
+    def test_a_controller_that_is_away_is_waited_for_until_the_deadline(self):
+        self.start(nodes=1)
+        self.c.kill("controllerd")
+        done = self.c.run("validate", "--time", "1s")
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertRegex(done.stderr, r"trying again for up to 1 s\n(.*\n)*.*gave up after 1 s, and nothing was made")
+        waiting = subprocess.Popen([HELIOS, "--state", self.c.state, "validate", *PATIENT, "--rows", "paths.device"], env=self.c.env,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.c.up()
+        out, err = waiting.communicate(timeout=120)
+        self.assertEqual(waiting.returncode, 0, err)
+        self.assertRegex(out, "paths.device +pass")
+
     def test_nothing_is_taken_from_others(self):
         self.start(nodes=1, slots=1, size="16MiB")
         self.c.submit("jobName: others\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}\n"

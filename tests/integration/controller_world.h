@@ -33,6 +33,7 @@ struct world {
     int grace_ms, node_lost_ms; /* of the Controller */
     int jobs_keep, nodes_keep;
     int64_t keep_age_ms; /* of jobs and nodes */
+    int64_t half_life_ms;
     const char *durability;
     int durability_timeout_ms;
     char dir[64];
@@ -386,6 +387,7 @@ static void start_controller(void)
                                      .jobs_keep = w.jobs_keep,
                                      .nodes_keep = w.nodes_keep,
                                      .jobs_keep_age_ms = w.keep_age_ms,
+                                     .queue_half_life_ms = w.half_life_ms,
                                      .nodes_keep_age_ms = w.keep_age_ms,
                                      .rpc_timeout_ms = CALL_MS,
                                      .stop_grace_ms = 100,

@@ -6,6 +6,8 @@
 
 #include <pthread.h>
 
+#include "core/catalog/derived_id.h"
+#include "mem/socket/socket.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
 #include "support/rpc_json.h"
@@ -22,15 +24,18 @@ static struct {
     char address[64];
     json_t *shards; /* what requestShards answers */
     const char *skipped;
-    json_t *commits; /* parameters of every commitPart */
-    json_t *begins;  /* of every beginVersion */
-    json_t *gaveup;  /* of every abandonVersion */
-    json_t *reports; /* every AccessReport */
-    bool refuses;    /* no report is answered */
-    json_t *refused; /* parameters of every reportAccess then */
-    json_t *taken;   /* and else */
-    json_t *copies;  /* what getShard answers */
-    int nodes_asked; /* calls of listNodes */
+    json_t *commits;    /* parameters of every commitPart */
+    json_t *begins;     /* of every beginVersion */
+    json_t *gaveup;     /* of every abandonVersion */
+    json_t *reports;    /* every AccessReport */
+    bool refuses;       /* no report is answered */
+    json_t *refused;    /* parameters of every reportAccess then */
+    json_t *taken;      /* and else */
+    json_t *copies;     /* what getShard answers */
+    int heals_refused;  /* so many reportBadCopy are, while L3 is busy; then the shard is lost */
+    json_t *after_heal; /* what requestShards answers from then on; NULL = as before */
+    int heals;          /* calls of reportBadCopy */
+    int nodes_asked;    /* calls of listNodes */
 } boss = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* A copy of what it is made of: it is encoded without the lock. */
@@ -42,6 +47,13 @@ static json_t *answer(const char *method, const json_t *params)
         return json_pack("{s:o s:i s:s s:s s:s s:s}", "shards", json_deep_copy(boss.shards),
                          "version", 3, "meta", "{\"step\": 5}", "config", "", "l3Address",
                          world.address, "skipped", boss.skipped != NULL ? boss.skipped : "");
+    if (strcmp(method, "reportBadCopy") == 0) {
+        if (boss.after_heal != NULL)
+            json_decref(boss.shards);
+        boss.shards = boss.after_heal != NULL ? boss.after_heal : boss.shards;
+        boss.after_heal = NULL;
+        return json_pack("{s:s}", "state", "lost");
+    }
     if (strcmp(method, "abandonVersion") == 0)
         json_array_append_new(boss.gaveup, json_deep_copy(params));
     if (strcmp(method, "beginVersion") == 0)
@@ -68,6 +80,8 @@ static void handle(void *arg, struct hl_rpc_call *call, const char *method, cons
     (void)arg;
     pthread_mutex_lock(&boss.lock);
     bool is_report = strcmp(method, "reportAccess") == 0, refuses = is_report && boss.refuses;
+    if (strcmp(method, "reportBadCopy") == 0)
+        refuses = ++boss.heals <= boss.heals_refused;
     if (is_report)
         json_array_append_new(refuses ? boss.refused : boss.taken, json_deep_copy(params));
     json_t *result = refuses ? NULL : answer(method, params);
@@ -445,6 +459,71 @@ TEST(a_shard_that_is_not_what_the_catalogue_says_is_not_read)
         helios_close(c);
     }
     free(data);
+}
+
+/* A shard of a cut in the pool, of the part "head". */
+static helios_shard put_derived(uint64_t cut, const unsigned char *data, size_t size)
+{
+    struct hl_l3_client *l3 = NULL;
+    struct hl_l3_staging staging = {0};
+    struct hl_pool_ref ref;
+    const struct hl_id id = hl_id_derived(cut, 0);
+    assert_int_equal(hl_l3_connect(world.socket, 20000, &l3), HL_OK);
+    assert_int_equal(hl_l3_staging_open(size, &staging), HL_OK);
+    memcpy(staging.ptr, data, size);
+    assert_int_equal(hl_l3_put_as(l3, id, &staging, size, 20000, &ref), HL_OK);
+    hl_l3_staging_close(&staging);
+    hl_l3_close(l3);
+    return (helios_shard){.id = {id.hi, id.lo}, .part = "head", .size = size, .crc32 = ref.crc32};
+}
+
+/* What a reader gets of a damaged derived shard that it has listed. The Controller hands that one
+ * out until L3 has answered a report, and `refused` of them get no answer. */
+static void read_damaged(const char *path, int mapped, int refused)
+{
+    static uint64_t cut = 1;
+
+    enum { SIZE = 50000 };
+
+    unsigned char *old = noise(SIZE, (unsigned)(2 * cut)),
+                  *new = noise(SIZE, (unsigned)(2 * cut + 1));
+    unsigned char *got = malloc(SIZE);
+    const void *view = got;
+    helios_shard_list *list;
+    helios_client *c = open_client(path);
+    forget(boss.shards);
+    const helios_shard fresh = put_derived(cut++, new, SIZE), s = put_derived(cut++, old, SIZE);
+    serve_shard(&fresh);
+    pthread_mutex_lock(&boss.lock);
+    boss.after_heal = boss.shards;
+    boss.shards = json_array();
+    boss.heals_refused = refused;
+    boss.heals = 0;
+    pthread_mutex_unlock(&boss.lock);
+    serve_shard(&s);
+    assert_int_equal(helios_request_shards(c, "toy", 3, 1, 0, &list), HELIOS_OK);
+    helios_shard_list_free(list);
+    world_flip(&world, old, 64);
+    int st = mapped ? helios_map(c, s.id, &view, NULL) : helios_get(c, s.id, got, SIZE);
+    if (st != HELIOS_OK)
+        fail_msg("%s, mapped %d, %d reports refused: %s", path, mapped, refused,
+                 helios_last_error());
+    assert_memory_equal(view, new, SIZE);
+    assert_int_equal(boss.heals, refused + 1);
+    helios_close(c);
+    free(old);
+    free(new);
+    free(got);
+}
+
+TEST(a_damaged_shard_of_a_cut_is_listed_again_once_its_report_is_answered)
+{
+    for (int mapped = 0; mapped < 2; mapped++)
+        for (int refused = 0; refused <= 2; refused += 2) {
+            read_damaged("shm", mapped, refused);
+            read_damaged("net", mapped, refused);
+        }
+    forget(boss.shards);
 }
 
 TEST(versions_that_were_passed_over_are_told)

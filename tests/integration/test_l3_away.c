@@ -7,6 +7,7 @@
 #include "integration/client_world.h"
 
 #include "base/clock.h"
+#include "core/catalog/derived_id.h"
 #include "core/json.h"
 #include "mem/socket/socket.h"
 #include "rpc/rpc.h"
@@ -114,6 +115,13 @@ TEST(a_pool_whose_archive_is_away_is_served_until_it_is_there)
     helios_client *c = world_client(&w, "shm", 0, 0);
     assert_int_equal(helios_get(c, (helios_id){s.id.hi, s.id.lo}, back, s.size), HELIOS_OK);
     assert_memory_equal(back, s.bytes, s.size);
+
+    /* A derived shard is in no archive, so nothing is unknown of one: who listed it has it made
+     * again, and does not wait for the archive. */
+    const struct hl_id derived = hl_id_derived(7, 1);
+    assert_int_equal(call(l3, "heal", derived), HL_OK);
+    assert_int_equal(call(l3, "locate", derived), HL_ENOENT);
+    assert_away(call(l3, "heal", (struct hl_id){7, 1}));
 
     assert_away(call(l3, "archive", s.id));
     assert_away(call(l3, "dropArchived", s.id));

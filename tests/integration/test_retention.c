@@ -81,6 +81,42 @@ TEST_IN(setup, teardown, the_oldest_ended_jobs_are_forgotten_with_their_logs_and
     assert_string_equal(ids[0], "one-5");
 }
 
+/* Of the only queue. */
+static double used_slots(void)
+{
+    json_t *r = ask("listQueue", NULL);
+    double used =
+        json_number_value(json_object_get(json_array_get(hl_json_list(r, "queues"), 0), "used"));
+    json_decref(r);
+    return used;
+}
+
+TEST_IN(setup, teardown, what_forgotten_jobs_have_used_counts_on_and_fades)
+{
+    char id[64];
+    w.half_life_ms = 3600 * 1000;
+    restart_controller();
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    heartbeat(json_pack("[o]", ended(id, hl_wall_ms())));
+    wait_state(id, "succeeded");
+    double short_one = used_slots();
+    assert_true(short_one > 0 && short_one < 0.1);
+    w.keep_age_ms = 1;
+    restart_controller();
+    wait_listed("listJobs", "jobs", 0);
+    double kept = used_slots();
+    assert_true(kept <= short_one && kept > short_one * 0.9);
+    restart_controller(); /* the number is in the store */
+    double again = used_slots();
+    assert_true(again <= kept && again > kept * 0.9);
+    wall_step_s = 3600;
+    double later = used_slots();
+    assert_true(later <= again * 0.5 && later > again * 0.45);
+    wall_step_s = 0;
+}
+
 TEST_IN(setup, teardown, a_job_that_something_still_names_is_not_forgotten)
 {
     char saved[64], followed[64], other[64];

@@ -2,7 +2,7 @@
 RBAC. No kubelet, no scheduler, no controller: who wants pods makes them and writes their status.
 
     with ApiServer(apiserver_build.folder()) as server:
-        server.apply(ROOT / "deploy/k8s/rbac.yaml")
+        server.apply(ROOT / "deploy/k8s/base/controller/rbac.yaml")
         server.admin.create("pods", {...})
         server.kubeconfig(path, {"token": server.account_token("helios", "helios-ranktable")})
 """
@@ -55,6 +55,36 @@ POD_GROUP_CRD = {
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {
                 name: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} for name in ("spec", "status")}}}}]},
 }
+# As Kubernetes 1.37 has it, of which this server knows nothing; its pods have no schedulingGroup.
+GANG_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "podgroups.scheduling.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
+    "spec": {
+        "group": "scheduling.k8s.io", "scope": "Namespaced",
+        "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"},
+        "versions": [{
+            "name": "v1alpha3", "served": True, "storage": True, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {
+                "spec": {"type": "object", "required": ["schedulingPolicy"], "properties": {
+                    "schedulingPolicy": {"type": "object", "properties": {
+                        "basic": {"type": "object"},
+                        "gang": {"type": "object", "required": ["minCount"],
+                                 "properties": {"minCount": {"type": "integer", "minimum": 1}}}},
+                                         "oneOf": [{"required": ["basic"]}, {"required": ["gang"]}]},
+                    "workloadRef": {"type": "object", "required": ["workloadName", "templateName"], "properties": {
+                        "workloadName": {"type": "string"}, "templateName": {"type": "string"}}},
+                    "schedulingConstraints": {"type": "object", "properties": {"topology": {
+                        "type": "array", "maxItems": 1, "items": {"type": "object", "required": ["key"],
+                                                                  "properties": {"key": {"type": "string"}}}}}},
+                    "disruptionMode": {"type": "object", "properties": {"single": {"type": "object"}, "all": {"type": "object"}}},
+                    "priorityClassName": {"type": "string"}, "priority": {"type": "integer"}}},
+                "status": {"type": "object", "properties": {"conditions": {"type": "array", "items": {
+                    "type": "object", "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+                    "properties": {"type": {"type": "string"}, "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                                   "observedGeneration": {"type": "integer"}, "reason": {"type": "string"},
+                                   "lastTransitionTime": {"type": "string", "format": "date-time"},
+                                   "message": {"type": "string"}}}}}}}}}}]},
+}
 # Where the kinds of our manifests are.
 COLLECTIONS = {
     "Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts",
@@ -63,10 +93,17 @@ COLLECTIONS = {
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",
+    "StatefulSet": "/apis/apps/v1/namespaces/{ns}/statefulsets",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies",
+    "PodDisruptionBudget": "/apis/{api}/namespaces/{ns}/poddisruptionbudgets",
+    "ServiceMonitor": "/apis/{api}/namespaces/{ns}/servicemonitors",
     "Deployment": "/apis/apps/v1/namespaces/{ns}/deployments", "DaemonSet": "/apis/apps/v1/namespaces/{ns}/daemonsets",
     "Job": "/apis/{api}/namespaces/{ns}/jobs",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
+
+
+SINCE = {"policy/v1": "policy/v1beta1"}  # it is of 1.21; the fields that our manifests use are the same
 
 
 def die_with_parent():
@@ -134,7 +171,8 @@ class ApiServer:
         try:
             self.start_etcd()
             self.start()
-            for crd, path in ((VOLCANO_CRD, "batch.volcano.sh/v1alpha1/jobs"), (POD_GROUP_CRD, "scheduling.volcano.sh/v1beta1/podgroups")):
+            for crd, path in ((VOLCANO_CRD, "batch.volcano.sh/v1alpha1/jobs"), (POD_GROUP_CRD, "scheduling.volcano.sh/v1beta1/podgroups"),
+                              (GANG_CRD, "scheduling.k8s.io/v1alpha3/podgroups")):
                 self.call("POST", COLLECTIONS["CustomResourceDefinition"], crd)
                 wait_for(f"{path} is known", lambda: self.answers(f"/apis/{path}"), 30)
         except BaseException:
@@ -170,8 +208,10 @@ class ApiServer:
                     "--service-account-issuer", "https://kubernetes.default.svc",
                     "--service-account-signing-key-file", self.account_key, "--service-account-key-file", self.account_key,
                     "--service-cluster-ip-range", "10.96.0.0/24", "--endpoint-reconciler-type", "none",
-                    # no controller makes the default accounts that it would wait for
-                    "--disable-admission-plugins", "ServiceAccount", *self.flags)
+                    # no controller makes the default accounts that it would wait for; and the group of priority classes is
+                    # given to GANG_CRD, for no group has kinds of its own and others
+                    "--disable-admission-plugins", "ServiceAccount,Priority",
+                    "--runtime-config", "scheduling.k8s.io/v1=false,scheduling.k8s.io/v1beta1=false", *self.flags)
         wait_for(f"kube-apiserver is ready, {self.dir}/kube-apiserver.log", lambda: self.answers("/readyz"), READY_S)
 
     def kill(self, name="kube-apiserver"):
@@ -202,7 +242,7 @@ class ApiServer:
         return self.admin.call(verb, path, body, kind)
 
     def namespace(self, name):
-        self.call("POST", COLLECTIONS["Namespace"], {"metadata": {"name": name}})
+        self.call("POST", COLLECTIONS["Namespace"], {"metadata": {"name": name, "labels": {"name": name}}})
 
     def has_namespace(self, name):
         return any(n["metadata"]["name"] == name for n in self.call("GET", COLLECTIONS["Namespace"])["items"])
@@ -219,6 +259,14 @@ class ApiServer:
             path = COLLECTIONS[word["kind"][1]].format(ns=word["namespace"][1] if word["namespace"] else "default",
                                                        api=word["apiVersion"][1])
             self.admin.text("POST", path, part, "application/yaml")
+
+    def put(self, o, dry_run=False):
+        """Server-side apply of an object; what the server would have, or has. It refuses fields that it does not know."""
+        o = {**o, "apiVersion": SINCE.get(o["apiVersion"], o["apiVersion"])}
+        meta = o["metadata"]
+        path = COLLECTIONS[o["kind"]].format(ns=meta.get("namespace"), api=o["apiVersion"])
+        query = "?fieldManager=tests&force=true" + ("&dryRun=All" if dry_run else "")
+        return self.call("PATCH", f"{path}/{meta['name']}{query}", o, "application/apply-patch+yaml")
 
     def account_token(self, namespace, name, seconds=3600):
         """A token as the kubelet gets one for a pod of this service account."""

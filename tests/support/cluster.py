@@ -90,6 +90,11 @@ class Cluster:
         command = [str(HELIOS), "--state", str(self.state), *map(str, args)]
         return subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=self.limit, check=False, **kwargs)
 
+    def start(self, *args):
+        """The same without waiting for its end."""
+        command = [str(HELIOS), "--state", str(self.state), *map(str, args)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+
     def json(self, *args):
         done = self.run(*args, "-o", "json")
         assert done.returncode == 0, f"helios {' '.join(map(str, args))}: {done.stderr}"

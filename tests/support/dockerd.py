@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 
 from support.cluster import alive, wait_for
+from support.ports import free_port
 
 APPLETS = ("sh cat dd echo env false grep head kill ls mkdir nc printf sleep sort setsid test touch tr true wc").split()
 
@@ -88,17 +89,17 @@ class Docker:
                 subprocess.run(["umount", "-l", where], check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def add(self, name):
-        """An image of busybox alone."""
+    def add(self, name, word=""):
+        """An image of busybox alone; /etc/which says `word`."""
         return self.put(name, ("bin", "etc", "tmp", "proc", "sys", "dev", "run", "usr"),
-                        {f"bin/{applet}": "busybox" for applet in APPLETS}, {"bin/busybox": shutil.which("busybox")})
+                        {f"bin/{applet}": "busybox" for applet in APPLETS}, {"bin/busybox": shutil.which("busybox")}, word)
 
     def add_empty(self, name):
         """One without files, for the host's own: with /usr and /etc/ld.so.cache mounted its programs run."""
         return self.put(name, ("etc", "tmp", "proc", "sys", "dev", "run", "usr", "sbin"),  # the engine's init goes to sbin
                         {link: f"usr/{link}" for link in ("bin", "lib", "lib64")}, {})
 
-    def put(self, name, directories, links, files):
+    def put(self, name, directories, links, files, word=""):
         tar = io.BytesIO()
         with tarfile.open(fileobj=tar, mode="w") as out:
             for directory in directories:
@@ -111,11 +112,48 @@ class Docker:
                 entry = tarfile.TarInfo(path)
                 entry.type, entry.linkname = tarfile.SYMTYPE, target
                 out.addfile(entry)
-            text = b"root:x:0:0::/:/bin/sh\n"
-            entry = tarfile.TarInfo("etc/passwd")
-            entry.size = len(text)
-            out.addfile(entry, io.BytesIO(text))
+            for path, text in (("etc/passwd", b"root:x:0:0::/:/bin/sh\n"), ("etc/which", word.encode())):
+                entry = tarfile.TarInfo(path)
+                entry.size = len(text)
+                out.addfile(entry, io.BytesIO(text))
         done = subprocess.run(["docker", "import", "-", name], env={**os.environ, "DOCKER_HOST": self.host}, input=tar.getvalue(),
                               capture_output=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return name
+
+
+class Registry:
+    """Debian's docker-registry on 127.0.0.1, which engines trust without TLS; `why`: it can't run here."""
+
+    def __init__(self, docker):
+        self.docker = docker
+        self.why = "" if shutil.which("docker-registry") else "docker-registry is not installed"
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-registry-"))
+        self.name = f"localhost:{free_port()}"
+        self.process = None
+        if self.why:
+            return
+        (self.dir / "config.yml").write_text(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self.dir}/data}}}}\n"
+                                             f"http: {{addr: '127.0.0.1:{self.name.split(':')[1]}'}}\n")
+        with open(self.dir / "log", "wb") as log:
+            self.process = subprocess.Popen(["docker-registry", "serve", self.dir / "config.yml"], stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log)
+
+    def push(self, tag, word):
+        """A new image under the tag, which this engine does not keep; its digest."""
+        name = f"{self.name}/{tag}"
+        self.docker.add(name, word)
+        wait_for("the registry to take it", lambda: "digest:" in self.docker.run("push", name, check=False))
+        digest = self.docker.run("image", "inspect", "--format={{index .RepoDigests 0}}", name)
+        self.docker.run("rmi", "--force", name)
+        return digest
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def close(self):
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            self.process.wait(60)
+        shutil.rmtree(self.dir, ignore_errors=True)

@@ -225,6 +225,32 @@ int helios_report(int64_t step, double loss, uint64_t tokens)
     return 0;
 }
 
+int helios_waited(uint64_t ns)
+{
+    CALL("waited %llu\n", (unsigned long long)ns);
+    return 0;
+}
+
+int helios_held(const void *address, uint64_t size)
+{
+    (void)address, (void)size;
+    return 0;
+}
+
+int helios_checksums(const void *data, uint64_t size, uint32_t *out)
+{
+    const unsigned char *bytes = data;
+    for (uint64_t i = 0; i < size; i += 1 << 20)
+        out[i >> 20] = bytes[i];
+    return 0;
+}
+
+int helios_trouble(const char *text)
+{
+    CALL("trouble %s\n", text);
+    return 0;
+}
+
 int helios_activity(int activity)
 {
     (void)activity;

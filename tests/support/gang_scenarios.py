@@ -42,6 +42,37 @@ echo loaded
 HOLD = "while [ ! -e %(dir)s/end ]; do sleep 0.2; done; echo bye"
 
 
+# Of the job file's section `kubernetes`: what each pod has beside what Helios gives it.
+TEMPLATE = """
+kubernetes:
+  queue: research
+  networkTopology: {mode: soft}
+  podTemplate:
+    metadata: {labels: {team: language}}
+    spec:
+      nodeSelector: {accelerator: h100}
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [{matchExpressions: [{key: pool, operator: In, values: [training]}]}]
+      tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+      imagePullSecrets: [{name: registry}]
+      priorityClassName: system-cluster-critical
+      hostNetwork: true
+      securityContext: {runAsUser: 1000}
+      volumes:
+      - {name: datasets, persistentVolumeClaim: {claimName: datasets}}
+      - {name: tokens, secret: {secretName: tokens}}
+      - {name: scratch, hostPath: {path: /data/scratch}}
+      containers:
+      - name: rank
+        envFrom: [{secretRef: {name: storage}}]
+        env: [{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hub, key: token}}}]
+        volumeMounts: [{name: datasets, mountPath: /datasets, readOnly: true}, {name: tokens, mountPath: /tokens},
+                       {name: scratch, mountPath: /scratch}]
+        resources: {limits: {rdma/hca: "1"}}
+        securityContext: {capabilities: {add: [IPC_LOCK]}}
+"""
 # 250 pods of four ranks, one of which waits for the table of all.
 WIDE = """
 jobName: wide
@@ -90,6 +121,10 @@ class World:
         script = RANK % {**at, "helios": BUILD / "bin" / "helios", "then": then % at}
         return JOB % {"restarts": restarts, "lost": lost, "script": json.dumps(script)}
 
+    @staticmethod
+    def plain(script):
+        return JOB % {"restarts": 0, "lost": "restart", "script": json.dumps(script)}
+
     def end_ranks(self):
         (self.cluster.dir / "end").touch()
 
@@ -106,7 +141,7 @@ class World:
         return [e["kind"] for e in self.cluster.job(job)["events"]]
 
     def wait_gone(self, seconds=30):
-        for plural in ("vcjobs", "pods", "configmaps"):
+        for plural in ("vcjobs", "gangs", "pods", "services", "configmaps"):
             wait_for(f"no {plural} are left", lambda p=plural: not self.objects(p), seconds)
 
 
@@ -268,6 +303,75 @@ class Gangs(World):
         self.assertEqual(c.log(job, 1), text)
         c.wait_job(job, "succeeded")
 
+    def test_a_job_adds_to_its_pods_what_helios_does_not_set(self):
+        c = self.start_cluster(env={"HELIOS_KUBE_HOST_PATHS": "/data,/srv", "HELIOS_KUBE_TOPOLOGY_KEY": "rack"})
+        path = self.write(c, self.text() + TEMPLATE.replace("/data/scratch", "/etc"))
+        line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "/etc" in text)
+        self.assertRegex(c.refuse("submit", path), f"plan.yaml:{line}:.*hostPath: '/etc' is in no directory that pods may mount .*/data,/srv")
+        self.end_ranks()
+        job = c.submit(self.text() + TEMPLATE + "mounts: ['/srv/models:/models:ro']\n")
+        c.wait_job(job, "succeeded")
+        spec = self.objects("vcjobs")[f"helios-{job}-a1"]["spec"]
+        self.assertEqual((spec["queue"], spec["networkTopology"], spec["priorityClassName"]),
+                         ("research", {"mode": "soft"}, "system-cluster-critical"))
+        for pod in self.objects("pods").values():
+            spec = pod["spec"]
+            self.assertEqual(pod["metadata"]["labels"]["team"], "language")
+            self.assertEqual((spec["nodeSelector"], spec["imagePullSecrets"], spec["securityContext"]["runAsUser"]),
+                             ({"accelerator": "h100"}, [{"name": "registry"}], 1000))
+            self.assertEqual((spec["priorityClassName"], spec["hostNetwork"], spec["dnsPolicy"]),
+                             ("system-cluster-critical", True, "ClusterFirstWithHostNet"))
+            self.assertEqual([t["key"] for t in spec["tolerations"]][:3],
+                             ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "nvidia.com/gpu"])
+            self.assertIn("requiredDuringSchedulingIgnoredDuringExecution", spec["affinity"]["nodeAffinity"])
+            near = spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            self.assertEqual([t["podAffinityTerm"]["topologyKey"] for t in near], ["rack"])
+            self.assertEqual([v["name"] for v in spec["volumes"]],
+                             ["ascend-910-config", "shm", "mount-0", "datasets", "tokens", "scratch"])
+            for rank in spec["containers"]:
+                self.assertEqual([e[next(iter(e))]["name"] for e in rank["envFrom"]], ["storage", f"helios-{job}-a1"])
+                self.assertEqual([v["name"] for v in rank["env"] if "secretKeyRef" in v.get("valueFrom", {})], ["HF_TOKEN"])
+                self.assertEqual(rank["resources"]["limits"], {"cpu": "1", "memory": rank["resources"]["requests"]["memory"], "rdma/hca": "1"})
+                self.assertEqual(rank["securityContext"], {"capabilities": {"add": ["IPC_LOCK"]}})
+                self.assertEqual([m["mountPath"] for m in rank["volumeMounts"]][-4:], ["/models", "/datasets", "/tokens", "/scratch"])
+
+    def test_a_gang_by_a_pod_group_of_kubernetes(self):
+        """All or nothing without Volcano; a pod that is lost is made again by nobody, and what has succeeded goes by itself."""
+        self.allow_pod_groups()
+        c = self.start_cluster(env={"HELIOS_KUBE_PODGROUPS": "v1alpha3", "HELIOS_KUBE_KEEP": "1s",
+                                    "HELIOS_GC_INTERVAL": "200ms"})
+        self.volcano.slots = 1
+        job = c.submit(self.text() + "kubernetes: {podTemplate: {spec: {priorityClassName: system-cluster-critical}}}\n")
+        wait_for("the reason", lambda: c.job(job)["reason"] == "Unschedulable: 2 of 2 pods fit no node")
+        name = f"helios-{job}-a1"
+        self.assertEqual(self.objects("gangs")[name]["spec"], {
+            "schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "system-cluster-critical"})
+        service = self.objects("services")[name]
+        self.assertEqual((service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]), ("None", True))
+        pods = self.objects("pods")
+        self.assertEqual(sorted(pods), [f"{name}-c0-0", f"{name}-c1-0"])
+        for pod in pods.values():
+            self.assertLessEqual(service["spec"]["selector"].items(), pod["metadata"]["labels"].items())
+            self.assertEqual((pod["spec"]["hostname"], pod["spec"]["subdomain"]), (pod["metadata"]["name"], name))
+            self.assertEqual(pod["spec"].get("schedulerName", "default-scheduler"), "default-scheduler")
+        self.api.delete("pods", self.namespace, f"{name}-c1-0")  # before it has begun
+        wait_for("another attempt", lambda: c.job(job)["attempt"] == 2)
+        lost = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost")
+        self.assertRegex(lost, "the PodGroup is without one of its pods|the pod is being deleted")  # as the watch has shown it
+        self.volcano.slots = 2
+        self.loaded(2)
+        c.wait_job(job, "running")
+        c.kill("controllerd")
+        c.up()
+        wait_for("the job", lambda: c.run("describe", job).returncode == 0)
+        self.api.delete("pods", self.namespace, f"helios-{job}-a2-c0-0")
+        self.loaded(3)
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.wait_gone()
+        self.assertEqual(c.log(job, 3).splitlines()[-1], "bye")
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a{n}" for n in (1, 2, 3)])
+
     def test_a_cancelled_job_leaves_nothing(self):
         c = self.start_cluster()
         job = c.submit(self.text())
@@ -371,6 +475,48 @@ class Gangs(World):
         self.assertIn("deleted while the Controller was away", c.wait_job(job, "cancelled")["reason"])
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
         self.wait_gone()
+
+    def test_a_gang_that_began_and_went_while_the_controller_was_away_does_not_run_again(self):
+        c = self.start_cluster()
+        self.volcano.paused = True
+        job = c.submit(self.plain("exit 0"))  # and asks no Controller
+        wait_for("its Job", lambda: self.objects("vcjobs"))
+        wait_for("its ConfigMaps, which are the last that a rank needs", lambda: len(self.objects("configmaps")) == 2)
+        self.assertEqual(c.job(job)["state"], "starting")
+        c.kill("controllerd")
+        self.volcano.paused = False
+        wait_for("it to end without us", lambda: [
+            p.get("status", {}).get("phase") for p in self.objects("pods").values()] == ["Succeeded"] * 2)
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
+        self.wait_gone()
+        c.up()
+        self.assertIn("deleted while the Controller was away", c.wait_job(job, "cancelled")["reason"])
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+        self.wait_gone()
+
+    def test_a_gang_that_was_never_made_is_made_by_the_next_controller(self):
+        c = self.start_cluster()
+        with self.refuse_jobs("come back later", code=503):
+            job = c.submit(self.text())
+            wait_for("the reason", lambda: "come back later" in c.job(job)["reason"])
+            c.kill("controllerd")
+        c.up()
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+
+    def test_a_gang_whose_job_goes_before_its_pods_are_there_is_made_again(self):
+        c = self.start_cluster()
+        self.volcano.slots = 0
+        job = c.submit(self.text())
+        wait_for("it to wait", lambda: "NotEnoughResources" in c.job(job)["reason"])
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
+        wait_for("another attempt", lambda: c.job(job)["attempt"] == 2)
+        self.volcano.slots = 2
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertIn("the Volcano Job is deleted", next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost"))
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
 
     def test_a_gang_that_is_refused_leaves_nothing(self):
         c = self.start_cluster()

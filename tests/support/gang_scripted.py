@@ -24,9 +24,12 @@ class Scripted:
         self.volcano.__enter__()
         self.addCleanup(self.volcano.__exit__)
 
+    def allow_pod_groups(self):
+        """Who has any token may do anything here."""
+
     @contextlib.contextmanager
-    def refuse_jobs(self, why):
+    def refuse_jobs(self, why, code=400):
         self.server.refusals = [["vcjobs", "POST", 1000, kube_api.Refused(
-            400, "", f'admission webhook "validatejob.volcano.sh" denied the request: {why}')]]
+            code, "", f'admission webhook "validatejob.volcano.sh" denied the request: {why}')]]
         yield
         self.server.refusals.clear()

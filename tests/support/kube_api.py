@@ -12,10 +12,11 @@ import time
 import urllib.parse
 
 PLURALS = {
-    "pods": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "nodes": "/api/v1",
+    "pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "nodes": "/api/v1",
     "podgroups": "/apis/scheduling.volcano.sh/v1beta1", "leases": "/apis/coordination.k8s.io/v1",
-    "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
+    "gangs": "/apis/scheduling.k8s.io/v1alpha3", "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
 }
+CALLED = {"vcjobs": "jobs", "gangs": "podgroups"}  # where two groups have a kind of one name
 STEP_S = 0.02
 FIRST = 100  # version of an empty server
 
@@ -24,7 +25,7 @@ def path_of(plural, namespace=None, name=None):
     out = PLURALS[plural]
     if namespace is not None:
         out += f"/namespaces/{namespace}"
-    out += "/jobs" if plural == "vcjobs" else f"/{plural}"
+    out += f"/{CALLED.get(plural, plural)}"
     return out if name is None else f"{out}/{name}"
 
 
@@ -74,7 +75,7 @@ class Server:
         self.between_pages = None  # called before every page but the first
         self.bulk = {}          # plural -> bytes of padding in every object
         self.stale_lists = 0    # so many lists show what was true before the last change
-        self.requests = []      # (verb, plural, name)
+        self.requests = []      # (verb, plural, name) of those who say who they are: Helios' programs
         self.patched = []       # (name, text) of every patch of a ConfigMap that was taken
         self.generation = 0     # watches of before end
         self.silent = False     # watches are not answered
@@ -217,7 +218,7 @@ class Server:
             namespace = None
             if rest[0] == "namespaces" and len(rest) > 2:
                 namespace, rest = rest[1], rest[2:]
-            if rest[0] == ("jobs" if plural == "vcjobs" else plural):
+            if rest[0] == CALLED.get(plural, plural):
                 return plural, namespace, rest[1] if len(rest) > 1 else None
         raise Refused(404, "NotFound", path)
 
@@ -229,13 +230,15 @@ class Server:
         try:
             plural, namespace, name = self._parse(url.path)
             verb = "WATCH" if "watch" in query else "LIST" if h.command == "GET" and name is None else h.command
-            with self.lock:
-                self.requests.append((verb, plural, name))
+            query["ours"] = (h.headers.get("user-agent") or "").startswith("helios/")
+            if query["ours"]:
+                with self.lock:
+                    self.requests.append((verb, plural, name))
             self._refuse(plural, verb)
             if verb == "WATCH":
-                self._watch(h, plural, query)
+                self._watch(h, plural, {**query, "namespace": namespace})
                 return
-            answer = self._answer(verb, plural, namespace, name, query, body, h)
+            answer = self._answer(verb, plural, namespace, name, {**query, "namespace": namespace}, body, h)
         except Refused as r:
             self._send(h, r.code, r.status(), r.retry_after)
             return
@@ -283,6 +286,8 @@ class Server:
             return self._list(plural, query)
         if verb == "GET":
             return self.get(plural, namespace, name)
+        if verb == "POST" and name is not None:  # a binding
+            return self.patch(plural, namespace, name, {"spec": {"nodeName": body["target"]["name"]}})
         if verb == "POST":
             meta = body["metadata"]
             if namespace is not None:
@@ -308,15 +313,16 @@ class Server:
 
     @staticmethod
     def _matches(obj, selector):
-        if obj is None:
+        selector, namespace = selector
+        if obj is None or namespace not in (None, obj["metadata"].get("namespace")):
             return False
         labels = obj["metadata"].get("labels", {})
         return all(labels.get(k) == v for k, _, v in (s.partition("=") for s in selector.split(",") if s))
 
     def _list(self, plural, query):
-        selector, limit = query.get("labelSelector", ""), min(self.page, int(query.get("limit", 500)))
+        selector, limit = (query.get("labelSelector", ""), query["namespace"]), min(self.page, int(query.get("limit", 500)))
         with self.lock:
-            if "continue" in query and self.between_pages is not None:
+            if "continue" in query and query["ours"] and self.between_pages is not None:
                 self.between_pages()
             version, objects = self.version, dict(self.objects)
             if self.stale_lists > 0 and self.history:
@@ -338,7 +344,7 @@ class Server:
                     "items": [v for _, v in found[at:at + limit]]}  # nobody changes what is stored
 
     def _watch(self, h, plural, query):
-        selector, at = query.get("labelSelector", ""), int(query["resourceVersion"])
+        selector, at = (query.get("labelSelector", ""), query["namespace"]), int(query["resourceVersion"])
         until = time.monotonic() + min(float(query.get("timeoutSeconds", 300)), self.window_s)
         while self.silent:
             time.sleep(STEP_S)
@@ -397,6 +403,12 @@ class Client:
             kept.close()
         return self.connect()
 
+    def close(self):
+        """This thread's connection."""
+        kept, self.own.kept = getattr(self.own, "kept", None), None
+        if kept is not None:
+            kept.close()
+
     def text(self, verb, path, text=None, kind="application/json"):
         c = self.connection()
         headers = {"Content-Type": kind}
@@ -428,6 +440,11 @@ class Client:
     def patch(self, plural, namespace, name, patch, status=False):
         path = path_of(plural, namespace, name) + ("/status" if status else "")
         return self.call("PATCH", path, patch, "application/merge-patch+json")
+
+    def bind(self, namespace, pod, node):
+        """As a scheduler does."""
+        return self.call("POST", path_of("pods", namespace, pod) + "/binding", {
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"kind": "Node", "name": node}})
 
     def get(self, plural, namespace, name):
         return self.call("GET", path_of(plural, namespace, name))

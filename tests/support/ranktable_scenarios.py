@@ -294,6 +294,17 @@ class Scenarios(World):
         self.assertEqual(self.ranks(), {"1": 0, "2": 2})
         self.assertEqual(self.ranks(ns=other), {"11": 0, "12": 2})
 
+    def test_the_jobs_of_one_namespace_alone(self):
+        other = self.another_namespace()
+        theirs, ours = self.job(ns=other), self.job()
+        c = self.controller("--namespace", self.ns)
+        for i in range(2):
+            self.pod(theirs, i, server=11 + i)
+            self.pod(ours, i, server=1 + i)
+        self.assertEqual(self.ranks(), {"1": 0, "2": 2})
+        self.settle(c)
+        self.assertEqual(self.table(ns=other)["status"], "initializing")
+
     def test_a_job_is_deleted_and_made_again(self):
         _, c = self.two()
         self.delete("vcjobs", "j")

@@ -17,8 +17,9 @@ import time
 import urllib.parse
 
 from support import kube_api
+from support.kube_mirror import Mirror
 
-STEP_S = 0.05
+STEP_S = 0.05  # between two looks at processes
 LOG = re.compile(r"^/api/v1/namespaces/[^/]+/pods/(?P<pod>[^/]+)/log$|^/containerLogs/[^/]+/(?P<kpod>[^/]+)/(?P<name>[^/]+)$")
 
 
@@ -89,9 +90,12 @@ class Volcano:
         self.data = {}    # ConfigMap -> what is in it
         self.lock = threading.RLock()
         self.ending = threading.Event()
+        self.news = threading.Event()
         self.errors = []
 
     def __enter__(self):
+        self.mirrors = {plural: Mirror(self.api, plural, self.namespace, self.news)
+                        for plural in ("vcjobs", "gangs", "pods", "configmaps", "services")}
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
         return self
@@ -99,65 +103,90 @@ class Volcano:
     def __exit__(self, *_):
         self.ending.set()
         self.thread.join()
+        for mirror in self.mirrors.values():
+            mirror.close()
         for pod in self.pods.values():
             self._stop(pod)
         if self.errors:
             raise AssertionError(f"the player of Volcano failed: {self.errors[0]!r}") from self.errors[0]
 
     def _run(self):
-        """A step of many pods takes long, at the API server too: most of the time is theirs who wait for it."""
-        began = ended = 0.0
-        while not self.ending.wait(max(STEP_S, 3 * (ended - began))):
-            began = time.monotonic()
+        try:
+            self._keep_going()
+        finally:
+            self.api.close()
+
+    def _keep_going(self):
+        while not self.ending.is_set():
+            self.news.wait(STEP_S)
+            self.news.clear()
             try:
                 with self.lock:
-                    if not self.paused:
+                    if not self.paused and all(m.synced for m in self.mirrors.values()):
                         self._step()
             except (OSError, kube_api.http.client.HTTPException, json.JSONDecodeError):
-                pass  # the API server is away
+                self.ending.wait(STEP_S)  # the API server is away
             except kube_api.Refused as refused:
                 if refused.code not in (404, 409, 410, 429, 503):
                     self.errors.append(refused)
                     return
+                self.ending.wait(STEP_S)  # somebody was there before the watch has shown it
             except Exception as error:  # shown by __exit__
                 self.errors.append(error)
                 return
-            ended = time.monotonic()
+
+    # ---- what it writes, and knows then ----
+
+    def _create(self, plural, obj):
+        self.mirrors[plural].take(self.api.create(plural, obj))
+
+    def _patch_status(self, plural, name, status):
+        self.mirrors[plural].take(self.api.patch(plural, self.namespace, name, {"status": status}, status=True))
+
+    def _delete(self, plural, obj):
+        self.api.delete(plural, self.namespace, obj["metadata"]["name"])
+        self.mirrors[plural].drop(obj)
 
     # ---- Volcano ----
 
     def _step(self):
-        jobs = {j["metadata"]["name"]: j for j in self.api.list("vcjobs", self.namespace)}
-        pods = {p["metadata"]["name"]: p for p in self.api.list("pods", self.namespace)}
-        configs = self.api.list("configmaps", self.namespace)
-        self.data = {c["metadata"]["name"]: c.get("data", {}) for c in configs}
+        jobs, pods, configs = (self.mirrors[plural].all() for plural in ("vcjobs", "pods", "configmaps"))
+        self.data = {name: c.setdefault("data", {}) for name, c in configs.items()}
         for name, job in jobs.items():
             if self.jobs.get(name) != job["metadata"]["uid"]:
                 self.jobs[name] = job["metadata"]["uid"]
                 self.made.append(name)
             self._keep_job(job, pods)
-        for name in set(self.jobs) - set(jobs):
+        gangs = self.mirrors["gangs"].all()
+        for name, gang in gangs.items():
+            if self.jobs.get(name) != gang["metadata"]["uid"]:
+                self.jobs[name] = gang["metadata"]["uid"]
+                self.made.append(name)
+            self._schedule(gang, pods)
+        for name in set(self.jobs) - set(jobs) - set(gangs):
             del self.jobs[name]
             if self.groups.pop(name, None) is not None:
                 self.api.delete("podgroups", self.namespace, f"{name}-group")
-        for name, pod in pods.items():
+        for pod in pods.values():
             owner = next(iter(pod["metadata"].get("ownerReferences", [])), None)
             if owner is not None and self.jobs.get(owner["name"]) != owner["uid"]:
                 self._delete_pod(pod)
             else:
                 self._keep_pod(pod)
-        for config in configs:
-            for owner in config["metadata"].get("ownerReferences", []):
-                if self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
-                    self.api.delete("configmaps", self.namespace, config["metadata"]["name"])
-        alive = {p["metadata"]["uid"] for p in pods.values()}
+        for plural, objects in (("configmaps", configs), ("services", self.mirrors["services"].all())):
+            for o in objects.values():
+                for owner in o["metadata"].get("ownerReferences", []):
+                    if self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
+                        self._delete(plural, o)
+        alive = {p["metadata"]["uid"] for p in self.mirrors["pods"].all().values()}
         for uid in set(self.pods) - alive:  # deleted by somebody
             self._stop(self.pods.pop(uid))
 
     def _is_there(self, owner):
         """Made after our list, maybe."""
         try:
-            return self.api.get("vcjobs", self.namespace, owner["name"])["metadata"]["uid"] == owner["uid"]
+            plural = "vcjobs" if owner["kind"] == "Job" else "gangs"
+            return self.api.get(plural, self.namespace, owner["name"])["metadata"]["uid"] == owner["uid"]
         except kube_api.Refused as refused:
             if refused.code != 404:
                 raise
@@ -192,6 +221,32 @@ class Volcano:
         elif phases.count("Running") + phases.count("Succeeded") == len(names) and phase != "Running":
             self._set_phase(job, "Running")
 
+    # ---- Kubernetes' own scheduler ----
+
+    def _schedule(self, gang, pods):
+        """All pods of a PodGroup, or none."""
+        meta, wanted = gang["metadata"], gang["spec"]["schedulingPolicy"]["gang"]["minCount"]
+        mine = [p for p in pods.values() if any(o["uid"] == meta["uid"] for o in p["metadata"].get("ownerReferences", []))]
+        unbound = [p for p in mine if "nodeName" not in p["spec"]]
+        running = sum(p.get("status", {}).get("phase") == "Running" for p in pods.values())
+        if not unbound or len(mine) < wanted:
+            return
+        if running + len(mine) > self.slots:
+            self._tell_scheduled(gang, "False", "Unschedulable", f"{len(unbound)} of {wanted} pods fit no node")
+            return
+        for pod in unbound:
+            self.api.bind(self.namespace, pod["metadata"]["name"], self._choose_node())
+        self._tell_scheduled(gang, "True", "Scheduled", "all pods have nodes")
+
+    def _tell_scheduled(self, gang, status, reason, message):
+        told = gang.get("status", {}).get("conditions", [{}])[0]
+        if (told.get("status"), told.get("message")) != (status, message):
+            self._patch_status("gangs", gang["metadata"]["name"], {"conditions": [
+                {"type": "PodGroupInitiallyScheduled", "status": status, "reason": reason, "message": message,
+                 "lastTransitionTime": now()[:19] + "Z"}]})
+
+    # ---- Volcano ----
+
     def _keep_group(self, job, waits):
         name = job["metadata"]["name"]
         if name not in self.groups:
@@ -211,12 +266,12 @@ class Volcano:
                            status=True)
 
     def _set_phase(self, job, phase):
-        self.api.patch("vcjobs", self.namespace, job["metadata"]["name"], {"status": {"state": {"phase": phase}}}, status=True)
+        self._patch_status("vcjobs", job["metadata"]["name"], {"state": {"phase": phase}})
 
     def _make_pod(self, job, task, name):
         meta, template = job["metadata"], task["template"]
         labels = {**template["metadata"].get("labels", {}), "volcano.sh/job-name": meta["name"]}
-        self.api.create("pods", {
+        self._create("pods", {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": self.namespace, "labels": labels, "annotations": {
                 **template["metadata"].get("annotations", {}), "volcano.sh/task-spec": task["name"],
@@ -241,23 +296,26 @@ class Volcano:
             "devices": [{"device_id": str(d), "device_ip": f"192.168.0.{d + 1}"} for d in range(first, first + count)]})}
 
     def _delete_pod(self, pod):
-        if pod["spec"]["nodeName"] in self.dead:  # nobody there says that it has ended
+        if pod["spec"].get("nodeName") in self.dead:  # nobody there says that it has ended
             if "deletionTimestamp" not in pod["metadata"]:
                 self.api.delete("pods", self.namespace, pod["metadata"]["name"], grace=30)
             return
         started = self.pods.pop(pod["metadata"]["uid"], None)
         if started is not None:
             self._stop(started)
-        self.api.delete("pods", self.namespace, pod["metadata"]["name"])
+        self._delete("pods", pod)
 
     # ---- the kubelet ----
 
     def _env(self, spec, pod, dirs):
         env = dict(self.image_env)
         for source in spec.get("envFrom", []):
-            env.update(self.data[source["configMapRef"]["name"]])
+            if "configMapRef" in source:
+                env.update(self.data[source["configMapRef"]["name"]])
         for var in spec.get("env", []):
-            if "value" in var:
+            if "secretKeyRef" in var.get("valueFrom", {}):
+                value = "secret"
+            elif "value" in var:
                 value = expand(var["value"], env)
             else:
                 value = {"spec.nodeName": pod["spec"]["nodeName"], "metadata.name": pod["metadata"]["name"],
@@ -272,9 +330,9 @@ class Volcano:
     def _keep_pod(self, pod):
         meta, spec = pod["metadata"], pod["spec"]
         known = self.pods.get(meta["uid"])
-        if spec["nodeName"] in self.dead:
+        if "nodeName" not in spec or spec["nodeName"] in self.dead or (known is not None and known["over"]):
             return
-        if known is None and pod.get("status", {}).get("phase", "Pending") != "Pending":
+        if known is None and (pod.get("status", {}).get("phase", "Pending") != "Pending" or not self._has_maps(spec)):
             return
         if known is None:
             known = self._start(pod)
@@ -286,12 +344,18 @@ class Volcano:
         phase = "Running" if not ended else "Failed" if any(codes) else "Succeeded"
         told = [(c.name, "terminated" in s and s["terminated"]["exitCode"]) for c, s in zip(known["containers"], states)]
         if known["told"] != (phase, told):
-            known["told"] = (phase, told)
-            self.api.patch("pods", self.namespace, meta["name"], {"status": {
+            self._patch_status("pods", meta["name"], {
                 "phase": phase, "podIP": "127.0.0.1", "containerStatuses": [
                     {"name": c.name, "state": s, "ready": "running" in s, "restartCount": 0, "image": "i", "imageID": "i"}
-                    for c, s in zip(known["containers"], states)]}}, status=True)
+                    for c, s in zip(known["containers"], states)]})
+            known["told"], known["over"] = (phase, told), ended
         assert len(spec["containers"]) == len(states)
+
+    def _has_maps(self, spec):
+        """A kubelet starts nothing before it has these."""
+        names = [v["configMap"]["name"] for v in spec.get("volumes", []) if "configMap" in v]
+        names += [e["configMapRef"]["name"] for c in spec["containers"] for e in c.get("envFrom", []) if "configMapRef" in e]
+        return all(name in self.data for name in names)
 
     def _start(self, pod):
         directory = tempfile.TemporaryDirectory(prefix="helios-pod-")
@@ -302,7 +366,7 @@ class Volcano:
                 dirs[volume["name"]] = root / volume["name"]
                 dirs[volume["name"]].mkdir()
                 maps[volume["configMap"]["name"]] = dirs[volume["name"]]
-        known = {"name": pod["metadata"]["name"], "dir": directory, "maps": maps, "containers": [], "told": None}
+        known = {"name": pod["metadata"]["name"], "dir": directory, "maps": maps, "containers": [], "told": None, "over": False, "written": {}}
         self._write_maps(known)
         for spec in pod["spec"]["containers"]:
             container = Container(spec, self._env(spec, pod, dirs), directory, root)
@@ -313,7 +377,11 @@ class Volcano:
 
     def _write_maps(self, known):
         for name, folder in known["maps"].items():
-            for key, text in self.data.get(name, {}).items():
+            data = self.data.get(name, {})
+            if known["written"].get(name) is data:
+                continue
+            known["written"][name] = data
+            for key, text in data.items():
                 (folder / f".{key}").write_text(text, encoding="utf-8")
                 os.replace(folder / f".{key}", folder / key)
 
@@ -329,9 +397,7 @@ class Volcano:
         with self.lock:
             uid = self.api.get("pods", self.namespace, pod)["metadata"]["uid"]
             self._stop(self.pods[uid])
-            self.api.patch("pods", self.namespace, pod, {"status": {"phase": "Failed", "reason": "Evicted",
-                                                                    "message": "the node was low on memory"}}, status=True)
-            self.pods[uid]["told"] = ("Failed", [])
+            self._patch_status("pods", pod, {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"})
             del self.pods[uid]
 
     def join(self, *nodes):
@@ -350,7 +416,7 @@ class Volcano:
         """Their kubelets are gone, and with them what ran there."""
         with self.lock:
             self.dead |= set(nodes)
-            for pod in self.api.list("pods", self.namespace):
+            for pod in self.mirrors["pods"].all().values():
                 known = self.pods.get(pod["metadata"]["uid"])
                 if pod["spec"]["nodeName"] in nodes and known is not None:
                     self._stop(self.pods.pop(pod["metadata"]["uid"]))
@@ -378,6 +444,7 @@ class Server(kube_api.Server):
 
     volcano = None
     swallow_posts = 0  # so many objects are made and the answer is lost
+    is_old = False     # its Volcano knows no network topology, and drops it
     posted = None
 
     def handle(self, h):
@@ -389,6 +456,11 @@ class Server(kube_api.Server):
             h.wfile.write(data)
             return
         super().handle(h)
+
+    def put(self, plural, obj):
+        if plural == "vcjobs" and self.is_old:
+            obj["spec"].pop("networkTopology", None)
+        return super().put(plural, obj)
 
     def _send(self, h, code, doc, retry_after=0):
         kind = h.path.split("?")[0].rsplit("/", 1)[-1]
@@ -447,10 +519,10 @@ class Kubelet(TlsServer):
 class Webhook(TlsServer):
     """Admits nothing."""
 
-    def __init__(self, pair, why):
+    def __init__(self, pair, why, code):
         def review(_, body):
             request = json.loads(body)["request"]
             return 200, json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
-                "uid": request["uid"], "allowed": False, "status": {"message": why}}}).encode()
+                "uid": request["uid"], "allowed": False, "status": {"message": why, "code": code}}}).encode()
 
         super().__init__(pair, review)

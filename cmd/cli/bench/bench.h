@@ -33,10 +33,6 @@ static inline void bench_add(struct bench_samples *s, uint64_t ns)
         s->ns[s->count++] = ns;
 }
 
-/* What this thread has had of the processor: a core that others use, too, gives the same figures,
- * but for its caches. */
-uint64_t bench_processor_ns(void);
-
 struct bench_row {
     char system[24];
     char op[16];

@@ -12,7 +12,7 @@
 #include "cli/cli/cli.h"
 
 /* adam.c, archive.c, bodies.c, chunks.c, follow.c, get.c, group.c,
- * import.c, maco.c, migrate.c, plan.c, plank.c, policy.c, put.c, reshard.c */
+ * import.c, maco.c, migrate.c, place.c, plank.c, policy.c, put.c, queue.c, reshard.c */
 hl_status cmd_bench_adam(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_bodies(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_group(struct cli *cli, int argc, char **argv);
@@ -27,6 +27,7 @@ hl_status cmd_bench_put(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_place(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_plank(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_policy(struct cli *cli, int argc, char **argv);
+hl_status cmd_bench_queue(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_reshard(struct cli *cli, int argc, char **argv);
 
 #endif

@@ -143,7 +143,7 @@ static void cluster_destroy(struct follow_bench *b)
 static void on_turn(void *arg)
 {
     struct follow_bench *b = arg;
-    uint64_t now = bench_processor_ns(), turn = now - b->last_ns;
+    uint64_t now = hl_thread_ns(), turn = now - b->last_ns;
     b->last_ns = now;
     b->longest_ns = turn > b->longest_ns ? turn : b->longest_ns;
     b->sum_ns += turn;
@@ -158,7 +158,7 @@ static hl_status time_turns(struct follow_bench *b, const char *what)
     char name[96];
     b->longest_ns = b->sum_ns = b->quiet = 0;
     HL_TRY(hl_timer_create(b->c.opts.loop, 1, 1, on_turn, b, &timer));
-    b->last_ns = bench_processor_ns();
+    b->last_ns = hl_thread_ns();
     hl_status st = hl_loop_run(b->c.opts.loop);
     hl_timer_destroy(timer);
     snprintf(name, sizeof(name), "longest turn of the loop, %s, ms", what);
@@ -174,12 +174,12 @@ static hl_status time_removal(struct follow_bench *b)
     struct hl_model_rec *m;
     struct hl_id *ids = NULL;
     size_t count;
-    uint64_t bytes, start = bench_processor_ns();
+    uint64_t bytes, start = hl_thread_ns();
     model_name(0, name);
     HL_TRY(hl_catalog_model(&b->c.catalog, name, &m));
     HL_TRY(hl_catalog_remove(&b->c.catalog, m, -1, keep_nothing, NULL, &ids, &count, &bytes));
     bench_ratio(&b->report, "removal of a version, with its records, ms",
-                (double)(bench_processor_ns() - start) / 1e6, 0, true);
+                (double)(hl_thread_ns() - start) / 1e6, 0, true);
     free(ids);
     return HL_OK;
 }

@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
+#include "cli/bench/place.h"
 #include "core/planner/plan.h"
 
-#define SLOTS       2
 #define PER_LEAF    20
 #define PER_SPINE   200
 #define ROUNDS      1000
@@ -23,7 +24,7 @@ struct place_bench {
     struct bench_report report;
 };
 
-static hl_status add_servers(struct hl_cluster *c, int count)
+hl_status bench_servers(struct hl_cluster *c, int count)
 {
     hl_cluster_fini(c);
     for (int i = 0; i < count; i++) {
@@ -31,8 +32,8 @@ static hl_status add_servers(struct hl_cluster *c, int count)
         snprintf(name, sizeof(name), "server-%d", i);
         snprintf(leaf, sizeof(leaf), "leaf-%d", i / PER_LEAF);
         snprintf(spine, sizeof(spine), "spine-%d", i / PER_SPINE);
-        struct hl_api_slot slots[SLOTS];
-        for (int k = 0; k < SLOTS; k++)
+        struct hl_api_slot slots[BENCH_SERVER_SLOTS];
+        for (int k = 0; k < BENCH_SERVER_SLOTS; k++)
             slots[k] = (struct hl_api_slot){.numa_id = k * 8,
                                             .cpus = k == 0 ? "0-87" : "88-175",
                                             .memory_bytes = (uint64_t)1 << 37};
@@ -40,13 +41,12 @@ static hl_status add_servers(struct hl_cluster *c, int count)
                                                             .rank_address = name,
                                                             .leaf = leaf,
                                                             .spine = spine,
-                                                            .slots = {slots, SLOTS}}));
+                                                            .slots = {slots, BENCH_SERVER_SLOTS}}));
     }
     return HL_OK;
 }
 
-/* A job file, one rank to a slot. */
-static hl_status make_job(struct hl_job *job, int pp, int tp, const char *placement)
+hl_status bench_gang(struct hl_job *job, int pp, int tp, const char *placement)
 {
     char text[512];
     snprintf(text, sizeof(text),
@@ -66,10 +66,10 @@ enum use { USE_NONE, USE_SERVERS, USE_SLOTS, USE_ALL };
 static void hold_slots(struct hl_cluster *c, enum use use)
 {
     for (size_t i = 0; i < c->count; i++)
-        for (int k = 0; k < SLOTS; k++) {
+        for (int k = 0; k < BENCH_SERVER_SLOTS; k++) {
             size_t at = i;
             bool busy = use == USE_ALL || (use == USE_SERVERS && i % 2 == 0) ||
-                        (use == USE_SLOTS && k == (int)(i % SLOTS));
+                        (use == USE_SLOTS && k == (int)(i % BENCH_SERVER_SLOTS));
             hl_cluster_set_busy_at(c, &at, c->nodes[i].name, k * 8, busy);
         }
 }
@@ -81,9 +81,9 @@ static hl_status time_plans(struct place_bench *b, const char *op, const struct 
     b->samples.count = 0;
     for (int i = 0; i < ROUNDS; i++) {
         struct hl_plan *plan = NULL;
-        uint64_t start = bench_processor_ns();
+        uint64_t start = hl_thread_ns();
         HL_TRY(hl_plan_make(job, &b->cluster, &plan));
-        bench_add(&b->samples, bench_processor_ns() - start);
+        bench_add(&b->samples, hl_thread_ns() - start);
         bool got = plan->feasible;
         hl_plan_free(plan);
         if (got != feasible)
@@ -110,7 +110,7 @@ static hl_status time_states(struct place_bench *b, int servers)
                   {"fragments", "frags ruled", USE_SLOTS},
                   {"full", "full ruled", USE_ALL}};
 
-    HL_TRY(add_servers(&b->cluster, servers));
+    HL_TRY(bench_servers(&b->cluster, servers));
     for (size_t i = 0; i < HL_ARRAY_LEN(states); i++) {
         hold_slots(&b->cluster, states[i].use);
         HL_TRY(time_plans(b, states[i].name, &b->plain, states[i].use != USE_ALL));
@@ -171,8 +171,8 @@ static hl_status crowd_run(struct crowd *w)
 {
     static const int shapes[][2] = {{1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 8}, {4, 8}, {8, 8}};
     for (size_t i = 0; i < HL_ARRAY_LEN(shapes); i++)
-        HL_TRY(make_job(&w->jobs[i], shapes[i][0], shapes[i][1], ""));
-    long most = (long)w->cluster->count * SLOTS * LOAD_PCT / 100;
+        HL_TRY(bench_gang(&w->jobs[i], shapes[i][0], shapes[i][1], ""));
+    long most = (long)w->cluster->count * BENCH_SERVER_SLOTS * LOAD_PCT / 100;
     for (int i = 0; i < ARRIVALS; i++) {
         while (w->slots_used >= most)
             crowd_leave(w);
@@ -188,7 +188,7 @@ static hl_status measure_crowd(struct place_bench *b)
         return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     w->cluster = &b->cluster;
     w->random = 20;
-    hl_status st = add_servers(&b->cluster, 1000);
+    hl_status st = bench_servers(&b->cluster, 1000);
     if (st == HL_OK)
         st = crowd_run(w);
     if (st == HL_OK)
@@ -208,8 +208,8 @@ static hl_status run_place_bench(struct place_bench *b)
         "\"placement\": {\"tensor\": \"leaf required\","
         " \"pipeline\": \"spine required\", \"gang\": \"spine preferred\"},";
     HL_TRY(bench_samples_init(&b->samples, ROUNDS));
-    HL_TRY(make_job(&b->plain, 8, 8, ""));
-    HL_TRY(make_job(&b->ruled, 8, 8, rules));
+    HL_TRY(bench_gang(&b->plain, 8, 8, ""));
+    HL_TRY(bench_gang(&b->ruled, 8, 8, rules));
     HL_TRY(time_states(b, 1000));
     HL_TRY(time_states(b, 10000));
     return measure_crowd(b);

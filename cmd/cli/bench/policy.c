@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
 #include "core/placement/policy.h"
@@ -208,10 +209,10 @@ static hl_status time_reports(struct policy_bench *b, size_t count, const char *
         uint16_t node = i % NODES;
         for (size_t k = 0; k < BATCH; k++)
             b->entries[k] = entry_of(b, draw_shard_of(b, node), SECOND_MS);
-        uint64_t start = bench_processor_ns();
+        uint64_t start = hl_thread_ns();
         for (size_t k = 0; k < BATCH; k += count)
             give_report(b, node, b->entries + k, count);
-        bench_add(&b->samples, bench_processor_ns() - start);
+        bench_add(&b->samples, hl_thread_ns() - start);
         sum_ns += b->samples.ns[i];
     }
     uint64_t applied = b->place.stats.accesses - before;
@@ -271,9 +272,9 @@ static hl_status carry_out(struct policy_bench *b)
 
 static hl_status time_pass(struct policy_bench *b, bool full)
 {
-    uint64_t start = bench_processor_ns();
+    uint64_t start = hl_thread_ns();
     HL_TRY(hl_policy_pass(&b->policy, &b->place, &b->limits, full, b->now_ms));
-    bench_add(&b->samples, bench_processor_ns() - start);
+    bench_add(&b->samples, hl_thread_ns() - start);
     return HL_OK;
 }
 

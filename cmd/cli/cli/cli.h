@@ -292,6 +292,8 @@ const char *cli_plural(uint64_t count);
 /* "1.5 GiB" as a cell. */
 void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
 /* "2026-01-31 12:30:05" in local time, "-" for 0. */
+/* Into the buffer, which it returns; "-" for 0. */
+const char *cli_format_time(int64_t ms, char *out, size_t cap);
 void cli_cell_time(struct cli_table *t, int64_t ms);
 #define CLI_END_MAX 192
 /* "killed by signal 9 (Killed) at 2026-01-31 12:30:05, 2 restarts", of an entry of local_ends. */

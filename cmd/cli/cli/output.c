@@ -270,19 +270,20 @@ void cli_cell_bytes(struct cli_table *t, uint64_t bytes)
     cli_cell(t, "%s", hl_format_bytes(bytes, text, sizeof(text)));
 }
 
-static void format_time(int64_t ms, char *out, size_t cap)
+const char *cli_format_time(int64_t ms, char *out, size_t cap)
 {
     time_t at = (time_t)(ms / 1000);
     struct tm tm;
     if (ms <= 0 || localtime_r(&at, &tm) == NULL ||
         strftime(out, cap, "%Y-%m-%d %H:%M:%S", &tm) == 0)
         snprintf(out, cap, "-");
+    return out;
 }
 
 void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap)
 {
     char at[32];
-    format_time(end->end.at, at, sizeof(at));
+    cli_format_time(end->end.at, at, sizeof(at));
     snprintf(out, cap, "%s at %s, %d restart%s%s", end->end.how, at, end->restarts,
              end->restarts == 1 ? "" : "s", end->runs ? "" : "; not running");
 }
@@ -290,7 +291,7 @@ void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap)
 void cli_cell_time(struct cli_table *t, int64_t ms)
 {
     char text[32];
-    format_time(ms, text, sizeof(text));
+    cli_format_time(ms, text, sizeof(text));
     cli_cell(t, "%s", text);
 }
 

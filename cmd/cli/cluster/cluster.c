@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/cluster/commands.h"
 #include "cli/local/local.h"
 #include "core/planner/topo.h"
@@ -60,12 +61,30 @@ static const char *state_of(const struct hl_api_node_state *n)
 {
     if (n->state != HL_API_NODE_LIFE_READY)
         return hl_api_node_life_name(n->state);
+    if (n->drained_ms == 0 && n->reason[0] == '\0' && n->reserved_until_ms > 0 &&
+        n->reserved_from_ms <= hl_wall_ms())
+        return "reserved";
     if (n->drained_ms == 0)
         return n->reason[0] != '\0' ? "blocked" : hl_api_node_life_name(n->state);
     for (size_t i = 0; i < n->slots.count; i++)
         if (n->slots.items[i].job[0] != '\0')
             return "draining";
     return "drained";
+}
+
+/* Why it gets no new jobs, or not all. */
+static void reason_cell(struct cli_table *t, const struct hl_api_node_state *n)
+{
+    char from[32], until[32];
+    if (n->drain_reason[0] != '\0')
+        cli_cell(t, "%s", n->drain_reason);
+    else if (n->reserved_until_ms > 0)
+        cli_cell(t, "reserved from %s until %s%s%s",
+                 cli_format_time(n->reserved_from_ms, from, sizeof(from)),
+                 cli_format_time(n->reserved_until_ms, until, sizeof(until)),
+                 n->reserved_reason[0] != '\0' ? ": " : "", n->reserved_reason);
+    else
+        cli_cell(t, "-");
 }
 
 /* What the node has as a whole stands in the row of its first slot. */
@@ -89,7 +108,10 @@ static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
         cli_cell(t, "%s", n->node.leaf[0] != '\0' ? n->node.leaf : "-");
         cli_cell(t, "%s", n->node.spine[0] != '\0' ? n->node.spine : "-");
         cli_cell(t, "%s", job[0] != '\0' ? job : "-");
-        cli_cell(t, "%s", i == 0 && n->drain_reason[0] != '\0' ? n->drain_reason : "-");
+        if (i == 0)
+            reason_cell(t, n);
+        else
+            cli_cell(t, "-");
     }
 }
 

@@ -25,6 +25,8 @@ hl_status cmd_topo(struct cli *cli, int argc, char **argv);
 /* drain.c */
 hl_status cmd_node_drain(struct cli *cli, int argc, char **argv);
 hl_status cmd_node_undrain(struct cli *cli, int argc, char **argv);
+hl_status cmd_node_reserve(struct cli *cli, int argc, char **argv);
+hl_status cmd_node_unreserve(struct cli *cli, int argc, char **argv);
 /* node_test.c */
 hl_status cmd_node_test(struct cli *cli, int argc, char **argv);
 /* top.c */

@@ -25,7 +25,7 @@ enum phase { PHASE_NAMED, PHASE_START, PHASE_JOIN, PHASE_LOAD, PHASE_STEP, PHASE
 static const char *const phase_names[PHASES] = {"named", "start", "join", "load", "step", "total"};
 
 struct drill_rank {
-    int rank, pid;
+    struct drill_target target;
     struct hl_step_pages pages;
     struct hl_step_page *page;
     struct hl_drill_curve curve;
@@ -35,7 +35,9 @@ struct drill_rank {
 /* What one fault has led to. */
 struct drill_result {
     bool recovered;
-    int named; /* the rank that was named first; -1 = none */
+    int named;  /* the rank that was named first; -1 = none */
+    bool right; /* that one, and with the right words */
+    char said[256];
     double seconds[PHASES];
 };
 
@@ -70,18 +72,19 @@ static void on_interrupt(int signum)
 static hl_status rank_open(struct drill_rank *r, const struct hl_api_container_status *c, size_t k)
 {
     struct hl_step_state s;
-    *r = (struct drill_rank){.rank = c->ranks.items[k].rank, .pid = c->ranks.items[k].pid};
+    int rank = c->ranks.items[k].rank;
+    *r = (struct drill_rank){.target = {.rank = rank, .pid = c->ranks.items[k].pid}};
     if (c->steps_file[0] == '\0')
-        return hl_fail(HL_ENOENT, "rank %d tells of no steps: have it call helios.report", r->rank);
+        return hl_fail(HL_ENOENT, "rank %d tells of no steps: have it call helios.report", rank);
     if (hl_step_pages_open(c->steps_file, &r->pages) != HL_OK)
         return hl_fail_prefix(HL_ENOENT,
                               "rank %d is on another machine, or another user's; run helios drill "
                               "there: ",
-                              r->rank);
-    r->page = hl_step_page_at(&r->pages, k);
+                              rank);
+    r->target.page = r->page = hl_step_page_at(&r->pages, k);
     if (r->page == NULL || !hl_step_read(r->page, &s) || s.generation == 0)
         return hl_fail(HL_EINVAL, "rank %d is in no gang of helios.elastic, which a drill needs",
-                       r->rank);
+                       rank);
     return HL_OK;
 }
 
@@ -169,22 +172,31 @@ static bool gang_trains(const struct drill *d, uint64_t generation, uint64_t ste
 
 /* ---- who was named --------------------------------------------------------------------------- */
 
-/* The rank that the first event since then speaks of. */
-static int named_rank(const struct hl_api_job *job, int64_t since_ms)
+/* The first event since then that names a rank, else a container's warning that was not there. */
+static void find_named(const struct hl_api_job *job, int64_t since_ms, struct drill_result *out)
 {
-    for (size_t i = 0; i < job->events.count; i++) {
+    for (size_t i = 0; i < job->events.count && out->named < 0; i++) {
         const struct hl_api_job_event *e = &job->events.items[i];
-        int rank;
-        if (e->time_ms >= since_ms &&
-            (strcmp(e->kind, "rank-replaced") == 0 || strcmp(e->kind, "stalled") == 0) &&
-            sscanf(e->text, "rank %d on", &rank) == 1)
-            return rank;
+        if (e->time_ms >= since_ms && hl_drill_names(e->kind, e->text, &out->named))
+            snprintf(out->said, sizeof(out->said), "%s", e->text);
     }
-    return -1;
+    for (size_t i = 0; i < job->containers.count && out->named < 0; i++)
+        if (hl_drill_names("", job->containers.items[i].warning, &out->named))
+            snprintf(out->said, sizeof(out->said), "%s", job->containers.items[i].warning);
 }
 
-/* A Controller that is restarted meanwhile is asked again. */
-static hl_status ask_named(struct drill *d, int64_t since_ms, int *out)
+static void take_pids(struct drill *d, const struct hl_api_job *job)
+{
+    for (size_t i = 0; i < d->rank_count; i++)
+        for (size_t k = 0; k < job->containers.count; k++)
+            for (size_t n = 0; n < job->containers.items[k].ranks.count; n++)
+                if (job->containers.items[k].ranks.items[n].rank == d->ranks[i].target.rank)
+                    d->ranks[i].target.pid = job->containers.items[k].ranks.items[n].pid;
+}
+
+/* Whom the Controller has named since then, if `out`; the ranks' processes, if not. One that is
+ * restarted meanwhile is asked again. */
+static hl_status ask_job(struct drill *d, int64_t since_ms, struct drill_result *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_job job;
@@ -194,12 +206,10 @@ static hl_status ask_named(struct drill *d, int64_t since_ms, int *out)
     if (cli_job_ended(&job))
         return hl_fail(HL_ECONFLICT, "job %s is %s before the drill was over: give it more steps",
                        d->job, hl_api_job_state_name(job.state));
-    for (size_t i = 0; i < d->rank_count; i++)
-        for (size_t k = 0; k < job.containers.count; k++)
-            for (size_t n = 0; n < job.containers.items[k].ranks.count; n++)
-                if (job.containers.items[k].ranks.items[n].rank == d->ranks[i].rank)
-                    d->ranks[i].pid = job.containers.items[k].ranks.items[n].pid;
-    *out = named_rank(&job, since_ms);
+    if (out != NULL)
+        find_named(&job, since_ms, out);
+    else
+        take_pids(d, &job);
     return HL_OK;
 }
 
@@ -224,74 +234,142 @@ static void take_times(const struct drill_rank *r, uint64_t lost_ns, uint64_t en
     out->seconds[PHASE_TOTAL] = seconds_since(lost_ns, end_ns);
 }
 
-/* Until the gang trains again and a rank was named, where one is to be. */
-static hl_status fault_follow(struct drill *d, const struct drill_fault *fault,
-                              const struct drill_rank *r, uint64_t generation,
-                              struct drill_result *out)
+static bool is_right(const struct drill_fault *fault, int rank, const struct drill_result *r)
 {
-    uint64_t made_ns = hl_now_ns(), lost_ns = made_ns, asked_ns = 0, newest, end_ns = 0;
-    uint64_t deadline = made_ns + d->timeout_ms * HL_NS_PER_MS;
-    int64_t made_ms = hl_wall_ms();
-    bool stopped = fault->stops;
-    HL_TRY(fault->make(r->pid));
-    while (hl_now_ns() < deadline && (!out->recovered || (fault->replaces && out->named < 0))) {
-        HL_TRY(drill_look(d));
-        uint64_t now = hl_now_ns();
-        if (fault->replaces && out->named < 0 && now - asked_ns > ASK_NS) {
-            HL_TRY(ask_named(d, made_ms, &out->named));
-            asked_ns = hl_now_ns();
-            out->seconds[PHASE_NAMED] = seconds_since(made_ns, asked_ns);
-        }
-        if (stopped && out->named >= 0) {
-            lost_ns = hl_now_ns();
-            stopped = false;
-            HL_TRY(drill_fault_end(r->pid));
-        }
-        if (!out->recovered && gang_trains(d, generation, 1, &newest, &end_ns)) {
-            out->recovered = true;
-            take_times(r, lost_ns, end_ns, out);
-        }
+    bool says = false;
+    for (size_t i = 0; i < DRILL_SAYS_MAX && fault->says[i] != NULL; i++)
+        says |= strstr(r->said, fault->says[i]) != NULL;
+    return says && r->named == rank;
+}
+
+/* A fault that is under way. */
+struct drill_course {
+    const struct drill_fault *fault;
+    struct drill_rank *rank;
+    struct drill_result *out;
+    uint64_t generation; /* before it */
+    uint64_t made_ns, asked_ns, ended_ns;
+    int64_t made_ms;
+};
+
+static bool is_to_be_named(const struct drill_course *c)
+{
+    return c->fault->says[0] != NULL && c->out->named < 0;
+}
+
+static hl_status course_ask(struct drill *d, struct drill_course *c)
+{
+    if (!is_to_be_named(c) || hl_now_ns() - c->asked_ns < ASK_NS)
+        return HL_OK;
+    HL_TRY(ask_job(d, c->made_ms, c->out));
+    c->asked_ns = hl_now_ns();
+    c->out->seconds[PHASE_NAMED] = seconds_since(c->made_ns, c->asked_ns);
+    c->out->right = is_right(c->fault, c->rank->target.rank, c->out);
+    return HL_OK;
+}
+
+/* All ranks have made a step since then. */
+static bool gang_went_on(const struct drill *d, uint64_t since_ns)
+{
+    for (size_t i = 0; i < d->rank_count; i++) {
+        struct hl_step_state s;
+        if (!hl_step_read(d->ranks[i].page, &s) || s.steps == 0 || s.last_ns <= since_ns)
+            return false;
     }
-    return stopped ? drill_fault_end(r->pid) : HL_OK;
+    return true;
+}
+
+static void course_look(struct drill *d, struct drill_course *c)
+{
+    uint64_t newest, end_ns = 0;
+    if (c->out->recovered)
+        return;
+    if (!c->fault->stays) {
+        c->out->recovered = gang_trains(d, c->generation, 1, &newest, &end_ns);
+        if (c->out->recovered)
+            take_times(c->rank, c->made_ns, end_ns, c->out);
+    } else if (c->ended_ns != 0 && gang_went_on(d, c->ended_ns)) {
+        c->out->recovered = true;
+        c->out->seconds[PHASE_TOTAL] = seconds_since(c->made_ns, hl_now_ns());
+    }
+}
+
+static void course_end(struct drill_course *c)
+{
+    if (c->ended_ns == 0 && c->fault->end != NULL)
+        c->fault->end(&c->rank->target);
+    c->ended_ns = hl_now_ns();
+}
+
+/* Until the gang trains again and a rank was named, where one is to be. */
+static hl_status course_follow(struct drill *d, struct drill_course *c)
+{
+    uint64_t deadline = c->made_ns + d->timeout_ms * HL_NS_PER_MS;
+    while (hl_now_ns() < deadline && (!c->out->recovered || is_to_be_named(c))) {
+        HL_TRY(drill_look(d));
+        if (c->ended_ns == 0 && c->fault->go_on != NULL &&
+            c->fault->go_on(&c->rank->target, hl_now_ns()) != HL_OK)
+            course_end(c); /* its process is gone: who is named for that tells */
+        HL_TRY(course_ask(d, c));
+        if (c->ended_ns == 0 && !is_to_be_named(c))
+            course_end(c);
+        course_look(d, c);
+    }
+    return HL_OK;
+}
+
+static bool is_ready(const struct drill *d, const struct drill_fault *fault,
+                     const struct drill_target *t, uint64_t *generation)
+{
+    uint64_t end_ns;
+    return gang_trains(d, 0, 2, generation, &end_ns) &&
+           (fault->is_ready == NULL || fault->is_ready(t));
 }
 
 /* The gang has made steps, and there was time for spares to be parked again. */
-static hl_status await_calm(struct drill *d, uint64_t *generation)
+static hl_status await_calm(struct drill *d, const struct drill_fault *fault,
+                            const struct drill_target *t, uint64_t *generation)
 {
-    uint64_t now = hl_now_ns(), calm = now + d->pause_ms * HL_NS_PER_MS, end_ns, asked_ns = now;
+    uint64_t now = hl_now_ns(), calm = now + d->pause_ms * HL_NS_PER_MS, asked_ns = now;
     uint64_t deadline = calm + d->timeout_ms * HL_NS_PER_MS;
-    int named = 0;
-    while (now < calm || !gang_trains(d, 0, 2, generation, &end_ns)) {
+    while (now < calm || !is_ready(d, fault, t, generation)) {
         HL_TRY(drill_look(d));
         now = hl_now_ns();
         if (now > deadline)
-            return hl_fail(HL_ETIMEDOUT, "job %s makes no steps", d->job);
+            return hl_fail(HL_ETIMEDOUT, "job %s %s", d->job,
+                           fault->is_ready == NULL ? "makes no steps"
+                                                   : "makes no steps, or no saves");
         if (now - asked_ns > HL_NS_PER_S) {
-            HL_TRY(ask_named(d, INT64_MAX, &named)); /* it may have ended */
+            HL_TRY(ask_job(d, 0, NULL)); /* it may have ended */
             asked_ns = now;
         }
     }
-    return ask_named(d, INT64_MAX, &named); /* pids as they are now */
+    return ask_job(d, 0, NULL); /* pids as they are now */
 }
 
 static hl_status fault_make(struct drill *d, struct drill_row *row, size_t turn)
 {
-    struct drill_rank *r = &d->ranks[turn % d->rank_count];
     struct drill_result *out = &row->results[row->count];
-    uint64_t generation = 0;
+    struct drill_course c = {
+        .fault = row->fault, .rank = &d->ranks[turn % d->rank_count], .out = out};
+    int rank = c.rank->target.rank;
     *out = (struct drill_result){.named = -1};
-    HL_TRY(await_calm(d, &generation));
-    hl_status st = fault_follow(d, row->fault, r, generation, out);
-    if (st != HL_OK && row->fault->stops)
-        kill(r->pid, SIGCONT);
+    HL_TRY(await_calm(d, row->fault, &c.rank->target, &c.generation));
+    c.made_ns = hl_now_ns();
+    c.made_ms = hl_wall_ms();
+    for (size_t i = 0; row->fault->spoils && i < d->rank_count; i++)
+        hl_drill_doubt(&d->ranks[i].curve);
+    HL_TRY(row->fault->make(&c.rank->target));
+    hl_status st = course_follow(d, &c);
+    course_end(&c);
     HL_TRY(st);
     row->count++;
     if (!out->recovered)
-        return hl_fail(HL_ETIMEDOUT, "rank %d, %s: the gang makes no steps again", r->rank,
+        return hl_fail(HL_ETIMEDOUT, "rank %d, %s: the gang makes no steps again", rank,
                        row->fault->name);
     if (!d->cli->json)
-        cli_print(stderr, "%s of rank %d: next step after %.2f s\n", row->fault->name, r->rank,
-                  out->seconds[PHASE_TOTAL]);
+        cli_print(stderr, "%s of rank %d: next step after %.2f s%s%s\n", row->fault->name, rank,
+                  out->seconds[PHASE_TOTAL], out->said[0] != '\0' ? "; named: " : "", out->said);
     return HL_OK;
 }
 
@@ -311,21 +389,22 @@ static struct hl_api_drill_phase phase_of(const struct drill_row *row, enum phas
                                        .max_seconds = n > 0 ? values[n - 1] : 0};
 }
 
-static struct hl_api_drill_fault fault_report(const struct drill *d, const struct drill_row *row,
-                                              size_t first, struct hl_arena *arena)
+static struct hl_api_drill_fault fault_report(const struct drill_row *row, struct hl_arena *arena)
 {
+    bool named = row->fault->says[0] != NULL;
     struct hl_api_drill_fault out = {.fault = row->fault->name,
                                      .made = (uint32_t)row->count,
+                                     .wrong = "",
                                      .phases.items =
                                          hl_arena_array(arena, PHASES, sizeof(*out.phases.items))};
     for (size_t i = 0; i < row->count; i++) {
-        int right = d->ranks[(first + i) % d->rank_count].rank;
         out.recovered += row->results[i].recovered;
-        out.named += row->fault->replaces && row->results[i].named == right;
-        out.unnamed += row->fault->replaces && row->results[i].named != right;
+        out.named += named && row->results[i].right;
+        if (named && !row->results[i].right && out.unnamed++ == 0)
+            out.wrong = row->results[i].said[0] != '\0' ? row->results[i].said : "nothing";
     }
     for (int p = 0; p < PHASES && out.phases.items != NULL; p++)
-        if (p != PHASE_NAMED || row->fault->replaces)
+        if (p == PHASE_NAMED ? named : p == PHASE_TOTAL || !row->fault->stays)
             out.phases.items[out.phases.count++] = phase_of(row, (enum phase)p, arena);
     return out;
 }
@@ -356,10 +435,10 @@ static hl_status print_report(const struct hl_api_drill_report *r)
     HL_TRY(cli_table_print(&t));
     cli_print(stdout,
               "%llu steps, %llu of them made again, %llu of those with another loss; %llu jumps, "
-              "%llu not seen\n",
+              "%llu not seen, %llu with flipped bits\n",
               (unsigned long long)r->steps, (unsigned long long)r->repeated,
               (unsigned long long)r->differing, (unsigned long long)r->jumps,
-              (unsigned long long)r->missed);
+              (unsigned long long)r->missed, (unsigned long long)r->doubted);
     return HL_OK;
 }
 
@@ -368,8 +447,9 @@ static hl_status drill_verdict(const struct hl_api_drill_report *r)
     for (size_t i = 0; i < r->faults.count; i++) {
         const struct hl_api_drill_fault *f = &r->faults.items[i];
         if (f->unnamed > 0)
-            return hl_fail(HL_ECONFLICT, "%s: %u of %u times another rank or none was named first",
-                           f->fault, f->unnamed, f->made);
+            return hl_fail(HL_ECONFLICT,
+                           "%s: %u of %u times another rank or kind was named first, or none: %s",
+                           f->fault, f->unnamed, f->made, f->wrong);
     }
     if (r->differing > 0 || r->jumps > 0)
         return hl_fail(HL_ECONFLICT,
@@ -390,11 +470,10 @@ static hl_status drill_report(struct drill *d, struct hl_api_drill_refusal_list 
         .repeated = d->sums.repeated,
         .differing = d->sums.differing,
         .jumps = d->sums.jumps,
-        .missed = d->sums.missed};
-    for (size_t i = 0, first = 0; i < d->row_count && r.faults.items != NULL; i++) {
-        r.faults.items[r.faults.count++] = fault_report(d, &d->rows[i], first, arena);
-        first += d->rows[i].count;
-    }
+        .missed = d->sums.missed,
+        .doubted = d->sums.doubted};
+    for (size_t i = 0; i < d->row_count && r.faults.items != NULL; i++)
+        r.faults.items[r.faults.count++] = fault_report(&d->rows[i], arena);
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory for the report of a drill");
     HL_TRY(d->cli->json ? cli_print_value(&hl_api_drill_report_type, &r) : print_report(&r));
@@ -404,8 +483,8 @@ static hl_status drill_report(struct drill *d, struct hl_api_drill_refusal_list 
 /* ---- the command ----------------------------------------------------------------------------- */
 
 /* One row to a fault that can be made; the others are refused by name. */
-static hl_status take_faults(struct drill *d, char *list, struct hl_arena *arena,
-                             struct hl_api_drill_refusal_list *refused)
+static hl_status take_faults(struct drill *d, char *list, const struct hl_api_job *job,
+                             struct hl_arena *arena, struct hl_api_drill_refusal_list *refused)
 {
     char *rest = NULL;
     refused->items = hl_arena_array(arena, FAULTS_MAX, sizeof(*refused->items));
@@ -415,9 +494,9 @@ static hl_status take_faults(struct drill *d, char *list, struct hl_arena *arena
             return cli_usage(d->cli, "--faults: '%s' is none of %s", name, DRILL_FAULTS);
         if (refused->items == NULL || d->row_count + refused->count >= FAULTS_MAX)
             return cli_usage(d->cli, "--faults: at most %d of them", FAULTS_MAX);
-        if (fault->make == NULL) {
-            refused->items[refused->count++] =
-                (struct hl_api_drill_refusal){fault->name, fault->refusal};
+        const char *why = fault->refusal != NULL ? fault->refusal(job) : NULL;
+        if (why != NULL) {
+            refused->items[refused->count++] = (struct hl_api_drill_refusal){fault->name, why};
             continue;
         }
         struct drill_row *row = &d->rows[d->row_count++];
@@ -438,8 +517,8 @@ static hl_status drill_run(struct drill *d, const char *job, char *list)
     struct hl_api_drill_refusal_list refused = {0};
     struct hl_api_job doc;
     size_t turn = 0;
-    HL_TRY(take_faults(d, list, &arena, &refused));
     HL_TRY(cli_job(d->cli, job, &arena, &doc));
+    HL_TRY(take_faults(d, list, &doc, &arena, &refused));
     snprintf(d->job, sizeof(d->job), "%s", doc.id);
     if (strcmp(doc.launch.recovery, "replace") != 0)
         return hl_fail(HL_EINVAL,
@@ -453,7 +532,8 @@ static hl_status drill_run(struct drill *d, const char *job, char *list)
         for (int64_t n = 0; n < d->times; n++)
             HL_TRY(fault_make(d, &d->rows[i], turn++));
     uint64_t generation;
-    HL_TRY(await_calm(d, &generation)); /* what came after the last one counts, too */
+    HL_TRY(await_calm(d, drill_fault_find("kill"), NULL,
+                      &generation)); /* what came after the last one counts, too */
     return drill_report(d, refused, &arena);
 }
 
@@ -470,8 +550,10 @@ hl_status cmd_drill(struct cli *cli, int argc, char **argv)
         {"job", "--job", "", "The job, by id or name.", HL_OPT_STRING, 0, 0, NULL,
          HL_OPTION_FIELD(struct drill_args, job)},
         {"faults", "--faults", "kill,stop,exit,link",
-         "Which faults, with commas between: kill, stop (SIGSTOP), exit (SIGTERM), link (its TCP "
-         "connections are cut); oom, slow, disk and bitflip are refused by name.",
+         "Which faults, with commas between: kill, stop (SIGSTOP), oom (a limit of memory), exit "
+         "(SIGTERM), link (its TCP connections are cut), slow (it gets a fifth of the time), disk "
+         "(no room for its log), bitflip (in its parameters; three data ranks at least). What the "
+         "job does not allow is refused by name.",
          HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct drill_args, faults)},
         {"times", "--times", "1", "How often each is made, one rank after the other.", HL_OPT_INT,
          1, 100000, NULL, HL_OPTION_FIELD(struct drill_args, times)},

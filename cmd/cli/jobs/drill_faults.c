@@ -6,10 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "os/cgroup.h"
 #include "os/file.h"
 #include "os/process.h"
 
@@ -22,24 +27,215 @@ static hl_status send_signal(pid_t pid, int signum)
                    "signal %d to process %d: %s", signum, (int)pid, strerror(err));
 }
 
-static hl_status make_kill(pid_t pid)
+static hl_status make_kill(struct drill_target *t)
 {
-    return send_signal(pid, SIGKILL);
+    return send_signal(t->pid, SIGKILL);
 }
 
-static hl_status make_stop(pid_t pid)
+static hl_status make_stop(struct drill_target *t)
 {
-    return send_signal(pid, SIGSTOP);
+    return send_signal(t->pid, SIGSTOP);
 }
 
-static hl_status make_exit(pid_t pid)
+static hl_status make_exit(struct drill_target *t)
 {
-    return send_signal(pid, SIGTERM);
+    return send_signal(t->pid, SIGTERM);
 }
 
-hl_status drill_fault_end(pid_t pid)
+static const char *stop_refusal(const struct hl_api_job *job)
 {
-    return send_signal(pid, SIGKILL);
+    return job->launch.ends_hung ? NULL : "the job's recovery.onHang has hung ranks named only";
+}
+
+/* ---- it gets a fifth of the time ------------------------------------------------------------- */
+
+static const char *slow_refusal(const struct hl_api_job *job)
+{
+    return job->world_size > 1 ? NULL : "a rank alone is slower than no other one";
+}
+
+static hl_status go_on_slow(struct drill_target *t, uint64_t now_ns)
+{
+    bool stop = now_ns / HL_NS_PER_MS % DRILL_PERIOD_MS < DRILL_STOPPED_MS;
+    if (stop == t->stopped)
+        return HL_OK;
+    t->stopped = stop;
+    return send_signal(t->pid, stop ? SIGSTOP : SIGCONT);
+}
+
+static hl_status make_slow(struct drill_target *t)
+{
+    return go_on_slow(t, hl_now_ns());
+}
+
+static void end_slow(struct drill_target *t)
+{
+    t->stopped = false;
+    if (send_signal(t->pid, SIGCONT) != HL_OK)
+        hl_debug("%s", hl_error_text()); /* it has ended since */
+}
+
+/* ---- its log's disk is full ------------------------------------------------------------------ */
+
+#define STATUS_BYTES 16384 /* its container's state can be written on */
+
+/* Of the process's directory entry "/proc/PID/fd/NUMBER": the size of the file, if it is the rank's
+ * log. */
+static bool is_log(const char *path, int rank, off_t *size)
+{
+    char target[PATH_MAX], name[64];
+    struct stat sb;
+    ssize_t n = readlink(path, target, sizeof(target) - 1);
+    snprintf(name, sizeof(name), "/rank-%d.log", rank);
+    if (n <= 0 || stat(path, &sb) != 0)
+        return false;
+    target[n] = '\0';
+    size_t len = strlen(name);
+    *size = sb.st_size;
+    return (size_t)n > len && strcmp(target + n - len, name) == 0;
+}
+
+static hl_status find_parent(pid_t pid, pid_t *out)
+{
+    char path[64];
+    int parent = 0;
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    HL_TRY(hl_file_read(path, &text));
+    const char *name_end = text.len > 0 ? strrchr(text.data, ')') : NULL;
+    if (name_end == NULL || sscanf(name_end, ") %*c %d", &parent) != 1 || parent <= 1)
+        return hl_fail(HL_ENOENT, "process %d has no shim", (int)pid);
+    *out = parent;
+    return HL_OK;
+}
+
+static hl_status find_log_size(const struct drill_target *t, off_t *size)
+{
+    char dir_path[64];
+    bool found = false;
+    snprintf(dir_path, sizeof(dir_path), "/proc/%d/fd", (int)t->shim);
+    DIR *dir = opendir(dir_path);
+    const struct dirent *d;
+    while (dir != NULL && !found && (d = readdir(dir)) != NULL) {
+        char path[384];
+        snprintf(path, sizeof(path), "%s/%s", dir_path, d->d_name);
+        found = is_log(path, t->rank, size);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return found ? HL_OK
+                 : hl_fail(HL_ENOENT, "process %d writes no log of rank %d", (int)t->shim, t->rank);
+}
+
+/* The shim writes the logs: past this size it is told that there is no room. Files of others, and
+ * what it overwrites, are not touched. */
+static hl_status make_disk(struct drill_target *t)
+{
+    off_t size = 0;
+    HL_TRY(find_parent(t->pid, &t->shim));
+    HL_TRY(find_log_size(t, &size));
+    struct rlimit full = {.rlim_cur = (rlim_t)(size > STATUS_BYTES ? size : STATUS_BYTES)};
+    if (prlimit(t->shim, RLIMIT_FSIZE, NULL, &t->file) != 0 ||
+        (full.rlim_max = t->file.rlim_max, prlimit(t->shim, RLIMIT_FSIZE, &full, NULL) != 0)) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "limit the files of process %d: %s", (int)t->shim,
+                       strerror(err));
+    }
+    return HL_OK;
+}
+
+static void end_disk(struct drill_target *t)
+{
+    if (prlimit(t->shim, RLIMIT_FSIZE, &t->file, NULL) != 0)
+        hl_warn("the limit of files of process %d stays: %s", (int)t->shim, strerror(errno));
+}
+
+/* ---- it finds no memory ---------------------------------------------------------------------- */
+
+/* Where a group for the process alone can be made, with its name. */
+static hl_status name_group(struct drill_target *t, bool *v2)
+{
+    char path[64];
+    struct hl_cgroup_layout where;
+    HL_AUTO(hl_buf_fini) struct hl_buf mounts = HL_BUF(1 << 20), own = HL_BUF(1 << 16);
+    snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)t->pid);
+    HL_TRY(hl_file_read("/proc/self/mountinfo", &mounts));
+    HL_TRY(hl_file_read(path, &own));
+    hl_cgroup_layout(mounts.data, own.data, &where);
+    *v2 = where.memory[0] == '\0';
+    if (!*v2)
+        snprintf(t->group, sizeof(t->group), "%.460s/helios-drill-%d", where.memory, (int)t->pid);
+    /* A group of version 2 that has processes has no groups with limits in it. */
+    const char *last = strrchr(where.v2, '/');
+    if (*v2 && last != NULL)
+        snprintf(t->group, sizeof(t->group), "%.*s/helios-drill-%d",
+                 (int)(last - where.v2 < 460 ? last - where.v2 : 460), where.v2, (int)t->pid);
+    return t->group[0] != '\0' ? HL_OK
+                               : hl_fail(HL_EUNSUPPORTED, "no memory controller is mounted");
+}
+
+static hl_status group_write(const struct drill_target *t, const char *file, const char *text)
+{
+    char path[640];
+    snprintf(path, sizeof(path), "%s/%s", t->group, file);
+    return hl_file_write_control(path, text);
+}
+
+static void end_oom(struct drill_target *t)
+{
+    if (t->group[0] != '\0' && rmdir(t->group) != 0 && errno != ENOENT)
+        hl_warn("remove %s: %s", t->group, strerror(errno));
+    t->group[0] = '\0';
+}
+
+/* In a group of its own that has room for nothing: with the next page it asks for, the kernel kills
+ * it as any process that has used up its limit. Other ranks of the container keep theirs. */
+static hl_status make_oom(struct drill_target *t)
+{
+    char pid[16];
+    bool v2 = false;
+    HL_TRY(name_group(t, &v2));
+    if (mkdir(t->group, 0700) != 0 && errno != EEXIST) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "make the group %s: %s", t->group, strerror(err));
+    }
+    snprintf(pid, sizeof(pid), "%d", (int)t->pid);
+    hl_status st = group_write(t, v2 ? "memory.max" : "memory.limit_in_bytes", "4096");
+    if (st == HL_OK)
+        st = group_write(t, "cgroup.procs", pid);
+    if (st != HL_OK)
+        end_oom(t);
+    return st;
+}
+
+/* ---- a bit of its parameters flips ----------------------------------------------------------- */
+
+static const char *bitflip_refusal(const struct hl_api_job *job)
+{
+    return job->launch.replicas > 2 ? NULL
+                                    : "only of three and more replicas the odd one can be told";
+}
+
+static bool has_told_memory(const struct drill_target *t)
+{
+    struct hl_step_state s;
+    return hl_step_read(t->page, &s) && s.held_size > 0 && s.steps > 0;
+}
+
+static hl_status make_bitflip(struct drill_target *t)
+{
+    struct hl_step_state s;
+    unsigned char byte;
+    if (!hl_step_read(t->page, &s) || s.held_size == 0)
+        return hl_fail(HL_ENOENT, "rank %d has let go of its parameters", t->rank);
+    struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)(s.held_at + s.held_size / 2), 1};
+    if (process_vm_readv(t->pid, &here, 1, &there, 1, 0) == 1) {
+        byte ^= 0x10;
+        if (process_vm_writev(t->pid, &here, 1, &there, 1, 0) == 1)
+            return HL_OK;
+    }
+    int err = errno;
+    return hl_fail(hl_status_of_errno(err), "memory of process %d: %s", (int)t->pid, strerror(err));
 }
 
 /* ---- its connections are cut ----------------------------------------------------------------- */
@@ -63,8 +259,9 @@ static bool cut_connection(int pidfd, int number)
     return fd >= 0 && is_tcp_connection(fd) && shutdown(fd, SHUT_RDWR) == 0;
 }
 
-static hl_status make_link(pid_t pid)
+static hl_status make_link(struct drill_target *t)
 {
+    const pid_t pid = t->pid;
     char path[64];
     struct hl_process process;
     HL_AUTO(hl_closep) int pidfd = -1;
@@ -92,17 +289,32 @@ static hl_status make_link(pid_t pid)
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct drill_fault faults[] = {
-    {.name = "kill", .make = make_kill, .replaces = true},
-    {.name = "stop", .make = make_stop, .replaces = true, .stops = true},
-    {.name = "exit", .make = make_exit, .replaces = true},
+    {.name = "kill", .says = {"killed by signal 9"}, .make = make_kill},
+    {.name = "stop",
+     .says = {"its process is stopped"},
+     .refusal = stop_refusal,
+     .make = make_stop},
+    {.name = "exit", .says = {"exit code 143", "killed by signal 15"}, .make = make_exit},
     {.name = "link", .make = make_link},
-    {.name = "oom",
-     .refusal = "lowering the memory limit of a running container would affect all of its ranks"},
+    {.name = "oom", .says = {"want of memory"}, .make = make_oom, .end = end_oom},
     {.name = "slow",
-     .refusal = "ranks wait for a slow one in every step, and nothing tells it from them yet"},
-    {.name = "disk", .refusal = "a disk that is filled is missing to others of the machine, too"},
+     .says = {"is slow"},
+     .stays = true,
+     .refusal = slow_refusal,
+     .make = make_slow,
+     .go_on = go_on_slow,
+     .end = end_slow},
+    {.name = "disk",
+     .says = {"output is dropped"},
+     .stays = true,
+     .make = make_disk,
+     .end = end_disk},
     {.name = "bitflip",
-     .refusal = "the replicas of data ranks are not compared, so that nothing would be found"},
+     .says = {"has other bytes"},
+     .spoils = true,
+     .refusal = bitflip_refusal,
+     .is_ready = has_told_memory,
+     .make = make_bitflip},
 };
 
 const struct drill_fault *drill_fault_find(const char *name)

@@ -1,32 +1,58 @@
-/* cmd/cli/jobs/drill_faults.h - the faults that `helios drill` makes in a process of this machine.
+/* cmd/cli/jobs/drill_faults.h - the faults that `helios drill` makes in a rank of this machine.
  *
- * Owns:    nothing.
+ *     ready? --> make --> go_on, go_on, ... until the rank was named --> end
+ *
+ * Owns:    a target's fields below `page` belong to the fault while it lasts.
  * Threads: one.
- * Errors:  HL_ENOENT the process is gone, HL_EPERM it is another user's, HL_EIO.
- * Units:   none.
+ * Errors:  HL_ENOENT the process is gone, HL_EPERM it is another user's, HL_EUNSUPPORTED this
+ *          machine can't do it, HL_EIO.
+ * Units:   ns of hl_now_ns.
  * Limits:  none.
  */
 #ifndef HL_CMD_CLI_JOBS_DRILL_FAULTS_H
 #define HL_CMD_CLI_JOBS_DRILL_FAULTS_H
 
+#include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include "api/types.h"
 #include "base/status.h"
+#include "os/step_page.h"
 
-#define DRILL_FAULTS "kill,stop,exit,link,oom,slow,disk,bitflip"
+#define DRILL_FAULTS     "kill,stop,oom,exit,link,slow,disk,bitflip"
+#define DRILL_SAYS_MAX   2
+#define DRILL_PERIOD_MS  100 /* of a slowed process's stops and goes */
+#define DRILL_STOPPED_MS 80
+
+/* The rank that a fault is made in. */
+struct drill_target {
+    int rank;
+    pid_t pid;
+    const struct hl_step_page *page;
+    pid_t shim;         /* disk: whose files may not grow */
+    struct rlimit file; /* as it was */
+    char group[512];    /* oom: of control, that the process was put into; "" = none */
+    bool stopped;       /* slow */
+};
 
 struct drill_fault {
     const char *name;
-    hl_status (*make)(pid_t pid); /* NULL: it can't be made here */
-    bool replaces; /* the rank's process is lost: a rank is to be named, and another one starts */
-    bool stops;    /* it is named while it stands still, and ended then */
-    const char *refusal; /* why it can't */
+    /* What the Controller says of it first has one of these words; none: no rank is to be named. */
+    const char *says[DRILL_SAYS_MAX];
+    bool stays;  /* the gang goes on with it, and no process is lost */
+    bool spoils; /* what the gang computes, until it has recovered */
+    /* Why it can't be made in this job; NULL: it can. Static. */
+    const char *(*refusal)(const struct hl_api_job *job);
+    bool (*is_ready)(const struct drill_target *t); /* NULL: at any time */
+    hl_status (*make)(struct drill_target *t);
+    hl_status (*go_on)(struct drill_target *t, uint64_t now_ns); /* NULL: it lasts by itself */
+    void (*end)(struct drill_target *t);                         /* NULL: it has no end */
 };
 
 /* NULL: there is no such fault. */
 const struct drill_fault *drill_fault_find(const char *name);
-/* End a process that a fault has stopped. */
-hl_status drill_fault_end(pid_t pid);
 
 #endif

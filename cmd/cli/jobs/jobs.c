@@ -491,9 +491,10 @@ static void print_ledger(const struct hl_api_job_ledger *l)
     const struct {
         const char *part;
         int64_t ms;
-    } parts[] = {{"queue", l->queue_ms}, {"place", l->place_ms}, {"pull", l->pull_ms},
-                 {"start", l->start_ms}, {"step", l->step_ms},   {"save", l->save_ms},
-                 {"stall", l->stall_ms}, {"lost", l->lost_ms},   {"replay", l->replay_ms}};
+    } parts[] = {{"queue", l->queue_ms},  {"place", l->place_ms}, {"image", l->image_ms},
+                 {"pull", l->pull_ms},    {"start", l->start_ms}, {"step", l->step_ms},
+                 {"save", l->save_ms},    {"stall", l->stall_ms}, {"lost", l->lost_ms},
+                 {"replay", l->replay_ms}};
 
     char text[32];
     if (l->wall_ms <= 0)
@@ -526,6 +527,8 @@ static hl_status print_job(const struct hl_api_job *job)
     print_state(job);
     if (job->warning[0] != '\0')
         cli_print(stdout, "warning: %s\n", job->warning);
+    if (job->image[0] != '\0')
+        cli_print(stdout, "image        %s\n", job->image);
     print_ledger(&job->ledger);
     print_launch(&job->launch);
     puts("");

@@ -5,14 +5,17 @@
 #include "base/text.h"
 #include "cli/jobs/commands.h"
 
-static void print_start(int64_t start_ms)
+static void print_start(const struct hl_api_job_explanation *e)
 {
-    int64_t in_ms = start_ms - hl_wall_ms();
+    int64_t in_ms = e->start_ms - hl_wall_ms();
     char text[32];
-    if (start_ms <= 0)
+    if (e->start_ms <= 0)
         return;
-    cli_print(stdout, "starts      in about %s, by the time limits of jobs before it\n",
-              hl_format_duration_ms(in_ms > 0 ? (uint64_t)in_ms : 0, text, sizeof(text)));
+    cli_print(stdout, "starts      in about %s, by %s\n",
+              hl_format_duration_ms(in_ms > 0 ? (uint64_t)in_ms : 0, text, sizeof(text)),
+              e->reason == HL_API_WAIT_REASON_SERVER_RESERVED
+                  ? "the end of reservations"
+                  : "the time limits of jobs before it");
 }
 
 static hl_status print_counts(const struct hl_api_slot_count_list *counts)
@@ -35,7 +38,7 @@ static hl_status print_explanation(const struct hl_api_job_explanation *e)
     cli_print(stdout, "why         %s\n", e->text);
     if (e->remedy[0] != '\0')
         cli_print(stdout, "remedy      %s\n", e->remedy);
-    print_start(e->start_ms);
+    print_start(e);
     if (e->queue[0] == '\0')
         return HL_OK;
     if (e->place > 0)

@@ -1,5 +1,4 @@
 /* model export: one file per (tp, pp), with the names Megatron gives its checkpoint folders. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,7 +8,9 @@
 #include "api/lists.h"
 #include "base/clock.h"
 #include "cli/models/commands.h"
+#include "cli/models/export_folder.h"
 #include "cli/models/hf_export.h"
+#include "cli/models/logical.h"
 #include "cli/models/model.h"
 #include "cli/models/rankfile.h"
 #include "core/model/megatron_args.h"
@@ -19,13 +20,11 @@
 
 struct export_args {
     char *format, *naming, *out, *path;
-    bool optimizer, args;
+    bool optimizer, args, replace;
     int64_t tp_size, pp_size, ep_size, etp_size, virtual_stages;
     int64_t pp, tp, ep;
     uint64_t timeout_ms;
 };
-
-#define RANK_FILE ".safetensors" /* behind the name of a rank's folder */
 
 #define AT(field) HL_OPTION_FIELD(struct export_args, field)
 
@@ -38,6 +37,9 @@ static const struct hl_option export_rows[] = {
      HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming)},
     {"out", "--out", "", "Directory to write into; made when it is missing.", HL_OPT_PATH, 0, 0,
      NULL, AT(out)},
+    {"replace", "--replace", "false",
+     "Remove what an earlier export left in --out, which is refused otherwise; other files stay.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(replace)},
     {"optimizer", "--optimizer", "false",
      "Write the optimizer state too; in torch files under a key that Megatron does not read, with "
      "hf in the folder optimizer.",
@@ -116,6 +118,19 @@ static hl_status join_export_path(const struct export *e, const char *name, cons
                     name[0] ? "/" : "", name, file[0] ? "/" : "", file);
 }
 
+/* What is in the directory of this export's ranks: `dir` is its path. */
+HL_CHECK static hl_status ranks_folder_of(const struct export *e, char dir[PATH_MAX],
+                                          struct ranks_folder *out)
+{
+    *out = (struct ranks_folder){.dir = dir,
+                                 .torch = e->torch,
+                                 .sizes = sizes_of(e),
+                                 .pp = e->asked->pp,
+                                 .tp = e->asked->tp,
+                                 .ep = e->asked->ep};
+    return join_export_path(e, "", "", dir);
+}
+
 static hl_status export_path(const struct export *e, char path[PATH_MAX])
 {
     char rank[96];
@@ -124,51 +139,13 @@ static hl_status export_path(const struct export *e, char path[PATH_MAX])
                                             (uint64_t)e->where.ep};
     hl_megatron_rank_folder(&sizes, &place, rank, sizeof(rank));
     if (!e->torch) {
-        snprintf(rank + strlen(rank), sizeof(rank) - strlen(rank), RANK_FILE);
+        snprintf(rank + strlen(rank), sizeof(rank) - strlen(rank), RANKS_FILE);
         HL_TRY(hl_dir_make(e->asked->out, 0755));
         return join_export_path(e, rank, "", path);
     }
     HL_TRY(join_export_path(e, rank, "", path));
     HL_TRY(hl_dir_make(path, 0755));
     return join_export_path(e, rank, "model_optim_rng.pt", path);
-}
-
-/* An export of another TP x PP x EP has left it. */
-static bool is_of_other_layout(const struct export *e, const char *entry)
-{
-    const struct hl_megatron_sizes sizes = sizes_of(e);
-    const char *suffix = e->torch ? "" : RANK_FILE;
-    struct hl_megatron_place place;
-    char rank[NAME_MAX + 1];
-    size_t n = strlen(entry), end = strlen(suffix);
-    if (strncmp(entry, "mp_rank_", 8) != 0 || n < end || strcmp(entry + n - end, suffix) != 0)
-        return false;
-    snprintf(rank, sizeof(rank), "%.*s", (int)(n - end), entry);
-    if (hl_megatron_place(rank, &sizes, &place) == HL_OK)
-        return false;
-    hl_error_clear();
-    return true;
-}
-
-/* Megatron takes whichever mp_rank folder it finds first, and so may whoever reads the files: none
- * of another layout may be there. */
-static hl_status check_folder(const struct export *e)
-{
-    char path[PATH_MAX];
-    HL_TRY(join_export_path(e, "", "", path));
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return HL_OK; /* it does not exist; what else is wrong with it is found when writing */
-    hl_status st = HL_OK;
-    for (const struct dirent *d = readdir(dir); d != NULL && st == HL_OK; d = readdir(dir))
-        if (is_of_other_layout(e, d->d_name))
-            st = hl_fail(HL_EEXIST,
-                         "%s has %s of an export with another TP, PP or EP, which %s; remove it or "
-                         "choose another --out",
-                         path, d->d_name,
-                         e->torch ? "Megatron would load" : "would look like a rank of this one");
-    closedir(dir);
-    return st;
 }
 
 /* The args of one rank's file; NULL when they are not wanted or cannot be known. */
@@ -275,6 +252,25 @@ static void warn_of_missing(struct export *e, const struct rankfile *r)
         hl_api_text_add(&e->arena, &e->warnings, text);
 }
 
+/* What is written of optimizer state is what any reader gets: one of several copies of it. */
+HL_CHECK static hl_status prove_state(struct cli *cli, struct export *e)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct logical_version v;
+    char why[HL_PROOF_WHY_MAX];
+    bool proved = true;
+    hl_status st = logical_open(&v, cli, e->client, e->where.model, e->where.version, &arena);
+    if (st == HL_OK)
+        st = logical_prove_state(&v, &proved, why);
+    if (st == HL_OK && !proved) {
+        const char *text = hl_arena_printf(&e->arena, "optimizer state is not proved: %s", why);
+        if (text != NULL)
+            hl_api_text_add(&e->arena, &e->warnings, text);
+    }
+    logical_close(&v);
+    return st;
+}
+
 /* Can all of the optimizer state be written, and is there any? */
 static hl_status check_optimizer(const struct export *e, const struct rankfile *r)
 {
@@ -311,6 +307,23 @@ static hl_status set_tracker(const struct export *e, bool write)
     if (len == strlen(text) && strncmp(old.data, text, len) == 0)
         unlink(path);
     return HL_OK;
+}
+
+static bool is_of_one_rank(const struct export_args *a)
+{
+    return a->pp >= 0 || a->tp >= 0 || a->ep >= 0;
+}
+
+/* Nothing of an earlier export is left when the first file of this one gets its name. Where ranks
+ * are written one by one, each is loaded as soon as it is there: the tracker stays. */
+HL_CHECK static hl_status clear_folder(const struct export *e)
+{
+    struct ranks_folder folder;
+    char dir[PATH_MAX];
+    if (e->torch && !is_of_one_rank(e->asked))
+        HL_TRY(set_tracker(e, false));
+    HL_TRY(ranks_folder_of(e, dir, &folder));
+    return ranks_folder_clear(&folder);
 }
 
 /* Megatron loads whole models that it can cut. */
@@ -380,10 +393,10 @@ static hl_status export_rank(struct export *e)
         st = check_optimizer(e, &r);
     if (st == HL_OK)
         st = add_mtp_embedding(e, &r);
+    if (st == HL_OK && e->files == 0)
+        st = clear_folder(e);
     if (st == HL_OK)
         st = export_path(e, path);
-    if (st == HL_OK && e->torch && e->files == 0)
-        st = set_tracker(e, false);
     if (st == HL_OK)
         st = outfile_open(path, &file);
     if (st == HL_OK) {
@@ -506,9 +519,14 @@ static hl_status export_ranks(struct export *e)
 static hl_status export_all(struct cli *cli, struct export *e)
 {
     uint64_t start = hl_now_ns();
-    HL_TRY(check_folder(e));
+    struct ranks_folder folder;
+    char dir[PATH_MAX];
+    HL_TRY(ranks_folder_of(e, dir, &folder));
+    HL_TRY(ranks_folder_check(&folder, e->asked->replace));
     if (e->torch)
         HL_TRY(find_mtp(e));
+    if (e->asked->optimizer)
+        HL_TRY(prove_state(cli, e));
     cli_progress_start(&e->bar, "exporting");
     hl_status st = export_ranks(e);
     cli_progress_end(&e->bar);
@@ -609,7 +627,8 @@ static hl_status export_hf(struct cli *cli, struct export *e)
                           .model = e->where.model,
                           .version = e->where.version,
                           .out = e->asked->out,
-                          .optimizer = e->asked->optimizer};
+                          .optimizer = e->asked->optimizer,
+                          .replace = e->asked->replace};
     HL_TRY(hf_export_write(&h));
     return print_hf(cli, e, &h, (double)(hl_now_ns() - start) / 1e9);
 }

@@ -9,8 +9,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "cli/models/export_folder.h"
 #include "cli/models/hf_files.h"
 #include "cli/models/logical.h"
 #include "core/model/lora.h"
@@ -120,6 +120,19 @@ HL_CHECK static hl_status prove_tensors(const struct writing *w)
     return st == HL_OK ? st : hl_fail_prefix(st, "%s@%" PRId64 ": ", w->e->model, w->e->version);
 }
 
+/* The same of optimizer state, whose pieces are put together. */
+HL_CHECK static hl_status prove_state(const struct writing *w)
+{
+    char why[HL_PROOF_WHY_MAX];
+    bool proved;
+    HL_TRY(logical_prove_state(&w->version, &proved, why));
+    return proved ? HL_OK
+                  : hl_fail(HL_EUNSUPPORTED,
+                            "the optimizer state of %s@%" PRId64 " can't be proved (%s): "
+                            "`helios pull --kind optim` writes it as it is stored",
+                            w->e->model, w->e->version, why);
+}
+
 /* ---- one tensor ------------------------------------------------------------------------------ */
 
 HL_CHECK static hl_status write_tensor(struct writing *w, size_t tensor, struct outfile *to)
@@ -219,17 +232,6 @@ HL_CHECK static hl_status write_optimizer(struct writing *w)
     return write_files(w, &list, dir, HF_OPTIMIZER);
 }
 
-/* No file of an earlier export is left that this one does not replace. */
-HL_CHECK static hl_status check_folders(const struct writing *w)
-{
-    char dir[PATH_MAX];
-    if (!w->version.whole.adapter)
-        HL_TRY(hf_check_folder(w->e->out, HF_MODEL, hf_file_count(&w->version.whole.whole)));
-    HL_TRY(cli_path(dir, "%s/" HF_OPTIMIZER, w->e->out));
-    return hf_check_folder(dir, HF_OPTIMIZER,
-                           w->e->optimizer ? hf_file_count(&w->version.state.b) : 0);
-}
-
 /* The model's own, with the dtype that the tensors have now. An unsliced one may have none, and may
  * mix dtypes. */
 HL_CHECK static hl_status write_config(const struct writing *w)
@@ -253,19 +255,14 @@ HL_CHECK static hl_status write_adapter_config(const struct writing *w)
 
 HL_CHECK static hl_status write_all(struct writing *w)
 {
-    char path[PATH_MAX];
     const struct listed list = {&w->version.whole.whole, 0};
     bool adapter = w->version.whole.adapter;
     unsigned count = hf_file_count(list.plan);
     if (adapter && count != 1)
         return hl_fail(HL_EUNSUPPORTED, "PEFT reads one file of an adapter, and this one fills %u",
                        count);
-    HL_TRY(check_folders(w));
+    HL_TRY(hf_folder_clear(w->e->out));
     HL_TRY(hl_dir_make(w->e->out, 0755));
-    HL_TRY(cli_path(path, "%s/%s", w->e->out, adapter ? HL_LORA_CONFIG : "config.json"));
-    (void)unlink(path); /* of an earlier export, whose files are replaced one by one */
-    HL_TRY(cli_path(path, "%s/%s", w->e->out, HL_QUANTIZATION_CONFIG));
-    (void)unlink(path);
     if (adapter)
         HL_TRY(write_file(w, &list, w->e->out, HL_LORA_FILE, hf_file_next(list.plan, 0)));
     else
@@ -279,9 +276,13 @@ HL_CHECK static hl_status write_all(struct writing *w)
 hl_status hf_export_write(struct hf_export *e)
 {
     struct writing w = {.e = e};
-    hl_status st = plan_tensors(&w);
+    hl_status st = hf_folder_check(e->out, e->replace);
+    if (st == HL_OK)
+        st = plan_tensors(&w);
     if (st == HL_OK)
         st = prove_tensors(&w);
+    if (st == HL_OK && e->optimizer)
+        st = prove_state(&w);
     for (size_t i = 0; st == HL_OK && i < w.version.count; i++)
         w.total += w.version.tensors[i].t->size;
     cli_progress_start(&w.bar, "exporting");

@@ -27,6 +27,7 @@ struct hf_export {
     int64_t version;
     const char *out; /* directory, made if it is missing */
     bool optimizer;  /* its state too; HL_ENOENT: the version has none */
+    bool replace;    /* what an earlier export left there goes */
     /* Results. */
     unsigned files;  /* of tensors */
     uint64_t states; /* tensors of optimizer state */

@@ -1,6 +1,5 @@
 #include "cli/models/hf_files.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,42 +33,17 @@ void hf_file_name(const char *stem, unsigned number, unsigned count, char *buf, 
         snprintf(buf, cap, "%s-%05u-of-%05u.safetensors", stem, number, count);
 }
 
-/* "-00001-of-00003.safetensors" of three files; *of is 3. */
-static bool is_piece(const char *rest, unsigned *of)
+bool hf_is_file_of(const char *name, const char *stem)
 {
-    unsigned number;
+    unsigned number, of;
     int end = 0;
-    return sscanf(rest, "-%5u-of-%5u.safetensors%n", &number, of, &end) == 2 && end > 0 &&
-           rest[end] == '\0';
-}
-
-static bool is_of_other_count(const char *entry, const char *stem, unsigned count)
-{
-    unsigned of;
     size_t n = strlen(stem);
-    if (strncmp(entry, stem, n) != 0)
+    if (strncmp(name, stem, n) != 0)
         return false;
-    if (strcmp(entry + n, ".safetensors") == 0)
-        return count != 1;
-    if (strcmp(entry + n, ".safetensors.index.json") == 0)
-        return count < 2;
-    return is_piece(entry + n, &of) && of != count;
-}
-
-hl_status hf_check_folder(const char *dir, const char *stem, unsigned count)
-{
-    hl_status st = HL_OK;
-    DIR *d = opendir(dir);
-    if (d == NULL)
-        return HL_OK; /* it does not exist; what else is wrong with it is found when writing */
-    for (const struct dirent *e = readdir(d); e != NULL && st == HL_OK; e = readdir(d))
-        if (is_of_other_count(e->d_name, stem, count))
-            st = hl_fail(HL_EEXIST,
-                         "%s has %s of a checkpoint in another number of files, which a loader "
-                         "could take instead; remove it or choose another --out",
-                         dir, e->d_name);
-    closedir(d);
-    return st;
+    const char *rest = name + n;
+    return strcmp(rest, ".safetensors") == 0 || strcmp(rest, ".safetensors.index.json") == 0 ||
+           (sscanf(rest, "-%5u-of-%5u.safetensors%n", &number, &of, &end) == 2 && end > 0 &&
+            rest[end] == '\0');
 }
 
 hl_status hf_write_document(const char *dir, const char *name, json_t *doc)

@@ -32,9 +32,8 @@ unsigned hf_file_count(const struct hl_partition_plan *p);
 /* Of file `number`, from 1, of so many: "STEM.safetensors" or "STEM-00001-of-00003.safetensors". */
 void hf_file_name(const char *stem, unsigned number, unsigned count, char *buf, size_t cap);
 
-/* HL_EEXIST: `dir` has files of that stem of an export in another number of files, which a loader
- * could take for those of this one. */
-hl_status hf_check_folder(const char *dir, const char *stem, unsigned count) HL_CHECK;
+/* Is that the name of such a file, in whatever number, or of their index? */
+bool hf_is_file_of(const char *name, const char *stem);
 /* DIR/model.safetensors.index.json: which file has which tensor. */
 hl_status hf_write_index(const char *dir, const struct hl_partition_plan *p) HL_CHECK;
 /* DIR/NAME. Takes the reference to `doc`; NULL: out of memory. */

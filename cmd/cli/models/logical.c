@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/models/rankfile.h"
+#include "core/model/layout.h"
 #include "core/model/model_config.h"
 #include "core/model/part.h"
 #include "core/reshard/piece.h"
@@ -338,6 +339,58 @@ hl_status logical_plan(struct logical_version *v, bool all)
     if (st != HL_OK)
         logical_forget(v);
     return st;
+}
+
+/* ---- the proof ------------------------------------------------------------------------------- */
+
+/* NULL checksums: a shard of an earlier release has not all of them. */
+HL_CHECK static hl_status hold_shard(const struct logical_version *v, const struct logical_shard *s,
+                                     struct hl_proof_shard *out)
+{
+    const struct hl_api_shard *at = s->shard;
+    const struct hl_safetensors *h = &s->header;
+    HL_AUTO(hl_freep) uint32_t *crcs = calloc(h->count + 1, sizeof(*crcs));
+    HL_AUTO(hl_freep) char *layout = NULL;
+    HL_AUTO(hl_freep) char *text = NULL;
+    bool known = true;
+    if (crcs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors", h->count);
+    for (size_t i = 0; i < h->count; i++)
+        known = known && hl_safetensors_crc(h, h->tensors[i].name, &crcs[i]) == HL_OK;
+    hl_error_clear();
+    HL_TRY(hl_layout_text(h->tensors, h->count, &layout));
+    if (known)
+        HL_TRY(hl_layout_crcs(h->tensors, crcs, h->count, &text));
+    *out = (struct hl_proof_shard){.pp = at->pp,
+                                   .tp = at->tp,
+                                   .ep = at->ep,
+                                   .rank = at->pp * v->stored.split.tp + at->tp,
+                                   .part = at->part,
+                                   .layout = hl_arena_strdup(v->arena, layout),
+                                   .crcs = known ? hl_arena_strdup(v->arena, text) : NULL};
+    return HL_OK;
+}
+
+hl_status logical_prove_state(const struct logical_version *v, bool *proved,
+                              char why[HL_PROOF_WHY_MAX])
+{
+    struct hl_proof proof = {0};
+    struct hl_proof_shard *held = hl_arena_array(v->arena, v->shard_count + 1, sizeof(*held));
+    if (held == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count);
+    for (size_t i = 0; i < v->shard_count; i++)
+        HL_TRY(hold_shard(v, &v->shards[i], &held[i]));
+    if (hl_arena_failed(v->arena))
+        return hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count);
+    hl_status st = hl_proof_check(&(struct hl_proof_input){.config = v->stored.config,
+                                                           .shards = held,
+                                                           .count = v->shard_count},
+                                  &proof);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s@%" PRId64 ": ", v->stored.model, v->stored.version);
+    *proved = proof.state_proved;
+    snprintf(why, HL_PROOF_WHY_MAX, "%s", proof.unproved);
+    return HL_OK;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */

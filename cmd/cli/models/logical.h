@@ -14,6 +14,7 @@
 #define HL_CMD_CLI_MODELS_LOGICAL_H
 
 #include "cli/models/stored.h"
+#include "core/reshard/proof.h"
 #include "core/reshard/reshard_state.h"
 #include "core/reshard/whole.h"
 
@@ -75,6 +76,11 @@ void logical_forget(struct logical_version *v);
 /* Bytes [begin, end) of a tensor, whole elements. */
 hl_status logical_read(struct logical_version *v, const struct logical_tensor *t, uint64_t begin,
                        uint64_t end, void *out) HL_CHECK;
+/* The optimizer state holds every element once, and what several ranks hold of it is equal, by the
+ * checksums in the headers. A refutation names tensor, range and ranks. *proved false: it can't be
+ * told, and `why` says what. */
+hl_status logical_prove_state(const struct logical_version *v, bool *proved,
+                              char why[HL_PROOF_WHY_MAX]) HL_CHECK;
 void logical_unmap(struct logical_version *v);
 void logical_close(struct logical_version *v);
 

@@ -160,6 +160,7 @@ hl_status cmd_model_unpin(struct cli *cli, int argc, char **argv)
 
 struct move_args {
     char *node, *tier, *cancel;
+    uint64_t rate;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct move_args, field)
@@ -168,6 +169,9 @@ static const struct hl_option move_rows[] = {
     {"node", "--node", "", "Node that it goes to; none for l3 and l4.", HL_OPT_STRING, 0, 0, NULL,
      AT(node)},
     {"tier", "--tier", "", "Tier that it goes to.", HL_OPT_ENUM, 0, 0, "l1|l2|l3|l4", AT(tier)},
+    {"rate", "--rate", "0",
+     "What the move may take of its way, 8Mbit or more; 0 for all that it can get.", HL_OPT_RATE, 0,
+     0, NULL, AT(rate)},
 };
 
 static const struct hl_option moves_rows[] = {
@@ -197,7 +201,8 @@ static hl_status shard_move(struct cli *cli, const char *shard, const struct mov
                                             : "%s is on a node: --node is missing",
                          a->tier);
     HL_TRY(shard_resolve(cli, shard, id));
-    const struct hl_api_controller_move_shard_params p = {.id = id, .node = a->node, .tier = tier};
+    const struct hl_api_controller_move_shard_params p = {
+        .id = id, .node = a->node, .tier = tier, .bytes_per_s = a->rate / 8};
     HL_TRY(CLI_CALL_FOR(cli, move_shard, &p, CLI_COPY_TIMEOUT_MS, &arena, &r));
     if (cli->json)
         return cli_print_value(&hl_api_shard_move_type, &r.move);

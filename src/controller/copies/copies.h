@@ -80,11 +80,24 @@ uint32_t copies_domain(const struct hl_controller *c, const struct place *p);
  * Controller is gone, touch nothing of it. So with the others. */
 typedef void (*copies_brought)(void *arg, hl_status st, const char *text,
                                const struct hl_api_copy *copy);
-/* Bring a copy of the shard to `goal`, from where it is near. `order`: the caller's, for
- * copies_stop. */
-hl_status copies_bring(struct hl_controller *c, struct hl_id order, struct hl_id id,
-                       const struct place *goal, enum hl_api_operation op, copies_brought done,
-                       void *arg) HL_CHECK;
+
+/* How much longer a copy of so many bytes takes that may go no faster. */
+static inline int64_t copy_paced_ms(uint64_t size_bytes, uint64_t bytes_per_s)
+{
+    return bytes_per_s > 0 ? (int64_t)((double)size_bytes * 1e3 / (double)bytes_per_s) + 1 : 0;
+}
+
+struct copies_order {
+    struct hl_id id; /* the caller's, for copies_stop */
+    struct hl_id shard;
+    struct place goal;
+    enum hl_api_operation op;
+    uint64_t bytes_per_s; /* that it may take of its way; 0: all it can get */
+};
+
+/* Bring a copy of the shard to `goal`, from where it is near. */
+hl_status copies_bring(struct hl_controller *c, const struct copies_order *order,
+                       copies_brought done, void *arg) HL_CHECK;
 /* Ends the copy of that order: no further step begins, and the node that makes the present one is
  * told, or L3. Its `done` still comes; it may have been ready. Where it is not this Controller's
  * the holders of `also` are told. What others wait for too goes on. */

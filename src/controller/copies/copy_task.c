@@ -173,6 +173,7 @@ static struct hl_api_copy_request copy_task_request(const struct copy_task *t, c
     r.target_data_address = to.data;
     r.migration_id = migration;
     r.epoch = t->c->claim.epoch;
+    r.bytes_per_s = t->spec.bytes_per_s;
     return r;
 }
 
@@ -425,18 +426,22 @@ hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *
         copy_task_free(t);
         return st;
     }
+    t->deadline_ns += (uint64_t)copy_paced_ms(t->size, spec->bytes_per_s) * HL_NS_PER_MS;
     DL_APPEND2(c->copies->tasks, t, prev, task_next);
     copy_task_begin(t);
     return HL_OK;
 }
 
-hl_status copies_bring(struct hl_controller *c, struct hl_id order, struct hl_id id,
-                       const struct place *goal, enum hl_api_operation op, copies_brought done,
+hl_status copies_bring(struct hl_controller *c, const struct copies_order *o, copies_brought done,
                        void *arg)
 {
-    return copy_task_start(
-        c, &(struct copy_task_spec){
-               .id = id, .goal = *goal, .op = op, .done = done, .arg = arg, .order = order});
+    return copy_task_start(c, &(struct copy_task_spec){.id = o->shard,
+                                                       .goal = o->goal,
+                                                       .op = o->op,
+                                                       .done = done,
+                                                       .arg = arg,
+                                                       .order = o->id,
+                                                       .bytes_per_s = o->bytes_per_s});
 }
 
 hl_status copies_bring_stated(struct hl_controller *c, const struct securable *shard,
@@ -451,6 +456,17 @@ hl_status copies_bring_stated(struct hl_controller *c, const struct securable *s
                                                        .arg = arg,
                                                        .size_bytes = shard->size_bytes,
                                                        .crc32 = shard->crc32});
+}
+
+bool copy_task_runs(const struct hl_controller *c, struct hl_id shard)
+{
+    const struct copy_task *t;
+    DL_FOREACH2(c->copies->tasks, t, task_next)
+    {
+        if (hl_id_equal(t->spec.id, shard))
+            return true;
+    }
+    return false;
 }
 
 /* ---- stopping -------------------------------------------------------------------------------- */

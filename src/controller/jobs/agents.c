@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "controller/jobs/jobs_private.h"
@@ -83,8 +84,8 @@ static void start_container(struct job *j, const struct hl_job_action *a)
 {
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, a->node);
-    if (n == NULL || j->starting == NULL || j->starting[a->index] || !job_may_start(j) ||
-        !master_port_ready(j))
+    if (n == NULL || j->starting == NULL || j->starting[a->index] || images_wait(j) ||
+        !job_may_start(j) || !master_port_ready(j))
         return; /* the next tick tries again */
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_api_agent_start_container_params p = {
@@ -261,6 +262,18 @@ static void watch_gang(struct job *j)
     give_up_silent_node(j);
 }
 
+static void look_for_images(struct job *j)
+{
+    char why[HL_JOB_TEXT_MAX];
+    int index;
+    images_round(j);
+    if (!images_missing(j, &index, why, sizeof(why)))
+        return;
+    const struct hl_api_container_status failed = {.state = HL_API_CONTAINER_STATE_FAILED,
+                                                   .message = why};
+    container_event(j, j->run.containers[index].node, j->run.attempt, index, &failed);
+}
+
 /* Calls that failed for a reason that may pass. */
 static void start_wanted(struct job *j)
 {
@@ -292,6 +305,7 @@ static void waits_for_node(const struct job *j, char *out, size_t cap)
                  hl_format_duration_ms((uint64_t)patience_ms(j, n->name), limit, sizeof(limit)));
         return;
     }
+    images_tell(j, out, cap);
     rank_watch_tell(j, out, cap);
 }
 
@@ -368,6 +382,7 @@ static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec,
 {
     (void)id;
     (void)attempt;
+    hl_cluster_set_time(nodes_cluster(c), hl_wall_ms(), c->opts.stop_grace_ms);
     HL_TRY(hl_plan_make(spec, nodes_cluster(c), out));
     if (nodes_cluster(c)->count == 0 || nodes_expected(c))
         (*out)->never = false; /* an Agent may come yet */
@@ -386,6 +401,7 @@ static void agents_carry_out(struct job *j, const struct hl_job_actions *actions
 
 static void agents_retry(struct job *j)
 {
+    look_for_images(j);
     start_wanted(j);
     rank_tables_send(j);
 }

@@ -16,5 +16,9 @@ struct hl_api_container_spec job_container_spec(const struct job *j, int index,
         .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
         .rank_table = HL_RANKTABLE_INITIALIZING,
     };
-    return hl_plan_container_spec(&j->spec, j->run.plan, index, &opts, arena);
+    struct hl_api_container_spec spec =
+        hl_plan_container_spec(&j->spec, j->run.plan, index, &opts, arena);
+    if (images_pinned(j)[0] != '\0')
+        spec.image = images_pinned(j);
+    return spec;
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "controller/jobs/jobs_private.h"
 #include "core/planner/defrag.h"
 
@@ -44,6 +45,7 @@ hl_status jobs_defrag(struct hl_controller *c, const struct hl_job *spec, struct
     HL_AUTO(hl_freep) struct hl_defrag_gang *gangs = list_gangs(c, &count);
     if (gangs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory looking for gangs to move");
+    hl_cluster_set_time(nodes_cluster(c), hl_wall_ms(), c->opts.stop_grace_ms);
     HL_TRY(hl_defrag_find(spec, nodes_cluster(c), gangs, count, &found));
     out->all_tried = found.all_tried;
     if (found.found)

@@ -158,11 +158,16 @@ static void on_tail(void *arg, hl_status st, const char *text,
     else
         k->failure->f.log_missing = hl_arena_strdup(&k->failure->arena, text);
     struct node *n = node_find(k->c, k->failure->f.node);
-    if (k->failure->f.signal != SIGKILL || k->pid <= 0 || n == NULL || !node_ready(n)) {
+    bool killed =
+        k->failure->f.signal == SIGKILL || k->failure->f.kind == HL_API_FAILURE_KIND_MEMORY;
+    if (!killed || n == NULL || !node_ready(n)) {
         call_end(k);
         return;
     }
-    const struct hl_api_agent_kill_evidence_params p = {.pid = k->pid, .since_ms = k->since_ms};
+    const struct hl_api_agent_kill_evidence_params p = {.pid = k->pid,
+                                                        .since_ms = k->since_ms,
+                                                        .container = k->failure->f.container,
+                                                        .rank = k->failure->f.rank};
     controller_hold(k->c);
     hl_call_agent_kill_evidence_async(n->agent, &p, k->c->opts.rpc_timeout_ms, k->c->opts.loop,
                                       on_evidence, k);

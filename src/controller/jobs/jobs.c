@@ -119,8 +119,6 @@ hl_status job_find_version(const struct job *j, int64_t *out)
     return HL_OK;
 }
 
-/* The slots are marked before the event, whose record takes time to be written: no other job may
- * get them meanwhile. */
 void job_take_plan(struct job *j, struct hl_plan *plan)
 {
     struct hl_controller *c = j->controller;
@@ -128,7 +126,6 @@ void job_take_plan(struct job *j, struct hl_plan *plan)
     j->starting = calloc((size_t)plan->container_count + 1, sizeof(*j->starting));
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
-    hl_plan_mark(plan, nodes_cluster(c), 1);
     j->marked = true;
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
     if (j->run.plan != plan) { /* refused: not taken over */
@@ -138,7 +135,8 @@ void job_take_plan(struct job *j, struct hl_plan *plan)
     }
 }
 
-/* Find slots for the next attempt of a job that is in none of our queues. */
+/* Find a place for the next attempt of a job that is in none of our queues. Its slots are none of
+ * our cluster's: who has them runs the job. */
 static void job_place(struct job *j)
 {
     struct hl_plan *plan = NULL;
@@ -234,7 +232,7 @@ static void job_not_saved(struct job *j, hl_status st, const char *text)
     waiters_end(j, st, why);
     if (j->saved.run == NULL) { /* the submission was refused: the job never was */
         hl_warn("job not accepted, its record can't be written job=%s error=\"%s\"", j->id, why);
-        HASH_DEL(j->controller->jobs->table, j);
+        jobs_remove(j);
         job_free(j);
         return;
     }

@@ -37,6 +37,8 @@ hl_status jobs_create(struct hl_controller *c, const struct job_executor *const 
 void jobs_fini(struct hl_controller *c);
 /* queue.c: the line of jobs that wait for slots. HL_EINVAL: option queue.list. */
 hl_status queue_create(struct hl_controller *c) HL_CHECK;
+/* Record of the store: what jobs of the queue have used that were forgotten. */
+hl_status queue_load_use(struct hl_controller *c, const char *key, const json_t *value) HL_CHECK;
 /* No pass is made any more. */
 void queue_destroy(struct hl_controller *c);
 /* What runs the ranks of jobs that are submitted now. */

@@ -29,14 +29,16 @@ struct recovery_times {
 };
 
 struct jobs {
-    char boot_id[64];  /* of this machine */
-    struct job *table; /* by id, in the order of their numbers */
-    int64_t seq;       /* of the last job */
+    char boot_id[64];   /* of this machine */
+    struct job *table;  /* by id, in the order of their numbers */
+    struct job *by_key; /* the same, by idempotency key */
+    int64_t seq;        /* of the last job */
     const struct job_executor *const *executors;
     const struct job_executor *executor; /* of jobs that are submitted now */
     bool forgetting;                     /* records of ended ones are being deleted */
     bool forget_trouble;                 /* trouble_is_new */
     const struct gang_watch *watch;      /* NULL: none */
+    int images_asking;                   /* calls of jobs/images.c for jobs that wait */
     struct recovery_times recovery[RECOVERY_PHASES];
     struct job_queue *queue;                    /* NULL: no job waits in ours */
     void (*want_pass)(struct hl_controller *c); /* over the line, soon; NULL: likewise */
@@ -53,8 +55,6 @@ struct job_waiter {
 };
 
 /* jobs.c: the state machine at work */
-/* Write down what no event has changed; then do what the job's state asks for. */
-void job_keep(struct job *j);
 /* Answer when the job is saved, maybe now; or reject when that fails. */
 void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 /* What the state asks for, whatever was done before. */
@@ -63,12 +63,17 @@ void job_resume(struct job *j);
 hl_status job_find_version(const struct job *j, int64_t *out) HL_CHECK;
 /* What a job that is placed waits for, as its executor says; "" = nothing. Into cap bytes. */
 void job_waits_for(const struct job *j, const struct hl_jobrun *run, char *out, size_t cap);
-/* Slots were found for its next attempt, and are marked. The plan is taken over. */
+/* A place was found for its next attempt; slots of our cluster are held already (hl_plan_commit),
+ * for the record takes time to be written and no other job may get them meanwhile. The plan is
+ * taken over. */
 void job_take_plan(struct job *j, struct hl_plan *plan);
 /* An event for people, which changes nothing. */
 void job_note(struct job *j, const char *kind, const char *text);
 
 /* planned.c */
+/* Where a pending job would run: on what is free or about to be, or, `idle`, without those that run
+ * now. NULL: nothing can be said. */
+struct hl_plan *job_plan_ahead(struct job *j, bool idle);
 /* What its ranks read is there, or is not waited for. */
 bool job_may_start(struct job *j);
 
@@ -80,6 +85,11 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
                         int attempt);
 void job_free(struct job *j);
+/* Into the table, and out of it. */
+void jobs_add(struct job *j);
+void jobs_remove(struct job *j);
+/* The job that was submitted with that idempotency key; NULL: there is none. */
+struct job *jobs_find_key(const struct hl_controller *c, const char *key);
 
 /* record.c */
 /* Fills doc, spec, run, events and what else is stored; what was filled goes with job_free. */
@@ -107,6 +117,21 @@ bool master_port_ready(struct job *j);
 /* MASTER_PORT of the attempt. */
 int master_port(const struct job *j);
 
+/* images.c: of jobs whose ranks run in an image by an engine of the nodes; of others nothing waits
+ * and nothing is pinned. */
+/* With every tick: have it brought to where the gang is, or will be. */
+void images_round(struct job *j);
+/* The gang has its slots, and the image is not yet on all of its nodes. */
+bool images_wait(const struct job *j);
+/* A node of a gang that starts can't have it: *index is its container. */
+bool images_missing(const struct job *j, int *index, char *why, size_t size);
+/* Which node is pulling, and how far it is; untouched: none is. */
+void images_tell(const struct job *j, char *out, size_t cap);
+/* What the job's image was pinned to; "" = nothing yet. */
+const char *images_pinned(const struct job *j);
+hl_status images_pin(struct job *j, const char *pinned) HL_CHECK;
+void images_free(struct job_images *images);
+
 /* logs.c */
 /* Nothing was written: nothing to show yet, or nothing ever. */
 void log_reply_empty(struct hl_rpc_call *call,
@@ -120,6 +145,21 @@ void rank_watch_round(struct job *j);
 /* Why a gang that is up makes no steps; untouched: it makes some, or tells nothing. */
 void rank_watch_tell(const struct job *j, char *out, size_t cap);
 void rank_watch_free(struct rank_watch *w);
+/* rank_lost.c */
+/* An event that says how a rank was lost which was replaced since; `pid` is what it was before. Its
+ * node is asked what the kernel says of a kill. */
+void rank_lost_note(struct job *j, const char *node, const struct hl_api_rank_status *r, int pid);
+
+/* rank_end.c */
+/* A rank's process is ended: its node is asked to. Again, where it is still there after a while. */
+struct rank_end {
+    int pid;         /* that was asked for */
+    int64_t sent_ms; /* steady clock */
+};
+
+void rank_end(struct job *j, int container, const struct hl_api_rank_status *rank,
+              struct rank_end *io);
+
 /* ledger.c */
 /* What the job's state says of its time. */
 void ledger_follow(struct job *j);

@@ -22,8 +22,11 @@ static struct hl_ledger_clocks clocks_now(const struct hl_controller *c)
 static enum hl_ledger_part starting_part(struct job *j)
 {
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->run.containers[i].state == HL_API_CONTAINER_STATE_WANTED)
+        if (j->run.containers[i].state == HL_API_CONTAINER_STATE_WANTED) {
+            if (images_wait(j))
+                return HL_LEDGER_IMAGE;
             return job_may_start(j) ? HL_LEDGER_PLACE : HL_LEDGER_PULL;
+        }
     return HL_LEDGER_START;
 }
 
@@ -139,6 +142,7 @@ void jobs_ledger_gauges(const struct hl_controller *c, struct hl_buf *out)
         struct hl_api_job_ledger l = ledger_show(j);
         sum.queue_ms += l.queue_ms;
         sum.place_ms += l.place_ms;
+        sum.image_ms += l.image_ms;
         sum.pull_ms += l.pull_ms;
         sum.start_ms += l.start_ms;
         sum.step_ms += l.step_ms;
@@ -152,9 +156,10 @@ void jobs_ledger_gauges(const struct hl_controller *c, struct hl_buf *out)
     const struct {
         const char *part;
         int64_t ms;
-    } parts[] = {{"queue", sum.queue_ms}, {"place", sum.place_ms}, {"pull", sum.pull_ms},
-                 {"start", sum.start_ms}, {"step", sum.step_ms},   {"save", sum.save_ms},
-                 {"stall", sum.stall_ms}, {"lost", sum.lost_ms},   {"replay", sum.replay_ms}};
+    } parts[] = {{"queue", sum.queue_ms},  {"place", sum.place_ms}, {"image", sum.image_ms},
+                 {"pull", sum.pull_ms},    {"start", sum.start_ms}, {"step", sum.step_ms},
+                 {"save", sum.save_ms},    {"stall", sum.stall_ms}, {"lost", sum.lost_ms},
+                 {"replay", sum.replay_ms}};
 
     hl_metric_family(out, "helios_job_time_seconds", "gauge",
                      "Wall time of all jobs that the Controller knows, by what it was for.");

@@ -72,7 +72,8 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
                                .world_size = (int32_t)hl_rank_world(&j->spec.grid),
                                .warning = job_warning(j),
                                .queue = job_queue_name(j),
-                               .priority = j->spec.priority};
+                               .priority = j->spec.priority,
+                               .image = images_pinned(j)};
 }
 
 void method_list_jobs(void *arg, struct hl_rpc_call *call,

@@ -34,21 +34,20 @@ static bool leaves_slots(const struct job *k, const struct job *to)
            (k == to || k->run.goal != HL_API_JOB_GOAL_RESTART);
 }
 
-static void mark_leaving(const struct job *to, bool busy)
+static void mark_leaving(const struct job *to, bool idle, bool busy)
 {
     struct hl_controller *c = to->controller;
     for (struct job *k = c->jobs->table; k != NULL; k = k->hh.next)
-        if (leaves_slots(k, to))
+        if (leaves_slots(k, to) || (idle && k->marked && k->run.plan != NULL))
             hl_plan_mark(k->run.plan, nodes_cluster(c), busy);
 }
 
-/* NULL: nothing can be said. */
-static struct hl_plan *plan_ahead(struct job *j)
+struct hl_plan *job_plan_ahead(struct job *j, bool idle)
 {
     struct hl_plan *plan = NULL;
-    mark_leaving(j, 0);
+    mark_leaving(j, idle, 0);
     hl_status st = j->executor->plan(j->controller, &j->spec, j->id, j->run.attempt, &plan);
-    mark_leaving(j, 1);
+    mark_leaving(j, idle, 1);
     if (st == HL_OK && plan->feasible)
         return plan;
     hl_plan_free(plan);
@@ -151,7 +150,7 @@ static void visit_job(struct job *j, struct slots_taken *taken, gang_visit visit
             j->told_attempt = j->run.attempt;
         visit_plan(j, j->run.plan, &g, visit);
     } else if (next && is_near(j) && job_find_version(j, &g.version) == HL_OK && g.version >= 0) {
-        struct hl_plan *plan = plan_ahead(j);
+        struct hl_plan *plan = job_plan_ahead(j, false);
         if (plan != NULL && slots_take(taken, plan))
             visit_plan(j, plan, &g, visit);
     }

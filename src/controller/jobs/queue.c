@@ -5,7 +5,8 @@
  *                                         ^--at least ten times as long after the last pass as it
  * took
  *
- * So a thousand submissions in a moment cost a few passes, and one submission waits for none. */
+ * So a thousand submissions in a moment cost a few passes, and one submission waits for none. What
+ * a pass took is its processor time: on a busy machine it lasts longer, and costs no more. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #include "os/loop.h"
 
 #define IDLE_FACTOR 10        /* of ten parts of its time the loop gives one to passes */
+#define TELL_MAX    100       /* records of reasons that a pass writes */
 #define NO_OPTION   "default" /* without a list */
 
 /* ---- what a job is to the queue -------------------------------------------------------------- */
@@ -98,7 +100,19 @@ static int preemptor_of(const struct queue_run *run, const struct job *j)
                                                                                 : -1;
 }
 
-static hl_status pending_gang(struct job *j, int64_t now_ms, struct hl_queue_gang *g)
+/* Of gangs of one shape, those that meet as many reservations fit alike. */
+static int count_met(const struct queue_run *run, const struct job *j, int64_t now_ms)
+{
+    int64_t limit = j->run.run_timeout_ms, grace = run->c->opts.stop_grace_ms;
+    grace = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : grace;
+    int n = 0;
+    while (n < run->window_count && (limit <= 0 || now_ms + limit + grace > run->windows[n]))
+        n++;
+    return n;
+}
+
+static hl_status pending_gang(const struct queue_run *run, struct job *j, int64_t now_ms,
+                              struct hl_queue_gang *g)
 {
     g->since_ms = j->run.released_ms > 0 ? j->run.released_ms : j->run.submitted_ms;
     g->damaged = is_damaged(j, now_ms);
@@ -108,7 +122,7 @@ static hl_status pending_gang(struct job *j, int64_t now_ms, struct hl_queue_gan
     }
     HL_TRY(find_shape(j));
     HL_TRY(queue_shape_measure(j, j->controller->jobs->queue->cluster));
-    g->shape = j->shape->id;
+    g->shape = j->shape->id * (run->window_count + 1) + count_met(run, j, now_ms);
     g->slots = j->shape->slots;
     return HL_OK;
 }
@@ -126,7 +140,7 @@ static hl_status make_gang(struct queue_run *run, struct job *j, int64_t now_ms,
     bool runs =
         j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING;
     if (j->run.state == HL_API_JOB_STATE_PENDING && !j->marked)
-        HL_TRY(pending_gang(j, now_ms, &g));
+        HL_TRY(pending_gang(run, j, now_ms, &g));
     else
         g.phase = runs ? HL_QUEUE_RUNS : HL_QUEUE_STOPS;
     if (g.phase == HL_QUEUE_RUNS)
@@ -148,6 +162,7 @@ static hl_status make_gangs(struct queue_run *run, int64_t now_ms)
     size_t most = jobs_count(run->c) + 1;
     run->jobs = calloc(most, sizeof(struct job *));
     run->gangs = calloc(most, sizeof(*run->gangs));
+    HL_TRY(queue_windows(nodes_cluster(run->c), now_ms, &run->windows, &run->window_count));
     if (run->jobs == NULL || run->gangs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a pass over %u jobs", jobs_count(run->c));
     for (struct job *j = jobs_first(run->c); j != NULL; j = j->hh.next) {
@@ -164,19 +179,6 @@ static hl_status make_gangs(struct queue_run *run, int64_t now_ms)
             run->c->jobs->queue->held[run->gangs[i].queue] += run->gangs[i].slots;
     }
     return HL_OK;
-}
-
-static void find_used(const struct hl_controller *c, int64_t now_ms, double used[HL_QUEUES_MAX])
-{
-    memset(used, 0, HL_QUEUES_MAX * sizeof(*used));
-    for (const struct job *j = jobs_first(c); j != NULL; j = j->hh.next) {
-        const struct hl_queue_use use = {.slots = j->run.container_count,
-                                         .placed_ms = j->run.placed_ms,
-                                         .released_ms = j->run.released_ms,
-                                         .before = j->run.used_slot_ms};
-        if (job_is_queued(j) && use.placed_ms > 0)
-            used[queue_index(j)] += hl_queue_used(&use, now_ms, c->opts.queue_half_life_ms);
-    }
 }
 
 /* ---- from verdicts to events ----------------------------------------------------------------- */
@@ -201,6 +203,7 @@ static enum hl_api_wait_reason refine_reason(const struct job *j, enum hl_api_wa
         [HL_PLAN_NOT_ENOUGH_SLOTS_EVER] = HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER,
         [HL_PLAN_GPU_MEMORY_TOO_SMALL] = HL_API_WAIT_REASON_GPU_MEMORY_TOO_SMALL,
         [HL_PLAN_NIC_CLASS_MISSING] = HL_API_WAIT_REASON_NIC_CLASS_MISSING,
+        [HL_PLAN_SERVER_RESERVED] = HL_API_WAIT_REASON_SERVER_RESERVED,
         [HL_PLAN_SERVER_DRAINING] = HL_API_WAIT_REASON_SERVER_DRAINING,
         [HL_PLAN_NOT_ENOUGH_FREE_SLOTS] = HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS,
         [HL_PLAN_TOPOLOGY_UNSATISFIABLE] = HL_API_WAIT_REASON_TOPOLOGY_UNSATISFIABLE,
@@ -209,26 +212,39 @@ static enum hl_api_wait_reason refine_reason(const struct job *j, enum hl_api_wa
     return reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ? reasons[j->shape->why] : reason;
 }
 
-/* The record is written when the reason is another one, not with every number in it. */
-static void keep_waiting(const struct queue_run *run, const struct hl_queue_pass *pass, int gang)
+/* The record is written when the reason is another one, not with every number in it; and not of
+ * thousands in one turn of the loop: the next passes go on. */
+static void tell_reason(struct queue_run *run, struct job *j)
+{
+    char text[HL_JOB_TEXT_MAX];
+    if (j->wait.told == j->wait.reason && j->run.reason[0] != '\0')
+        return;
+    if (run->told == TELL_MAX) {
+        run->untold = true;
+        return;
+    }
+    run->told++;
+    j->wait.told = j->wait.reason;
+    queue_reason(j, text, sizeof(text));
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = text});
+}
+
+static void keep_waiting(struct queue_run *run, const struct hl_queue_pass *pass, int gang)
 {
     struct job *j = run->jobs[gang];
     const struct hl_queue_verdict *v = &pass->verdicts[gang];
-    enum hl_api_wait_reason before = j->wait.reason;
     bool asks = v->reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ||
                 v->reason == HL_API_WAIT_REASON_WAITING_FOR_RECOVERY;
     if (asks)
-        snprintf(j->wait.text, sizeof(j->wait.text), "%s", queue_shape_text(j));
+        snprintf(j->wait.text, sizeof(j->wait.text), "%s",
+                 queue_shape_text(j, run->gangs[gang].shape % (run->window_count + 1)));
     j->wait.reason = refine_reason(j, v->reason);
     j->wait.place = v->place;
-    j->wait.start_ms = v->start_ms;
+    j->wait.start_ms =
+        j->wait.reason == HL_API_WAIT_REASON_SERVER_RESERVED ? j->shape->until_ms : v->start_ms;
     snprintf(j->wait.other, sizeof(j->wait.other), "%s",
              v->other >= 0 ? run->jobs[v->other]->id : "");
-    if (j->wait.reason == before && j->run.reason[0] != '\0')
-        return;
-    char text[HL_JOB_TEXT_MAX];
-    queue_reason(j, text, sizeof(text));
-    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = text});
+    tell_reason(run, j);
 }
 
 static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
@@ -238,10 +254,8 @@ static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
     q->fresh = run->fresh;
     for (int i = 0; i < run->count; i++)
         if (pass->verdicts[i].starts) {
-            struct hl_plan *plan = run->plans[i];
-            run->plans[i] = NULL;
             run->jobs[i]->wait = (struct job_wait){0};
-            job_take_plan(run->jobs[i], plan);
+            job_take_plan(run->jobs[i], hl_queue_slots_plan(&run->slots, i));
             q->pending--;
         }
     for (int i = 0; i < pass->line_count; i++)
@@ -254,6 +268,21 @@ static void carry_out(struct queue_run *run, const struct hl_queue_pass *pass)
     for (int i = 0; i < pass->line_count; i++)
         if (!pass->verdicts[pass->line[i]].starts)
             keep_waiting(run, pass, pass->line[i]);
+}
+
+/* ---- what the pass asks ---------------------------------------------------------------------- */
+
+static hl_status plan_gang(void *arg, int gang, struct hl_plan **out)
+{
+    const struct queue_run *run = arg;
+    const struct job *j = run->jobs[gang];
+    return j->executor->plan(run->c, &j->spec, j->id, j->run.attempt, out);
+}
+
+static const struct hl_plan *held_plan(void *arg, int gang)
+{
+    const struct queue_run *run = arg;
+    return run->jobs[gang]->run.plan;
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -269,12 +298,18 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
     q->passes++;
     q->cluster = queue_cluster_mark(nodes_cluster(c), &free_slots);
     HL_TRY(make_gangs(run, now_ms));
-    HL_TRY(queue_planner_init(run, &planner));
-    find_used(c, now_ms, used);
+    const struct hl_queue_slots_opts slots = {.cluster = nodes_cluster(c),
+                                              .count = run->count,
+                                              .arg = run,
+                                              .plan = plan_gang,
+                                              .held = held_plan};
+    HL_TRY(hl_queue_slots_init(&run->slots, &slots, &planner));
+    queue_find_used(c, now_ms, used);
     const struct hl_queue_input in = {.queues = &q->queues,
                                       .gangs = run->gangs,
                                       .count = run->count,
-                                      .shapes = (int)HASH_COUNT(q->shapes),
+                                      .shapes =
+                                          (int)HASH_COUNT(q->shapes) * (run->window_count + 1),
                                       .free_slots = free_slots,
                                       .used = used,
                                       .now_ms = now_ms,
@@ -285,27 +320,33 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
     return hl_queue_pass(&in, &planner, out);
 }
 
+static void queue_want(struct hl_controller *c);
+
 static void queue_pass(struct hl_controller *c)
 {
     struct job_queue *q = c->jobs->queue;
     struct queue_run run = {.c = c};
     struct hl_queue_pass pass = {0};
-    uint64_t began = hl_now_ns();
+    uint64_t began = hl_now_ns(), thread_began = hl_thread_ns();
     hl_status st = run_decide(&run, &pass);
     if (trouble_is_new(&q->trouble, st))
         hl_error("waiting jobs were not looked at, each tick tries again error=\"%s\"",
                  hl_error_text());
-    queue_planner_end(&run);
+    hl_queue_slots_end(&run.slots);
     if (st == HL_OK)
         carry_out(&run, &pass);
     else
         c->slots_changed = true;
-    queue_planner_fini(&run);
+    hl_queue_slots_fini(&run.slots);
     hl_queue_pass_fini(&pass);
     free(run.jobs);
     free(run.gangs);
+    free(run.windows);
     q->ended_ns = hl_now_ns();
     q->cost_ns = q->ended_ns - began;
+    q->processor_ns = hl_thread_ns() - thread_began;
+    if (run.untold)
+        queue_want(c);
 }
 
 static void on_turn(void *arg)
@@ -321,7 +362,7 @@ static void on_turn(void *arg)
 static void queue_want(struct hl_controller *c)
 {
     struct job_queue *q = c->jobs->queue;
-    uint64_t since = hl_now_ns() - q->ended_ns, pause = IDLE_FACTOR * q->cost_ns;
+    uint64_t since = hl_now_ns() - q->ended_ns, pause = IDLE_FACTOR * q->processor_ns;
     uint64_t delay_ms = since < pause ? (pause - since) / HL_NS_PER_MS : 0;
     if (q->timer == NULL &&
         hl_timer_create(c->opts.loop, delay_ms, 0, on_turn, c, &q->timer) != HL_OK)

@@ -14,7 +14,7 @@
 #define HL_CONTROLLER_JOBS_QUEUE_H
 
 #include "controller/jobs/jobs_private.h"
-#include "core/queue/queue.h"
+#include "core/queue/slots.h"
 
 /* What the place of a gang depends on: jobs with the same have one. */
 struct queue_shape {
@@ -24,9 +24,17 @@ struct queue_shape {
     bool never;                 /* not even the idle cluster has them */
     uint64_t cluster;           /* that this was found out for */
     uint64_t pass;              /* for which `text` was made */
+    int met;                    /* and how many reservations the gang would meet */
+    int64_t until_ms;           /* when enough of them have ended; 0 = it does not wait for that */
     enum hl_plan_reason why;    /* it does not fit */
     char text[HL_JOB_TEXT_MAX]; /* the same, in the planner's words */
     UT_hash_handle hh;
+};
+
+/* Of jobs of a queue that were forgotten: what counted of their use at a time. */
+struct queue_past {
+    double used;
+    int64_t at_ms;
 };
 
 struct job_queue {
@@ -36,18 +44,12 @@ struct job_queue {
     struct hl_timer *timer; /* until the next pass; NULL: none is wanted */
     uint64_t passes;
     uint64_t ended_ns, cost_ns; /* of the last pass */
-    bool trouble;               /* trouble_is_new */
-    int pending;                /* jobs, after the last pass */
-    int fresh;                  /* submitted since */
-    int held[HL_QUEUES_MAX];    /* slots, by queue, at the last pass */
-};
-
-/* A slot that is kept for a gang. */
-struct queue_slot {
-    const char *node;
-    int numa_id;
-    size_t at;     /* in `kept` */
-    bool was_free; /* and is marked busy while the reservations are on */
+    uint64_t processor_ns;
+    bool trouble;            /* trouble_is_new */
+    int pending;             /* jobs, after the last pass */
+    int fresh;               /* submitted since */
+    int held[HL_QUEUES_MAX]; /* slots, by queue, at the last pass */
+    struct queue_past past[HL_QUEUES_MAX];
 };
 
 /* One pass. */
@@ -55,31 +57,39 @@ struct queue_run {
     struct hl_controller *c;
     struct job **jobs; /* by gang */
     int count;
-    int fresh; /* jobs that are being stored, which no pass has seen */
+    int fresh;   /* jobs that are being stored, which no pass has seen */
+    int told;    /* records of reasons that were written */
+    bool untold; /* there are more to write */
     struct hl_queue_gang *gangs;
-    struct hl_plan **plans; /* of those that start */
-    struct hl_plan *found;  /* the last answer */
-    size_t *base;           /* of each node's slots in `kept` */
-    bool *kept;
-    struct queue_slot *reserved;
-    size_t reserved_count, reserved_cap;
+    struct hl_queue_slots slots;
+    int64_t *windows; /* when reservations of nodes begin, each time once, in order */
+    int window_count;
 };
 
-/* queue_planner.c: the only file that asks the planner. The run has its jobs. */
-hl_status queue_planner_init(struct queue_run *run, struct hl_queue_planner *out) HL_CHECK;
-/* Nothing is reserved any more; what was taken is. */
-void queue_planner_end(struct queue_run *run);
-/* The cluster is as before, but for the plans that were taken out of the run. */
-void queue_planner_fini(struct queue_run *run);
+/* queue_planner.c */
 /* Which nodes and slots there are, whatever is free, as a number; and slots that are free. */
 uint64_t queue_cluster_mark(const struct hl_cluster *cluster, int *free_slots);
+/* When reservations begin that are not over, each time once, in order; free(). */
+hl_status queue_windows(const struct hl_cluster *cluster, int64_t now_ms, int64_t **out,
+                        int *count) HL_CHECK;
 /* How many slots a job needs in the cluster that has this mark. */
 hl_status queue_shape_measure(struct job *j, uint64_t mark) HL_CHECK;
-/* Why it does not fit, in the planner's words; asked once in a pass. */
-const char *queue_shape_text(struct job *j);
+/* Why it does not fit, in the planner's words; asked once in a pass for those that meet as many
+ * reservations. */
+const char *queue_shape_text(struct job *j, int met);
 /* What the cluster's slots are to a job now. */
 struct hl_api_slot_count_list queue_count_slots(const struct hl_controller *c,
                                                 struct hl_arena *arena);
+
+/* queue_use.c */
+/* What each queue has used, of jobs that are there and that were forgotten. */
+void queue_find_used(const struct hl_controller *c, int64_t now_ms, double used[HL_QUEUES_MAX]);
+/* The job is about to be forgotten: its use goes into `past`. */
+void queue_past_add(const struct job *j, int64_t now_ms, struct queue_past past[HL_QUEUES_MAX]);
+/* Records of what is another one in `past` than in the queue's. */
+hl_status queue_past_records(const struct hl_controller *c,
+                             const struct queue_past past[HL_QUEUES_MAX],
+                             struct hl_records *records) HL_CHECK;
 
 /* queue_reason.c: the last verdict in words. "" = none yet. */
 void queue_reason(const struct job *j, char *out, size_t cap);

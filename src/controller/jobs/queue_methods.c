@@ -137,6 +137,7 @@ static struct hl_api_queue_info_list list_queues(const struct hl_controller *c,
                                                  struct hl_arena *arena)
 {
     const struct hl_queues *queues = &c->jobs->queue->queues;
+    double used[HL_QUEUES_MAX];
     struct hl_api_queue_info_list list = {
         .items = hl_arena_array(arena, (size_t)queues->count, sizeof(*list.items))};
     if (list.items == NULL)
@@ -146,15 +147,13 @@ static struct hl_api_queue_info_list list_queues(const struct hl_controller *c,
                                                               .weight = queues->list[i].weight,
                                                               .quota = queues->list[i].quota,
                                                               .preempt = queues->list[i].preempts};
+    queue_find_used(c, hl_wall_ms(), used);
+    for (size_t i = 0; i < list.count; i++)
+        list.items[i].used = used[i];
     for (const struct job *j = jobs_first(c); j != NULL; j = j->hh.next) {
         if (!job_is_queued(j) || j->saved.run == NULL)
             continue;
         struct hl_api_queue_info *q = &list.items[queue_index(j)];
-        const struct hl_queue_use use = {.slots = j->run.container_count,
-                                         .placed_ms = j->run.placed_ms,
-                                         .released_ms = j->run.released_ms,
-                                         .before = j->run.used_slot_ms};
-        q->used += hl_queue_used(&use, hl_wall_ms(), c->opts.queue_half_life_ms);
         q->pending += job_waits(j);
         q->running += j->run.slots_held;
         q->slots += j->run.slots_held ? j->run.container_count : 0;
@@ -172,6 +171,10 @@ void queue_gauges(const struct hl_controller *c, struct hl_buf *out)
     (void)hl_buf_printf(out, "helios_queue_waiting %d\n", q->pending + q->fresh);
     hl_metric_family(out, "helios_queue_passes_total", "counter", "Passes over the line.");
     (void)hl_buf_printf(out, "helios_queue_passes_total %" PRIu64 "\n", q->passes);
+    hl_metric_family(out, "helios_queue_pass_processor_seconds", "gauge",
+                     "Processor time of the last pass.");
+    (void)hl_buf_printf(out, "helios_queue_pass_processor_seconds %.6f\n",
+                        (double)q->processor_ns / HL_NS_PER_S);
     hl_metric_family(out, "helios_queue_pass_seconds", "gauge", "Time of the last pass.");
     (void)hl_buf_printf(out, "helios_queue_pass_seconds %.6f\n", (double)q->cost_ns / HL_NS_PER_S);
 }

@@ -62,6 +62,7 @@ void queue_reason(const struct job *j, char *out, size_t cap)
     case HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER:
     case HL_API_WAIT_REASON_GPU_MEMORY_TOO_SMALL:
     case HL_API_WAIT_REASON_NIC_CLASS_MISSING:
+    case HL_API_WAIT_REASON_SERVER_RESERVED:
     case HL_API_WAIT_REASON_SERVER_DRAINING:
     case HL_API_WAIT_REASON_TOPOLOGY_UNSATISFIABLE:
     case HL_API_WAIT_REASON_VERSION_UNAVAILABLE:
@@ -86,6 +87,9 @@ void queue_remedy(const struct job *j, char *out, size_t cap)
             "servers with larger GPUs, or a smaller resources.gpu_memory",
         [HL_API_WAIT_REASON_NIC_CLASS_MISSING] =
             "servers with such NICs, or another resources.nic_class",
+        [HL_API_WAIT_REASON_SERVER_RESERVED] =
+            "a time limit (timeouts.run) with which it ends before the reservation begins, its "
+            "end, or `helios node unreserve`",
         [HL_API_WAIT_REASON_SERVER_DRAINING] =
             "`helios node undrain` of a drained server (`helios nodes`), or running jobs that end",
         [HL_API_WAIT_REASON_TOPOLOGY_UNSATISFIABLE] =

@@ -1,6 +1,7 @@
 /* Ranks as their nodes report them: a gang that makes no steps is named with the rank that keeps it
- * from that, and replaced ranks become events and times. It is remembered in memory only: what was
- * before this Controller's start is no news to it. */
+ * from that, a slow rank is named, and either is ended where the job says so; replaced ranks become
+ * events and times. It is remembered in memory only: what was before this Controller's start is no
+ * news to it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/plane.h"
 #include "base/text.h"
 #include "controller/jobs/jobs_private.h"
+#include "core/replace/slow.h"
 #include "core/replace/stalls.h"
 
 struct rank_seen {
@@ -15,6 +17,10 @@ struct rank_seen {
     int container;      /* of the attempt */
     uint32_t replaced;  /* as it was told */
     uint32_t recovered; /* the replacement whose times were counted */
+    uint32_t troubles;
+    int pid;            /* as it was told last */
+    int64_t stopped_at; /* steady clock: its process was seen stopped since then; 0 = it runs */
+    struct rank_end end;
 };
 
 struct rank_watch {
@@ -22,7 +28,11 @@ struct rank_watch {
     size_t count;
     struct rank_seen *seen;     /* by rank */
     struct hl_stall_rank *said; /* of this round */
+    const struct hl_api_rank_status **told;
     struct hl_stall stall;
+    struct hl_slow_seen *slow_seen;
+    struct hl_slow_rank *slow_said;
+    int slow; /* rank that was named; -1 = none */
 };
 
 void rank_watch_free(struct rank_watch *w)
@@ -31,6 +41,9 @@ void rank_watch_free(struct rank_watch *w)
         return;
     free(w->seen);
     free(w->said);
+    free(w->told);
+    free(w->slow_seen);
+    free(w->slow_said);
     free(w);
 }
 
@@ -47,8 +60,13 @@ static struct rank_watch *watch_of(struct job *j)
     *j->watch = (struct rank_watch){.attempt = j->run.attempt,
                                     .count = count,
                                     .seen = calloc(count, sizeof(struct rank_seen)),
-                                    .said = calloc(count, sizeof(struct hl_stall_rank))};
-    if (j->watch->seen == NULL || j->watch->said == NULL) {
+                                    .said = calloc(count, sizeof(struct hl_stall_rank)),
+                                    .told = calloc(count, sizeof(struct hl_api_rank_status *)),
+                                    .slow_seen = calloc(count, sizeof(struct hl_slow_seen)),
+                                    .slow_said = calloc(count, sizeof(struct hl_slow_rank)),
+                                    .slow = -1};
+    if (j->watch->seen == NULL || j->watch->said == NULL || j->watch->told == NULL ||
+        j->watch->slow_seen == NULL || j->watch->slow_said == NULL) {
         rank_watch_free(j->watch);
         j->watch = NULL;
     }
@@ -57,7 +75,11 @@ static struct rank_watch *watch_of(struct job *j)
 
 /* ---- replaced ranks -------------------------------------------------------------------------- */
 
-#define HANG_FACTOR 10 /* a slow step is no hang */
+#define HANG_FACTOR   10  /* a slow step is no hang */
+#define SLOW_ENTER    2.0 /* times the own time that it should need */
+#define SLOW_LEAVE    1.5
+#define SLOW_FLOOR_MS 5.0
+#define SLOW_STEPS    16 /* before a rank's own time is judged */
 
 static const double bounds_s[RECOVERY_BUCKETS] = {0.1, 0.25, 0.5, 1, 2, 4, 8, 20, 60};
 
@@ -69,17 +91,11 @@ static void count_times(struct recovery_times *t, double seconds)
         t->bucket[i] += seconds <= bounds_s[i];
 }
 
-static void note_replaced(struct job *j, const char *node, const struct hl_api_rank_status *r)
+static void note_trouble(struct job *j, const char *node, const struct hl_api_rank_status *r)
 {
-    char text[HL_JOB_TEXT_MAX], how[64];
-    if (r->lost_signal != 0)
-        snprintf(how, sizeof(how), "killed by signal %d (%s)", r->lost_signal,
-                 strsignal(r->lost_signal));
-    else
-        snprintf(how, sizeof(how), "exit code %d", r->lost_code);
-    snprintf(text, sizeof(text), "rank %d on %s was lost, %s; it is replaced, the others stay",
-             r->rank, node, how);
-    job_note(j, "rank-replaced", text);
+    char text[HL_JOB_TEXT_MAX];
+    snprintf(text, sizeof(text), "rank %d on %.60s: %.160s", r->rank, node, r->progress.trouble);
+    job_note(j, "trouble", text);
 }
 
 static void note_recovered(struct job *j, const struct hl_api_rank_status *r)
@@ -105,12 +121,20 @@ static void look_at_rank(struct job *j, struct rank_seen *seen, const char *node
 {
     bool recovered = r->progress.recovery.total_seconds > 0;
     if (!seen->known)
-        *seen = (struct rank_seen){
-            .known = true, .replaced = r->replaced, .recovered = recovered ? r->replaced : 0};
+        *seen = (struct rank_seen){.known = true,
+                                   .replaced = r->replaced,
+                                   .recovered = recovered ? r->replaced : 0,
+                                   .troubles = r->progress.troubles,
+                                   .pid = r->pid};
+    if (r->progress.troubles > seen->troubles)
+        note_trouble(j, node, r); /* before what may follow from it */
+    seen->troubles = r->progress.troubles;
     if (r->replaced > seen->replaced) {
-        seen->replaced = r->replaced;
-        note_replaced(j, node, r);
+        rank_lost_note(j, node, r, seen->pid);
+        seen->stopped_at = 0;
     }
+    seen->replaced = r->replaced;
+    seen->pid = r->pid;
     if (recovered && seen->recovered < r->replaced) {
         seen->recovered = r->replaced;
         note_recovered(j, r);
@@ -134,6 +158,12 @@ static void stall_text(const struct job *j, const struct hl_stall *s, char *out,
                                              : "the others wait for it, a step ahead");
 }
 
+/* Who keeps the others from going on does not go on itself: there is nothing to be kept of it. */
+static void end_named(struct job *j, struct rank_watch *w, int rank)
+{
+    rank_end(j, w->seen[rank].container, w->told[rank], &w->seen[rank].end);
+}
+
 static void judge_gang(struct job *j, struct rank_watch *w)
 {
     const struct hl_stall_rule rule = {j->controller->opts.hang_after_ms, HANG_FACTOR};
@@ -142,6 +172,9 @@ static void judge_gang(struct job *j, struct rank_watch *w)
     char text[HL_JOB_TEXT_MAX];
     bool was = w->stall.kind != HL_STALL_NONE;
     w->stall = found;
+    bool sure = found.kind == HL_STALL_STOPPED || found.since_ms > 2 * found.limit_ms;
+    if (found.rank >= 0 && sure && hl_job_ends_hung(&j->spec))
+        end_named(j, w, found.rank);
     if (!news)
         return;
     if (found.kind != HL_STALL_NONE) {
@@ -152,24 +185,78 @@ static void judge_gang(struct job *j, struct rank_watch *w)
     }
 }
 
+/* ---- a slow rank ----------------------------------------------------------------------------- */
+
+static void slow_text(const struct job *j, const struct rank_watch *w, int rank, char *out,
+                      size_t cap)
+{
+    snprintf(out, cap,
+             "rank %d on %s is slow: of a step it needs %.1f ms for itself, %.1f times more than "
+             "the others do over their best",
+             rank, j->run.containers[w->seen[rank].container].node, w->slow_said[rank].own_ms,
+             w->slow_seen[rank].factor);
+}
+
+static void judge_speed(struct job *j, struct rank_watch *w)
+{
+    const struct hl_slow_rule rule = {SLOW_ENTER, SLOW_LEAVE, SLOW_FLOOR_MS,
+                                      j->controller->opts.slow_after_ms};
+    char text[HL_JOB_TEXT_MAX];
+    int worst = -1, before = w->slow;
+    if (hl_slow_look(w->slow_seen, w->slow_said, w->count, &rule,
+                     controller_steady_ms(j->controller), &worst) != HL_OK)
+        return; /* the next round tries again */
+    w->slow = worst;
+    if (worst >= 0 && hl_job_ends_slow(&j->spec))
+        end_named(j, w, worst);
+    if (worst == before)
+        return;
+    if (worst >= 0) {
+        slow_text(j, w, worst, text, sizeof(text));
+        job_note(j, "slow", text);
+    } else {
+        snprintf(text, sizeof(text), "rank %d is as fast as the others again, or replaced", before);
+        job_note(j, "slow-over", text);
+    }
+}
+
 void rank_watch_tell(const struct job *j, char *out, size_t cap)
 {
-    if (j->watch != NULL && j->watch->attempt == j->run.attempt &&
-        j->watch->stall.kind != HL_STALL_NONE)
-        stall_text(j, &j->watch->stall, out, cap);
+    const struct rank_watch *w = j->watch;
+    if (w == NULL || w->attempt != j->run.attempt)
+        return;
+    if (w->stall.kind != HL_STALL_NONE)
+        stall_text(j, &w->stall, out, cap);
+    else if (w->slow >= 0)
+        slow_text(j, w, w->slow, out, cap);
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
-static struct hl_stall_rank stall_rank_of(const struct hl_api_rank_status *r)
+static struct hl_stall_rank stall_rank_of(const struct hl_api_rank_status *r,
+                                          struct rank_seen *seen, int64_t now)
 {
+    if (!r->progress.stopped)
+        seen->stopped_at = 0;
+    else if (seen->stopped_at == 0)
+        seen->stopped_at = now;
     return (struct hl_stall_rank){.rank = r->rank,
                                   .activity = r->progress.activity,
                                   .stopped = r->progress.stopped,
+                                  .stopped_ms = seen->stopped_at > 0 ? now - seen->stopped_at : 0,
                                   .step = r->progress.step,
                                   .steps = r->progress.steps,
                                   .since_ms = r->progress.since_ms,
                                   .median_ms = (int64_t)r->progress.median_ms};
+}
+
+static struct hl_slow_rank slow_rank_of(const struct job *j, const struct hl_api_rank_status *r)
+{
+    bool settled = r->progress.steps >= SLOW_STEPS; /* whatever it is busy with at the moment */
+    return (struct hl_slow_rank){.stage = hl_rank_of(&j->spec.grid, r->rank).pp,
+                                 .process = r->replaced,
+                                 .reported = r->progress.steps,
+                                 .own_ms = settled ? r->progress.own_ms : 0};
 }
 
 /* False: not all of the gang was reported lately, so that it can't be judged. */
@@ -177,6 +264,7 @@ static bool take_reports(struct job *j, struct rank_watch *w)
 {
     size_t taken = 0;
     bool fresh = true;
+    int64_t now = controller_steady_ms(j->controller);
     for (int i = 0; i < j->run.container_count; i++) {
         char id[HL_JOB_ID_MAX + 32];
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
@@ -189,7 +277,9 @@ static bool take_reports(struct job *j, struct rank_watch *w)
                 continue;
             look_at_rank(j, &w->seen[r->rank], n->name, r);
             w->seen[r->rank].container = i;
-            w->said[r->rank] = stall_rank_of(r);
+            w->said[r->rank] = stall_rank_of(r, &w->seen[r->rank], now);
+            w->slow_said[r->rank] = slow_rank_of(j, r);
+            w->told[r->rank] = r;
             taken++;
         }
     }
@@ -201,8 +291,10 @@ void rank_watch_round(struct job *j)
     struct rank_watch *w = NULL;
     if (j->run.state == HL_API_JOB_STATE_RUNNING)
         w = watch_of(j);
-    if (w != NULL && take_reports(j, w))
-        judge_gang(j, w);
+    if (w == NULL || !take_reports(j, w))
+        return;
+    judge_gang(j, w);
+    judge_speed(j, w);
 }
 
 void jobs_recovery_metrics(const struct hl_controller *c, struct hl_buf *out)

@@ -55,8 +55,10 @@ static hl_status parts_read(struct job *j, json_t *rest)
     HL_TRY(hl_jobrun_from_json(run, &j->run));
     HL_TRY(events_read(j, &r.events));
     j->load_version = r.load_version;
+    HL_TRY(images_pin(j, r.image));
     ledger_restore(j, &r.ledger);
     j->port = r.port;
+    j->gang_made = r.gang_made;
     j->port_attempt = r.port_attempt >= 0 ? r.port_attempt : j->run.attempt;
     j->seq = j->doc.seq;
     j->saved = (struct job_record){json_incref(run), json_copy(j->events)};
@@ -92,7 +94,9 @@ json_t *job_record_json(const struct job *j, const struct job_record *r)
                                    &(struct hl_api_job_record){.load_version = j->load_version,
                                                                .port = j->port,
                                                                .port_attempt = j->port_attempt,
-                                                               .ledger = ledger_record(j, &arena)});
+                                                               .gang_made = j->gang_made,
+                                                               .ledger = ledger_record(j, &arena),
+                                                               .image = images_pinned(j)});
     if (json_object_set(value, "doc", j->doc_json) != 0 ||
         json_object_set(value, "run", r->run) != 0 ||
         json_object_set(value, "events", r->events) != 0) {

@@ -47,11 +47,16 @@ static hl_status parse_job(struct request *r)
     const char *source = r->source[0] != '\0' ? r->source : "job";
     HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
     HL_TRY(hl_yaml_parse(source, r->yaml, strlen(r->yaml), &doc));
+    const struct job_executor *executor = c->jobs->executor;
+    const struct hl_podspec_rules pods =
+        executor->pod_rules != NULL ? executor->pod_rules(c)
+                                    : (struct hl_podspec_rules){.device = "", .host_paths = ""};
     struct hl_job_source where = {
         .name = source,
         .where = hl_yaml_locate,
         .ctx = doc,
         .executor = jobs_kind(c),
+        .pods = executor->pod_rules != NULL ? &pods : NULL,
         .node_lost_min_ms = c->jobs->executor->has_deadlines ? 0 : c->opts.node_lost_ms,
     };
     return hl_job_parse(hl_yaml_root(doc), &where, &r->spec);
@@ -187,6 +192,9 @@ static struct hl_api_job_launch launch_of(const struct request *r, struct hl_are
         .on_node_lost = hl_job_restarts_lost(spec) ? "restart" : "fail",
         .recovery = spec->recovery,
         .spares = spec->spares,
+        .ends_hung = hl_job_ends_hung(spec),
+        .ends_slow = hl_job_ends_slow(spec),
+        .replicas = hl_grid_replicas(&spec->grid),
     };
     for (size_t i = 0; !hl_arena_failed(arena) && i < spec->env_count; i++) {
         struct hl_api_text_list *list =
@@ -208,16 +216,6 @@ static void answer_plan(struct request *r)
         hl_reply_controller_plan_job(r->call, &answer);
     else
         call_reject(r->call, st);
-}
-
-static struct job *find_by_key(struct hl_controller *c, const char *key)
-{
-    if (key[0] == '\0')
-        return NULL;
-    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
-        if (strcmp(j->doc.key, key) == 0)
-            return j;
-    return NULL;
 }
 
 static void reply_id(struct hl_rpc_call *call, const struct job *j)
@@ -251,7 +249,7 @@ static hl_status request_submit(struct request *r, struct job *j)
 
 static hl_status answer_submit(struct request *r)
 {
-    struct job *j = find_by_key(r->c, r->key);
+    struct job *j = jobs_find_key(r->c, r->key);
     if (j != NULL) {
         job_wait(j, r->call, reply_id);
         return HL_OK;
@@ -315,7 +313,7 @@ void method_submit_job(void *arg, struct hl_rpc_call *call,
                                   .exported = &p->exported,
                                   .inherited = &p->inherited,
                                   .key = p->idempotency_key};
-    struct job *j = find_by_key(c, p->idempotency_key);
+    struct job *j = jobs_find_key(c, p->idempotency_key);
     if (j != NULL)
         job_wait(j, call, reply_id);
     else

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/jobs/jobs_private.h"
+#include "controller/jobs/queue.h"
 #include "core/catalog/retention.h"
 
 #define ROUND_MAX 256 /* in one batch: the loop does other things too */
@@ -29,15 +29,16 @@ static bool job_is_needed(void *arg, const void *item)
 /* Jobs whose records are being deleted. */
 struct jobs_leaving {
     struct hl_controller *c;
+    struct queue_past past[HL_QUEUES_MAX]; /* with what they have used */
     size_t count;
     char ids[ROUND_MAX][HL_JOB_ID_MAX + 1];
 };
 
-static void job_forget(struct hl_controller *c, struct job *j)
+static void job_forget(struct job *j)
 {
     hl_info("ended job is forgotten job=%s", j->id);
     j->executor->forget(j);
-    HASH_DEL(c->jobs->table, j);
+    jobs_remove(j);
     job_free(j);
 }
 
@@ -57,11 +58,13 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
     }
     c->jobs->forgetting = false;
     log_trouble(c, st, text);
+    if (st == HL_OK)
+        memcpy(c->jobs->queue->past, l->past, sizeof(l->past));
     for (size_t i = 0; i < l->count; i++) {
         struct job *j;
         j = job_by_id(c, l->ids[i]);
         if (j != NULL && st == HL_OK)
-            job_forget(c, j);
+            job_forget(j);
         else if (j != NULL)
             j->forgetting = false;
     }
@@ -72,11 +75,13 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
 static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *list, size_t n)
 {
     struct hl_records records = {0};
+    int64_t now_ms = hl_wall_ms();
     struct jobs_leaving *l = calloc(1, sizeof(*l));
     if (l == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a list of jobs");
     l->c = c;
     l->count = n;
+    memcpy(l->past, c->jobs->queue->past, sizeof(l->past));
     hl_status st = hl_records_add(
         &records,
         hl_api_to_json(&hl_api_job_number_type, &(struct hl_api_job_number){c->jobs->seq}),
@@ -87,7 +92,10 @@ static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *lis
         st = hl_records_add(&records, NULL, "job/%s", j->id);
         if (st == HL_OK)
             st = failures_forget(j, &records);
+        queue_past_add(j, now_ms, l->past);
     }
+    if (st == HL_OK)
+        st = queue_past_records(c, l->past, &records);
     if (st == HL_OK)
         st = controller_write(c, &records, on_jobs_deleted, l);
     hl_records_fini(&records);

@@ -31,7 +31,7 @@ hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call 
     };
     HL_TRY(hl_jobrun_init(&j->run, &opts));
     c->jobs->seq = seq;
-    HASH_ADD_STR(c->jobs->table, id, j);
+    jobs_add(j);
     job_wait(j, call, reply);
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
     return HL_OK;
@@ -72,7 +72,7 @@ hl_status jobs_load(struct hl_controller *c, const json_t *value)
     }
     if (j->seq > c->jobs->seq)
         c->jobs->seq = j->seq;
-    HASH_ADD_STR(c->jobs->table, id, j);
+    jobs_add(j);
     return HL_OK;
 }
 

@@ -69,8 +69,35 @@ void job_free(struct job *j)
     free(j->starting);
     free(j->table_sent);
     rank_watch_free(j->watch);
+    images_free(j->images);
     free(j->table);
     free(j);
+}
+
+/* An older record may lack a key, and of two with one key the first is answered for. */
+void jobs_add(struct job *j)
+{
+    struct jobs *jobs = j->controller->jobs;
+    HASH_ADD_STR(jobs->table, id, j);
+    j->has_key = j->doc.key != NULL && j->doc.key[0] != '\0' &&
+                 jobs_find_key(j->controller, j->doc.key) == NULL;
+    if (j->has_key)
+        HASH_ADD_KEYPTR(hh_key, jobs->by_key, j->doc.key, strlen(j->doc.key), j);
+}
+
+void jobs_remove(struct job *j)
+{
+    struct jobs *jobs = j->controller->jobs;
+    HASH_DEL(jobs->table, j);
+    if (j->has_key)
+        HASH_DELETE(hh_key, jobs->by_key, j);
+}
+
+struct job *jobs_find_key(const struct hl_controller *c, const char *key)
+{
+    struct job *j;
+    HASH_FIND(hh_key, c->jobs->by_key, key, strlen(key), j);
+    return j;
 }
 
 void jobs_fini(struct hl_controller *c)
@@ -79,7 +106,7 @@ void jobs_fini(struct hl_controller *c)
     if (c->jobs == NULL)
         return;
     HASH_ITER (hh, c->jobs->table, j, next) {
-        HASH_DEL(c->jobs->table, j);
+        jobs_remove(j);
         job_free(j);
     }
     free(c->jobs);

@@ -16,7 +16,6 @@
 #define LOGS_MAX    256
 #define LOGS_NS     (15 * HL_NS_PER_S)
 
-#define JOBS "/apis/batch.volcano.sh/v1alpha1"
 #define CORE "/api/v1"
 
 struct call;
@@ -40,7 +39,9 @@ struct call {
     char job[HL_JOB_ID_MAX + 1], gang[HL_ID_TEXT_LEN + 1];
     char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
     int attempt;
+    char roots[96];                   /* path of the gangs' roots */
     json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
+    json_t *service, *pods;           /* of a PodGroup; NULL: Volcano makes them */
     struct log_source *logs;          /* kept before they go */
     size_t log_count;
     struct forced_pod *forced;
@@ -86,35 +87,50 @@ static hl_status create_one(struct call *k, const char *base, const char *kind, 
     return HL_OK;
 }
 
-static hl_status create_map(struct call *k, const char *name, const json_t *doc)
+static hl_status create_ours(struct call *k, const char *kind, const char *name, const json_t *doc)
 {
-    json_t *map = NULL;
-    hl_status st = create_one(k, CORE, "configmaps", name, doc, &map);
-    json_decref(map);
+    json_t *made = NULL;
+    hl_status st = create_one(k, CORE, kind, name, doc, &made);
+    json_decref(made);
     return st;
 }
 
-/* The ConfigMaps are there before pods look for them, and are deleted with their Job by
- * Kubernetes (ownerReferences). */
+/* A Volcano that does not know a field drops it without a word. */
+static hl_status check_taken(const struct call *k, const json_t *job)
+{
+    const json_t *sent = json_object_get(k->doc, "spec"), *has = json_object_get(job, "spec");
+    if (json_object_get(sent, "networkTopology") == NULL ||
+        json_object_get(has, "networkTopology") != NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "kubernetes.networkTopology: this cluster's Volcano does not know it "
+                              "(it came with 1.11); remove the key");
+}
+
 static hl_status run_create(struct call *k)
 {
-    json_t *job = NULL, *owner = NULL;
-    const char *uid;
-    HL_TRY(create_map(k, k->map, k->map_doc));
-    HL_TRY(create_map(k, k->name, k->vars_doc));
-    HL_TRY(create_one(k, JOBS, "jobs", k->name, k->doc, &job));
-    hl_status st = object_text(job, "metadata.uid", &uid);
-    if (st == HL_OK) {
-        owner =
-            json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
-                      "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid", uid);
-        st = call_request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
-    }
-    if (st == HL_OK)
-        st = call_request(k, "PATCH", CORE, "configmaps", k->name, owner, NULL);
-    json_decref(owner);
+    json_t *job = NULL;
+    HL_TRY(create_one(k, k->roots, k->g->root.plural, k->name, k->doc, &job));
+    hl_status st = check_taken(k, job);
     json_decref(job);
     return st;
+}
+
+/* They are deleted with their Job by Kubernetes (ownerReferences). Pods look for them until they
+ * are there. */
+static hl_status run_put_maps(struct call *k)
+{
+    size_t i;
+    const json_t *pod;
+    HL_TRY(create_ours(k, "configmaps", k->map, k->map_doc));
+    HL_TRY(create_ours(k, "configmaps", k->name, k->vars_doc));
+    if (k->service != NULL)
+        HL_TRY(create_ours(k, "services", k->name, k->service));
+    json_array_foreach (k->pods, i, pod) {
+        const char *name;
+        HL_TRY(object_text(pod, "metadata.name", &name));
+        HL_TRY(create_ours(k, "pods", name, pod));
+    }
+    return HL_OK;
 }
 
 static hl_status delete_one(struct call *k, const char *base, const char *kind, const char *name)
@@ -160,7 +176,7 @@ static hl_status run_logs(struct call *k)
 static hl_status run_delete(struct call *k)
 {
     HL_TRY(run_logs(k));
-    HL_TRY(delete_one(k, JOBS, "jobs", k->name));
+    HL_TRY(delete_one(k, k->roots, k->g->root.plural, k->name));
     HL_TRY(delete_one(k, CORE, "configmaps", k->name));
     return delete_one(k, CORE, "configmaps", k->map);
 }
@@ -200,6 +216,8 @@ static void call_free(struct call *k)
     json_decref(k->doc);
     json_decref(k->map_doc);
     json_decref(k->vars_doc);
+    json_decref(k->service);
+    json_decref(k->pods);
     free(k->logs);
     free(k->forced);
     free(k);
@@ -221,7 +239,7 @@ static void on_failure(struct job *j, const struct call *k, hl_status st)
     snprintf(j->gang->problem, sizeof(j->gang->problem), "%.199s", text);
     if (k->run == run_put_table)
         j->gang->table_sent = 0;
-    if (k->run != run_create)
+    if (k->run != run_create && k->run != run_put_maps)
         return;
     if (!hl_status_retryable(st))
         j->gang->created = k->attempt; /* parts of it: to be deleted */
@@ -238,10 +256,12 @@ static void on_success(struct job *j, const struct call *k)
     j->gang->problem[0] = '\0';
     if (k->run == run_create) {
         j->gang->created = k->attempt;
-        hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
+        hl_info("%s made job=%s name=%s", k->g->root.word, j->id, k->name);
+    } else if (k->run == run_put_maps) {
+        j->gang->maps_sent = k->attempt;
     } else if (k->run == run_delete) {
         j->gang->deleted = k->attempt;
-        hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
+        hl_info("%s deleted job=%s name=%s", k->g->root.word, j->id, k->name);
     } else if (k->run == run_force) {
         hl_info("pods deleted without their kubelets job=%s name=%s count=%zu", j->id, k->name,
                 k->forced_count);
@@ -273,6 +293,7 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
     k->task.run = call_run;
     k->task.done = on_done;
     k->g = j->controller->gangs;
+    snprintf(k->roots, sizeof(k->roots), "/apis/%s", k->g->root.api);
     k->run = fn;
     k->attempt = attempt;
     memcpy(k->job, j->id, sizeof(k->job));
@@ -294,39 +315,92 @@ static void call_send(struct job *j, struct call *k)
     j->gang->busy = true;
 }
 
-static hl_status make_docs(struct job *j, struct call *k)
+static struct hl_volcano_gang gang_docs(struct job *j, const struct hl_api_container_spec *spec)
 {
-    struct gangs *g = j->controller->gangs;
+    return (struct hl_volcano_gang){.job_id = j->id,
+                                    .gang = j->gang->id,
+                                    .attempt = j->run.attempt,
+                                    .stop_grace_ms = spec->stop_grace_ms,
+                                    .job = &j->spec,
+                                    .plan = j->run.plan};
+}
+
+/* The Volcano Job, which tells what a gang's pods are, whoever makes them. */
+static hl_status volcano_job(struct job *j, json_t **out)
+{
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
     if (hl_arena_failed(&arena))
-        return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
+        return hl_fail(HL_ENOMEM, "out of memory for the gang of job %s", j->id);
     struct hl_volcano_nodes *near = gangs_preferred_nodes(j);
-    struct hl_volcano_gang gang = {.job_id = j->id,
-                                   .gang = j->gang->id,
-                                   .attempt = k->attempt,
-                                   .stop_grace_ms = spec.stop_grace_ms,
-                                   .job = &j->spec,
-                                   .plan = j->run.plan};
-    hl_status st = hl_volcano_job(&gang, &g->volcano, near, &k->doc);
-    k->vars_doc = hl_volcano_variables(&gang, &g->volcano, &spec);
-    k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
+    const struct hl_volcano_gang gang = gang_docs(j, &spec);
+    hl_status st = hl_volcano_job(&gang, &j->controller->gangs->volcano, near, out);
     free(near);
     return st;
 }
 
-void gang_create(struct job *j)
+static hl_status make_root(struct job *j, struct call *k)
 {
-    struct call *k = call_new(j, j->run.attempt, run_create);
-    if (k == NULL)
-        return;
-    hl_status st = make_docs(j, k);
+    const char *version = j->controller->gangs->podgroups;
+    HL_TRY(volcano_job(j, &k->doc));
+    if (version[0] == '\0')
+        return HL_OK;
+    json_t *group = hl_podgroup_of(k->doc, version);
+    json_decref(k->doc);
+    k->doc = group;
+    return group != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a PodGroup");
+}
+
+/* What Volcano makes of its Job. */
+static hl_status make_pods(struct job *j, const char *uid, struct call *k)
+{
+    const char *version = j->controller->gangs->podgroups;
+    json_t *job = NULL;
+    HL_TRY(volcano_job(j, &job));
+    k->service = hl_podgroup_service(job, version, uid);
+    k->pods = hl_podgroup_pods(job, version, uid);
+    json_decref(job);
+    return k->service != NULL && k->pods != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory allocating the pods of job %s", j->id);
+}
+
+static hl_status make_maps(struct job *j, const char *uid, struct call *k)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_volcano_opts *opts = &j->controller->gangs->volcano;
+    struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
+    const struct hl_volcano_gang gang = gang_docs(j, &spec);
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
+    k->vars_doc = hl_volcano_variables(&gang, opts, uid, &spec);
+    k->map_doc = hl_volcano_map(&gang, opts, uid, HL_RANKTABLE_INITIALIZING);
+    return opts->podgroups[0] != '\0' ? make_pods(j, uid, k) : HL_OK;
+}
+
+/* Takes the call; st: of making what it sends. */
+static void call_send_made(struct job *j, struct call *k, hl_status st)
+{
     if (st == HL_OK) {
         call_send(j, k);
         return;
     }
     on_failure(j, k, st);
     call_free(k);
+}
+
+void gang_create(struct job *j)
+{
+    struct call *k = call_new(j, j->run.attempt, run_create);
+    if (k != NULL)
+        call_send_made(j, k, make_root(j, k));
+}
+
+void gang_put_maps(struct job *j, const char *uid)
+{
+    struct call *k = call_new(j, j->run.attempt, run_put_maps);
+    if (k != NULL)
+        call_send_made(j, k, make_maps(j, uid, k));
 }
 
 /* Ranks in the pods of the attempt; the next one may be placed already. */

@@ -133,6 +133,14 @@ static bool kube_needs(const struct job *j)
     return g != NULL && (!g->jobs_synced || j->gang->busy || has_objects(g, j));
 }
 
+static struct hl_podspec_rules kube_pod_rules(const struct hl_controller *c)
+{
+    const struct gangs *g = c->gangs;
+    return (struct hl_podspec_rules){.device = g != NULL ? g->device : "",
+                                     .host_paths = g != NULL ? g->host_paths : "",
+                                     .no_volcano = g != NULL && g->podgroups[0] != '\0'};
+}
+
 static hl_status kube_start(struct hl_controller *c)
 {
     return c->opts.kube != NULL ? gangs_start(c, c->opts.kube, &c->gangs) : HL_OK;
@@ -173,5 +181,6 @@ const struct job_executor kube_executor = {
     .read_log = kube_read_log,
     .needs = kube_needs,
     .forget = gangs_forget,
+    .pod_rules = kube_pod_rules,
     .release = gang_release,
 };

@@ -43,12 +43,22 @@ bool gangs_synced(const struct gangs *g)
     return g->jobs_synced && g->pods_synced;
 }
 
+/* Volcano deletes what has succeeded by itself. */
+static bool is_over(const struct job *j)
+{
+    const struct gangs *g = j->controller->gangs;
+    return g->podgroups[0] != '\0' && j->ended_steady_ms != 0 &&
+           controller_steady_ms(j->controller) - j->ended_steady_ms >= g->volcano.keep_s * 1000ll;
+}
+
 static struct hl_gang_attempt attempt_of(const struct job *j, int attempt)
 {
     return (struct hl_gang_attempt){.attempt = attempt,
                                     .there = job_of(j, attempt) != NULL,
                                     .created = j->gang->created == attempt,
-                                    .deleted = j->gang->deleted == attempt};
+                                    .deleted = j->gang->deleted == attempt,
+                                    .made = j->gang_made == attempt,
+                                    .over = is_over(j)};
 }
 
 static bool is_up(const struct job *j)
@@ -105,18 +115,40 @@ static void container_check(struct job *j, int index)
     }
 }
 
+/* Nobody makes a pod of a PodGroup again. Volcano ends the Job. */
+static bool lacks_pod(const struct job *j)
+{
+    bool all_made = j->gang->maps_sent == j->run.attempt;
+    for (int i = 0; all_made && i < j->run.container_count; i++)
+        if (gang_pod(j, i) == NULL && hl_jobrun_may_run(&j->run, i))
+            return true;
+    return false;
+}
+
+/* Of its Job; NULL = it goes on. Borrowed. */
+static const char *job_trouble(struct job *j, const json_t *job)
+{
+    if (job == NULL)
+        return j->gang->seen == j->run.attempt ? "deleted" : NULL;
+    j->gang->seen = j->run.attempt;
+    if (j->controller->gangs->podgroups[0] != '\0' && lacks_pod(j))
+        return "without one of its pods";
+    return hl_volcano_job_trouble(job);
+}
+
 /* The Job ended, was suspended or deleted, and its pods don't say why. */
 static void job_check(struct job *j)
 {
     const json_t *job = job_of(j, j->run.attempt);
-    const char *why = job != NULL ? hl_volcano_job_trouble(job) : NULL;
+    const char *why = job_trouble(j, job);
     char text[HL_JOB_TEXT_MAX];
     if (!hl_gang_trouble(&j->gang->trouble_ns, why != NULL, j->controller->listening.listened_ns))
         return;
     const char *message;
     if (object_text_if_any(job, "status.state.message", &message) != HL_OK)
         message = hl_error_text();
-    snprintf(text, sizeof(text), "the Volcano Job is %s %.160s", why, message);
+    snprintf(text, sizeof(text), "the %s is %s %.160s", j->controller->gangs->root.word, why,
+             message);
     for (int i = 0; i < j->run.container_count; i++)
         if (hl_jobrun_may_run(&j->run, i)) {
             container_lose(j, i, text);
@@ -196,19 +228,23 @@ static bool has_pods(const struct job *j)
     return false;
 }
 
-/* Of a gang that ran when the Controller ended: without a Job it may have finished, so it is not
- * run again. */
+/* Of a gang that was up when the Controller ended: without a Job it may have finished, so it is
+ * not run again. */
 static void restored_check(struct job *j)
 {
+    const struct hl_gang_attempt now = attempt_of(j, j->run.attempt);
     if (!j->gang->restored)
         return;
     j->gang->restored = false;
-    if (j->run.state == HL_API_JOB_STATE_RUNNING && job_of(j, j->run.attempt) == NULL &&
-        !has_pods(j))
-        job_event(j, &(struct hl_job_event){
-                         .kind = HL_JOB_EV_CANCEL,
-                         .text = "its Volcano Job was deleted while the Controller was away; "
-                                 "whether its ranks had finished is not known"});
+    j->gang->seen = j->gang_made;
+    if (!hl_gang_vanished(&now, &j->run, has_pods(j)))
+        return;
+    char text[HL_JOB_TEXT_MAX];
+    snprintf(text, sizeof(text),
+             "its %s was deleted while the Controller was away; whether its ranks had finished is "
+             "not known",
+             j->controller->gangs->root.word);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = text});
 }
 
 void gang_reconcile(struct job *j)
@@ -271,6 +307,28 @@ static hl_status table_of(const struct job *j, char **out)
     return st;
 }
 
+/* A rank has begun: its gang was whole, and what lacks a pod now has lost it. */
+static bool has_begun(const struct job *j)
+{
+    for (int i = 0; i < j->run.container_count; i++)
+        if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED)
+            return true;
+    return false;
+}
+
+static void maps_publish(struct job *j)
+{
+    const char *uid;
+    if (j->controller->gangs->podgroups[0] != '\0' && has_begun(j)) {
+        j->gang->maps_sent = j->run.attempt;
+        return;
+    }
+    if (object_text(job_of(j, j->run.attempt), "metadata.uid", &uid) == HL_OK)
+        gang_put_maps(j, uid);
+    else
+        hl_error("ConfigMaps are not made job=%s error=\"%s\"", j->id, hl_error_text());
+}
+
 static void table_publish(struct job *j)
 {
     char *table = NULL;
@@ -290,7 +348,8 @@ void gang_apply(struct job *j)
         return;
     int away = attempt_to_delete(j), attempt = j->run.attempt;
     const struct hl_gang_attempt now = attempt_of(j, attempt);
-    const struct hl_gang_done done = {.table_sent = j->gang->table_sent == attempt,
+    const struct hl_gang_done done = {.maps_sent = j->gang->maps_sent == attempt,
+                                      .table_sent = j->gang->table_sent == attempt,
                                       .logs_kept = j->gang->logs_kept == attempt,
                                       .table_is_ours = !hl_volcano_is_ascend(&g->volcano)};
     if (away > 0) {
@@ -302,6 +361,13 @@ void gang_apply(struct job *j)
         break;
     case HL_GANG_CREATE:
         gang_create(j);
+        break;
+    case HL_GANG_RECORD:
+        j->gang_made = attempt;
+        job_keep(j);
+        break;
+    case HL_GANG_PUT_MAPS:
+        maps_publish(j);
         break;
     case HL_GANG_PUT_TABLE:
         table_publish(j);

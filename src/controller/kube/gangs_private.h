@@ -15,6 +15,7 @@
 #include "core/job/gang.h"
 #include "kube/watcher.h"
 #include "volcano/gang.h"
+#include "volcano/podgroup.h"
 
 #define GANG_MAP_MAX   (HL_VOLCANO_NAME_MAX + 16)
 #define GANG_FORCE_MAX 256 /* pods that one call deletes; the next one takes others */
@@ -26,6 +27,8 @@ struct gang {
     bool stale;                  /* its objects changed since they were last reconciled */
     bool restored;               /* and not yet reconciled by this Controller */
     int created, deleted;        /* attempt whose Job was created, deleted; 0 = none by us */
+    int seen;                    /* attempt whose Job the watch has shown, or the record names */
+    int maps_sent;               /* attempt whose ConfigMaps were made */
     int table_sent;              /* attempt whose rank table was written */
     int logs_kept;               /* attempt that succeeded and whose logs were fetched */
     unsigned tries;              /* failures in a row */
@@ -55,7 +58,8 @@ struct gangs {
     struct hl_kube_watcher *jobs_watch, *pods_watch, *nodes_watch, *groups_watch;
     struct kube_node *nodes;       /* of the whole cluster, by name */
     int64_t node_lost_ms;          /* where the job does not say */
-    json_t *jobs, *pods;           /* name -> object, of our namespace */
+    struct hl_gang_root root;      /* of gangs: Volcano Jobs, or PodGroups */
+    json_t *jobs, *pods;           /* name -> object, of our namespace; jobs: roots of gangs */
     json_t *groups;                /* name of a Job -> its PodGroup */
     json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
     bool jobs_synced, pods_synced;
@@ -63,7 +67,8 @@ struct gangs {
     void (*answered)(struct job *j); /* a request of the job has ended */
     bool reconcile_posted;           /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;
-    char *ns, *queue, *device, *policy;
+    char *ns, *queue, *device, *policy, *near_key, *host_paths, *table_label, *accelerator;
+    char *podgroups;
     char logs[PATH_MAX]; /* directory */
     pthread_mutex_t spool_lock;
     struct spool *spools;
@@ -88,6 +93,8 @@ void gang_waits_for(const struct job *j, char *out, size_t cap);
 
 /* calls.c: one request of a job; gangs->answered when it is done. */
 void gang_create(struct job *j);
+/* uid: of its Job, which owns them. */
+void gang_put_maps(struct job *j, const char *uid);
 /* What the attempt's pods wrote is kept. */
 void gang_delete(struct job *j, int attempt);
 void gang_put_table(struct job *j, const char *table);

@@ -73,7 +73,10 @@ void gang_waits_for(const struct job *j, char *out, size_t cap)
     if (g == NULL || j->run.state != HL_API_JOB_STATE_STARTING)
         return;
     hl_volcano_job_name(j->id, j->run.attempt, name);
-    hl_volcano_group_waits(json_object_get(g->groups, name), group, sizeof(group));
+    if (g->podgroups[0] != '\0')
+        hl_podgroup_waits(json_object_get(g->jobs, name), group, sizeof(group));
+    else
+        hl_volcano_group_waits(json_object_get(g->groups, name), group, sizeof(group));
     pod_waits_for(j, pod, sizeof(pod));
     snprintf(out, cap, "%s%s%s", group, group[0] != '\0' && pod[0] != '\0' ? "; " : "", pod);
 }

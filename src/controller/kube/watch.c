@@ -9,6 +9,7 @@
 #include "controller/kube/gangs_private.h"
 #include "controller/kube/objects_private.h"
 #include "os/file.h"
+#include "ranktable/products.h"
 
 /* NULL: it has none, which is logged. */
 static const char *name_of(const json_t *object)
@@ -138,16 +139,19 @@ static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
  * a gang waits. */
 static hl_status watch_all(struct gangs *g)
 {
-    HL_TRY(watch_kind(g, "/apis/batch.volcano.sh/v1alpha1", "jobs",
+    char base[96];
+    snprintf(base, sizeof(base), "/apis/%s", g->root.api);
+    HL_TRY(watch_kind(g, base, g->root.plural,
                       (struct hl_kube_watcher_opts){.listed = on_jobs, .changed = on_job},
                       &g->jobs_watch));
     HL_TRY(watch_kind(g, "/api/v1", "pods",
                       (struct hl_kube_watcher_opts){.listed = on_pods, .changed = on_pod},
                       &g->pods_watch));
-    HL_TRY(watch_kind(g, "/apis/scheduling.volcano.sh/v1beta1", "podgroups",
-                      (struct hl_kube_watcher_opts){
-                          .listed = groups_listed, .changed = group_changed, .optional = true},
-                      &g->groups_watch));
+    if (g->podgroups[0] == '\0')
+        HL_TRY(watch_kind(g, "/apis/scheduling.volcano.sh/v1beta1", "podgroups",
+                          (struct hl_kube_watcher_opts){
+                              .listed = groups_listed, .changed = group_changed, .optional = true},
+                          &g->groups_watch));
     return watch_path(g, "/api/v1/nodes",
                       &(struct hl_kube_watcher_opts){.selector = "",
                                                      .members = &node_members,
@@ -159,8 +163,26 @@ static hl_status watch_all(struct gangs *g)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
+static hl_status check_ascend(const struct hl_kube_opts *o)
+{
+    if (o->accelerator[0] == '\0')
+        return HL_OK;
+    if (!hl_volcano_is_ascend(&(struct hl_volcano_opts){.device = o->device}))
+        return hl_fail(HL_EINVAL,
+                       "kube.accelerator_type is for devices of huawei.com/, and kube.device is "
+                       "'%s'",
+                       o->device);
+    if (hl_ranktable_product_find(o->accelerator) == NULL)
+        hl_warn(
+            "kube.accelerator_type is unknown, so how many devices a pod may have is not checked "
+            "type=%s",
+            o->accelerator);
+    return HL_OK;
+}
+
 static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
 {
+    HL_TRY(check_ascend(o));
     HL_TRY(hl_kube_config_load(
         &(struct hl_kube_source){.path = o->config, .context = "", .master = o->master},
         &g->config));
@@ -168,13 +190,25 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
     g->queue = strdup(o->queue);
     g->device = strdup(o->device);
     g->policy = strdup(o->topology_policy);
+    g->near_key = strdup(o->topology_key);
+    g->host_paths = strdup(o->host_paths);
+    g->table_label = strdup(o->table_label);
+    g->accelerator = strdup(o->accelerator);
+    g->podgroups = strdup(strcmp(o->podgroups, "volcano") != 0 ? o->podgroups : "");
     g->node_lost_ms = o->node_lost_ms;
-    if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL)
+    if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL ||
+        g->near_key == NULL || g->host_paths == NULL || g->table_label == NULL ||
+        g->accelerator == NULL || g->podgroups == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
+    g->root = hl_gang_root(g->podgroups);
     g->volcano = (struct hl_volcano_opts){.ns = g->ns,
                                           .queue = g->queue,
                                           .device = g->device,
+                                          .table_label = g->table_label,
+                                          .accelerator = g->accelerator,
                                           .topology_policy = g->policy,
+                                          .near_key = g->near_key,
+                                          .podgroups = g->podgroups,
                                           .slot_devices = o->slot_devices,
                                           .keep_s = (int)(o->keep_ms / 1000)};
     int n = snprintf(g->logs, sizeof(g->logs), "%s/logs", o->state_dir);
@@ -241,6 +275,11 @@ void gangs_stop(struct gangs *g)
     free(g->queue);
     free(g->device);
     free(g->policy);
+    free(g->near_key);
+    free(g->host_paths);
+    free(g->table_label);
+    free(g->accelerator);
+    free(g->podgroups);
     free(g);
 }
 

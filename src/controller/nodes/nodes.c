@@ -84,6 +84,11 @@ int64_t node_silent_ms(const struct node *n)
     return (int64_t)((n->controller->listening.listened_ns - n->seen_ns) / HL_NS_PER_MS);
 }
 
+bool node_is_reserved(const struct node *n)
+{
+    return hl_wall_ms() < n->reserved.window.until_ms;
+}
+
 bool nodes_expected(const struct hl_controller *c)
 {
     for (const struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
@@ -210,11 +215,13 @@ hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
     return HL_OK;
 }
 
-/* A record is NodeInfo, and beside it NodeAbsence of a lost node, NodeDrain of a drained one. */
+/* A record is NodeInfo, and beside it NodeAbsence of a lost node, NodeDrain of a drained one,
+ * NodeReservation of a reserved one. */
 struct stored_node {
     struct hl_api_node_info info;
     struct hl_api_node_absence absence;
     struct hl_api_node_drain drain;
+    struct hl_api_node_reservation reserved;
 };
 
 static hl_status record_read(const json_t *record, struct hl_arena *arena, struct stored_node *out)
@@ -223,6 +230,8 @@ static hl_status record_read(const json_t *record, struct hl_arena *arena, struc
     hl_status st = record_take(rest, &hl_api_node_absence_type, arena, &out->absence);
     if (st == HL_OK)
         st = record_take(rest, &hl_api_node_drain_type, arena, &out->drain);
+    if (st == HL_OK)
+        st = record_take(rest, &hl_api_node_reservation_type, arena, &out->reserved);
     if (st == HL_OK)
         st = hl_api_from_json(&hl_api_node_info_type, rest, arena, &out->info);
     json_decref(rest);
@@ -245,6 +254,9 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info, b
     struct hl_api_node_info lasting = *info;
     const struct hl_api_node_absence absence = {n->lost_ms, n->seen_ms};
     const struct hl_api_node_drain drain = {n->drained_ms, n->drain_reason};
+    const struct node_reservation *r = &n->reserved;
+    const struct hl_api_node_reservation reserved = {r->window.from_ms, r->window.until_ms,
+                                                     r->reason};
     lasting.tiers.count = 0; /* usage changes all the time and is not part of the record */
     lasting.store_epoch = 0;
     lasting.health = (struct hl_api_health){0}; /* it tells it with every registration */
@@ -253,6 +265,8 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info, b
         record = record_join(record, hl_api_to_json(&hl_api_node_absence_type, &absence));
     if (n->drained_ms != 0)
         record = record_join(record, hl_api_to_json(&hl_api_node_drain_type, &drain));
+    if (node_is_reserved(n))
+        record = record_join(record, hl_api_to_json(&hl_api_node_reservation_type, &reserved));
     return record;
 }
 
@@ -268,6 +282,11 @@ hl_status nodes_load(struct hl_controller *c, const json_t *record)
     n->drained_ms = was.drain.drained_ms;
     snprintf(n->drain_reason, sizeof(n->drain_reason), "%s",
              was.drain.drain_reason != NULL ? was.drain.drain_reason : "");
+    n->reserved.window =
+        (struct hl_node_window){was.reserved.reserved_from_ms, was.reserved.reserved_until_ms};
+    snprintf(n->reserved.reason, sizeof(n->reserved.reason), "%s",
+             was.reserved.reserved_reason != NULL ? was.reserved.reserved_reason : "");
+    hl_cluster_set_window(&c->nodes->cluster, n->name, n->reserved.window);
     int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
     n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
     hl_cluster_set_draining(&c->nodes->cluster, n->name, n->drained_ms != 0);

@@ -24,11 +24,12 @@
 
 #include "api/types.h"
 #include "base/arena.h"
+#include "core/planner/cluster.h"
 #include "rpc/controller_calls.h"
 
 #define HL_NODE_WHY_MAX 512
 
-struct hl_cluster;
+struct copy;
 struct hl_controller;
 struct hl_rpc_peer;
 
@@ -41,6 +42,13 @@ struct node_store {
     bool list_ended, pruning; /* the inventory is whole; what it lacks is being looked for */
     unsigned drops;           /* under way */
     bool rdma;                /* a copy of it came by one-sided reads */
+    struct copy *copies;      /* all that it has */
+};
+
+/* For maintenance; until 0 = none. */
+struct node_reservation {
+    struct hl_node_window window;
+    char reason[256];
 };
 
 struct node {
@@ -65,6 +73,7 @@ struct node {
     struct node_store store;
     int64_t drained_ms; /* since when nothing new is placed there; 0 = it is not drained */
     char drain_reason[256];
+    struct node_reservation reserved;
     bool held; /* runs containers of a job with a damaged record: gets no others */
     struct hl_api_health health; /* of its last test */
     struct hl_arena health_arena;
@@ -119,6 +128,8 @@ struct node *node_find(const struct hl_controller *c, const char *name);
 bool node_ready(const struct node *n);
 /* HL_EUNAVAIL: nothing new is brought there. It is away, drained, or node_why_not says why. */
 hl_status node_takes(const struct node *n) HL_CHECK;
+/* It has a reservation that is not over. */
+bool node_is_reserved(const struct node *n);
 /* Ms since its last sign of life. */
 int64_t node_silent_ms(const struct node *n);
 /* Why nothing new is placed on a node that is ready and not drained; "" = nothing stands against
@@ -133,6 +144,8 @@ void method_register_node(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_register_node_params *p);
 void method_drain_node(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_drain_node_params *p);
+void method_reserve_nodes(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_reserve_nodes_params *p);
 void method_test_node(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_test_node_params *p);
 void method_heartbeat(void *arg, struct hl_rpc_call *call,

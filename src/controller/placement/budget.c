@@ -28,6 +28,42 @@ hl_status budget_configure(struct hl_controller *c)
                : hl_budget_configure(&p->budget, &limits, placement_now_ms());
 }
 
+/* What a person orders takes what it needs. */
+static bool order_is_budgeted(const struct hl_move_order *o)
+{
+    return o->priority != UINT8_MAX;
+}
+
+/* Its share of what moves of the policy that are in flight on that network may take together, so
+ * that they never take more, even for a moment; those that wait get theirs when they begin. */
+uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *o)
+{
+    const struct placement *p = c->placement;
+    const enum hl_move_path path = hl_rules_path(o->from, o->goal);
+    uint64_t most = p->conf.rate / 8, beside = 0;
+    if (!order_is_budgeted(o) || most == 0 || !path_is_network((int)path))
+        return o->bytes_per_s;
+    for (uint32_t i = 0; i < p->moves.count; i++) {
+        const struct hl_move_rec *rec = hl_migration_at(&p->moves, i);
+        beside += !hl_id_equal(rec->order.id, o->id) && order_is_budgeted(&rec->order) &&
+                  (rec->phase == HL_MOVE_PHASE_DECIDED || rec->phase == HL_MOVE_PHASE_COPYING) &&
+                  hl_rules_path(rec->order.from, rec->order.goal) == path;
+    }
+    uint64_t share = most / (1 + beside);
+    return share > PACE_MIN ? share : PACE_MIN;
+}
+
+/* The slowest that such a move may become. */
+int64_t budget_copy_ms(const struct hl_controller *c, const struct hl_move_order *o)
+{
+    const struct placement *p = c->placement;
+    uint64_t share = p->conf.rate / 8 / (uint64_t)p->conf.moves;
+    if (p->conf.rate == 0 || !order_is_budgeted(o) ||
+        !path_is_network((int)hl_rules_path(o->from, o->goal)))
+        return o->copy_ms;
+    return o->copy_ms + copy_paced_ms(o->size_bytes, share > PACE_MIN ? share : PACE_MIN);
+}
+
 void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec)
 {
     const struct hl_move_order *o = &rec->order;

@@ -43,6 +43,7 @@ static json_t *move_record(const struct hl_controller *c, const struct hl_move_r
         .size_bytes = o->size_bytes,
         .crc32 = o->crc32,
         .goal_had = o->goal_had,
+        .bytes_per_s = o->bytes_per_s,
         .began_ms = placement_wall_ms(rec->began_ms),
         .switched_ms = rec->switched_ms != 0 ? placement_wall_ms(rec->switched_ms) : 0};
     return hl_api_to_json(&hl_api_move_record_type, &r);
@@ -95,7 +96,8 @@ static hl_status move_read(struct hl_controller *c, const struct hl_api_move_rec
                   .cost_s = r->cost_seconds,
                   .priority = (uint8_t)r->priority,
                   .size_bytes = r->size_bytes,
-                  .crc32 = r->crc32},
+                  .crc32 = r->crc32,
+                  .bytes_per_s = r->bytes_per_s},
         .phase = phase_of(r->phase),
         .began_ms = now - (hl_wall_ms() - r->began_ms),
         .switched_ms = r->switched_ms != 0 ? now : 0,
@@ -104,6 +106,9 @@ static hl_status move_read(struct hl_controller *c, const struct hl_api_move_rec
     HL_TRY(hl_id_parse(r->shard, &rec.order.shard));
     HL_TRY(place_read(c, r->from_tier, r->from_node, &rec.order.from));
     HL_TRY(place_read(c, r->tier, r->node, &rec.order.goal));
+    rec.order.copy_ms =
+        c->opts.copy_timeout_ms + copy_paced_ms(rec.order.size_bytes, rec.order.bytes_per_s);
+    rec.order.copy_ms = budget_copy_ms(c, &rec.order);
     *out = rec;
     return HL_OK;
 }

@@ -237,7 +237,13 @@ static hl_status copy_begin(struct hl_controller *c, const struct hl_move_order 
     struct place goal;
     if (!place_find(c, o->shard, o->goal, &goal))
         return hl_fail(HL_EUNAVAIL, "the node that it goes to is not known any more");
-    return copies_bring(c, o->id, o->shard, &goal, operation_of(o), on_brought, x);
+    return copies_bring(c,
+                        &(struct copies_order){.id = o->id,
+                                               .shard = o->shard,
+                                               .goal = goal,
+                                               .op = operation_of(o),
+                                               .bytes_per_s = budget_pace(c, o)},
+                        on_brought, x);
 }
 
 static void copy_stop(struct hl_controller *c, const struct hl_move_order *o)
@@ -566,6 +572,18 @@ static hl_status parse_goal(struct hl_controller *c,
     return HL_OK;
 }
 
+/* The archive knows no rate, and what is slower than that the holders take for silence. */
+static hl_status check_pace(struct hl_place from, struct hl_place goal, uint64_t bytes_per_s)
+{
+    if (bytes_per_s > 0 && bytes_per_s < PACE_MIN)
+        return hl_fail(HL_EINVAL, "a move at %" PRIu64 " bytes per second: it must be %u or more",
+                       bytes_per_s, PACE_MIN);
+    if (bytes_per_s > 0 && hl_rules_path(from, goal) == HL_MOVE_ARCHIVE)
+        return hl_fail(HL_EUNSUPPORTED, "between L3 and L4 a move takes no network of Helios: "
+                                        "order it without a rate");
+    return HL_OK;
+}
+
 static hl_status move_ordered(struct hl_controller *c,
                               const struct hl_api_controller_move_shard_params *p,
                               struct hl_move_order *order)
@@ -585,12 +603,15 @@ static hl_status move_ordered(struct hl_controller *c,
                        pin_has_shard(c, id) ? "shard" : "model");
     if (s->place.tier == goal.tier && s->place.node == goal.node)
         return hl_fail(HL_EEXIST, "shard %s is there already", p->id);
+    HL_TRY(check_pace(s->place, goal, p->bytes_per_s));
     HL_TRY(moves_prepare(c, id, s->place, goal, order));
     struct place goes, comes;
     if (!order->keep_source && place_find(c, id, s->place, &goes) &&
         place_find(c, id, goal, &comes))
         HL_TRY(durability_lets_go(c, id, &goes, &comes));
     order->priority = UINT8_MAX;
+    order->bytes_per_s = p->bytes_per_s;
+    order->copy_ms += copy_paced_ms(order->size_bytes, p->bytes_per_s);
     return HL_OK;
 }
 

@@ -161,6 +161,7 @@ static hl_status order_move(struct hl_controller *c, const struct hl_decision *d
     order.gain_s = d->gain_s;
     order.cost_s = d->cost_s;
     order.priority = priority_of(d->event);
+    order.copy_ms = budget_copy_ms(c, &order);
     if (d->event != HL_LIFE_ON_IDLE) /* which begins with the switch */
         HL_TRY(hl_policy_begin(&c->placement->core, d, now_ms));
     hl_status st = moves_order(c, &order);

@@ -298,6 +298,7 @@ static hl_status fetch_order(struct hl_controller *c, struct fetch *f)
     HL_TRY(moves_prepare(c, f->shard, s->place, goal, &order));
     order.keep_source = true;
     order.priority = PRIORITY_PREFETCH;
+    order.copy_ms = budget_copy_ms(c, &order);
     f->move = order.id;
     HL_TRY(moves_order(c, &order));
     hl_budget_take(&p->budget, path, (int64_t)f->size_bytes);
@@ -459,9 +460,11 @@ static bool fetch_end(struct hl_controller *c, const struct prefetch *x, const s
     if (!has_copy(c, f->shard, f->node, HL_API_TIER_L2, is_in_l2))
         return true;
     hl_status st = moves_prepare(c, f->shard, from, goal, &order);
-    order.priority = PRIORITY_UNREAD;
-    if (st == HL_OK)
+    if (st == HL_OK) {
+        order.priority = PRIORITY_UNREAD;
+        order.copy_ms = budget_copy_ms(c, &order);
         st = moves_order(c, &order);
+    }
     if (st != HL_OK)
         hl_debug("what was fetched in vain stays: %s", hl_error_text());
     return true;

@@ -89,6 +89,11 @@ static struct hl_api_node_state node_state(const struct hl_controller *c, const 
                                       .drain_reason = n->drain_reason,
                                       .reason = node_why_not(n),
                                       .clock_ahead_ms = n->ahead_ms};
+    if (node_is_reserved(n)) {
+        state.reserved_from_ms = n->reserved.window.from_ms;
+        state.reserved_until_ms = n->reserved.window.until_ms;
+        state.reserved_reason = n->reserved.reason;
+    }
     state.node.health = n->health;
     state.node.tiers = n->report.tiers;
     state.node.store_epoch = n->store_epoch;

@@ -60,6 +60,7 @@ static const struct hl_controller_handlers handlers = {
     .cancel_move = method_cancel_move,
     .pin = method_pin,
     .drain_node = method_drain_node,
+    .reserve_nodes = method_reserve_nodes,
     .record_accesses = method_record_accesses,
 };
 

@@ -21,7 +21,8 @@ bool hl_gang_is_up(enum hl_api_job_state state)
 
 bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run)
 {
-    bool kept = hl_gang_is_up(run->state) || run->state == HL_API_JOB_STATE_SUCCEEDED;
+    bool kept = hl_gang_is_up(run->state) ||
+                (run->state == HL_API_JOB_STATE_SUCCEEDED && !a->over);
     bool wanted = kept && a->attempt == run->attempt;
     return (a->there || a->created) && !wanted && !a->deleted;
 }
@@ -29,6 +30,12 @@ bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run)
 bool hl_gang_has_ended(const struct hl_gang_attempt *a)
 {
     return !a->there && (a->deleted || !a->created);
+}
+
+bool hl_gang_vanished(const struct hl_gang_attempt *a, const struct hl_jobrun *run, bool has_pods)
+{
+    bool was_there = a->made || run->state == HL_API_JOB_STATE_RUNNING;
+    return hl_gang_is_up(run->state) && was_there && !a->there && !has_pods;
 }
 
 bool hl_gang_node_lost(const struct hl_gang_node *node, uint64_t after_ns, uint64_t now_ns)
@@ -59,12 +66,22 @@ bool hl_gang_trouble(uint64_t *since_ns, bool has_trouble, uint64_t now_ns)
     return true;
 }
 
+static enum hl_gang_step gang_begin(const struct hl_gang_attempt *now,
+                                    const struct hl_gang_done *done)
+{
+    if (!now->created && !now->there)
+        return now->made ? HL_GANG_REST : HL_GANG_CREATE;
+    if (!now->made)
+        return HL_GANG_RECORD;
+    return now->there && !done->maps_sent ? HL_GANG_PUT_MAPS : HL_GANG_REST;
+}
+
 enum hl_gang_step hl_gang_next(const struct hl_jobrun *run, const struct hl_gang_attempt *now,
                                const struct hl_gang_done *done)
 {
     switch (run->state) {
     case HL_API_JOB_STATE_STARTING:
-        return now->created || now->there ? HL_GANG_REST : HL_GANG_CREATE;
+        return gang_begin(now, done);
     case HL_API_JOB_STATE_RUNNING:
         return done->table_is_ours && !done->table_sent ? HL_GANG_PUT_TABLE : HL_GANG_REST;
     case HL_API_JOB_STATE_SUCCEEDED:

@@ -37,12 +37,17 @@ struct hl_gang_attempt {
     bool there;   /* its Job, as the watch has shown */
     bool created; /* by us; the watch need not have shown it yet */
     bool deleted; /* by us */
+    bool made;    /* it was there once, as the record of its job says */
+    bool over;    /* it has succeeded and was kept for as long as it is to be, by us */
 };
 
 /* The attempt's Job must go: it is another than the job's now, or the job needs none. */
 bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run);
 /* While stopping: a container without a pod has ended, for nobody makes the pod again. */
 bool hl_gang_has_ended(const struct hl_gang_attempt *a);
+/* Its Job went while nobody looked: whether its ranks have finished is not known. For a Controller
+ * that comes back; a Job that was never made has had no ranks. */
+bool hl_gang_vanished(const struct hl_gang_attempt *a, const struct hl_jobrun *run, bool has_pods);
 
 /* A node as its condition Ready has it. */
 struct hl_gang_node {
@@ -80,13 +85,17 @@ bool hl_gang_trouble(uint64_t *since_ns, bool has_trouble, uint64_t now_ns);
 
 /* What was done for the job's attempt. */
 struct hl_gang_done {
-    bool table_sent, logs_kept;
+    bool maps_sent, table_sent, logs_kept;
     bool table_is_ours; /* else a controller of the devices' maker writes it */
 };
 
+/* Without its ConfigMaps no rank begins, and they come after the record: so there is one of each
+ * gang whose ranks have begun. */
 enum hl_gang_step {
     HL_GANG_REST,
     HL_GANG_CREATE,
+    HL_GANG_RECORD, /* that its Job is made */
+    HL_GANG_PUT_MAPS,
     HL_GANG_PUT_TABLE,
     HL_GANG_KEEP_LOGS,
 };

@@ -32,6 +32,8 @@ enum kind {
     KEY_RULE, /* struct hl_place_rule: "LEVEL required" */
     KEY_NIC,
     KEY_RECOVERY,
+    KEY_KUBERNETES, /* json_t */
+    KEY_RANK_GOAL, /* what becomes of a rank that hangs */
 };
 
 struct key {
@@ -90,9 +92,12 @@ static const struct key job_keys[] = {
     {"recovery.mode", KEY_RECOVERY, 0, 0, AT(recovery)},
     {"recovery.replacements", KEY_INT, 1, 100000, AT(replacements)},
     {"recovery.stableAfter", KEY_TIME, 1000, 30 * DAY_MS, AT(stable_ms)},
+    {"recovery.onHang", KEY_RANK_GOAL, 0, 0, AT(on_hang)},
+    {"recovery.onSlow", KEY_RANK_GOAL, 0, 0, AT(on_slow)},
     {"spares", KEY_INT, 1, 16, AT(spares)},
     {"queue", KEY_NAME, 0, 0, AT(queue)},
     {"priority", KEY_INT, -HL_PRIORITY_MAX, HL_PRIORITY_MAX, AT(priority)},
+    {"kubernetes", KEY_KUBERNETES, 0, 0, AT(kubernetes)},
 };
 
 /* clang-format on */
@@ -197,6 +202,8 @@ static hl_status set_text(struct reader *r, const struct key *k, const json_t *v
         return bad(r, 0, "'%.64s' is neither restart nor fail", s);
     if (k->kind == KEY_RECOVERY && strcmp(s, "restart") != 0 && strcmp(s, "replace") != 0)
         return bad(r, 0, "'%.64s' is neither restart nor replace", s);
+    if (k->kind == KEY_RANK_GOAL && strcmp(s, "end") != 0 && strcmp(s, "name") != 0)
+        return bad(r, 0, "'%.64s' is neither end nor name", s);
     if (k->kind == KEY_IMAGE)
         HL_TRY(want_word(r, s));
     if (k->kind == KEY_PLACE || (k->kind == KEY_CONDA && strchr(s, '/') != NULL))
@@ -298,6 +305,13 @@ static hl_status want_mount(const struct reader *r, const char *s)
     if (*s != '/' || n == 0 || inside[1] != '/' ||
         (*mode != '\0' && strcmp(mode, ":ro") != 0 && strcmp(mode, ":rw") != 0))
         return bad(r, 0, "'%.128s' must be /HOST/PATH:/CONTAINER/PATH, with :ro if read-only", s);
+    const struct hl_podspec_rules *pods = r->src != NULL ? r->src->pods : NULL;
+    if (pods != NULL && !hl_podspec_may_mount(pods->host_paths, s, (size_t)(inside - s)))
+        return bad(r, 0,
+                   "'%.*s' is in no directory that pods may mount (%s%.100s); the option "
+                   "kube.host_paths of helios-controller lists them",
+                   (int)(inside - s > 128 ? 128 : inside - s), s,
+                   *pods->host_paths != '\0' ? "these are: " : "there is none", pods->host_paths);
     return HL_OK;
 }
 
@@ -419,6 +433,20 @@ static hl_status set_nic(const struct reader *r, const json_t *v, enum hl_nic_cl
                : bad(r, 0, "'%.64s' is none of ConnectX-3 to ConnectX-8, BlueField", text);
 }
 
+/* What was accepted once stays. */
+static hl_status set_kubernetes(struct reader *r, const json_t *v, json_t **out)
+{
+    struct hl_podspec_fault fault;
+    const struct hl_podspec_rules *pods = r->src != NULL ? r->src->pods : NULL;
+    if (pods != NULL && !hl_podspec_check(v, pods, &fault)) {
+        reader_enter(r, fault.field, fault.pointer);
+        return bad(r, fault.of_key, "%s", fault.text);
+    }
+    json_decref(*out);
+    *out = json_deep_copy(v);
+    return *out != NULL ? HL_OK : short_of_memory();
+}
+
 static hl_status check_supported(const struct reader *r, const struct key *k)
 {
     const char *why = hl_job_unsupported(k->name, executor_of(r));
@@ -443,6 +471,7 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     case KEY_CONDA:
     case KEY_LOST_GOAL:
     case KEY_RECOVERY:
+    case KEY_RANK_GOAL:
         return set_text(r, k, v, to);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));
@@ -473,6 +502,8 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
         if (!json_is_array(v))
             return bad(r, 0, "must be a list");
         return set_list(r, k, v, &r->job->mounts, &r->job->mount_count);
+    case KEY_KUBERNETES:
+        return set_kubernetes(r, v, to);
     }
     return HL_OK;
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "core/job/podspec.h"
 #include "core/job/rank.h"
 #include "core/planner/level.h"
 #include "core/planner/topo.h"
@@ -29,6 +30,9 @@
  * without a loss that counts from 0 again. */
 #define HL_JOB_REPLACEMENTS 10
 #define HL_JOB_STABLE_MS    600000
+/* How long a node may be silent where its ranks are replaced and a gang that lost it is restarted:
+ * such a job wants to go on soon. */
+#define HL_JOB_REPLACE_LOST_MS 10000
 
 struct hl_job_var {
     char *name;
@@ -74,10 +78,13 @@ struct hl_job {
     char *recovery;           /* recovery.mode: "restart", "replace" */
     int replacements;         /* recovery.replacements: of a container, within stable_ms */
     int64_t stable_ms;        /* recovery.stableAfter */
+    char *on_hang;            /* recovery.onHang: "end", "name"; "" = end if ranks are replaced */
+    char *on_slow;            /* recovery.onSlow: the same words; "" = name */
     int spares;               /* processes that are parked in each container */
     char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
     char *queue;              /* "" = the cluster's first */
     int priority;             /* higher comes first, HL_PRIORITY_MAX at most */
+    json_t *kubernetes;       /* as core/job/podspec.h takes it; NULL = not said */
 };
 
 /* Place of a value (or of the key before it) given by a JSON pointer; line 0 = unknown. */
@@ -101,7 +108,8 @@ struct hl_job_source {
     hl_job_where_fn where; /* may be NULL */
     const void *ctx;
     enum hl_job_executor executor;
-    int64_t node_lost_min_ms; /* the least nodeLostAfter that can be kept */
+    int64_t node_lost_min_ms;            /* the least nodeLostAfter that can be kept */
+    const struct hl_podspec_rules *pods; /* of Kubernetes; NULL = it is not Kubernetes */
 };
 
 /* src may be NULL. *out is overwritten on success only. */
@@ -132,6 +140,9 @@ hl_status hl_job_resolve(struct hl_job *job, const char *cwd) HL_CHECK;
 bool hl_job_restarts_lost(const struct hl_job *job);
 /* A lost rank is replaced while the others go on. */
 bool hl_job_replaces(const struct hl_job *job);
+/* The process of a rank that hangs, or that is slow, is ended and not only named. */
+bool hl_job_ends_hung(const struct hl_job *job);
+bool hl_job_ends_slow(const struct hl_job *job);
 /* New reference; hl_job_parse reads it back to the same job. NULL when out of memory. */
 json_t *hl_job_to_json(const struct hl_job *job);
 

@@ -16,11 +16,16 @@
     "to a cluster whose Agents run the jobs"
 
 #define VOLCANO_QUEUE                                                                              \
-    "on Kubernetes Volcano has the queue (option kube.queue of helios-controller); remove the key"
+    "on Kubernetes Volcano has the queue; remove the key, and give kubernetes.queue or "           \
+    "podTemplate.spec.priorityClassName there"
 
 #define WHOLE_GANG                                                                                 \
     "ranks that run in images are not replaced, the gang is restarted as a whole; remove the key " \
     "and give restarts"
+
+#define NO_PROCESS                                                                                 \
+    "a rank that runs in an image is named only, its process is not the node's to end; remove "    \
+    "the key"
 
 /* Keys that some executors cannot honour: why, and what to do instead. */
 static const struct {
@@ -39,7 +44,11 @@ static const struct {
      "the nodes' paths, or submit to a cluster that runs jobs by docker or podman, or on "
      "Kubernetes"},
     {"recovery.mode", BY_IMAGE, WHOLE_GANG},
+    {"recovery.onHang", BY_IMAGE, NO_PROCESS},
+    {"recovery.onSlow", BY_IMAGE, NO_PROCESS},
     {"queue", BY(KUBERNETES), VOLCANO_QUEUE},
+    {"kubernetes", BY(PROCESS) | BY(DOCKER) | BY(PODMAN),
+     "only Kubernetes has pods; remove the section, or submit to a cluster on Kubernetes"},
     {"priority", BY(KUBERNETES), VOLCANO_QUEUE},
     {"resources.gpu_memory", BY(KUBERNETES), VOLCANO_PLACES},
     {"resources.nic_class", BY(KUBERNETES), VOLCANO_PLACES},

@@ -13,9 +13,9 @@ void hl_job_list_free(char **list, size_t count)
 
 hl_status hl_job_fill(struct hl_job *job)
 {
-    char **texts[] = {&job->model,   &job->model_size,  &job->dataset, &job->image,
-                      &job->workdir, &job->venv,        &job->conda,   &job->python,
-                      &job->queue,   &job->on_node_lost};
+    char **texts[] = {&job->model,   &job->model_size,   &job->dataset, &job->image,
+                      &job->workdir, &job->venv,         &job->conda,   &job->python,
+                      &job->queue,   &job->on_node_lost, &job->on_hang, &job->on_slow};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
             return hl_fail(HL_ENOMEM, "out of memory allocating the job");
@@ -25,6 +25,8 @@ hl_status hl_job_fill(struct hl_job *job)
         return hl_fail(HL_ENOMEM, "out of memory allocating the job");
     job->replacements = job->replacements > 0 ? job->replacements : HL_JOB_REPLACEMENTS;
     job->stable_ms = job->stable_ms > 0 ? job->stable_ms : HL_JOB_STABLE_MS;
+    if (job->node_lost_ms < 0 && hl_job_replaces(job) && hl_job_restarts_lost(job))
+        job->node_lost_ms = HL_JOB_REPLACE_LOST_MS;
     return HL_OK;
 }
 
@@ -39,12 +41,22 @@ bool hl_job_replaces(const struct hl_job *job)
     return job->recovery != NULL && strcmp(job->recovery, "replace") == 0;
 }
 
+bool hl_job_ends_hung(const struct hl_job *job)
+{
+    return job->on_hang[0] != '\0' ? strcmp(job->on_hang, "end") == 0 : hl_job_replaces(job);
+}
+
+bool hl_job_ends_slow(const struct hl_job *job)
+{
+    return strcmp(job->on_slow, "end") == 0;
+}
+
 void hl_job_fini(struct hl_job *job)
 {
     char *texts[] = {job->name,   job->model,      job->model_size,   job->dataset,
                      job->image,  job->workdir,    job->venv,         job->conda,
                      job->python, job->rank_table, job->on_node_lost, job->recovery,
-                     job->queue};
+                     job->queue,  job->on_hang,    job->on_slow};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         free(texts[i]);
     hl_job_list_free(job->command, job->command_count);
@@ -54,5 +66,6 @@ void hl_job_fini(struct hl_job *job)
         free(job->env[i].value);
     }
     free(job->env);
+    json_decref(job->kubernetes);
     *job = (struct hl_job){0};
 }

@@ -98,7 +98,9 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
         .recovery = {.mode = hl_job_replaces(job) ? job->recovery : NULL,
                      .replacements = job->replacements,
                      .stable_after =
-                         time_text(arena, job->stable_ms != HL_JOB_STABLE_MS, job->stable_ms)},
+                         time_text(arena, job->stable_ms != HL_JOB_STABLE_MS, job->stable_ms),
+                     .on_hang = text_said(job->on_hang),
+                     .on_slow = text_said(job->on_slow)},
         .spares = job->spares,
         .queue = text_said(job->queue),
         .priority = job->priority,
@@ -109,5 +111,11 @@ json_t *hl_job_to_json(const struct hl_job *job)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_api_job_spec spec = spec_of(job, &arena);
-    return hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_job_spec_type, &spec);
+    json_t *doc = !hl_arena_failed(&arena) ? hl_api_to_json(&hl_api_job_spec_type, &spec) : NULL;
+    if (doc != NULL && job->kubernetes != NULL &&
+        json_object_set(doc, "kubernetes", job->kubernetes) != 0) {
+        json_decref(doc);
+        return NULL;
+    }
+    return doc;
 }

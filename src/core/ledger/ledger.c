@@ -4,6 +4,8 @@
 
 /* A step this much shorter than the slack is not said to have stalled. */
 #define SLACK_MS 100
+/* That the first release with a ledger had. */
+#define PARTS_FIRST 9
 
 /* Time until now_ms: into the part that goes on, or open. */
 static void ledger_advance(struct hl_ledger *l, int64_t now_ms)
@@ -160,6 +162,7 @@ struct hl_api_job_ledger hl_ledger_show(const struct hl_ledger *l, int64_t now_m
         .stall_ms = x.ms[HL_LEDGER_STALL],
         .lost_ms = x.ms[HL_LEDGER_LOST],
         .replay_ms = x.ms[HL_LEDGER_REPLAY],
+        .image_ms = x.ms[HL_LEDGER_IMAGE],
         .steps = x.steps,
         .replayed = x.replayed,
         .tokens = x.tokens,
@@ -213,9 +216,10 @@ void hl_ledger_restore(struct hl_ledger *l, const struct hl_api_job_ledger_recor
                        const struct hl_ledger_clocks *clocks, int64_t now_ms)
 {
     *l = (struct hl_ledger){0};
-    if (r->parts.count != HL_LEDGER_PARTS || r->part < 0 || r->part >= HL_LEDGER_PARTS)
+    size_t count = r->parts.count;
+    if (count < PARTS_FIRST || count > HL_LEDGER_PARTS || r->part < 0 || r->part >= HL_LEDGER_PARTS)
         return;
-    for (int i = 0; i < HL_LEDGER_PARTS; i++)
+    for (size_t i = 0; i < count; i++)
         l->ms[i] = (int64_t)r->parts.items[i];
     l->begun = true;
     l->part = (enum hl_ledger_part)r->part;

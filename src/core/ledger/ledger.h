@@ -1,4 +1,4 @@
-/* core/ledger/ledger.h - where the wall time of a job goes: nine parts that sum to it.
+/* core/ledger/ledger.h - where the wall time of a job goes: ten parts that sum to it.
  *
  * A gang that loses a rank and comes together again, with a new generation, goes through lost and
  * start without leaving step.
@@ -6,7 +6,8 @@
  * Time is put into a part when it is known what it was for: until then it is open. While ranks run
  * it is open from one report of a step to the next.
  *
- *     queue -> place -> pull -> start --first report--> steps --failure--> lost -> queue ...
+ *     queue -> place -> image -> pull -> start --first report--> steps --failure--> lost -> queue
+ * ...
  *                                                         '--end: over
  *
  * A report closes the time since the one before: so many steps of the usual length are step (or
@@ -39,6 +40,7 @@ enum hl_ledger_part {
     HL_LEDGER_STALL,
     HL_LEDGER_LOST,
     HL_LEDGER_REPLAY,
+    HL_LEDGER_IMAGE, /* after place; records have the parts in this order */
     HL_LEDGER_PARTS,
 };
 

@@ -47,12 +47,14 @@ HL_CHECK static hl_status check_stages(const struct hl_partition_options *o, uin
 {
     uint64_t fixed = (uint64_t)o->first_stage_layers + (uint64_t)o->last_stage_layers;
     uint64_t others = (uint64_t)(o->pp - (o->first_stage_layers > 0) - (o->last_stage_layers > 0));
+    char fit[HL_PLANNER_SIZES_TEXT];
     if (fixed == 0) {
         if (layers % others != 0)
             return hl_fail(HL_EINVAL,
                            "pp %d: %" PRIu64 " layers over %d stages leave %" PRIu64
-                           "; choose another pp or set the first or last stage's layers",
-                           o->pp, layers, o->pp, layers % others);
+                           "; use pp %s, or set the first or last stage's layers",
+                           o->pp, layers, o->pp, layers % others,
+                           hl_planner_divisors(layers, fit, sizeof(fit)));
         return HL_OK;
     }
     if (o->pp < 2)
@@ -75,6 +77,7 @@ hl_status hl_partition_check_layers(const struct hl_partition_options *o, uint64
         return hl_fail(HL_EINVAL, "stage layers %d, %d and virtual stages %d can't be negative",
                        o->first_stage_layers, o->last_stage_layers, o->virtual_stages);
     HL_TRY(check_stages(o, layers));
+    char fit[HL_PLANNER_SIZES_TEXT];
     if (chunk_count(o) == 1)
         return HL_OK;
     if (o->pp < 2)
@@ -84,8 +87,8 @@ hl_status hl_partition_check_layers(const struct hl_partition_options *o, uint64
         if (n % chunk_count(o) != 0)
             return hl_fail(HL_EINVAL,
                            "stage %d has %" PRIu64 " layers: they can't be shared evenly by %d "
-                           "virtual stages",
-                           pp, n, o->virtual_stages);
+                           "virtual stages; use %s",
+                           pp, n, o->virtual_stages, hl_planner_divisors(n, fit, sizeof(fit)));
     }
     return HL_OK;
 }

@@ -40,6 +40,19 @@ int hl_planner_size_fits(const struct hl_hf_config *c, enum hl_divided_by by, ui
     return by != HL_BY_TP || (kv_heads_fit(c, size) && qkv_rows(c) % size == 0);
 }
 
+static const char *sizes_text(const uint64_t *sizes, size_t count, char *buf, size_t cap)
+{
+    size_t at = 0;
+    buf[0] = '\0';
+    for (size_t i = 0; i < count && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s%" PRIu64,
+                               i == 0           ? ""
+                               : i + 1 == count ? " or "
+                                                : ", ",
+                               sizes[i]);
+    return buf;
+}
+
 /* The largest size that could fit: the smallest of the values. */
 static uint64_t size_bound(const struct hl_hf_config *c, enum hl_divided_by by)
 {
@@ -51,29 +64,32 @@ static uint64_t size_bound(const struct hl_hf_config *c, enum hl_divided_by by)
     return bound;
 }
 
+const char *hl_planner_divisors(uint64_t n, char *buf, size_t cap)
+{
+    uint64_t fit[SIZES_NAMED];
+    size_t count = 0;
+    for (uint64_t d = 1; d <= n && d <= PARALLEL_MAX && count < SIZES_NAMED; d++)
+        if (n % d == 0)
+            fit[count++] = d;
+    return sizes_text(fit, count, buf, cap);
+}
+
 /* "1, 2 or 4": every size that the model can be cut by. */
 static const char *fitting_sizes(const struct hl_hf_config *c, enum hl_divided_by by, char *buf,
                                  size_t cap)
 {
     uint64_t fit[SIZES_NAMED], bound = size_bound(c, by);
-    size_t count = 0, at = 0;
+    size_t count = 0;
     for (uint64_t n = 1; n <= bound && count < SIZES_NAMED; n++)
         if (hl_planner_size_fits(c, by, n))
             fit[count++] = n;
-    buf[0] = '\0';
-    for (size_t i = 0; i < count && at < cap; i++)
-        at += (size_t)snprintf(buf + at, cap - at, "%s%" PRIu64,
-                               i == 0           ? ""
-                               : i + 1 == count ? " or "
-                                                : ", ",
-                               fit[i]);
-    return buf;
+    return sizes_text(fit, count, buf, cap);
 }
 
 HL_CHECK static hl_status check_size(const struct hl_hf_config *c, enum hl_divided_by by, int size)
 {
     uint64_t n;
-    char fit[SIZES_NAMED * 8];
+    char fit[HL_PLANNER_SIZES_TEXT];
     if (size < 1 || size > PARALLEL_MAX)
         return hl_fail(HL_EINVAL, "%s %d is not 1..%d", names[by], size, PARALLEL_MAX);
     const struct hl_family_divided *d = find_undivided(c, by, (uint64_t)size, &n);
@@ -87,7 +103,7 @@ hl_status hl_planner_check_options(const struct hl_planner *p)
 {
     const struct hl_hf_config *c = p->config;
     const struct hl_partition_options *o = p->o;
-    char fit[SIZES_NAMED * 8];
+    char fit[HL_PLANNER_SIZES_TEXT];
     if (o->tp < 1 || o->tp > PARALLEL_MAX)
         return hl_fail(HL_EINVAL, "tp %d is not 1..%d", o->tp, PARALLEL_MAX);
     if (o->vocab_divisor < 0 || o->vocab_divisor > DIVISOR_MAX)

@@ -101,6 +101,9 @@ hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at)
 /* Mark the head as used where it is the embedding. */
 hl_status hl_planner_find_tied_head(struct hl_planner *p) HL_CHECK;
 /* Whether the family's table and the query groups let `size` ranks share the model. */
+#define HL_PLANNER_SIZES_TEXT 128
+/* "1, 2 or 4": what divides n, the first 16. */
+const char *hl_planner_divisors(uint64_t n, char *buf, size_t cap);
 int hl_planner_size_fits(const struct hl_hf_config *c, enum hl_divided_by by, uint64_t size);
 /* The options against what the family's table says must divide (partition_options.c). */
 hl_status hl_planner_check_options(const struct hl_planner *p) HL_CHECK;

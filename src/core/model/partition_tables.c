@@ -74,15 +74,19 @@ hl_status hl_planner_stored(struct hl_planner *p, const char *name, const struct
     struct hl_source_node *hit;
     HASH_FIND_STR(p->index, name, hit);
     if (hit == NULL)
-        return hl_fail(HL_ENOENT, "tensor '%s' is missing, config.json asks for it in a %s model",
+        return hl_fail(HL_ENOENT,
+                       "tensor '%s' is missing, config.json asks for it in a %s model: complete "
+                       "the files, correct config.json, or import the checkpoint with --unsliced",
                        name, p->config->architecture);
     size_t i = (size_t)(hit - p->nodes);
     const struct hl_tensor *t = &p->sources[i];
     if (dims != NULL && !has_dims(t, dims)) {
         struct hl_tensor ask = {.name = name, .rank = dims->rank};
         memcpy(ask.shape, dims->shape, sizeof(dims->shape));
-        return hl_fail(HL_EINVAL, "tensor '%s' has shape %s, config.json asks for %s", name,
-                       hl_tensor_shape_text(t, has, sizeof(has)),
+        return hl_fail(HL_EINVAL,
+                       "tensor '%s' has shape %s, config.json asks for %s: they do not belong "
+                       "together; correct config.json, or import the checkpoint with --unsliced",
+                       name, hl_tensor_shape_text(t, has, sizeof(has)),
                        hl_tensor_shape_text(&ask, want, sizeof(want)));
     }
     p->used[i] = (unsigned char)as;

@@ -190,6 +190,7 @@ hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *no
             n.slots[i].busy = old != NULL && old->busy;
         }
         n.draining = c->nodes[at].draining;
+        n.reserved = c->nodes[at].reserved;
         node_fini(&c->nodes[at]);
     } else {
         memmove(&c->nodes[at + 1], &c->nodes[at], (c->count - at) * sizeof(n));
@@ -241,6 +242,21 @@ void hl_cluster_set_draining(struct hl_cluster *c, const char *name, bool draini
         return;
     n->draining = draining;
     node_changed(c, n);
+}
+
+void hl_cluster_set_window(struct hl_cluster *c, const char *name, struct hl_node_window w)
+{
+    struct hl_cluster_node *n = hl_cluster_find(c, name);
+    if (n == NULL || (n->reserved.from_ms == w.from_ms && n->reserved.until_ms == w.until_ms))
+        return;
+    n->reserved = w;
+    node_changed(c, n);
+}
+
+void hl_cluster_set_time(struct hl_cluster *c, int64_t now_ms, int64_t grace_ms)
+{
+    c->now_ms = now_ms;
+    c->grace_ms = grace_ms;
 }
 
 void hl_cluster_set_busy_at(struct hl_cluster *c, size_t *at, const char *name, int numa_id,

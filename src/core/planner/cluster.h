@@ -7,7 +7,7 @@
  * Owns:    hl_cluster owns copies of the nodes, and an index of them (core/planner/index.h).
  * Threads: one at a time. Pure.
  * Errors:  HL_ENOMEM, HL_EINVAL names the node and what is wrong.
- * Units:   bytes; version counts changes.
+ * Units:   bytes; ms since 1970; version counts changes.
  * Limits:  node names <= 63 bytes, names of leaves and spines <= 127.
  */
 #ifndef HL_CORE_PLANNER_CLUSTER_H
@@ -35,6 +35,17 @@ struct hl_cluster_slot {
     enum hl_nic_class nic;     /* the newest one on its NUMA node */
 };
 
+/* A time in which nothing runs on a node, until 0 = none. */
+struct hl_node_window {
+    int64_t from_ms, until_ms;
+};
+
+/* Whether what runs from `begin` to `end` would meet it. */
+static inline bool hl_window_meets(struct hl_node_window w, int64_t begin_ms, int64_t end_ms)
+{
+    return begin_ms < w.until_ms && end_ms > w.from_ms;
+}
+
 struct hl_cluster_node {
     char name[HL_NODE_NAME_MAX + 1];
     char *host_id;
@@ -43,6 +54,7 @@ struct hl_cluster_node {
     char *leaf, *spine; /* "" = not known */
     bool ready;
     bool draining;
+    struct hl_node_window reserved;
     struct hl_cluster_slot *slots;
     int slot_count;
 };
@@ -54,6 +66,8 @@ struct hl_cluster {
     struct hl_cluster_node *nodes;
     size_t count, cap;
     uint64_t version; /* grows with every change */
+    int64_t now_ms;   /* when what is planned starts: hl_cluster_set_time */
+    int64_t grace_ms; /* that ranks need to stop, where a job does not say */
     struct hl_place_index *index;
 };
 
@@ -69,6 +83,10 @@ struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *
 void hl_cluster_set_ready(struct hl_cluster *c, const char *name, bool ready);
 /* What runs there stays, nothing new is placed. Unknown name: fine. */
 void hl_cluster_set_draining(struct hl_cluster *c, const char *name, bool draining);
+/* Gangs start there only if their time limits end before it, or after it. Unknown name: fine. */
+void hl_cluster_set_window(struct hl_cluster *c, const char *name, struct hl_node_window w);
+/* Of the plans that follow; it changes nothing of the cluster. */
+void hl_cluster_set_time(struct hl_cluster *c, int64_t now_ms, int64_t grace_ms);
 /* Mark a slot held or free. Unknown: fine. */
 void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, bool busy);
 /* The same where the node's place in nodes[] is probably known; *at is put right. */

@@ -179,7 +179,8 @@ static struct hl_place_class *kind_class(struct hl_place_kind *kind,
     for (int i = 0; i < node->slot_count; i++)
         left[kind->group_of[i]] += !node->slots[i].busy;
     for (struct hl_place_class *c = kind->classes; c != NULL; c = c->next)
-        if (c->state == state && memcmp(c->free, left, len) == 0)
+        if (c->state == state && c->reserved.from_ms == node->reserved.from_ms &&
+            c->reserved.until_ms == node->reserved.until_ms && memcmp(c->free, left, len) == 0)
             return c;
     struct hl_place_class *c = calloc(1, sizeof(*c) + len);
     uint64_t *bits = calloc(kind->words + 1, sizeof(*bits));
@@ -188,7 +189,11 @@ static struct hl_place_class *kind_class(struct hl_place_kind *kind,
         free(bits);
         return NULL;
     }
-    *c = (struct hl_place_class){.kind = kind, .next = kind->classes, .state = state, .bits = bits};
+    *c = (struct hl_place_class){.kind = kind,
+                                 .next = kind->classes,
+                                 .state = state,
+                                 .reserved = node->reserved,
+                                 .bits = bits};
     memcpy(c->free, left, len);
     kind->classes = c;
     return c;

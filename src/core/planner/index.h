@@ -2,9 +2,9 @@
  * at classes of servers and never at each of them.
  *
  * Servers get positions in order of spine, leaf and name: every domain is a range of positions.
- * Servers with the same slots are one kind; those of a kind with the same number of free slots and
- * the same state are a class, which is a bitmap over positions. Counting the servers of a class in
- * a leaf or a spine is counting bits in a range.
+ * Servers with the same slots are one kind; those of a kind with the same number of free slots, the
+ * same state and reservation are a class, which is a bitmap over positions. Counting the servers of
+ * a class in a leaf or a spine is counting bits in a range.
  *
  *     position  0 1 2 3 | 4 5 6 7 | 8 9 ...      leaf-0 | leaf-1 | ...
  *     2 free    1 0 1 1   0 0 1 0   1 1
@@ -35,6 +35,7 @@ struct hl_place_class {
     struct hl_place_kind *kind;
     struct hl_place_class *next; /* of the kind */
     enum hl_server_state state;
+    struct hl_node_window reserved;
     uint32_t servers;
     uint64_t *bits;  /* by position, from kind->word on */
     uint16_t free[]; /* per group */

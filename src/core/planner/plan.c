@@ -30,8 +30,11 @@ static enum hl_plan_reason reason_of(const struct hl_plan_tally *t)
         return reason_ever(t);
     if (t->why.free >= t->why.needed)
         return HL_PLAN_FITS;
-    return t->why.free + t->why.draining >= t->why.needed ? HL_PLAN_SERVER_DRAINING
-                                                          : HL_PLAN_NOT_ENOUGH_FREE_SLOTS;
+    if (t->why.free + t->why.reserved >= t->why.needed)
+        return HL_PLAN_SERVER_RESERVED;
+    return t->why.free + t->why.reserved + t->why.draining >= t->why.needed
+               ? HL_PLAN_SERVER_DRAINING
+               : HL_PLAN_NOT_ENOUGH_FREE_SLOTS;
 }
 
 static bool has_required(const struct hl_place_rules *r)
@@ -194,6 +197,8 @@ static hl_status fill_plan(const struct hl_plan_shape *s, struct hl_plan *plan)
     struct hl_plan_tally t;
     HL_TRY(judge_job(s, &t, &plan->never));
     plan->why = t.why;
+    if (t.why.reason == HL_PLAN_SERVER_RESERVED)
+        plan->reserved_until_ms = hl_plan_reserved_until(s, &t);
     if (t.why.reason != HL_PLAN_FITS)
         return hl_plan_explain_refusal(s, &t, plan);
     HL_AUTO(hl_freep) uint32_t *where = calloc((size_t)s->gang.containers, sizeof(*where));

@@ -54,6 +54,7 @@ enum hl_plan_reason {
     HL_PLAN_NOT_ENOUGH_SLOTS_EVER, /* also with every slot free */
     HL_PLAN_GPU_MEMORY_TOO_SMALL,  /* ... but for the GPUs' memory */
     HL_PLAN_NIC_CLASS_MISSING,     /* ... but for the NICs */
+    HL_PLAN_SERVER_RESERVED,       /* slots of servers that are reserved would do */
     HL_PLAN_SERVER_DRAINING,       /* slots of draining servers would do */
     HL_PLAN_NOT_ENOUGH_FREE_SLOTS,
     HL_PLAN_TOPOLOGY_UNSATISFIABLE, /* enough slots, but not within the required level */
@@ -67,15 +68,16 @@ const char *hl_plan_reason_name(enum hl_plan_reason reason);
 enum hl_server_offer {
     HL_OFFER_LOST,
     HL_OFFER_DRAINING,
-    HL_OFFER_FREE, /* at least one slot that fits */
-    HL_OFFER_HELD, /* slots that fit, none is free */
-    HL_OFFER_NIC,  /* they would fit, but for the NIC */
+    HL_OFFER_RESERVED, /* at the time in which it would run there */
+    HL_OFFER_FREE,     /* at least one slot that fits */
+    HL_OFFER_HELD,     /* slots that fit, none is free */
+    HL_OFFER_NIC,      /* they would fit, but for the NIC */
     HL_OFFER_GPU_MEMORY,
     HL_OFFER_TOO_SMALL,
     HL_OFFERS,
 };
 
-/* "lost", "draining", "free", "held", "nic", "gpu memory", "too small". */
+/* "lost", "draining", "reserved", "free", "held", "nic", "gpu memory", "too small". */
 const char *hl_server_offer_name(enum hl_server_offer offer);
 
 struct hl_plan_why {
@@ -84,16 +86,18 @@ struct hl_plan_why {
     int needed;          /* slots */
     int free;            /* that fit, of ready servers */
     int draining;        /* that fit and would be free, of draining servers */
+    int reserved;        /* likewise, of reserved ones */
     int fitting;         /* that fit, held or not, on whatever server */
     int servers[HL_OFFERS];
 };
 
 struct hl_plan {
     bool feasible;
-    bool never;               /* not feasible even if every slot were free */
-    char *reason;             /* why not; "" when feasible */
-    struct hl_plan_why why;   /* the same as numbers; not in the record */
-    uint64_t cluster_version; /* of which it is; not in the record */
+    bool never;                /* not feasible even if every slot were free */
+    char *reason;              /* why not; "" when feasible */
+    struct hl_plan_why why;    /* the same as numbers; not in the record */
+    int64_t reserved_until_ms; /* of SERVER_RESERVED: enough reservations have ended then */
+    uint64_t cluster_version;  /* of which it is; not in the record */
     int world_size;
     int ranks_per_container; /* the last container may hold fewer */
     int container_count;     /* needed; containers[] has them only when feasible */

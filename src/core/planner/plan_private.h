@@ -28,11 +28,13 @@ struct hl_plan_tally {
     struct hl_plan_why why; /* without a reason */
     int total;              /* slots of ready servers */
     int too_small;          /* free ones of them that don't fit */
-    int ready_nodes, draining_nodes, lost_nodes;
+    int ready_nodes, draining_nodes, reserved_nodes, lost_nodes;
     int but_memory, but_nic; /* slots that fit but for the GPUs' memory, but for the NIC or that */
 };
 
 struct hl_plan_tally hl_plan_tally_of(const struct hl_plan_shape *s);
+/* When enough reservations have ended; the reason is SERVER_RESERVED. */
+int64_t hl_plan_reserved_until(const struct hl_plan_shape *s, const struct hl_plan_tally *t);
 
 /* Words: each adds lines to the plan, or says why it can't be. */
 hl_status hl_plan_explain_shape(const struct hl_plan_shape *s, struct hl_plan *plan) HL_CHECK;

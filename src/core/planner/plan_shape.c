@@ -16,6 +16,13 @@ static int ceil_div(int a, int b)
     return (a + b - 1) / b;
 }
 
+/* By its time limit it has ended then; without one it may run for ever. */
+static int64_t end_of(const struct hl_job *job, const struct hl_cluster *c)
+{
+    int64_t grace = job->stop_grace_ms >= 0 ? job->stop_grace_ms : c->grace_ms;
+    return job->run_timeout_ms > 0 ? c->now_ms + job->run_timeout_ms + grace : INT64_MAX;
+}
+
 static struct hl_slot_needs needs_of(const struct hl_plan_shape *s, int k)
 {
     const struct hl_job *job = s->job;
@@ -23,7 +30,9 @@ static struct hl_slot_needs needs_of(const struct hl_plan_shape *s, int k)
                                   .cpus = job->cpus_per_rank * k,
                                   .memory_bytes = job->memory_bytes,
                                   .gpu_memory_bytes = s->use_gpus ? job->gpu_memory_bytes : 0,
-                                  .nic = (int)job->nic_class};
+                                  .nic = (int)job->nic_class,
+                                  .begin_ms = s->cluster->now_ms,
+                                  .end_ms = end_of(job, s->cluster)};
 }
 
 static const struct hl_place_kind *first_kind(const struct hl_cluster *c)
@@ -166,6 +175,8 @@ static struct server_tally tally_server(const struct hl_plan_shape *s,
     }
     if (c->state != HL_SERVER_READY)
         t.offer = c->state == HL_SERVER_LOST ? HL_OFFER_LOST : HL_OFFER_DRAINING;
+    else if (hl_class_is_reserved(c, &s->needs))
+        t.offer = HL_OFFER_RESERVED;
     return t;
 }
 
@@ -182,7 +193,11 @@ static void tally_add(struct hl_plan_tally *sum, const struct hl_place_class *c,
         sum->draining_nodes += n;
         sum->why.draining += t->free * n;
     }
-    if (c->state != HL_SERVER_READY)
+    if (t->offer == HL_OFFER_RESERVED) {
+        sum->reserved_nodes += n;
+        sum->why.reserved += t->free * n;
+    }
+    if (c->state != HL_SERVER_READY || t->offer == HL_OFFER_RESERVED)
         return;
     sum->ready_nodes += n;
     sum->total += t->slots * n;
@@ -200,4 +215,29 @@ struct hl_plan_tally hl_plan_tally_of(const struct hl_plan_shape *s)
                 tally_add(&t, c, &one);
         }
     return t;
+}
+
+/* Free slots that fit, of servers whose reservation is over at that time. */
+static int free_until(const struct hl_plan_shape *s, int64_t until_ms)
+{
+    int n = 0;
+    for (const struct hl_place_kind *kind = first_kind(s->cluster); kind; kind = kind->hh.next)
+        for (const struct hl_place_class *c = kind->classes; c != NULL; c = c->next)
+            if (c->servers > 0 && hl_class_is_reserved(c, &s->needs) &&
+                c->reserved.until_ms <= until_ms)
+                n += tally_server(s, c).free * (int)c->servers;
+    return n;
+}
+
+int64_t hl_plan_reserved_until(const struct hl_plan_shape *s, const struct hl_plan_tally *t)
+{
+    int64_t best = 0;
+    for (const struct hl_place_kind *kind = first_kind(s->cluster); kind; kind = kind->hh.next)
+        for (const struct hl_place_class *c = kind->classes; c != NULL; c = c->next) {
+            int64_t until = c->reserved.until_ms;
+            if (c->servers > 0 && hl_class_is_reserved(c, &s->needs) &&
+                (best == 0 || until < best) && t->why.free + free_until(s, until) >= t->why.needed)
+                best = until;
+        }
+    return best;
 }

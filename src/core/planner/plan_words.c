@@ -18,6 +18,7 @@ const char *hl_plan_reason_name(enum hl_plan_reason reason)
                                                        "NotEnoughSlotsEver",
                                                        "GpuMemoryTooSmall",
                                                        "NicClassMissing",
+                                                       "ServerReserved",
                                                        "ServerDraining",
                                                        "NotEnoughFreeSlots",
                                                        "TopologyUnsatisfiable"};
@@ -26,8 +27,8 @@ const char *hl_plan_reason_name(enum hl_plan_reason reason)
 
 const char *hl_server_offer_name(enum hl_server_offer offer)
 {
-    static const char *const names[HL_OFFERS] = {"lost", "draining",   "free",     "held",
-                                                 "nic",  "gpu memory", "too small"};
+    static const char *const names[HL_OFFERS] = {"lost", "draining", "reserved",   "free",
+                                                 "held", "nic",      "gpu memory", "too small"};
     return names[offer];
 }
 
@@ -136,6 +137,9 @@ static void say_servers(const struct hl_plan_tally *t, struct hl_buf *text)
     if (t->draining_nodes > 0)
         (void)hl_buf_printf(text, "; %d server%s draining", t->draining_nodes,
                             t->draining_nodes == 1 ? " is" : "s are");
+    if (t->reserved_nodes > 0)
+        (void)hl_buf_printf(text, "; %d server%s reserved", t->reserved_nodes,
+                            t->reserved_nodes == 1 ? " is" : "s are");
     if (t->lost_nodes > 0)
         (void)hl_buf_printf(text, "; %d server%s not ready", t->lost_nodes,
                             t->lost_nodes == 1 ? " is" : "s are");
@@ -147,7 +151,8 @@ static void say_never(const struct hl_plan_shape *s, const struct hl_plan_tally 
     if (t->why.reason == HL_PLAN_TOPOLOGY_UNSATISFIABLE)
         (void)hl_buf_printf(text, "; nor could it be on an idle cluster: give the group a wider "
                                   "level, or make it preferred");
-    else if (s->use_gpus && s->most_gpus == 0 && t->lost_nodes + t->draining_nodes == 0)
+    else if (s->use_gpus && s->most_gpus == 0 &&
+             t->lost_nodes + t->draining_nodes + t->reserved_nodes == 0)
         (void)hl_buf_printf(text, "; no slot of this cluster has a GPU (`helios nodes`)");
     else
         (void)hl_buf_printf(text,

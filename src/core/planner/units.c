@@ -9,9 +9,8 @@
  * above q is one pair of stages that shares a server: no placement of whole units has fewer.
  * 2. Units that fit no server whole are put together from pieces: the largest servers, and last the
  * smallest one that holds what is missing. Taking whole units first never costs anything (exchange
- * the pieces). Which of the equal servers, the leaves decide: the fullest leaf that holds the unit
- * in as few pieces; else one that needs more pieces, if the gang as a whole does not; else the
- * leaves that bring the most of it.
+ * the pieces). Which of the equal servers, the leaves decide: those that bring the most of it, and
+ * of these the fullest, as long as the gang as a whole does not need more pieces.
  *
  * Servers with equally many free slots are alike but for their leaf: the cost grows with the gang,
  * the leaves and the number of different counts, not with the servers. */
@@ -19,8 +18,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-#define CLOSER_LOOKS 32 /* leaves that are tried against the rest of the gang */
 
 struct server_class {
     int free;
@@ -345,71 +342,22 @@ static long sum_slots(const struct placer *p, const long *counts)
     return n;
 }
 
-/* What may be looked for: a domain of `level` that holds `slots` at once. */
-struct wanted {
-    int slots;
-    enum hl_level level;
-    bool named;      /* domains that are only "not known" don't do */
-    const long *all; /* servers of the range; NULL: as few pieces as possible, whatever the rest */
-    int rest;        /* units behind this one */
-    long total;      /* their pieces and its own, when leaves don't matter */
-};
-
-/* How many pieces the domain cuts it into; 0 = it has no room, or the gang would get more pieces.
- */
-static int domain_pieces(struct placer *p, const struct wanted *w, struct hl_place_range in,
-                         long *left)
-{
-    long counts[HL_TOPO_SLOTS_MAX + 1], rest[HL_TOPO_SLOTS_MAX + 1];
-    count_servers(p, in, counts);
-    *left = sum_slots(p, counts) - w->slots;
-    if (*left < 0)
-        return 0;
-    for (int f = 1; w->all != NULL && f <= p->view->most; f++)
-        rest[f] = w->all[f] - counts[f];
-    cut_pieces(p, counts, w->slots, &p->leaf);
-    int pieces = p->leaf.count;
-    if (w->all == NULL)
-        return pieces;
-    for (int f = 1; f <= p->view->most; f++)
-        rest[f] += counts[f];
-    return pieces + count_pieces(p, rest, 0, w->rest, &p->leaf) > w->total ? 0 : pieces;
-}
-
-/* The domain with the fewest pieces, and of those the fullest. */
-static struct domain_choice find_domain(struct placer *p, const struct wanted *w,
-                                        struct hl_place_range in)
+/* The domain of a level that holds `slots` in the fewest pieces, and of those the fullest; -1:
+ * there is none. */
+static int find_domain(struct placer *p, int slots, enum hl_level level, struct hl_place_range in)
 {
     struct domain_choice best = {.at = -1};
-    const struct hl_place_domains d = hl_place_domains_in(p->view->index, w->level, in);
-    int looks = 0;
-    for (size_t i = d.first; i < d.end && looks < CLOSER_LOOKS; i++) {
-        long left;
-        if (w->named && !d.list[i].named)
+    const struct hl_place_domains d = hl_place_domains_in(p->view->index, level, in);
+    for (size_t i = d.first; i < d.end; i++) {
+        long counts[HL_TOPO_SLOTS_MAX + 1];
+        count_servers(p, hl_place_range_of(&d.list[i], in), counts);
+        long left = sum_slots(p, counts) - slots;
+        if (left < 0 || !d.list[i].named)
             continue;
-        int pieces = domain_pieces(p, w, hl_place_range_of(&d.list[i], in), &left);
-        looks += w->all != NULL && left >= 0;
-        if (pieces > 0)
-            domain_offer(&best, i, pieces, left);
+        cut_pieces(p, counts, slots, &p->leaf);
+        domain_offer(&best, i, p->leaf.count, left);
     }
-    return best;
-}
-
-/* The leaf that takes the next unit whole without costing the gang servers; -1 = there is none. */
-static int find_leaf(struct placer *p, int slots, struct hl_place_range in)
-{
-    long all[HL_TOPO_SLOTS_MAX + 1] = {0}, copy[HL_TOPO_SLOTS_MAX + 1];
-    struct wanted w = {.slots = slots, .level = HL_LEVEL_LEAF};
-    struct domain_choice c = find_domain(p, &w, in);
-    count_servers(p, in, all);
-    memcpy(copy, all, sizeof(copy));
-    cut_pieces(p, copy, slots, &p->whole);
-    if (c.at < 0 || c.value == p->whole.count || slots < p->units->unit)
-        return c.at;
-    w.all = all;
-    w.rest = p->units->count - p->placed - 1;
-    w.total = count_pieces(p, all, slots, w.rest, &p->leaf);
-    return find_domain(p, &w, in).at;
+    return best.at;
 }
 
 /* Of what is to come: servers of the range, slots of this unit, units behind it, servers for them.
@@ -498,39 +446,20 @@ static void place_across(struct placer *p, int slots, struct hl_place_range in, 
     place_rest(p, t.need, in, to);
 }
 
-/* There is such a leaf, and it hangs on a spine that is known. */
-static bool leaf_in_spine(const struct placer *p, int leaf)
-{
-    const struct hl_place_index *x = p->view->index;
-    return leaf >= 0 && x->spines[x->spine_of[x->leaves[leaf].lo]].named;
-}
-
 /* The next `slots` containers, on more than one server. */
 static hl_status place_pieces(struct placer *p, int slots)
 {
     struct hl_place_range in = p->in;
     enum hl_level within = p->units->within;
-    long counts[HL_TOPO_SLOTS_MAX + 1];
-    int leaf = within == HL_LEVEL_LEAF ? -1 : find_leaf(p, slots, in);
-    if ((within == HL_LEVEL_LEAF || within == HL_LEVEL_SPINE) && !leaf_in_spine(p, leaf)) {
-        const struct wanted w = {.slots = slots, .level = within, .named = true};
-        int at = find_domain(p, &w, in).at;
+    if (within == HL_LEVEL_LEAF || within == HL_LEVEL_SPINE) {
+        int at = find_domain(p, slots, within, in);
         if (at < 0)
             return hl_fail(HL_EINTERNAL, "no %s holds %d containers", hl_level_name(within), slots);
         in = hl_place_range_of(&hl_place_domains_in(p->view->index, within, in).list[at], in);
-        leaf = find_leaf(p, slots, in);
     }
     if (hl_place_view_slots(p->view, in) < slots)
         return hl_fail(HL_EINTERNAL, "the range has no %d slots", slots);
-    uint32_t *to = next_unit(p);
-    if (leaf < 0) {
-        place_across(p, slots, in, to);
-        return HL_OK;
-    }
-    in = hl_place_range_of(&p->view->index->leaves[leaf], in);
-    count_servers(p, in, counts);
-    cut_pieces(p, counts, slots, &p->whole);
-    (void)take_pieces(p, in, &p->whole, to);
+    place_across(p, slots, in, next_unit(p));
     return HL_OK;
 }
 

@@ -20,7 +20,7 @@ static int class_slots(const struct hl_place_class *c, const struct hl_slot_need
                        enum hl_view_of of)
 {
     int n = 0;
-    if (of == HL_VIEW_FREE && c->state != HL_SERVER_READY)
+    if (of == HL_VIEW_FREE && (c->state != HL_SERVER_READY || hl_class_is_reserved(c, needs)))
         return 0;
     for (int g = 0; g < c->kind->group_count; g++)
         if (hl_slot_fault(needs, &c->kind->groups[g]) == HL_SLOT_FITS)

@@ -12,12 +12,21 @@
 
 #include "core/planner/index.h"
 
-/* What a slot must have for one container. */
+/* What a slot must have for one container, and when. */
 struct hl_slot_needs {
     int gpus, cpus;                          /* 0 = any */
     uint64_t memory_bytes, gpu_memory_bytes; /* 0 = any */
     int nic;                                 /* at least this class; HL_NIC_OTHER = any */
+    int64_t begin_ms, end_ms;
 };
+
+/* Its servers are reserved for something else at that time. */
+static inline bool hl_class_is_reserved(const struct hl_place_class *c,
+                                        const struct hl_slot_needs *needs)
+{
+    return c->state == HL_SERVER_READY &&
+           hl_window_meets(c->reserved, needs->begin_ms, needs->end_ms);
+}
 
 /* What is wrong with a slot, HL_SLOT_FITS if nothing. */
 enum hl_slot_fault {
@@ -32,8 +41,8 @@ enum hl_slot_fault hl_slot_fault(const struct hl_slot_needs *needs, const struct
 
 /* Which servers count, and which of their slots. */
 enum hl_view_of {
-    HL_VIEW_FREE, /* free slots of ready servers */
-    HL_VIEW_IDLE, /* all slots, of lost and draining servers too: what could be free one day */
+    HL_VIEW_FREE, /* free slots of ready servers that are not reserved */
+    HL_VIEW_IDLE, /* all slots of whatever server: what could be free one day */
 };
 
 struct hl_place_range {

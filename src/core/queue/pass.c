@@ -8,6 +8,8 @@
 
 #include "core/queue/queue_private.h"
 
+#define VICTIM_QUESTIONS 1024 /* of a pass, some ten milliseconds */
+
 struct shape_memory {
     bool full;        /* nothing is free for it beside the reservations */
     bool full_open;   /* nor within them */
@@ -29,6 +31,7 @@ struct pass {
     int free_slots;            /* with those that are reserved */
     int head;                  /* the first with a reservation, -1 = none */
     bool waits;                /* a gang that nothing sets apart has one */
+    int questions;             /* that may still be asked to find the best victims */
     int64_t open_until_ms;     /* who ends before may use what is reserved; 0 = nobody */
 };
 
@@ -61,14 +64,7 @@ static hl_status pass_fit(struct pass *p, int gang, bool *fits)
 
 static int64_t end_of(const struct pass *p, int gang)
 {
-    const struct hl_queue_gang *g = gang_at(p, gang);
-    int64_t now = p->in->now_ms, from = g->phase == HL_QUEUE_PENDING ? now : g->placed_ms;
-    if (gang_stops(p, gang))
-        return now + p->in->grace_ms;
-    if (g->limit_ms <= 0)
-        return INT64_MAX;
-    int64_t end = from + g->limit_ms + p->in->grace_ms;
-    return end > now ? end : now;
+    return hl_queue_end_ms(p->in, p->verdicts, gang);
 }
 
 struct ending {
@@ -205,13 +201,14 @@ static hl_status hold_back(struct pass *p, int gang)
 
 /* ---- starts ---------------------------------------------------------------------------------- */
 
-static void start_gang(struct pass *p, int gang)
+static hl_status start_gang(struct pass *p, int gang)
 {
-    p->planner->take(p->planner->ctx, gang);
+    HL_TRY(p->planner->take(p->planner->ctx, gang));
     p->verdicts[gang].starts = true;
     p->verdicts[gang].start_ms = p->in->now_ms;
     p->used[gang_at(p, gang)->queue] += gang_at(p, gang)->slots;
     p->free_slots -= gang_at(p, gang)->slots;
+    return HL_OK;
 }
 
 static bool ends_in_time(const struct pass *p, int gang)
@@ -232,7 +229,7 @@ static hl_status try_within(struct pass *p, int gang)
     p->planner->reservations(p->planner->ctx, false);
     hl_status st = pass_fit(p, gang, &fits);
     if (st == HL_OK && fits && ends_in_time(p, gang))
-        start_gang(p, gang);
+        st = start_gang(p, gang);
     p->planner->reservations(p->planner->ctx, true);
     s->full_open = !fits;
     return st;
@@ -248,10 +245,8 @@ static hl_status try_start(struct pass *p, int gang)
     }
     if (!s->full)
         HL_TRY(pass_fit(p, gang, &fits));
-    if (fits) {
-        start_gang(p, gang);
-        return HL_OK;
-    }
+    if (fits)
+        return start_gang(p, gang);
     s->full = true;
     return try_within(p, gang);
 }
@@ -324,7 +319,8 @@ static hl_status find_victims(struct pass *p, int gang, int over, bool *done)
                                  .slots = short_of > above ? short_of : above,
                                  .candidates = room,
                                  .count = list_candidates(p, gang, over > 0, room),
-                                 .chosen = room + p->in->count};
+                                 .chosen = room + p->in->count,
+                                 .questions = &p->questions};
     if (v.count == 0)
         return HL_OK;
     lend_stopping(p, true);
@@ -399,6 +395,7 @@ static hl_status pass_gang(struct pass *p, int gang)
 static void pass_init(struct pass *p, const struct hl_queue_input *in)
 {
     p->head = -1;
+    p->questions = VICTIM_QUESTIONS;
     p->free_slots = in->free_slots;
     for (int q = 0; q < HL_QUEUES_MAX; q++)
         p->closed[q] = -1;
@@ -412,13 +409,28 @@ static void pass_init(struct pass *p, const struct hl_queue_input *in)
     }
 }
 
+static hl_status estimate_starts(const struct pass *p, const struct hl_queue_pass *out)
+{
+    HL_AUTO(hl_freep) bool *never = calloc((size_t)p->in->shapes + 1, sizeof(*never));
+    if (never == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a pass over %d gangs", p->in->count);
+    for (int i = 0; i < p->in->shapes; i++)
+        never[i] = p->shapes[i].never;
+    return hl_queue_estimate(&(struct hl_queue_estimate){.in = p->in,
+                                                         .line = out->line,
+                                                         .line_count = out->line_count,
+                                                         .verdicts = p->verdicts,
+                                                         .never = never,
+                                                         .free_slots = p->free_slots});
+}
+
 static hl_status pass_run(struct pass *p, const struct hl_queue_pass *out)
 {
     for (int i = 0; i < out->line_count; i++) {
         p->verdicts[out->line[i]].place = i + 1;
         HL_TRY(pass_gang(p, out->line[i]));
     }
-    return HL_OK;
+    return estimate_starts(p, out);
 }
 
 hl_status hl_queue_pass(const struct hl_queue_input *in, const struct hl_queue_planner *planner,

@@ -72,6 +72,9 @@ struct hl_queue_use {
  * does not count. */
 double hl_queue_used(const struct hl_queue_use *use, int64_t now_ms, int64_t half_life_ms);
 
+/* The same of what counted `used` so long ago, with nothing held since. */
+double hl_queue_faded(double used, int64_t ago_ms, int64_t half_life_ms);
+
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
@@ -106,8 +109,8 @@ struct hl_queue_planner {
     void *ctx;
     /* Does the pending gang fit the free slots? Its place is remembered until the next question. */
     hl_status (*fit)(void *ctx, int gang, bool *fits);
-    /* It gets the place that was found last. */
-    void (*take)(void *ctx, int gang);
+    /* It gets the place that was found last, as it was found. */
+    hl_status (*take)(void *ctx, int gang);
     /* The slots of a gang that holds some count as free, or do not any more; never those that are
      * reserved. */
     void (*lend)(void *ctx, int gang, bool lent);

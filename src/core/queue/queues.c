@@ -118,3 +118,10 @@ double hl_queue_used(const struct hl_queue_use *use, int64_t now_ms, int64_t hal
                     exp2(-(double)(ago + held) / (double)half_life_ms);
     return use->slots * share_of_time(held, ago, half_life_ms) + before;
 }
+
+double hl_queue_faded(double used, int64_t ago_ms, int64_t half_life_ms)
+{
+    if (half_life_ms <= 0)
+        return 0;
+    return used * exp2(-(double)(ago_ms > 0 ? ago_ms : 0) / (double)half_life_ms);
+}

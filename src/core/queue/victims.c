@@ -1,9 +1,10 @@
 /* Which running gangs are stopped for one that does not fit.
  *
  * Sets are tried by their size, and of one size those with less to lose first, as long as the
- * planner was asked fewer than QUESTIONS_MAX times: among about a dozen gangs the answer is the
- * best there is. Beyond that the large gangs are lent one after the other until it fits, and then
- * each that can be left out is left out, the smallest first: nobody is stopped in vain. */
+ * planner was asked fewer than QUESTIONS_MAX times, and in all of the pass no more than its budget:
+ * among about a dozen gangs the answer is the best there is. Beyond that the large gangs are lent
+ * one after the other until it fits, and then each that can be left out is left out, the smallest
+ * first: nobody is stopped in vain. */
 #include <float.h>
 #include <stdlib.h>
 
@@ -41,7 +42,8 @@ static int slots_of(const struct hl_queue_victims *v, int candidate)
 
 static bool search_is_over(const struct search *s)
 {
-    return s->status != HL_OK || s->questions >= QUESTIONS_MAX || s->nodes >= NODES_MAX;
+    return s->status != HL_OK || s->questions >= QUESTIONS_MAX || *s->v->questions <= 0 ||
+           s->nodes >= NODES_MAX;
 }
 
 /* All that are lent now, if that is enough and better than before. */
@@ -52,6 +54,7 @@ static void search_judge(struct search *s, int slots, double lost)
     if (slots < v->slots || lost >= s->best)
         return;
     s->questions++;
+    --*v->questions;
     s->status = v->planner->fit(v->planner->ctx, v->gang, &fits);
     if (s->status != HL_OK || !fits)
         return;

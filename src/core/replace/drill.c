@@ -1,7 +1,10 @@
 #include "core/replace/drill.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/text.h"
 
 void hl_drill_curve_fini(struct hl_drill_curve *c)
 {
@@ -50,16 +53,25 @@ hl_status hl_drill_point(struct hl_drill_curve *c, uint64_t generation, int64_t 
     HL_TRY(curve_reserve(c, (size_t)step + 1));
     io->steps++;
     io->jumps += !point_follows(c, generation, step);
-    io->repeated += c->seen[step];
-    io->differing += c->seen[step] && c->losses[step] != bits;
-    if (!c->seen[step])
-        c->losses[step] = bits;
-    c->seen[step] = true;
+    bool doubted = c->doubted != 0 && generation == c->doubted;
+    io->doubted += doubted;
+    if (!doubted) {
+        io->repeated += c->seen[step];
+        io->differing += c->seen[step] && c->losses[step] != bits;
+        if (!c->seen[step])
+            c->losses[step] = bits;
+        c->seen[step] = true;
+    }
     c->generation = generation;
     c->last = step + 1;
     if (c->last > c->highest)
         c->highest = c->last;
     return HL_OK;
+}
+
+void hl_drill_doubt(struct hl_drill_curve *c)
+{
+    c->doubted = c->generation;
 }
 
 void hl_drill_gap(struct hl_drill_curve *c, uint64_t points, struct hl_drill_sums *io)
@@ -68,6 +80,16 @@ void hl_drill_gap(struct hl_drill_curve *c, uint64_t points, struct hl_drill_sum
         return;
     io->missed += points;
     c->last = 0;
+}
+
+bool hl_drill_names(const char *kind, const char *text, int *rank)
+{
+    static const char *const kinds[] = {"rank-replaced", "stalled", "slow", "trouble"};
+    bool tells = kind[0] == '\0' && strstr(text, "output is dropped") != NULL;
+    for (size_t i = 0; i < HL_ARRAY_LEN(kinds); i++)
+        tells |= strcmp(kind, kinds[i]) == 0;
+    return tells &&
+           (sscanf(text, "rank %d on", rank) == 1 || sscanf(text, "log of rank %d:", rank) == 1);
 }
 
 static int by_value(const void *a, const void *b)

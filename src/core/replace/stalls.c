@@ -57,10 +57,26 @@ static const struct hl_stall_rank *find_behind(const struct hl_stall_rank *ranks
     return last != NULL && beside == 0 ? last : NULL;
 }
 
+/* It makes no steps, and does not run: one that is stopped now and then makes some. */
+static const struct hl_stall_rank *find_stopped(const struct hl_stall_rank *ranks, size_t count,
+                                                int64_t floor_ms)
+{
+    const struct hl_stall_rank *longest = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (ranks[i].stopped_ms > floor_ms &&
+            (ranks[i].since_ms < 0 || ranks[i].since_ms > floor_ms) &&
+            (longest == NULL || ranks[i].stopped_ms > longest->stopped_ms))
+            longest = &ranks[i];
+    return longest;
+}
+
 struct hl_stall hl_stall_find(const struct hl_stall_rank *ranks, size_t count,
                               const struct hl_stall_rule *rule)
 {
     struct hl_stall out = {.rank = -1};
+    const struct hl_stall_rank *still = find_stopped(ranks, count, rule->floor_ms);
+    if (still != NULL)
+        return (struct hl_stall){HL_STALL_STOPPED, still->rank, still->stopped_ms, rule->floor_ms};
     if (!may_be_judged(ranks, count))
         return out;
     int64_t limit = gang_median_ms(ranks, count) * rule->factor;

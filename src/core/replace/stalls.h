@@ -7,7 +7,8 @@
  * Where some ranks go on, one is a stall after twice the time.
  *
  * A gang that comes together, loads or saves makes no steps, and is not judged; nor is a rank that
- * has not made two steps of its generation, for the first one may take long.
+ * has not made two steps of its generation, for the first one may take long. Only a process that
+ * was seen stopped all the time is named whatever its rank was busy with.
  *
  * Owns:    nothing.
  * Threads: any. Pure: what is said of a rank is of one moment.
@@ -27,11 +28,12 @@
 struct hl_stall_rank {
     int rank;
     enum hl_api_rank_activity activity;
-    bool stopped;      /* its process does not run: a stop signal, a debugger */
-    int64_t step;      /* the last one that ended; -1 = none */
-    uint64_t steps;    /* of this generation */
-    int64_t since_ms;  /* how long ago that was */
-    int64_t median_ms; /* of a step */
+    bool stopped;       /* its process does not run: a stop signal, a debugger */
+    int64_t stopped_ms; /* so long it was seen like that at every look */
+    int64_t step;       /* the last one that ended; -1 = none */
+    uint64_t steps;     /* of this generation */
+    int64_t since_ms;   /* how long ago that was */
+    int64_t median_ms;  /* of a step */
 };
 
 struct hl_stall_rule {

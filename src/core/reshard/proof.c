@@ -30,7 +30,8 @@ struct prover {
     size_t state_count;
     struct hl_whole whole;
     bool planned;
-    bool crcs; /* every shard has them */
+    bool crcs;   /* every shard has them */
+    bool shares; /* there is state that was not compared */
     struct hl_proof proof;
 };
 
@@ -127,10 +128,11 @@ HL_CHECK static hl_status read_shards(struct prover *p, const struct hl_proof_in
         return hl_fail(HL_ENOMEM, "out of memory for %zu shards", count);
     for (size_t i = 0; i < count; i++) {
         struct hl_part part = hl_part_of(shards[i].part);
-        if (part.kind == HL_PART_OPTIM && part.dp_size > 1)
+        if (part.kind == HL_PART_OPTIM && part.dp_size > 1) {
             leave_unproved(p, shards[i].part,
                            "shares of optimizer state of data-parallel ranks are not compared");
-        else if (part.kind != HL_PART_EXTRA)
+            p->shares = true;
+        } else if (part.kind != HL_PART_EXTRA)
             HL_TRY(read_shard(p, &shards[i], part));
     }
     qsort(p->model, p->model_count, sizeof(*p->model), held_order);
@@ -332,6 +334,7 @@ HL_CHECK static hl_status plan_state(struct prover *p, struct hl_reshard_state *
 HL_CHECK static hl_status prove_state(struct prover *p)
 {
     struct hl_reshard_state state;
+    p->proof.state_proved = p->state_count == 0 && !p->shares;
     if (p->state_count == 0 || !p->planned)
         return HL_OK;
     HL_TRY(compare_state(p));
@@ -345,6 +348,7 @@ HL_CHECK static hl_status prove_state(struct prover *p)
     }
     st = cover(p, state.logical, state.logical_count, &state.a, p->state, p->state_count);
     hl_reshard_state_fini(&state);
+    p->proof.state_proved = p->crcs && !p->shares;
     return st;
 }
 

@@ -55,7 +55,8 @@ struct hl_proof_input {
 
 struct hl_proof {
     bool proved;                     /* all of it */
-    char unproved[HL_PROOF_WHY_MAX]; /* else what is not, and why */
+    bool state_proved;               /* its optimizer state, or it has none */
+    char unproved[HL_PROOF_WHY_MAX]; /* what is not, and why; of several the first */
 };
 
 /* The shards with those of pieces put together, as if one data-parallel rank had saved the whole

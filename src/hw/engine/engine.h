@@ -135,6 +135,21 @@ struct hl_engine_state {
 /* One line of that format, which is changed. HL_EPROTO. */
 hl_status hl_engine_state_parse(char *line, struct hl_engine_state *out) HL_CHECK;
 
+/* What an image is on a node. */
+struct hl_engine_image {
+    char id[128];
+    /* The name by which every node gets the same bytes: REPOSITORY@sha256:..., or the id where the
+     * image came from no registry. */
+    char pinned[512];
+};
+
+#define HL_ENGINE_IMAGE_FORMAT "{{.Id}} {{json .RepoDigests}}"
+/* One line of that format, about the image of that name; it is changed. HL_EPROTO. */
+hl_status hl_engine_image_parse(const char *image, char *line,
+                                struct hl_engine_image *out) HL_CHECK;
+/* The name says which bytes, not where they are. */
+bool hl_engine_image_is_id(const char *image);
+
 /* "pulling IMAGE: 3 of 7 layers" from what `pull` has printed so far. */
 void hl_engine_pull_progress(const char *image, const char *printed, char *out, size_t size);
 

@@ -77,6 +77,66 @@ hl_status hl_engine_state_parse(char *line, struct hl_engine_state *out)
     return HL_OK;
 }
 
+/* ---- images ---- */
+
+#define ID_MARK "sha256:"
+
+bool hl_engine_image_is_id(const char *image)
+{
+    return strncmp(image, ID_MARK, strlen(ID_MARK)) == 0;
+}
+
+/* Of a name without its tag and digest: a colon before the last slash is a port's. */
+static size_t repository_len(const char *image)
+{
+    size_t len = strcspn(image, "@");
+    const char *slash = memrchr(image, '/', len);
+    size_t name = slash != NULL ? (size_t)(slash - image) : 0;
+    const char *colon = memchr(image + name, ':', len - name);
+    return colon != NULL ? (size_t)(colon - image) : len;
+}
+
+/* "debian@sha256:..." is of debian:12; podman writes docker.io/library/debian for it. */
+static bool is_of_repository(const char *digest, const char *image)
+{
+    size_t have = strcspn(digest, "@"), want = repository_len(image);
+    return have >= want && strncmp(digest + have - want, image, want) == 0 &&
+           (have == want || digest[have - want - 1] == '/');
+}
+
+static const char *find_digest(const json_t *digests, const char *image)
+{
+    size_t i;
+    const json_t *one;
+    json_array_foreach (digests, i, one) {
+        const char *text = json_string_value(one);
+        if (text != NULL && is_of_repository(text, image))
+            return text;
+    }
+    return NULL;
+}
+
+hl_status hl_engine_image_parse(const char *image, char *line, struct hl_engine_image *out)
+{
+    char *at = line;
+    const char *id = strsep(&at, " ");
+    struct hl_engine_image found;
+    if (at == NULL || *id == '\0' || strlen(id) > 100)
+        return hl_fail(HL_EPROTO, "the engine says '%.200s' of image %.200s", id, image);
+    json_t *digests = json_loads(at, JSON_DECODE_ANY, NULL);
+    bool said = strchr(image, '@') != NULL || hl_engine_image_is_id(image);
+    const char *digest = said ? image : find_digest(digests, image);
+    snprintf(found.id, sizeof(found.id), "%.110s", id);
+    if (digest != NULL)
+        snprintf(found.pinned, sizeof(found.pinned), "%.500s", digest);
+    else
+        snprintf(found.pinned, sizeof(found.pinned), "%s%.110s",
+                 hl_engine_image_is_id(id) ? "" : ID_MARK, id);
+    json_decref(digests);
+    *out = found;
+    return HL_OK;
+}
+
 /* ---- pulls ---- */
 
 static size_t count_of(const char *text, const char *word)

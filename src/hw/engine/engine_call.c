@@ -14,6 +14,13 @@ struct hl_args hl_engine_args(const struct hl_engine_ranks *e, struct hl_arena *
     return args;
 }
 
+hl_status hl_engine_client(enum hl_engine_kind kind, struct hl_engine_ranks *out)
+{
+    *out = (struct hl_engine_ranks){.kind = kind};
+    return hl_process_find(hl_engine_name(kind), getenv("PATH"), out->program,
+                           sizeof(out->program));
+}
+
 static bool holds_one(const char *text, const char *const *words)
 {
     for (; *words != NULL; words++)

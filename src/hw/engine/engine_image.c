@@ -9,20 +9,50 @@
 
 #define PULL_MS (6 * 3600 * 1000)
 
-static hl_status image_find(struct hl_shim *s)
+hl_status hl_engine_image_find(const struct hl_engine_ranks *e, const char *image,
+                               struct hl_engine_image *out)
 {
-    struct hl_engine_ranks *e = s->engine;
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
     struct hl_args args = hl_engine_args(e, &arena);
     hl_args_add(&args, "image");
     hl_args_add(&args, "inspect");
-    hl_args_add(&args, "--format={{.Id}}");
-    hl_args_add(&args, s->spec.image);
+    hl_args_add(&args, "--format=" HL_ENGINE_IMAGE_FORMAT);
+    hl_args_add(&args, image);
     HL_TRY(hl_engine_call(e, &args, NULL, HL_ENGINE_CALL_MS, &r));
-    snprintf(e->image, sizeof(e->image), "%.*s", (int)strcspn(hl_command_text(&r.out), "\n"),
-             hl_command_text(&r.out));
-    return HL_OK;
+    char *line = hl_arena_strdup(&arena, hl_command_text(&r.out));
+    if (line == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory looking for image %.200s", image);
+    line[strcspn(line, "\n")] = '\0';
+    return hl_engine_image_parse(image, line, out);
+}
+
+const char *hl_engine_pull_printed(const struct hl_engine_ranks *e, const struct hl_buf *out,
+                                   const struct hl_buf *err)
+{
+    return hl_command_text(e->kind == HL_ENGINE_PODMAN ? err : out);
+}
+
+hl_status hl_engine_image_pull(const struct hl_engine_ranks *e, const char *image,
+                               struct hl_command command)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
+    struct hl_args args = hl_engine_args(e, &arena);
+    if (hl_engine_image_is_id(image))
+        return hl_fail(HL_ENOENT,
+                       "it came from no registry and is not on this node; load it on every node "
+                       "(%s load), or push it and name its registry in dockerImage",
+                       hl_engine_name(e->kind));
+    hl_args_add(&args, "pull");
+    hl_args_add(&args, image);
+    command.timeout_ms = PULL_MS;
+    return hl_engine_run(e, &args, NULL, command, &r);
+}
+
+hl_status hl_engine_image_lacks(const char *image, hl_status st)
+{
+    return hl_fail_prefix(st, "image %.200s can't be had: ", image);
 }
 
 /* While it pulls: tell how far it is, and hear a stop. */
@@ -30,8 +60,8 @@ static bool pull_goes_on(void *arg, const struct hl_buf *out, const struct hl_bu
 {
     struct hl_shim *s = arg;
     char text[sizeof(s->engine->progress)];
-    const char *printed = s->engine->kind == HL_ENGINE_PODMAN ? err->data : out->data;
-    hl_engine_pull_progress(s->spec.image, printed != NULL ? printed : "", text, sizeof(text));
+    hl_engine_pull_progress(s->spec.image, hl_engine_pull_printed(s->engine, out, err), text,
+                            sizeof(text));
     if (strcmp(text, s->engine->progress) != 0) {
         snprintf(s->engine->progress, sizeof(s->engine->progress), "%s", text);
         if (hl_text_set(&s->status.message, "%s", text) == HL_OK)
@@ -41,30 +71,19 @@ static bool pull_goes_on(void *arg, const struct hl_buf *out, const struct hl_bu
     return !s->requested;
 }
 
-static hl_status image_pull(struct hl_shim *s)
-{
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
-    struct hl_args args = hl_engine_args(s->engine, &arena);
-    hl_args_add(&args, "pull");
-    hl_args_add(&args, s->spec.image);
-    hl_info("container %s: %s is not here and is pulled", s->spec.id, s->spec.image);
-    return hl_engine_run(
-        s->engine, &args, NULL,
-        (struct hl_command){.timeout_ms = PULL_MS, .go_on = pull_goes_on, .arg = s}, &r);
-}
-
 hl_status hl_engine_image_get(struct hl_shim *s)
 {
-    hl_status st = image_find(s);
+    struct hl_engine_image found = {0};
+    hl_status st = hl_engine_image_find(s->engine, s->spec.image, &found);
     if (st == HL_ENOENT) {
-        st = image_pull(s);
+        hl_info("container %s: %s is not here and is pulled", s->spec.id, s->spec.image);
+        st = hl_engine_image_pull(s->engine, s->spec.image,
+                                  (struct hl_command){.go_on = pull_goes_on, .arg = s});
         if (st == HL_OK)
-            st = image_find(s);
+            st = hl_engine_image_find(s->engine, s->spec.image, &found);
         if (st == HL_OK)
             st = hl_text_set(&s->status.message, "%s", "");
     }
-    return st == HL_OK || st == HL_EUNAVAIL
-               ? st
-               : hl_fail_prefix(st, "image %.200s can't be had: ", s->spec.image);
+    snprintf(s->engine->image, sizeof(s->engine->image), "%s", found.id);
+    return st == HL_OK || st == HL_EUNAVAIL ? st : hl_engine_image_lacks(s->spec.image, st);
 }

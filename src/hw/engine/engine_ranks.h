@@ -62,7 +62,20 @@ hl_status hl_engine_run(const struct hl_engine_ranks *e, struct hl_args *args,
                         struct hl_command_result *out) HL_CHECK;
 struct hl_args hl_engine_args(const struct hl_engine_ranks *e, struct hl_arena *arena);
 
-/* engine_image.c: the image is here afterwards, e->image is its id. HL_ECANCELED: stop came. */
+/* The client of that engine, as the Agent's PATH has it. */
+hl_status hl_engine_client(enum hl_engine_kind kind, struct hl_engine_ranks *out) HL_CHECK;
+/* engine_image.c. HL_ENOENT: it is not here. */
+hl_status hl_engine_image_find(const struct hl_engine_ranks *e, const char *image,
+                               struct hl_engine_image *out) HL_CHECK;
+/* Until it is here; `command` says who is asked meanwhile. HL_ENOENT: it is in no registry. */
+hl_status hl_engine_image_pull(const struct hl_engine_ranks *e, const char *image,
+                               struct hl_command command) HL_CHECK;
+/* What one of the two prints of how far it is. */
+const char *hl_engine_pull_printed(const struct hl_engine_ranks *e, const struct hl_buf *out,
+                                   const struct hl_buf *err);
+/* The reason, in the error's text, that an image is not on this node. */
+hl_status hl_engine_image_lacks(const char *image, hl_status st) HL_CHECK;
+/* The image is here afterwards, e->image is its id. HL_ECANCELED: stop came. */
 hl_status hl_engine_image_get(struct hl_shim *s) HL_CHECK;
 /* engine_watch.c */
 void hl_engine_follow(struct hl_shim *s, size_t rank);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/crc32.h"
@@ -28,13 +27,6 @@ struct slot_test {
     bool pinned;
     char trouble[160]; /* of the checksum; "" = none */
 };
-
-static uint64_t thread_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-    return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
-}
 
 static void block_fill(unsigned char *block)
 {
@@ -58,19 +50,19 @@ static bool slot_pin(const struct slot_test *t)
 /* Copies between the halves until the budget is used; at least all blocks once. */
 static void measure_copies(struct slot_test *t, unsigned char *from, unsigned char *to)
 {
-    uint64_t began = thread_ns(), copied = 0;
+    uint64_t began = hl_thread_ns(), copied = 0;
     do {
         for (size_t i = 0; i < BLOCKS; i++)
             memcpy(to + i * BLOCK, from + i * BLOCK, BLOCK);
         copied += BLOCKS * BLOCK;
-    } while (thread_ns() - began < t->budget_ns / 2 && hl_now_ns() < t->deadline_ns);
-    uint64_t ns = thread_ns() - began;
+    } while (hl_thread_ns() - began < t->budget_ns / 2 && hl_now_ns() < t->deadline_ns);
+    uint64_t ns = hl_thread_ns() - began;
     t->bytes_per_second = (uint64_t)((double)copied * 1e9 / (double)(ns > 0 ? ns : 1));
 }
 
 static void check_sums(struct slot_test *t, const unsigned char *memory)
 {
-    uint64_t began = thread_ns();
+    uint64_t began = hl_thread_ns();
     size_t i = 0;
     do {
         uint32_t crc = hl_crc32(0, memory + i % BLOCKS * BLOCK, BLOCK);
@@ -82,7 +74,7 @@ static void check_sums(struct slot_test *t, const unsigned char *memory)
             return;
         }
         i++;
-    } while ((i < BLOCKS || thread_ns() - began < t->budget_ns / 2) &&
+    } while ((i < BLOCKS || hl_thread_ns() - began < t->budget_ns / 2) &&
              hl_now_ns() < t->deadline_ns);
 }
 

@@ -192,13 +192,13 @@ static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms)
 {
     struct hl_path path = hl_path_in(e->dir.s, "stop");
     char text[16];
-    snprintf(text, sizeof(text), "%d\n", grace_ms < 0 ? e->stop_grace_ms : grace_ms);
+    if (grace_ms < 0 || grace_ms > e->stop_grace_ms)
+        grace_ms = e->stop_grace_ms;
+    snprintf(text, sizeof(text), "%d\n", grace_ms);
     if (hl_file_write_atomic(path.s, text, strlen(text)) != HL_OK) {
         hl_warn("%s: the container's own grace holds", hl_error_text());
-        grace_ms = -1;
-    }
-    if (grace_ms < 0)
         grace_ms = e->stop_grace_ms;
+    }
     hl_px_signal(e, SIGTERM);
     uint64_t at = hl_now_ns() + ((uint64_t)grace_ms + STOP_SLACK_MS) * HL_NS_PER_MS;
     if (e->kill_at_ns == 0 || at < e->kill_at_ns)
@@ -378,6 +378,35 @@ static hl_status px_strangers(struct hl_executor *ex, struct hl_arena *arena,
     return hl_strangers_find(px->options.engine, px->containers.s, arena, out);
 }
 
+/* The last part of its path: a group of ours, or one that an engine names by the container's id. */
+static hl_status px_memory_group(struct hl_executor *ex, const char *id, int rank, char *out,
+                                 size_t size)
+{
+    struct hl_px *px = px_of(ex);
+    struct hl_cgroup cg;
+    char name[32] = "cgroup";
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(8192);
+    struct hl_path dir = hl_path_in(px->containers.s, id);
+    out[0] = '\0';
+    if (strchr(id, '/') != NULL || access(dir.s, F_OK) != 0)
+        return hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
+    if (px->options.engine != HL_ENGINE_NONE)
+        snprintf(name, sizeof(name), "rank-%d.cid", rank);
+    hl_status st = hl_file_read(hl_path_in(dir.s, name).s, &text);
+    if (st != HL_OK)
+        return st == HL_ENOENT ? HL_OK : st;
+    if (px->options.engine != HL_ENGINE_NONE) {
+        const char *cid = text.len > 0 ? text.data : "";
+        snprintf(out, size, "%.*s", (int)strcspn(cid, "\n"), cid);
+        return HL_OK;
+    }
+    hl_cgroup_recall(text.len > 0 ? text.data : "", &cg);
+    for (size_t i = 0; i < cg.count; i++)
+        if ((cg.dirs[i].means & HL_CGROUP_MEMORY) != 0)
+            snprintf(out, size, "%s", strrchr(cg.dirs[i].path, '/') + 1);
+    return HL_OK;
+}
+
 /* ---- open, close ---- */
 
 /* After the watcher has ended, or before it began. */
@@ -411,7 +440,7 @@ static void px_close(struct hl_executor *ex)
     {                                                                                              \
         .name = title, .image = has_image, .start = px_start, .stop = px_stop, .list = px_list,    \
         .read_log = px_read_log, .forget = px_forget, .put_rank_table = px_put_rank_table,         \
-        .strangers = px_strangers, .close = px_close                                               \
+        .strangers = px_strangers, .memory_group = px_memory_group, .close = px_close              \
     }
 
 static const struct hl_executor_ops executor_ops[] = {

@@ -16,6 +16,7 @@
 #include "mem/import/megatron_private.h"
 
 #define RANK          "mp_rank_"
+#define LAYER_WISE    "layer_wise_optimizer_"
 #define EMBEDDING     "embedding.word_embeddings.weight"
 #define STEP          "step"
 #define MISSING_NAMED 8
@@ -37,6 +38,7 @@ struct ranks {
     struct hl_megatron_kinds kinds;
     struct rank_file *list;
     size_t count;
+    bool layer_wise; /* there is state of a layer-wise distributed optimizer */
 };
 
 static void ranks_fini(struct ranks *r)
@@ -212,11 +214,47 @@ static int is_rank(const struct dirent *d)
     return strncmp(d->d_name, RANK, strlen(RANK)) == 0;
 }
 
-HL_CHECK static hl_status add_ranks(struct ranks *r, const char *dir)
+static int is_layer_wise(const struct dirent *d)
+{
+    return strncmp(d->d_name, LAYER_WISE, strlen(LAYER_WISE)) == 0;
+}
+
+/* Of the layer-wise distributed optimizer (dist_muon) each data-parallel rank N has written the
+ * state of the parameters that it owns, beside the rank's file or above the iterations. A file has
+ * numbers in place of names, in an order that its owner's share gives. */
+HL_CHECK static hl_status find_layer_wise(struct ranks *r, const char *folder)
 {
     struct dirent **list;
     hl_status st = HL_OK;
+    int n = scandir(folder, &list, is_layer_wise, alphasort);
+    if (n < 0)
+        return errno == ENOENT ? HL_OK : hl_fail(HL_EIO, "list %s: %m", folder);
+    if (n > 0 && r->s->optimizer)
+        st = hl_fail(HL_EUNSUPPORTED,
+                     "%s/%s has the state of a layer-wise distributed optimizer: each "
+                     "data-parallel rank has that of its own parameters, without their names; "
+                     "import it without --optimizer",
+                     folder, list[0]->d_name);
+    r->layer_wise |= n > 0;
+    for (int i = 0; i < n; i++)
+        free(list[i]);
+    free(list);
+    return st;
+}
+
+HL_CHECK static hl_status find_layer_wise_of(struct ranks *r, const char *folder)
+{
+    HL_AUTO(hl_freep) char *path = NULL;
+    if (asprintf(&path, "%s/%s", r->s->folder, folder) < 0)
+        return hl_fail(HL_ENOMEM, "path of %s", folder);
+    return find_layer_wise(r, path);
+}
+
+HL_CHECK static hl_status add_ranks(struct ranks *r, const char *dir)
+{
+    struct dirent **list;
     bool distributed = false;
+    hl_status st = find_layer_wise(r, dir);
     int n = scandir(r->s->folder, &list, is_rank, alphasort);
     if (n < 0)
         return hl_fail(HL_EIO, "list %s: %m", r->s->folder);
@@ -228,6 +266,8 @@ HL_CHECK static hl_status add_ranks(struct ranks *r, const char *dir)
         if (asprintf(&optim, "%s/%s/distrib_optim.pt", r->s->folder, list[i]->d_name) > 0)
             distributed = distributed || access(optim, F_OK) == 0;
         if (st == HL_OK)
+            st = find_layer_wise_of(r, list[i]->d_name);
+        if (st == HL_OK)
             st = add_rank(r, dir, list[i]->d_name);
         free(list[i]);
     }
@@ -235,6 +275,10 @@ HL_CHECK static hl_status add_ranks(struct ranks *r, const char *dir)
     if (st == HL_OK && distributed) /* with --optimizer there was no state to be read */
         st = hl_megatron_leave_out(
             r->s, json_string("the state of the distributed optimizer (distrib_optim.pt)"));
+    if (st == HL_OK && r->layer_wise)
+        st = hl_megatron_leave_out(
+            r->s,
+            json_string("the state of the layer-wise distributed optimizer (" LAYER_WISE "*.pt)"));
     return st;
 }
 

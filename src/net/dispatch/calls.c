@@ -40,6 +40,11 @@ void hl_net_stop_with(struct hl_net_client *client, const atomic_bool *stop)
     ((struct hl_net_head *)(void *)client)->stop = stop;
 }
 
+void hl_net_pace_with(struct hl_net_client *client, struct hl_pace *pace)
+{
+    ((struct hl_net_head *)(void *)client)->pace = pace;
+}
+
 hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        int timeout_ms)
 {

@@ -19,6 +19,9 @@
 #define NAP_NS   (HL_NS_PER_S / 10) /* `cancel` is looked at this often */
 #define HEAR_MAX 8                  /* looks at one lane before it is the next one's turn */
 #define PUSH_MAX ((size_t)1 << 20)
+
+#define PACED_PUSHES_PER_S 50
+#define PACED_PUSH_MIN     ((size_t)4 << 10)
 /* A piece up to so long is received into the lane's buffer, with its header. */
 #define SMALL_PIECE ((size_t)16 << 10)
 
@@ -91,16 +94,28 @@ hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
                               n < 0 ? strerror(errno) : "it does not receive the request");
 }
 
+/* So that answers are looked at now and then, and what is paced goes out evenly. */
+static size_t push_most(const struct hl_net_client *c)
+{
+    const struct hl_pace *p = c->head.pace;
+    if (p == NULL || p->bytes_per_s == 0)
+        return PUSH_MAX;
+    size_t most = (size_t)(p->bytes_per_s / PACED_PUSHES_PER_S);
+    return most < PACED_PUSH_MIN ? PACED_PUSH_MIN : most < PUSH_MAX ? most : PUSH_MAX;
+}
+
 /* Send more of `out`; true when some went. */
 static bool push_out(struct hl_net_client *c)
 {
+    size_t most = push_most(c);
     struct iovec now[2] = {c->out[0], c->out[1]};
     struct msghdr mh = {.msg_iov = now, .msg_iovlen = c->out_count};
-    if (c->out_count == 0 || c->broke != HL_OK)
+    if (c->out_count == 0 || c->broke != HL_OK ||
+        (c->head.pace != NULL && hl_net_pace_wait_ns(&c->head, hl_now_ns()) > 0))
         return false;
-    for (size_t i = 0; i < c->out_count; i++) /* so that answers are looked at now and then */
-        if (now[i].iov_len > PUSH_MAX)
-            now[i].iov_len = PUSH_MAX;
+    for (size_t i = 0; i < c->out_count; i++)
+        if (now[i].iov_len > most)
+            now[i].iov_len = most;
     ssize_t n = sendmsg(c->lanes[0]->fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0) {
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
@@ -108,6 +123,8 @@ static bool push_out(struct hl_net_client *c)
         return false;
     }
     size_t left = (size_t)n;
+    if (c->head.pace != NULL)
+        hl_pace_sent(c->head.pace, left, hl_now_ns());
     while (c->out_count > 0 && left >= c->out[0].iov_len) {
         left -= c->out[0].iov_len;
         c->out[0] = c->out[1];
@@ -273,10 +290,13 @@ static void nap_until(const struct hl_net_client *c, uint64_t now, uint64_t dead
     uint64_t stalled_ns = c->moved_ns + c->stall_ns;
     uint64_t until_ns = deadline_ns < stalled_ns ? deadline_ns : stalled_ns;
     uint64_t left = until_ns > now ? until_ns - now : 0;
+    uint64_t paced = c->out_count > 0 ? hl_net_pace_wait_ns(&c->head, now) : 0;
+    if (paced > 0 && paced < left)
+        left = paced;
     struct timespec t = {0, (long)(left < NAP_NS ? left : NAP_NS)};
     for (size_t i = 0; i < c->lane_count; i++) {
         short events = (short)((expects_data(c, c->lanes[i]) ? POLLIN : 0) |
-                               (i == 0 && c->out_count > 0 ? POLLOUT : 0));
+                               (i == 0 && c->out_count > 0 && paced == 0 ? POLLOUT : 0));
         if (events != 0)
             p[count++] = (struct pollfd){.fd = c->lanes[i]->fd, .events = events};
     }

@@ -105,6 +105,8 @@ hl_status hl_ucx_client_wait(struct hl_net_client *c, bool (*done)(void *arg), v
             uint64_t stalled_ns = c->moved_ns + c->stall_ns;
             uint64_t until_ns = deadline_ns < stalled_ns ? deadline_ns : stalled_ns;
             uint64_t left = until_ns > now ? until_ns - now : 0;
+            uint64_t paced = hl_net_pace_wait_ns(&c->head, now);
+            left = paced > 0 && paced < left ? paced : left;
             hl_ucx_nap(&c->ucx, -1, left < HL_UCX_NAP_NS ? left : HL_UCX_NAP_NS);
         } else {
             sched_yield(); /* the server may be waiting for this very core */

@@ -147,6 +147,8 @@ static void send_piece(struct hl_ucx_store *s)
     size_t len = l->item->len - at < l->piece_len ? l->item->len - at : l->piece_len;
     struct hl_wire_tag tag = {HL_WIRE_PIECE, s->client->session, (uint8_t)l->op, number};
     l->sending++;
+    if (s->client->head.pace != NULL)
+        hl_pace_sent(s->client->head.pace, len, hl_now_ns());
     void *request =
         send_tagged(s->client, &tag, (const uint8_t *)l->item->data + at, len, on_piece_sent, s);
     if (UCS_PTR_IS_ERR(request) || request == NULL)
@@ -178,6 +180,15 @@ static bool all_settled(void *arg)
     return true;
 }
 
+/* What is paced stands still on purpose. */
+static bool put_is_paced(const struct hl_ucx_store *s)
+{
+    if (s->large.answered || hl_net_pace_wait_ns(&s->client->head, hl_now_ns()) == 0)
+        return false;
+    s->client->moved = true;
+    return true;
+}
+
 /* Bytes under way are bounded, not only pieces: large ones that go side by side on a slow line
  * would all end together, and until then look like a transfer that stands still. */
 static bool piece_may_go(const struct large *l)
@@ -190,7 +201,7 @@ static bool large_moves(void *arg)
 {
     const struct hl_ucx_store *s = arg;
     const struct large *l = &s->large;
-    return s->failed || piece_may_go(l) || (l->answered && l->sending == 0);
+    return s->failed || (piece_may_go(l) && !put_is_paced(s)) || (l->answered && l->sending == 0);
 }
 
 static hl_status wait_for(struct hl_ucx_store *s, bool (*done)(void *arg), uint64_t deadline_ns)
@@ -247,7 +258,7 @@ static hl_status put_large(struct hl_ucx_store *s, struct hl_net_item *item, uin
                                                  .id_lo = item->id.lo}));
     while (!s->large.answered || s->large.sending > 0) {
         HL_TRY(wait_for(s, large_moves, deadline_ns));
-        while (piece_may_go(&s->large))
+        while (piece_may_go(&s->large) && !put_is_paced(s))
             send_piece(s);
     }
     s->large.item = NULL;

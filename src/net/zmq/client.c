@@ -29,6 +29,7 @@
 #include "api/types.h"
 #include "base/clock.h"
 #include "base/crc32.h"
+#include "base/pace.h"
 #include "base/plane.h"
 #include "net/zmq/zmq_private.h"
 #include "net/zmq/zstd.h"
@@ -153,7 +154,17 @@ static hl_status send_chunk(struct sender *s)
     s->used++;
     s->report.wire_bytes += f.length;
     s->report.chunks_sent++;
+    if (s->opts->pace != NULL) {
+        s->heard_ns = hl_now_ns(); /* the receiver had nothing to answer until now */
+        hl_pace_sent(s->opts->pace, f.length, s->heard_ns);
+    }
     return HL_OK;
+}
+
+/* 0: the next chunk may go. */
+static uint64_t pace_ns(const struct sender *s)
+{
+    return s->opts->pace != NULL ? hl_pace_wait_ns(s->opts->pace, hl_now_ns()) : 0;
 }
 
 /* Ask what has arrived; nothing more is sent until the answer is here. */
@@ -430,14 +441,17 @@ static hl_status run_sender(struct sender *s, hl_status (*first)(struct sender *
     HL_TRY(first(s, now));
     while (!s->stored) {
         bool can_send = s->ready && s->unsent > 0 && s->used < s->granted;
-        if (can_send) {
+        uint64_t paced = can_send ? pace_ns(s) : 0;
+        if (can_send && paced == 0) {
             HL_TRY(send_chunk(s));
         } else {
             uint64_t before = hl_now_ns();
             zmq_pollitem_t items[] = {{.socket = s->line->bulk, .events = ZMQ_POLLIN},
                                       {.socket = s->line->pulse, .events = ZMQ_POLLIN}};
-            zmq_poll(items, HL_ARRAY_LEN(items), WAIT_MAX_MS);
-            if (s->ready && s->unsent > 0)
+            long wait_ms = (long)(paced / HL_NS_PER_MS) + 1;
+            zmq_poll(items, HL_ARRAY_LEN(items),
+                     paced > 0 && wait_ms < WAIT_MAX_MS ? wait_ms : WAIT_MAX_MS);
+            if (s->ready && s->unsent > 0 && paced == 0)
                 s->rate.waited_ns += hl_now_ns() - before;
         }
         HL_TRY(drain_sockets(s));

@@ -91,6 +91,7 @@ void hl_migrate_server_stop(struct hl_migrate_server *server);
 /* The connections to one receiver, kept from one object to the next. A failure loses them; the next
  * object makes new ones. Opening connects nothing yet. */
 struct hl_migrate_line;
+struct hl_pace;
 
 hl_status hl_migrate_line_open(const char *address, int io_threads,
                                struct hl_migrate_line **out) HL_CHECK;
@@ -109,6 +110,7 @@ struct hl_migrate_send_opts {
     int dead_ms;                /* silence after which the receiver counts as dead; 0 = 1000 */
     int io_threads;             /* of libzmq; 0 = 1; unused with a line */
     int zstd;                   /* HL_MIGRATE_ZSTD_OFF, _AUTO, or a level */
+    struct hl_pace *pace;       /* chunks go out so evenly; NULL = as fast as they can */
 };
 
 struct hl_migrate_report {

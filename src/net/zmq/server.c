@@ -11,6 +11,8 @@
  *
  * A ZMQ socket may be used by one thread at a time: `sock` and `watch` are the starting thread's
  * until pthread_create, the server's thread's until pthread_join, and the stopping one's after it.
+ * All of these threads carry moves alone, and give way to those who read.
+ *
  * A message has three parts: the routing id of the peer, the header, and the payload if there is
  * one. The answer goes back under the same routing id. */
 #include <errno.h>
@@ -28,6 +30,7 @@
 #include "net/addr.h"
 #include "net/zmq/inbox.h"
 #include "net/zmq/zmq_private.h"
+#include "os/background.h"
 
 #define QUEUE_MAX  64  /* messages per peer in the kernel's and libzmq's hands */
 #define TICK_MS    100 /* how often abandoned migrations are looked for */
@@ -107,6 +110,7 @@ static void *serve_migrations(void *arg)
 {
     struct hl_migrate_server *s = arg;
     struct parts p;
+    hl_background_enter();
     uint64_t next_tick = hl_now_ns();
     while (!atomic_load_explicit(&s->stopping, memory_order_acquire)) {
         zmq_pollitem_t items[] = {{.socket = s->sock, .events = ZMQ_POLLIN},
@@ -125,6 +129,26 @@ static void *serve_migrations(void *arg)
         }
     }
     return NULL;
+}
+
+/* libzmq starts its threads with a context's first socket, and they take after who makes it. */
+static void *context_begin(void *ctx)
+{
+    hl_background_enter();
+    void *first = zmq_socket(ctx, ZMQ_PAIR);
+    if (first != NULL)
+        zmq_close(first);
+    return NULL;
+}
+
+static hl_status context_start(struct hl_migrate_server *s, int io_threads)
+{
+    pthread_t thread;
+    HL_TRY(hl_mig_context(io_threads, &s->ctx));
+    if ((errno = pthread_create(&thread, NULL, context_begin, s->ctx)) != 0)
+        return hl_fail(HL_EIO, "migration receiver: starting libzmq's threads: %m");
+    pthread_join(thread, NULL);
+    return HL_OK;
 }
 
 /* Bind, and learn the port when any was asked for; the host stays as it was written. */
@@ -163,7 +187,7 @@ hl_status hl_migrate_server_start(const struct hl_migrate_server_opts *opts,
     if (st == HL_OK)
         st = hl_mig_inbox_create(opts, &s->inbox);
     if (st == HL_OK)
-        st = hl_mig_context(opts->io_threads, &s->ctx);
+        st = context_start(s, opts->io_threads);
     if (st == HL_OK)
         st = bind_to(s, opts);
     if (st == HL_OK && (errno = pthread_create(&s->thread, NULL, serve_migrations, s)) != 0)

@@ -2,11 +2,14 @@
  * tensor. */
 #include "support/test.h"
 
+#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/models/hf_files.h"
 #include "cli/models/model.h"
 #include "cli/models/shard_id.h"
+#include "os/file.h"
 
 #define GIB ((uint64_t)1 << 30)
 
@@ -65,4 +68,28 @@ TEST(files_are_numbered_when_there_are_several)
     assert_string_equal(name, "model.safetensors");
     hf_file_name("model", 2, 12, name, sizeof(name));
     assert_string_equal(name, "model-00002-of-00012.safetensors");
+}
+
+TEST(an_index_says_which_file_has_which_tensor)
+{
+    static const char *const files[] = {"model-00001-of-00002.safetensors",
+                                        "model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors"};
+    struct hl_tensor tensors[] = {
+        {.name = "a", .size = 3 * GIB}, {.name = "b", .size = 2 * GIB}, {.name = "c", .size = 7}};
+    const struct hl_partition_plan p = {.tensors = tensors, .tensor_count = 3};
+    char dir[] = "/tmp/helios-index-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(hf_write_index(dir, &p), HL_OK);
+    snprintf(path, sizeof(path), "%s/model.safetensors.index.json", dir);
+    json_t *index = json_load_file(path, 0, NULL);
+    const json_t *map = json_object_get(index, "weight_map");
+    assert_int_equal(json_object_size(map), 3);
+    for (size_t i = 0; i < HL_ARRAY_LEN(files); i++)
+        assert_string_equal(json_string_value(json_object_get(map, tensors[i].name)), files[i]);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(index, "metadata"), "total_size")),
+        5 * GIB + 7);
+    json_decref(index);
+    assert_int_equal(hl_dir_remove(dir), HL_OK);
 }

@@ -179,7 +179,11 @@ TEST_IN(world_start, world_end, a_node_that_drains_gets_no_shard)
     assert_true(node_ready(&w->b));
     assert_false(placed_node_takes(&w->c, b));
     /* not by a move that waited, nor by an order */
-    assert_int_equal(copies_bring(&w->c, hl_id_random(), w->shard->id, &goal, HL_API_OPERATION_READ,
+    assert_int_equal(copies_bring(&w->c,
+                                  &(struct copies_order){.id = hl_id_random(),
+                                                         .shard = w->shard->id,
+                                                         .goal = goal,
+                                                         .op = HL_API_OPERATION_READ},
                                   ignore_copy, NULL),
                      HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "node b takes nothing new: it is drained"));
@@ -368,6 +372,45 @@ TEST_IN(world_start, world_end, the_rate_limits_what_goes_over_a_network)
     assert_int_equal(budget_left(w, HL_MOVE_BACKBONE), 1000000);
     assert_int_equal(budget_left(w, HL_MOVE_INSIDE), INT64_MAX);
     assert_int_equal(budget_left(w, HL_MOVE_ARCHIVE), INT64_MAX);
+}
+
+/* Of shards that the catalogue need not know. */
+static struct hl_move_order policy_move(struct world *w, uint64_t shard, struct hl_place goal)
+{
+    const struct hl_move_order order = {.id = {9, shard},
+                                        .shard = {8, shard},
+                                        .from = placed(w)->place,
+                                        .goal = goal,
+                                        .reason = HL_LIFE_ON_REMOTE,
+                                        .size_bytes = 1 << 20};
+    assert_int_equal(hl_migration_order(&w->c.placement->moves, &order, placement_now_ms()), HL_OK);
+    return order;
+}
+
+TEST_IN(world_start, world_end, moves_in_flight_share_the_rate_and_each_keeps_to_its_part)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    const struct hl_place a = {.node = placed_node_need(&w->c, "a")->index, .tier = HL_API_TIER_L2};
+    const struct hl_place l4 = {.node = HL_READER_NONE, .tier = HL_API_TIER_L4};
+    struct hl_move_order first = policy_move(w, 1, a), ordered = first;
+    assert_int_equal(budget_pace(&w->c, &first), 0); /* no limit */
+    assert_int_equal(budget_copy_ms(&w->c, &first), 0);
+    p->conf.rate = 80000000;
+    assert_int_equal(budget_pace(&w->c, &first), 10000000);
+    struct hl_move_order second = policy_move(w, 2, a);
+    assert_int_equal(budget_pace(&w->c, &first), 5000000);
+    assert_int_equal(budget_pace(&w->c, &second), 5000000);
+    struct hl_move_order third = policy_move(w, 3, l4); /* takes no network, and no part of it */
+    assert_int_equal(budget_pace(&w->c, &third), 0);
+    assert_int_equal(budget_pace(&w->c, &first), 5000000);
+    ordered.priority = UINT8_MAX;
+    ordered.bytes_per_s = 123;
+    assert_int_equal(budget_pace(&w->c, &ordered), 123);
+    p->conf.rate = 8000000; /* half of it is too little */
+    assert_int_equal(budget_pace(&w->c, &first), PACE_MIN);
+    p->conf.moves = 1;
+    assert_int_equal(budget_copy_ms(&w->c, &first), 1049); /* 1 MiB at 1 MB/s, and one */
 }
 
 TEST_IN(world_start, world_end, a_move_that_never_began_gives_its_bytes_back)

@@ -56,6 +56,7 @@ TEST(a_job_of_the_first_release_is_read)
     assert_string_equal(j->doc.launch.file, "");
     assert_int_equal(json_array_size(j->events), 1);
     assert_false(j->ledger.begun);
+    assert_string_equal(images_pinned(j), "");
     job_free(j);
 }
 
@@ -66,6 +67,7 @@ TEST(a_job_is_written_as_it_is_read)
     assert_int_equal(st, HL_OK);
     j->load_version = 3;
     j->port = 29500;
+    assert_int_equal(images_pin(j, "reg/x@sha256:1"), HL_OK);
     j->ledger = (struct hl_ledger){
         .begun = true, .over = true, .ms[HL_LEDGER_STEP] = 70, .ms[HL_LEDGER_LOST] = 30};
     struct job_record now = job_record_now(j);
@@ -73,6 +75,7 @@ TEST(a_job_is_written_as_it_is_read)
     assert_int_equal(st, HL_OK);
     assert_int_equal(again->load_version, 3);
     assert_int_equal(again->port, 29500);
+    assert_string_equal(images_pinned(again), "reg/x@sha256:1");
     assert_int_equal(ledger_show(again).wall_ms, 100);
     assert_int_equal(ledger_show(again).lost_ms, 30);
     assert_int_equal(again->port_attempt, 2);

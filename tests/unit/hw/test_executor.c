@@ -1,55 +1,8 @@
-/* The process executor with real processes. This program is its own shim. */
+/* What the process executor does beyond what all do (test_executor_suite.c), with real processes.
+ * This program is its own shim. */
 #include "support/test.h"
 
 #include "unit/hw/executor_world.h"
-
-TEST_IN(setup, teardown, a_rank_that_ends_well_makes_the_container_succeed)
-{
-    struct world *w = *state;
-    json_t *c = run(w, "ok", spec_of("ok", "echo hello; echo err >&2", 1));
-    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
-    assert_string_equal(hl_json_str(c, "message", "?"), "");
-    assert_int_equal(hl_json_int(rank_of(c, 0), "exitCode", -1), 0);
-    assert_true(hl_json_int(c, "startedMs", 0) > 0);
-    assert_true(hl_json_int(c, "finishedMs", 0) >= hl_json_int(c, "startedMs", 0));
-    json_decref(c);
-    char *log = log_of(w, "ok", 0);
-    assert_string_equal(log, "hello\nerr\n");
-    free(log);
-}
-
-static void assert_table(const char *dir, const char *want)
-{
-    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
-    struct stat sb;
-    char path[256];
-    snprintf(path, sizeof(path), "%s/ranktable/hccl.json", dir);
-    assert_int_equal(hl_file_read(path, &text), HL_OK);
-    assert_string_equal(text.data, want);
-    assert_int_equal(stat(path, &sb), 0);
-    assert_int_equal(sb.st_mode & 07777, 0644);
-}
-
-TEST_IN(setup, teardown, a_rank_table_is_there_from_the_start_and_can_be_replaced)
-{
-    struct world *w = *state;
-    char text[32], dir[160];
-    mode_t before = umask(0077);
-    json_t *json = spec_of("table", "until grep -q new $RANK_TABLE_FILE; do sleep 0.01; done", 1);
-    json_object_set_new(json, "rankTable", json_string("first"));
-    assert_int_equal(start_json(w, json, text, sizeof(text)), HL_OK);
-    snprintf(dir, sizeof(dir), "%s/containers/table", w->dir);
-    assert_table(dir, "first");
-    assert_int_equal(hl_executor_put_rank_table(w->ex, "table", "a new one"), HL_OK);
-    assert_table(dir, "a new one");
-    umask(before);
-    json_t *c = await_end(w, "table");
-    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
-    json_decref(c);
-    assert_int_equal(hl_executor_put_rank_table(w->ex, "nobody", "x"), HL_ENOENT);
-    assert_int_equal(hl_executor_forget(w->ex, "table"), HL_OK);
-    assert_int_equal(access(dir, F_OK), -1);
-}
 
 TEST_IN(setup, teardown, a_job_keeps_the_rank_table_it_brings)
 {
@@ -62,28 +15,6 @@ TEST_IN(setup, teardown, a_job_keeps_the_rank_table_it_brings)
     char *log = log_of(w, "own", 0);
     assert_string_equal(log, "/its/own\n");
     free(log);
-}
-
-TEST_IN(setup, teardown, an_exit_code_is_reported_with_its_rank)
-{
-    struct world *w = *state;
-    json_t *c = run(w, "code", spec_of("code", "exit 7", 1));
-    assert_string_equal(hl_json_str(c, "state", ""), "failed");
-    assert_int_equal(hl_json_int(c, "exitCode", -1), 7);
-    assert_int_equal(hl_json_int(rank_of(c, 0), "exitCode", -1), 7);
-    assert_string_equal(hl_json_str(c, "message", ""), "rank 0 exited with code 7");
-    json_decref(c);
-}
-
-TEST_IN(setup, teardown, a_signal_is_reported_with_its_name)
-{
-    struct world *w = *state;
-    json_t *c = run(w, "segv", spec_of("segv", "kill -SEGV $$", 1));
-    assert_string_equal(hl_json_str(c, "state", ""), "failed");
-    assert_int_equal(hl_json_int(c, "signal", -1), 11);
-    assert_string_equal(hl_json_str(c, "message", ""),
-                        "rank 0 killed by signal 11 (Segmentation fault)");
-    json_decref(c);
 }
 
 TEST_IN(setup, teardown, a_killed_rank_raises_the_question_of_memory)
@@ -156,47 +87,6 @@ TEST_IN(setup, teardown, the_environment_is_exactly_what_was_given)
     free(log);
 }
 
-TEST_IN(setup, teardown, a_rank_is_bound_to_its_cpus_and_the_kernel_says_so)
-{
-    struct world *w = *state;
-    struct hl_cpuset allowed, one = {{0}}, got;
-    char cpus[16];
-    assert_int_equal(hl_process_allowed(getpid(), &allowed, NULL), HL_OK);
-    unsigned last = 0;
-    for (unsigned i = 0; i < HL_CPUSET_MAX; i++)
-        if (hl_cpuset_has(&allowed, i))
-            last = i;
-    hl_cpuset_add(&one, last);
-    snprintf(cpus, sizeof(cpus), "%u", last);
-    json_t *json = spec_of("bound", "sed -n 's/Cpus_allowed_list://p' /proc/self/status", 1);
-    json_object_set_new(json, "cpus", json_string(cpus));
-    json_t *c = run(w, "bound", json);
-    const char *binding = hl_json_str(c, "binding", "");
-    assert_true(strcmp(binding, "cpuset-cgroup") == 0 || strcmp(binding, "affinity") == 0);
-    char *log = log_of(w, "bound", 0);
-    assert_int_equal(hl_cpuset_parse(log, &got), HL_OK);
-    assert_true(hl_cpuset_equal(&got, &one));
-    free(log);
-    json_decref(c);
-}
-
-TEST_IN(setup, teardown, cpus_that_do_not_exist_are_refused_with_the_valid_range)
-{
-    struct world *w = *state;
-    struct hl_cpuset allowed;
-    char have[256], want[512];
-    assert_int_equal(hl_process_allowed(getpid(), &allowed, NULL), HL_OK);
-    hl_cpuset_format(&allowed, have, sizeof(have));
-    json_t *json = spec_of("far", "true", 1);
-    json_object_set_new(json, "cpus", json_string("4000-4001"));
-    assert_int_equal(start_json(w, json, NULL, 0), HL_EINVAL);
-    snprintf(want, sizeof(want),
-             "container far wants CPUs 4000-4001, this machine has %s: give CPUs of this machine",
-             have);
-    assert_string_equal(hl_error_text(), want);
-    assert_null(status_of(w, "far"));
-}
-
 TEST_IN(setup, teardown, cpus_of_another_machine_are_said_to_be_unbound)
 {
     struct world *w = *state;
@@ -235,63 +125,6 @@ TEST_IN(setup, teardown, orphans_end_with_the_last_rank)
     json_decref(c);
     char *log = log_of(w, "orphan", 0);
     assert_false(process_lives((pid_t)atoi(log)));
-    free(log);
-}
-
-TEST_IN(setup, teardown, a_failed_rank_stops_its_siblings)
-{
-    struct world *w = *state;
-    json_t *c = run(w, "two", spec_of("two", "[ $RANK = 1 ] && exit 3; exec sleep 1000", 2));
-    assert_string_equal(hl_json_str(c, "state", ""), "failed");
-    assert_string_equal(hl_json_str(c, "message", ""), "rank 1 exited with code 3");
-    assert_int_equal(hl_json_int(c, "exitCode", 0), 3);
-    assert_string_equal(hl_json_str(rank_of(c, 0), "state", ""), "stopped");
-    assert_string_equal(hl_json_str(rank_of(c, 1), "state", ""), "failed");
-    json_decref(c);
-}
-
-TEST_IN(setup, teardown, a_rank_may_use_the_grace_to_end_well)
-{
-    struct world *w = *state;
-    start(w, spec_of("polite",
-                     "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done", 1));
-    free(await_line(w, "polite", 0));
-    assert_int_equal(hl_executor_stop(w->ex, "polite", 10000), HL_OK);
-    json_t *c = await_end(w, "polite");
-    assert_string_equal(hl_json_str(c, "state", ""), "stopped");
-    assert_int_equal(hl_json_int(rank_of(c, 0), "exitCode", -1), 0);
-    json_decref(c);
-    char *log = log_of(w, "polite", 0);
-    assert_non_null(strstr(log, "saved\n"));
-    free(log);
-}
-
-TEST_IN(setup, teardown, a_rank_that_ignores_sigterm_is_killed_after_the_grace)
-{
-    struct world *w = *state;
-    start(w, spec_of("deaf", "trap '' TERM; echo up; while :; do sleep 0.01; done", 1));
-    free(await_line(w, "deaf", 0));
-    uint64_t t0 = hl_now_ns();
-    assert_int_equal(hl_executor_stop(w->ex, "deaf", 100), HL_OK);
-    json_t *c = await_end(w, "deaf");
-    assert_true(hl_now_ns() - t0 >= 100 * HL_NS_PER_MS);
-    assert_string_equal(hl_json_str(c, "state", ""), "stopped");
-    assert_int_equal(hl_json_int(rank_of(c, 0), "signal", 0), SIGKILL);
-    json_decref(c);
-}
-
-TEST_IN(setup, teardown, starting_again_finds_the_same_container)
-{
-    struct world *w = *state;
-    start(w, spec_of("once", "echo run; exec sleep 1000", 1));
-    json_t *a = status_of(w, "once");
-    start(w, spec_of("once", "echo run; exec sleep 1000", 1));
-    json_t *b = status_of(w, "once");
-    assert_true(json_equal(rank_of(a, 0), rank_of(b, 0)));
-    json_decref(a);
-    json_decref(b);
-    char *log = await_line(w, "once", 0);
-    assert_string_equal(log, "run\n");
     free(log);
 }
 
@@ -336,7 +169,7 @@ TEST_IN(setup, teardown, old_output_is_dropped_and_offsets_stay)
     assert_int_equal(stat(path, &sb), 0);
     assert_int_equal(sb.st_size, (1 << 20) + 4);
     if ((uint64_t)sb.st_blocks * 512 >= (uint64_t)sb.st_size)
-        skip(); /* this file system can't punch holes */
+        skip_for("this file system can't punch holes");
     assert_true(sb.st_blocks * 512 <= 256 << 10);
     assert_int_equal(hl_executor_read_log(w->ex, "big", 0, 0, 16, &s), HL_OK);
     assert_true(s.offset >= (1 << 20) - (192 << 10));
@@ -393,7 +226,7 @@ TEST_IN(setup, teardown, a_memory_limit_that_is_passed_is_named)
     assert_int_equal(hl_cgroup_remove(&cg, 1000), HL_OK);
     if ((means & HL_CGROUP_MEMORY) == 0) {
         json_decref(json);
-        skip(); /* no memory controller here */
+        skip_for("no memory controller can be written here");
     }
     json_t *c = run(w, "oom", json);
     assert_string_equal(

@@ -1,48 +1,8 @@
-/* Executors that come and go, and shims that die. This program is its own shim. */
+/* The process executor beside shims that die and directories that are not whole; what holds for all
+ * executors is in test_executor_suite.c. This program is its own shim. */
 #include "support/test.h"
 
 #include "unit/hw/executor_world.h"
-
-TEST_IN(setup, teardown, a_running_container_is_found_again)
-{
-    struct world *w = *state;
-    start(w, spec_of("live", "echo $$; exec sleep 1000", 1));
-    char *log = await_line(w, "live", 0);
-    pid_t pid = (pid_t)atoi(log);
-    free(log);
-    reopen(w, false, 0);
-    json_t *c = status_of(w, "live");
-    assert_string_equal(hl_json_str(c, "state", ""), "running");
-    assert_int_equal(hl_json_int(rank_of(c, 0), "pid", 0), pid);
-    assert_true(process_lives(pid));
-    json_decref(c);
-    assert_int_equal(hl_executor_stop(w->ex, "live", -1), HL_OK);
-    json_decref(await_end(w, "live"));
-    assert_false(process_lives(pid));
-}
-
-TEST_IN(setup, teardown, an_exit_code_is_not_lost_while_nobody_watches)
-{
-    struct world *w = *state;
-    char gate[128], script[256];
-    snprintf(gate, sizeof(gate), "%s/gate", w->dir);
-    snprintf(script, sizeof(script), "echo $$; while [ ! -e %s ]; do sleep 0.01; done; exit 9",
-             gate);
-    start(w, spec_of("away", script, 1));
-    char *log = await_line(w, "away", 0);
-    pid_t pid = (pid_t)atoi(log);
-    free(log);
-    pid_t shim = shim_of(w, "away");
-    hl_executor_close(w->ex);
-    close(open(gate, O_CREAT | O_WRONLY, 0600));
-    await_death(pid);
-    await_death(shim);
-    open_executor(w, false, 0);
-    json_t *c = status_of(w, "away");
-    assert_string_equal(hl_json_str(c, "state", ""), "failed");
-    assert_int_equal(hl_json_int(c, "exitCode", 0), 9);
-    json_decref(c);
-}
 
 TEST_IN(setup, teardown, a_killed_shim_takes_its_ranks_with_it)
 {

@@ -69,6 +69,7 @@ TEST_IN(setup, teardown, an_exit_code_is_the_ranks)
     assert_state(c, "failed");
     assert_int_equal(hl_json_int(c, "exitCode", -1), 7);
     assert_int_equal(hl_json_int(c, "signal", -1), 0);
+    assert_int_equal(hl_json_int(rank_of(c, 0), "exitCode", -1), 7);
     assert_string_equal(hl_json_str(c, "message", ""), "rank 0 exited with code 7");
     json_decref(c);
 }
@@ -77,6 +78,7 @@ TEST_IN(setup, teardown, a_signal_is_named)
 {
     struct world *w = *state;
     json_t *c = run(w, "segv", spec_of("segv", "kill -SEGV $$", 1));
+    assert_state(c, "failed");
     assert_int_equal(hl_json_int(c, "signal", -1), 11);
     assert_string_equal(hl_json_str(c, "message", ""),
                         "rank 0 killed by signal 11 (Segmentation fault)");
@@ -87,7 +89,7 @@ TEST_IN(setup, teardown, want_of_memory_is_told_by_the_kernels_count)
 {
     struct world *w = *state;
     if (geteuid() != 0)
-        skip(); /* a limit of memory wants root */
+        skip_for("a limit of memory wants root");
     json_t *spec = spec_of("oom", "dd if=/dev/zero of=/dev/null bs=300M count=1; exit 3", 1);
     json_object_set_new(spec, "memoryBytes", json_integer(64 * MIB));
     json_t *c = run(w, "oom", spec);
@@ -115,6 +117,8 @@ TEST_IN(setup, teardown, one_rank_that_fails_ends_the_others)
         run(w, "gang", spec_of("gang", "[ $RANK = 1 ] && exit 5; echo $RANK; exec sleep 1000", 3));
     assert_state(c, "failed");
     assert_string_equal(hl_json_str(c, "message", ""), "rank 1 exited with code 5");
+    assert_int_equal(hl_json_int(c, "exitCode", 0), 5);
+    assert_string_equal(hl_json_str(rank_of(c, 1), "state", ""), "failed");
     assert_string_equal(hl_json_str(rank_of(c, 0), "state", ""), "stopped");
     assert_string_equal(hl_json_str(rank_of(c, 2), "state", ""), "stopped");
     assert_int_equal(hl_json_int(rank_of(c, 2), "signal", 0), SIGTERM);
@@ -166,19 +170,23 @@ TEST_IN(setup, teardown, what_ignores_a_stop_is_killed_and_its_port_is_free)
     char script[256];
     int port = free_port();
     if (access("/bin/busybox", X_OK) != 0)
-        skip(); /* what listens */
+        skip_for("busybox, which listens at the port, is not installed");
     snprintf(script, sizeof(script),
              "trap '' TERM; setsid /bin/busybox nc -l -p %d & echo up; "
              "while :; do sleep 0.02; done",
              port);
-    start(w, spec_of("deaf", script, 1));
+    json_t *spec = spec_of("deaf", script, 1);
+    json_object_set_new(spec, "stopGraceMs", json_integer(200));
+    start(w, spec);
     free(await_line(w, "deaf", 0));
     uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
     while (bind_port(port) == 0 && hl_now_ns() < deadline)
         poll(NULL, 0, 10);
     assert_int_equal(bind_port(port), EADDRINUSE);
-    assert_int_equal(hl_executor_stop(w->ex, "deaf", 200), HL_OK);
+    uint64_t asked = hl_now_ns();
+    assert_int_equal(hl_executor_stop(w->ex, "deaf", 600000), HL_OK);
     json_t *c = await_end(w, "deaf");
+    assert_true(hl_now_ns() - asked >= 200 * HL_NS_PER_MS); /* the spec's */
     assert_state(c, "stopped");
     assert_int_equal(hl_json_int(rank_of(c, 0), "signal", 0), SIGKILL);
     json_decref(c);
@@ -205,8 +213,13 @@ TEST_IN(setup, teardown, a_container_is_started_once)
     char text[32];
     start(w, spec_of("once", "echo run; exec sleep 1000", 1));
     free(await_line(w, "once", 0));
+    json_t *before = status_of(w, "once");
     assert_int_equal(start_json(w, spec_of("once", "echo twice", 1), text, sizeof(text)), HL_OK);
     assert_string_equal(text, "running");
+    json_t *after = status_of(w, "once");
+    assert_true(json_equal(rank_of(before, 0), rank_of(after, 0)));
+    json_decref(before);
+    json_decref(after);
     assert_log(w, "once", 0, "run\n");
 }
 
@@ -222,11 +235,14 @@ TEST_IN(setup, teardown, a_restarted_agent_finds_what_runs)
     assert_true(hl_json_int(rank_of(c, 0), "pid", 0) > 0);
     assert_int_equal(hl_json_int(rank_of(c, 0), "pid", 0),
                      hl_json_int(rank_of(before, 0), "pid", 0));
+    pid_t pid = (pid_t)hl_json_int(rank_of(c, 0), "pid", 0);
+    assert_true(process_lives(pid));
     json_decref(c);
     json_decref(before);
     assert_int_equal(hl_executor_stop(w->ex, "live", -1), HL_OK);
     c = await_end(w, "live");
     assert_state(c, "stopped");
+    assert_false(process_lives(pid));
     json_decref(c);
 }
 
@@ -344,10 +360,14 @@ TEST_IN(setup, teardown, a_rank_has_the_cpus_of_its_slot)
         n++;
     hl_cpuset_add(&one, n);
     hl_cpuset_format(&one, cpu, sizeof(cpu));
-    json_t *spec = spec_of("bound", "grep Cpus_allowed_list /proc/self/status", 1);
+    json_t *spec = spec_of("bound", "grep Cpus_allowed_list /proc/self/status; exec sleep 1000", 1);
     json_object_set_new(spec, "cpus", json_string(cpu));
-    json_t *c = run(w, "bound", spec);
-    assert_state(c, "succeeded");
+    start(w, spec);
+    free(await_line(w, "bound", 0));
+    json_t *c = status_of(w, "bound");
+    const char *binding = hl_json_str(c, "binding", "");
+    assert_true(strcmp(binding, "cpuset-cgroup") == 0 ||
+                (!test_has_image() && strcmp(binding, "affinity") == 0));
     json_decref(c);
     snprintf(want, sizeof(want), "Cpus_allowed_list:\t%s\n", cpu);
     assert_log(w, "bound", 0, want);
@@ -356,10 +376,18 @@ TEST_IN(setup, teardown, a_rank_has_the_cpus_of_its_slot)
 TEST_IN(setup, teardown, cpus_that_are_not_there_are_refused)
 {
     struct world *w = *state;
+    struct hl_cpuset allowed;
+    char have[256], want[512];
+    assert_int_equal(hl_process_allowed(getpid(), &allowed, NULL), HL_OK);
+    hl_cpuset_format(&allowed, have, sizeof(have));
     json_t *spec = spec_of("far", "true", 1);
-    json_object_set_new(spec, "cpus", json_string("4000"));
+    json_object_set_new(spec, "cpus", json_string("4000-4001"));
     assert_int_equal(start_json(w, spec, NULL, 0), HL_EINVAL);
-    assert_non_null(strstr(hl_error_text(), "4000"));
+    snprintf(want, sizeof(want),
+             "container far wants CPUs 4000-4001, this machine has %s: give CPUs of this machine",
+             have);
+    assert_string_equal(hl_error_text(), want);
+    assert_null(status_of(w, "far"));
 }
 
 /* No shell sees words or variables on their way. */
@@ -381,22 +409,43 @@ TEST_IN(setup, teardown, words_and_variables_arrive_as_they_are)
                "x=1,\"y\" '$z'\nnext|/bin:/usr/bin:/it s|none|a b; $HOME `id`|\"--rm\"|");
 }
 
+static void assert_table(const char *dir, const char *want)
+{
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
+    struct stat sb;
+    char path[256];
+    snprintf(path, sizeof(path), "%s/ranktable/hccl.json", dir);
+    assert_int_equal(hl_file_read(path, &text), HL_OK);
+    assert_string_equal(text.data, want);
+    assert_int_equal(stat(path, &sb), 0);
+    assert_int_equal(sb.st_mode & 07777, 0644);
+}
+
 TEST_IN(setup, teardown, a_rank_table_changes_while_ranks_run)
 {
     struct world *w = *state;
+    char dir[160];
+    mode_t mask = umask(0077);
     json_t *spec = spec_of("table",
                            "cat $RANK_TABLE_FILE; until grep -q new $RANK_TABLE_FILE; do "
                            "sleep 0.02; done",
                            1);
     json_object_set_new(spec, "rankTable", json_string("first\n"));
     start(w, spec);
+    snprintf(dir, sizeof(dir), "%s/containers/table", w->dir);
+    assert_table(dir, "first\n");
     char *log = await_line(w, "table", 0);
     assert_string_equal(log, "first\n");
     free(log);
     assert_int_equal(hl_executor_put_rank_table(w->ex, "table", "a new one"), HL_OK);
+    assert_table(dir, "a new one");
+    umask(mask);
     json_t *c = await_end(w, "table");
     assert_state(c, "succeeded");
     json_decref(c);
+    assert_int_equal(hl_executor_put_rank_table(w->ex, "nobody", "x"), HL_ENOENT);
+    assert_int_equal(hl_executor_forget(w->ex, "table"), HL_OK);
+    assert_int_equal(access(dir, F_OK), -1);
 }
 
 TEST_IN(setup, teardown, mounts_take_effect_or_are_refused)
@@ -447,7 +496,7 @@ TEST_IN(setup, teardown, an_image_that_cannot_be_had_is_the_reason)
 {
     struct world *w = *state;
     if (!test_has_image())
-        skip(); /* it has none */
+        skip_for("the executor process has no images");
     json_t *spec = spec_of("image", "true", 1);
     json_object_set_new(spec, "image", json_string("localhost:1/no/such:1"));
     json_t *c = run(w, "image", spec);
@@ -462,7 +511,7 @@ TEST_IN(setup, teardown, an_engine_that_is_down_is_the_reason)
     struct world *w = *state;
     const char *host = getenv("DOCKER_HOST");
     if (strcmp(test_engine(), "docker") != 0)
-        skip(); /* there is no daemon */
+        skip_for("this executor has no daemon");
     char *before = strdup(host != NULL ? host : "");
     setenv("DOCKER_HOST", "unix:///no/such.sock", 1);
     json_t *c = run(w, "down", spec_of("down", "true", 1));

@@ -495,13 +495,15 @@ static void askers_start(struct rig *r, struct askers *all, unsigned open)
 {
     use_archive(r);
     assert_int_equal(hl_loop_create(&r->d.loop), HL_OK);
-    assert_int_equal(workers_start(r->d.loop, 1, &r->l4.loads), HL_OK);
-    assert_int_equal(workers_start(r->d.loop, 1, &r->l4.stores), HL_OK);
+    assert_int_equal(workers_start(r->d.loop, 1, false, &r->l4.loads), HL_OK);
+    assert_int_equal(workers_start(r->d.loop, 1, true, &r->l4.fetches), HL_OK);
+    assert_int_equal(workers_start(r->d.loop, 1, true, &r->l4.stores), HL_OK);
     *all = (struct askers){.loop = r->d.loop, .open = open, .st = {OPEN, OPEN, OPEN, OPEN}};
 }
 
 static void askers_end(struct rig *r)
 {
+    workers_stop(r->l4.fetches);
     workers_stop(r->l4.loads);
     workers_stop(r->l4.stores);
     hl_loop_destroy(r->d.loop);
@@ -527,7 +529,7 @@ TEST_IN(setup, teardown, a_load_that_nobody_else_waits_for_is_stopped)
     askers_start(r, &all, 4);
     struct hl_id alone = archived_alone(r, 1), shared = archived_alone(r, 2);
     struct asker asks[] = {{&all, 0}, {&all, 1}, {&all, 2}, {&all, 3}};
-    plug_in(&plug, r->l4.loads);
+    plug_in(&plug, r->l4.fetches);
     l4_ask(&r->d, &(struct l4_asked){L4_LOAD, alone, order}, on_answer, &asks[0]);
     l4_ask(&r->d, &(struct l4_asked){L4_LOAD, shared, order}, on_answer, &asks[1]);
     l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = shared}, on_answer, &asks[2]);
@@ -562,5 +564,24 @@ TEST_IN(setup, teardown, a_store_that_is_stopped_leaves_nothing)
     assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
     assert_int_equal(all.st[0], HL_ECANCELED);
     assert_false(l4_has(&r->d, id, &size));
+    askers_end(r);
+}
+
+TEST_IN(setup, teardown, a_reader_does_not_wait_behind_what_moves_fetch)
+{
+    static const struct hl_id order = {5, 5};
+    struct rig *r = *state;
+    struct askers all;
+    struct plug plug;
+    askers_start(r, &all, 2);
+    struct hl_id id = archived_alone(r, 1);
+    struct asker asks[] = {{&all, 0}, {&all, 1}};
+    plug_in(&plug, r->l4.fetches); /* and stays there */
+    l4_ask(&r->d, &(struct l4_asked){L4_LOAD, id, order}, on_answer, &asks[0]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = id}, on_answer, &asks[1]);
+    assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
+    assert_int_equal(all.st[0], HL_OK);
+    assert_int_equal(all.st[1], HL_OK);
+    atomic_store(&plug.go, true);
     askers_end(r);
 }

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "l3d/workers.h"
 #include "os/loop.h"
@@ -44,7 +45,7 @@ static void add_items(unsigned threads, int *order, int *ended)
     struct hl_loop *loop = NULL;
     struct workers *ws = NULL;
     assert_int_equal(hl_loop_create(&loop), HL_OK);
-    assert_int_equal(workers_start(loop, threads, &ws), HL_OK);
+    assert_int_equal(workers_start(loop, threads, false, &ws), HL_OK);
     for (int i = 0; i < COUNT; i++) {
         items[i] = (struct item){.work = {.run = item_run, .done = item_done},
                                  .number = i,
@@ -82,8 +83,59 @@ TEST(without_work_they_end)
     struct hl_loop *loop = NULL;
     struct workers *ws = NULL;
     assert_int_equal(hl_loop_create(&loop), HL_OK);
-    assert_int_equal(workers_start(loop, 3, &ws), HL_OK);
+    assert_int_equal(workers_start(loop, 3, false, &ws), HL_OK);
     workers_stop(ws);
     workers_stop(NULL);
+    hl_loop_destroy(loop);
+}
+
+/* ---- work that changes its workers ----------------------------------------------------------- */
+
+struct held {
+    struct work work; /* first */
+    atomic_bool begun, go;
+    pthread_t ran_on;
+    int ends;
+};
+
+static void held_run(struct work *w)
+{
+    struct held *h = (struct held *)w;
+    h->ran_on = pthread_self();
+    atomic_store(&h->begun, true);
+    while (!atomic_load(&h->go))
+        usleep(100);
+}
+
+static void held_done(struct work *w)
+{
+    ((struct held *)w)->ends++;
+}
+
+/* The first is in the only thread of `from`, the second waits behind it. */
+TEST(work_that_waits_goes_to_other_workers_and_work_that_runs_stays)
+{
+    struct held first = {.work = {.run = held_run, .done = held_done}}, second = first;
+    struct hl_loop *loop = NULL;
+    struct workers *from = NULL, *to = NULL;
+    assert_int_equal(hl_loop_create(&loop), HL_OK);
+    assert_int_equal(workers_start(loop, 1, true, &from), HL_OK);
+    assert_int_equal(workers_start(loop, 1, false, &to), HL_OK);
+    workers_add(from, &first.work);
+    while (!atomic_load(&first.begun))
+        usleep(100);
+    workers_add(from, &second.work);
+    workers_move(to, &first.work);
+    workers_move(to, &second.work);
+    workers_move(to, &second.work); /* it is there */
+    atomic_store(&second.go, true);
+    workers_stop(to); /* while the first one holds its thread */
+    assert_int_equal(second.ends, 1);
+    assert_int_equal(first.ends, 0);
+    assert_false(pthread_equal(first.ran_on, second.ran_on));
+    atomic_store(&first.go, true);
+    workers_stop(from);
+    assert_int_equal(first.ends, 1);
+    assert_int_equal(second.ends, 1);
     hl_loop_destroy(loop);
 }

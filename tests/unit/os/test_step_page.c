@@ -47,6 +47,32 @@ TEST(a_step_is_read_as_it_was_reported)
     assert_int_equal(s.median_ns, 20 * MS); /* of 20 and 30 the lower one */
 }
 
+TEST(what_was_waited_for_others_is_not_the_ranks_own_time)
+{
+    struct hl_step_page p = {0};
+    hl_step_begin(&p, 1, 0);
+    hl_step_set_activity(&p, HL_STEP_TRAINING, 0);
+    assert_int_equal(read_page(&p).own_ns, 0);
+    for (uint64_t step = 0; step < 40; step++) {
+        hl_step_waited(&p, 50 * MS);
+        hl_step_waited(&p, 30 * MS);
+        hl_step_report(&p, (int64_t)step, 0, 0, (step + 1) * 100 * MS);
+    }
+    assert_int_equal(read_page(&p).own_ns, 20 * MS);
+    assert_int_equal(read_page(&p).median_ns, 100 * MS);
+    for (uint64_t step = 40; step < 40 + HL_STEP_OWN; step++) /* waits count for one step only */
+        hl_step_report(&p, (int64_t)step, 0, 0, (step + 1) * 100 * MS);
+    assert_int_equal(read_page(&p).own_ns, 100 * MS);
+    hl_step_waited(&p, 900 * MS); /* before the gang came together: in no step */
+    hl_step_join(&p, 2, 6000 * MS);
+    hl_step_set_activity(&p, HL_STEP_TRAINING, 6000 * MS);
+    hl_step_report(&p, 41, 0, 0, 6010 * MS);
+    assert_int_equal(read_page(&p).own_ns, 10 * MS);
+    hl_step_waited(&p, 900 * MS); /* more than the step took: by other threads */
+    hl_step_report(&p, 42, 0, 0, 6020 * MS);
+    assert_int_equal(read_page(&p).own_ns, 0); /* of 0 and 10 the lower one */
+}
+
 TEST(time_for_saving_is_in_no_step)
 {
     struct hl_step_page p = {0};

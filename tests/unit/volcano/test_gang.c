@@ -13,12 +13,16 @@ static const struct hl_volcano_opts plain = {.ns = "train",
                                              .queue = "q",
                                              .topology_policy = "single-numa-node",
                                              .device = "",
+                                             .near_key = "",
+                                             .podgroups = "",
                                              .slot_devices = 1,
                                              .keep_s = 60};
 static const struct hl_volcano_opts with_gpus = {.ns = "train",
                                                  .queue = "q",
                                                  .topology_policy = "restricted",
                                                  .device = "nvidia.com/gpu",
+                                                 .near_key = "",
+                                                 .podgroups = "",
                                                  .slot_devices = 4,
                                                  .keep_s = 60};
 
@@ -73,7 +77,7 @@ static json_t *variables_of(const struct hl_job *job, const struct hl_volcano_op
                                           .model_version = -1,
                                           .master_port = 29500};
     struct hl_api_container_spec spec = hl_plan_container_spec(job, plan, 0, &how, &arena);
-    json_t *map = hl_volcano_variables(&gang, opts, &spec);
+    json_t *map = hl_volcano_variables(&gang, opts, "u-1", &spec);
     hl_arena_fini(&arena);
     hl_plan_free(plan);
     return map;
@@ -441,10 +445,17 @@ TEST(devices_are_asked_for_by_their_resource)
 
     struct hl_volcano_opts ascend = with_gpus;
     ascend.device = "huawei.com/Ascend910";
+    ascend.table_label = "ascend-910b";
+    ascend.accelerator = "";
     job = job_of("{\"jobName\":\"g\",\"dockerImage\":\"i\"}");
     assert_int_equal(make(&job, &ascend, NULL, &doc), HL_OK);
     json_t *labels = at(doc, "spec.tasks.0.template.metadata.labels");
-    assert_string_equal(hl_json_str(labels, "ring-controller.atlas", ""), "ascend-910");
+    assert_string_equal(hl_json_str(labels, "ring-controller.atlas", ""), "ascend-910b");
+    assert_null(json_object_get(at(doc, "spec.tasks.0.template.spec"), "nodeSelector"));
+    json_decref(doc);
+    ascend.accelerator = "module-910b-8";
+    assert_int_equal(make(&job, &ascend, NULL, &doc), HL_OK);
+    is_text(doc, "spec.tasks.0.template.spec.nodeSelector.accelerator-type", "module-910b-8");
     json_decref(doc);
     hl_job_fini(&job);
 }
@@ -475,4 +486,101 @@ TEST(what_kubernetes_can_not_have_is_refused)
     assert_int_equal(make(&job, &plain, NULL, &doc), HL_OK);
     json_decref(doc);
     hl_job_fini(&job);
+}
+
+/* ---- what the job adds ----------------------------------------------------------------------- */
+
+static json_t *data_of(const char *name)
+{
+    char path[512];
+    json_error_t err;
+    const char *source = getenv("HELIOS_SOURCE");
+    snprintf(path, sizeof(path), "%s/tests/data/kube/%s", source != NULL ? source : ".", name);
+    json_t *doc = json_load_file(path, 0, &err);
+    if (doc == NULL)
+        fail_msg("%s: %s", path, err.text);
+    return doc;
+}
+
+/* The whole document, so that nothing changes unseen. */
+TEST(a_gang_with_a_pod_template_is_as_in_the_golden_file)
+{
+    static const struct hl_podspec_rules rules = {.device = "nvidia.com/gpu",
+                                                  .host_paths = "/data"};
+    static const struct hl_job_source source = {.executor = HL_JOB_EXECUTOR_KUBERNETES,
+                                                .pods = &rules};
+    static const struct hl_volcano_nodes near[] = {{{"node-1"}, 1}, {.count = 0}};
+    struct hl_volcano_opts opts = with_gpus;
+    json_t *text = data_of("job.json"), *want = data_of("gang.json"), *doc;
+    struct hl_job job;
+    opts.near_key = "topology.kubernetes.io/rack";
+    if (hl_job_parse(text, &source, &job) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(make(&job, &opts, near, &doc), HL_OK);
+    if (!json_equal(doc, want)) {
+        json_dumpf(doc, stderr, JSON_INDENT(2) | JSON_SORT_KEYS);
+        fail_msg("the gang is another one than tests/data/kube/gang.json");
+    }
+    json_decref(doc);
+    json_decref(want);
+    json_decref(text);
+    hl_job_fini(&job);
+}
+
+TEST(pods_of_a_large_gang_have_what_the_job_adds_too)
+{
+    struct hl_job job = job_of(
+        "{\"jobName\":\"g\",\"dockerImage\":\"i\",\"command\":\"x\",\"parallelism\":"
+        "{\"tensor_parallel_size\":2,\"data_parallel_size\":100},\"kubernetes\":{\"podTemplate\":"
+        "{\"spec\":{\"runtimeClassName\":\"nvidia\",\"containers\":[{\"name\":\"rank\","
+        "\"imagePullPolicy\":\"Always\"}]}}}}");
+    struct hl_volcano_opts opts = plain;
+    json_t *doc, *task;
+    size_t i;
+    opts.near_key = "rack";
+    assert_int_equal(make(&job, &opts, NULL, &doc), HL_OK);
+    json_array_foreach (at(doc, "spec.tasks"), i, task) {
+        json_t *template = at(task, "template");
+        is_text(template, "spec.runtimeClassName", "nvidia");
+        is_text(template, "spec.containers.0.imagePullPolicy", "Always");
+        /* its replicas are of many groups: near to the gang, and no label of one group */
+        json_t *near = at(template, "spec.affinity.podAffinity");
+        near = at(near, "preferredDuringSchedulingIgnoredDuringExecution");
+        assert_int_equal(json_array_size(near), 1);
+        assert_null(json_object_get(at(template, "metadata.labels"), HL_VOLCANO_TP_GROUP));
+    }
+    json_decref(doc);
+    hl_job_fini(&job);
+}
+
+static bool warns_of_scope(const char *resources, const struct hl_volcano_opts *opts)
+{
+    char text[256];
+    bool found = false;
+    snprintf(
+        text, sizeof(text),
+        "{\"jobName\":\"g\",\"dockerImage\":\"i\",\"parallelism\":{\"tensor_parallel_size\":2},"
+        "\"resources\":{%s}}",
+        resources);
+    struct hl_job job = job_of(text);
+    struct hl_plan *plan = plan_of(&job, opts);
+    for (char **line = plan->warnings; line != NULL && *line != NULL; line++)
+        found |= strstr(*line, "topologyManagerScope: pod") != NULL;
+    hl_plan_free(plan);
+    hl_job_fini(&job);
+    return found;
+}
+
+TEST(a_pod_of_several_ranks_that_is_to_be_on_one_numa_node_warns_of_the_kubelets_scope)
+{
+    struct hl_volcano_opts none = plain;
+    none.topology_policy = "none";
+    assert_true(
+        warns_of_scope("\"ranks_per_slot\":2,\"cpus_per_rank\":1,\"memory\":\"1GiB\"", &plain));
+    assert_false(
+        warns_of_scope("\"ranks_per_slot\":2,\"cpus_per_rank\":1,\"memory\":\"1GiB\"", &none));
+    assert_false(
+        warns_of_scope("\"ranks_per_slot\":1,\"cpus_per_rank\":1,\"memory\":\"1GiB\"", &plain));
+    assert_false(
+        warns_of_scope("\"ranks_per_slot\":2,\"cpus_per_rank\":1", &plain)); /* no policy */
 }

@@ -39,16 +39,19 @@ TEST(a_job_of_kubernetes_goes_with_its_attempt_and_stays_after_success)
         struct hl_gang_attempt a;
         bool goes;
     } rows[] = {
-        {HL_API_JOB_STATE_RUNNING, {2, true, true, false}, false},
-        {HL_API_JOB_STATE_STARTING, {2, true, true, false}, false},
-        {HL_API_JOB_STATE_SUCCEEDED, {2, true, true, false}, false},
-        {HL_API_JOB_STATE_STOPPING, {2, true, false, false}, true},
-        {HL_API_JOB_STATE_PENDING, {2, true, false, false}, true},
-        {HL_API_JOB_STATE_FAILED, {2, true, false, false}, true},
-        {HL_API_JOB_STATE_RUNNING, {1, true, false, false}, true},
-        {HL_API_JOB_STATE_RUNNING, {1, false, true, false}, true}, /* the watch is behind */
-        {HL_API_JOB_STATE_RUNNING, {1, false, false, false}, false},
-        {HL_API_JOB_STATE_FAILED, {2, true, true, true}, false}, /* ordered already */
+        {HL_API_JOB_STATE_RUNNING, {2, .there = true, .created = true}, false},
+        {HL_API_JOB_STATE_STARTING, {2, .there = true, .created = true}, false},
+        {HL_API_JOB_STATE_SUCCEEDED, {2, .there = true, .created = true}, false},
+        {HL_API_JOB_STATE_STOPPING, {2, .there = true}, true},
+        {HL_API_JOB_STATE_PENDING, {2, .there = true}, true},
+        {HL_API_JOB_STATE_FAILED, {2, .there = true}, true},
+        {HL_API_JOB_STATE_RUNNING, {1, .there = true}, true},
+        {HL_API_JOB_STATE_RUNNING, {1, .created = true}, true}, /* the watch is behind */
+        {HL_API_JOB_STATE_RUNNING, {.attempt = 1}, false},
+        {HL_API_JOB_STATE_FAILED,
+         {2, .there = true, .created = true, .deleted = true},
+         false}, /* ordered already */
+        {HL_API_JOB_STATE_SUCCEEDED, {2, .there = true, .over = true}, true},
     };
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
@@ -108,8 +111,16 @@ TEST(each_request_for_an_attempt_is_sent_once)
     } rows[] = {
         {HL_API_JOB_STATE_PENDING, {0}, {.table_is_ours = true}, HL_GANG_REST},
         {HL_API_JOB_STATE_STARTING, {0}, {.table_is_ours = true}, HL_GANG_CREATE},
-        {HL_API_JOB_STATE_STARTING, {.created = true}, {0}, HL_GANG_REST},
-        {HL_API_JOB_STATE_STARTING, {.there = true}, {0}, HL_GANG_REST}, /* by one before us */
+        /* the record says that it is made before its ConfigMaps let ranks begin */
+        {HL_API_JOB_STATE_STARTING, {.created = true}, {0}, HL_GANG_RECORD},
+        {HL_API_JOB_STATE_STARTING, {.there = true}, {0}, HL_GANG_RECORD}, /* by one before us */
+        {HL_API_JOB_STATE_STARTING, {.created = true, .made = true}, {0}, HL_GANG_REST},
+        {HL_API_JOB_STATE_STARTING, {.there = true, .made = true}, {0}, HL_GANG_PUT_MAPS},
+        {HL_API_JOB_STATE_STARTING,
+         {.there = true, .made = true},
+         {.maps_sent = true},
+         HL_GANG_REST},
+        {HL_API_JOB_STATE_STARTING, {.made = true}, {0}, HL_GANG_REST}, /* it has gone */
         {HL_API_JOB_STATE_RUNNING, {0}, {.table_is_ours = true}, HL_GANG_PUT_TABLE},
         {HL_API_JOB_STATE_RUNNING, {0}, {.table_is_ours = false}, HL_GANG_REST},
         {HL_API_JOB_STATE_RUNNING, {0}, {.table_is_ours = true, .table_sent = true}, HL_GANG_REST},
@@ -138,4 +149,27 @@ TEST(an_end_of_its_job_that_no_pod_explains_fails_the_attempt_after_three_second
     assert_false(hl_gang_trouble(&since, false, begin + 5 * HL_NS_PER_S));
     assert_false(hl_gang_trouble(&since, true, begin + 9 * HL_NS_PER_S));
     assert_int_equal(since, begin + 9 * HL_NS_PER_S);
+}
+
+TEST(a_gang_that_went_while_nobody_looked_is_told_from_one_that_never_was)
+{
+    static const struct {
+        enum hl_api_job_state state;
+        struct hl_gang_attempt a;
+        bool has_pods, vanished;
+    } rows[] = {
+        {HL_API_JOB_STATE_RUNNING, {.made = true}, false, true},
+        {HL_API_JOB_STATE_RUNNING, {0}, false, true}, /* of a record that does not say */
+        {HL_API_JOB_STATE_STARTING, {.made = true}, false, true},
+        {HL_API_JOB_STATE_STARTING, {0}, false, false},
+        {HL_API_JOB_STATE_STARTING, {.made = true, .there = true}, false, false},
+        {HL_API_JOB_STATE_STARTING, {.made = true}, true, false}, /* they say how they ended */
+        {HL_API_JOB_STATE_STOPPING, {.made = true}, false, false},
+        {HL_API_JOB_STATE_SUCCEEDED, {.made = true}, false, false},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        const struct hl_jobrun run = {.state = rows[i].state, .attempt = 1};
+        assert_int_equal(hl_gang_vanished(&rows[i].a, &run, rows[i].has_pods), rows[i].vanished);
+    }
 }

@@ -73,7 +73,8 @@ static const char full_job[] =
     "   \"memory\": \"4GiB\"},"
     " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
     " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\", \"spares\": 2,"
-    " \"recovery\": {\"mode\": \"replace\", \"replacements\": 25, \"stableAfter\": \"5m\"},"
+    " \"recovery\": {\"mode\": \"replace\", \"replacements\": 25, \"stableAfter\": \"5m\","
+    "   \"onHang\": \"name\", \"onSlow\": \"end\"},"
     " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\", \"queue\": \"dev\","
     " \"priority\": -7}";
 
@@ -112,7 +113,60 @@ TEST(every_key_lands_in_its_field)
     assert_int_equal(job.replacements, 25);
     assert_int_equal(job.stable_ms, 300000);
     assert_int_equal(job.spares, 2);
+    assert_false(hl_job_ends_hung(&job));
+    assert_true(hl_job_ends_slow(&job));
     hl_job_fini(&job);
+}
+
+TEST(a_job_that_replaces_ranks_and_may_be_restarted_waits_less_for_a_silent_node)
+{
+    static const struct {
+        const char *keys;
+        int64_t ms; /* -1 = the Controller's */
+    } cases[] = {
+        {"\"restarts\": 1", -1},
+        {"\"recovery\": {\"mode\": \"replace\"}", -1}, /* the loss would be its end */
+        {"\"restarts\": 1, \"recovery\": {\"mode\": \"replace\"}", HL_JOB_REPLACE_LOST_MS},
+        {"\"restarts\": 1, \"onNodeLost\": \"fail\", \"recovery\": {\"mode\": \"replace\"}", -1},
+        {"\"restarts\": 1, \"nodeLostAfter\": \"3m\", \"recovery\": {\"mode\": \"replace\"}",
+         180000},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        struct hl_job job;
+        char text[256];
+        snprintf(text, sizeof(text), "{\"jobName\": \"x\", \"command\": \"true\", %s}",
+                 cases[i].keys);
+        assert_int_equal(parse(text, &job), HL_OK);
+        assert_int_equal(job.node_lost_ms, cases[i].ms);
+        hl_job_fini(&job);
+    }
+}
+
+TEST(a_hung_rank_is_ended_where_it_is_replaced_and_a_slow_one_is_named)
+{
+    static const struct {
+        const char *recovery;
+        bool hung, slow;
+    } cases[] = {
+        {"{}", false, false},
+        {"{\"mode\": \"replace\"}", true, false},
+        {"{\"mode\": \"replace\", \"onHang\": \"name\"}", false, false},
+        {"{\"mode\": \"restart\", \"onHang\": \"end\"}", true, false},
+        {"{\"onSlow\": \"end\"}", false, true},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        struct hl_job job;
+        char text[256];
+        snprintf(text, sizeof(text),
+                 "{\"jobName\": \"x\", \"command\": \"true\", \"recovery\": %s}",
+                 cases[i].recovery);
+        assert_int_equal(parse(text, &job), HL_OK);
+        assert_int_equal(hl_job_ends_hung(&job), cases[i].hung);
+        assert_int_equal(hl_job_ends_slow(&job), cases[i].slow);
+        hl_job_fini(&job);
+    }
 }
 
 TEST(a_lost_node_restarts_a_job_that_may_be_restarted)
@@ -223,6 +277,8 @@ TEST(a_job_written_out_reads_back_the_same)
         assert_string_equal(a.recovery, b.recovery);
         assert_int_equal(a.replacements, b.replacements);
         assert_int_equal(a.stable_ms, b.stable_ms);
+        assert_string_equal(a.on_hang, b.on_hang);
+        assert_string_equal(a.on_slow, b.on_slow);
         assert_int_equal(a.spares, b.spares);
         json_decref(one);
         json_decref(two);
@@ -311,6 +367,8 @@ static const struct {
     {"recovery", "mode", TEXT},
     {"recovery", "replacements", WHOLE},
     {"recovery", "stableAfter", TEXT},
+    {"recovery", "onHang", TEXT},
+    {"recovery", "onSlow", TEXT},
     {"", "spares", WHOLE},
     {"", "recovery", OBJECT},
     {"", "model", OBJECT},
@@ -430,6 +488,7 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"recovery\": {\"stableAfter\": 60}}", "must be a duration with its unit");
     is_bad("{\"spares\": \"2\"}", "spares: must be a whole number");
     is_bad("{\"recovery\": {\"mode\": \"again\"}}", "'again' is neither restart nor replace");
+    is_bad("{\"recovery\": {\"onHang\": \"kill\"}}", "'kill' is neither end nor name");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"spares\": 1}",
            "spares: has an effect with recovery: {mode: replace} only");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"replacements\": 3}}",
@@ -533,4 +592,38 @@ TEST(ranks_count_in_the_chosen_order)
         for (int i = 0; i < 12; i++)
             assert_int_equal(hl_rank_number(&g, hl_rank_of(&g, i)), i);
     }
+}
+
+TEST(the_section_of_kubernetes_is_kept_and_its_faults_have_a_place)
+{
+    static const struct hl_podspec_rules rules = {.device = "d", .host_paths = "/data"};
+    static const struct hl_job_source kube = {
+        .name = "job.yaml", .where = where, .executor = HL_JOB_EXECUTOR_KUBERNETES, .pods = &rules};
+    static const struct hl_job_source agents = {.executor = HL_JOB_EXECUTOR_PROCESS};
+    json_t *doc = json_pack("{s:s s:s s:{s:s}}", "jobName", "j", "dockerImage", "i", "kubernetes",
+                            "queue", "q");
+    struct hl_job job, again;
+    assert_int_equal(hl_job_parse(doc, &kube, &job), HL_OK);
+    json_t *stored = hl_job_to_json(&job);
+    assert_int_equal(hl_job_parse(stored, NULL, &again), HL_OK);
+    assert_true(json_equal(again.kubernetes, json_object_get(doc, "kubernetes")));
+    hl_job_fini(&again);
+    hl_job_fini(&job);
+    json_decref(stored);
+
+    json_object_del(doc, "dockerImage");
+    json_object_set_new(doc, "command", json_string("x"));
+    assert_int_equal(hl_job_parse(doc, &agents, &job), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "only Kubernetes has pods"));
+
+    json_object_set_new(doc, "kubernetes", json_pack("{s:s}", "que", "q"));
+    assert_int_equal(hl_job_parse(doc, &kube, &job), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "job.yaml:10:15: kubernetes.que: 'que' is not taken"));
+
+    json_object_del(doc, "kubernetes");
+    json_object_set_new(doc, "dockerImage", json_string("i"));
+    json_object_set_new(doc, "mounts", json_pack("[ss]", "/data/a:/a", "/etc:/b:ro"));
+    assert_int_equal(hl_job_parse(doc, &kube, &job), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "mounts[1]: '/etc' is in no directory that pods may "));
+    json_decref(doc);
 }

@@ -19,7 +19,8 @@ static struct hl_ledger running(void)
     hl_ledger_begin(&l, 1000);
     hl_ledger_enter(&l, HL_LEDGER_QUEUE, 1000);
     hl_ledger_enter(&l, HL_LEDGER_PLACE, 1040);
-    hl_ledger_enter(&l, HL_LEDGER_PULL, 1050);
+    hl_ledger_enter(&l, HL_LEDGER_IMAGE, 1050);
+    hl_ledger_enter(&l, HL_LEDGER_PULL, 1055);
     hl_ledger_enter(&l, HL_LEDGER_START, 1070);
     hl_ledger_enter(&l, HL_LEDGER_STEP, 1100);
     return l;
@@ -35,7 +36,8 @@ TEST(each_part_has_the_time_that_it_was_for)
     struct hl_api_job_ledger r = hl_ledger_show(&l, 99999);
     assert_int_equal(r.queue_ms, 40);
     assert_int_equal(r.place_ms, 10);
-    assert_int_equal(r.pull_ms, 20);
+    assert_int_equal(r.image_ms, 5);
+    assert_int_equal(r.pull_ms, 15);
     assert_int_equal(r.start_ms, 30 + 400);
     assert_int_equal(r.step_ms, 200 + 200 + 50);
     assert_int_equal(r.wall_ms, 950);
@@ -179,6 +181,21 @@ TEST(a_record_of_an_older_release_is_a_ledger_that_has_not_begun)
     assert_int_equal(hl_ledger_show(&l, 99).wall_ms, 0);
 }
 
+TEST(a_record_without_the_part_of_images_keeps_the_others)
+{
+    struct hl_ledger l = running(), back;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_ledger_clocks clocks = {"boot", 1, 1};
+    struct hl_api_job_ledger_record r = hl_ledger_record(&l, 1100, &clocks, &arena);
+    r.parts.count = 9;
+    hl_ledger_restore(&back, &r, &clocks, 1100);
+    assert_int_equal(hl_ledger_show(&back, 1100).pull_ms, 15);
+    assert_int_equal(hl_ledger_show(&back, 1100).wall_ms, 95);
+    r.parts.count = 8;
+    hl_ledger_restore(&back, &r, &clocks, 1100);
+    assert_false(back.begun);
+}
+
 /* One random event of a job's life. */
 static void random_event(struct hl_ledger *l, int64_t now, int64_t *step)
 {
@@ -213,7 +230,7 @@ TEST(after_any_events_the_parts_sum_to_the_wall_time_and_none_is_negative)
             random_event(&l, now, &step);
             struct hl_api_job_ledger r = hl_ledger_show(&l, now);
             int64_t sum = r.queue_ms + r.place_ms + r.pull_ms + r.start_ms + r.step_ms + r.save_ms +
-                          r.stall_ms + r.lost_ms + r.replay_ms;
+                          r.stall_ms + r.image_ms + r.lost_ms + r.replay_ms;
             if (sum != now - 1000 || r.wall_ms != sum)
                 fail_msg("seed %u: the parts sum to %lld ms of %lld", seed, (long long)sum,
                          (long long)(now - 1000));

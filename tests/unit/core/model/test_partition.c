@@ -308,11 +308,12 @@ TEST(what_does_not_divide_is_refused_with_the_arithmetic)
            "tp 3 does not divide the 4 attention heads of this model; use tp 1 or 2");
     refuse(&f, (struct hl_partition_options){.tp = 4, .pp = 1},
            "tp 4 does not divide the 6 MLP columns");
-    refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 2}, "3 layers over 2 stages leave 1");
+    refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 2},
+           "3 layers over 2 stages leave 1; use pp 1 or 3, or set the first");
     refuse(&f, (struct hl_partition_options){.tp = 0, .pp = 1}, "tp 0");
     refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 1, .vocab_divisor = -1}, "divisor -1");
     refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 3, .virtual_stages = 2},
-           "stage 0 has 1 layers");
+           "stage 0 has 1 layers: they can't be shared evenly by 2 virtual stages; use 1");
     refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 1, .virtual_stages = 3}, "pp of at");
     refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 2, .first_stage_layers = 4},
            "leave -1");
@@ -360,7 +361,8 @@ TEST(wrong_shapes_and_mixed_dtypes_are_named)
     m->tensors[k].dtype = HL_DTYPE_F32;
     m->tensors[k].shape[0] = 3;
     assert_int_equal(hf_plan(m, &o, &plan), HL_EINVAL);
-    assert_non_null(strstr(hl_error_text(), "has shape [3,2], config.json asks for [2,2]"));
+    assert_non_null(strstr(hl_error_text(), "has shape [3,2], config.json asks for [2,2]: they do "
+                                            "not belong together; correct config.json"));
     hf_model_free(m);
 }
 

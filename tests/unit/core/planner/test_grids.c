@@ -113,3 +113,44 @@ TEST(forty_grids_have_the_groups_that_megatron_makes)
     assert_int_equal(grids, 40);
     assert_int_equal(lists, 40 * 8);
 }
+
+static void check_list(const char *kind, const struct case_ *c, const char *list)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s", list);
+    check_groups(kind, c, text);
+}
+
+/* As Megatron-Core's own documentation lists them: of initialize_model_parallel 16 devices as TP 2,
+ * PP 4; of generate_masked_orthogonal_rank_groups tp-pp-dp of 2, 2 and 2, and 24 ranks of which
+ * the first, second and last data-parallel group are given. */
+TEST(the_groups_of_megatrons_documentation_are_ours)
+{
+    const struct case_ sixteen = {.grid = {.tp = 2, .pp = 4, .dp = 2}, .ep = 1, .etp = 2};
+    check_list("tp", &sixteen, "0,1 2,3 4,5 6,7 8,9 10,11 12,13 14,15");
+    check_list("dp", &sixteen, "0,2 1,3 4,6 5,7 8,10 9,11 12,14 13,15");
+    check_list("pp", &sixteen, "0,4,8,12 1,5,9,13 2,6,10,14 3,7,11,15");
+    const struct case_ eight = {
+        .grid = {.tp = 2, .pp = 2, .dp = 2, .order = HL_ORDER_TP_PP_DP}, .ep = 1, .etp = 2};
+    check_list("dp", &eight, "0,4 1,5 2,6 3,7");
+    const struct case_ all = {.grid = {.tp = 2, .pp = 4, .dp = 3}, .ep = 1, .etp = 2};
+    check_list("dp", &all, "0,2,4 1,3,5 6,8,10 7,9,11 12,14,16 13,15,17 18,20,22 19,21,23");
+}
+
+/* By hand: eight ranks of one stage. Dense: tp counts first, then cp, then dp; experts: etp counts
+ * first, then ep, and what is left over are their replicas. */
+TEST(experts_count_through_etp_then_ep_whatever_the_dense_grid)
+{
+    struct case_ c = {.grid = {.tp = 2, .pp = 1, .dp = 4}, .ep = 4, .etp = 1};
+    check_list("ep", &c, "0,1,2,3 4,5,6,7");
+    check_list("edp", &c, "0,4 1,5 2,6 3,7");
+    c = (struct case_){.grid = {.tp = 2, .pp = 1, .dp = 4}, .ep = 2, .etp = 2};
+    check_list("etp", &c, "0,1 2,3 4,5 6,7");
+    check_list("ep", &c, "0,2 1,3 4,6 5,7");
+    check_list("edp", &c, "0,4 1,5 2,6 3,7");
+    c = (struct case_){.grid = {.tp = 2, .pp = 1, .dp = 2, .cp = 2}, .ep = 8, .etp = 1};
+    check_list("cp", &c, "0,2 1,3 4,6 5,7");
+    check_list("dp", &c, "0,4 1,5 2,6 3,7");
+    check_list("dp-cp", &c, "0,2,4,6 1,3,5,7");
+    check_list("ep", &c, "0,1,2,3,4,5,6,7");
+}

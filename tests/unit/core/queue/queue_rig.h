@@ -63,7 +63,7 @@ static inline hl_status rig_fit(void *ctx, int gang, bool *fits)
     return HL_OK;
 }
 
-static inline void rig_take(void *ctx, int gang)
+static inline hl_status rig_take(void *ctx, int gang)
 {
     struct rig *r = ctx;
     assert_int_equal(r->place_count, r->gangs[gang].slots);
@@ -71,6 +71,7 @@ static inline void rig_take(void *ctx, int gang)
         assert_int_equal(r->owner[r->place[i]], RIG_NOBODY); /* no slot is held twice */
         r->owner[r->place[i]] = gang;
     }
+    return HL_OK;
 }
 
 static inline void rig_lend(void *ctx, int gang, bool lent)

@@ -44,6 +44,19 @@ RULE(a_list_of_queues_says_weight_quota_and_who_is_stopped_for_others)
     assert_int_equal(hl_queues_find(&q, "y"), -1);
 }
 
+/* What is kept of a job that is forgotten counts as the job itself would. */
+RULE(use_that_is_kept_as_a_number_fades_like_that_of_its_jobs)
+{
+    const struct hl_queue_use use = {.slots = 8, .placed_ms = 1000, .released_ms = 3000};
+    double then = hl_queue_used(&use, 4000, 500), later = hl_queue_used(&use, 5000, 500);
+    assert_true(then > 0);
+    assert_true(hl_queue_faded(then, 500, 500) * 2 == then);
+    assert_in_range((int)(1e9 * (hl_queue_faded(then, 1000, 500) / later) + 0.5), 999999990,
+                    1000000010);
+    assert_true(hl_queue_faded(then, -5, 500) == then); /* a clock that was set back */
+    assert_true(hl_queue_faded(then, 0, 0) == 0);       /* the past does not count */
+}
+
 RULE(a_list_of_queues_that_is_wrong_is_refused_with_the_place)
 {
     static const char *const wrong[][2] = {{"", "no name"},
@@ -205,6 +218,43 @@ RULE(what_runs_without_a_limit_may_end_at_any_time_so_nobody_passes_within_the_r
     waits_for(head, HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS);
     assert_int_equal(verdict(head)->start_ms, 0);
     waits_for(short_one, HL_API_WAIT_REASON_RESERVED_FOR);
+}
+
+static int add_limited(int slots, int64_t limit_ms)
+{
+    int g = rig_add(&r, 0, 0, slots, 1);
+    r.gangs[g].limit_ms = limit_ms;
+    return g;
+}
+
+/* Four slots, held for another 1000 ms. By hand: the head has them from 1010 to 1520, then two and
+ * two share them until 1630, when the first of these ends. */
+RULE(those_behind_the_reservation_are_told_when_slots_will_be_there)
+{
+    rig_init(&r, 1, 4, "default");
+    int runs = rig_add_running(&r, 0, 0, 4, 0);
+    r.gangs[runs].limit_ms = 1000;
+    int head = add_limited(4, 500), second = add_limited(2, 100), endless = add_limited(2, 0);
+    int never = add_limited(5, 100), last = add_limited(1, 100), unknown = add_limited(4, 100);
+    rig_pass(&r);
+    assert_int_equal(verdict(head)->start_ms, r.in.now_ms + 1010);
+    waits_for(second, HL_API_WAIT_REASON_PRIORITY_BEHIND);
+    assert_int_equal(verdict(second)->start_ms, r.in.now_ms + 1520);
+    assert_int_equal(verdict(endless)->start_ms, r.in.now_ms + 1520);
+    assert_int_equal(verdict(never)->start_ms, 0);
+    assert_int_equal(verdict(last)->start_ms, r.in.now_ms + 1630);
+    assert_int_equal(verdict(unknown)->start_ms, 0); /* the endless one holds two of its slots */
+}
+
+/* What starts now counts as long as its limit says. */
+RULE(gangs_that_start_in_this_pass_give_their_slots_back_in_the_estimate)
+{
+    rig_init(&r, 2, 1, "default");
+    int now = add_limited(2, 300), head = add_limited(2, 200), next = add_limited(1, 50);
+    rig_pass(&r);
+    assert_true(verdict(now)->starts);
+    assert_int_equal(verdict(head)->start_ms, r.in.now_ms + 310);
+    assert_int_equal(verdict(next)->start_ms, r.in.now_ms + 520);
 }
 
 RULE(a_gang_passes_beside_the_reservation_whatever_its_limit)

@@ -28,6 +28,48 @@ static void point(uint64_t generation, int64_t step, double loss)
     assert_int_equal(hl_drill_point(&curve, generation, step, loss, &sums), HL_OK);
 }
 
+TEST_IN(setup, teardown, losses_of_flipped_bits_prove_nothing_until_the_gang_comes_together_again)
+{
+    point(1, 0, 1);
+    hl_drill_doubt(&curve);
+    point(1, 1, 7);
+    point(1, 2, 7);
+    point(2, 1, 2); /* the first time that counts */
+    point(3, 1, 2);
+    assert_int_equal(sums.doubted, 2);
+    assert_int_equal(sums.repeated, 1);
+    assert_int_equal(sums.differing, 0);
+    assert_int_equal(sums.jumps, 0);
+    point(4, 1, 7);
+    assert_int_equal(sums.differing, 1);
+}
+
+TEST(events_and_warnings_name_a_rank_only_where_they_say_what_is_wrong_with_it)
+{
+    static const struct {
+        const char *kind, *text;
+        int rank; /* -1 = none */
+    } cases[] = {
+        {"rank-replaced", "rank 3 on node-1 was lost, exit code 1; it is replaced", 3},
+        {"stalled", "rank 12 on node-1 has made no step for 5 s: its process is stopped", 12},
+        {"stalled", "no rank has made a step for 5 s, and nothing tells which keeps the others",
+         -1},
+        {"slow", "rank 1 on a is slow: of a step it needs 9 ms", 1},
+        {"trouble", "rank 0 on a: has other bytes than 2 of its replicas", 0},
+        {"slow-over", "rank 1 is as fast as the others again", -1},
+        {"recovered", "rank 1 on a", -1},
+        {"", "log of rank 2: No space left on device; output is dropped", 2},
+        {"", "log of rank 2: File too large; 1.3 KiB dropped", -1},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        int rank = -1;
+        bool names = hl_drill_names(cases[i].kind, cases[i].text, &rank);
+        assert_int_equal(names, cases[i].rank >= 0);
+        assert_int_equal(names ? rank : -1, cases[i].rank);
+    }
+}
+
 TEST_IN(setup, teardown, steps_that_are_made_again_with_their_losses_prove_it)
 {
     for (int i = 100; i < 110; i++)

@@ -119,6 +119,25 @@ TEST(a_gang_that_saves_loads_or_makes_its_first_steps_is_not_judged)
     assert_int_equal(hl_stall_find(ranks, 0, &rule).kind, HL_STALL_NONE);
 }
 
+TEST(a_process_that_stays_stopped_is_named_whatever_it_was_busy_with)
+{
+    struct hl_stall_rank ranks[RANKS];
+    clean(ranks);
+    all_wait(ranks, 6000);
+    ranks[1].activity = HL_API_RANK_ACTIVITY_SAVING;
+    ranks[1].stopped = true;
+    ranks[1].stopped_ms = 5000;
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    ranks[1].stopped_ms = 5001;
+    assert_int_equal(find(ranks).kind, HL_STALL_STOPPED);
+    assert_int_equal(find(ranks).rank, 1);
+    assert_int_equal(find(ranks).since_ms, 5001);
+    all_wait(ranks, 400); /* it was stopped at each look, and made steps between them */
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    ranks[1].since_ms = -1; /* it joins or loads */
+    assert_int_equal(find(ranks).rank, 1);
+}
+
 /* Steps of 100 ms, heartbeats that are a second old, pauses of a machine under load up to 3 s. */
 TEST(a_thousand_clean_steps_raise_no_alarm)
 {

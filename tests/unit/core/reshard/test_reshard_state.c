@@ -4,46 +4,7 @@
 
 #include <inttypes.h>
 
-#include "core/reshard/reshard_state.h"
-#include "support/reshard_models.h"
-
-static const char *const prefixes[] = {"exp_avg.", "state.exp_avg_sq."};
-
-/* Parts of state of a layout, prefix by prefix; the bytes are those of `moments`. */
-struct saved {
-    struct hl_reshard_state_part parts[1024];
-    size_t count;
-    struct hl_tensor tensors[8192];
-    char names[8192][160];
-    const uint8_t *data[8192];
-    size_t tensor_count;
-    bool pieces;
-};
-
-static void saved_make(struct saved *v, const struct hf_slices *s,
-                       const struct hf_slices moments[2])
-{
-    v->count = v->tensor_count = 0;
-    v->pieces = false;
-    for (size_t i = 0; i < s->plan.shard_count; i++) {
-        const struct hl_partition_shard *p = &s->plan.shards[i];
-        v->parts[v->count++] =
-            (struct hl_reshard_state_part){.pp = p->pp,
-                                           .tp = p->tp,
-                                           .of = p->part,
-                                           .tensors = &v->tensors[v->tensor_count],
-                                           .count = 2 * (size_t)p->tensor_count};
-        for (int k = 0; k < 2; k++)
-            for (uint32_t t = p->tensor_first; t < p->tensor_first + p->tensor_count; t++) {
-                size_t n = v->tensor_count++;
-                assert_true(n < HL_ARRAY_LEN(v->tensors));
-                snprintf(v->names[n], sizeof(v->names[n]), "%s%s", prefixes[k], s->list[t].name);
-                v->tensors[n] = moments[k].list[t].tensor;
-                v->tensors[n].name = v->names[n];
-                v->data[n] = moments[k].list[t].data;
-            }
-    }
-}
+#include "state_rig.h"
 
 static uint64_t elements_of(const struct hl_tensor *t)
 {
@@ -105,22 +66,6 @@ static struct saved *saved_share(const struct saved *from, int n)
     return v;
 }
 
-static size_t saved_find(const struct saved *v, int pp, int tp, const char *name)
-{
-    for (size_t i = 0; i < v->count; i++)
-        for (size_t k = 0; k < v->parts[i].count; k++)
-            if (v->parts[i].pp == pp && v->parts[i].tp == tp &&
-                strcmp(v->parts[i].tensors[k].name, name) == 0)
-                return (size_t)(&v->parts[i].tensors[k] - v->tensors);
-    fail_msg("pp %d, tp %d should not hold %s", pp, tp, name);
-    return 0;
-}
-
-struct layout {
-    struct hf_slices s, moments[2];
-    struct saved *saved;
-};
-
 /* Moments are models of their own: the same tensors, F32 and other bytes. */
 static void layout_open(struct layout *l, const struct hf_model *m, struct hf_model *const mm[2],
                         struct hl_partition_options o)
@@ -130,63 +75,6 @@ static void layout_open(struct layout *l, const struct hf_model *m, struct hf_mo
         assert_int_equal(hf_slice(mm[k], &o, &l->moments[k]), HL_OK);
     l->saved = malloc(sizeof(*l->saved));
     saved_make(l->saved, &l->s, l->moments);
-}
-
-static void layout_close(struct layout *l)
-{
-    hf_slices_free(&l->s);
-    hf_slices_free(&l->moments[0]);
-    hf_slices_free(&l->moments[1]);
-    free(l->saved);
-}
-
-static void same_tensor(const struct layout *a, const struct layout *b,
-                        const struct hl_reshard_state *state, const struct hl_reshard_plan *plan,
-                        size_t shard, uint32_t tensor)
-{
-    const struct hl_tensor *t = &state->b.tensors[tensor];
-    const struct hl_partition_shard *s = &state->b.shards[shard];
-    size_t want = saved_find(b->saved, s->pp, s->tp, t->name);
-    struct hf_slices from = {.count = state->a.tensor_count, .plan = state->a};
-    uint8_t *got = malloc(t->size + 1), *hits = calloc(t->size + 1, 1);
-    from.list = calloc(from.count, sizeof(*from.list));
-    for (size_t i = 0; i < from.count; i++) { /* the source's plan has its tensors in order */
-        assert_string_equal(state->a.tensors[i].name, a->saved->names[i]);
-        from.list[i].tensor = state->a.tensors[i];
-        from.list[i].data = (uint8_t *)(uintptr_t)a->saved->data[i];
-    }
-    for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++)
-        rs_apply(&plan->ops[i], &from, got, hits, t->size);
-    for (uint64_t i = 0; i < t->size; i++)
-        assert_int_equal(hits[i], 1);
-    assert_int_equal(t->dtype, HL_DTYPE_F32);
-    assert_int_equal(t->size, b->saved->tensors[want].size);
-    assert_memory_equal(got, b->saved->data[want], t->size);
-    free(from.list);
-    free(got);
-    free(hits);
-}
-
-static void state_pair(const struct hf_model *m, const struct layout *a, const struct layout *b)
-{
-    struct hl_reshard_state state;
-    struct hl_reshard_plan plan;
-    if (hl_reshard_state(m->tensors, &a->s.plan, &b->s.plan, a->saved->parts, a->saved->count,
-                         &state) != HL_OK ||
-        hl_reshard_plan(state.logical, state.logical_count, &state.a, &state.b, &plan) != HL_OK)
-        fail_msg("%s", hl_error_text());
-    assert_int_equal(state.b.tensor_count, 2 * b->s.plan.tensor_count);
-    for (size_t i = 0; i < state.b.shard_count; i++) {
-        const struct hl_partition_shard *s = &state.b.shards[i];
-        assert_memory_equal(s->part, "optim-", 6);
-        for (uint32_t k = s->tensor_first; k < s->tensor_first + s->tensor_count; k++)
-            same_tensor(a, b, &state, &plan, i, k);
-        /* A change of pp alone: layers are aliases. */
-        if (!a->saved->pieces && a->s.o.tp == b->s.o.tp && strncmp(s->part, "optim-layer", 11) == 0)
-            assert_int_not_equal(plan.shards[i].alias, HL_RESHARD_NONE);
-    }
-    hl_reshard_fini(&plan);
-    hl_reshard_state_fini(&state);
 }
 
 static const int grid[][3] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {4, 2, 1}, {1, 4, 1}};

@@ -283,6 +283,37 @@ TEST(what_inspect_says_is_read)
     assert_int_equal(hl_engine_state_parse(odd, &s), HL_EPROTO);
 }
 
+static void assert_pinned(const char *image, const char *said, const char *want)
+{
+    char line[512];
+    struct hl_engine_image found;
+    snprintf(line, sizeof(line), "%s", said);
+    assert_int_equal(hl_engine_image_parse(image, line, &found), HL_OK);
+    assert_string_equal(found.pinned, want);
+}
+
+TEST(an_image_is_pinned_to_the_digest_of_its_repository)
+{
+    struct hl_engine_image found;
+    char odd[] = "nothing";
+    assert_pinned("reg:5000/a/train:2",
+                  "sha256:1 [\"reg:5000/a/other@sha256:2\",\"reg:5000/a/train@sha256:3\"]",
+                  "reg:5000/a/train@sha256:3");
+    assert_pinned("reg:5000/train", "sha256:1 [\"reg:5000/train@sha256:4\"]",
+                  "reg:5000/train@sha256:4");
+    assert_pinned("debian:12", "1f2e [\"docker.io/library/debian@sha256:5\"]",
+                  "docker.io/library/debian@sha256:5");
+    /* a longer name that ends alike is another repository */
+    assert_pinned("bian:12", "sha256:1 [\"debian@sha256:5\"]", "sha256:1");
+    /* made on this node: its id is all there is, which podman says without its kind */
+    assert_pinned("own:1", "sha256:6 []", "sha256:6");
+    assert_pinned("own:1", "6f null", "sha256:6f");
+    /* the job has said it already */
+    assert_pinned("r/x@sha256:7", "sha256:1 [\"r/x@sha256:8\"]", "r/x@sha256:7");
+    assert_pinned("sha256:9", "sha256:9 [\"r/x@sha256:8\"]", "sha256:9");
+    assert_int_equal(hl_engine_image_parse("x", odd, &found), HL_EPROTO);
+}
+
 static void assert_progress(const char *printed, const char *want)
 {
     char text[256];

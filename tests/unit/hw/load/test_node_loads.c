@@ -266,20 +266,53 @@ TEST(on_a_hybrid_machine_each_number_comes_from_the_hierarchy_that_has_it)
 
 /* ---- the kernel's log ------------------------------------------------------------------------ */
 
-TEST(the_kernels_log_names_the_process_that_it_killed)
+static void assert_evidence(struct hl_oom_query query, const char *want)
 {
     char path[300], text[200];
+    snprintf(path, sizeof(path), "%s/kmsg", root);
+    assert_int_equal(hl_oom_log_find(path, &query, text, sizeof(text)), HL_OK);
+    assert_string_equal(text, want);
+}
+
+TEST(the_kernels_log_names_the_process_that_it_killed)
+{
+    char text[200];
     put("kmsg", "6,1,1000,-;Killed process 42 (old), UID 0\n"
                 "3,2,5000,-;Memory cgroup out of memory: Killed process 42 (python3) total-vm:1kB\n"
                 "3,3,6000,-;Out of memory: Killed process 420 (other)\n"
                 " SUBSYSTEM=memory\n");
-    snprintf(path, sizeof(path), "%s/kmsg", root);
-    assert_int_equal(hl_oom_log_find(path, 42, 2000, text, sizeof(text)), HL_OK);
-    assert_string_equal(text,
-                        "Memory cgroup out of memory: Killed process 42 (python3) total-vm:1kB");
-    assert_int_equal(hl_oom_log_find(path, 42, 5001, text, sizeof(text)), HL_OK);
-    assert_string_equal(text, ""); /* a process that had the number before */
-    assert_int_equal(hl_oom_log_find(path, 7, 0, text, sizeof(text)), HL_OK);
-    assert_string_equal(text, "");
-    assert_int_equal(hl_oom_log_find("/nowhere/kmsg", 7, 0, text, sizeof(text)), HL_EIO);
+    assert_evidence((struct hl_oom_query){42, "", 2000},
+                    "Memory cgroup out of memory: Killed process 42 (python3) total-vm:1kB");
+    assert_evidence((struct hl_oom_query){42, "", 5001}, ""); /* one that had the number before */
+    assert_evidence((struct hl_oom_query){7, "", 0}, "");
+    assert_int_equal(
+        hl_oom_log_find("/nowhere/kmsg", &(struct hl_oom_query){7, "", 0}, text, sizeof(text)),
+        HL_EIO);
+}
+
+#define OOM_KILL "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c0ffee,oom_memcg="
+
+/* A child of the rank is another process than the rank: its group is the container's. */
+TEST(the_kernels_log_names_what_it_killed_in_a_group)
+{
+    const char *text = "3,1,5000,-;" OOM_KILL "/docker/c0ffee,task_memcg=/docker/c0ffee,task=dd,"
+                       "pid=317,uid=0\n"
+                       "3,2,5001,-;Memory cgroup out of memory: Killed process 317 (dd) UID:0\n"
+                       "3,3,6000,-;" OOM_KILL "/h.1.0,task_memcg=/h.1.0/x,task=sh,pid=9,uid=0\n"
+                       "3,4,6001,-;Memory cgroup out of memory: Killed process 9 (sh) UID:0\n"
+                       "3,5,7000,-;" OOM_KILL "/h.1.00,task_memcg=/h.1.00,task=sh,pid=9,uid=0\n"
+                       "3,6,7001,-;Memory cgroup out of memory: Killed process 9 (other) UID:0\n";
+    put("kmsg", text);
+    assert_evidence((struct hl_oom_query){0, "c0ffee", 0},
+                    "Memory cgroup out of memory: Killed process 317 (dd) UID:0");
+    put("kmsg", "3,1,5000,-;" OOM_KILL "/a,task_memcg=/s.slice/docker-c0ffee.scope,task=dd,pid=8\n"
+                "3,2,5001,-;Memory cgroup out of memory: Killed process 8 (dd) UID:0\n");
+    assert_evidence((struct hl_oom_query){0, "c0ffee", 0},
+                    "Memory cgroup out of memory: Killed process 8 (dd) UID:0");
+    put("kmsg", text);
+    assert_evidence((struct hl_oom_query){0, "h.1.0", 0},
+                    "Memory cgroup out of memory: Killed process 9 (sh) UID:0");
+    assert_evidence((struct hl_oom_query){0, "h.1", 0}, "");
+    assert_evidence((struct hl_oom_query){0, "h.1.0", 6500}, "");
+    assert_evidence((struct hl_oom_query){0, "", 0}, "");
 }

@@ -549,6 +549,23 @@ TEST(state_that_cannot_be_read_says_what_to_save_with)
     assert_optimizer_refused("llama/hf", "", "is not a Megatron checkpoint, so no optimizer state");
 }
 
+/* Megatron writes them beside a rank's file, Megatron-Bridge above the iterations. */
+TEST(state_of_a_layer_wise_distributed_optimizer_is_named)
+{
+    static const char *const folders[] = {"", "/iter_0000010/mp_rank_01_001"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(folders); i++) {
+        char command[256], dir[128];
+        struct result r;
+        snprintf(command, sizeof(command), "touch %%s%s/layer_wise_optimizer_1.pt", folders[i]);
+        assert_optimizer_refused("llama/torch-2", command,
+                                 "/layer_wise_optimizer_1.pt has the state of a layer-wise");
+        broken("llama/torch-2", command, dir, sizeof(dir));
+        assert_int_equal(import_from(dir, NULL, &targets[1], &r), HL_OK);
+        assert_non_null(strstr(r.config, "(layer_wise_optimizer_*.pt)"));
+        result_free(&r);
+    }
+}
+
 TEST(rows_that_may_be_padding_are_told_of)
 {
     char dir[128];

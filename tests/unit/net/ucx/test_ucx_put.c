@@ -1,6 +1,7 @@
 /* Puts: batches, pieces, back-pressure, and senders that do not keep to the rules. */
 #include <poll.h>
 
+#include "base/pace.h"
 #include "unit/net/put_rig.h"
 
 #include "support/fault.h"
@@ -45,6 +46,30 @@ static void many_puts_of_all_sizes_each_land_as_themselves(void **state)
     struct hl_net_server_stats stats = stats_of(server);
     assert_int_equal(stats.puts, HL_ARRAY_LEN(items));
     assert_true(stats.batches > 0 && stats.batches < 24);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+/* What is left when the last piece goes has waited for all that went before. */
+static void a_paced_put_goes_out_no_faster(void **state)
+{
+    (void)state;
+    struct store s;
+    struct hl_id id;
+    struct hl_pace pace = {.bytes_per_s = 20 * MIB};
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    hl_net_pace_with(client, &pace);
+    uint64_t begun = hl_now_ns();
+    assert_int_equal(hl_net_put(client, pool, 5 * MIB, hl_crc32(0, pool, 5 * MIB), 60000, &id),
+                     HL_OK);
+    assert_true(hl_now_ns() - begun >= 180 * HL_NS_PER_MS); /* all but 1 MiB, and late ones */
+    hl_net_pace_with(client, NULL);
+    assert_int_equal(hl_net_put(client, pool, 5 * MIB, hl_crc32(0, pool, 5 * MIB), 60000, &id),
+                     HL_OK);
+    assert_int_equal(count_of(&s, 2), 2);
     hl_net_close(client);
     hl_net_server_stop(server);
     store_fini(&s);
@@ -555,6 +580,7 @@ int main(void)
     const struct CMUnitTest contract[] = {
         cmocka_unit_test(many_puts_of_all_sizes_each_land_as_themselves),
         cmocka_unit_test(more_small_puts_than_batches_in_flight_are_all_stored),
+        cmocka_unit_test(a_paced_put_goes_out_no_faster),
         cmocka_unit_test(one_refused_put_of_many_leaves_the_others),
         cmocka_unit_test(
             a_slow_put_handler_delays_no_read_and_its_client_waits_past_the_stall_limit),

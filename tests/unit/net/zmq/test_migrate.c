@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
+#include "base/pace.h"
 #include "net/zmq/frame.h"
 #include "net/zmq/migrate.h"
 
@@ -166,6 +167,23 @@ TEST(a_table_of_checksums_is_used_and_found_out_when_it_lies)
     assert_int_equal(hl_migrate_send(&opts, source, size, crc, SEND_MS, &r), HL_ECORRUPT);
     assert_non_null(strstr(hl_error_text(), "the last was 1 of 3"));
     assert_true(r.chunks_nacked >= 16);
+    stop(server, &v);
+}
+
+/* Each chunk but the first waits until the one before is paid for. */
+TEST(a_paced_migration_goes_out_no_faster_and_asks_nothing_again)
+{
+    struct vault v = {0};
+    struct hl_migrate_server *server = serve(&v, 0);
+    struct hl_pace pace = {.bytes_per_s = 5 * MIB};
+    struct hl_migrate_send_opts opts = {
+        .address = hl_migrate_server_address(server), .dead_ms = PATIENT_MS, .pace = &pace};
+    struct hl_migrate_report r;
+    uint64_t begun = hl_now_ns();
+    assert_int_equal(
+        hl_migrate_send(&opts, source, 3 * MIB, hl_crc32(0, source, 3 * MIB), SEND_MS, &r), HL_OK);
+    assert_true(hl_now_ns() - begun >= 400 * HL_NS_PER_MS - 2 * HL_PACE_LATE_NS);
+    assert_int_equal(r.chunks_sent, 3);
     stop(server, &v);
 }
 

@@ -1,16 +1,11 @@
 #!/usr/bin/python3
-"""The main job on a real cluster: what ranks pull is what an independent slicer cuts, and a sliced
-training equals the unsliced one, also after one of its ranks was killed.
-"""
+"""What ranks pull is what an independent slicer cuts."""
 from __future__ import annotations
 
 import ctypes
 import json
-import os
 import pathlib
-import signal
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -18,14 +13,10 @@ from support import needs  # noqa: E402
 
 torch = needs.torch()
 needs.programs()
-ROOT = needs.ROOT
-sys.path.insert(0, str(ROOT / "examples"))
 
-from support.cluster import cluster, wait_for  # noqa: E402
+from support.cluster import cluster  # noqa: E402
 
 import helios  # noqa: E402
-import hf_llama  # noqa: E402
-import reference_loss  # noqa: E402
 from helios import safetensors  # noqa: E402
 from support import slicer  # noqa: E402
 
@@ -152,59 +143,6 @@ class Slices(unittest.TestCase):
             stats = session.stats()
             self.assertEqual(stats["crc_failures"], 0)
             self.assertEqual(stats["path"] == "shm", path == "shm", stats["path"])
-
-
-class Training(unittest.TestCase):
-    STEPS, SAVE, LR, BATCH, SEQ = 12, 4, 1e-3, 8, 32
-
-    def job(self, text: pathlib.Path, **sizes: int) -> str:
-        return json.dumps({  # YAML is a superset of JSON
-            "jobName": "train", "model": {"name": "m"}, "restarts": 2,
-            "parallelism": {f"{k}_parallel_size": v for k, v in sizes.items()},
-            "resources": {"ranks_per_slot": 1},
-            "env": {"HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"]},
-            "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"),
-                        f"--steps={self.STEPS}", f"--save-every={self.SAVE}", f"--lr={self.LR}",
-                        f"--batch={self.BATCH}", "--micro-batches=2", f"--text={text}"]})
-
-    def lines(self, c, job: str, rank: int, kind: str) -> list[dict]:
-        head = f"HELIOS_{kind} "
-        return [json.loads(line[len(head):]) for line in c.log(job, rank).splitlines()
-                if line.startswith(head)]
-
-    def test_a_sliced_training_survives_a_kill_and_equals_the_unsliced_one(self):
-        with cluster(tcp=True) as c, tempfile.TemporaryDirectory() as home:
-            text = pathlib.Path(home, "text")
-            text.write_bytes(b"".join(b"the %d. quick brown fox; " % (i * i) for i in range(400)))
-            model = hf_llama.Llama(hf_llama.Config(
-                hidden_size=32, intermediate_size=48, max_position_embeddings=self.SEQ,
-                tie_word_embeddings=True))
-            model.init_weights(seed=3)
-            hf_llama.save(model, pathlib.Path(home, "hf"))
-            want = reference_loss.curve(pathlib.Path(home, "hf"), self.STEPS, self.BATCH, self.LR,
-                                        text=[str(text)])
-            c.json("model", "import", f"{home}/hf", "--name", "m", "--tp", 2, "--pp", 2)
-            job = c.submit(self.job(text, pipeline=2, tensor=2, data=1))
-            reporter = 2  # last stage, tp 0
-            wait_for("the first version", lambda: self.lines(c, job, reporter, "SAVED"), 60)
-            os.kill(c.job(job)["containers"][1]["ranks"][0]["pid"], signal.SIGKILL)
-            done = c.wait_job(job, "succeeded", "failed", seconds=90)
-            log = c.log(job, reporter)
-            self.assertEqual((done["state"], done["attempt"]), ("succeeded", 2), log)
-            pulls = [self.lines(c, job, rank, "PULL")[-1] for rank in range(4)]
-            start = {p["step"] for p in pulls}
-            self.assertEqual(len(start), 1, pulls)
-            self.assertIn(min(start), (4, 8), pulls)
-            self.assertEqual({(p["path"], p["crc_failures"]) for p in pulls}, {("shm", 0)})
-            losses = {p["step"]: p["loss"] for p in self.lines(c, job, reporter, "PROGRESS")}
-            self.assertEqual(sorted(losses)[-1], self.STEPS - 1)
-            for step, loss in losses.items():
-                self.assertAlmostEqual(loss, want[step], delta=1e-4, msg=f"step {step}")
-            with helios.Session(c.info["controller"]) as session:
-                moments = session.load_state_dict("m", kind="optim")
-                self.assertEqual((session.meta()["step"], session.meta()["job"]), (self.STEPS, job))
-                self.assertAlmostEqual(session.meta()["loss"], losses[self.STEPS - 1], places=6)
-                self.assertEqual(len(moments), 2 * len(session.load_state_dict("m")))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+#include "core/replace/slow.h"
+
+#include <stdlib.h>
+
+/* A value of one rank, to be sorted. */
+struct rated {
+    int stage;
+    double value;
+    size_t rank;
+};
+
+static int by_stage_and_value(const void *a, const void *b)
+{
+    const struct rated *left = a, *right = b;
+    if (left->stage != right->stage)
+        return (left->stage > right->stage) - (left->stage < right->stage);
+    return (left->value > right->value) - (left->value < right->value);
+}
+
+/* The lower median of sorted values without the one at `place`. */
+static double median_without(const struct rated *sorted, size_t count, size_t place)
+{
+    size_t middle = (count - 2) / 2;
+    return sorted[place > middle ? middle : middle + 1].value;
+}
+
+/* What a rank should need, by index: its best, or what the others of its stage do. */
+static void find_due(const struct hl_slow_seen *seen, struct rated *own, size_t count, double *due)
+{
+    qsort(own, count, sizeof(*own), by_stage_and_value);
+    for (size_t from = 0, to; from < count; from = to) {
+        for (to = from + 1; to < count && own[to].stage == own[from].stage;)
+            to++;
+        for (size_t i = from; i < to; i++) {
+            size_t rank = own[i].rank;
+            double others = to - from > 1 ? median_without(own + from, to - from, i - from) : 0;
+            double best = seen[rank].best_ms;
+            due[rank] = others > 0 && others < best ? others : best;
+        }
+    }
+}
+
+/* False: some rank has told no new step, or no time of its own. */
+static bool take_ranks(struct hl_slow_seen *seen, const struct hl_slow_rank *ranks, size_t count)
+{
+    bool news = count > 1;
+    for (size_t i = 0; i < count; i++) {
+        struct hl_slow_seen *s = &seen[i];
+        if (s->process != ranks[i].process) {
+            *s = (struct hl_slow_seen){.process = ranks[i].process};
+            news = false;
+        }
+        news &= ranks[i].own_ms > 0 && ranks[i].reported != s->reported;
+    }
+    for (size_t i = 0; news && i < count; i++) {
+        seen[i].reported = ranks[i].reported;
+        if (seen[i].best_ms <= 0 || ranks[i].own_ms < seen[i].best_ms)
+            seen[i].best_ms = ranks[i].own_ms;
+    }
+    return news;
+}
+
+/* Time above the limit adds up, time below takes twice as much away: a machine that others use too
+ * makes any figure jump. */
+static void seen_judge(struct hl_slow_seen *s, double over_ms, const struct hl_slow_rule *rule,
+                       int64_t now_ms)
+{
+    int64_t passed = s->at_ms > 0 && now_ms > s->at_ms ? now_ms - s->at_ms : 0;
+    s->at_ms = now_ms;
+    if (s->factor >= rule->enter && over_ms >= rule->floor_ms)
+        s->slow_ms += passed;
+    else if (s->factor < rule->leave || over_ms < rule->floor_ms)
+        s->slow_ms -= 2 * passed;
+    s->slow_ms = s->slow_ms < 0 ? 0 : s->slow_ms < rule->hold_ms ? s->slow_ms : rule->hold_ms;
+    s->slow = s->slow ? s->slow_ms > 0 : s->slow_ms >= rule->hold_ms;
+}
+
+hl_status hl_slow_look(struct hl_slow_seen *seen, const struct hl_slow_rank *ranks, size_t count,
+                       const struct hl_slow_rule *rule, int64_t now_ms, int *worst)
+{
+    *worst = -1;
+    if (take_ranks(seen, ranks, count)) {
+        struct rated *rated = calloc(count, sizeof(*rated));
+        double *due = calloc(count, sizeof(*due));
+        if (rated == NULL || due == NULL) {
+            free(rated);
+            free(due);
+            return hl_fail(HL_ENOMEM, "out of memory for the times of %zu ranks", count);
+        }
+        for (size_t i = 0; i < count; i++)
+            rated[i] = (struct rated){ranks[i].stage, ranks[i].own_ms, i};
+        find_due(seen, rated, count, due);
+        for (size_t i = 0; i < count; i++)
+            rated[i] = (struct rated){0, ranks[i].own_ms / due[i], i};
+        qsort(rated, count, sizeof(*rated), by_stage_and_value);
+        for (size_t i = 0; i < count; i++) {
+            size_t rank = rated[i].rank;
+            double others = median_without(rated, count, i);
+            seen[rank].factor = rated[i].value / (others > 1 ? others : 1);
+            seen_judge(&seen[rank], ranks[rank].own_ms - due[rank], rule, now_ms);
+        }
+        free(rated);
+        free(due);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (seen[i].slow && (*worst < 0 || seen[i].factor > seen[*worst].factor))
+            *worst = (int)i;
+    return HL_OK;
+}

@@ -1,0 +1,88 @@
+"""The image of deploy/docker/Dockerfile, made and tried: run.py [NAME], after `./run package`. No registry takes part: its base is
+this machine's release of Debian, from apt's mirror.
+
+A Docker engine that answers has the image afterwards; where none does, one is started for it, and the image is a file."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from support import checkpoints, debian  # noqa: E402
+from support.cluster import BUILD, cluster  # noqa: E402
+from support.dockerd import Docker, missing  # noqa: E402
+
+SAVED = BUILD / "helios-client.tar"
+# Of the rank's own files, as `helios-run` wrote them; the model's number of parameters, as Python reads them.
+TELL = ("cd $HELIOS_LOAD; ls release; helios --version; python3 -c 'import helios; print(helios.__name__)'; ldd /usr/bin/helios | "
+        "grep -c 'not found'; exit 7")
+
+
+def make_base(work, log):
+    uri, codename = debian.mirror()
+    print(f"making the base: Debian {codename}, minbase (about a minute)", flush=True)
+    debian.logged(log, "debootstrap", "--variant=minbase", codename, work / "root", uri, env=debian.apt_environment())
+    for path in (work / "root/var/cache/apt/archives").glob("*.deb"):
+        path.unlink()
+    (work / "base").mkdir()
+    debian.logged(log, "tar", "-C", work / "root", "-cf", work / "base/base.tar", ".")
+    return work / "base"
+
+
+def build(docker, name):
+    _, codename = debian.mirror()
+    base = f"helios-base:{codename}"
+    folder = debian.kept(debian.cache_folder() / "image" / f"base-{codename}", make_base)
+    docker.run("import", folder / "base.tar", base)
+    proxy = debian.apt_environment().get("http_proxy")
+    arguments = ["--network=host", f"--build-arg=BASE={base}", *([f"--build-arg=http_proxy={proxy}"] if proxy else [])]
+    env = dict(os.environ)
+    if docker.process is not None:
+        env["DOCKER_BUILDKIT"] = "0"  # it would want the bridge that this engine has not
+    done = subprocess.run(["docker", "build", *arguments, "--tag", name, "--file", ROOT / "deploy/docker/Dockerfile", ROOT],
+                          env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"image: docker build failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+
+
+def try_job(name):
+    """A job whose ranks have the image's files and nothing of this machine's but the sockets."""
+    with cluster(nodes=1, slots=2, up=("--executor", "docker")) as c:
+        source, _ = checkpoints.llama(c.dir / "hf")
+        c.json("model", "import", source, "--name", "tiny", "--tp", "2")
+        job = c.submit(f"jobName: image\ndockerImage: {name}\nmodel: {{name: tiny}}\nparallelism: {{tensor_parallel_size: 2}}\n"
+                       "resources: {ranks_per_slot: 1}\ncommand: "
+                       + json.dumps(["helios-run", "--megatron", "-", "--naming", "te", "/bin/sh", "-c", TELL]))
+        end = c.wait_job(job, "failed", seconds=180)
+        assert "exited with code 7" in end["reason"], end["reason"] + c.log(job)
+        for tp in (0, 1):
+            lines = c.log(job, tp).splitlines()
+            at = lines.index(f"mp_rank_{tp:02}")
+            assert lines[at + 1].startswith("helios "), lines
+            assert lines[at + 2:] == ["helios", "0"], lines
+
+
+def main():
+    name = sys.argv[1] if len(sys.argv) > 1 else "helios-client"
+    if missing():
+        sys.exit(f"image: {missing()}")
+    docker = Docker()
+    if docker.why:
+        sys.exit(f"image: {docker.why}")
+    try:
+        build(docker, name)
+        try_job(name)
+        print(f"image: {name} is made, and a job of two ranks has run in it")
+        if docker.process is not None:
+            docker.run("save", "--output", SAVED, name)
+            print(f"image: no Docker engine runs here; take it with: docker load --input {SAVED}")
+    except debian.Missing as lacks:
+        sys.exit(f"image: {lacks}")
+    finally:
+        docker.close()
+
+
+if __name__ == "__main__":
+    main()

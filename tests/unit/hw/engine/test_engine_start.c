@@ -1,0 +1,206 @@
+/* How a container comes to its engine, against a program that stands in for docker's client: it
+ * writes down how it is called, and answers in Docker's own words, some of which depend on the
+ * host. This program is its own shim. */
+#include "support/test.h"
+
+#include "hw/engine/image_pulls.h"
+#include "unit/hw/executor_world.h"
+
+/* $D is the test's directory: `calls` has a line for each call, and files say what there is. */
+static const char client[] =
+    "#!/bin/sh\n"
+    "D=${0%/*}\n"
+    "echo \"$*\" >>$D/calls\n"
+    "no() { echo \"Error response from daemon: $1\" >&2; exit 1; }\n"
+    "case $1 in\n"
+    "image) [ -e $D/image ] && cat $D/image && exit 0\n"
+    "    echo; no \"no such image: $4: No such image: $4\" ;;\n"
+    "pull) until [ ! -e $D/slow ]; do echo 'a: Pulling fs layer'; /bin/sleep 0.02; done\n"
+    "    [ ! -e $D/none ] || no \"manifest for $2 not found: manifest unknown: manifest unknown\"\n"
+    "    echo \"sha256:aa [\\\"${2%:*}@sha256:bb\\\"]\" >$D/image ;;\n"
+    "create) case \"$*\" in *--ulimit=memlock*) echo m >$D/memlock ;; *) rm -f $D/memlock ;; esac\n"
+    "    echo c0ffee ;;\n"
+    "start) if [ -e $D/memlock ] && [ -e $D/refuse ]; then\n"
+    "        no \"failed to create shim task: OCI runtime create failed: runc create failed: "
+    "unable "
+    "to start container process: error during container init: error setting rlimits for ready "
+    "process: error setting rlimit type 8: operation not permitted: unknown\"\n"
+    "    fi; echo x >$D/started ;;\n"
+    "inspect) [ -e $D/started ] && echo 'c0ffee exited 0 false 0 ' ;;\n"
+    "rm) rm -f $D/started ;;\n"
+    "esac\n"
+    "exit 0\n";
+
+static void put(struct world *w, const char *name, const char *text)
+{
+    assert_int_equal(hl_file_write_atomic(hl_path_in(w->dir, name).s, text, strlen(text)), HL_OK);
+}
+
+static void drop(struct world *w, const char *name)
+{
+    assert_int_equal(unlink(hl_path_in(w->dir, name).s), 0);
+}
+
+static int set_up_engine(void **state)
+{
+    char path[128];
+    setenv("HELIOS_TEST_ENGINE", "docker", 1);
+    setenv("HELIOS_TEST_IMAGE", "reg/train:1", 1);
+    struct world *w = calloc(1, sizeof(*w));
+    snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-engine-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    put(w, "docker", client);
+    assert_int_equal(chmod(hl_path_in(w->dir, "docker").s, 0755), 0);
+    snprintf(path, sizeof(path), "%s:/usr/bin:/bin", w->dir);
+    setenv("PATH", path, 1);
+    open_executor(w, false, 0);
+    *state = w;
+    return 0;
+}
+
+static char *calls_of(struct world *w)
+{
+    struct hl_buf text = HL_BUF(1 << 20);
+    assert_int_equal(hl_file_read(hl_path_in(w->dir, "calls").s, &text), HL_OK);
+    return hl_buf_take(&text);
+}
+
+static size_t count_of(const char *text, const char *word)
+{
+    size_t n = 0;
+    for (const char *p = text; (p = strstr(p, word)) != NULL; p += strlen(word))
+        n++;
+    return n;
+}
+
+TEST_IN(set_up_engine, teardown, a_limit_that_the_host_refuses_is_left_out_and_warned_of)
+{
+    struct world *w = *state;
+    put(w, "image", "sha256:aa []\n");
+    put(w, "refuse", "");
+    json_t *c = run(w, "locked", spec_of("locked", "true", 1));
+    assert_string_equal(hl_json_str(c, "message", "?"), "");
+    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
+    assert_non_null(strstr(hl_json_str(c, "warning", ""),
+                           "the host does not grant docker unlimited locked memory (memlock)"));
+    json_decref(c);
+    char *calls = calls_of(w);
+    assert_int_equal(count_of(calls, "create "), 2);
+    assert_int_equal(count_of(calls, "--ulimit=memlock=-1:-1"), 1);
+    assert_true(strstr(calls, "rm --force c0ffee") <
+                strstr(strstr(calls, "create ") + 1, "create "));
+    free(calls);
+}
+
+TEST_IN(set_up_engine, teardown, a_limit_that_the_host_grants_is_no_warning)
+{
+    struct world *w = *state;
+    put(w, "image", "sha256:aa []\n");
+    json_t *c = run(w, "granted", spec_of("granted", "true", 1));
+    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
+    assert_string_equal(hl_json_str(c, "warning", "?"), "");
+    json_decref(c);
+    char *calls = calls_of(w);
+    assert_int_equal(count_of(calls, "create "), 1);
+    assert_int_equal(count_of(calls, "--ulimit=memlock=-1:-1"), 1);
+    free(calls);
+}
+
+/* Its name says what it is, and not from where. */
+TEST_IN(set_up_engine, teardown, an_image_by_id_that_is_not_here_is_not_looked_for_in_a_registry)
+{
+    struct world *w = *state;
+    json_t *spec = spec_of("id", "true", 1);
+    json_object_set_new(spec, "image", json_string("sha256:1234"));
+    json_t *c = run(w, "id", spec);
+    assert_string_equal(hl_json_str(c, "state", ""), "failed");
+    assert_non_null(strstr(hl_json_str(c, "message", ""),
+                           "image sha256:1234 can't be had: it came from no registry and is not "
+                           "on this node; load it on every node (docker load)"));
+    json_decref(c);
+    char *calls = calls_of(w);
+    assert_int_equal(count_of(calls, "pull "), 0);
+    assert_int_equal(count_of(calls, "create "), 0);
+    free(calls);
+}
+
+/* ---- images ahead of containers ---- */
+
+struct answer {
+    struct hl_arena arena;
+    struct hl_api_agent_prepare_image_results r;
+};
+
+static struct answer ask(struct hl_image_pulls *p)
+{
+    struct answer a = {0};
+    assert_int_equal(hl_image_pulls_prepare(p, "reg/train:1", &a.arena, &a.r), HL_OK);
+    return a;
+}
+
+static void await_answer(struct hl_image_pulls *p, enum hl_api_image_state state,
+                         const char *pinned, const char *text)
+{
+    uint64_t deadline = hl_now_ns() + TEST_PATIENCE_NS;
+    for (;;) {
+        struct answer a = ask(p);
+        bool came =
+            a.r.state == state && strcmp(a.r.pinned, pinned) == 0 && strstr(a.r.text, text) != NULL;
+        if (!came && hl_now_ns() >= deadline)
+            fail_msg("state %d, pinned '%s', text '%s'", a.r.state, a.r.pinned, a.r.text);
+        hl_arena_fini(&a.arena);
+        if (came)
+            return;
+        poll(NULL, 0, 5);
+    }
+}
+
+TEST_IN(set_up_engine, teardown, an_image_is_pulled_once_and_tells_how_far_it_is)
+{
+    struct world *w = *state;
+    struct hl_image_pulls *p;
+    assert_int_equal(hl_image_pulls_open("docker", &p), HL_OK);
+    put(w, "slow", "");
+    await_answer(p, HL_API_IMAGE_STATE_PULLING, "", "pulling reg/train:1: 0 of ");
+    drop(w, "slow");
+    await_answer(p, HL_API_IMAGE_STATE_HERE, "reg/train@sha256:bb", "");
+    hl_image_pulls_close(p);
+    char *calls = calls_of(w);
+    assert_int_equal(count_of(calls, "pull "), 1);
+    free(calls);
+}
+
+TEST_IN(set_up_engine, teardown, an_image_that_is_nowhere_is_told_and_looked_for_again)
+{
+    struct world *w = *state;
+    struct hl_image_pulls *p;
+    assert_int_equal(hl_image_pulls_open("docker", &p), HL_OK);
+    put(w, "none", "");
+    await_answer(p, HL_API_IMAGE_STATE_ABSENT, "", "manifest for reg/train:1 not found");
+    drop(w, "none");
+    await_answer(p, HL_API_IMAGE_STATE_HERE, "reg/train@sha256:bb", "");
+    hl_image_pulls_close(p);
+}
+
+TEST_IN(set_up_engine, teardown, a_pull_ends_with_who_asked_for_it)
+{
+    struct world *w = *state;
+    struct hl_image_pulls *p;
+    assert_int_equal(hl_image_pulls_open("docker", &p), HL_OK);
+    put(w, "slow", "");
+    await_answer(p, HL_API_IMAGE_STATE_PULLING, "", "pulling reg/train:1: 0 of ");
+    hl_image_pulls_close(p); /* or it would wait for ever */
+    assert_int_equal(hl_image_pulls_open("process", &p), HL_OK);
+    struct hl_arena arena = {0};
+    struct hl_api_agent_prepare_image_results r;
+    assert_int_equal(hl_image_pulls_prepare(p, "x", &arena, &r), HL_EUNSUPPORTED);
+    hl_image_pulls_close(p);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "shim") == 0)
+        return hl_shim_main(argv[2]);
+    hl_log_set_level(HL_LOG_ERROR);
+    return tests_run(argc, argv);
+}
