@@ -191,6 +191,7 @@ class Stepper:
         self.adopt()
         self._share()
         if native:
+            self._tell_schedulers()
             for hook in self._step_hooks("post"):
                 hook(self.optimizer, (self.optimizer, *args), kwargs)
         self.factor = 1.0
@@ -217,6 +218,13 @@ class Stepper:
         finally:
             for p, grad in hidden:
                 set_grad(p, grad)
+
+    def _tell_schedulers(self) -> None:
+        """One that was made before the optimizer was managed counts steps, to warn of its own."""
+        if hasattr(self.optimizer, "_step_count"):
+            self.optimizer._step_count += 1
+        elif hasattr(self.originals["step"], "_wrapped_by_lr_sched"):  # torch 2.5
+            self.optimizer._opt_called = True
 
     def _step_hooks(self, when: str) -> list:
         """The hooks of torch 2, which its own step calls."""
@@ -270,6 +278,7 @@ class Stepper:
             phases.state.hold(missing)
         for slot in self.slots():
             if slot.has_grad or slot.reuse or slot.given is not None:
+                phases.open([slot.tensor])  # what carries it may write by a system call
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
                 if slot.owner != phases.state.group.rank:
                     slot.written = True
