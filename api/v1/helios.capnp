@@ -212,7 +212,7 @@ struct RankProgress {
   stopped @8 :Bool;           # its process does not run: a stop signal, a debugger
   recovery @9 :RecoveryTimes $optional; # of its last replacement, once that has made a step
   ownMs @10 :Float64;         # median of what it did not wait for others in its last 15 steps; 0 = none was timed
-  trouble @11 :Text $optional;  # what it said last that is wrong with it; "" = nothing
+  trouble @11 :Text;          # what it said last that is wrong with it; "" = nothing
   troubles @12 :UInt32;       # how often it said so, with the processes that had its place before
 }
 # From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
@@ -294,6 +294,8 @@ interface Agent {
   prepareImage @22 (image :Text) -> (state :ImageState, pinned :Text, text :Text);   # text: how far the pull is, or why it can't be had
   # Kill the process of one rank: to its container it is as if it had failed. False: another process has its place, or none.
   endRank @23 (id :Text, rank :Int32, pid :Int32) -> (ended :Bool);
+  # Copies of that shard which reads have left here.
+  storeKept @24 (id :Text) -> (copies :List(Copy));
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -353,6 +355,7 @@ struct Copy {
   transport @9 :Text;      # shm rdma tcp emulated zmq file, as found by test
   seconds @10 :Float64;    # of its transfer
   createdMs @11 :Int64;
+  kept @12 :Bool;          # a read has left it, no order: it is in no catalogue, and goes when others need the room
 }
 
 struct CopyRequest {
@@ -409,6 +412,7 @@ struct Shard {
   derivedSplit @20 :Text;  # "TP2 x EP4": what the Cut is for; "" = not derived
   life @21 :Text;          # of listShards: as ShardPlacement.state; "" = it is not placed
   heat @22 :Float64;       # likewise
+  gone @23 :Bool;          # of getShard: lost, and no daemon is away that could have it, so a reader has nothing to wait for
 }
 
 # ---- placement: the use of shards, and where that brings them (core/placement) ----
@@ -1802,6 +1806,25 @@ struct MoveRecord {                                           # move/ID: a move 
   goalHad @15 :Bool;             # a copy was there before
   beganMs @16 :Int64 $required; switchedMs @17 :Int64;
   bytesPerS @18 :UInt64;         # 0: no limit of its own
+}
+# use/ID: what is known of the use of a shard and of its life, written now and then. Times are those of the wall clock.
+struct UseReader { node @0 :Text $required; now @1 :UInt32; before @2 :UInt32; }   # accesses in this window and in the one before
+struct UseChange {
+  timeMs @0 :Int64 $required;
+  from @1 :Text $required; to @2 :Text $required; reason @3 :Text $required;
+  node @4 :Text; value @5 :Float64; limit @6 :Float64;
+}
+struct UseRecord {
+  lastMs @0 :Int64 $required;    # 0: it was not read
+  lastNode @1 :Text;
+  intervalMs @2 :Float64; intervalM2 @3 :Float64; intervals @4 :UInt32;
+  recentMoves @5 :Float64; moves @6 :UInt32;
+  windowMs @7 :Int64 $required;
+  sliceMs @8 :Int64; slices @9 :List(UInt32);
+  readersMs @10 :Int64; readers @11 :List(UseReader);
+  tier @12 :Tier $required; node @13 :Text;
+  placedMs @14 :Int64; changedMs @15 :Int64;
+  changes @16 :List(UseChange);  # the newest first
 }
 struct ClusterId { id @0 :Text $required; }                   # cluster/id
 struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision

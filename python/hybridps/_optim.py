@@ -17,6 +17,7 @@ import torch
 
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
+from ._adam import adam_by_torch
 from ._group import TYPES
 from ._home import Shown
 from ._params import raw_data, raw_grad, set_grad
@@ -125,7 +126,7 @@ class Stepper:
                         state[key] = value.clone()
         self.batches = []
 
-    def _slots(self) -> Iterator["Slot"]:
+    def slots(self) -> Iterator["Slot"]:
         """In the order of the optimizer's groups."""
         for group in self.optimizer.param_groups:
             for p in group["params"]:
@@ -144,12 +145,12 @@ class Stepper:
         """State that is accessed outside."""
         if self.apart:
             return []
-        return [i for slot in self._slots() for i, _ in self.of(slot).values()]
+        return [i for slot in self.slots() for i, _ in self.of(slot).values()]
 
     def _deal_out(self) -> None:
         """Each parameter to the rank that has least, the longest first; alike on all ranks."""
         load = [0] * self.phases.state.group.world
-        for slot in sorted(self._slots(), key=lambda s: -s.param.numel()):
+        for slot in sorted(self.slots(), key=lambda s: -s.param.numel()):
             slot.owner = load.index(min(load))
             load[slot.owner] += slot.param.numel()
 
@@ -168,7 +169,7 @@ class Stepper:
         self.adopt()
         others = self._not_managed()
         native = self.native and self._can_native() and (self.apart or not others)
-        if not native and (self.apart or any(s.gone for s in self._slots())):
+        if not native and (self.apart or any(s.gone for s in self.slots())):
             raise HybridPSError("this step needs all state on the host at once, but it is on the "
                                 "device, or host memory has a limit, or gradients are in the place "
                                 "of parameters: only native Adam's own steps work (no sparse "
@@ -190,6 +191,7 @@ class Stepper:
         self.adopt()
         self._share()
         if native:
+            self._tell_schedulers()
             for hook in self._step_hooks("post"):
                 hook(self.optimizer, (self.optimizer, *args), kwargs)
         self.factor = 1.0
@@ -216,6 +218,13 @@ class Stepper:
         finally:
             for p, grad in hidden:
                 set_grad(p, grad)
+
+    def _tell_schedulers(self) -> None:
+        """One that was made before the optimizer was managed counts steps, to warn of its own."""
+        if hasattr(self.optimizer, "_step_count"):
+            self.optimizer._step_count += 1
+        elif hasattr(self.originals["step"], "_wrapped_by_lr_sched"):  # torch 2.5
+            self.optimizer._opt_called = True
 
     def _step_hooks(self, when: str) -> list:
         """The hooks of torch 2, which its own step calls."""
@@ -264,11 +273,12 @@ class Stepper:
         phases = self.phases
         if not phases.state.shard:
             return
-        missing = [s.tensor for s in self._slots() if s.tensor not in set(phases.state.held)]
+        missing = [s.tensor for s in self.slots() if s.tensor not in set(phases.state.held)]
         if missing:
             phases.state.hold(missing)
-        for slot in self._slots():
+        for slot in self.slots():
             if slot.has_grad or slot.reuse or slot.given is not None:
+                phases.open([slot.tensor])  # what carries it may write by a system call
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
                 if slot.owner != phases.state.group.rank:
                     slot.written = True
@@ -289,7 +299,7 @@ class Stepper:
         original = self.originals["zero_grad"] or types.MethodType(
             type(self.optimizer).zero_grad, self.optimizer)
         if args[0] if args else kwargs.get("set_to_none", _NONE_BY_DEFAULT):
-            self.phases.drop_grads(self._slots())
+            self.phases.drop_grads(self.slots())
             for p in self.all_params():
                 set_grad(p, None)
         original(*args, **kwargs)
@@ -374,7 +384,7 @@ class Stepper:
             clones = True
             self._show()
         elif self.apart:  # a system call may be given it, for which no fault is served
-            state.hold([i for slot in self._slots() for i, _ in self.of(slot).values()
+            state.hold([i for slot in self.slots() for i, _ in self.of(slot).values()
                         if i not in state.held])
         try:
             yield
@@ -422,7 +432,7 @@ class Stepper:
             type(self.optimizer).load_state_dict, self.optimizer)
         numbers = itertools.chain.from_iterable(g["params"] for g in state_dict["param_groups"])
         given = {id(p): state_dict["state"].get(n, {}) for n, p in zip(numbers, self.all_params())}
-        for slot in self._slots():
+        for slot in self.slots():
             for key, value in given.get(id(slot.param), {}).items():
                 if key in self.of(slot) and value.shape != slot.param.shape:
                     raise HybridPSError(
@@ -434,7 +444,7 @@ class Stepper:
             if not self._mine_or_plain(p):
                 self.optimizer.state.pop(p, None)
         with torch.no_grad():
-            for slot in self._slots():
+            for slot in self.slots():
                 if self.of(slot) and (self.native or phases.state.shard):
                     self._load(slot, given[id(slot.param)])
         self.adopt()
@@ -489,7 +499,7 @@ class Stepper:
             return
         zero = torch.zeros(())
         new = []
-        for slot in self._slots():
+        for slot in self.slots():
             p = slot.param
             if not p.requires_grad or p.dtype not in TYPES or not self._mine(slot):
                 continue
@@ -516,7 +526,7 @@ class Stepper:
         if self.on_device:
             self._device_step(groups)
         else:
-            for slot in self._slots():
+            for slot in self.slots():
                 if raw_grad(slot.param) is not None and self._mine(slot) and slot.gradient >= 0:
                     with self._states_of(slot):
                         self._refresh(slot)
@@ -527,7 +537,7 @@ class Stepper:
 
     def _begin_anew(self) -> None:
         """State that was cleared since the last step is zero again, as torch's own would be."""
-        for slot in self._slots():
+        for slot in self.slots():
             if id(slot) not in self.begun or raw_grad(slot.param) is None:
                 continue
             state = self.optimizer.state.get(slot.param) or {}
@@ -576,7 +586,7 @@ class Stepper:
         if constant is None and self.on_device:
             self._adam_on_cuda(group, slot, step, adamw)
         else:
-            call = constant or self._constant(slot, self._host_address(slot),
+            call = constant or self._constant(slot, self.host_address(slot),
                                               self._host_grad(slot))
             call.step, call.adamw, call.lr = step, adamw, group["lr"]
             call.b1, call.b2 = group["betas"]
@@ -614,7 +624,7 @@ class Stepper:
         grad, own = [] if slot.reuse else [slot.grad], self.of(slot)
         return [slot.tensor, *grad, *(own[k][0] for k in _STATES if k in own)]
 
-    def _host_address(self, slot: "Slot") -> Any:
+    def host_address(self, slot: "Slot") -> Any:
         hosts = {slot.tensor: slot.host, slot.gradient: slot.grad_host}
         hosts.update({i: host for i, host in self.of(slot).values()})
         return lambda tensor: hosts[tensor].data_ptr()
@@ -624,7 +634,7 @@ class Stepper:
     def _device_batches(self) -> list["_Batch"]:
         """Neighbours whose parameters, gradients and state lie in the same chunks."""
         pool = self.phases.state.pool
-        stepped = [s for s in self._slots() if s.has_grad and self._mine(s)]
+        stepped = [s for s in self.slots() if s.has_grad and self._mine(s)]
         key = (self.phases.state.layouts, tuple(id(s) for s in stepped))
         if key == self.layouts:
             return self.batches
@@ -643,13 +653,13 @@ class Stepper:
 
     def _device_step(self, groups: dict[int, dict]) -> None:
         phases = self.phases
-        suspects = [s for s in self._slots() if "master" in self.of(s) and not s.gone and
+        suspects = [s for s in self.slots() if "master" in self.of(s) and not s.gone and
                     (s.suspect or s.param._version != s.version)]
         for slot in suspects:
             with phases.state.pool.on_host(self.of(slot)["master"][0], write=True):
                 self._refresh(slot)
         phases.let_go()
-        for slot in self._slots():
+        for slot in self.slots():
             if slot.given is not None and not slot.has_grad:
                 phases.take_given(slot)
         try:
@@ -681,68 +691,6 @@ class Stepper:
         adam_by_torch(p, g.mul(self.factor) if self.factor != 1.0 else g, m, v, step, group, adamw)
         if half:
             there(slot.tensor).copy_(p)
-
-    # ---- what a scaler of losses asks ----
-
-    def norm(self, scale: float) -> tuple[float, bool]:
-        """Sum of the squares of all gradients times scale, and whether all are finite."""
-        phases = self.phases
-        phases.leave()
-        total, finite = 0.0, True
-        if phases.state.grads_away:
-            found = self._device_norms(scale)
-            found += [self._norm(s, self._host_address(s), scale) for s in self._slots()
-                      if s.given is not None and not s.has_grad]
-        else:
-            found = [self._norm(s, self._host_address(s), scale) for s in self._slots()
-                     if raw_grad(s.param) is not None]
-        for squares, good in found:
-            total += squares
-            finite = finite and good
-        return total, finite
-
-    def _device_norms(self, scale: float) -> list[tuple[float, bool]]:
-        phases, found = self.phases, []
-        for slot in [s for s in self._slots() if s.has_grad]:
-            phases.state.pool.moment(b"ADAM", b"norm", phases.state.reserved_bytes())
-            bundle = phases.state.bundle([slot.gradient], DEVICE)
-            phases.state.pool.access(bundle)
-            try:
-                if slot.cuda:
-                    g = slot.view(slot.gradient, DEVICE).double().mul(scale)
-                    found.append((float(g.square().sum()), bool(g.isfinite().all())))
-                else:
-                    found.append(self._norm(slot, slot.address, scale))
-            finally:
-                phases.state.pool.release(bundle, HOLD)
-        return found
-
-    def _norm(self, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]:
-        grad = raw_grad(slot.param)
-        address = at(slot.gradient)
-        if grad is not slot.grad_host:
-            grad = torch.empty_like(slot.host).copy_(grad)
-            address = grad.data_ptr()
-        pool = self.phases.state.pool
-        return pool.norm(address, TYPES[slot.param.dtype], slot.param.numel(), scale,
-                         torch.get_num_threads())
-
-
-def adam_by_torch(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, step: int,
-                  group: dict, adamw: bool) -> None:
-    """One step in the operations of this torch's single-tensor Adam."""
-    b1, b2 = group["betas"]
-    if adamw:
-        p.mul_(1 - group["lr"] * group["weight_decay"])
-    elif group["weight_decay"]:
-        g = g.add(p, alpha=group["weight_decay"])
-    if int(torch.__version__.split(".")[0]) >= 2:
-        m.lerp_(g, 1 - b1)
-    else:
-        m.mul_(b1).add_(g, alpha=1 - b1)
-    v.mul_(b2).addcmul_(g, g, value=1 - b2)
-    denominator = (v.sqrt() / (1 - b2 ** step) ** 0.5).add_(group["eps"])
-    p.addcdiv_(m, denominator, value=-(group["lr"] / (1 - b1 ** step)))
 
 
 def _half(slot: "Slot") -> bool:

@@ -292,9 +292,15 @@ class Phases:
         if self.state.grads_away and not any(s.has_grad for s in slots[:1] + slots[-1:]):
             self.state.grads_away = any(s.has_grad for s in slots)
 
-    @in_turn
     def grad_of(self, slot: Slot) -> torch.Tensor | None:
         """p.grad is read."""
+        state = self.state
+        if state.grads_seen and slot.grad_shown and not state.inside:
+            return raw_grad(slot.param)  # nothing is new since it was read last
+        return self._grad_of(slot)
+
+    @in_turn
+    def _grad_of(self, slot: Slot) -> torch.Tensor | None:
         state = self.state
         if state.inside and not state.closed and state.works() and not _abi.forked(state.pid):
             return self._grad_in_pass(slot) if slot.has_grad else slot.given
@@ -347,7 +353,7 @@ class Phases:
         slot.grad_shown = True
         if not self.state.grads_seen:
             self.state.grads_seen = True
-            self._open([s.grad for s in self.state.slots if s.has_grad and not s.reuse])
+            self.open([s.grad for s in self.state.slots if s.has_grad and not s.reuse])
 
     @uncompiled
     @in_turn
@@ -415,9 +421,13 @@ class Phases:
         return (not state.closed and not _abi.forked(state.pid) and state.inside and
                 state.works())
 
-    @in_turn
     def look(self, slot: Slot) -> None:
         """p.data is read."""
+        if self.state.inside or not slot.written:
+            self._look(slot)
+
+    @in_turn
+    def _look(self, slot: Slot) -> None:
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
@@ -427,10 +437,10 @@ class Phases:
                 return
             self._ask_to_leave(slot.name + ".data")
         if not slot.written and not slot.gone:
-            self._open([slot.tensor])
+            self.open([slot.tensor])
         slot.written = slot.suspect = True
 
-    def _open(self, tensors: list[int]) -> None:
+    def open(self, tensors: list[int]) -> None:
         """Who reads p.data or p.grad may write there, and perhaps by a system call, for which no
         fault is served: nothing of them stays on the device."""
         if not self.state.cuda:
@@ -550,6 +560,7 @@ class Phases:
                 with self.state.pool.on_host(tensor), torch.no_grad():
                     slot.host.copy_(master)
             if self.state.shard:
+                self.open([slot.tensor])
                 self.state.group.broadcast_(slot.host, slot.owner, slot.name)
             slot.has_grad = False
             slot.written = True

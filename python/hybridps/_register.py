@@ -91,8 +91,14 @@ def check_room(state: State) -> None:
     most = (most + granule - 1) // granule * granule
     remedy = f"Use at least emu:{most // 1024}KiB" if not state.cuda else \
         "Use a device with more memory"
-    raise HybridPSError(f"module {which} needs {most} bytes of device memory at once; device "
-                        f"{state.device} has {capacity}. {remedy}" + state.facts())
+    raise HybridPSError(f"module {which} needs {_in_units(most)} of device memory at once; device "
+                        f"{state.device} has {_in_units(capacity)}. {remedy}" + state.facts())
+
+
+def _in_units(count: int) -> str:
+    """Bytes, for people."""
+    power = min(max(count.bit_length() - 1, 0) // 10, 4)
+    return f"{count / 1024**power:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def add_units(passes: Passes, module: torch.nn.Module, name: str, whole: tuple[type, ...]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ._abi import HybridPSError
+from ._adam import norm_of
 
 
 class GradScaler:
@@ -45,7 +46,7 @@ class GradScaler:
             raise HybridPSError("unscale_ of this optimizer was called already since the last "
                                 "update")
         stepper = _stepper(optimizer)
-        squares, finite = stepper.norm(1.0 / self._scale)
+        squares, finite = norm_of(stepper, 1.0 / self._scale)
         self._found[id(optimizer)] = not finite
         self._norms[id(optimizer)] = squares ** 0.5
         stepper.factor = 1.0 / self._scale

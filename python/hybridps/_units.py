@@ -58,8 +58,9 @@ class _Parameters(OrderedDict):
 
     def __getitem__(self, name: str) -> Any:
         param = OrderedDict.__getitem__(self, name)
-        if not self.unit.running and param is not None:
-            self.unit.passes.phases.taken(param)
+        unit = self.unit
+        if not unit.running and param is not None and unit.passes.state.inside:
+            unit.passes.phases.taken(param)
         return param
 
     def __setitem__(self, name: str, param: Any) -> None:
@@ -214,7 +215,7 @@ class Call:
 def _caller(module: torch.nn.Module) -> torch.nn.Module:
     """Whose forward torch calls: an object with a copy of a managed module's __dict__, as MAML makes
     them, has its bound forward too, but is another module."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)
     for _ in range(6):  # those of uncompiled are between
         if frame is None:
             break

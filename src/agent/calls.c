@@ -280,6 +280,7 @@ ASKED_IN_WORKER(store_list, store_list(a->store, p, arena, out))
 ASKED_IN_WORKER(store_locate, store_locate(a->store, p, arena, out))
 ASKED_IN_WORKER(store_verify, store_verify(a->store, p, arena, out))
 IN_WORKER(store_reads, store_reads(a->store, p))
+IN_WORKER(store_kept, store_kept(a->store, p, arena, out))
 
 /* These have threads of their own. False: the call is answered. */
 static bool is_obeyed(struct hl_agent *a, struct hl_rpc_call *call, uint64_t epoch)
@@ -353,4 +354,5 @@ const struct hl_agent_handlers calls_handlers = {
     .store_keep = handle_store_keep,
     .store_reads = handle_store_reads,
     .store_stop = handle_store_stop,
+    .store_kept = handle_store_kept,
 };

@@ -235,6 +235,30 @@ hl_status store_list(struct store *s, const struct hl_api_agent_store_list_param
     return HL_OK;
 }
 
+hl_status store_kept(struct store *s, const struct hl_api_agent_store_kept_params *p,
+                     struct hl_arena *arena, struct hl_api_agent_store_kept_results *out)
+{
+    struct hl_id id;
+    struct hl_tier_ref ref;
+    struct hl_api_copy_list list = {hl_arena_array(arena, s->tier_count + 1, sizeof(*list.items)),
+                                    0};
+    HL_TRY(hl_id_parse(p->id, &id));
+    for (size_t i = 0; list.items != NULL && i < s->tier_count; i++) {
+        const struct store_tier *t = &s->tiers[i];
+        bool keeps = t->tier == HL_API_TIER_L2 || t->kept != NULL;
+        if (!keeps || !store_keep_find(s, t, id, &ref))
+            continue;
+        struct store_result r = {.tier = t->tier, .size = ref.size, .crc32 = ref.crc32, .numa = -1};
+        memcpy(r.device, t->device, sizeof(r.device));
+        list.items[list.count] = store_copy_info(s, id, &r, arena);
+        list.items[list.count++].kept = true;
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the copies of shard %s", p->id);
+    out->copies = list;
+    return HL_OK;
+}
+
 /* From every tier of that kind, or from one device. That it is not there is no failure: the
  * Controller may ask twice. */
 hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_params *p,

@@ -126,6 +126,9 @@ hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_param
                      struct hl_api_agent_store_drop_results *out) HL_CHECK;
 hl_status store_list(struct store *s, const struct hl_api_agent_store_list_params *p,
                      struct hl_arena *arena, struct hl_api_agent_store_list_results *out) HL_CHECK;
+/* What reads have left of one shard. */
+hl_status store_kept(struct store *s, const struct hl_api_agent_store_kept_params *p,
+                     struct hl_arena *arena, struct hl_api_agent_store_kept_results *out) HL_CHECK;
 hl_status store_locate(struct store *s, const struct hl_api_agent_store_locate_params *p,
                        struct hl_arena *arena,
                        struct hl_api_agent_store_locate_results *out) HL_CHECK;

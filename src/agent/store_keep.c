@@ -398,38 +398,53 @@ static bool yield_room(struct store_tier *t, uint64_t size, uint64_t begun_ns)
     return true;
 }
 
+/* Room for what was ordered: in a tier, or for what another process writes into the pool. */
+struct taking {
+    struct store *s;
+    struct store_tier *t;
+    struct hl_id id;
+    uint64_t size;
+    int numa;
+    struct hl_tier_slot *slot; /* NULL: into `extent` */
+    struct hl_pool_extent *extent;
+};
+
+static hl_status take_once(const struct taking *x)
+{
+    return x->slot != NULL ? hl_tier_reserve(x->t->t, x->id, x->size, x->numa, x->slot)
+                           : hl_pool_alloc_at(x->s->pool, x->id, x->size, x->numa, x->extent);
+}
+
+/* What is kept goes for it, copy by copy, until it fits. */
+static hl_status take_room(const struct taking *x)
+{
+    uint64_t begun = hl_now_ns();
+    hl_status st = take_once(x);
+    if (st != HL_ENOSPC)
+        return st;
+    atomic_fetch_add_explicit(&x->s->keep.wanted, 1, memory_order_relaxed);
+    for (bool more = true; st == HL_ENOSPC && more;) {
+        more = yield_room(x->t, x->size, begun);
+        st = take_once(x); /* a load may have ended just before */
+    }
+    atomic_fetch_sub_explicit(&x->s->keep.wanted, 1, memory_order_relaxed);
+    return st;
+}
+
 hl_status store_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
                         int numa, struct hl_tier_slot *out)
 {
-    uint64_t begun = hl_now_ns();
-    hl_status st = hl_tier_reserve(t->t, id, size, numa, out);
-    if (st != HL_ENOSPC)
-        return st;
-    atomic_fetch_add_explicit(&s->keep.wanted, 1, memory_order_relaxed);
-    for (bool more = true; st == HL_ENOSPC && more;) {
-        more = yield_room(t, size, begun);
-        st = hl_tier_reserve(t->t, id, size, numa, out); /* a load may have ended just before */
-    }
-    atomic_fetch_sub_explicit(&s->keep.wanted, 1, memory_order_relaxed);
-    return st;
+    return take_room(
+        &(struct taking){.s = s, .t = t, .id = id, .size = size, .numa = numa, .slot = out});
 }
 
 hl_status store_alloc(void *arg, struct hl_id id, uint64_t size, struct hl_pool_extent *out)
 {
     struct store *s = arg;
-    uint64_t begun = hl_now_ns();
     struct hl_id name = hl_id_is_none(id) ? hl_id_random() : id;
     store_keep_place(s, name);
-    hl_status st = hl_pool_alloc_at(s->pool, name, size, -1, out);
-    if (st != HL_ENOSPC)
-        return st;
-    atomic_fetch_add_explicit(&s->keep.wanted, 1, memory_order_relaxed);
-    for (bool more = true; st == HL_ENOSPC && more;) {
-        more = yield_room(&s->tiers[0], size, begun);
-        st = hl_pool_alloc_at(s->pool, name, size, -1, out);
-    }
-    atomic_fetch_sub_explicit(&s->keep.wanted, 1, memory_order_relaxed);
-    return st;
+    return take_room(&(struct taking){
+        .s = s, .t = &s->tiers[0], .id = name, .size = size, .numa = -1, .extent = out});
 }
 
 /* Two steps: what is evicted in between is not here any more. */

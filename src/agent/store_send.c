@@ -368,8 +368,8 @@ bool store_send_start(struct store *s, const struct store_request *r, struct sto
 {
     const char *address = backbone_of(r);
     struct sending x = {.s = s, .r = r};
-    if (r->bytes_per_s > 0 || s->pool == NULL || (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3) ||
-        address[0] == '\0')
+    if (r->bytes_per_s > 0 || s->pool == NULL ||
+        (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3) || address[0] == '\0')
         return false;
     x.route = choose_route(&x, has_migration_net(r));
     if (x.route.path != HL_API_ROUTE_PATH_UCX_TAGGED ||

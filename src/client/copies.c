@@ -265,6 +265,15 @@ static hl_status copy_not_found(struct hl_id id)
                    hl_id_format(id).s);
 }
 
+/* Nothing is left that it could come from. */
+static hl_status copy_gone(struct hl_id id)
+{
+    return hl_fail(HL_ENOENT,
+                   "shard %s is lost: no pool, archive or node that the Controller knows has it; "
+                   "read an older version, or import the model again",
+                   hl_id_format(id).s);
+}
+
 static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visit, void *arg)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -272,6 +281,8 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
     hl_status st = HL_ENOENT;
     HL_TRY(ask_copies(op, id, &arena, &shard));
     const struct hl_api_copy_list copies = shard.copies;
+    if (shard.gone)
+        return copy_gone(id);
     if (!any_in_l2(&copies)) /* the usual end of a search: no call asks where the stores are */
         return copy_not_found(id);
     HL_TRY(learn_stores(op));

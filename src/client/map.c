@@ -272,10 +272,11 @@ static hl_status map_hard(struct operation *op, const struct view_request *reque
         if (st == HL_ECORRUPT && copies_heal(op, request->id) == HL_OK &&
             map_once(op, request, out) == HL_OK)
             return HL_OK;
-        if (hl_copy_may_help(st))
+        if (hl_copy_may_help(st)) {
             elsewhere = map_copy(op, request, FROM_ELSEWHERE, out);
-        if (elsewhere == HL_OK)
-            return HL_OK;
+            if (elsewhere == HL_OK || (elsewhere == HL_ENOENT && st == HL_ENOENT))
+                return elsewhere; /* the Controller knows better */
+        }
         st = hl_fail(st, "%s", text);
         if (!read_retry(op, request->id, elsewhere, &st))
             return st;

@@ -176,8 +176,8 @@ static hl_status read_elsewhere(struct operation *op, struct read *r, hl_status 
     if (here == HL_ECORRUPT && copies_heal(op, r->id) == HL_OK && read_once(op, r) == HL_OK)
         return HL_OK;
     hl_status st = copies_read(op, r->id, r->off, r->buf, r->len, r->whole, &op->elsewhere);
-    if (st == HL_OK)
-        return HL_OK;
+    if (st == HL_OK || (st == HL_ENOENT && here == HL_ENOENT)) /* the Controller knows better */
+        return st;
     hl_debug("no other copy helped: %s", hl_error_text());
     (void)hl_fail(here, "%s", text); /* what the caller hears of */
     return st;

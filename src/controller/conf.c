@@ -180,6 +180,10 @@ static const struct hl_option placement_options[] = {
     {"placement.rate", "--placement-rate", "0",
      "What moves of the policy may take together of each network, at any moment; 0 for no limit.",
      HL_OPT_RATE, 0, 0, NULL, AT(rate)},
+    {"placement.keep_use", "--placement-keep-use", "10s",
+     "How often the use of a shard is written to the store at most, so that the next Controller "
+     "knows it; 0: a restart forgets it.",
+     HL_OPT_DURATION, 0, 3600000, NULL, AT(keep_use_ms)},
     {"placement.grace", "--placement-grace", "5s",
      "How long a copy that is not offered any more stays for those who read it now.",
      HL_OPT_DURATION, 0, 3600000, NULL, AT(grace_ms)},

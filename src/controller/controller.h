@@ -48,6 +48,7 @@ struct hl_placement_conf {
     int moves;            /* in flight */
     int moves_per_node;   /* from it and to it */
     uint64_t rate;        /* bits per second of each network; 0 = no limit */
+    int keep_use_ms;      /* between two records of a shard's use; 0: none is written */
     int grace_ms;         /* of readers, before a copy is dropped that is not offered any more */
     int clean_ms;         /* a copy that could not be dropped for so long stays */
     int retry_ms;         /* of a step of a move that failed */

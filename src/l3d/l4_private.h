@@ -43,7 +43,7 @@ struct l4 {
     char *url;
     struct workers *loads;            /* for readers */
     struct workers *fetches, *stores; /* of moves, and what is archived: they give way */
-    struct task *tasks; /* by kind and id */
+    struct task *tasks;               /* by kind and id */
     struct hl_timer *clock;
     atomic_uint filling;       /* loads that have room: soon they can be given up again */
     struct trash *trash;       /* NULL: nothing leaves it by time */

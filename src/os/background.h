@@ -1,8 +1,8 @@
-/* os/background.h - threads that give way: what moves, prefetches and archives shares its processors
+/* os/background.h - threads that give way: what moves, fetches and archives shares its processors
  * with those who read.
  *
  * SCHED_BATCH, so that such a thread takes no processor away when it wakes, and a nice value, so
- * that it gets the smaller share where all processors are busy. On free processors it costs nothing.
+ * that it gets less where all processors are busy. On free processors it costs nothing.
  * Not SCHED_IDLE: such a thread may hold a lock that a reader waits for, and must get on.
  *
  * Owns:    one number for the process.

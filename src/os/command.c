@@ -27,15 +27,29 @@ const char *hl_command_text(const struct hl_buf *b)
     return b->data != NULL ? b->data : "";
 }
 
+/* Of more than there is room for the beginning is kept, or the end. */
+static void output_keep(const struct hl_command *c, struct hl_buf *to, const char *block, size_t n)
+{
+    if (c->newest != 0 && to->len + n > c->newest) {
+        size_t over = to->len + n - c->newest, old = over < to->len ? over : to->len;
+        memmove(to->data, to->data + old, to->len - old);
+        to->len -= old;
+        block += over - old;
+        n -= over - old;
+    }
+    if (to->len + n < to->max)
+        (void)!hl_buf_append(to, block, n);
+}
+
 /* False at its end. */
-static bool output_take(int fd, struct hl_buf *to)
+static bool output_take(const struct hl_command *c, int fd, struct hl_buf *to)
 {
     char block[8192];
     ssize_t n = read(fd, block, sizeof(block));
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
-    if (n > 0 && to->len + (size_t)n < to->max)
-        (void)!hl_buf_append(to, block, (size_t)n);
+    if (n > 0)
+        output_keep(c, to, block, (size_t)n);
     return n > 0;
 }
 
@@ -56,7 +70,7 @@ static hl_status await_command(const struct hl_command *c, pid_t pid, int out, i
         int how;
         poll(fds, 2, TICK_MS);
         for (int i = 0; i < 2; i++)
-            if (fds[i].fd >= 0 && fds[i].revents != 0 && !output_take(fds[i].fd, to[i]))
+            if (fds[i].fd >= 0 && fds[i].revents != 0 && !output_take(c, fds[i].fd, to[i]))
                 fds[i].fd = -1;
         if (!ended && waitpid(pid, &how, WNOHANG) == pid) {
             ended = true;
@@ -90,7 +104,7 @@ hl_status hl_command_run(const struct hl_command *c, struct hl_command_result *r
                              .argv = c->argv,
                              .env = c->env,
                              .name = c->argv[0],
-                             .std = {-1, out[1], err[1]},
+                             .std = {-1, out[1], c->join ? out[1] : err[1]},
                              .die_with_parent = true};
     hl_status st = hl_process_spawn(&spawn, &pid);
     hl_closep(&out[1]);

@@ -5,7 +5,8 @@
  * Errors:  HL_ETIMEDOUT, HL_ECANCELED when the child was killed for it; those of hl_process_spawn.
  *          A program that fails is not an error here: exit_code says so.
  * Units:   milliseconds.
- * Limits:  HL_COMMAND_OUTPUT_MAX bytes of each output are kept, the rest is read and dropped.
+ * Limits:  HL_COMMAND_OUTPUT_MAX bytes of each output are kept, the rest is read and dropped; or
+ *          the last `newest`.
  */
 #ifndef HL_OS_COMMAND_H
 #define HL_OS_COMMAND_H
@@ -22,6 +23,8 @@ struct hl_command {
     char *const *argv;
     char *const *env; /* exactly this */
     int timeout_ms;
+    bool join;     /* both outputs are result->out, as they come */
+    size_t newest; /* so many bytes of each output are kept, the last ones; 0 = the first ones */
     /* With every output and ten times a second; `out` and `err` so far. False: kill it. May be
      * NULL. */
     bool (*go_on)(void *arg, const struct hl_buf *out, const struct hl_buf *err);

@@ -35,8 +35,8 @@ static const struct hl_option_rows daemon_rows = HL_OPTION_ROWS(daemon_options);
 #define AT(field) HL_OPTION_FIELD(struct program_conf, field)
 static const struct hl_option background_options[] = {
     {"copy.nice", "--copy-nice", HL_BACKGROUND_NICE,
-     "Nice value of the threads that make ordered copies, fetch and archive, so that those who read "
-     "go before; 0: none goes before the other.",
+     "Nice value of the threads that make ordered copies, fetch and archive, so that those who "
+     "read go before; 0: none goes before the other.",
      HL_OPT_INT, 0, 19, NULL, AT(copy_nice)},
 };
 #undef AT

@@ -86,7 +86,7 @@ class AdamAsTorch(unittest.TestCase):
 
     def test_the_step_in_torch_s_operations_is_torch_s(self):
         """What CUDA devices step with, here on the CPU."""
-        from hybridps._optim import adam_by_torch
+        from hybridps._adam import adam_by_torch
         for kind in (torch.optim.Adam, torch.optim.AdamW):
             torch.manual_seed(4)
             theirs = torch.nn.Parameter(torch.randn(10007))

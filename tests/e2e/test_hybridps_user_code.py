@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import needs  # noqa: E402
@@ -334,6 +335,15 @@ class Parts(Code):
                 seen = model(data(1)[0][0]).sum().item()
             return [seen] + several(model, optimizer)
         self.same(use)
+
+    def test_a_scheduler_of_before_counts_the_steps(self):
+        model = layers()
+        optimizer = torch.optim.Adam(model.parameters())
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        with hybridps.manage(model, optimizer, **TIGHT), warnings.catch_warnings():
+            warnings.simplefilter("error")  # it would say that no step has been called
+            several(model, optimizer)
+            scheduler.step()
 
     def test_threads_take_turns(self):
         def use(model, optimizer):

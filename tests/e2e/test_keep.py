@@ -88,7 +88,10 @@ class Keep(StoreCase):
         self.assertGreaterEqual(l2["keptBytes"], shard.size)
         self.assertEqual(self.metric("helios_l2_kept_bytes"), l2["keptBytes"])
         name = f"{shard.id[0]:016x}{shard.id[1]:016x}"
-        self.assertEqual([x["tier"] for x in self.c.json("shard", "show", name)["copies"]], ["L3"])  # no copy to count on
+        wait_for("the Controller to hear that the node keeps something",
+                 lambda: [(x["tier"], x["node"], x["kept"], x["sizeBytes"]) for x in self.c.json("shard", "show", name)["copies"]]
+                 == [("L3", "", False, shard.size), ("L2", "node-0", True, shard.size)])  # the second is none to count on
+        self.assertRegex(self.c.run("shard", "show", name).stdout, r"L2 +node-0 .*kept after a read")
         self.c.kill("l3d")
         late = self.client("node-0")
         self.assertEqual(self.read(late, shard), whole)

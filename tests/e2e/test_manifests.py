@@ -58,12 +58,6 @@ class Manifests(unittest.TestCase):
             kinds = {o["kind"] for o in kustomize.render(overlay)}
             self.assertEqual("ClusterRole" in kinds, not overlay.name.endswith("one-namespace"), overlay.name)
 
-    def test_the_rights_of_a_controller_outside_are_those_of_one_inside(self):
-        inside = {kustomize.key_of(o): o for o in kustomize.render(ROOT / "deploy/k8s/overlays/cluster")
-                  if o["metadata"]["name"].startswith("helios-controller") and re.match("ServiceAccount|(Cluster)?Role", o["kind"])}
-        outside = {kustomize.key_of(o): o for o in kustomize.load(ROOT / "deploy/k8s/executor-rbac.yaml")}
-        self.assertEqual(outside, inside)
-
     def test_programs_take_their_flags_and_are_what_probes_ask(self):
         seen = set()
         for name, pod in workloads():

@@ -138,9 +138,20 @@ class Moves(unittest.TestCase):
                     for name in away:
                         world.daemons[name].start()
                     self.assertEqual([r.result() for r in reads], good)
+        world.settle(calls)
+        self.check_lost(world, calls, shard, views)
         for reader in readers:
             reader.close()
-        world.settle(calls)
+
+    def check_lost(self, world, calls, shard, views):
+        """The only holder has lost it, and the Controller knows: a reader hears so, and waits for nothing."""
+        world.daemons["node-0"].kill()
+        pathlib.Path(world.daemons["node-0"].args["--l2-pool"]).unlink()
+        world.daemons["node-0"].start()
+        wait_for("the shard to be gone", lambda: calls("getShard", id=shard)["shard"].get("gone"))
+        for client, view in views:
+            with self.assertRaisesRegex(Exception, "is lost: no pool, archive or node"):
+                client.map(view).buffer()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -24,7 +25,7 @@ os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
 from helios import _abi  # noqa: E402
 
 QUICK = {"HELIOS_PLACEMENT_INTERVAL": "100ms", "HELIOS_PLACEMENT_GRACE": "100ms", "HELIOS_PLACEMENT_RETRY": "200ms",
-         "HELIOS_POLICY_RESIDENCE": "0"}
+         "HELIOS_POLICY_RESIDENCE": "0", "HELIOS_PLACEMENT_KEEP_USE": "100ms"}
 MOVES = 200
 MOVERS = 4
 
@@ -181,16 +182,23 @@ class Placement(StoreCase):
             self.assertIn(said, self.c.refuse("conf", bad))
         self.assertEqual(self.c.json("conf", "policy.low_pct")["items"][0]["value"], "70")
 
-    def test_pins_outlive_the_controller_and_end_with_their_version(self):
+    def test_pins_and_uses_outlive_the_controller_and_end_with_their_version(self):
         self.world()
         shard = self.shards[0]
         self.assertTrue(self.c.json("shard", "pin", shard["id"])["changed"])
         self.assertFalse(self.c.json("shard", "pin", shard["id"])["changed"])
         self.assertTrue(self.c.json("model", "pin", "m@1")["changed"])
+        self.read("node-1", 30)
+        wait_for("the reads", lambda: self.placement(shard)["accesses"] == 30)
+        before = self.placement(shard)
+        wait_for("its record", lambda: sum(self.use(shard)["slices"]) == 30)
         self.c.kill("controllerd")
         self.c.up()
         again = wait_for("the shard", lambda: self.c.json("shard", "show", shard["id"]).get("placement"))
         self.assertEqual((again["pinned"], again["pinnedVersion"]), (True, True))
+        self.assertEqual((again["accesses"], again["lastAccessMs"] // 10000), (30, before["lastAccessMs"] // 10000))
+        self.assertEqual([(r["node"], round(r["accesses"])) for r in again["readers"]], [("node-1", 30)])
+        self.assertGreater(again["heat"], 0.7 * 30 / 300)
         self.c.json("model", "unpin", "m@1")
         wait_for("its own pin only", lambda: not self.placement(shard)["pinnedVersion"])
         self.assertTrue(self.placement(shard)["pinned"])
@@ -198,6 +206,7 @@ class Placement(StoreCase):
         self.assertEqual(self.records("pin/"), [f"pin/shard/{shard['id']}"])
         self.c.json("model", "rm", "m")
         wait_for("its pin to go", lambda: not self.records("pin/"))
+        wait_for("the uses of its shards to go", lambda: not self.records("use/"))
 
     def test_what_was_answered_is_in_force_before_the_next_pass(self):
         self.world(env={"HELIOS_PLACEMENT_INTERVAL": "1h", "HELIOS_PLACEMENT_GRACE": "0"})
@@ -287,6 +296,12 @@ class Placement(StoreCase):
         """Their keys in the Controller's store."""
         with contextlib.closing(sqlite3.connect(f"file:{self.c.state}/controller/controller.db?mode=ro", uri=True)) as db:
             return [row[0] for row in db.execute("SELECT key FROM kv WHERE key LIKE ?", (prefix + "%",))]
+
+    def use(self, shard):
+        """What the store has of its use."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.c.state}/controller/controller.db?mode=ro", uri=True)) as db:
+            found = db.execute("SELECT value FROM kv WHERE key = ?", (f"use/{shard['id']}",)).fetchone()
+            return json.loads(bytes(found[0]).split(b" ", 1)[1]) if found else {"slices": []}  # behind its checksum
 
     def verify_whole(self):
         """Every copy that is offered is good, and nothing is on its way or left over."""

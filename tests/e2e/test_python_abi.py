@@ -121,7 +121,7 @@ class Structs(unittest.TestCase):
         self.sizes(hybridps_abi)
         self.compare(hybridps_abi, _Options="hybridps_options", Use="hybridps_use",
                      _Traffic="hybridps_traffic", _Stats="hybridps_stats_t",
-                     _Info="hybridps_tensor_info", Adam="struct hybridps_adam",
+                     _Info="hybridps_tensor_info", _Kept="hybridps_kept", Adam="struct hybridps_adam",
                      Transport="hybridps_transport", ShmOptions="hybridps_shm_options",
                      NetOptions="hybridps_net_options")
 

@@ -107,6 +107,9 @@ class Validate(unittest.TestCase):
         self.result(rows, data_local="pass", data_evict="pass", data_prefetch="pass", data_fluid="pass")
         for row in rows.values():
             self.assertNotIn("decided", row["found"])
+        self.c.json("conf", "policy.low_pct=0")  # nothing comes to L1, whether it was moved often or not
+        rows = self.validate("--rows", "data.fluid", "--row-time", "8s", code=1)
+        self.result(rows, data_fluid="fail")
 
     def test_between_hosts_paths_and_faults_are_carried_out_over_the_network(self):
         self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_AGENT_NIC_CLASS": "cx4",
@@ -152,27 +155,35 @@ class Validate(unittest.TestCase):
         self.result(rows, data_local="fail", data_evict="fail", data_prefetch="fail")
         self.assertIn("0 of 2 shards", rows["data.local"]["found"])
 
-    def damage_largest(self, stop):
-        """Turns a bit of each shard of some MiB in the pool, once."""
+    def damage(self, stop, least):
+        """Turns a bit of each shard of more than `least` bytes in the pool, once."""
         pool, done = pathlib.Path(self.c.info["pool"]), set()
         while not stop.is_set():
             for entry in poolfile.sealed(pool).values():
-                if entry.size > 6 << 20 and entry.id not in done:
+                if entry.size > least and entry.id not in done:
                     done.add(entry.id)
                     poolfile.flip(pool, entry.offset + entry.size // 2, 3)
             time.sleep(0.02)
 
-    def test_damaged_bytes_fail_the_row_that_meets_them_and_no_other(self):
-        self.start()
+    def validate_damaged(self, rows, least):
         stop = threading.Event()
-        thread = threading.Thread(target=self.damage_largest, args=(stop,))
+        thread = threading.Thread(target=self.damage, args=(stop, least))
         thread.start()
         try:
-            # data.local reads small shards, and takes long enough for the large one to be damaged
-            rows = self.validate("--rows", "data.local,paths.device", code=1)
+            return self.validate("--rows", rows, code=1)
         finally:
             stop.set()
             thread.join()
+
+    def test_damaged_bytes_fail_the_row_that_copies_between_hosts(self):
+        self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near"})
+        self.far_agent()
+        self.result(self.validate_damaged("paths.operations", 1 << 10), paths_operations="fail")
+
+    def test_damaged_bytes_fail_the_row_that_meets_them_and_no_other(self):
+        self.start()
+        # data.local reads small shards, and takes long enough for the large one to be damaged
+        rows = self.validate_damaged("data.local,paths.device", 6 << 20)
         self.result(rows, data_local="pass", paths_device="fail")
         self.assertRegex(rows["paths.device"]["found"], "CRC|checksum|damaged")
 
@@ -181,6 +192,19 @@ class Validate(unittest.TestCase):
     def test_a_row_that_is_not_there_is_refused(self):
         self.start(nodes=1)
         self.assertIn("no row 'plan'", self.c.refuse("validate", "--rows", "plank.cx4,plan", code=2))
+
+    def test_a_controller_that_is_away_is_waited_for_until_the_deadline(self):
+        self.start(nodes=1)
+        self.c.kill("controllerd")
+        done = self.c.run("validate", "--time", "1s")
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertRegex(done.stderr, r"trying again for up to 1 s\n(.*\n)*.*gave up after 1 s, and nothing was made")
+        waiting = subprocess.Popen([HELIOS, "--state", self.c.state, "validate", *PATIENT, "--rows", "paths.device"], env=self.c.env,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.c.up()
+        out, err = waiting.communicate(timeout=120)
+        self.assertEqual(waiting.returncode, 0, err)
+        self.assertRegex(out, "paths.device +pass")
 
     def test_nothing_is_taken_from_others(self):
         self.start(nodes=1, slots=1, size="16MiB")

@@ -299,6 +299,46 @@ TEST_IN(setup, teardown, a_job_waits_for_a_node_runs_and_is_readopted_after_a_re
     assert_int_equal(w.started, 1);
 }
 
+static int count_events(const char *id, const char *kind)
+{
+    json_t *r = ask("getJob", json_pack("{s:s}", "id", id)), *e;
+    size_t i;
+    int n = 0;
+    json_array_foreach (hl_json_list(json_object_get(r, "job"), "events"), i, e)
+        n += strcmp(hl_json_str(e, "kind", ""), kind) == 0;
+    json_decref(r);
+    return n;
+}
+
+static void wait_events(const char *id, const char *kind, int n)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (count_events(id, kind) < n) {
+        if (hl_now_ns() > end)
+            fail_msg("%s has %d events '%s', not %d", id, count_events(id, kind), kind, n);
+        poll(NULL, 0, 10);
+    }
+}
+
+/* When a node comes all but the first wait for another reason at once. A pass writes down a hundred
+ * of them, and the others follow it soon. */
+TEST_IN(setup, teardown, each_of_many_jobs_is_told_why_it_waits_and_keeps_its_key)
+{
+    char id[64], again[64], key[16];
+    for (int i = 0; i < 350; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        submit(key, id, sizeof(id));
+    }
+    wait_events(id, "waiting", 1);
+    register_node(NULL);
+    wait_events(id, "waiting", 2);
+    restart_controller();
+    submit(key, again, sizeof(again));
+    assert_string_equal(again, id);
+    submit("k0", again, sizeof(again));
+    assert_string_equal(again, "one-1");
+}
+
 TEST_IN(setup, teardown, all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it)
 {
     char id[64], first[16], second[16];

@@ -1,4 +1,4 @@
-"""helios-controller --executor kubernetes against a real API server, with the rights of deploy/k8s/executor-rbac.yaml. Volcano and the
+"""helios-controller --executor kubernetes against a real API server, with the rights of deploy/k8s. Volcano and the
 kubelet, which the API server asks for logs, are played (tests/support/volcano.py)."""
 import base64
 import contextlib
@@ -34,8 +34,9 @@ class OnServer(unittest.TestCase):
         number = next(NUMBERS)
         self.namespace = f"gangs{number}"
         self.server.namespace(self.namespace)
-        self.server.apply(ROOT / "deploy/k8s/executor-rbac.yaml", **{
-            "namespace: helios": f"namespace: {self.namespace}", "helios-controller-nodes": f"helios-controller-{self.namespace}"})
+        for rights in ("base/controller/rbac.yaml", "components/nodes/rbac.yaml"):
+            self.server.apply(ROOT / "deploy/k8s" / rights, **{
+                "namespace: helios": f"namespace: {self.namespace}", "helios-controller-nodes": f"helios-controller-{self.namespace}"})
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         token = self.server.account_token(self.namespace, "helios-controller")
@@ -56,7 +57,7 @@ class OnServer(unittest.TestCase):
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}, "application/merge-patch+json")
 
     def allow_pod_groups(self):
-        self.server.apply(ROOT / "deploy/k8s/executor-podgroups-rbac.yaml",
+        self.server.apply(ROOT / "deploy/k8s/components/pod-groups/rbac.yaml",
                           **{"namespace: helios": f"namespace: {self.namespace}"})
 
     @contextlib.contextmanager

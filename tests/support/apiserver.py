@@ -2,7 +2,7 @@
 RBAC. No kubelet, no scheduler, no controller: who wants pods makes them and writes their status.
 
     with ApiServer(apiserver_build.folder()) as server:
-        server.apply(ROOT / "deploy/k8s/executor-rbac.yaml")
+        server.apply(ROOT / "deploy/k8s/base/controller/rbac.yaml")
         server.admin.create("pods", {...})
         server.kubeconfig(path, {"token": server.account_token("helios", "helios-ranktable")})
 """

@@ -78,7 +78,7 @@ def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, opt
             if clip:
                 nn.utils.clip_grad_norm_(model.parameters(), clip)
             step.step()
-        states = sum(len(s.states) for s in client.state.slots)
+        states = sum(len(held) for s in client.state.slots for held in s.states.values())
         if options.get("policy", "opt") == "opt":
             watch.compare(options.get("mode", "copy"), options.get("native", True))
         whole, kept = copy.deepcopy((model.state_dict(), step.state_dict()))

@@ -175,7 +175,10 @@ hl_status copies_print(const struct hl_api_copy_list *copies)
             cli_cell(&t, "%.6f", x->seconds);
         else
             cli_cell(&t, "-");
-        cli_cell(&t, "%s", moved ? hl_api_route_reason_name(x->reason) : "-");
+        cli_cell(&t, "%s",
+                 x->kept ? "kept after a read"
+                 : moved ? hl_api_route_reason_name(x->reason)
+                         : "-");
         cli_cell_time(&t, x->created_ms);
     }
     return cli_table_print(&t);

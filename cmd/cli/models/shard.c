@@ -8,6 +8,7 @@
 #include "cli/models/rankfile.h"
 #include "cli/models/shard_id.h"
 #include "cli/models/verify.h"
+#include "rpc/agent_calls.h"
 #include "rpc/l3_calls.h"
 
 struct shard_args {
@@ -318,6 +319,50 @@ static hl_status locate_pooled(struct cli *cli, const char *id, struct hl_arena 
     return HL_OK;
 }
 
+/* What a node says that it has kept, after the copies that are known. One that does not answer
+ * keeps nobody from seeing the others. */
+static hl_status kept_add(struct cli *cli, const char *id, const struct hl_api_node_state *n,
+                          struct hl_arena *arena, struct hl_api_copy_list *copies)
+{
+    struct hl_api_agent_store_kept_results r;
+    const struct hl_api_agent_store_kept_params p = {id};
+    if (CLI_CALL_AGENT(cli, n->node.agent_address, store_kept, &p, arena, &r) != HL_OK) {
+        fprintf(stderr, "what node %s has kept is not shown: %s\n", n->node.name, hl_error_text());
+        hl_error_clear();
+        return HL_OK;
+    }
+    struct hl_api_copy *more =
+        hl_arena_array(arena, copies->count + r.copies.count + 1, sizeof(*more));
+    if (more == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the copies of shard %s", id);
+    if (copies->count > 0)
+        memcpy(more, copies->items, copies->count * sizeof(*more));
+    if (r.copies.count > 0)
+        memcpy(more + copies->count, r.copies.items, r.copies.count * sizeof(*more));
+    *copies = (struct hl_api_copy_list){more, copies->count + r.copies.count};
+    return HL_OK;
+}
+
+static bool node_keeps(const struct hl_api_node_state *n)
+{
+    for (size_t i = 0; i < n->node.tiers.count; i++)
+        if (n->node.tiers.items[i].kept_shards > 0)
+            return n->state == HL_API_NODE_LIFE_READY;
+    return false;
+}
+
+/* The catalogue does not know them: the nodes that have kept any are asked. */
+static hl_status kept_find(struct cli *cli, const char *id, struct hl_arena *arena,
+                           struct hl_api_copy_list *copies)
+{
+    struct hl_api_controller_list_nodes_results r;
+    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, arena, &r));
+    for (size_t i = 0; i < r.nodes.count; i++)
+        if (node_keeps(&r.nodes.items[i]))
+            HL_TRY(kept_add(cli, id, &r.nodes.items[i], arena, copies));
+    return HL_OK;
+}
+
 static hl_status shard_show(struct cli *cli, const char *text, bool verify)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -332,6 +377,8 @@ static hl_status shard_show(struct cli *cli, const char *text, bool verify)
     if (st != HL_OK && st != HL_ENOENT) /* ENOENT: it belongs to no version */
         return st;
     k.known = st == HL_OK ? &known : NULL;
+    if (k.known != NULL)
+        HL_TRY(kept_find(cli, id, &arena, &known.shard.copies));
     HL_TRY(placement_get(cli, id, &arena, &placement, &placed));
     k.placement = placed ? &placement : NULL;
     st = locate_pooled(cli, id, &arena, &k.extent);

@@ -190,12 +190,34 @@ static hl_status leave_room(struct validation *v, struct found *found)
     return HL_OK;
 }
 
+#define AWAIT_MS 30000 /* as other commands do */
+
+/* One that is being started again is waited for, within the time of all rows. */
+static hl_status controller_await(struct validation *v)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_cluster_info_results r;
+    struct patience patience = {.limit_ms =
+                                    v->args->time_ms < AWAIT_MS ? v->args->time_ms : AWAIT_MS,
+                                .what_goes_on = "and nothing was made"};
+    hl_status st;
+    while ((st = CLI_CALL(v->cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0},
+                          &arena, &r)) != HL_OK) {
+        HL_TRY(patience_lose(&patience, v->cli, st));
+        if (validate_is_stopped())
+            return hl_fail(HL_ECANCELED, "stopped by a signal before the first row");
+    }
+    patience_regain(&patience);
+    return HL_OK;
+}
+
 /* What was made goes, whatever comes. */
 static hl_status validation_run(struct validation *v, struct found *found)
 {
     validate_stop_on_signals();
     for (size_t i = 0; i < ROWS; i++)
         found_begin(v, &rows[i], &found[i]);
+    HL_TRY(controller_await(v));
     HL_TRY(facts_gather(v));
     HL_TRY(readers_plan(v));
     hl_status st = scratch_make(v);

@@ -80,6 +80,12 @@ static struct copy *copy_new(struct node *n, struct hl_id id, enum hl_api_tier t
     return x;
 }
 
+static void copy_free(struct copy *x)
+{
+    DL_DELETE2(x->node->store.copies, x, node_prev, node_next);
+    free(x);
+}
+
 /* Frees the holding with its last copy. */
 static void holding_shrink(struct hl_controller *c, struct holding *h)
 {
@@ -151,9 +157,10 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
     if (old != NULL) {
         x->dropping = old->dropping;
         x->next = old->next;
-        free(old);
+        copy_free(old);
     }
     *at = x;
+    DL_PREPEND2(n->store.copies, x, node_prev, node_next);
     x->round = n->store.list_round;
     n->store.rdma |= strcmp(copy->transport, "rdma") == 0;
     if (!known) {
@@ -177,7 +184,7 @@ static void holding_prune(struct hl_controller *c, struct holding *h, copy_test 
             continue;
         }
         *at = x->next;
-        free(x);
+        copy_free(x);
         pruned = true;
     }
     holding_shrink(c, h);
@@ -212,10 +219,8 @@ static bool is_of(const struct copy *x, const void *node)
 
 void copies_forget_node(struct hl_controller *c, struct node *n)
 {
-    struct holding *h, *next;
-    HASH_ITER (hh, c->copies->holdings, h, next) {
-        holding_prune(c, h, is_of, n);
-    }
+    while (n->store.copies != NULL)
+        holding_prune(c, holding_find(c, n->store.copies->id), is_of, n);
 }
 
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on)
@@ -243,7 +248,7 @@ void holdings_fini(struct hl_controller *c)
         while (h->copies != NULL) {
             struct copy *x = h->copies;
             h->copies = x->next;
-            free(x);
+            copy_free(x);
         }
         holding_shrink(c, h);
     }

@@ -80,6 +80,7 @@ uint32_t copies_domain(const struct hl_controller *c, const struct place *p);
  * Controller is gone, touch nothing of it. So with the others. */
 typedef void (*copies_brought)(void *arg, hl_status st, const char *text,
                                const struct hl_api_copy *copy);
+
 /* How much longer a copy of so many bytes takes that may go no faster. */
 static inline int64_t copy_paced_ms(uint64_t size_bytes, uint64_t bytes_per_s)
 {

@@ -18,6 +18,7 @@ struct copy {
     bool dropping; /* ordered to go: no plan counts on it */
     unsigned round;
     struct copy *next;
+    struct copy *node_prev, *node_next; /* all of its node */
     struct hl_api_copy info; /* but for id, tier and node, which are above; texts lie behind it */
     char texts[];
 };
@@ -100,7 +101,12 @@ struct copies {
 void turns_begin(struct turns *t);
 void turns_stop(struct turns *t);
 
+/* copy_task.c */
+bool copy_task_runs(const struct hl_controller *c, struct hl_id shard);
+
 /* sweep.c */
+/* Lost, and nobody who is away, or brings it now, could change that. */
+bool copies_shard_is_gone(struct hl_controller *c, const struct hl_shard_rec *s);
 /* The round's inventories are complete: shards become lost, or are found again. */
 void sweep_settle(struct hl_controller *c);
 

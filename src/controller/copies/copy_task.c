@@ -458,6 +458,17 @@ hl_status copies_bring_stated(struct hl_controller *c, const struct securable *s
                                                        .crc32 = shard->crc32});
 }
 
+bool copy_task_runs(const struct hl_controller *c, struct hl_id shard)
+{
+    const struct copy_task *t;
+    DL_FOREACH2(c->copies->tasks, t, task_next)
+    {
+        if (hl_id_equal(t->spec.id, shard))
+            return true;
+    }
+    return false;
+}
+
 /* ---- stopping -------------------------------------------------------------------------------- */
 
 static void on_store_stopped(void *arg, hl_status st, const char *text,

@@ -26,7 +26,7 @@ struct copy_task_spec {
     void *arg;
     uint64_t size_bytes; /* of a shard that the catalogue need not know; 0: it has to */
     uint32_t crc32;
-    struct hl_id order; /* copies_stop knows it by that; none: it is never stopped */
+    struct hl_id order;   /* copies_stop knows it by that; none: it is never stopped */
     uint64_t bytes_per_s; /* 0: no limit */
 };
 

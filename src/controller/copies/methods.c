@@ -183,6 +183,7 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
         if (node_ready(node))
             add_routes(c, node, places, n < PLACES_MAX ? n : PLACES_MAX, &r.routes, arena);
     r.shard = copies_shard(c, s, arena);
+    r.shard.gone = copies_shard_is_gone(c, s);
     if (p->tensors) {
         r.shard.layout = s->layout;
         r.shard.tensor_crcs = s->tensor_crcs;

@@ -48,6 +48,18 @@ static bool inventory_is_awaited(struct hl_controller *c)
     return false;
 }
 
+bool copies_shard_is_gone(struct hl_controller *c, const struct hl_shard_rec *s)
+{
+    struct hl_holder holder; /* one that is silent counts: it may come back with its copy */
+    const struct holders_query q = {.awaited_ms = INT64_MAX};
+    if (!s->lost || pool_info(c) == NULL || nodes_expected(c) || inventory_is_awaited(c) ||
+        copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 ||
+        copies_holders(c, s, &q, &holder, 1) > 0)
+        return false;
+    return !copy_task_runs(c, s->id) &&
+           (c->copies->events == NULL || !c->copies->events->moves(c, s->id));
+}
+
 static void shard_settle(struct hl_controller *c, struct hl_shard_rec *s, bool awaited)
 {
     if (hl_sweep_count(s, c->copies->sweep_round) && c->copies->events != NULL)

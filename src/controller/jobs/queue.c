@@ -5,7 +5,8 @@
  *                                         ^--at least ten times as long after the last pass as it
  * took
  *
- * So a thousand submissions in a moment cost a few passes, and one submission waits for none. */
+ * So a thousand submissions in a moment cost a few passes, and one submission waits for none. What
+ * a pass took is its processor time: on a busy machine it lasts longer, and costs no more. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -361,7 +362,7 @@ static void on_turn(void *arg)
 static void queue_want(struct hl_controller *c)
 {
     struct job_queue *q = c->jobs->queue;
-    uint64_t since = hl_now_ns() - q->ended_ns, pause = IDLE_FACTOR * q->cost_ns;
+    uint64_t since = hl_now_ns() - q->ended_ns, pause = IDLE_FACTOR * q->processor_ns;
     uint64_t delay_ms = since < pause ? (pause - since) / HL_NS_PER_MS : 0;
     if (q->timer == NULL &&
         hl_timer_create(c->opts.loop, delay_ms, 0, on_turn, c, &q->timer) != HL_OK)

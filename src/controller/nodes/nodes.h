@@ -29,6 +29,7 @@
 
 #define HL_NODE_WHY_MAX 512
 
+struct copy;
 struct hl_controller;
 struct hl_rpc_peer;
 
@@ -41,6 +42,7 @@ struct node_store {
     bool list_ended, pruning; /* the inventory is whole; what it lacks is being looked for */
     unsigned drops;           /* under way */
     bool rdma;                /* a copy of it came by one-sided reads */
+    struct copy *copies;      /* all that it has */
 };
 
 /* For maintenance; until 0 = none. */

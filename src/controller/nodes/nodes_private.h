@@ -33,9 +33,6 @@ hl_status node_write(struct node *n, const json_t *record, hl_store_written done
 hl_status node_drain(struct node *n, bool drained, const char *reason,
                      struct hl_rpc_call *call) HL_CHECK;
 
-/* reserve.c */
-#define NODE_RESERVED_MAX_MS (INT64_C(3650) * 24 * 3600 * 1000)
-
 /* gate.c */
 /* What a test of the node has found; failing twice within an hour drains it. */
 void gate_take_test(struct node *n, const struct hl_api_health *health);

@@ -58,7 +58,8 @@ int64_t budget_copy_ms(const struct hl_controller *c, const struct hl_move_order
 {
     const struct placement *p = c->placement;
     uint64_t share = p->conf.rate / 8 / (uint64_t)p->conf.moves;
-    if (p->conf.rate == 0 || !order_is_budgeted(o) || !path_is_network((int)hl_rules_path(o->from, o->goal)))
+    if (p->conf.rate == 0 || !order_is_budgeted(o) ||
+        !path_is_network((int)hl_rules_path(o->from, o->goal)))
         return o->copy_ms;
     return o->copy_ms + copy_paced_ms(o->size_bytes, share > PACE_MIN ? share : PACE_MIN);
 }

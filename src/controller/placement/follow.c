@@ -58,6 +58,8 @@ static void shard_add(struct hl_controller *c, const struct hl_shard_rec *s)
     if (st == HL_OK && (st = set_join(c, s, pin_has_version(c, s->version))) != HL_OK &&
         hl_placement_shard_remove(&p->core, s->id) != HL_OK)
         hl_debug("a shard was not removed: %s", hl_error_text());
+    if (st == HL_OK)
+        uses_placed(c, s->id);
     if (trouble_is_new(&p->full, st))
         hl_warn("shards are not placed: their use moves nothing error=\"%s\"", hl_error_text());
 }
@@ -79,6 +81,7 @@ static void shard_follow(struct hl_controller *c, const struct hl_shard_rec *s)
         return;
     if (hl_placement_shard_found(&p->core, s->id, at, placement_now_ms()) != HL_OK)
         hl_debug("place of a shard: %s", hl_error_text());
+    uses_placed(c, s->id);
 }
 
 void placement_follow(struct hl_controller *c, struct hl_id id)
@@ -135,6 +138,8 @@ static void shard_leaves(void *arg, const struct hl_shard_rec *s)
     if (x == NULL)
         return;
     uint32_t set = x->set - 1;
+    if (x->kept)
+        uses_gone(c, s->id);
     noted_forget(c, s->id);
     if (hl_placement_shard_remove(&p->core, s->id) != HL_OK)
         hl_debug("a shard was not removed: %s", hl_error_text());

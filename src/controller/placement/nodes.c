@@ -6,9 +6,12 @@
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
 
+/* The machine may have started just now, and what is known of shards is older (uses.c). */
+#define BEFORE_BOOT_MS HL_HISTORY_BACK_MS
+
 int64_t placement_now_ms(void)
 {
-    return (int64_t)(hl_now_ns() / HL_NS_PER_MS);
+    return (int64_t)(hl_now_ns() / HL_NS_PER_MS) + BEFORE_BOOT_MS;
 }
 
 int64_t placement_wall_ms(int64_t ms)

@@ -40,6 +40,7 @@ static void on_pass(void *arg)
     moves_run(c); /* those that have waited for the end of a rest, or whose shard is gone */
     if (follow_all(c))
         pass_run(c);
+    uses_run(c);
 }
 
 hl_status placement_timer_start(struct hl_controller *c)

@@ -30,6 +30,7 @@ hl_status placement_create(struct hl_controller *c,
     c->opts.placement = NULL; /* only borrowed for this */
     p->behind = true;
     p->gang_starts = gang_starts;
+    p->started_ms = p->uses_lap_ms = placement_now_ms();
     copies_watch(c, &placement_copy_events);
     hl_catalog_watch(&c->catalog, &placement_catalog_events, c);
     HL_TRY(moves_configure(c));
@@ -99,6 +100,7 @@ void placement_fini(struct hl_controller *c)
     reporters_fini(c);
     noted_fini(c);
     pins_fini(c);
+    uses_fini(c);
     sets_fini(c);
     prefetches_fini(c);
     hl_recording_stop(&p->recording);

@@ -37,11 +37,13 @@ hl_status placement_start(struct hl_controller *c) HL_CHECK;
 /* Before the loop ends. NULL is fine in the Controller. */
 void placement_stop(struct hl_controller *c);
 void placement_fini(struct hl_controller *c);
-/* From records of the store, "pin/..." and "move/...". */
+/* From records of the store, "pin/...", "move/..." and "use/...". */
 hl_status placement_load_pin(struct hl_controller *c, const char *key,
                              const json_t *record) HL_CHECK;
 hl_status placement_load_move(struct hl_controller *c, const char *key,
                               const json_t *record) HL_CHECK;
+hl_status placement_load_use(struct hl_controller *c, const char *key,
+                             const json_t *record) HL_CHECK;
 /* Moves go on. */
 void placement_tick(struct hl_controller *c);
 

@@ -15,6 +15,7 @@
 #include "core/placement/budget.h"
 #include "core/placement/policy.h"
 #include "core/placement/recording.h"
+#include "core/placement/saved.h"
 
 /* A node as core/placement counts it. */
 struct placed_node {
@@ -67,13 +68,16 @@ struct pin {
     UT_hash_handle hh;
 };
 
+struct kept_use;
 struct placed_set;
 struct prefetch;
 
 /* Of moves: those of the policy have less (pass.c), those that people have ordered more. */
 #define PRIORITY_PREFETCH 220
-#define PACE_MIN          1000000 /* bytes per second: of a slower copy the receiver hears too seldom */
 #define PRIORITY_UNREAD   10 /* back, what was fetched so and never read */
+
+/* Bytes per second: of a slower copy its receiver hears too seldom. */
+#define PACE_MIN 1000000
 
 struct placement {
     struct hl_placement core;
@@ -112,6 +116,13 @@ struct placement {
     bool full, pass_trouble;       /* trouble_is_new */
     int64_t pool_order_ms;         /* the pool's order is due then */
     bool pool_order_asked;         /* it is on its way */
+    int64_t started_ms;
+    struct kept_use *uses;   /* of an earlier Controller: uses.c */
+    struct hl_id *uses_gone; /* whose records are to go */
+    size_t uses_gone_count, uses_gone_room;
+    uint32_t uses_at, uses_kept; /* the next shard; records in the store */
+    int64_t uses_lap_ms;
+    bool uses_writing, uses_trouble;
 };
 
 /* nodes.c */
@@ -127,6 +138,15 @@ struct placed_node *placed_node_need(struct hl_controller *c, const char *name);
 struct hl_place placed_place(struct hl_controller *c, const struct place *from);
 /* Shards may go there: it takes new ones, and does not come and go. */
 bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n);
+
+/* uses.c */
+/* The shard was placed, or found elsewhere: what is known of it holds again. */
+void uses_placed(struct hl_controller *c, struct hl_id id);
+/* Writes what has changed, some of it. */
+void uses_run(struct hl_controller *c);
+/* It left the catalogue. */
+void uses_gone(struct hl_controller *c, struct hl_id id);
+void uses_fini(struct hl_controller *c);
 
 /* follow.c */
 /* What is known of the shard's copies. */

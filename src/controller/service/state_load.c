@@ -76,6 +76,21 @@ static hl_status load_move(void *arg, const char *key, json_t *value)
     return st == HL_OK || st == HL_ENOMEM ? st : other_damaged(arg, key);
 }
 
+static hl_status use_damaged(void *arg, const char *key)
+{
+    (void)arg;
+    hl_warn(
+        "the use of a shard is not known any more, its record can't be read key=%s error=\"%s\"",
+        key, hl_error_text());
+    return HL_OK;
+}
+
+static hl_status load_use(void *arg, const char *key, json_t *value)
+{
+    hl_status st = placement_load_use(arg, key, value);
+    return st == HL_OK || st == HL_ENOMEM ? st : use_damaged(arg, key);
+}
+
 static hl_status load_job(void *arg, const char *key, json_t *value)
 {
     hl_status st = jobs_load(arg, value);
@@ -129,7 +144,7 @@ hl_status state_load(struct hl_controller *c)
         {"node/", load_node, other_damaged},       {"seq/job", load_seq, other_damaged},
         {"job/", load_job, other_damaged},         {"pin/", load_pin, other_damaged},
         {"move/", load_move, other_damaged},       {"failure/", load_failure, other_damaged},
-        {"queue/", load_queue, other_damaged},
+        {"queue/", load_queue, other_damaged},     {"use/", load_use, use_damaged},
     };
 
     HL_TRY(hl_store_open(c->opts.store_url, &c->store));

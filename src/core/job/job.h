@@ -78,7 +78,7 @@ struct hl_job {
     char *recovery;           /* recovery.mode: "restart", "replace" */
     int replacements;         /* recovery.replacements: of a container, within stable_ms */
     int64_t stable_ms;        /* recovery.stableAfter */
-    char *on_hang;            /* recovery.onHang: "end", "name"; "" = end with replaced ranks */
+    char *on_hang;            /* recovery.onHang: "end", "name"; "" = end if ranks are replaced */
     char *on_slow;            /* recovery.onSlow: the same words; "" = name */
     int spares;               /* processes that are parked in each container */
     char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */

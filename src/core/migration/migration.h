@@ -72,7 +72,7 @@ struct hl_move_order {
     uint8_t priority;      /* high goes first */
     uint64_t size_bytes;
     uint32_t crc32;
-    int64_t copy_ms; /* its copy fails after so long; 0: as the options say */
+    int64_t copy_ms;      /* its copy fails after so long; 0: as the options say */
     uint64_t bytes_per_s; /* the caller's: what its copy may take; 0: no limit of its own */
 };
 

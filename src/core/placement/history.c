@@ -11,7 +11,7 @@ hl_status hl_history_init(struct hl_history *h, uint32_t room, int64_t start_ms)
     if (room == 0 || room > UINT32_MAX / 2)
         return hl_fail(HL_EINVAL, "a history of %u changes: it has 1 to %u", room, UINT32_MAX / 2);
     *h = (struct hl_history){.room = UINT32_C(1) << (31 - __builtin_clz(room)),
-                             .start_ms = start_ms};
+                             .start_ms = start_ms - HL_HISTORY_BACK_MS};
     h->ring = calloc(h->room, sizeof(*h->ring)); /* takes memory as it is written */
     return h->ring != NULL ? HL_OK
                            : hl_fail(HL_ENOMEM, "out of memory allocating %u changes", room);
@@ -54,14 +54,9 @@ static uint32_t ticks_of(const struct hl_history *h, int64_t at_ms)
     return ticks < 0 ? 0 : ticks > UINT32_MAX ? UINT32_MAX : (uint32_t)ticks;
 }
 
-hl_status hl_life_change(struct hl_life *life, struct hl_history *h, uint32_t shard,
-                         const struct hl_change *change)
+void hl_life_restore(struct hl_life *life, struct hl_history *h, uint32_t shard,
+                     const struct hl_change *change)
 {
-    enum hl_life_state from = (enum hl_life_state)life->state;
-    enum hl_life_state to = hl_life_next(from, change->event, (enum hl_life_state)life->before);
-    if (to == HL_LIFE_NONE)
-        return hl_fail(HL_ECONFLICT, "a shard that is %s can't change because '%s'",
-                       hl_life_state_text(from), hl_life_event_text(change->event));
     if (life->latest.states != 0) { /* created -> created is no change */
         struct hl_history_entry entry = {
             .change = life->latest, .shard = shard, .older = life->older};
@@ -71,11 +66,25 @@ hl_status hl_life_change(struct hl_life *life, struct hl_history *h, uint32_t sh
                                           .value = (float)change->value,
                                           .limit = (float)change->limit,
                                           .node = change->node,
-                                          .states = (uint8_t)(from * 16 + to),
+                                          .states = (uint8_t)(change->from * 16 + change->to),
                                           .event = (uint8_t)change->event};
-    if (!hl_life_is_moving(from))
-        life->before = (uint8_t)from;
-    life->state = (uint8_t)to;
+    if (!hl_life_is_moving(change->from))
+        life->before = (uint8_t)change->from;
+    life->state = (uint8_t)change->to;
+}
+
+hl_status hl_life_change(struct hl_life *life, struct hl_history *h, uint32_t shard,
+                         const struct hl_change *change)
+{
+    enum hl_life_state from = (enum hl_life_state)life->state;
+    enum hl_life_state to = hl_life_next(from, change->event, (enum hl_life_state)life->before);
+    if (to == HL_LIFE_NONE)
+        return hl_fail(HL_ECONFLICT, "a shard that is %s can't change because '%s'",
+                       hl_life_state_text(from), hl_life_event_text(change->event));
+    struct hl_change whole = *change;
+    whole.from = from;
+    whole.to = to;
+    hl_life_restore(life, h, shard, &whole);
     return HL_OK;
 }
 

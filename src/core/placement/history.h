@@ -8,7 +8,8 @@
  * Threads: one at a time.
  * Errors:  HL_ENOMEM; HL_ECONFLICT: the life cycle has no such transition.
  * Units:   ms; kept to HL_CHANGE_TICK_MS.
- * Limits:  2^32 ticks after the start (2 years); the HL_CHANGES_MAX newest changes of a shard.
+ * Limits:  2^32 ticks (2 years), of which HL_HISTORY_BACK_MS are before the start; the
+ *          HL_CHANGES_MAX newest changes of a shard.
  */
 #ifndef HL_CORE_PLACEMENT_HISTORY_H
 #define HL_CORE_PLACEMENT_HISTORY_H
@@ -20,6 +21,9 @@
 
 #define HL_CHANGES_MAX    16
 #define HL_CHANGE_TICK_MS 16
+
+/* Whole ticks; what is older counts as so old. */
+#define HL_HISTORY_BACK_MS (INT64_C(30) * 24 * 3600 * 1000)
 
 /* A change as it is kept. */
 struct hl_change_rec {
@@ -68,6 +72,9 @@ uint64_t hl_history_bytes(const struct hl_history *h);
  * when it refuses. */
 hl_status hl_life_change(struct hl_life *life, struct hl_history *h, uint32_t shard,
                          const struct hl_change *change) HL_CHECK;
+/* A change of an earlier process, the oldest first: as it says, whatever the life cycle has. */
+void hl_life_restore(struct hl_life *life, struct hl_history *h, uint32_t shard,
+                     const struct hl_change *change);
 /* The newest first; returns how many. */
 unsigned hl_life_history(const struct hl_life *life, const struct hl_history *h, uint32_t shard,
                          struct hl_change out[HL_CHANGES_MAX]);

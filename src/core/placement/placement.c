@@ -293,8 +293,27 @@ static void leave_set(struct hl_placement *p, struct hl_placed_shard *s)
     if (set == NULL)
         return;
     count_in_set(p, s, false);
+    if (s->set_next != 0)
+        hl_shard_at(&p->shards, s->set_next - 1)->set_prev = s->set_prev;
+    if (s->set_prev != 0)
+        hl_shard_at(&p->shards, s->set_prev - 1)->set_next = s->set_next;
+    else
+        set->first = s->set_next;
     set->shards--;
-    s->set = 0;
+    s->set = s->set_prev = s->set_next = 0;
+}
+
+static void enter_set(struct hl_placement *p, uint32_t index, uint32_t set)
+{
+    struct hl_shard_set *to = hl_set_table_find(&p->sets, set);
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    s->set = set + 1;
+    s->set_next = to->first;
+    if (to->first != 0)
+        hl_shard_at(&p->shards, to->first - 1)->set_prev = index + 1;
+    to->first = index + 1;
+    to->shards++;
+    count_in_set(p, s, true);
 }
 
 static hl_status unknown_set(uint32_t set)
@@ -307,18 +326,20 @@ hl_status hl_placement_set_join(struct hl_placement *p, struct hl_id id, uint32_
     uint32_t index = hl_shard_table_find(&p->shards, id);
     if (index == HL_SHARD_NONE)
         return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
-    struct hl_shard_set *to = hl_set_table_find(&p->sets, set);
-    if (to == NULL && set != HL_SET_NONE)
+    bool known = hl_set_table_find(&p->sets, set) != NULL;
+    if (!known && set != HL_SET_NONE)
         return unknown_set(set);
-    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
-    leave_set(p, s);
-    if (to != NULL) {
-        s->set = set + 1;
-        to->shards++;
-        count_in_set(p, s, true);
-    }
+    leave_set(p, hl_shard_at(&p->shards, index));
+    if (known)
+        enter_set(p, index, set);
     pin_shard(p, index);
     return HL_OK;
+}
+
+static void pin_shards(struct hl_placement *p, const struct hl_shard_set *set)
+{
+    for (uint32_t at = set->first; at != 0; at = hl_shard_at(&p->shards, at - 1)->set_next)
+        pin_shard(p, at - 1);
 }
 
 hl_status hl_placement_set_pin(struct hl_placement *p, uint32_t set, bool pinned)
@@ -327,37 +348,38 @@ hl_status hl_placement_set_pin(struct hl_placement *p, uint32_t set, bool pinned
     if (s == NULL)
         return unknown_set(set);
     s->pinned = pinned;
-    for (uint32_t i = 0; i < p->shards.end; i++)
-        if (hl_shard_is_used(&p->shards, i))
-            pin_shard(p, i);
+    pin_shards(p, s);
+    for (uint32_t at = s->below; at != 0; at = p->sets.sets[at - 1].next)
+        pin_shards(p, &p->sets.sets[at - 1]);
     return HL_OK;
 }
 
-static bool is_in_set(const struct hl_placement *p, const struct hl_placed_shard *s, uint32_t set)
+static void look_at_shards(const struct hl_placement *p, const struct hl_shard_set *set,
+                           struct hl_set_view *view)
 {
-    return !hl_id_is_none(s->id) && s->set != 0 &&
-           (s->set - 1 == set || hl_set_table_top(&p->sets, s->set - 1) == set);
+    for (uint32_t at = set->first; at != 0; at = hl_shard_at(&p->shards, at - 1)->set_next) {
+        const struct hl_placed_shard *s = hl_shard_at(&p->shards, at - 1);
+        double heat = hl_attributes_heat(&s->use, &p->params, p->now_ms);
+        double stability = hl_attributes_stability(&s->use, &p->params, p->now_ms);
+        view->shards++;
+        view->pinned += s->pinned;
+        view->moving += hl_life_is_moving((enum hl_life_state)s->life.state);
+        view->bytes[s->place.tier < HL_API_TIER_COUNT ? s->place.tier : 0] += s->size_bytes;
+        view->heat = heat > view->heat ? heat : view->heat;
+        view->stability = stability > view->stability ? stability : view->stability;
+        view->last_ms = s->use.last_ms > view->last_ms ? s->use.last_ms : view->last_ms;
+    }
 }
 
 hl_status hl_placement_set_look(const struct hl_placement *p, uint32_t set, struct hl_set_view *out)
 {
-    if (hl_set_table_find(&p->sets, set) == NULL)
+    const struct hl_shard_set *s = hl_set_table_find(&p->sets, set);
+    if (s == NULL)
         return unknown_set(set);
     struct hl_set_view view = {.last_ms = -1};
-    for (uint32_t i = 0; i < p->shards.end; i++) {
-        const struct hl_placed_shard *s = hl_shard_at(&p->shards, i);
-        if (!is_in_set(p, s, set))
-            continue;
-        double heat = hl_attributes_heat(&s->use, &p->params, p->now_ms);
-        double stability = hl_attributes_stability(&s->use, &p->params, p->now_ms);
-        view.shards++;
-        view.pinned += s->pinned;
-        view.moving += hl_life_is_moving((enum hl_life_state)s->life.state);
-        view.bytes[s->place.tier < HL_API_TIER_COUNT ? s->place.tier : 0] += s->size_bytes;
-        view.heat = heat > view.heat ? heat : view.heat;
-        view.stability = stability > view.stability ? stability : view.stability;
-        view.last_ms = s->use.last_ms > view.last_ms ? s->use.last_ms : view.last_ms;
-    }
+    look_at_shards(p, s, &view);
+    for (uint32_t at = s->below; at != 0; at = p->sets.sets[at - 1].next)
+        look_at_shards(p, &p->sets.sets[at - 1], &view);
     view.in_memory = view.shards > 0 && view.bytes[HL_API_TIER_L4] == 0;
     *out = view;
     return HL_OK;
@@ -455,6 +477,7 @@ static hl_status change_life(struct hl_placement *p, struct hl_id id,
     if (st != HL_OK)
         return hl_fail_prefix(st, "shard %s: ", hl_id_format(id).s);
     s->changed_ms = p->now_ms;
+    s->unsaved = true;
     hl_placement_touch(p, index);
     if (goal != NULL && (goal->tier != s->place.tier || goal->node != s->place.node)) {
         if (hl_life_is_moving(from)) { /* it takes the place of the move in flight */
@@ -519,6 +542,7 @@ hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, stru
     s->crowded = hl_rules_are_crowded(s, &p->params);
     s->life = (struct hl_life){.state = (uint8_t)found_state(s, place)};
     s->use.placed_ms = p->now_ms;
+    s->unsaved = s->kept;                     /* what is known of it holds no more */
     if (s->life.state != HL_LIFE_ARCHIVED_L3) /* there, reads since it cooled bring it back */
         s->changed_ms = p->now_ms;
     hl_placement_touch(p, index);
@@ -532,6 +556,7 @@ hl_status hl_placement_shard_moved(struct hl_placement *p, struct hl_id id, int6
         return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
     hl_placement_advance(p, now_ms);
     hl_attributes_moved(&hl_shard_at(&p->shards, index)->use, &p->params, p->now_ms);
+    hl_shard_at(&p->shards, index)->unsaved = true;
     hl_placement_touch(p, index);
     return HL_OK;
 }
@@ -573,6 +598,7 @@ static void apply_entry(struct hl_placement *p, uint16_t node, const struct hl_r
     struct hl_access access = {.node = node, .count = e->count, .age_ms = e->age_ms};
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     hl_attributes_access(&s->use, &p->params, &access, p->now_ms);
+    s->unsaved = true;
     s->crowded = hl_rules_are_crowded(s, &p->params);
     hl_placement_touch(p, index);
     p->stats.accesses += e->count;

@@ -118,7 +118,7 @@ hl_status hl_placement_set_remove(struct hl_placement *p, uint32_t set) HL_CHECK
 /* The shard is in that set and in no other; HL_SET_NONE: in none. A removed shard leaves its set.
  */
 hl_status hl_placement_set_join(struct hl_placement *p, struct hl_id id, uint32_t set) HL_CHECK;
-/* Its shards, and those of the sets in it, are not moved away. Looks at all shards. */
+/* Its shards, and those of the sets in it, are not moved away. */
 hl_status hl_placement_set_pin(struct hl_placement *p, uint32_t set, bool pinned) HL_CHECK;
 
 /* A set with the sets in it. */
@@ -130,7 +130,6 @@ struct hl_set_view {
     bool in_memory;                    /* no reader of it waits for L4 */
 };
 
-/* Looks at all shards. */
 hl_status hl_placement_set_look(const struct hl_placement *p, uint32_t set,
                                 struct hl_set_view *out) HL_CHECK;
 

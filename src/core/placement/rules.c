@@ -394,13 +394,16 @@ static struct hl_verdict judge_below(struct judged *j)
     return keep_place(j, recheck);
 }
 
-/* A rank wrote it on its own node: it is where its reader is. */
+/* It was found on a node: a rank wrote it there, somebody ordered it, or an earlier Controller
+ * brought it. It is where its reader is. Without any it counts as loaded, too, once it has been
+ * there for as long as L3 keeps what is idle: so it cools, and can leave. */
 static struct hl_verdict judge_created(struct judged *j)
 {
+    int64_t idle_ms = j->s->use.placed_ms + j->world->params->archive_ms;
     look_at_readers(j);
-    return j->reader_count > 0
+    return j->reader_count > 0 || j->now_ms >= idle_ms
                ? follow_event(j, HL_LIFE_ON_LOAD, j->s->place, j->own + j->remote, 1)
-               : keep_place(j, INT64_MAX);
+               : keep_place(j, idle_ms);
 }
 
 int64_t hl_rules_rests_until(const struct hl_placed_shard *s, const struct hl_rule_world *world,

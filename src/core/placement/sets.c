@@ -56,10 +56,28 @@ hl_status hl_set_table_add(struct hl_set_table *t, uint32_t above, uint32_t *set
         t->free = t->sets[at].above;
     }
     t->sets[at] = (struct hl_shard_set){.above = above, .used = true};
-    if (above != HL_SET_NONE)
+    if (above != HL_SET_NONE) {
+        uint32_t other = t->sets[above].below;
+        t->sets[at].next = other;
+        if (other != 0)
+            t->sets[other - 1].prev = at + 1;
+        t->sets[above].below = at + 1;
         t->sets[above].sets++;
+    }
     *set = at;
     return HL_OK;
+}
+
+static void leave_above(struct hl_set_table *t, const struct hl_shard_set *s)
+{
+    struct hl_shard_set *above = &t->sets[s->above];
+    if (s->next != 0)
+        t->sets[s->next - 1].prev = s->prev;
+    if (s->prev != 0)
+        t->sets[s->prev - 1].next = s->next;
+    else
+        above->below = s->next;
+    above->sets--;
 }
 
 hl_status hl_set_table_remove(struct hl_set_table *t, uint32_t set)
@@ -71,7 +89,7 @@ hl_status hl_set_table_remove(struct hl_set_table *t, uint32_t set)
         return hl_fail(HL_ECONFLICT, "set %u holds %u shards and %u sets: take them out first", set,
                        s->shards, s->sets);
     if (s->above != HL_SET_NONE)
-        t->sets[s->above].sets--;
+        leave_above(t, s);
     *s = (struct hl_shard_set){.above = t->free};
     t->free = set + 1;
     return HL_OK;

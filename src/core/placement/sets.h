@@ -24,7 +24,9 @@ struct hl_shard_set {
     uint64_t bytes[HL_API_TIER_COUNT]; /* of its own shards, by the tier of their nearest copy */
     uint32_t above;                    /* HL_SET_NONE: none; of a free one: the next free one */
     uint32_t shards;                   /* its own */
+    uint32_t first;                    /* index + 1 of one of them, which links to the others */
     uint32_t sets;                     /* below it */
+    uint32_t below, prev, next;        /* index + 1 of one of those, and of its neighbours there */
     bool used, pinned;
 };
 

@@ -38,10 +38,10 @@ enum hl_listed {
 struct hl_placed_shard {
     struct hl_id id;
     uint64_t size_bytes;
-    uint32_t list_at;     /* in the list that it is in; of a free record: the next one */
-    uint32_t set;         /* index + 1 of the set that it is in; 0 = none */
-    struct hl_place goal; /* where its copy goes while it moves */
-    uint32_t unused[2];
+    uint32_t list_at;            /* in the list that it is in; of a free record: the next one */
+    uint32_t set;                /* index + 1 of the set that it is in; 0 = none */
+    struct hl_place goal;        /* where its copy goes while it moves */
+    uint32_t set_prev, set_next; /* index + 1 of others in its set; 0 = none */
     struct hl_life life;
     struct hl_place place;             /* of its nearest copy */
     int64_t changed_ms : HL_TIME_BITS; /* of its life's newest change, or when it was created */
@@ -55,6 +55,8 @@ struct hl_placed_shard {
     bool touched : 1; /* it is to be judged in the next pass; of a free one: its list has it */
     bool crowded : 1; /* hl_rules_are_crowded */
     bool decided : 1; /* the last one that has judged it has decided on it */
+    bool unsaved : 1; /* saved.h: it was used, or lived, since it was taken */
+    bool kept : 1;    /* what was taken is kept somewhere */
     struct hl_attributes use;
 };
 

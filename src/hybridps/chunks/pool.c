@@ -269,7 +269,7 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk)
 }
 
 /* Whoever had it pinned has lost it: the client ends. */
-static void unpin(struct hl_chunk_pool *p, struct chunk *c)
+static void chunk_unpin(struct hl_chunk_pool *p, struct chunk *c)
 {
     p->s.pins -= c->r->device_pins + c->r->host_pins;
     p->s.pinned -= c->r->device_pins > 0 ? c->r->bytes : 0;
@@ -278,11 +278,11 @@ static void unpin(struct hl_chunk_pool *p, struct chunk *c)
 }
 
 /* Its content, on the host and nowhere else. */
-static hl_status bring_home(struct hl_chunk_pool *p, uint32_t chunk)
+static hl_status chunk_bring_home(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];
     struct hl_trace_use use = {.chunk = chunk, .on_host = 1, .write = 1};
-    unpin(p, c);
+    chunk_unpin(p, c);
     if (!c->r->host && !c->r->device && c->below == 0)
         return HL_OK;
     HL_TRY(hl_chunk_pool_access(p, &use, 1));
@@ -300,7 +300,7 @@ hl_status hl_chunk_pool_keep(struct hl_chunk_pool *p, uint32_t chunk, bool on_ho
         return hl_fail(HL_EUNSUPPORTED, "%s: only memory whose faults are served is kept",
                        p->info.name);
     p->o.host_bytes = 0;
-    HL_TRY(bring_home(p, chunk));
+    HL_TRY(chunk_bring_home(p, chunk));
     if (!on_host || !c->r->host) {
         HL_TRY(hl_chunk_view_put(&c->mem, on_host, c->r->host ? c->mem.host : NULL));
         HL_TRY(hl_chunk_view_open(&c->mem, on_host, true));

@@ -110,7 +110,7 @@ void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
 void pool_seal(struct hl_chunk_pool *p, struct chunk *c);
 /* The host's bytes are needed by somebody who writes them now. */
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
-/* What was written on the host is on the device too, or nothing is there any more. */
+/* pool_refresh.c: what was written on the host is on the device too, or nothing is there. */
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 /* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
 void pool_settle_ahead(struct hl_chunk_pool *p);

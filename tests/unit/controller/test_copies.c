@@ -301,3 +301,38 @@ TEST(a_shard_is_lost_when_nothing_that_can_be_read_has_it)
         world_fini(&w);
     }
 }
+
+TEST(a_lost_shard_is_gone_only_where_nobody_who_is_away_could_have_it)
+{
+    struct hl_api_pool_info pool = {.host_id = "pool"};
+    struct world w;
+    world_init(&w);
+    w.a.info.host_id = "a";
+    w.shard->missed = 2;
+    w.a.store.listed = w.b.store.listed = true;
+    w.c.copies->pool = &pool;
+    assert_false(copies_shard_is_gone(&w.c, w.shard)); /* no sweep has said so */
+    w.shard->lost = true;
+    assert_true(copies_shard_is_gone(&w.c, w.shard));
+    w.c.copies->pool = NULL; /* L3 starts again */
+    assert_false(copies_shard_is_gone(&w.c, w.shard));
+    w.c.copies->pool = &pool;
+    w.a.store.listed = false; /* the Agent of a has started again */
+    assert_false(copies_shard_is_gone(&w.c, w.shard));
+    w.a.store.listed = true;
+    snprintf(w.a.incarnation, sizeof(w.a.incarnation), "%s", ""); /* the Controller has */
+    assert_false(copies_shard_is_gone(&w.c, w.shard));
+    w.a.lost = true; /* and waits for a no longer */
+    assert_true(copies_shard_is_gone(&w.c, w.shard));
+    w.a.lost = false;
+    snprintf(w.a.incarnation, sizeof(w.a.incarnation), "boot-1");
+    learn(&w, &w.a, HL_API_TIER_L2, "");
+    assert_false(copies_shard_is_gone(&w.c, w.shard)); /* the last sweep is older than that */
+    w.a.lost = true;
+    places(&w, HL_API_TIER_L1, "");
+    assert_false(copies_shard_is_gone(&w.c, w.shard)); /* a is silent, and may come back */
+    copies_forget(&w.c, &w.a, w.shard->id, HL_API_TIER_L2, "");
+    assert_true(copies_shard_is_gone(&w.c, w.shard));
+    w.c.copies->pool = NULL;
+    world_fini(&w);
+}

@@ -383,8 +383,7 @@ static struct hl_move_order policy_move(struct world *w, uint64_t shard, struct 
                                         .goal = goal,
                                         .reason = HL_LIFE_ON_REMOTE,
                                         .size_bytes = 1 << 20};
-    assert_int_equal(
-        hl_migration_order(&w->c.placement->moves, &order, placement_now_ms()), HL_OK);
+    assert_int_equal(hl_migration_order(&w->c.placement->moves, &order, placement_now_ms()), HL_OK);
     return order;
 }
 

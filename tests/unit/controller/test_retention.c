@@ -69,6 +69,7 @@ static void world_start_on(struct world *w, const char *store)
     assert_int_equal(hl_store_writer_start(c->store, c->opts.loop, &c->writer), HL_OK);
     assert_int_equal(nodes_create(c, &events), HL_OK);
     assert_int_equal(jobs_create(c, executors, &executor), HL_OK);
+    assert_int_equal(queue_create(c), HL_OK);
 }
 
 static void world_start(struct world *w)
@@ -96,6 +97,7 @@ static void world_run(struct world *w)
 static void world_end(struct world *w)
 {
     struct hl_controller *c = &w->c;
+    queue_destroy(c);
     jobs_fini(c);
     nodes_fini(c);
     hl_catalog_fini(&c->catalog);

@@ -144,7 +144,11 @@ static json_t *start_by_kubernetes(const struct hl_job *job)
     static const struct hl_volcano_opts opts = {.ns = "n",
                                                 .queue = "q",
                                                 .topology_policy = "single-numa-node",
+                                                .near_key = "",
                                                 .device = "nvidia.com/gpu",
+                                                .table_label = "",
+                                                .accelerator = "",
+                                                .podgroups = "",
                                                 .slot_devices = 2,
                                                 .keep_s = 60};
     struct hl_plan *plan = NULL;

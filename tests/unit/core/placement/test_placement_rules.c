@@ -312,6 +312,24 @@ TEST_IN(begin, NULL, a_new_shard_is_loaded_for_its_first_readers)
     goes(verdict_at(START), HL_LIFE_ON_LOAD, HL_API_TIER_L2, 1);
 }
 
+TEST_IN(begin, NULL, what_is_found_on_a_node_and_never_read_leaves_in_the_end)
+{
+    const int64_t idle = START + params.archive_ms;
+    is_at(HL_LIFE_CREATED, HL_API_TIER_L1, 1);
+    struct hl_verdict v = verdict_at(idle - 1);
+    assert_int_equal(v.event, NONE);
+    assert_true(v.recheck_ms == idle);
+    goes(verdict_at(idle), HL_LIFE_ON_LOAD, HL_API_TIER_L1, 1); /* where it is */
+    shard.life.state = HL_LIFE_ACTIVE;
+    goes(verdict_at(idle), HL_LIFE_ON_COOL, HL_API_TIER_L1, 1);
+    shard.life.state = HL_LIFE_COOLING;
+    shard.changed_ms = idle;
+    assert_int_equal(verdict_at(idle + params.residence_ms - 1).event, NONE);
+    goes(verdict_at(idle + params.residence_ms), HL_LIFE_ON_LEAVE, HL_API_TIER_L3, HL_READER_NONE);
+    shard.pinned = true;
+    assert_int_equal(verdict_at(idle + params.residence_ms).event, NONE);
+}
+
 TEST_IN(begin, NULL, many_readers_keep_it_in_l3)
 {
     is_at(HL_LIFE_WARM_L3, HL_API_TIER_L3, HL_READER_NONE);
