@@ -11,12 +11,11 @@ from ._group import TYPES
 from ._params import raw_grad
 
 if TYPE_CHECKING:
-    from ._optim import Stepper
     from ._slots import Slot
 
 
-def norm_of(stepper: "Stepper", scale: float) -> tuple[float, bool]:
-    """Sum of the squares of all gradients times scale, and whether all are finite."""
+def norm_of(stepper: Any, scale: float) -> tuple[float, bool]:
+    """Sum of the squares of all gradients of a Stepper's times scale, and whether all are finite."""
     state = stepper.phases.state
     stepper.phases.leave()
     slots = list(stepper.slots())
