@@ -34,7 +34,8 @@ void queue_find_used(const struct hl_controller *c, int64_t now_ms, double used[
 
 void queue_past_add(const struct job *j, int64_t now_ms, struct queue_past past[HL_QUEUES_MAX])
 {
-    double used = job_is_queued(j) ? job_used(j, now_ms) : 0;
+    bool counts = j->controller->jobs->queue != NULL && job_is_queued(j);
+    double used = counts ? job_used(j, now_ms) : 0;
     if (used <= 0)
         return;
     struct queue_past *p = &past[queue_index(j)];
@@ -46,7 +47,7 @@ hl_status queue_past_records(const struct hl_controller *c,
                              struct hl_records *records)
 {
     const struct job_queue *q = c->jobs->queue;
-    for (int i = 0; i < q->queues.count; i++) {
+    for (int i = 0; q != NULL && i < q->queues.count; i++) {
         if (past[i].at_ms == q->past[i].at_ms)
             continue;
         const struct hl_api_queue_use use = {past[i].used, past[i].at_ms};

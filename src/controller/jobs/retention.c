@@ -58,7 +58,7 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
     }
     c->jobs->forgetting = false;
     log_trouble(c, st, text);
-    if (st == HL_OK)
+    if (st == HL_OK && c->jobs->queue != NULL)
         memcpy(c->jobs->queue->past, l->past, sizeof(l->past));
     for (size_t i = 0; i < l->count; i++) {
         struct job *j;
@@ -81,7 +81,8 @@ static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *lis
         return hl_fail(HL_ENOMEM, "out of memory for a list of jobs");
     l->c = c;
     l->count = n;
-    memcpy(l->past, c->jobs->queue->past, sizeof(l->past));
+    if (c->jobs->queue != NULL)
+        memcpy(l->past, c->jobs->queue->past, sizeof(l->past));
     hl_status st = hl_records_add(
         &records,
         hl_api_to_json(&hl_api_job_number_type, &(struct hl_api_job_number){c->jobs->seq}),
