@@ -21,8 +21,7 @@ bool hl_gang_is_up(enum hl_api_job_state state)
 
 bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run)
 {
-    bool kept = hl_gang_is_up(run->state) ||
-                (run->state == HL_API_JOB_STATE_SUCCEEDED && !a->over);
+    bool kept = hl_gang_is_up(run->state) || (run->state == HL_API_JOB_STATE_SUCCEEDED && !a->over);
     bool wanted = kept && a->attempt == run->attempt;
     return (a->there || a->created) && !wanted && !a->deleted;
 }

@@ -33,7 +33,7 @@ enum kind {
     KEY_NIC,
     KEY_RECOVERY,
     KEY_KUBERNETES, /* json_t */
-    KEY_RANK_GOAL, /* what becomes of a rank that hangs */
+    KEY_RANK_GOAL,  /* what becomes of a rank that hangs */
 };
 
 struct key {
