@@ -235,6 +235,12 @@ function(hl_tests)
         ENVIRONMENT HELIOS_CPU=${cpu})
     endif()
   endforeach()
+  # Threads that spin for each other: beside other tests they wait for a processor most of the time, and take theirs.
+  foreach(name cuda_protocol cuda_run runtime)
+    if(TARGET maco_test_${name})
+      set_tests_properties(maco_test_${name} PROPERTIES RUN_SERIAL ON)
+    endif()
+  endforeach()
   # Where CUDA is installed, our declarations of its driver are held against its own.
   find_path(HL_CUDA_INCLUDE cuda.h PATHS /usr/local/cuda/include)
   if(TARGET cuda_test_driver AND HL_CUDA_INCLUDE)
