@@ -214,9 +214,11 @@ void pass_run(struct hl_controller *c);
 
 /* budget.c */
 hl_status budget_configure(struct hl_controller *c) HL_CHECK;
-/* A move of the policy has ended: what it did not begin to send it gives back. */
+/* The rate of a move's copy, in bytes per second; 0: no limit. */
 uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *o);
+/* How long its copy may take at that rate. */
 int64_t budget_copy_ms(const struct hl_controller *c, const struct hl_move_order *o);
+/* A move of the policy has ended: what it did not begin to send it gives back. */
 void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec);
 /* Whether its moves are to rest now; those that wait in the engine do so too. */
 void budget_rest(struct hl_controller *c);
