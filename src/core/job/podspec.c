@@ -186,7 +186,7 @@ static bool check_shape(struct walk *w, enum shape shape, const json_t *v)
 static bool fail_unknown(struct walk *w, const struct field *fields, size_t count, const char *of,
                          const char *key)
 {
-    const char *names[40];
+    const char *names[40] = {0};
     char all[300] = "";
     size_t n = 0, used = 0;
     for (size_t i = 0; i < count && n < HL_ARRAY_LEN(names); i++)
