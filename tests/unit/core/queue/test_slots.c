@@ -42,7 +42,7 @@ static void start(struct world *w, int servers, const int *sizes)
     static char name[] = "j";
     *w = (struct world){0};
     for (int i = 0; i < servers; i++) {
-        char server[16];
+        char server[32];
         snprintf(server, sizeof(server), "node-%d", i);
         add_server(w, server);
     }
