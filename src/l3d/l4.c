@@ -94,8 +94,8 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *
                        hl_id_format(id).s);
     if (l4_bad_has(d, id))
         return hl_fail(HL_ECORRUPT, "the only copy, in %s, is damaged", d->l4->url);
-    HL_TRY(l4_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size, .cancel = stop}, &x));
-    atomic_fetch_add_explicit(&d->l4->filling, 1, memory_order_relaxed);
+    const struct l4_want want = {.near = -1, .id = id, .size = size, .cancel = stop, .fills = true};
+    HL_TRY(l4_alloc(d, &want, &x));
     hl_status st = l4_fetch(d, &x, &crc, crcs);
     if (st == HL_OK)
         st = hl_pool_seal(d->pool, &x, crc, crcs, hl_chunk_count(size), &ref);
@@ -103,7 +103,7 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *
         hl_pool_touch(d->pool, &ref);
     else
         hl_pool_abort(d->pool, &x);
-    atomic_fetch_sub_explicit(&d->l4->filling, 1, memory_order_relaxed);
+    l4_filled(d);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "load from %s: ", d->l4->url);
 }
 
@@ -350,6 +350,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     l4->mode = mode;
     l4->opts.archive = (struct hl_archive_options){.url = l4->url};
     pthread_mutex_init(&l4->room_lock, NULL);
+    pthread_mutex_init(&l4->filling_lock, NULL);
     pthread_mutex_init(&l4->bad_lock, NULL);
     pthread_mutex_init(&l4->sign_lock, NULL);
     pthread_mutex_init(&l4->order_lock, NULL);
@@ -385,6 +386,7 @@ void l4_fini(struct hl_l3d *d)
     l4_open_fini(d);
     pthread_mutex_destroy(&l4->sign_lock);
     pthread_mutex_destroy(&l4->room_lock);
+    pthread_mutex_destroy(&l4->filling_lock);
     l4_bad_fini(d);
     l4_order_fini(d);
     free(l4->url);

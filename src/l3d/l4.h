@@ -88,11 +88,13 @@ struct l4_want {
     int near;                         /* NUMA node; -1 = any */
     const struct hl_pool_ref *beside; /* other bytes for this shard; NULL: a new one */
     const atomic_bool *cancel;        /* set once no caller waits any more; may be NULL */
+    bool fills;                       /* it is a load's; l4_filled once that has ended */
 };
 
 /* Room in the pool, made by giving up archived shards; waits until they have rested. */
 hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want,
                    struct hl_pool_extent *out) HL_CHECK;
+void l4_filled(struct hl_l3d *d);
 /* The same without waiting: HL_EBUSY when there will be room soon. */
 hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want,
                        struct hl_pool_extent *out) HL_CHECK;

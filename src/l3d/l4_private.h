@@ -16,8 +16,8 @@
  * has loaded the pointer (l4_archive) may use the archive without a lock.
  *
  * Locks, in their order: room_lock (one eviction at a time; in mode write-behind it archives shards
- * meanwhile), sign_lock (the archive's owner is being written), bad_lock and order_lock (`bad`,
- * `order`; they never wait). */
+ * meanwhile), sign_lock (the archive's owner is being written), bad_lock, order_lock and
+ * filling_lock (`bad`, `order`, `filling`; they never wait). */
 #ifndef HL_L3D_L4_PRIVATE_H
 #define HL_L3D_L4_PRIVATE_H
 
@@ -45,7 +45,8 @@ struct l4 {
     struct workers *fetches, *stores; /* of moves, and what is archived: they give way */
     struct task *tasks;               /* by kind and id */
     struct hl_timer *clock;
-    atomic_uint filling;       /* loads that have room: soon they can be given up again */
+    unsigned filling; /* loads that have room: soon they can be given up again */
+    pthread_mutex_t filling_lock;
     struct trash *trash;       /* NULL: nothing leaves it by time */
     pthread_mutex_t sign_lock; /* one at a time writes the archive's owner */
     struct l4_bad *bad;        /* by id; under bad_lock */

@@ -6,7 +6,7 @@
  *
  *     l4_alloc, in a worker:
  *     try --HL_ENOSPC--> evict, under room_lock --> wait for a change of the pool --> try
- *      |                   '--nothing can go, nothing comes, the deadline--> one last try
+ *      |                   '--nothing can go, comes or has changed; the deadline--> one last try
  *      '--success, or another failure--> end
  *
  * hl_pool_changes is read before the try, so a change between the try and the wait ends the wait at
@@ -103,12 +103,39 @@ static hl_status make_room(struct hl_l3d *d, uint64_t size, bool spill,
     return HL_OK;
 }
 
-static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl_pool_extent *out)
+static hl_status alloc_extent(struct hl_l3d *d, const struct l4_want *w, struct hl_pool_extent *out)
 {
     if (w->beside != NULL)
         return hl_pool_alloc_beside(d->pool, w->beside, out);
     return hl_pool_alloc_at(d->pool, hl_id_is_none(w->id) ? hl_id_random() : w->id, w->size,
                             w->near, out);
+}
+
+/* What a load takes is counted in the same moment: at none is it neither room nor a shard to be. */
+static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl_pool_extent *out)
+{
+    if (!w->fills)
+        return alloc_extent(d, w, out);
+    pthread_mutex_lock(&d->l4->filling_lock);
+    hl_status st = alloc_extent(d, w, out);
+    d->l4->filling += st == HL_OK;
+    pthread_mutex_unlock(&d->l4->filling_lock);
+    return st;
+}
+
+void l4_filled(struct hl_l3d *d)
+{
+    pthread_mutex_lock(&d->l4->filling_lock);
+    d->l4->filling--;
+    pthread_mutex_unlock(&d->l4->filling_lock);
+}
+
+static bool loads_fill(struct hl_l3d *d)
+{
+    pthread_mutex_lock(&d->l4->filling_lock);
+    bool fill = d->l4->filling > 0;
+    pthread_mutex_unlock(&d->l4->filling_lock);
+    return fill;
 }
 
 /* True: room is on its way, try again. In any thread that may wait. Under room_lock one thread at a
@@ -118,14 +145,15 @@ static bool room_comes(struct hl_l3d *d, uint64_t size, bool spill)
 {
     struct hl_pool_evicted evicted = {0};
     pthread_mutex_lock(&d->l4->room_lock);
-    /* Before the look at what can be given up: a load that ends in between is not missed. */
-    int filling = atomic_load_explicit(&d->l4->filling, memory_order_relaxed) > 0;
+    /* Before the look at what can be given up, and after it: a load that ends in between is not
+     * missed, nor one that began. */
+    bool filling = loads_fill(d);
     struct hl_room room = room_now(d);
     bool comes = hl_room_comes(&room, pool_bytes(size));
     if (!comes)
         comes = make_room(d, size, spill, &evicted) == HL_OK && evicted.bytes + evicted.held > 0;
     room = room_now(d);
-    comes = comes || filling || room.quarantined > 0;
+    comes = comes || filling || loads_fill(d) || room.quarantined > 0;
     pthread_mutex_unlock(&d->l4->room_lock);
     return comes;
 }
@@ -172,7 +200,8 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
             return hl_fail(HL_ECANCELED, "the L3 daemon is shutting down");
         if (want->cancel != NULL && atomic_load_explicit(want->cancel, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "the request for room was cancelled");
-        if (hl_now_ns() >= deadline || !room_comes(d, want->size, true))
+        bool late = hl_now_ns() >= deadline;
+        if (late || (!room_comes(d, want->size, true) && hl_pool_changes(d->pool) == seen))
             return alloc_once(d, want, out);
         hl_pool_wait_change(d->pool, seen, hl_now_ns() + LOOK_MS * HL_NS_PER_MS);
     }

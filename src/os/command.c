@@ -32,7 +32,8 @@ static void output_keep(const struct hl_command *c, struct hl_buf *to, const cha
 {
     if (c->newest != 0 && to->len + n > c->newest) {
         size_t over = to->len + n - c->newest, old = over < to->len ? over : to->len;
-        memmove(to->data, to->data + old, to->len - old);
+        if (old > 0)
+            memmove(to->data, to->data + old, to->len - old);
         to->len -= old;
         block += over - old;
         n -= over - old;
