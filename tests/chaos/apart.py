@@ -190,8 +190,16 @@ class Apart:
         wait_for("the nodes", lambda: [n["state"] for n in calls("listNodes")["nodes"]] == ["ready"] * len(NODES))
         wait_for("the moves to end", lambda: all(m["phase"] == "ended" for m in calls("listMoves")["moves"]), 120)
         wait_for("the journal of moves to be empty", lambda: not self.records())
-        self.cli("model", "verify", "m")
+        wait_for("the version to be whole", self._verified, 60)  # a sweep may have missed what nodes list again
         wait_for("the stores to hold what the Controller knows", lambda: self._held() == self._known(calls))
+
+    def _verified(self) -> bool:
+        try:
+            self.cli("model", "verify", "m")
+        except AssertionError as error:
+            print(error, file=sys.stderr)
+            return False
+        return True
 
     def _known(self, calls: Calls) -> dict[tuple[str, str], int]:
         known = {(node, tier): 0 for node in NODES for tier in ("L1", "L2")}
