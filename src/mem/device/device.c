@@ -402,7 +402,7 @@ hl_status hl_device_reserve(struct hl_device *d, uint64_t size, uint64_t *addres
 
 /* With the lock held. Out of the table before the addresses are given back: no block can be mapped
  * there in between. */
-static hl_status take_range(struct hl_device *d, uint64_t address, struct device_range *out)
+static hl_status unlist_range(struct hl_device *d, uint64_t address, struct device_range *out)
 {
     for (size_t i = 0; i < d->range_count; i++) {
         struct device_range r = d->ranges[i];
@@ -420,24 +420,26 @@ static hl_status take_range(struct hl_device *d, uint64_t address, struct device
     return hl_fail(HL_ENOENT, "%s: no range was reserved at %#" PRIx64, d->name, address);
 }
 
+static hl_status take_range(struct hl_device *d, uint64_t address, struct device_range *out)
+{
+    pthread_mutex_lock(&d->lock);
+    hl_status st = unlist_range(d, address, out);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
 hl_status hl_device_unreserve(struct hl_device *d, uint64_t address)
 {
-    struct device_range r = {0};
-    pthread_mutex_lock(&d->lock);
-    hl_status st = take_range(d, address, &r);
-    pthread_mutex_unlock(&d->lock);
-    HL_TRY(st);
+    struct device_range r;
+    HL_TRY(take_range(d, address, &r));
     d->ops->unreserve(d, r.address, r.size);
     return HL_OK;
 }
 
 hl_status hl_device_range_take(struct hl_device *d, uint64_t address)
 {
-    struct device_range r = {0};
-    pthread_mutex_lock(&d->lock);
-    hl_status st = take_range(d, address, &r);
-    pthread_mutex_unlock(&d->lock);
-    HL_TRY(st);
+    struct device_range r;
+    HL_TRY(take_range(d, address, &r));
     hl_device_range_reset(d, r.address, r.size);
     return HL_OK;
 }
