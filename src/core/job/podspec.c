@@ -92,7 +92,7 @@ static const struct field rank_fields[] = {
     {"args", ANY, BY_KEY("command")},
     {"command", ANY, BY_KEY("command")},
     {"image", ANY, BY_KEY("dockerImage")},
-    {"livenessProbe", ANY, "a rank that hangs is found by its steps (docs/recovery.md)"},
+    {"livenessProbe", ANY, "a rank that hangs is found by its steps (docs/job.md)"},
     {"readinessProbe", ANY, "nothing waits for a rank to be ready"},
     {"startupProbe", ANY, "nothing waits for a rank to be ready"},
     {"workingDir", ANY, BY_KEY("workdir")},
