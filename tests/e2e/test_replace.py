@@ -118,7 +118,7 @@ class Replace(unittest.TestCase):
         parts = sum(ms for key, ms in ledger.items() if key.endswith("Ms") and key != "wallMs")
         self.assertEqual(parts, ledger["wallMs"])
         self.assertAlmostEqual(ledger["wallMs"] / (now - seen["submittedMs"]), 1, delta=0.01 + 1000 / ledger["wallMs"])
-        self.assertGreater(ledger["lostMs"], 0, ledger)  # nothing is made again where a version was just saved
+        self.assertGreater(ledger["lostMs"], 0, ledger)  # steps made again between two looks at the ranks may be missed
         counts = {line.split('"')[1]: int(line.split()[-1]) for line in self.c.run("metrics", "controller").stdout.splitlines()
                   if line.startswith("helios_recovery_seconds_count")}
         self.assertEqual(set(counts), {"start", "join", "load", "step", "total"})
@@ -139,7 +139,7 @@ class Replace(unittest.TestCase):
             ranks = self.steps_from(job, 3)
             return ranks[1]["pid"] != second[1]["pid"] and ranks
         third = wait_for("rank 1 to be replaced", replaced_too, 120)
-        wait_for("the second one", lambda: len(self.events(job, "recovered")) >= 2)
+        wait_for("the second one", lambda: len(self.events(job, "recovered")) == 2)
         self.assertRegex("\n".join(self.events(job, "stalled")),
                          r"(?m)^rank 1 on \S+ has made no step for .*: its process is stopped$")
         wait_for("the steps of the other job", lambda: max(p["step"] for p in self.lines(job, "PROGRESS")) >= STEPS - 1, 120)
@@ -149,11 +149,12 @@ class Replace(unittest.TestCase):
 
         self.assertEqual(second[1]["pid"], before[1]["pid"], "the survivor keeps its process")
         self.assertNotEqual(second[0]["pid"], before[0]["pid"])
+        self.assertEqual(third[0]["pid"], second[0]["pid"])
+        self.assertNotEqual(third[1]["pid"], second[1]["pid"])
         replaced = self.events(job, "rank-replaced")
-        self.assertEqual([text.split(" on ")[0] for text in replaced][:2], ["rank 0", "rank 1"])
+        self.assertEqual([text.split(" on ")[0] for text in replaced], ["rank 0", "rank 1"])
         self.assertIn("killed by signal 9", replaced[0])
-        if len(replaced) == 2:  # on a busy machine a third may count as hung
-            self.assertEqual(third[0]["pid"], second[0]["pid"])
+        self.assertEqual(len(self.events(job, "recovered")), 2)
         self.accounted(job)
         self.end(job)
         for pid in (before[0]["pid"], second[1]["pid"], third[0]["pid"], third[1]["pid"]):
