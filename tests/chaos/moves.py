@@ -146,16 +146,17 @@ class Readers:
         self.numbers.fail(f"reader {name}: {said['shard']} after {said['ended'] - said['began']:.1f} s: {said['error']}")
 
     def _copies(self, shard: str) -> list[dict]:
-        """As soon as the Controller answers."""
+        """As soon as the Controller knows of one."""
         calls, end = Calls(self.world.address), time.monotonic() + COPIES_S
         try:
             while True:
-                try:
-                    return calls("getShard", 5000, id=shard)["shard"]["copies"]
-                except Refused:
-                    if time.monotonic() > end:
-                        return []
-                    time.sleep(0.1)
+                with contextlib.suppress(Refused):
+                    copies = calls("getShard", 5000, id=shard)["shard"]["copies"]
+                    if copies:
+                        return copies
+                if time.monotonic() > end:
+                    return []
+                time.sleep(0.1)
         finally:
             calls.close()
 
