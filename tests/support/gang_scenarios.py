@@ -217,6 +217,32 @@ class Gangs(World):
         self.assertEqual(shown.stdout, c.log(job, 2))
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
 
+    def test_ranks_with_devices_are_processes_of_one_container(self):
+        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "nvidia.com/gpu", "HELIOS_KUBE_SLOT_DEVICES": "2"})
+        job = c.submit(self.text(restarts=1, then="""
+            i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i + 1)); done; echo late >&2
+            [ $RANK.$HELIOS_ATTEMPT != 3.1 ] || { echo what went wrong; exit 7; }
+            """ + HOLD))
+        self.loaded(2)
+        failed = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "container-failed")
+        self.assertIn("rank 3 exited with code 7", failed)
+        wait_for("only the second attempt is left", lambda: list(self.objects("vcjobs")) == [f"helios-{job}-a2"])
+        for task in self.objects("vcjobs")[f"helios-{job}-a2"]["spec"]["tasks"]:
+            container, = task["template"]["spec"]["containers"]
+            self.assertEqual(container["resources"]["limits"], {"cpu": "2", "memory": str(2 << 30), "nvidia.com/gpu": "2"})
+        for rank in range(4):
+            env = dict(line.split("=", 1) for line in (c.dir / f"env.{rank}.2").read_text().splitlines() if "=" in line)
+            self.assertEqual([env[n] for n in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "PRICE")],
+                             [str(rank), str(rank % 2), "2", str(rank // 2), "2", "$5 for $(RANK) and $$"])
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        lines = [f"line {i}" for i in range(50)] + ["late"]
+        for rank in range(4):  # each its own lines, though a pod has one log
+            said = c.log(job, rank).splitlines()
+            self.assertTrue(said[0].startswith(f"rank {rank} of 4 attempt 2 on {self.volcano.node}: "), said)
+            self.assertEqual(said[said.index("loaded") + 1:], [*lines, "bye"])
+        self.assertEqual(c.run("logs", job, "--rank", 3, "--attempt", 1).stdout.splitlines()[-2:], ["late", "what went wrong"])
+
     def test_pods_that_are_taken_away_do_not_use_up_restarts(self):
         c = self.start_cluster()
         job = c.submit(self.text())

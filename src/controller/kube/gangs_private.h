@@ -147,6 +147,7 @@ void gangs_forget(const struct job *j);
 struct gang_log {
     const char *job, *pod;
     int attempt, rank, local_rank;
+    bool shared; /* the container is that of all ranks of the pod */
 };
 
 /* Fetch what is new of it. In a worker thread. */
