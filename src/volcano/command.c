@@ -94,7 +94,8 @@ json_t *hl_volcano_rank_command(const struct hl_volcano_pattern *p, int local_ra
 /* Its arguments: the file of last words, a directory of memory, the command. hl_rank is a shell
  * for one rank, which tells the first one by SIGUSR1 when its rank has failed. Output goes through
  * a pipe to a shell that marks its lines; children of a rank may keep that pipe open, so its end is
- * waited for 2 s only. `wait` returns at each signal that is caught, so it is asked again. A shell
+ * waited for no longer than the
+ * grace. `wait` returns at each signal that is caught, so it is asked again. A shell
  * that has just been forked may lose a signal: it finds the file `stop`. SIGKILL does not reach the
  * first process of a container. */
 static const char share[] =
@@ -143,7 +144,7 @@ static const char share[] =
     "done\n"
     "for hl_pid in $hl_ranks; do hl_end $hl_pid; [ $hl_s = 0 ] || hl_code=$hl_s; done\n"
     "[ -z \"$hl_timer\" ] || kill -KILL $hl_timer\n"
-    "(sleep 2; kill -KILL $hl_readers) >/dev/null 2>&1 & hl_timer=$!\n"
+    "(sleep $hl_grace; kill -KILL $hl_readers) >/dev/null 2>&1 & hl_timer=$!\n"
     "for hl_pid in $hl_readers; do hl_end $hl_pid; done\n"
     "kill -KILL $hl_timer 2>/dev/null\n"
     "rm -rf \"$hl_dir\"\n"

@@ -13,6 +13,7 @@
 
 #define WORDS_MAX 16
 #define OUTPUT    32768
+#define LONG_MS   60000 /* nobody is killed for being slow */
 
 static const struct hl_volcano_opts gpus = {.ns = "train",
                                             .queue = "q",
@@ -30,7 +31,7 @@ struct gang {
 };
 
 /* script: the ranks' own, for `sh -c`. */
-static void gang_make(struct gang *g, const char *parallelism, const char *script)
+static void gang_make(struct gang *g, const char *parallelism, int grace_ms, const char *script)
 {
     json_t *doc = json_loads(parallelism, 0, NULL);
     doc = json_pack("{s:s s:s s:[s s s] s:o s:{s:i s:s}}", "jobName", "g", "dockerImage", "i",
@@ -43,7 +44,7 @@ static void gang_make(struct gang *g, const char *parallelism, const char *scrip
     const struct hl_volcano_gang gang = {.job_id = "g-1",
                                          .gang = "abcd",
                                          .attempt = 1,
-                                         .stop_grace_ms = 700,
+                                         .stop_grace_ms = grace_ms,
                                          .job = &g->job,
                                          .plan = g->plan};
     g->doc = NULL;
@@ -180,9 +181,7 @@ static size_t count_lines(const struct run *r)
 TEST(ranks_with_devices_are_one_container_that_has_what_all_of_them_need)
 {
     struct gang g;
-    gang_make(&g,
-              "{\"tensor_parallel_size\":4,\"data_parallel_size\":3,\"pipeline_parallel_size\":1}",
-              "true");
+    gang_make(&g, "{\"tensor_parallel_size\":4,\"data_parallel_size\":3}", LONG_MS, "true");
     const json_t *c = container_of(&g, "helios-g-1-a1-c0-0");
     const json_t *limits = json_object_get(json_object_get(c, "resources"), "limits");
     assert_string_equal(hl_json_str(c, "name", ""), "ranks");
@@ -234,7 +233,7 @@ TEST(each_process_finds_its_place_and_its_lines_say_whose_they_are)
     };
     for (size_t i = 0; i < HL_ARRAY_LEN(grids); i++) {
         struct gang g;
-        gang_make(&g, grids[i],
+        gang_make(&g, grids[i], LONG_MS,
                   "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK tp $TENSOR_PARALLEL_RANK "
                   "pp $PIPELINE_PARALLEL_RANK dp $DATA_PARALLEL_RANK cp $CONTEXT_PARALLEL_RANK e "
                   "$EXPERT_PARALLEL_RANK $EXPERT_TENSOR_PARALLEL_RANK $EXPERT_DATA_PARALLEL_RANK; "
@@ -261,7 +260,7 @@ TEST(the_first_rank_that_fails_ends_the_others_and_is_named)
 {
     struct gang g;
     struct run r;
-    gang_make(&g, "{\"tensor_parallel_size\":4}",
+    gang_make(&g, "{\"tensor_parallel_size\":4}", LONG_MS,
               "trap 'echo asked to end; exit 5' TERM; [ $RANK != 2 ] || { echo bad; exit 7; }; "
               "while :; do sleep 0.05; done");
     run_start(&r, &g, "helios-g-1-a1-c0-0");
@@ -277,7 +276,7 @@ TEST(ranks_that_do_not_end_are_killed_after_the_grace)
 {
     struct gang g;
     struct run r;
-    gang_make(&g, "{\"tensor_parallel_size\":2}",
+    gang_make(&g, "{\"tensor_parallel_size\":2}", 700,
               "trap '' TERM; [ $RANK != 1 ] || exit 3; while :; do sleep 5; done");
     run_start(&r, &g, "helios-g-1-a1-c0-0");
     run_end(&r);
@@ -291,7 +290,7 @@ TEST(a_signal_reaches_every_rank)
     struct gang g;
     struct run r;
     char line[64] = "";
-    gang_make(&g, "{\"tensor_parallel_size\":2}",
+    gang_make(&g, "{\"tensor_parallel_size\":2}", LONG_MS,
               "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done");
     run_start(&r, &g, "helios-g-1-a1-c0-0");
     for (int i = 0; i < 2; i++) {
@@ -306,14 +305,24 @@ TEST(a_signal_reaches_every_rank)
     gang_free(&g);
 }
 
+/* Of which the lines "[rank N] PID" tell. */
+static void kill_children(const struct run *r)
+{
+    int rank, pid;
+    for (const char *p = r->text; p != NULL && *p != '\0'; p = strchr(p, '\n') + 1)
+        if (sscanf(p, "[rank %d] %d\n", &rank, &pid) == 2)
+            kill(pid, SIGKILL);
+}
+
 TEST(a_child_that_a_rank_leaves_behind_holds_nothing_up)
 {
     struct gang g;
     struct run r;
-    gang_make(&g, "{\"tensor_parallel_size\":2}", "sleep 5 & echo done");
+    gang_make(&g, "{\"tensor_parallel_size\":2}", 700, "sleep 90 & echo $!; echo done");
     run_start(&r, &g, "helios-g-1-a1-c0-0");
     run_end(&r);
     expect_exit(&r, 0);
     expect_line(&r, "[rank 1] done\n");
+    kill_children(&r);
     gang_free(&g);
 }
