@@ -18,7 +18,7 @@ from support.side_by_side import SideBySide  # noqa: E402
 AT_ONCE = 3  # scenarios, each with a server of its own
 
 
-class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.TestCase):
+class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, gang_scenarios.Engines, unittest.TestCase):
     def test_an_answer_that_is_lost_makes_no_second_job(self):
         c = self.start_cluster()
         self.server.swallow_posts = 1

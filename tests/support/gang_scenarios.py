@@ -412,8 +412,10 @@ class Gangs(World):
     def test_down_takes_its_gangs_along(self):
         c = self.start_cluster()
         info = c.json("info")
-        self.assertEqual((info["kubernetesServer"], info["kubernetesState"]),
-                         (json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"], "ready"))
+        self.assertEqual((info["kubernetesServer"], info["kubernetesState"], info["kubernetesEngine"]),
+                         (json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"], "ready",
+                          "Volcano Job batch.volcano.sh/v1alpha1"))
+        self.assertIn("gangs by        Volcano Job batch.volcano.sh/v1alpha1\n", c.run("info").stdout)
         c.submit(self.text())
         self.loaded()
         c.down("--keep")
@@ -591,6 +593,38 @@ class Gangs(World):
         path = c.dir / "plan.yaml"
         path.write_text(text)
         return path
+
+
+class Engines(World):
+    def test_what_starts_gangs_is_found_out(self):
+        """Neither engine; PodGroups; and PodGroups still, though Volcano is there, too."""
+        self.allow_pod_groups()
+        self.serve()
+        c = Cluster(nodes=1, slots=1)
+        self.addCleanup(shutil.rmtree, c.dir, True)
+        self.addCleanup(c.run, "down", "--purge")
+        told = c.run("up", "--executor", "kubernetes", "--nodes", 0, "--l3-size", "1MiB", "--kubeconfig", self.kubeconfig,
+                     "--kube-namespace", self.namespace, "--timeout", "3s")  # it says how far it is, too
+        self.assertNotEqual(told.returncode, 0)
+        self.assertRegex(told.stderr, "serves neither Volcano .* nor PodGroups of scheduling.k8s.io: install Volcano")
+
+        self.serve("gangs")
+        c = self.start_cluster()
+        by_groups = "PodGroup scheduling.k8s.io/v1alpha3"
+        self.assertEqual(c.json("info")["kubernetesEngine"], by_groups)
+        (c.dir / "job.yaml").write_text(self.text() + "kubernetes: {queue: research}\n")
+        self.assertIn("queue", c.refuse("submit", c.dir / "job.yaml"))
+        job = c.submit(self.text())
+        self.loaded()
+        self.assertEqual(list(self.objects("gangs")), [f"helios-{job}-a1"])
+
+        self.serve("gangs", "vcjobs")
+        c.kill("controllerd")
+        c.up()
+        self.assertEqual(c.json("info")["kubernetesEngine"], by_groups)
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
 
 
 class WideGangs(World):
