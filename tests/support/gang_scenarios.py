@@ -73,12 +73,12 @@ kubernetes:
         resources: {limits: {rdma/hca: "1"}}
         securityContext: {capabilities: {add: [IPC_LOCK]}}
 """
-# 250 pods of four ranks, one of which waits for the table of all.
+# 126 pods of eight ranks, one of which waits for the table of all.
 WIDE = """
 jobName: wide
-parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 4, data_parallel_size: 125}
+parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 8, data_parallel_size: 63}
 dockerImage: registry.example/train:1
-resources: {ranks_per_slot: 4}
+resources: {ranks_per_slot: 8}
 restarts: 1
 env: {PRICE: "$5"}
 command:
@@ -640,18 +640,18 @@ class WideGangs(World):
             if pod.startswith(f"helios-{job}-a2-"):
                 words = container.lines[-1][1].split()
                 told[int(words[1])] = (pod, *words)
-        self.assertEqual(sorted(told), list(range(1000)))
+        self.assertEqual(sorted(told), list(range(1008)))
         for container in described["plan"]["containers"]:
             for r in container["ranks"]:
                 self.assertEqual(told[r["rank"]], (
-                    container["node"], "2", str(r["rank"]), str(r["pp"]), str(r["tp"]), str(r["dp"]), "0", "1000",
+                    container["node"], "2", str(r["rank"]), str(r["pp"]), str(r["tp"]), str(r["dp"]), "0", "1008",
                     f"helios-{job}-a2-c0-0.helios-{job}-a2", "$5"))
         table = json.loads((c.dir / "table").read_text())
         self.assertEqual([(s["server_id"], [d["rank_id"] for d in s["device"]]) for s in table["server_list"]],
                          [(p["node"], [str(r["rank"]) for r in p["ranks"]]) for p in described["plan"]["containers"]])
         self.assertEqual(c.log(job, 998).split()[:2], ["2", "998"])
         doc = self.objects("vcjobs")[f"helios-{job}-a2"]
-        self.assertEqual(([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]), ([125, 125], 250))
+        self.assertEqual(([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]), ([63, 63], 126))
         self.assertEqual({p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"})  # none of the first attempt
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a2")
         self.wait_gone(120)

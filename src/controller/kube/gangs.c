@@ -212,8 +212,10 @@ static void absent_check(struct job *j)
         if (!hl_jobrun_may_run(&j->run, i))
             continue;
         if (gang_pod(j, i) == NULL)
-            job_event(j, &(struct hl_job_event){
-                             .kind = HL_JOB_EV_ABSENT, .attempt = attempt, .index = i});
+            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
+                                                .attempt = attempt,
+                                                .index = i,
+                                                .is_in_order = true}); /* by one watch */
         else if (end_of_pod(j, i) == HL_POD_END_GIVE_UP)
             container_give_up(j, i);
     }
