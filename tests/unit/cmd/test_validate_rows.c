@@ -2,6 +2,7 @@
  * if they were measured, of each side of the target, and of what is missing. */
 #include "support/test.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/validate/validate.h"
@@ -67,7 +68,7 @@ TEST(reads_that_went_without_rdma_are_shown_and_not_judged)
 {
     struct rig r;
     rig_init(&r, HL_NIC_CX6);
-    strcpy(r.v.speeds.read_path, "tcp");
+    snprintf(r.v.speeds.read_path, sizeof(r.v.speeds.read_path), "tcp");
     r.v.speeds.read_us = 0.1;
     assert_int_equal(judge(&r, row_read_cx6, HL_TARGET_AT_MOST, 1.2), ABSENT);
     assert_float_equal(r.f.row.value, 0.1, 0);
@@ -101,7 +102,7 @@ TEST(a_plank_into_emulated_memory_or_without_rdma_is_not_judged)
     assert_int_equal(judge(&r, row_plank_latency, HL_TARGET_AT_MOST, 0.8), ABSENT);
     assert_non_null(strstr(r.f.row.missing, "emulated"));
     node.emulated = false;
-    strcpy(r.v.speeds.plank_transport, "tcp");
+    snprintf(r.v.speeds.plank_transport, sizeof(r.v.speeds.plank_transport), "tcp");
     assert_int_equal(judge(&r, row_plank_latency, HL_TARGET_AT_MOST, 0.8), ABSENT);
     assert_non_null(strstr(r.f.row.missing, "RDMA"));
     r.v.speeds.plank_node = NULL; /* and where there is none nothing is measured */
