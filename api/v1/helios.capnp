@@ -1120,6 +1120,7 @@ struct ClusterInfo {
   claim @17 :ClaimState;
   damagedRecords @18 :List(Text);  # keys of the Controller's store that can't be read, and why
   kubernetesWarning @19 :Text;  # what it does without, and why; "" = nothing
+  kubernetesEngine @20 :Text;   # what starts the pods of a gang together; "" = not known yet
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }
 
