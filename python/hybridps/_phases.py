@@ -302,7 +302,7 @@ class Phases:
     @in_turn
     def _grad_of(self, slot: Slot) -> torch.Tensor | None:
         state = self.state
-        if _abi.forked(state.pid) and not state.closed and (state.inside or state.grads_away):
+        if state.inside and not state.closed and _abi.forked(state.pid):
             return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
         if state.inside and not state.closed and state.works():
             return self._grad_in_pass(slot) if slot.has_grad else slot.given
