@@ -210,7 +210,7 @@ function(hl_tests)
   endforeach()
   # The GPU kernels compiled for the CPU, which that driver runs in a GPU's place.
   add_library(cuda_cpu_kernels SHARED ${CMAKE_SOURCE_DIR}/tests/support/cuda_cpu_kernels.cpp)
-  target_link_libraries(cuda_cpu_kernels PRIVATE hl_options)
+  target_link_libraries(cuda_cpu_kernels PRIVATE hl_options hl_test_options)
   target_compile_definitions(cuda_cpu_kernels PRIVATE HL_NCCL_DEVICE)
   target_include_directories(cuda_cpu_kernels PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
     ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/tests/support/nccl_device)
@@ -236,7 +236,8 @@ function(hl_tests)
     endif()
   endforeach()
   # Threads that spin for each other: beside other tests they wait for a processor most of the time, and take theirs.
-  foreach(name cuda_protocol cuda_run runtime)
+  # maco_test_cuda_run is none of them: it waits for deadlines, as long alone as beside others.
+  foreach(name cuda_protocol runtime)
     if(TARGET maco_test_${name})
       set_tests_properties(maco_test_${name} PROPERTIES RUN_SERIAL ON)
     endif()
@@ -399,7 +400,7 @@ function(hl_test name source label timeout)
   endif()
   add_executable(${name} ${source} $<TARGET_OBJECTS:shm_left> $<TARGET_OBJECTS:test_main>)
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)
-  if(NOT source MATCHES "unit/maco") # where the test is what computes
+  if(NOT source MATCHES "unit/maco" OR source MATCHES "unit/maco/cuda") # the others compute for long
     target_link_libraries(${name} PRIVATE hl_test_options)
   endif()
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)

@@ -1,8 +1,6 @@
 # tests/sim: the simulator of moves of shards, beside the step function's own objects; faults planted in that source
 # (mutants.py) or in its surroundings (--mutant) must be found. tests/sim/migration.pml: its model, exhausted by spin.
-set(HL_SIM_ENGINE migration steps table) # of src/core/migration
-
-function(hl_sim_program name) # and the sources of the step function
+function(hl_sim_program name) # and the source that takes the place of its namesake in hl_core
   add_executable(${name} $<TARGET_OBJECTS:sim_world> ${ARGN})
   target_link_libraries(${name} PRIVATE hl_core)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -32,13 +30,7 @@ function(hl_sim)
     add_custom_command(OUTPUT ${mutant} COMMAND /usr/bin/python3 ${script} ${fault} ${mutant}
       DEPENDS ${script} ${CMAKE_SOURCE_DIR}/src/core/migration/${file})
     set_source_files_properties(${mutant} PROPERTIES COMPILE_OPTIONS -w)
-    set(engine ${mutant})
-    foreach(part ${HL_SIM_ENGINE})
-      if(NOT file STREQUAL "${part}.c")
-        list(APPEND engine ${CMAKE_SOURCE_DIR}/src/core/migration/${part}.c)
-      endif()
-    endforeach()
-    hl_sim_program(sim_mutant_${fault} ${engine})
+    hl_sim_program(sim_mutant_${fault} ${mutant})
     hl_sim_finds(sim_mutant_${fault} sim_mutant_${fault} 2000)
   endforeach()
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/sim)

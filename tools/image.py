@@ -1,8 +1,9 @@
-"""Container images of Helios without an engine, a registry or a network: `image.py DEBS OUT [NAME...]` prints their paths.
+"""Container images of Helios without a registry or a network: `image.py [--buildah] DEBS OUT [NAME...]` prints their paths.
 
 An image is one layer: the files of our packages in DEBS and those of the Debian packages that they depend on, as they are installed
 on this machine, whose release it must be made for. Nothing of /etc, /var or of other packages gets into it, and no file that is
-not as its package has it. docker, podman, buildah and containerd load the file.
+not as its package has it. With --buildah it is built from deploy/k8s/images/NAME/Containerfile, else written here without any
+engine; both are the same image. docker, podman, buildah and containerd load the file.
 """
 import argparse
 import hashlib
@@ -11,15 +12,18 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 
 IMAGES = {
-    "helios": {"ours": ["libhelios0", "helios"], "debian": [], "what": "the daemons, helios-ranktable, the command line"},
-    "helios-rank": {"ours": ["libhelios0", "helios", "python3-helios"], "debian": ["dash", "coreutils"],
-                    "what": "what a rank needs: library, command line, Python packages, a shell"},
+    "helios": {"ours": ["libhelios0", "helios"], "debian": [], "scripts": []},
+    "helios-rank": {"ours": ["libhelios0", "helios", "python3-helios"], "debian": ["dash", "coreutils", "sed"],
+                    "scripts": ["deploy/docker/helios-run"]},
 }
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 # They configure packages on a machine; in an image nobody does.
 NOT_TAKEN = {"adduser", "debconf", "dpkg", "init-system-helpers", "install-info", "passwd", "perl-base", "sensible-utils", "ucf"}
 LEFT_OUT = re.compile(r"/(etc|var)/|/usr/(include|share/(man|info|lintian|locale|bug|bash-completion|zsh|doc-base|gdb))/"
@@ -129,9 +133,9 @@ class Layer:
         info.type, info.linkname, info.mode = tarfile.SYMTYPE, to, 0o777
         self._add(info)
 
-    def text(self, name, text):
+    def text(self, name, text, mode=0o644):
         info = tarfile.TarInfo(name)
-        info.size, info.mode = len(text.encode()), 0o644
+        info.size, info.mode = len(text.encode()), mode
         self._add(info, io.BytesIO(text.encode()))
 
     def file(self, path):
@@ -154,7 +158,7 @@ class Layer:
                     self._add(info, files.extractfile(info) if info.isfile() else None)
 
 
-def write_layer(path, debs, packages):
+def write_layer(path, debs, packages, scripts):
     layer = Layer(path)
     for name, to in TOP.items():
         if os.path.islink(f"/{name}"):
@@ -170,6 +174,8 @@ def write_layer(path, debs, packages):
         layer.deb(deb)
     for file in paths_of(packages):
         layer.file(file)
+    for script in scripts:
+        layer.text(f"usr/bin/{script.name}", script.read_text(), 0o755)
     layer.tar.close()
 
 
@@ -180,13 +186,28 @@ def digest(path):
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
-def write_image(out, name, version, layer, labels):
+def build_image(path, name, version, layer):
+    """By buildah, which needs neither a daemon nor a container for it."""
+    if shutil.which("buildah") is None:
+        sys.exit("image: buildah is not installed; apt-get install buildah, or leave --buildah")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".buildah-") as work:
+        buildah = ["buildah", "--root", f"{work}/store", "--runroot", f"{work}/run", "--storage-driver", "vfs"]
+        context = pathlib.Path(work) / "context"
+        context.mkdir()
+        os.link(layer, context / "layer.tar")
+        output(*buildah, "build", "--isolation", "chroot", "--timestamp", "0", "--build-arg", f"VERSION={version}",
+               "--file", ROOT / "deploy/k8s/images" / name / "Containerfile", "--tag", f"{name}:{version}", context)
+        path.unlink(missing_ok=True)
+        output(*buildah, "push", f"{name}:{version}", f"docker-archive:{path}:{name}:{version}")
+
+
+def write_image(path, name, version, layer):
     """In the form of `docker save`."""
-    architecture = output("dpkg", "--print-architecture").strip()
-    path, layer_id = out / f"{name}_{version}_{architecture}.tar", digest(layer)
+    architecture, layer_id = output("dpkg", "--print-architecture").strip(), digest(layer)
     config = json.dumps({
         "architecture": ARCHITECTURES.get(architecture, architecture), "os": "linux", "created": "1970-01-01T00:00:00Z",
-        "config": {"User": f"{USER}:{USER}", "WorkingDir": "/", "Cmd": ["/usr/bin/helios", "--help"], "Labels": labels,
+        "config": {"User": f"{USER}:{USER}", "WorkingDir": "/", "Cmd": ["/usr/bin/helios", "--help"],
+                   "Labels": {"org.opencontainers.image.title": name, "org.opencontainers.image.version": version},
                    "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_id}"]}}, sort_keys=True)
     config_name = f"{hashlib.sha256(config.encode()).hexdigest()}.json"
@@ -199,7 +220,6 @@ def write_image(out, name, version, layer, labels):
     with open(layer, "rb") as data:
         image.tar.addfile(info, data)
     image.tar.close()
-    return path
 
 
 def newest(folder, package):
@@ -209,25 +229,26 @@ def newest(folder, package):
     return found[-1]
 
 
-def make(name, debs_in, out):
+def make(name, debs_in, out, write):
     image = IMAGES[name]
     debs = [newest(debs_in, package) for package in image["ours"]]
     depends = ", ".join([*image["debian"], *(output("dpkg-deb", "-f", deb, "Depends").strip() for deb in debs)])
     packages = closure(depends, image["ours"])
     refuse_changed(packages)
     version = output("dpkg-deb", "-f", debs[-1], "Version").strip()
+    path = out / f"{name}_{version}_{output('dpkg', '--print-architecture').strip()}.tar"
     layer = out / f".{name}.layer"
     try:
-        write_layer(layer, debs, packages)
-        return write_image(out, name, version, layer, {
-            "org.opencontainers.image.title": name, "org.opencontainers.image.version": version,
-            "org.opencontainers.image.description": image["what"]})
+        write_layer(layer, debs, packages, [ROOT / script for script in image["scripts"]])
+        write(path, name, version, layer)
     finally:
         layer.unlink(missing_ok=True)
+    return path
 
 
 def main():
     parser = argparse.ArgumentParser(prog="image.py", description=__doc__)
+    parser.add_argument("--buildah", action="store_true", help="build from deploy/k8s/images")
     parser.add_argument("debs", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=", ".join(IMAGES))
@@ -236,7 +257,7 @@ def main():
         sys.exit(f"image: '{unknown[0]}' is none of {', '.join(IMAGES)}")
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.names or IMAGES:
-        print(make(name, args.debs, args.out), flush=True)
+        print(make(name, args.debs, args.out, build_image if args.buildah else write_image), flush=True)
 
 
 main()

@@ -954,14 +954,16 @@ interface Controller {
                    incarnation :UInt64, sequence :UInt64) -> () $maxValues(262144);
 
   # A new version becomes visible when all `world` ranks have committed. A rank joins the oldest open version
-  # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
+  # of (model, job, attempt, generation, step) that it has not begun yet, else it makes one. `token` is random for every
   # save of a rank: a message that is repeated with it gets the same number.
   # check: how much of the model's layout the parameters must keep. split: of the job that saves, the same on every
   # rank; nothing said: the one that the model was imported with.
+  # generation: of the gang, which counts how often it has come together; saves of two generations are two versions,
+  # and what an earlier one left unfinished is dropped. 0: the gang never comes together again.
   # create: a model that does not exist is made with this split, and goes again unless a version becomes visible.
   # config: its Hugging Face config.json, "" = none; of a model that exists it has to be that one.
   beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
-                   split :Split, create :Split, config :Text) -> (version :Int64, state :VersionState);
+                   split :Split, create :Split, config :Text, generation :UInt32) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   # securing: with this rank all have committed, and copies are on their way into as many failure domains as
   # versions.durability asks for. Not said to a rank that does not wait (`waits`): it is answered when they are there. Ask again.
@@ -1118,6 +1120,7 @@ struct ClusterInfo {
   claim @17 :ClaimState;
   damagedRecords @18 :List(Text);  # keys of the Controller's store that can't be read, and why
   kubernetesWarning @19 :Text;  # what it does without, and why; "" = nothing
+  kubernetesEngine @20 :Text;   # what starts the pods of a gang together; "" = not known yet
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }
 
@@ -1602,6 +1605,7 @@ struct VersionRecord {           # version/MODEL/NUMBER
   split @15 :Split $optional;    # its own; nothing said: the model's
   proved @16 :Bool $optional;    # as ModelVersion.proved
   unproved @17 :Text $optional;
+  generation @18 :UInt32 $optional; # of the gang within the attempt; 0 = it comes together once
 }
 struct ShardRecord {             # shard/MODEL/NUMBER/ID
   id @0 :Text $required;

@@ -145,10 +145,11 @@ static const struct hl_option kube_options[] = {
      "Label of nodes by which pods of one tensor-parallel group, and then of one gang, are drawn "
      "to each other, as topology.kubernetes.io/rack; empty for none.",
      HL_OPT_STRING, 0, 0, NULL, AT(topology_key)},
-    {"kube.podgroups", "--kube-podgroups", "volcano",
+    {"kube.podgroups", "--kube-podgroups", "auto",
      "What starts the pods of a gang together: Volcano, or Kubernetes' own PodGroups of this "
-     "version of scheduling.k8s.io.",
-     HL_OPT_ENUM, 0, 0, "volcano|v1alpha2|v1alpha3|v1beta1", AT(podgroups)},
+     "version of scheduling.k8s.io; auto: what the API server serves, Volcano first, then the "
+     "newest version, and from then on the same.",
+     HL_OPT_ENUM, 0, 0, "auto|volcano|v1alpha2|v1alpha3|v1beta1", AT(podgroups)},
     {"kube.host_paths", "--kube-host-paths", "",
      "Directories of the nodes, by commas, of which jobs may mount what is below (mounts, "
      "hostPath).",

@@ -33,7 +33,7 @@ struct hl_kube_opts {
     const char *accelerator; /* on them: accelerator-type of the nodes; "" = any */
     const char *topology_policy;
     const char *topology_key; /* label of nodes that are near each other; "" = none */
-    const char *podgroups;    /* version of scheduling.k8s.io, or "volcano" */
+    const char *podgroups;    /* version of scheduling.k8s.io, "volcano" or "auto" */
     const char *host_paths;   /* directories that pods may mount, by commas; "" = none */
     int slot_devices;
     int64_t keep_ms;      /* how long a finished Volcano Job stays */

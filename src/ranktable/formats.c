@@ -117,23 +117,86 @@ static void groups_v1(struct hl_buf *b, const struct hl_ranktable *t)
     close_list(b, ']');
 }
 
-/* ---- v2 and 1.2: one entry per instance that has devices, in the order of ranks ---- */
+/* ---- servers ---- */
 
-static void server_v2(struct hl_buf *b, const struct hl_ranktable_instance *x, bool super)
+/* Which instances are on one server: HCCL refuses a server_id that stands twice. */
+struct on_server {
+    const struct hl_ranktable_instance *x;
+    size_t order;           /* of ranks */
+    struct on_server *next; /* the next one on its server; NULL = none */
+    bool is_first;
+    size_t before; /* devices of the server that stand before its own */
+};
+
+static int by_server(const void *a, const void *b)
 {
+    const struct on_server *const *x = a, *const *y = b;
+    int c = strcmp((*x)->x->server_id, (*y)->x->server_id);
+    return c != 0 ? c : (*x)->order < (*y)->order ? -1 : (*x)->order > (*y)->order;
+}
+
+static void link_servers(struct on_server **sorted, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct on_server *at = sorted[i], *last = i > 0 ? sorted[i - 1] : NULL;
+        at->is_first = last == NULL || strcmp(last->x->server_id, at->x->server_id) != 0;
+        if (at->is_first)
+            continue;
+        last->next = at;
+        at->before = last->before + last->x->device_count;
+    }
+}
+
+/* Instances that have devices, in the order of ranks; *count of them. The caller frees it. NULL:
+ * out of memory. */
+static struct on_server *find_servers(const struct hl_ranktable *t, size_t *count)
+{
+    size_t n = 0;
+    struct on_server *all = calloc(t->count + 1, sizeof(*all));
+    struct on_server **sorted = calloc(t->count + 1, sizeof(struct on_server *));
+    for (size_t i = 0; all != NULL && sorted != NULL && i < t->count; i++) {
+        if (t->instances[i].device_count == 0)
+            continue;
+        all[n] = (struct on_server){.x = &t->instances[i], .order = n};
+        sorted[n] = &all[n];
+        n++;
+    }
+    if (sorted == NULL) {
+        free(all);
+        all = NULL;
+    }
+    if (all != NULL && n > 0) {
+        qsort(sorted, n, sizeof(struct on_server *), by_server);
+        link_servers(sorted, n);
+    }
+    free(sorted);
+    *count = n;
+    return all;
+}
+
+/* ---- v2 and 1.2: one entry per server, in the order of ranks ---- */
+
+static void device_v2(struct hl_buf *b, const struct hl_ranktable_instance *x, size_t d, bool super)
+{
+    const struct hl_ranktable_device *from = &x->devices[d];
+    open_list(b, '{');
+    put_text(b, "device_id", from->id);
+    put_known(b, "device_ip", from->ip);
+    if (super)
+        put_known(b, "super_device_id", from->super_id);
+    put_number(b, "rank_id", (uint64_t)x->first_rank + d);
+    close_list(b, '}');
+}
+
+static void server_v2(struct hl_buf *b, const struct on_server *first, bool super)
+{
+    const struct hl_ranktable_instance *x = first->x;
     open_list(b, '{');
     put_key(b, "device");
     open_list(b, '[');
-    for (size_t d = 0; d < x->device_count; d++) {
-        const struct hl_ranktable_device *from = &x->devices[d];
-        open_list(b, '{');
-        put_text(b, "device_id", from->id);
-        put_known(b, "device_ip", from->ip);
-        if (super)
-            put_known(b, "super_device_id", from->super_id);
-        put_number(b, "rank_id", (uint64_t)x->first_rank + d);
-        close_list(b, '}');
-    }
+    for (const struct on_server *at = first; at != NULL; at = at->next)
+        for (size_t d = 0; d < at->x->device_count; d++)
+            device_v2(b, at->x, d, super);
     close_list(b, ']');
     put_text(b, "server_id", x->server_id);
     if (super) {
@@ -144,14 +207,14 @@ static void server_v2(struct hl_buf *b, const struct hl_ranktable_instance *x, b
     close_list(b, '}');
 }
 
-static void servers_v2(struct hl_buf *b, const struct hl_ranktable *t, bool super)
+static void servers_v2(struct hl_buf *b, const struct on_server *all, size_t count, bool super)
 {
     size_t n = 0;
     put_key(b, "server_list");
     open_list(b, '[');
-    for (size_t i = 0; i < t->count; i++)
-        if (t->instances[i].device_count > 0) {
-            server_v2(b, &t->instances[i], super);
+    for (size_t i = 0; i < count; i++)
+        if (all[i].is_first) {
+            server_v2(b, &all[i], super);
             n++;
         }
     close_list(b, ']');
@@ -172,49 +235,46 @@ static json_t *super_pod(json_t *pods, const char *id)
 }
 
 /* What an instance says, else so many servers each in the order of ranks. */
-static json_t *super_pods(const struct hl_ranktable *t)
+static json_t *super_pods(const struct on_server *all, size_t count, uint32_t size)
 {
-    json_t *pods = json_array(), *seen = json_object();
-    for (size_t i = 0; i < t->count; i++) {
-        const struct hl_ranktable_instance *x = &t->instances[i];
+    json_t *pods = json_array();
+    size_t server = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct hl_ranktable_instance *x = all[i].x;
         char block[24];
-        if (x->device_count == 0)
+        if (!all[i].is_first)
             continue;
-        size_t server = json_object_size(seen);
-        if (json_object_get(seen, x->server_id) != NULL)
-            continue;
-        json_object_set_new(seen, x->server_id, json_true());
-        snprintf(block, sizeof(block), "%zu",
-                 t->super_pod_servers > 0 ? server / t->super_pod_servers : 0);
+        snprintf(block, sizeof(block), "%zu", size > 0 ? server / size : 0);
+        server++;
         json_t *pod = super_pod(pods, x->super_pod_id[0] != '\0' ? x->super_pod_id : block);
         json_array_append_new(json_object_get(pod, "server_list"),
                               json_pack("{s:s}", "server_id", x->server_id));
     }
-    json_decref(seen);
     return pods;
 }
 
-static void super_pod_list(struct hl_buf *b, const struct hl_ranktable *t)
+static void super_pod_list(struct hl_buf *b, const struct on_server *all, size_t count,
+                           uint32_t size)
 {
-    json_t *pods = super_pods(t);
+    json_t *pods = super_pods(all, count, size);
     put_json(b, "super_pod_list", pods);
     json_decref(pods);
 }
 
 /* ---- 2.0 ---- */
 
-static void ranks_2_0(struct hl_buf *b, const struct hl_ranktable *t)
+static void ranks_2_0(struct hl_buf *b, const struct on_server *all, size_t count)
 {
     long long n = 0;
     put_text(b, "version", "2.0");
     put_key(b, "rank_list");
     open_list(b, '[');
-    for (size_t i = 0; i < t->count; i++)
-        for (size_t d = 0; d < t->instances[i].device_count; d++) {
-            const struct hl_ranktable_device *v = &t->instances[i].devices[d];
+    for (size_t i = 0; i < count; i++)
+        for (size_t d = 0; d < all[i].x->device_count; d++) {
+            const struct hl_ranktable_device *v = &all[i].x->devices[d];
             open_list(b, '{');
-            put_integer(b, "rank_id", t->instances[i].first_rank + (int)d);
-            put_integer(b, "local_id", (long long)d);
+            put_integer(b, "rank_id", all[i].x->first_rank + (int)d);
+            put_integer(b, "local_id", (long long)(all[i].before + d));
             put_integer(b, "device_id", strtoll(v->id, NULL, 10));
             put_json(b, "level_list", v->levels);
             close_list(b, '}');
@@ -245,16 +305,21 @@ hl_status hl_ranktable_document(const struct hl_ranktable *t, enum hl_ranktable_
     for (size_t i = 0; i < t->count; i++)
         for (size_t d = 0; d < t->instances[i].device_count; d++)
             HL_TRY(check_device(&t->instances[i], &t->instances[i].devices[d], format));
+    size_t count;
+    struct on_server *all = find_servers(t, &count);
+    if (all == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
     open_list(out, '{');
     put_status(out, t);
     if (format == HL_RANKTABLE_V1)
         groups_v1(out, t);
     else if (format == HL_RANKTABLE_2_0)
-        ranks_2_0(out, t);
+        ranks_2_0(out, all, count);
     else
-        servers_v2(out, t, format == HL_RANKTABLE_1_2);
+        servers_v2(out, all, count, format == HL_RANKTABLE_1_2);
     if (format == HL_RANKTABLE_1_2)
-        super_pod_list(out, t);
+        super_pod_list(out, all, count, t->super_pod_servers);
     close_list(out, '}');
+    free(all);
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory allocating a rank table") : HL_OK;
 }

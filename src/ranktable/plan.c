@@ -92,12 +92,36 @@ hl_status hl_ranktable_of_plan(const struct hl_plan *plan, const struct hl_clust
     return hl_ranktable_number(out);
 }
 
+/* The node's address stands for those of its devices, but HCCL refuses one that stands twice: it is
+ * left out where a table may do without. */
+static bool may_lack_addresses(const struct hl_ranktable *t, enum hl_ranktable_format format)
+{
+    size_t devices = 0;
+    json_t *servers = json_object();
+    for (size_t i = 0; i < t->count; i++) {
+        devices += t->instances[i].device_count;
+        json_object_set_new(servers, t->instances[i].server_id, json_true());
+    }
+    size_t count = json_object_size(servers);
+    json_decref(servers);
+    return devices > count && (count == 1 || format == HL_RANKTABLE_1_2);
+}
+
+static void drop_addresses(struct hl_ranktable *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        for (size_t d = 0; d < t->instances[i].device_count; d++)
+            t->instances[i].devices[d].ip[0] = '\0';
+}
+
 hl_status hl_ranktable_plan_text(const struct hl_plan *plan, const struct hl_cluster *cluster,
                                  const char *prefix, enum hl_ranktable_format format, char **out)
 {
     struct hl_ranktable t = {0};
     struct hl_buf text = HL_BUF(HL_RANKTABLE_TEXT_MAX);
     hl_status st = hl_ranktable_of_plan(plan, cluster, prefix, &t);
+    if (st == HL_OK && may_lack_addresses(&t, format))
+        drop_addresses(&t);
     if (st == HL_OK)
         st = hl_ranktable_document(&t, format, &text);
     if (st == HL_OK)

@@ -158,42 +158,53 @@ static bool parse_rank(const char *s, size_t *out)
     return true;
 }
 
-/* How an instance is found again in a table: by its server, its first device and how many it has.
- */
-static void key_of(const char *server, const char *device, size_t count, char out[128])
+/* How a device is found again in a table. */
+static void key_of(const char *server, const char *device, char out[128])
 {
-    snprintf(out, 128, "%.63s %.11s %zu", server, device, count);
+    snprintf(out, 128, "%.63s %.11s", server, device);
 }
 
-static void remember_index(struct judging *j, const json_t *server)
+static void remember_ranks(struct judging *j, const json_t *server)
 {
-    const json_t *devices = hl_json_list(server, "device"), *first = json_array_get(devices, 0);
-    size_t rank, count = json_array_size(devices);
+    const json_t *device;
+    size_t i, rank;
     char key[128];
-    if (count == 0 || !parse_rank(hl_json_str(first, "rank_id", NULL), &rank) ||
-        rank % count != 0 || rank / count > HL_RANKTABLE_INDEX_MAX)
-        return;
-    key_of(hl_json_str(server, "server_id", ""), hl_json_str(first, "device_id", ""), count, key);
-    if (json_object_get(j->before, key) == NULL)
-        json_object_set_new(j->before, key, json_integer((json_int_t)(rank / count)));
+    json_array_foreach (hl_json_list(server, "device"), i, device) {
+        if (!parse_rank(hl_json_str(device, "rank_id", NULL), &rank))
+            continue;
+        key_of(hl_json_str(server, "server_id", ""), hl_json_str(device, "device_id", ""), key);
+        if (json_object_get(j->before, key) == NULL)
+            json_object_set_new(j->before, key, json_integer((json_int_t)rank));
+    }
 }
 
-/* The rank index that its first device has in the table there is, or -1. */
+static json_int_t rank_before(const struct judging *j, const struct hl_ranktable_instance *x,
+                              size_t device)
+{
+    char key[128];
+    key_of(x->server_id, x->devices[device].id, key);
+    return hl_json_int(j->before, key, -1);
+}
+
+/* The rank index that its devices have in the table there is, or -1. */
 static int32_t index_before(struct judging *j, const struct hl_ranktable_instance *x)
 {
     const json_t *server;
     size_t i;
-    char key[128];
     if (j->before == NULL) {
         j->before = json_object();
         json_array_foreach (hl_json_list(parse_said(j), "server_list"), i, server)
-            remember_index(j, server);
+            remember_ranks(j, server);
     }
     if (x->device_count == 0)
         return -1;
-    key_of(x->server_id, x->devices[0].id, x->device_count, key);
-    json_int_t index = hl_json_int(j->before, key, -1);
-    return index >= 0 && !j->taken[index] ? (int32_t)index : -1;
+    json_int_t first = rank_before(j, x, 0), count = (json_int_t)x->device_count;
+    if (first < 0 || first % count != 0 || first / count > HL_RANKTABLE_INDEX_MAX)
+        return -1;
+    for (i = 1; i < x->device_count; i++)
+        if (rank_before(j, x, i) != first + (json_int_t)i)
+            return -1;
+    return !j->taken[first / count] ? (int32_t)(first / count) : -1;
 }
 
 static hl_status read_pod(struct judging *j, const struct hl_ranktable_pod *pod, uint32_t order)

@@ -2,7 +2,8 @@
  *
  * An instance is a pod or a container: a run of devices on one server. Instances are in the order
  * of their rank index; ranks count through their devices. The same instances give the same ranks in
- * whatever order they were added.
+ * whatever order they were added. Instances on one server are one entry of it (formats v2, 1.2), as
+ * HCCL wants; in v1 each has its own.
  * Formats: hccl-controller's user guide, appendix 1 (v1); HCCL's "rank table" chapters (the
  * others).
  *

@@ -1,13 +1,13 @@
 /* volcano/gang.h - a gang as one Volcano Job of Kubernetes, and what its pods say about it.
  *
- * A container of the plan is a pod, a rank a container of it that sees its own devices only: for it
- * LOCAL_RANK is 0. What all ranks have in their environment is in a ConfigMap. In a small gang each
- * pod is a task of its own, in which its ranks' numbers are written out. A large one would not fit
- * the store: there pods that differ in their ranks only are replicas of one task, and a line of
- * shell before the command counts the rank from the pod's name.
- * Names follow from job, attempt and index, so that a request that is sent twice makes one object;
- * the label HL_VOLCANO_GANG tells ours from those of another cluster.
- * Source: batch.volcano.sh/v1alpha1 (volcano.sh, "VolcanoJob"), core/v1.
+ * A container of the plan is a pod. Its ranks are processes of one container where they have
+ * devices, as on an Agent; else a rank is a container of it, in which LOCAL_RANK is 0 (command.h).
+ * What all ranks have in their environment is in a ConfigMap. In a small gang each pod is a task of
+ * its own, in which its ranks' numbers are written out. A large one would not fit the store: there
+ * pods that differ in their ranks only are replicas of one task, and a line of shell before the
+ * command counts the rank from the pod's name. Names follow from job, attempt and index, so that a
+ * request that is sent twice makes one object; the label HL_VOLCANO_GANG tells ours from those of
+ * another cluster. Source: batch.volcano.sh/v1alpha1 (volcano.sh, "VolcanoJob"), core/v1.
  *
  * Owns:    nothing; documents belong to the caller.
  * Threads: any. Pure.
@@ -31,6 +31,8 @@
 /* Of one task: Volcano's svc plugin gives every pod the names of a task's pods in one variable,
  * which Linux wants below 128 KiB. */
 #define HL_VOLCANO_TASK_PODS 512
+
+#define HL_VOLCANO_SHARED "ranks" /* container */
 
 #define HL_VOLCANO_GANG     "helios.io/gang" /* label: id of the gang, random */
 #define HL_VOLCANO_ATTEMPT  "helios.io/attempt"
@@ -69,6 +71,8 @@ void hl_volcano_pod_name(const char *job_id, int attempt, int first, int replica
 void hl_volcano_map_name(const char *job_id, int attempt, char *out, size_t cap);
 /* Name of the container of a pod's rank. */
 void hl_volcano_rank_name(int local_rank, char *out);
+/* A pod's ranks have devices and are processes of one container, HL_VOLCANO_SHARED. */
+bool hl_volcano_shares_container(const struct hl_job *job, const struct hl_plan *plan);
 
 /* Which rank is in which pod; the plan's nodes are the pods' names. Feasible. */
 hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int attempt,
@@ -118,6 +122,8 @@ struct hl_volcano_pod {
 
 /* first_rank: of the pod's, for the message. */
 void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_pod *out);
+/* Its ranks are processes of one container, whose output is theirs. */
+bool hl_volcano_pod_is_shared(const json_t *pod);
 /* The rank's process has ended, or never will begin. */
 bool hl_volcano_rank_ended(const json_t *pod, int local_rank);
 /* Why the gang of a PodGroup waits, as Volcano says it; "" = it doesn't. group may be NULL. Into

@@ -1,10 +1,10 @@
-/* The documents that are sent. Kubernetes expands $(NAME) in commands and variables, a program's
- * shell does not mean that: every '$' is doubled, which Kubernetes takes back. */
+/* The documents that are sent. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/json.h"
+#include "volcano/command.h"
 #include "volcano/gang.h"
 #include "volcano/podgroup.h"
 #include "volcano/template.h"
@@ -15,14 +15,6 @@
 #define SELECTOR     "accelerator-type"
 #define NEAR_WEIGHT  100
 #define GANG_WEIGHT  50
-#define POD_NAME     "HELIOS_POD"
-
-/* Of the pods of a task. */
-struct pattern {
-    const struct hl_volcano_gang *g;
-    const struct hl_volcano_opts *opts;
-    int first, pods; /* containers of the plan; where there is one, its ranks are written out */
-};
 
 bool hl_volcano_is_ascend(const struct hl_volcano_opts *opts)
 {
@@ -75,20 +67,6 @@ static json_t *owned_metadata(const struct hl_volcano_gang *g, const struct hl_v
 
 /* ---- one rank's container -------------------------------------------------------------------- */
 
-static json_t *double_dollars(const char *text)
-{
-    size_t n = 0;
-    char *out = malloc(2 * strlen(text) + 1);
-    for (const char *p = text; out != NULL && *p != '\0'; p++) {
-        if (*p == '$')
-            out[n++] = '$';
-        out[n++] = *p;
-    }
-    json_t *v = out != NULL ? json_stringn(out, n) : NULL;
-    free(out);
-    return v;
-}
-
 static void put_int(json_t *all, const char *name, int value)
 {
     char text[16];
@@ -117,7 +95,7 @@ static void put_field(json_t *list, const char *name, const char *path)
 
 /* What each rank has for itself, whatever the job says. */
 static const char *const own[] = {"HELIOS_NODE",
-                                  POD_NAME,
+                                  HL_VOLCANO_POD,
                                   "RANK",
                                   "GLOBAL_RANK",
                                   "GROUP_RANK",
@@ -129,15 +107,21 @@ static const char *const own[] = {"HELIOS_NODE",
                                   "EXPERT_TENSOR_PARALLEL_RANK",
                                   "EXPERT_DATA_PARALLEL_RANK"};
 
-/* What no other rank has; the rest comes from the gang's ConfigMap. */
-static json_t *env_of(const struct pattern *p, const struct hl_plan_rank *r)
+static json_t *env_of_pod(const struct hl_volcano_pattern *p)
 {
     json_t *list = json_array();
     put_field(list, "HELIOS_NODE", "spec.nodeName");
-    if (p->pods > 1) {
-        put_field(list, POD_NAME, "metadata.name");
+    if (p->pods > 1)
+        put_field(list, HL_VOLCANO_POD, "metadata.name");
+    return list;
+}
+
+/* What no other rank has; the rest comes from the gang's ConfigMap. */
+static json_t *env_of_rank(const struct hl_volcano_pattern *p, const struct hl_plan_rank *r)
+{
+    json_t *list = env_of_pod(p);
+    if (p->pods > 1)
         return list;
-    }
     put_var(list, "RANK", r->rank);
     put_var(list, "GLOBAL_RANK", r->rank);
     put_var(list, "GROUP_RANK", r->rank);
@@ -153,71 +137,30 @@ static json_t *env_of(const struct pattern *p, const struct hl_plan_rank *r)
     return list;
 }
 
-/* Shell that sets them from the pod's name, hl_rank_of as text; then it becomes the program that
- * its arguments are. */
-static void counting_script(const struct pattern *p, int local_rank, char *out, size_t cap)
-{
-    const struct hl_plan_container *c = &p->g->plan->containers[p->first];
-    const struct hl_grid *grid = &p->g->job->grid;
-    int inner = grid->order == HL_ORDER_TP_PP_DP ? grid->pp : grid->dp;
-    const char *dp = grid->order == HL_ORDER_TP_PP_DP ? "/" : "%";
-    const char *pp = grid->order == HL_ORDER_TP_PP_DP ? "%" : "/";
-    int cp = hl_grid_cp(grid), group = grid->tp * cp, ep = p->g->job->ep, etp = p->g->job->etp;
-    snprintf(out, cap,
-             "RANK=$((%d + ${" POD_NAME "##*-} * %d)); GLOBAL_RANK=$RANK; GROUP_RANK=$RANK; "
-             "TENSOR_PARALLEL_RANK=$((RANK %% %d)); CONTEXT_PARALLEL_RANK=$((RANK / %d %% %d)); "
-             "PIPELINE_PARALLEL_RANK=$((RANK / %d %s %d)); "
-             "DATA_PARALLEL_RANK=$((RANK / %d %s %d)); "
-             "HELIOS_AT=$((RANK %% %d + %d * DATA_PARALLEL_RANK)); "
-             "EXPERT_PARALLEL_RANK=$((HELIOS_AT / %d %% %d)); "
-             "EXPERT_TENSOR_PARALLEL_RANK=$((HELIOS_AT %% %d)); "
-             "EXPERT_DATA_PARALLEL_RANK=$((HELIOS_AT / %d)); "
-             "export RANK GLOBAL_RANK GROUP_RANK TENSOR_PARALLEL_RANK CONTEXT_PARALLEL_RANK "
-             "PIPELINE_PARALLEL_RANK DATA_PARALLEL_RANK EXPERT_PARALLEL_RANK "
-             "EXPERT_TENSOR_PARALLEL_RANK EXPERT_DATA_PARALLEL_RANK; unset HELIOS_AT; exec \"$@\"",
-             c->ranks[local_rank].rank, c->rank_count, grid->tp, grid->tp, cp, group, pp, inner,
-             group, dp, inner, group, group, etp, ep, etp, etp * ep);
-}
-
-static json_t *command_of(const struct pattern *p, int local_rank)
+/* Of so many ranks of a pod. Requests are limits: a pod of class Guaranteed, which a NUMA policy of
+ * the kubelet wants. */
+static json_t *resources_of(const struct hl_volcano_pattern *p, int ranks)
 {
     const struct hl_job *job = p->g->job;
-    json_t *command = json_array();
-    if (p->pods > 1) {
-        char script[1024]; /* numbers are all that varies */
-        counting_script(p, local_rank, script, sizeof(script));
-        json_array_append_new(command, json_string("/bin/sh"));
-        json_array_append_new(command, json_string("-c"));
-        json_array_append_new(command, double_dollars(script));
-        json_array_append_new(command, json_string("sh"));
-    }
-    for (size_t i = 0; i < job->command_count; i++)
-        json_array_append_new(command, double_dollars(job->command[i]));
-    return command;
-}
-
-/* Requests are limits: a pod of class Guaranteed, which a NUMA policy of the kubelet wants. */
-static json_t *rank_resources(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                              int ranks, bool has_gpu)
-{
+    const struct hl_plan_container *at = &p->g->plan->containers[p->first];
     json_t *all = json_object();
     char text[32];
-    if (g->job->cpus_per_rank > 0)
-        put_int(all, "cpu", g->job->cpus_per_rank);
-    if (g->job->memory_bytes > 0) {
-        snprintf(text, sizeof(text), "%llu",
-                 (unsigned long long)(g->job->memory_bytes / (unsigned)ranks));
+    if (job->cpus_per_rank > 0)
+        put_int(all, "cpu", job->cpus_per_rank * ranks);
+    if (job->memory_bytes > 0) {
+        uint64_t bytes = (uint64_t)job->memory_bytes / (unsigned)(at->rank_count / ranks);
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)bytes);
         json_object_set_new(all, "memory", json_string(text));
     }
-    if (has_gpu)
-        put_int(all, opts->device, 1);
+    if (at->ranks[0].gpu[0] != '\0')
+        put_int(all, p->opts->device, ranks);
     return json_pack("{s:o s:o}", "requests", json_deep_copy(all), "limits", all);
 }
 
 static json_t *mounts_of(const struct hl_job *job)
 {
     json_t *list = json_pack("[{s:s s:s} {s:s s:s}]", "name", TABLE_VOLUME, "mountPath", TABLE_DIR,
-                             "name", "shm", "mountPath", "/dev/shm");
+                             "name", "shm", "mountPath", HL_VOLCANO_SHM);
     for (size_t i = 0; i < job->mount_count; i++) {
         char name[32];
         const char *inside = strchr(job->mounts[i], ':') + 1;
@@ -229,22 +172,36 @@ static json_t *mounts_of(const struct hl_job *job)
     return list;
 }
 
-static json_t *rank_container(const struct pattern *p, int local_rank)
+static json_t *container_of(const struct hl_volcano_pattern *p, const char *name, json_t *env,
+                            int ranks)
 {
-    char name[HL_VOLCANO_NAME_MAX], vars[HL_VOLCANO_NAME_MAX];
+    char vars[HL_VOLCANO_NAME_MAX];
     const struct hl_job *job = p->g->job;
-    const struct hl_plan_container *at = &p->g->plan->containers[p->first];
-    const struct hl_plan_rank *r = &at->ranks[local_rank];
-    hl_volcano_rank_name(local_rank, name);
     hl_volcano_job_name(p->g->job_id, p->g->attempt, vars);
     json_t *c = json_pack("{s:s s:s s:[{s:{s:s}}] s:o s:o s:o}", "name", name, "image", job->image,
-                          "envFrom", "configMapRef", "name", vars, "env", env_of(p, r), "resources",
-                          rank_resources(p->g, p->opts, at->rank_count, *r->gpu != '\0'),
-                          "volumeMounts", mounts_of(job));
-    if (job->command_count > 0)
-        json_object_set_new(c, "command", command_of(p, local_rank));
+                          "envFrom", "configMapRef", "name", vars, "env", env, "resources",
+                          resources_of(p, ranks), "volumeMounts", mounts_of(job));
     if (job->workdir[0] == '/')
         json_object_set_new(c, "workingDir", json_string(job->workdir));
+    return c;
+}
+
+static json_t *rank_container(const struct hl_volcano_pattern *p, int local_rank)
+{
+    char name[HL_VOLCANO_NAME_MAX];
+    const struct hl_plan_rank *r = &p->g->plan->containers[p->first].ranks[local_rank];
+    hl_volcano_rank_name(local_rank, name);
+    json_t *c = container_of(p, name, env_of_rank(p, r), 1);
+    if (p->g->job->command_count > 0)
+        json_object_set_new(c, "command", hl_volcano_rank_command(p, local_rank));
+    return c;
+}
+
+static json_t *shared_container(const struct hl_volcano_pattern *p)
+{
+    json_t *c = container_of(p, HL_VOLCANO_SHARED, env_of_pod(p),
+                             p->g->plan->containers[p->first].rank_count);
+    json_object_set_new(c, "command", hl_volcano_shared_command(p));
     return c;
 }
 
@@ -276,7 +233,8 @@ void hl_volcano_nodes_add(struct hl_volcano_nodes *set, const char *name)
 }
 
 /* Preferred, not required: a shard can be read from anywhere. NULL: no node holds one. */
-static json_t *shard_affinity(const struct pattern *p, const struct hl_volcano_nodes *near)
+static json_t *shard_affinity(const struct hl_volcano_pattern *p,
+                              const struct hl_volcano_nodes *near)
 {
     struct hl_volcano_nodes nodes = {.count = 0};
     json_t *names = json_array();
@@ -297,19 +255,19 @@ static json_t *shard_affinity(const struct pattern *p, const struct hl_volcano_n
 
 /* The pod has a part of one tensor-parallel group. Pods that share a description are of different
  * groups, which it can't tell. */
-static bool is_group_part(const struct pattern *p)
+static bool is_group_part(const struct hl_volcano_pattern *p)
 {
     return p->pods == 1 && p->g->job->grid.tp > p->g->plan->containers[p->first].rank_count;
 }
 
-static void put_group(json_t *labels, const struct pattern *p)
+static void put_group(json_t *labels, const struct hl_volcano_pattern *p)
 {
     put_int(labels, HL_VOLCANO_TP_GROUP,
             p->g->plan->containers[p->first].ranks[0].rank / p->g->job->grid.tp);
 }
 
 /* To pods of the gang, or only to those of the same group. */
-static json_t *near_term(const struct pattern *p, bool of_group, int weight)
+static json_t *near_term(const struct hl_volcano_pattern *p, bool of_group, int weight)
 {
     json_t *labels = labels_of(p->g);
     if (of_group)
@@ -318,7 +276,7 @@ static json_t *near_term(const struct pattern *p, bool of_group, int weight)
                      p->opts->near_key, "labelSelector", "matchLabels", labels);
 }
 
-static json_t *gang_affinity(const struct pattern *p)
+static json_t *gang_affinity(const struct hl_volcano_pattern *p)
 {
     json_t *terms = json_array();
     if (is_group_part(p))
@@ -327,7 +285,8 @@ static json_t *gang_affinity(const struct pattern *p)
     return json_pack("{s:o}", "preferredDuringSchedulingIgnoredDuringExecution", terms);
 }
 
-static void put_affinity(json_t *pod, const struct pattern *p, const struct hl_volcano_nodes *near)
+static void put_affinity(json_t *pod, const struct hl_volcano_pattern *p,
+                         const struct hl_volcano_nodes *near)
 {
     json_t *all = json_object(), *shards = shard_affinity(p, near);
     if (shards != NULL)
@@ -356,11 +315,13 @@ static void put_tolerations(json_t *pod, const struct hl_job *job)
 }
 
 /* NULL: out of memory. */
-static json_t *rank_containers(const struct pattern *p)
+static json_t *containers_of(const struct hl_volcano_pattern *p)
 {
     json_t *list = json_array();
-    for (int i = 0; i < p->g->plan->containers[p->first].rank_count; i++) {
-        json_t *c = rank_container(p, i);
+    bool shared = hl_volcano_shares_container(p->g->job, p->g->plan);
+    int n = shared ? 1 : p->g->plan->containers[p->first].rank_count;
+    for (int i = 0; i < n; i++) {
+        json_t *c = shared ? shared_container(p) : rank_container(p, i);
         bool done = hl_volcano_extend_rank(c, p->g->job);
         if (json_array_append_new(list, c) != 0 || !done) {
             json_decref(list);
@@ -370,9 +331,9 @@ static json_t *rank_containers(const struct pattern *p)
     return list;
 }
 
-static json_t *pod_spec(const struct pattern *p, const struct hl_volcano_nodes *near)
+static json_t *pod_spec(const struct hl_volcano_pattern *p, const struct hl_volcano_nodes *near)
 {
-    json_t *containers = rank_containers(p);
+    json_t *containers = containers_of(p);
     json_t *pod =
         json_pack("{s:s s:s s:b s:b s:I s:o s:o}", "restartPolicy", "Never", "schedulerName",
                   "volcano", "automountServiceAccountToken", 0, "enableServiceLinks", 0,
@@ -386,7 +347,7 @@ static json_t *pod_spec(const struct pattern *p, const struct hl_volcano_nodes *
     return pod;
 }
 
-static json_t *pod_template(const struct pattern *p, const struct hl_volcano_nodes *near)
+static json_t *pod_template(const struct hl_volcano_pattern *p, const struct hl_volcano_nodes *near)
 {
     json_t *metadata = with_table(object_metadata(p->g, p->opts, ""), p->opts);
     if (p->opts->near_key[0] != '\0' && is_group_part(p))
@@ -400,7 +361,7 @@ static json_t *pod_template(const struct pattern *p, const struct hl_volcano_nod
 }
 
 /* NULL: out of memory. */
-static json_t *job_task(const struct pattern *p, const struct hl_volcano_nodes *near)
+static json_t *job_task(const struct hl_volcano_pattern *p, const struct hl_volcano_nodes *near)
 {
     char name[32];
     snprintf(name, sizeof(name), "c%d", p->first);
@@ -411,7 +372,7 @@ static json_t *job_task(const struct pattern *p, const struct hl_volcano_nodes *
 
 /* ---- the Job --------------------------------------------------------------------------------- */
 
-/* What all ranks have, as the keys of a ConfigMap: a rank of a pod is alone in its container. */
+/* What all ranks have, as the keys of a ConfigMap. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                              const char *uid, const struct hl_api_container_spec *spec)
 {
@@ -421,9 +382,13 @@ json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_vo
         json_object_set_new(all, spec->env.items[i].key, json_string(spec->env.items[i].value));
     for (size_t i = 0; i < HL_ARRAY_LEN(own); i++)
         json_object_del(all, own[i]);
-    put_int(all, "LOCAL_RANK", 0);
-    put_int(all, "LOCAL_WORLD_SIZE", 1);
-    put_int(all, "GROUP_WORLD_SIZE", g->plan->world_size);
+    if (hl_volcano_shares_container(g->job, g->plan)) {
+        put_int(all, "GROUP_WORLD_SIZE", g->plan->container_count);
+    } else { /* a rank is alone in its container */
+        put_int(all, "LOCAL_RANK", 0);
+        put_int(all, "LOCAL_WORLD_SIZE", 1);
+        put_int(all, "GROUP_WORLD_SIZE", g->plan->world_size);
+    }
     put_absent(all, "RANK_TABLE_FILE", TABLE_DIR "/hccl.json");
     put_absent(all, "PYTHONUNBUFFERED", "1");
     hl_volcano_job_name(g->job_id, g->attempt, name);
@@ -460,7 +425,7 @@ static json_t *job_tasks(const struct hl_volcano_gang *g, const struct hl_volcan
 {
     json_t *tasks = json_array();
     int n = g->plan->container_count;
-    for (struct pattern p = {.g = g, .opts = opts}; p.first < n; p.first += p.pods) {
+    for (struct hl_volcano_pattern p = {.g = g, .opts = opts}; p.first < n; p.first += p.pods) {
         p.pods = hl_volcano_task_pods(g->job, g->plan, p.first);
         if (json_array_append_new(tasks, job_task(&p, near)) != 0) {
             json_decref(tasks);

@@ -105,11 +105,22 @@ static hl_status add_warning(struct hl_plan *plan, const char *text)
 static hl_status warn_scope(const struct hl_job *job, const struct hl_volcano_opts *opts,
                             struct hl_plan *plan)
 {
-    if (plan->ranks_per_container < 2 || strcmp(hl_volcano_policy(job, opts), "none") == 0)
+    if (plan->ranks_per_container < 2 || strcmp(hl_volcano_policy(job, opts), "none") == 0 ||
+        hl_volcano_shares_container(job, plan))
         return HL_OK;
     return add_warning(plan, "a pod has several containers, which are kept on one NUMA node only "
                              "where the kubelets have topologyManagerScope: pod "
                              "(docs/kubernetes.md says how to look)");
+}
+
+static hl_status warn_apart(const struct hl_job *job, struct hl_plan *plan)
+{
+    if (plan->ranks_per_container < 2 || plan->containers[0].ranks[0].gpu[0] == '\0' ||
+        hl_volcano_shares_container(job, plan))
+        return HL_OK;
+    return add_warning(plan, "the job leaves its command to the image, so each rank is a container "
+                             "that sees one device of its pod: no P2P and no NVLink between them; "
+                             "give it a command");
 }
 
 static hl_status make_plan(const struct hl_job *job, const struct hl_cluster *cluster,
@@ -123,6 +134,7 @@ static hl_status make_plan(const struct hl_job *job, const struct hl_cluster *cl
     name_pods(job, job_id, attempt, plan);
     HL_TRY(set_address(plan, job_id, attempt));
     HL_TRY(warn_scope(job, opts, plan));
+    HL_TRY(warn_apart(job, plan));
     *out = hl_steal(&plan);
     return HL_OK;
 }

@@ -16,6 +16,44 @@ struct hl_gang_root hl_gang_root(const char *version)
     return root;
 }
 
+const char *const hl_gang_versions[HL_GANG_ENGINES] = {"", "v1beta1", "v1alpha3", "v1alpha2"};
+
+const char *hl_gang_engine_name(const char *version)
+{
+    return version[0] != '\0' ? version : "volcano";
+}
+
+const char *hl_gang_version_of(const char *name)
+{
+    for (size_t i = 0; i < HL_GANG_ENGINES; i++)
+        if (strcmp(hl_gang_engine_name(hl_gang_versions[i]), name) == 0)
+            return hl_gang_versions[i];
+    return NULL;
+}
+
+bool hl_gang_is_served(const struct hl_gang_root *root, const json_t *list)
+{
+    size_t i;
+    const json_t *resource;
+    json_array_foreach (hl_json_list(list, "resources"), i, resource)
+        if (strcmp(hl_json_str(resource, "name", ""), root->plural) == 0)
+            return true;
+    return false;
+}
+
+const char *hl_gang_choose(const bool served[HL_GANG_ENGINES], const char *kept)
+{
+    const char *first = NULL;
+    for (size_t i = HL_GANG_ENGINES; i-- > 0;) {
+        if (!served[i])
+            continue;
+        if (kept != NULL && strcmp(hl_gang_versions[i], kept) == 0)
+            return hl_gang_versions[i];
+        first = hl_gang_versions[i];
+    }
+    return first;
+}
+
 static const json_t *metadata_of(const json_t *job)
 {
     return json_object_get(job, "metadata");

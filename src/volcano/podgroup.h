@@ -15,6 +15,7 @@
 #define HL_VOLCANO_PODGROUP_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* What a gang's root is to Kubernetes. Static texts. */
@@ -25,6 +26,20 @@ struct hl_gang_root {
 
 /* version: of scheduling.k8s.io; "" = a Volcano Job. */
 struct hl_gang_root hl_gang_root(const char *version);
+
+/* What can start gangs, the preferred one first: Volcano (""), which has queues and knows networks;
+ * then the versions of PodGroups, the newest first. */
+#define HL_GANG_ENGINES 4
+extern const char *const hl_gang_versions[HL_GANG_ENGINES];
+/* "volcano", or the version: what the option kube.podgroups says. Borrowed. */
+const char *hl_gang_engine_name(const char *version);
+/* The member of hl_gang_versions of that name, NULL = none. */
+const char *hl_gang_version_of(const char *name);
+/* list: the APIResourceList of the root's group and version. */
+bool hl_gang_is_served(const struct hl_gang_root *root, const json_t *list);
+/* Of those that are served: `kept`, an earlier choice (NULL = none), else the preferred one; NULL =
+ * none is. */
+const char *hl_gang_choose(const bool served[HL_GANG_ENGINES], const char *kept);
 
 /* job: the Volcano Job's document. New references. */
 json_t *hl_podgroup_of(const json_t *job, const char *version);

@@ -49,18 +49,35 @@ static const char *container_label(const json_t *container, int first_rank, char
     uint64_t local;
     if (strncmp(name, "local-", 6) == 0 && hl_parse_number(name + 6, LOCAL_MAX, &local))
         snprintf(buf, 48, "rank %d", first_rank + (int)local);
+    else if (strcmp(name, HL_VOLCANO_SHARED) == 0)
+        snprintf(buf, 48, "rank %d or one beside it", first_rank);
     else
         snprintf(buf, 48, "container %.30s", name);
     return buf;
 }
 
-static void describe_end(const json_t *end, const char *rank, struct hl_volcano_pod *out)
+/* "rank 3 exited with code 7": what the shell of a shared container says last (command.c). */
+static bool parse_last_words(const char *words, uint64_t *rank, uint64_t *code)
+{
+    char first[12], second[12], left;
+    return sscanf(words, "rank %11[0-9] exited with code %11[0-9] %c", first, second, &left) == 2 &&
+           hl_parse_number(first, INT_MAX, rank) && hl_parse_number(second, INT_MAX, code);
+}
+
+/* rank: what the container is called, in room for 48. */
+static void describe_end(const json_t *end, char *rank, struct hl_volcano_pod *out)
 {
     const char *why = hl_json_str(end, "message", "");
-    size_t n = strcspn(why, "\n");
-    int len = (int)(n < 120 ? n : 120);
+    uint64_t number, code;
     out->state = HL_API_CONTAINER_STATE_FAILED;
     out->exit_code = (int)hl_json_int(end, "exitCode", 1);
+    if (parse_last_words(why, &number, &code)) {
+        snprintf(rank, 48, "rank %d", (int)number);
+        out->exit_code = (int)code;
+        why = "";
+    }
+    size_t n = strcspn(why, "\n");
+    int len = (int)(n < 120 ? n : 120);
     if (out->exit_code > SIGNALLED)
         out->signal = out->exit_code - SIGNALLED;
     if (strcmp(hl_json_str(end, "reason", ""), "OOMKilled") == 0)
@@ -83,7 +100,8 @@ static bool look_at_ranks(const json_t *list, int first_rank, size_t *begun,
     json_array_foreach (list, i, c) {
         const json_t *end = state_of(c, "terminated"), *wait = state_of(c, "waiting");
         if (end != NULL && hl_json_int(end, "exitCode", 0) != 0) {
-            describe_end(end, container_label(c, first_rank, rank), out);
+            container_label(c, first_rank, rank);
+            describe_end(end, rank, out);
             return true;
         }
         *begun += end != NULL || state_of(c, "running") != NULL;
@@ -169,13 +187,24 @@ void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_po
     }
 }
 
+bool hl_volcano_pod_is_shared(const json_t *pod)
+{
+    size_t i;
+    const json_t *c;
+    json_array_foreach (hl_json_list(json_object_get(pod, "spec"), "containers"), i, c)
+        if (strcmp(hl_json_str(c, "name", ""), HL_VOLCANO_SHARED) == 0)
+            return true;
+    return false;
+}
+
 bool hl_volcano_rank_ended(const json_t *pod, int local_rank)
 {
-    char name[HL_VOLCANO_NAME_MAX];
+    char name[HL_VOLCANO_NAME_MAX] = HL_VOLCANO_SHARED;
     const json_t *status = json_object_get(pod, "status"), *c;
     const char *phase = hl_json_str(status, "phase", "");
     size_t i;
-    hl_volcano_rank_name(local_rank, name);
+    if (!hl_volcano_pod_is_shared(pod))
+        hl_volcano_rank_name(local_rank, name);
     if (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0)
         return true;
     json_array_foreach (hl_json_list(status, "containerStatuses"), i, c) {

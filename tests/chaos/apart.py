@@ -3,6 +3,7 @@ to the other takes the networks. Every second of a daemon's absence is known."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ from support.cluster import BUILD, HELIOS, ROOT, wait_for  # noqa: E402
 NODES = ("node-0", "node-1")
 DAEMONS = ("controller", "l3d", *NODES)
 READY_S = 60.0
+REGISTER_S = 5.0  # from serving until the Controller knows what it holds: its health gate may take so long
 CALL_MS = 60000
 SYNC_MS = 15  # what each fsync of the Controller takes longer: phases that wait for it can be hit
 
@@ -53,13 +55,20 @@ class Calls:
         self.process.communicate()
 
 
+@dataclasses.dataclass
+class Absence:
+    began: float
+    ended: float = float("inf")
+    only: set[str] = dataclasses.field(default_factory=set)  # shards that nobody else had then
+
+
 class Daemon:
     def __init__(self, name: str, program: str, args: dict[str, str], directory: pathlib.Path, env: dict[str, str]) -> None:
         self.name, self.program, self.args, self.env = name, program, args, env
         self.ready_file, self.log = directory / f"{name}.json", directory / f"{name}.log"
         self.process: subprocess.Popen | None = None
         self.ready: dict = {}
-        self.absent: list[list[float]] = []  # from, to; to is inf while it is away
+        self.absent: list[Absence] = []
 
     def start(self) -> None:
         """Until it serves, at the addresses that it had before. By the main thread, with which it ends."""
@@ -70,7 +79,7 @@ class Daemon:
             if self.ready.get(field):
                 self.args[flag] = self.ready[field]
         if self.absent:
-            self.absent[-1][1] = time.time()
+            self.absent[-1].ended = time.time() + REGISTER_S
 
     def _spawn(self) -> None:
         args = {**self.args, "--ready-file": str(self.ready_file)}
@@ -89,12 +98,13 @@ class Daemon:
 
     def kill(self) -> None:
         assert self.process
-        self.absent.append([time.time(), float("inf")])
+        self.absent.append(Absence(time.time()))
         self.process.kill()
         self.process.wait()
 
-    def was_absent(self, start: float, end: float) -> bool:
-        return any(a < end and start < b for a, b in self.absent)
+    def was_absent(self, start: float, end: float, only_it_has: str = "") -> bool:
+        """only_it_has: a shard; absences count in which no other daemon had it."""
+        return any(a.began < end and start < a.ended and (not only_it_has or only_it_has in a.only) for a in self.absent)
 
 
 MODEL = {"layers": 12, "hidden": 384, "ffn": 768, "vocab": 1024}  # of support.checkpoints.llama

@@ -136,26 +136,28 @@ class Readers:
             self.numbers.fail(f"reader {name} ended by itself")
 
     def _failed(self, name: str, said: dict) -> None:
-        """Excused while the only daemon that holds the shard was away."""
-        holders = {copy["node"] or "l3d" for copy in self._copies(said["shard"])}
+        """Excused while the only daemon that holds the shard was away: as was known then, or is known now."""
+        shard, span = said["shard"], (said["began"], said["ended"])
+        holders = {copy["node"] or "l3d" for copy in self._copies(shard)}
         only = holders.pop() if len(holders) == 1 else ""
-        if only and self.world.daemons[only].was_absent(said["began"], said["ended"]):
+        if (only and self.world.daemons[only].was_absent(*span)) or any(d.was_absent(*span, shard) for d in self.world.daemons.values()):
             self.numbers.add("failed reads, only holder dead")
             return
         self.numbers.add("failed reads")
         self.numbers.fail(f"reader {name}: {said['shard']} after {said['ended'] - said['began']:.1f} s: {said['error']}")
 
     def _copies(self, shard: str) -> list[dict]:
-        """As soon as the Controller answers."""
+        """As soon as the Controller knows of one."""
         calls, end = Calls(self.world.address), time.monotonic() + COPIES_S
         try:
             while True:
-                try:
-                    return calls("getShard", 5000, id=shard)["shard"]["copies"]
-                except Refused:
-                    if time.monotonic() > end:
-                        return []
-                    time.sleep(0.1)
+                with contextlib.suppress(Refused):
+                    copies = calls("getShard", 5000, id=shard)["shard"]["copies"]
+                    if copies:
+                        return copies
+                if time.monotonic() > end:
+                    return []
+                time.sleep(0.1)
         finally:
             calls.close()
 
@@ -299,6 +301,8 @@ class Killer:
             return False
         (phase, role), daemon = hit
         self.world.daemons[daemon].kill()
+        if daemon != "controller":
+            self.world.daemons[daemon].absent[-1].only = self.only_at(daemon)
         self.numbers.add(f"kill/{phase}/{role}")
         self.numbers.add("kills")
         self.numbers.add(f"kills of {daemon}")
@@ -307,6 +311,15 @@ class Killer:
         with self.numbers.timed("starts"):
             self.world.daemons[daemon].start()
         return True
+
+    def only_at(self, daemon: str) -> set[str]:
+        """The shards that no other daemon has: until it is back none comes to be elsewhere."""
+        only = set()
+        for shard in self.world.shards:
+            with contextlib.suppress(Refused):
+                copies = self.calls("getShard", 2000, id=shard["id"])["shard"]["copies"]
+                only |= {shard["id"]} if {copy["node"] or "l3d" for copy in copies} == {daemon} else set()
+        return only
 
     def cancel_any(self) -> None:
         """In whatever phase it is."""

@@ -320,12 +320,17 @@ class Image(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.dir = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        paths = said(sys.executable, ROOT / "tools/image.py", pathlib.Path(DEBS["helios"]).parent, cls.dir).split()
-        cls.paths = {pathlib.Path(p).name.partition("_")[0]: pathlib.Path(p) for p in paths}
+        cls.paths = cls.make()
 
-    def layer(self, image):
+    @classmethod
+    def make(cls, *args, out=".", names=()):
+        """NAME -> path."""
+        paths = said(sys.executable, ROOT / "tools/image.py", *args, pathlib.Path(DEBS["helios"]).parent, cls.dir / out, *names).split()
+        return {pathlib.Path(p).name.partition("_")[0]: pathlib.Path(p) for p in paths}
+
+    def layer(self, image, path=None):
         """Its configuration, and its layer as an open tar."""
-        whole = self.enterContext(tarfile.open(self.paths[image]))
+        whole = self.enterContext(tarfile.open(path or self.paths[image]))
         manifest, = json.load(whole.extractfile("manifest.json"))
         config = json.load(whole.extractfile(manifest["Config"]))
         layer, = manifest["Layers"]
@@ -354,8 +359,23 @@ class Image(unittest.TestCase):
         root = self.dir / "root"
         self.layer("helios-rank")[2].extractall(root)
         for command in (["helios-ranktable", "--version"], ["helios-controller", "--help"], ["helios-l3d", "--help"], ["helios-agent", "--help"],
-                        ["sh", "-c", "python3 -c 'import helios; print(helios.__file__)' && cat /etc/passwd"]):
+                        ["sh", "-c", "python3 -c 'import helios; print(helios.__file__)' && cat /etc/passwd"],
+                        ["sh", "-c", "cd /tmp && mkdir d && mkfifo d/f && rm -r d && sleep 0"],  # as ranks that share a container
+                        ["helios-run", "--help"], ["helios-run", "helios", "--version"]):
             said("chroot", "--userspec=65534:65534", root, "/usr/bin/env", *command)
+
+    @unittest.skipUnless(shutil.which("buildah") and os.geteuid() == 0, "buildah is not installed, or we are not root")
+    def test_buildah_builds_the_same_from_the_containerfiles(self):
+        path = self.make("--buildah", out="built", names=["helios-rank"])["helios-rank"]
+        (_, config, layer), (_, ours, written) = self.layer("helios-rank", path), self.layer("helios-rank")
+        for key in ("User", "Env", "Cmd", "WorkingDir"):
+            self.assertEqual(config["config"][key], ours["config"][key], key)
+        self.assertLessEqual(ours["config"]["Labels"].items(), config["config"]["Labels"].items())
+        self.assertEqual(*({m.name: (m.type, m.size, m.mode & 0o7777, m.uid, m.linkname) for m in tar if m.name != "."}
+                           for tar in (layer, written)))
+        steps = [[line.replace(f'title="{name}"', "title") for line in (ROOT / "deploy/k8s/images" / name / "Containerfile").open()
+                  if not line.startswith("#")] for name in self.paths]
+        self.assertEqual(steps[0], steps[1])
 
     def test_an_engine_takes_it(self):
         command = ["/usr/bin/helios-ranktable", "--version"]

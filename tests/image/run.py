@@ -1,5 +1,5 @@
-"""The image of deploy/docker/Dockerfile, made and tried: run.py [NAME], after `./run package`. No registry takes part: its base is
-this machine's release of Debian, from apt's mirror.
+"""The image of deploy/docker/Dockerfile with Debian's torch, made and tried: run.py [NAME], after `./run package`. No registry takes
+part: its base is this machine's release of Debian, from apt's mirror.
 
 A Docker engine that answers has the image afterwards; where none does, one is started for it, and the image is a file."""
 import json
@@ -15,8 +15,11 @@ from support.cluster import BUILD, cluster  # noqa: E402
 from support.dockerd import Docker, missing  # noqa: E402
 
 SAVED = BUILD / "helios-client.tar"
-# Of the rank's own files, as `helios-run` wrote them; the model's number of parameters, as Python reads them.
-TELL = ("cd $HELIOS_LOAD; ls release; helios --version; python3 -c 'import helios; print(helios.__name__)'; ldd /usr/bin/helios | "
+TORCH = "python3-torch libopenblas0-pthread"
+# Of the rank's own files, as `helios-run` wrote them: what it is called, and that torch reads it.
+READ = ("import glob, helios, torch; file, = glob.glob('release/*/model_optim_rng.pt'); "
+        "print(sum(t.numel() for t in torch.load(file)['model'].values() if hasattr(t, 'numel')) > 0)")
+TELL = ("cd $HELIOS_LOAD; ls release; helios --version; python3 -c \"" + READ + "\"; ldd /usr/bin/helios | "
         "grep -c 'not found'; exit 7")
 
 
@@ -37,7 +40,7 @@ def build(docker, name):
     folder = debian.kept(debian.cache_folder() / "image" / f"base-{codename}", make_base)
     docker.run("import", folder / "base.tar", base)
     proxy = debian.apt_environment().get("http_proxy")
-    arguments = ["--network=host", f"--build-arg=BASE={base}", *([f"--build-arg=http_proxy={proxy}"] if proxy else [])]
+    arguments = ["--network=host", f"--build-arg=BASE={base}", f"--build-arg=PACKAGES={TORCH}", *([f"--build-arg=http_proxy={proxy}"] if proxy else [])]
     env = dict(os.environ)
     if docker.process is not None:
         env["DOCKER_BUILDKIT"] = "0"  # it would want the bridge that this engine has not
@@ -61,7 +64,7 @@ def try_job(name):
             lines = c.log(job, tp).splitlines()
             at = lines.index(f"mp_rank_{tp:02}")
             assert lines[at + 1].startswith("helios "), lines
-            assert lines[at + 2:] == ["helios", "0"], lines
+            assert lines[at + 2:] == ["True", "0"], lines
 
 
 def main():

@@ -15,7 +15,7 @@ sys.dont_write_bytecode = True
 from support import volcano  # noqa: E402
 from support.apiserver import shared_server  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
-from support.gang_scenarios import Gangs, WideGangs, World  # noqa: E402
+from support.gang_scenarios import Engines, Gangs, WideGangs  # noqa: E402
 from support.side_by_side import SideBySide  # noqa: E402
 
 AT_ONCE = 3  # scenarios; what they wait for is mostly each other's turn at two processors
@@ -112,8 +112,12 @@ class OnRealServer(Gangs, WideGangs, OnServer):
         wait_for("what may be", lambda: mine.call("GET", f"/api/v1/namespaces/{self.namespace}/pods")["kind"] == "PodList")
 
 
-class OnServerThatGoes(World, OnServer):
+class OnServerThatGoes(Engines, OnServer):
     """Alone, for it is everybody's."""
+
+    def serve(self, *engines):
+        self.addCleanup(self.server.serve, "gangs", "vcjobs")
+        self.server.serve(*engines)
 
     def test_a_server_that_is_killed_takes_no_gang_with_it(self):
         c = self.start_cluster()
@@ -129,8 +133,8 @@ class OnServerThatGoes(World, OnServer):
 
 
 def load_tests(loader, _tests, _pattern):
-    """The one that takes longest begins first."""
-    beside = sorted(loader.loadTestsFromTestCase(OnRealServer), key=lambda t: "thousand" not in t.id())
+    """Those that take longest begin first."""
+    beside = sorted(loader.loadTestsFromTestCase(OnRealServer), key=lambda t: ("thousand" not in t.id(), "two_dead" not in t.id()))
     return unittest.TestSuite([SideBySide(beside, AT_ONCE), loader.loadTestsFromTestCase(OnServerThatGoes)])
 
 

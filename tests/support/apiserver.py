@@ -171,10 +171,10 @@ class ApiServer:
         try:
             self.start_etcd()
             self.start()
-            for crd, path in ((VOLCANO_CRD, "batch.volcano.sh/v1alpha1/jobs"), (POD_GROUP_CRD, "scheduling.volcano.sh/v1beta1/podgroups"),
-                              (GANG_CRD, "scheduling.k8s.io/v1alpha3/podgroups")):
+            for crd in (VOLCANO_CRD, POD_GROUP_CRD, GANG_CRD):
                 self.call("POST", COLLECTIONS["CustomResourceDefinition"], crd)
-                wait_for(f"{path} is known", lambda: self.answers(f"/apis/{path}"), 30)
+            for crd in (VOLCANO_CRD, POD_GROUP_CRD, GANG_CRD):
+                self.wait_kind(crd, True)
         except BaseException:
             self.__exit__()
             raise
@@ -230,6 +230,34 @@ class ApiServer:
             return True
         except (OSError, http.client.HTTPException, kube_api.Refused):
             return False
+
+    # ---- kinds ----
+
+    def wait_kind(self, crd, served):
+        """Discovery lags behind what is answered."""
+        spec = crd["spec"]
+        group = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
+
+        def is_said():
+            try:
+                said = self.call("GET", group)["resources"]
+            except (OSError, http.client.HTTPException, kube_api.Refused):
+                said = []
+            listed = any(r["name"] == spec["names"]["plural"] for r in said)
+            return listed == served and self.answers(f"{group}/{spec['names']['plural']}") == served
+        wait_for(f"{group} is {'known' if served else 'gone'}", is_said, 30)
+
+    def serve(self, *engines):
+        """Of Volcano's Jobs ("vcjobs") and Kubernetes' PodGroups ("gangs") these only."""
+        path = COLLECTIONS["CustomResourceDefinition"]
+        there = {o["metadata"]["name"] for o in self.call("GET", path)["items"]}
+        for name, crd in (("vcjobs", VOLCANO_CRD), ("gangs", GANG_CRD)):
+            is_there = crd["metadata"]["name"] in there
+            if is_there and name not in engines:
+                self.call("DELETE", f"{path}/{crd['metadata']['name']}")
+            elif not is_there and name in engines:
+                self.call("POST", path, crd)
+            self.wait_kind(crd, name in engines)
 
     # ---- who asks ----
 

@@ -73,12 +73,12 @@ kubernetes:
         resources: {limits: {rdma/hca: "1"}}
         securityContext: {capabilities: {add: [IPC_LOCK]}}
 """
-# 250 pods of four ranks, one of which waits for the table of all.
+# 126 pods of eight ranks, one of which waits for the table of all.
 WIDE = """
 jobName: wide
-parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 4, data_parallel_size: 125}
+parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 8, data_parallel_size: 63}
 dockerImage: registry.example/train:1
-resources: {ranks_per_slot: 4}
+resources: {ranks_per_slot: 8}
 restarts: 1
 env: {PRICE: "$5"}
 command:
@@ -216,6 +216,32 @@ class Gangs(World):
         self.assertIn("rank 2 failed first", shown.stderr)
         self.assertEqual(shown.stdout, c.log(job, 2))
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
+
+    def test_ranks_with_devices_are_processes_of_one_container(self):
+        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "nvidia.com/gpu", "HELIOS_KUBE_SLOT_DEVICES": "2"})
+        job = c.submit(self.text(restarts=1, then="""
+            i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i + 1)); done; echo late >&2
+            [ $RANK.$HELIOS_ATTEMPT != 3.1 ] || { echo what went wrong; exit 7; }
+            """ + HOLD))
+        self.loaded(2)
+        failed = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "container-failed")
+        self.assertIn("rank 3 exited with code 7", failed)
+        wait_for("only the second attempt is left", lambda: list(self.objects("vcjobs")) == [f"helios-{job}-a2"])
+        for task in self.objects("vcjobs")[f"helios-{job}-a2"]["spec"]["tasks"]:
+            container, = task["template"]["spec"]["containers"]
+            self.assertEqual(container["resources"]["limits"], {"cpu": "2", "memory": str(2 << 30), "nvidia.com/gpu": "2"})
+        for rank in range(4):
+            env = dict(line.split("=", 1) for line in (c.dir / f"env.{rank}.2").read_text().splitlines() if "=" in line)
+            self.assertEqual([env[n] for n in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "PRICE")],
+                             [str(rank), str(rank % 2), "2", str(rank // 2), "2", "$5 for $(RANK) and $$"])
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        lines = [f"line {i}" for i in range(50)] + ["late"]
+        for rank in range(4):  # each its own lines, though a pod has one log
+            said = c.log(job, rank).splitlines()
+            self.assertTrue(said[0].startswith(f"rank {rank} of 4 attempt 2 on {self.volcano.node}: "), said)
+            self.assertEqual(said[said.index("loaded") + 1:], [*lines, "bye"])
+        self.assertEqual(c.run("logs", job, "--rank", 3, "--attempt", 1).stdout.splitlines()[-2:], ["late", "what went wrong"])
 
     def test_pods_that_are_taken_away_do_not_use_up_restarts(self):
         c = self.start_cluster()
@@ -386,8 +412,10 @@ class Gangs(World):
     def test_down_takes_its_gangs_along(self):
         c = self.start_cluster()
         info = c.json("info")
-        self.assertEqual((info["kubernetesServer"], info["kubernetesState"]),
-                         (json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"], "ready"))
+        self.assertEqual((info["kubernetesServer"], info["kubernetesState"], info["kubernetesEngine"]),
+                         (json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"], "ready",
+                          "Volcano Job batch.volcano.sh/v1alpha1"))
+        self.assertIn("gangs by        Volcano Job batch.volcano.sh/v1alpha1\n", c.run("info").stdout)
         c.submit(self.text())
         self.loaded()
         c.down("--keep")
@@ -567,6 +595,38 @@ class Gangs(World):
         return path
 
 
+class Engines(World):
+    def test_what_starts_gangs_is_found_out(self):
+        """Neither engine; PodGroups; and PodGroups still, though Volcano is there, too."""
+        self.allow_pod_groups()
+        self.serve()
+        c = Cluster(nodes=1, slots=1)
+        self.addCleanup(shutil.rmtree, c.dir, True)
+        self.addCleanup(c.run, "down", "--purge")
+        told = c.run("up", "--executor", "kubernetes", "--nodes", 0, "--l3-size", "1MiB", "--kubeconfig", self.kubeconfig,
+                     "--kube-namespace", self.namespace, "--timeout", "3s")  # it says how far it is, too
+        self.assertNotEqual(told.returncode, 0)
+        self.assertRegex(told.stderr, "serves neither Volcano .* nor PodGroups of scheduling.k8s.io: install Volcano")
+
+        self.serve("gangs")
+        c = self.start_cluster()
+        by_groups = "PodGroup scheduling.k8s.io/v1alpha3"
+        self.assertEqual(c.json("info")["kubernetesEngine"], by_groups)
+        (c.dir / "job.yaml").write_text(self.text() + "kubernetes: {queue: research}\n")
+        self.assertIn("queue", c.refuse("submit", c.dir / "job.yaml"))
+        job = c.submit(self.text())
+        self.loaded()
+        self.assertEqual(list(self.objects("gangs")), [f"helios-{job}-a1"])
+
+        self.serve("gangs", "vcjobs")
+        c.kill("controllerd")
+        c.up()
+        self.assertEqual(c.json("info")["kubernetesEngine"], by_groups)
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+
+
 class WideGangs(World):
     def test_a_gang_of_a_thousand_ranks(self):
         c = self.start_cluster()
@@ -580,18 +640,18 @@ class WideGangs(World):
             if pod.startswith(f"helios-{job}-a2-"):
                 words = container.lines[-1][1].split()
                 told[int(words[1])] = (pod, *words)
-        self.assertEqual(sorted(told), list(range(1000)))
+        self.assertEqual(sorted(told), list(range(1008)))
         for container in described["plan"]["containers"]:
             for r in container["ranks"]:
                 self.assertEqual(told[r["rank"]], (
-                    container["node"], "2", str(r["rank"]), str(r["pp"]), str(r["tp"]), str(r["dp"]), "0", "1000",
+                    container["node"], "2", str(r["rank"]), str(r["pp"]), str(r["tp"]), str(r["dp"]), "0", "1008",
                     f"helios-{job}-a2-c0-0.helios-{job}-a2", "$5"))
         table = json.loads((c.dir / "table").read_text())
         self.assertEqual([(s["server_id"], [d["rank_id"] for d in s["device"]]) for s in table["server_list"]],
                          [(p["node"], [str(r["rank"]) for r in p["ranks"]]) for p in described["plan"]["containers"]])
         self.assertEqual(c.log(job, 998).split()[:2], ["2", "998"])
         doc = self.objects("vcjobs")[f"helios-{job}-a2"]
-        self.assertEqual(([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]), ([125, 125], 250))
+        self.assertEqual(([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]), ([63, 63], 126))
         self.assertEqual({p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"})  # none of the first attempt
         self.api.delete("vcjobs", self.namespace, f"helios-{job}-a2")
         self.wait_gone(120)

@@ -27,6 +27,11 @@ class Scripted:
     def allow_pod_groups(self):
         """Who has any token may do anything here."""
 
+    def serve(self, *engines):
+        """Of "vcjobs" and "gangs" these only."""
+        self.server.absent = {"vcjobs", "gangs"} - set(engines)
+        self.server.cut_watches()
+
     @contextlib.contextmanager
     def refuse_jobs(self, why, code=400):
         self.server.refusals = [["vcjobs", "POST", 1000, kube_api.Refused(

@@ -210,6 +210,13 @@ class Server:
         self.open.clear()
         self.cut_watches()
 
+    def _resources(self, base):
+        """What discovery says of a group's version."""
+        names = [CALLED.get(p, p) for p, of in PLURALS.items() if of == base and p not in self.absent]
+        if not names:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        return {"kind": "APIResourceList", "groupVersion": base.split("/", 2)[2], "resources": [{"name": n} for n in names]}
+
     def _parse(self, path):
         for plural, base in PLURALS.items():
             if not path.startswith(base + "/"):
@@ -228,6 +235,9 @@ class Server:
         length = int(h.headers.get("content-length") or 0)
         body = json.loads(h.rfile.read(length)) if length else None
         try:
+            if url.path in PLURALS.values():
+                self._send(h, 200, self._resources(url.path))
+                return
             plural, namespace, name = self._parse(url.path)
             verb = "WATCH" if "watch" in query else "LIST" if h.command == "GET" and name is None else h.command
             query["ours"] = (h.headers.get("user-agent") or "").startswith("helios/")

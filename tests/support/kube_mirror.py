@@ -68,7 +68,8 @@ class Mirror:
                 version = self._list()
                 while version is not None and not self.ending.is_set():
                     version = self._watch(version)
-            except (OSError, http.client.HTTPException, ValueError, kube_api.Refused):
+            except (OSError, http.client.HTTPException, ValueError, kube_api.Refused) as why:
+                self.synced |= getattr(why, "code", None) == 404  # nobody serves this kind, so there is nothing of it
                 self.ending.wait(AGAIN_S)  # it is away, or its pages have expired
         self.api.close()
 

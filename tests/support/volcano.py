@@ -37,13 +37,17 @@ def expand(text, env):
 
 
 class Container:
-    """One process; its output as lines with the time they came."""
+    """One process; its output as lines with the time they came. There is no mount namespace: words of the command that are
+    paths of the container are those of the pod's directory."""
 
     def __init__(self, spec, env, directory, pod_dir):
         self.name = spec["name"]
         self.lines = []
         self.killed = False
-        words = [expand(w, env) for w in spec.get("command", [])]
+        self.last_words = pod_dir / f"last-words-{self.name}"
+        here = {m["mountPath"]: str(pod_dir) for m in spec.get("volumeMounts", []) if m["name"] == "shm"}
+        here[spec.get("terminationMessagePath", "/dev/termination-log")] = str(self.last_words)
+        words = [here.get(w, expand(w, env)) for w in spec.get("command", [])]
         self.process = subprocess.Popen(words, env={"PATH": os.environ["PATH"], **env}, cwd=spec.get("workingDir", pod_dir),
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         start_new_session=True)
@@ -61,7 +65,8 @@ class Container:
         if code is None:
             return {"running": {"startedAt": now()}}
         self.reader.join()
-        return {"terminated": {"exitCode": code if code >= 0 else 128 - code, "reason": "Completed" if code == 0 else "Error"}}
+        said = {"message": self.last_words.read_text()} if self.last_words.exists() else {}
+        return {"terminated": {"exitCode": code if code >= 0 else 128 - code, "reason": "Completed" if code == 0 else "Error", **said}}
 
     def kill(self):
         if self.process.poll() is None:

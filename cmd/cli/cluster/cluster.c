@@ -152,6 +152,8 @@ static void print_info(const struct hl_api_cluster_info *info)
         cli_print(stdout, "%-14s  %s, %s%s%s\n", "Kubernetes", info->kubernetes_server,
                   info->kubernetes_state, info->kubernetes_warning[0] != '\0' ? ", but " : "",
                   info->kubernetes_warning);
+    if (info->kubernetes_engine[0] != '\0')
+        cli_print(stdout, "%-14s  %s\n", "gangs by", info->kubernetes_engine);
     for (size_t i = 0; i < info->damaged_records.count; i++)
         cli_print(stdout, "%-14s  %s\n", "damaged", info->damaged_records.items[i]);
     cli_print(stdout, "%-14s  %s of %s used\n", "pool",

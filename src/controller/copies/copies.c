@@ -123,6 +123,16 @@ static void warn_if_wrong(const struct hl_controller *c, const struct copy *x)
                 (unsigned long long)s->size_bytes, s->crc32);
 }
 
+/* The next sweep would find it, too, but readers and a job may wait for its version. */
+static void shard_found(struct hl_controller *c, const struct copy *x)
+{
+    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, x->id);
+    if (s == NULL || !s->lost || s->unusable || !node_ready(x->node) || !copy_is_right(s, x))
+        return;
+    s->lost = false;
+    c->slots_changed = true;
+}
+
 void copies_changed(struct hl_controller *c, struct hl_id id)
 {
     if (c->copies->events != NULL)
@@ -165,6 +175,7 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
     n->store.rdma |= strcmp(copy->transport, "rdma") == 0;
     if (!known) {
         warn_if_wrong(c, x);
+        shard_found(c, x);
         copies_changed(c, id);
     }
 }
@@ -567,23 +578,28 @@ static void settle_unknown(struct hl_controller *c)
     }
 }
 
-void copies_relist(struct node *n)
+static void list_begin(struct hl_controller *c, struct node *n)
+{
+    n->store.listing = true;
+    n->store.list_again = false;
+    n->store.list_round++;
+    n->store.list_epoch = n->store_epoch;
+    ask_list(c, n, 0);
+}
+
+void copies_relist(struct hl_controller *c, struct node *n)
 {
     n->store.listed = false;
     n->store.list_again = true;
+    if (!n->store.listing && node_ready(n))
+        list_begin(c, n); /* readers may wait for what only this node has */
 }
 
 void copies_tick(struct hl_controller *c)
 {
-    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
-        if (n->store.listing || !node_ready(n) ||
-            (n->store.listed && n->store.listed_epoch == n->store_epoch))
-            continue;
-        n->store.listing = true;
-        n->store.list_again = false;
-        n->store.list_round++;
-        n->store.list_epoch = n->store_epoch;
-        ask_list(c, n, 0);
-    }
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next)
+        if (!n->store.listing && node_ready(n) &&
+            !(n->store.listed && n->store.listed_epoch == n->store_epoch))
+            list_begin(c, n);
     settle_unknown(c);
 }

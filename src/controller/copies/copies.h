@@ -131,7 +131,7 @@ const char *place_name(const struct place *p, char *buf, size_t cap);
 struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_rec *s,
                                  struct hl_arena *arena);
 /* The node's Agent is a new one: its inventory is asked for again, whatever its epoch. */
-void copies_relist(struct node *n);
+void copies_relist(struct hl_controller *c, struct node *n);
 /* None of the node's copies counts any more. */
 void copies_forget_node(struct hl_controller *c, struct node *n);
 

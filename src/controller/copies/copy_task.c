@@ -181,12 +181,9 @@ static struct hl_api_copy_request copy_task_request(const struct copy_task *t, c
 static void note_pool(struct copy_task *t)
 {
     struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->spec.id);
-    if (s != NULL && t->next.tier == HL_API_TIER_L4)
-        s->archived = true;
-    if (s != NULL && t->next.tier == HL_API_TIER_L3) {
+    if (s != NULL) {
         t->c->slots_changed |= s->lost; /* a job may wait for its version */
-        s->missed = 0;
-        s->lost = s->unusable;
+        hl_sweep_made(s, t->next.tier, t->c->copies->sweep_round);
     }
     copies_changed(t->c, t->spec.id);
 }

@@ -27,10 +27,8 @@ static void drop_note(struct copy_drop *d, bool dropped)
     struct hl_shard_rec *s = hl_catalog_shard(&d->c->catalog, d->id);
     if (d->place.node != NULL)
         copies_forget(d->c, d->place.node, d->id, d->place.tier, d->place.device);
-    else if (s != NULL && d->place.tier == HL_API_TIER_L4)
-        s->archived = false;
-    else if (s != NULL && dropped)
-        s->missed = HL_SWEEP_LOST_MISSES;
+    else if (s != NULL && (dropped || d->place.tier == HL_API_TIER_L4))
+        hl_sweep_dropped(s, d->place.tier);
     if (d->place.node == NULL)
         copies_changed(d->c, d->id);
 }

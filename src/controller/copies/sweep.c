@@ -38,12 +38,12 @@ static void note_extent(struct hl_controller *c, const struct hl_api_extent *ext
     *(archived ? &c->claim.known_archived : &c->claim.known_pooled) += 1;
 }
 
-/* A node that has not told yet what it holds, and is not given up, may have what the pool has not:
- * after its own start, or that of the Controller. */
-static bool inventory_is_awaited(struct hl_controller *c)
+/* A node that has not told yet what it holds may have what the pool has not: after its own start,
+ * or that of the Controller. lost: nodes that are given up count, too. */
+static bool inventory_is_awaited(struct hl_controller *c, bool lost)
 {
     for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next)
-        if (!n->gone && !n->lost && !n->store.listed)
+        if (!n->gone && (lost || !n->lost) && !n->store.listed)
             return true;
     return false;
 }
@@ -52,7 +52,7 @@ bool copies_shard_is_gone(struct hl_controller *c, const struct hl_shard_rec *s)
 {
     struct hl_holder holder; /* one that is silent counts: it may come back with its copy */
     const struct holders_query q = {.awaited_ms = INT64_MAX};
-    if (!s->lost || pool_info(c) == NULL || nodes_expected(c) || inventory_is_awaited(c) ||
+    if (!s->lost || pool_info(c) == NULL || nodes_expected(c) || inventory_is_awaited(c, true) ||
         copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 ||
         copies_holders(c, s, &q, &holder, 1) > 0)
         return false;
@@ -73,7 +73,7 @@ static void shard_settle(struct hl_controller *c, struct hl_shard_rec *s, bool a
 
 static bool settle_turn(struct hl_controller *c)
 {
-    bool awaited = inventory_is_awaited(c);
+    bool awaited = inventory_is_awaited(c, false);
     for (unsigned left = SETTLE_TURN; left > 0 && c->copies->settle != NULL; left--) {
         struct hl_shard_rec *s = c->copies->settle;
         c->copies->settle = s->hh.next;

@@ -24,6 +24,7 @@ typedef hl_status (*call_fn)(struct call *k);
 /* A rank whose output is fetched. */
 struct log_source {
     int rank, local_rank;
+    bool shared;
     char pod[HL_NODE_NAME_MAX + 1];
 };
 
@@ -164,7 +165,8 @@ static hl_status run_logs(struct call *k)
                                .pod = k->logs[i].pod,
                                .attempt = k->attempt,
                                .rank = k->logs[i].rank,
-                               .local_rank = k->logs[i].local_rank};
+                               .local_rank = k->logs[i].local_rank,
+                               .shared = k->logs[i].shared};
         if (hl_now_ns() > until)
             break;
         if (gang_log_fetch(k->g, &one) != HL_OK)
@@ -411,12 +413,14 @@ static void find_logs(const struct job *j, int attempt, struct call *k)
     k->logs = calloc(LOGS_MAX, sizeof(*k->logs));
     for (int i = 0; plan != NULL && k->logs != NULL && i < plan->container_count; i++) {
         const struct hl_plan_container *c = &plan->containers[i];
-        if (json_object_get(j->controller->gangs->pods, c->node) == NULL)
+        const json_t *pod = json_object_get(j->controller->gangs->pods, c->node);
+        if (pod == NULL)
             continue;
         for (int r = 0; r < c->rank_count && k->log_count < LOGS_MAX; r++) {
             struct log_source *log = &k->logs[k->log_count++];
             log->rank = c->ranks[r].rank;
             log->local_rank = r;
+            log->shared = hl_volcano_pod_is_shared(pod);
             snprintf(log->pod, sizeof(log->pod), "%s", c->node);
         }
     }

@@ -17,6 +17,8 @@ static hl_status gang_alloc(struct job *j, const char *id)
 
 static hl_status kube_admit(struct job *j)
 {
+    if (j->controller->gangs != NULL)
+        HL_TRY(engine_check(j->controller->gangs));
     HL_TRY(gang_alloc(j, hl_id_format(hl_id_random()).s));
     j->doc.gang = j->gang->id;
     return HL_OK;
@@ -155,12 +157,14 @@ static void kube_stop(struct hl_controller *c)
 static void kube_tell(const struct hl_controller *c, struct hl_arena *arena,
                       struct hl_api_cluster_info *io)
 {
-    char state[256], warning[320];
+    char state[512], warning[320], engine[128];
     if (c->gangs == NULL)
         return;
     gangs_state(c->gangs, state, sizeof(state));
     io->kubernetes_server = gangs_server(c->gangs);
     io->kubernetes_state = hl_arena_strdup(arena, state);
+    gangs_engine(c->gangs, engine, sizeof(engine));
+    io->kubernetes_engine = hl_arena_strdup(arena, engine);
     gangs_warning(c->gangs, warning, sizeof(warning));
     io->kubernetes_warning = hl_arena_strdup(arena, warning);
 }

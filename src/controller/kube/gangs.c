@@ -212,8 +212,10 @@ static void absent_check(struct job *j)
         if (!hl_jobrun_may_run(&j->run, i))
             continue;
         if (gang_pod(j, i) == NULL)
-            job_event(j, &(struct hl_job_event){
-                             .kind = HL_JOB_EV_ABSENT, .attempt = attempt, .index = i});
+            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
+                                                .attempt = attempt,
+                                                .index = i,
+                                                .is_in_order = true}); /* by one watch */
         else if (end_of_pod(j, i) == HL_POD_END_GIVE_UP)
             container_give_up(j, i);
     }
@@ -396,6 +398,7 @@ void gangs_tick(struct hl_controller *c)
     void *iter;
     if (c->gangs == NULL)
         return;
+    engine_tick(c->gangs);
     for (j = jobs_first(c); j != NULL; j = next) {
         next = j->hh.next;
         if (!hl_job_state_ended(j->run.state))

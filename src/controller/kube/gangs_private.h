@@ -1,5 +1,5 @@
-/* From above: executor.c (for jobs), watch.c and nodes.c (what there is), waiting.c, gangs.c (what
- * is decided), calls.c (what is sent), logs.c, plan.c. */
+/* From above: executor.c (for jobs), engine.c (what starts gangs), watch.c and nodes.c (what there
+ * is), waiting.c, gangs.c (what is decided), calls.c (what is sent), logs.c, plan.c. */
 #ifndef HL_CONTROLLER_GANGS_PRIVATE_H
 #define HL_CONTROLLER_GANGS_PRIVATE_H
 
@@ -50,14 +50,27 @@ struct spool {
 
 struct kube_node;
 
+/* Of what starts gangs: engine.c. */
+struct gang_engine {
+    hl_status (*watch)(struct gangs *g); /* begin to, once it is decided */
+    bool is_known;                       /* by the option, or as it was at the last start */
+    bool is_decided;                     /* and its objects are watched */
+    bool is_asked;
+    unsigned tries;
+    uint64_t not_before_ns;
+    char problem[512]; /* why it is not known; "" = not asked yet */
+    char dir[PATH_MAX];
+};
+
 struct gangs {
     struct hl_controller *c;
     struct hl_kube_config *config;
     struct hl_kube *api;
     atomic_bool cancel;
     struct hl_kube_watcher *jobs_watch, *pods_watch, *nodes_watch, *groups_watch;
-    struct kube_node *nodes;       /* of the whole cluster, by name */
-    int64_t node_lost_ms;          /* where the job does not say */
+    struct kube_node *nodes; /* of the whole cluster, by name */
+    int64_t node_lost_ms;    /* where the job does not say */
+    struct gang_engine engine;
     struct hl_gang_root root;      /* of gangs: Volcano Jobs, or PodGroups */
     json_t *jobs, *pods;           /* name -> object, of our namespace; jobs: roots of gangs */
     json_t *groups;                /* name of a Job -> its PodGroup */
@@ -68,8 +81,8 @@ struct gangs {
     bool reconcile_posted;           /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;
     char *ns, *queue, *device, *policy, *near_key, *host_paths, *table_label, *accelerator;
-    char *podgroups;
-    char logs[PATH_MAX]; /* directory */
+    const char *podgroups; /* of hl_gang_versions */
+    char logs[PATH_MAX];   /* directory */
     pthread_mutex_t spool_lock;
     struct spool *spools;
 };
@@ -84,6 +97,13 @@ void nodes_changed(void *arg, enum hl_kube_event type, json_t *object);
 /* The pod's node counts as lost, and why. */
 bool gang_node_lost(const struct job *j, const json_t *pod, char *why, size_t cap);
 void nodes_free(struct gangs *g);
+
+/* engine.c */
+/* option: kube.podgroups. Begins to watch, or to ask what there is. */
+hl_status engine_start(struct gangs *g, const char *option, const char *state_dir) HL_CHECK;
+void engine_tick(struct gangs *g);
+/* HL_EUNAVAIL while nothing is known of it. */
+hl_status engine_check(const struct gangs *g) HL_CHECK;
 
 /* waiting.c: of the watch of PodGroups. */
 void groups_listed(void *arg, const json_t *objects, unsigned page);
@@ -134,6 +154,8 @@ void gangs_stop(struct gangs *g);
 const char *gangs_server(const struct gangs *g);
 /* "ready", or why nothing is known of the API server's objects. Into cap bytes. */
 void gangs_state(const struct gangs *g, char *out, size_t cap);
+/* What starts gangs, "" = not known. Into cap bytes. */
+void gangs_engine(const struct gangs *g, char *out, size_t cap);
 /* What is done without, and why; "" = nothing. Into cap bytes. */
 void gangs_warning(const struct gangs *g, char *out, size_t cap);
 /* Why the watches know nothing new; "" = they do. Into cap bytes. */
@@ -147,6 +169,7 @@ void gangs_forget(const struct job *j);
 struct gang_log {
     const char *job, *pod;
     int attempt, rank, local_rank;
+    bool shared; /* the container is that of all ranks of the pod */
 };
 
 /* Fetch what is new of it. In a worker thread. */

@@ -1,6 +1,9 @@
 /* Logs of ranks in pods. Kubernetes knows no offsets: a log is asked for since the second of the
  * last line we have, what we have of that second is passed over, and the rest is appended to a
- * file, which also is there when the pod no longer is. */
+ * file, which also is there when the pod no longer is.
+ *
+ * Ranks that share a container share its log, in which "[rank N] " stands before each line
+ * (volcano/command.c). What has no mark is the shell's, and is shown with the pod's first rank. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,6 +21,7 @@
 #define FETCH_BYTES ((size_t)8 << 20) /* at once; doubled while one second has more */
 #define FETCH_MAX   ((size_t)128 << 20)
 #define SLICE_MAX   ((size_t)1 << 20)
+#define RANK_MARK   "[rank "
 #define SECOND_LEN  19 /* "2026-11-21T19:00:00" */
 
 void gang_log_path(const struct gangs *g, const char *job, int attempt, int rank,
@@ -80,8 +84,23 @@ static hl_status append_text(const char *path, const struct hl_buf *text, bool a
     return fd >= 0 ? HL_OK : hl_fail(HL_EIO, "log %s: %m", path);
 }
 
+/* Appends the line unless it is another rank's. */
+static hl_status take_text(const char *text, size_t len, const struct gang_log *log,
+                           struct hl_buf *out)
+{
+    char own[32];
+    size_t n = (size_t)snprintf(own, sizeof(own), RANK_MARK "%d] ", log->rank);
+    if (!log->shared)
+        return hl_buf_append(out, text, len);
+    if (len >= n && memcmp(text, own, n) == 0)
+        return hl_buf_append(out, text + n, len - n);
+    bool marked = len > strlen(RANK_MARK) && memcmp(text, RANK_MARK, strlen(RANK_MARK)) == 0;
+    return log->local_rank == 0 && !marked ? hl_buf_append(out, text, len) : HL_OK;
+}
+
 /* New lines of `from` to `out`; *s is where they end. A line that was cut is left for next time. */
-static hl_status take_lines(const struct hl_buf *from, struct spool *s, struct hl_buf *out)
+static hl_status take_lines(const struct hl_buf *from, const struct gang_log *log, struct spool *s,
+                            struct hl_buf *out)
 {
     const char *at = from->data, *end = at + from->len;
     char first[sizeof(s->second)];
@@ -97,7 +116,7 @@ static hl_status take_lines(const struct hl_buf *from, struct spool *s, struct h
         if (head > 0 && skip > 0 && strcmp(second, first) == 0) {
             skip--;
         } else {
-            HL_TRY(hl_buf_append(out, at + head, len - head));
+            HL_TRY(take_text(at + head, len - head, log, out));
             if (head > 0) {
                 s->lines = strcmp(s->second, second) == 0 ? s->lines + 1 : 1;
                 memcpy(s->second, second, sizeof(second));
@@ -115,7 +134,10 @@ static void log_url(const struct gangs *g, const struct spool *s, const struct g
     size_t n = 0;
     for (const char *p = s->second; *p != '\0'; p++)
         n += (size_t)snprintf(since + n, sizeof(since) - n, *p == '+' ? "%%2B" : "%c", *p);
-    hl_volcano_rank_name(log->local_rank, name);
+    if (log->shared)
+        snprintf(name, sizeof(name), "%s", HL_VOLCANO_SHARED);
+    else
+        hl_volcano_rank_name(log->local_rank, name);
     snprintf(out, cap,
              "/api/v1/namespaces/%s/pods/%s/log?container=%s&timestamps=true&limitBytes=%zu%s%s",
              g->ns, log->pod, name, limit, n > 0 ? "&sinceTime=" : "", since);
@@ -131,12 +153,13 @@ static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
     log_url(g, s, log, limit, url, sizeof(url));
     hl_status st = hl_kube_text(g->api, url, g->c->opts.rpc_timeout_ms, &raw);
     if (st == HL_OK)
-        st = take_lines(&raw, &next, &text);
+        st = take_lines(&raw, log, &next, &text);
     if (st == HL_OK && (text.len > 0 || !s->begun))
         st = append_text(path, &text, !s->begun);
     if (st == HL_OK) {
         s->begun = true;
-        *more = raw.len + 1 >= limit ? text.len > 0 ? 1 : -1 : 0;
+        bool went_on = next.lines != s->lines || strcmp(next.second, s->second) != 0;
+        *more = raw.len + 1 >= limit ? went_on ? 1 : -1 : 0;
         s->lines = next.lines;
         memcpy(s->second, next.second, sizeof(s->second));
     }
@@ -169,6 +192,7 @@ struct log_read {
     struct hl_rpc_call *call;
     char job[HL_JOB_ID_MAX + 1], pod[HL_VOLCANO_NAME_MAX];
     int attempt, rank, local_rank;
+    bool shared; /* as in gang_log */
     bool ended;
     bool past; /* of an earlier attempt: only what was kept is there */
     int64_t offset, size;
@@ -216,7 +240,8 @@ static hl_status log_read_run(struct background *task)
                                                      .pod = k->pod,
                                                      .attempt = k->attempt,
                                                      .rank = k->rank,
-                                                     .local_rank = k->local_rank});
+                                                     .local_rank = k->local_rank,
+                                                     .shared = k->shared});
         if (st == HL_EINVAL || st == HL_ENOENT) /* it has not begun, or has just gone */
             st = HL_OK;
     }
@@ -262,6 +287,7 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
     k->attempt = query->attempt;
     k->rank = query->rank;
     k->local_rank = local_rank;
+    k->shared = hl_volcano_pod_is_shared(pod);
     k->offset = query->offset;
     k->max = query->max_bytes > 0 && (size_t)query->max_bytes < SLICE_MAX ? (size_t)query->max_bytes
                                                                           : SLICE_MAX;

@@ -194,13 +194,12 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
     g->host_paths = strdup(o->host_paths);
     g->table_label = strdup(o->table_label);
     g->accelerator = strdup(o->accelerator);
-    g->podgroups = strdup(strcmp(o->podgroups, "volcano") != 0 ? o->podgroups : "");
+    g->podgroups = "";
     g->node_lost_ms = o->node_lost_ms;
     if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL ||
         g->near_key == NULL || g->host_paths == NULL || g->table_label == NULL ||
-        g->accelerator == NULL || g->podgroups == NULL)
+        g->accelerator == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
-    g->root = hl_gang_root(g->podgroups);
     g->volcano = (struct hl_volcano_opts){.ns = g->ns,
                                           .queue = g->queue,
                                           .device = g->device,
@@ -208,7 +207,6 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
                                           .accelerator = g->accelerator,
                                           .topology_policy = g->policy,
                                           .near_key = g->near_key,
-                                          .podgroups = g->podgroups,
                                           .slot_devices = o->slot_devices,
                                           .keep_s = (int)(o->keep_ms / 1000)};
     int n = snprintf(g->logs, sizeof(g->logs), "%s/logs", o->state_dir);
@@ -221,7 +219,8 @@ static hl_status gangs_open(struct gangs *g, const struct hl_kube_opts *opts)
 {
     HL_TRY(copy_opts(g, opts));
     HL_TRY(hl_kube_open(g->config, &g->cancel, &g->api));
-    HL_TRY(watch_all(g));
+    g->engine.watch = watch_all;
+    HL_TRY(engine_start(g, opts->podgroups, opts->state_dir));
     hl_info("gangs run on Kubernetes server=%s namespace=%s queue=%s device=%s", g->config->server,
             g->ns, g->queue, g->device);
     return HL_OK;
@@ -279,7 +278,6 @@ void gangs_stop(struct gangs *g)
     free(g->host_paths);
     free(g->table_label);
     free(g->accelerator);
-    free(g->podgroups);
     free(g);
 }
 
@@ -288,6 +286,9 @@ void gangs_stop(struct gangs *g)
 void gangs_problem(const struct gangs *g, char *out, size_t cap)
 {
     struct hl_kube_watcher_info jobs, pods;
+    snprintf(out, cap, "%s", g->engine.problem);
+    if (!g->engine.is_decided)
+        return;
     hl_kube_watcher_info(g->jobs_watch, &jobs);
     hl_kube_watcher_info(g->pods_watch, &pods);
     snprintf(out, cap, "%s", jobs.problem[0] != '\0' ? jobs.problem : pods.problem);
@@ -303,9 +304,18 @@ void gangs_state(const struct gangs *g, char *out, size_t cap)
 void gangs_warning(const struct gangs *g, char *out, size_t cap)
 {
     struct hl_kube_watcher_info nodes;
+    out[0] = '\0';
+    if (!g->engine.is_decided)
+        return;
     hl_kube_watcher_info(g->nodes_watch, &nodes);
     snprintf(out, cap, "%s%s", nodes.problem[0] != '\0' ? "dead nodes are not seen: " : "",
              nodes.problem);
+}
+
+void gangs_engine(const struct gangs *g, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s%s%s", g->engine.is_decided ? g->root.word : "",
+             g->engine.is_decided ? " " : "", g->engine.is_decided ? g->root.api : "");
 }
 
 const char *gangs_server(const struct gangs *g)

@@ -122,6 +122,11 @@ hl_status layout_plan(struct hl_controller *c, const struct hl_version_rec *v, l
                       void *arg) HL_CHECK;
 /* Plans that no open version needs any more go. */
 void layouts_forget(struct hl_controller *c);
+
+/* Drop the versions that the job of `newest` has kept long enough. */
+void drop_old_versions(struct hl_controller *c, const struct hl_version_rec *newest);
+/* Drop what the gang of `v` left unfinished before it came together again. */
+void drop_overtaken_versions(struct hl_controller *c, const struct hl_version_rec *v);
 void layouts_fini(struct hl_controller *c);
 /* versions.c: those that wait are not answered */
 void begins_fini(struct hl_controller *c);

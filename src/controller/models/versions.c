@@ -1,4 +1,5 @@
-/* Versions that gangs write: begun, committed rank by rank, made visible, given up, dropped.
+/* Versions that gangs write: begun, committed rank by rank, made visible, given up; drops.c
+ * drops them.
  *
  *     rank 0  begin --+                      +-- commit(its shards) --+
  *     rank 1  begin --+--> version 8: OPEN --+-- commit ------------- +--> VISIBLE
@@ -28,10 +29,7 @@
  * the proof (secure.c).
  *
  * Meanwhile no change is under way, so another rank's commit or abandon may come in
- * between; the second make finds that out by itself.
- *
- * A version is dropped with its shards: the records go first, and what is then not freed in pool
- * and archive the sweep finds as orphans. */
+ * between; the second make finds that out by itself. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +42,6 @@
 #include "controller/placement/placement.h"
 #include "core/catalog/commit_check.h"
 #include "core/catalog/importing.h"
-#include "core/catalog/version_drop.h"
 #include "os/loop.h"
 
 #define BEGIN_POLL_MS  50
@@ -58,7 +55,7 @@ static hl_status find_version(struct hl_controller *c, const char *model, int64_
     return hl_catalog_version(m, number, out);
 }
 
-/* A change of a version: by a call of a rank, or by ourselves (drop). */
+/* A change of a version, by a call of a rank. */
 struct version_change {
     struct change change; /* first */
     struct hl_rpc_call *call;
@@ -71,9 +68,6 @@ struct version_change {
 
     int64_t now_ms;
     struct hl_version_rec *version; /* found or made */
-    char *model;                    /* drop */
-    int64_t number;                 /* drop */
-    int64_t touched_ms;             /* drop: of the version when that was decided */
     struct hl_id *ids;              /* shards that are not needed any more */
     size_t id_count;
     bool unplanned; /* commit: what the version has to hold is planned first */
@@ -87,16 +81,12 @@ struct version_change {
     uint64_t since_ns;           /* listened_ns at the begin of that */
     hl_status refuted;           /* HL_OK, or what is said to the rank, with `why` */
     char why[HL_ERROR_TEXT_MAX];
-    struct hl_id *manifests; /* drop */
-    size_t manifest_count;
 };
 
 static void version_change_free(struct version_change *vc)
 {
-    free(vc->model);
     free(vc->config);
     free(vc->ids);
-    free(vc->manifests);
     free(vc);
 }
 
@@ -146,6 +136,7 @@ static hl_status begin_make(struct change *ch)
         .model = p->model,
         .job = p->job,
         .attempt = p->attempt,
+        .generation = p->generation,
         .step = p->step,
         .rank = p->rank,
         .world = p->world,
@@ -178,6 +169,8 @@ static void begin_done(struct change *ch, hl_status st)
         hl_reply_controller_begin_version(
             vc->call, &(struct hl_api_controller_begin_version_results){vc->version->number,
                                                                         HL_API_VERSION_STATE_OPEN});
+    if (st == HL_OK)
+        drop_overtaken_versions(ch->c, vc->version);
     version_change_free(vc);
 }
 
@@ -309,91 +302,6 @@ void method_abandon_version(void *arg, struct hl_rpc_call *call,
         return;
     vc->abandon = p;
     version_change_start(c, vc, abandon_make, abandon_done);
-}
-
-/* Called twice, like every make: what the first time has found is found again. */
-static hl_status drop_make(struct change *ch)
-{
-    struct version_change *vc = (struct version_change *)ch;
-    struct hl_version_rec *v;
-    uint64_t bytes;
-    HL_TRY(find_version(ch->c, vc->model, vc->number, &v));
-    if (v->touched_ms != vc->touched_ms) /* by a change that was before this one */
-        return hl_fail(HL_EBUSY, "version %" PRId64 " of '%s' is written again", v->number,
-                       vc->model);
-    free(vc->manifests);
-    vc->manifests = manifests_of(v->model, vc->number, &vc->manifest_count);
-    return hl_catalog_remove(&ch->c->catalog, v->model, vc->number, commit_records, ch->c, &vc->ids,
-                             &vc->id_count, &bytes);
-}
-
-static void drop_done(struct change *ch, hl_status st)
-{
-    struct version_change *vc = (struct version_change *)ch;
-    if (st == HL_OK) {
-        pool_free(ch->c, vc->manifests, vc->manifest_count);
-        pool_free(ch->c, vc->ids, vc->id_count);
-    } else if (st == HL_EBUSY) {
-        hl_info("version stays model=%s version=%" PRId64 " reason=\"%s\"", vc->model, vc->number,
-                hl_error_text());
-    } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* it was removed meanwhile; stopped */
-        hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", vc->model,
-                 vc->number, hl_error_text());
-    }
-    version_change_free(vc);
-}
-
-/* A drop that waits for the disk must not be ordered again by the next look. */
-static bool is_being_dropped(void *controller, const struct hl_version_rec *v)
-{
-    const struct hl_controller *c = controller;
-    for (const struct change *ch = c->changes; ch != NULL; ch = ch->next) {
-        const struct version_change *vc = (const struct version_change *)ch;
-        if (ch->make == drop_make && vc->number == v->number &&
-            strcmp(vc->model, v->model->name) == 0)
-            return true;
-    }
-    return false;
-}
-
-static bool is_written_by_job(void *controller, const struct hl_version_rec *v)
-{
-    const struct hl_controller *c = controller;
-    struct version_user j;
-    return c->models->users->find_writer(c, v->job, &j) && !j.over;
-}
-
-static struct hl_version_watch version_watch(struct hl_controller *c)
-{
-    return (struct hl_version_watch){is_being_dropped, is_written_by_job, c};
-}
-
-/* Have it removed, which waits for the disk. False: a later round finds it again. */
-static bool drop_version(struct hl_controller *c, struct hl_version_rec *v)
-{
-    struct version_change *vc = calloc(1, sizeof(*vc));
-    char *model = strdup(v->model->name);
-    if (vc == NULL || model == NULL || c->closing || c->claim.state == CLAIM_REFUSED) {
-        free(vc);
-        free(model);
-        return false;
-    }
-    vc->model = model;
-    vc->number = v->number;
-    vc->touched_ms = v->touched_ms;
-    version_change_start(c, vc, drop_make, drop_done);
-    return is_being_dropped(c, v); /* else it was refused at once */
-}
-
-static void drop_old_versions(struct hl_controller *c, const struct hl_version_rec *newest)
-{
-    const struct hl_version_watch watch = version_watch(c);
-    struct hl_version_rec *v;
-    do {
-        v = hl_version_surplus(newest, c->opts.versions_keep, &watch);
-        if (v != NULL)
-            hl_info("old version is removed model=%s version=%" PRId64, v->model->name, v->number);
-    } while (v != NULL && drop_version(c, v));
 }
 
 static hl_status commit_part_make(struct change *ch);
@@ -662,36 +570,4 @@ void method_commit_part(void *arg, struct hl_rpc_call *call,
         return;
     vc->commit = p;
     version_change_start(c, vc, commit_part_make, commit_part_done);
-}
-
-void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
-{
-    const struct hl_version_watch watch = version_watch(c);
-    struct hl_version_rec *v;
-    do {
-        v = hl_version_incomplete(&c->catalog, job, attempt, &watch);
-        if (v != NULL)
-            hl_info("incomplete version is dropped model=%s version=%" PRId64
-                    " job=%s committed=%d/%d",
-                    v->model->name, v->number, job, v->committed_count, v->world);
-    } while (v != NULL && drop_version(c, v));
-}
-
-/* One of each model: the next round comes soon. */
-void drop_stale_versions(struct hl_controller *c)
-{
-    const struct hl_version_watch watch = version_watch(c);
-    struct hl_model_rec *m, *next;
-    layouts_forget(c);
-    if (c->claim.state == CLAIM_REFUSED)
-        return;
-    HASH_ITER (hh, c->catalog.models, m, next) {
-        struct hl_version_rec *v = hl_version_stale(m, hl_wall_ms(), c->opts.gc_grace_ms, &watch);
-        if (v == NULL)
-            continue;
-        hl_warn("incomplete version is dropped, its writer is gone model=%s version=%" PRId64
-                " job=%s committed=%d/%d",
-                m->name, v->number, v->job, v->committed_count, v->world);
-        drop_version(c, v);
-    }
 }

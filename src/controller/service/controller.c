@@ -66,7 +66,7 @@ static const struct hl_controller_handlers handlers = {
 
 static void on_node_registered(struct hl_controller *c, struct node *n)
 {
-    copies_relist(n);
+    copies_relist(c, n);
     placement_node_registered(c, n);
     rank_tables_resend(c, n->name);
 }

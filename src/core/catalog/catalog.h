@@ -84,6 +84,7 @@ struct hl_version_rec {
     int64_t step;
     char job[96];
     int attempt;
+    uint32_t generation; /* of the gang within the attempt; 0 = it comes together once */
     int world;
     enum hl_api_layout_check check;
     struct hl_api_split split; /* nothing said: as the model was imported; hl_version_split() */
@@ -261,6 +262,7 @@ struct hl_version_begin {
     const char *model;
     const char *job;
     int attempt;
+    uint32_t generation;
     int64_t step;
     int rank;
     int world;
@@ -276,8 +278,9 @@ struct hl_version_begin {
 /* A model that was made has no version but the one that began: it goes with it.
  *
  * The version that this save of the rank belongs to: the one its token has begun, else the oldest
- * open one of (model, job, attempt, step) that the rank has not begun, else a new one. So ranks
- * that are one save apart do not mix, and a rank's second save at a step is another version.
+ * open one of (model, job, attempt, generation, step) that the rank has not begun, else a new one.
+ * So ranks that are one save apart do not mix, and a rank's second save at a step is another
+ * version; a gang that has come together again neither joins nor hears of what it left unfinished.
  * HL_ECANCELED, once per rank, when that version was given up. */
 hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
                            hl_catalog_commit_fn commit, void *arg,

@@ -223,6 +223,7 @@ struct hl_api_version_record hl_version_rec_store(const struct hl_version_rec *v
         .step = v->step,
         .job = v->job,
         .attempt = v->attempt,
+        .generation = v->generation,
         .world = v->world,
         .check = v->check,
         .created_ms = v->created_ms,
@@ -273,6 +274,7 @@ hl_status hl_version_rec_from(const struct hl_api_version_record *r, struct hl_v
     v->unproved = r->unproved != NULL ? hl_text_copy(r->unproved) : NULL;
     v->step = r->step;
     v->attempt = r->attempt;
+    v->generation = r->generation;
     v->created_ms = r->created_ms;
     v->visible_ms = r->visible_ms;
     v->import_seconds = r->import_seconds;

@@ -68,7 +68,8 @@ static hl_status fail_failed(struct hl_catalog *c, struct hl_version_rec *v, int
 static bool version_is_of(const struct hl_version_rec *v, const struct hl_version_begin *b)
 {
     return v->world > 0 && v->state != HL_API_VERSION_STATE_VISIBLE && v->step == b->step &&
-           v->attempt == b->attempt && strcmp(v->job, b->job) == 0;
+           v->attempt == b->attempt && v->generation == b->generation &&
+           strcmp(v->job, b->job) == 0;
 }
 
 static uint64_t token_of(const struct hl_version_rec *v, int rank)
@@ -175,6 +176,7 @@ static hl_status version_new(struct hl_model_rec *m, const struct hl_version_beg
     v->model = m;
     v->step = b->step;
     v->attempt = b->attempt;
+    v->generation = b->generation;
     v->check = b->check;
     v->split = split_begun(m, b);
     v->created_ms = b->now_ms;

@@ -66,6 +66,29 @@ bool hl_shard_is_archived(const struct hl_shard_rec *s)
     return s->archived && !s->unarchiving;
 }
 
+void hl_sweep_made(struct hl_shard_rec *s, enum hl_api_tier tier, unsigned round)
+{
+    if (tier == HL_API_TIER_L4) {
+        s->archived = true;
+        s->archive_round = round;
+    } else {
+        s->missed = 0;
+        s->seen_round = round;
+    }
+    s->lost = s->unusable;
+}
+
+void hl_sweep_dropped(struct hl_shard_rec *s, enum hl_api_tier tier)
+{
+    if (tier == HL_API_TIER_L4) {
+        s->archived = false;
+        s->archive_round = 0;
+    } else {
+        s->missed = HL_SWEEP_LOST_MISSES;
+        s->seen_round = 0;
+    }
+}
+
 bool hl_sweep_count(struct hl_shard_rec *s, unsigned round)
 {
     bool was_pooled = hl_shard_is_pooled(s), was_archived = s->archived;

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/types.h"
+
 struct hl_catalog;
 struct hl_shard_rec;
 
@@ -65,6 +67,10 @@ bool hl_sweep_copy_goes(bool removed, uint64_t unknown_ns, bool has_open_version
 /* As far as inventories and our own orders tell. */
 bool hl_shard_is_pooled(const struct hl_shard_rec *s);
 bool hl_shard_is_archived(const struct hl_shard_rec *s);
+/* L3 has, or has no more, a copy in its pool (L3) or archive (L4), by our own order. `round` is the
+ * last sweep that has begun: its inventory may be older than the copy. */
+void hl_sweep_made(struct hl_shard_rec *s, enum hl_api_tier tier, unsigned round);
+void hl_sweep_dropped(struct hl_shard_rec *s, enum hl_api_tier tier);
 /* The inventories of the round are complete: counts a miss of the pool, and sets `archived`. True:
  * who looks for the shard at L3 finds it elsewhere than before. */
 bool hl_sweep_count(struct hl_shard_rec *s, unsigned round);

@@ -33,6 +33,16 @@ struct hl_version_rec *hl_version_incomplete(const struct hl_catalog *c, const c
     return NULL;
 }
 
+struct hl_version_rec *hl_version_overtaken(const struct hl_version_rec *v,
+                                            const struct hl_version_watch *watch)
+{
+    for (struct hl_version_rec *o = v->model->versions; o != NULL; o = o->next)
+        if (o->state != HL_API_VERSION_STATE_VISIBLE && o->attempt == v->attempt &&
+            o->generation < v->generation && strcmp(o->job, v->job) == 0 && !is_going(watch, o))
+            return o;
+    return NULL;
+}
+
 struct hl_version_rec *hl_version_stale(struct hl_model_rec *m, int64_t now_ms, int64_t grace_ms,
                                         const struct hl_version_watch *watch)
 {

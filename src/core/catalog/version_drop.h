@@ -29,6 +29,9 @@ struct hl_version_rec *hl_version_surplus(const struct hl_version_rec *newest, i
 /* Of an attempt of the job before this one: no rank completes it any more. */
 struct hl_version_rec *hl_version_incomplete(const struct hl_catalog *c, const char *job,
                                              int attempt, const struct hl_version_watch *watch);
+/* Of a coming-together of the gang before the one that writes `v`: likewise. */
+struct hl_version_rec *hl_version_overtaken(const struct hl_version_rec *v,
+                                            const struct hl_version_watch *watch);
 /* Of a writer that no job is, without a begin or commit for longer than the grace. One that was
  * there before this start of the Controller gets a whole grace from now on. */
 struct hl_version_rec *hl_version_stale(struct hl_model_rec *m, int64_t now_ms, int64_t grace_ms,

@@ -364,7 +364,8 @@ static void on_status_stopping(struct step *s)
 static bool list_may_be_older(const struct step *s)
 {
     const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
-    return c->confirmed_ms > 0 && s->ev->now_ms - c->confirmed_ms < HL_JOB_ABSENT_GRACE_MS;
+    return !s->ev->is_in_order && c->confirmed_ms > 0 &&
+           s->ev->now_ms - c->confirmed_ms < HL_JOB_ABSENT_GRACE_MS;
 }
 
 static void on_absent(struct step *s)

@@ -116,6 +116,7 @@ struct hl_job_event {
     enum hl_api_container_state container;
     int exit_code;
     int signal;
+    bool is_in_order; /* ABSENT: it came the same way as what was heard of the container before */
     struct hl_plan *plan;
 };
 

@@ -3,7 +3,8 @@
  *
  *     queue             Volcano's queue, instead of the option kube.queue
  *     networkTopology   of the Volcano Job: {mode: hard|soft, highestTierAllowed: N}
- *     podTemplate       a core/v1 PodTemplateSpec; its container `rank` stands for each rank's
+ *     podTemplate       a core/v1 PodTemplateSpec; its container `rank` stands for each
+ *                       rank's, or for that of all ranks of a pod (volcano/command.h)
  *
  * Only fields that Helios does not set itself are taken. What is inside of them (an affinity's
  * terms) the API server judges. Source: core/v1 PodSpec; batch.volcano.sh/v1alpha1 JobSpec.

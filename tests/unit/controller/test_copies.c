@@ -322,13 +322,17 @@ TEST(a_lost_shard_is_gone_only_where_nobody_who_is_away_could_have_it)
     w.a.store.listed = true;
     snprintf(w.a.incarnation, sizeof(w.a.incarnation), "%s", ""); /* the Controller has */
     assert_false(copies_shard_is_gone(&w.c, w.shard));
-    w.a.lost = true; /* and waits for a no longer */
+    w.a.lost = true; /* and waits for a no longer, which had told what it has before */
     assert_true(copies_shard_is_gone(&w.c, w.shard));
+    w.a.store.listed = false; /* which has not: it was killed while the Controller started */
+    assert_false(copies_shard_is_gone(&w.c, w.shard));
     w.a.lost = false;
+    w.a.store.listed = true;
     snprintf(w.a.incarnation, sizeof(w.a.incarnation), "boot-1");
     learn(&w, &w.a, HL_API_TIER_L2, "");
-    assert_false(copies_shard_is_gone(&w.c, w.shard)); /* the last sweep is older than that */
-    w.a.lost = true;
+    assert_false(w.shard->lost); /* whatever the last sweep has said */
+    assert_true(w.c.slots_changed);
+    w.shard->lost = w.a.lost = true; /* by the next one */
     places(&w, HL_API_TIER_L1, "");
     assert_false(copies_shard_is_gone(&w.c, w.shard)); /* a is silent, and may come back */
     copies_forget(&w.c, &w.a, w.shard->id, HL_API_TIER_L2, "");

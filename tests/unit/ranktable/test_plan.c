@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ranktable/lint.h"
 #include "ranktable/plan.h"
 
 /* A node of two slots, NUMA 0 and 8 as on Power9. `gpus`: PCI addresses of both, three each. */
@@ -67,15 +68,13 @@ TEST(devices_are_numbered_as_the_driver_does)
                                    "{\"tensor_parallel_size\":2,\"data_parallel_size\":2},"
                                    "\"resources\":{\"ranks_per_slot\":2}}",
                                    &c);
-    assert_table(plan, &c, HL_RANKTABLE_V2,
-                 "{\"status\":\"completed\",\"server_count\":\"2\",\"version\":\"1.0\","
-                 "\"server_list\":["
-                 "{\"server_id\":\"power\",\"device\":["
-                 "{\"device_id\":\"3\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"0\"},"
-                 "{\"device_id\":\"4\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"1\"}]},"
-                 "{\"server_id\":\"power\",\"device\":["
-                 "{\"device_id\":\"0\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"2\"},"
-                 "{\"device_id\":\"1\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"3\"}]}]}");
+    assert_table(
+        plan, &c, HL_RANKTABLE_V2,
+        "{\"status\":\"completed\",\"server_count\":\"1\",\"version\":\"1.0\","
+        "\"server_list\":["
+        "{\"server_id\":\"power\",\"device\":["
+        "{\"device_id\":\"3\",\"rank_id\":\"0\"},{\"device_id\":\"4\",\"rank_id\":\"1\"},"
+        "{\"device_id\":\"0\",\"rank_id\":\"2\"},{\"device_id\":\"1\",\"rank_id\":\"3\"}]}]}");
     hl_plan_free(plan);
     hl_cluster_fini(&c);
 }
@@ -115,20 +114,53 @@ TEST(the_whole_job_is_one_super_pod)
                 "{\"data_parallel_size\":3},\"resources\":{\"ranks_per_slot\":2}}",
                 &c);
     assert_table(plan, &c, HL_RANKTABLE_1_2,
-                 "{\"status\":\"completed\",\"server_count\":\"2\",\"version\":\"1.2\","
+                 "{\"status\":\"completed\",\"server_count\":\"1\",\"version\":\"1.2\","
                  "\"server_list\":["
                  "{\"server_id\":\"node-0\",\"host_ip\":\"10.0.0.1\",\"device\":["
-                 "{\"device_id\":\"0\",\"device_ip\":\"10.0.0.1\",\"super_device_id\":\"0\","
-                 "\"rank_id\":\"0\"},"
-                 "{\"device_id\":\"1\",\"device_ip\":\"10.0.0.1\",\"super_device_id\":\"1\","
-                 "\"rank_id\":\"1\"}]},"
-                 "{\"server_id\":\"node-0\",\"host_ip\":\"10.0.0.1\",\"device\":["
-                 "{\"device_id\":\"2\",\"device_ip\":\"10.0.0.1\",\"super_device_id\":\"2\","
-                 "\"rank_id\":\"2\"}]}],"
+                 "{\"device_id\":\"0\",\"super_device_id\":\"0\",\"rank_id\":\"0\"},"
+                 "{\"device_id\":\"1\",\"super_device_id\":\"1\",\"rank_id\":\"1\"},"
+                 "{\"device_id\":\"2\",\"super_device_id\":\"2\",\"rank_id\":\"2\"}]}],"
                  "\"super_pod_list\":[{\"super_pod_id\":\"0\",\"server_list\":["
                  "{\"server_id\":\"node-0\"}]}]}");
     hl_plan_free(plan);
     hl_cluster_fini(&c);
+}
+
+/* Faults of the table of such a job by our own lint. */
+static size_t faults_of(const char *job, int nodes, enum hl_ranktable_format format,
+                        enum hl_ranktable_chip chip)
+{
+    struct hl_cluster c = {0};
+    struct hl_ranktable_report report;
+    char *text = NULL;
+    for (int i = 0; i < nodes; i++) {
+        char name[32], address[32];
+        snprintf(name, sizeof(name), "node-%d", i);
+        snprintf(address, sizeof(address), "10.0.0.%d", i + 1);
+        add_node(&c, name, address, NULL);
+    }
+    struct hl_plan *plan = plan_of(job, &c);
+    assert_int_equal(hl_ranktable_plan_text(plan, &c, "gpt-1", format, &text), HL_OK);
+    assert_int_equal(hl_ranktable_lint(chip, text, strlen(text), &report), HL_OK);
+    assert_int_equal(report.devices, plan->world_size);
+    size_t faults = report.faults;
+    hl_ranktable_report_fini(&report);
+    hl_plan_free(plan);
+    hl_cluster_fini(&c);
+    free(text);
+    return faults;
+}
+
+/* Of devices only the address of their node is known. Between servers HCCL wants one of each. */
+TEST(tables_of_containers_that_share_nodes_pass_our_lint)
+{
+    static const char wide[] = "{\"jobName\":\"g\",\"command\":\"x\",\"parallelism\":"
+                               "{\"data_parallel_size\":2},\"resources\":{\"ranks_per_slot\":1,"
+                               "\"gpus_per_rank\":0}}";
+    assert_int_equal(faults_of(wide, 1, HL_RANKTABLE_V2, HL_RANKTABLE_A2), 0);
+    assert_int_equal(faults_of(wide, 1, HL_RANKTABLE_1_2, HL_RANKTABLE_A3), 0);
+    assert_int_equal(faults_of(cpu_job, 2, HL_RANKTABLE_1_2, HL_RANKTABLE_A3), 0);
+    assert_int_equal(faults_of(cpu_job, 2, HL_RANKTABLE_V2, HL_RANKTABLE_A2), 2);
 }
 
 /* Rank r stands r-th in the table, whichever nodes the gang got. */

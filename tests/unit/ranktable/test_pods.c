@@ -362,6 +362,27 @@ TEST(a_deployment_keeps_its_ranks)
     end(&w);
 }
 
+/* One that is replaced leaves the others of its server where they are. */
+TEST(a_deployments_pods_on_one_server_keep_their_ranks)
+{
+    static const char said[] =
+        "{\"status\":\"completed\",\"server_list\":[{\"server_id\":\"10.0.0.1\",\"device\":["
+        "{\"device_id\":\"4\",\"rank_id\":\"0\"},{\"device_id\":\"5\",\"rank_id\":\"1\"},"
+        "{\"device_id\":\"0\",\"rank_id\":\"2\"},{\"device_id\":\"1\",\"rank_id\":\"3\"}]},"
+        "{\"server_id\":\"10.0.0.2\",\"device\":[{\"device_id\":\"0\",\"rank_id\":\"4\"},"
+        "{\"device_id\":\"1\",\"rank_id\":\"5\"}]}],\"server_count\":\"2\"}";
+    json_t *job = make_deployment();
+    struct world w = whole(2); /* of these three the first has devices 0 and 1 of server 1 */
+    give_to_deployment(&w);
+    w.said = said;
+    struct hl_ranktable_verdict v = judge_as(&w, HL_RANKTABLE_DEPLOYMENT, job);
+    assert_int_equal(v.state, HL_RANKTABLE_COMPLETED);
+    expect_servers(v.text, (const char *const[]){"10.0.0.3", "10.0.0.1", "10.0.0.2"});
+    hl_ranktable_verdict_fini(&v);
+    json_decref(job);
+    end(&w);
+}
+
 /* Pods of one that had its name do not count; clocks of API servers may differ by a little. */
 TEST(a_deployments_pods_are_younger_than_it)
 {
@@ -394,12 +415,12 @@ TEST(a_deployments_pods_are_younger_than_it)
 TEST(a_rank_that_a_table_gives_twice)
 {
 
-#define SERVER(n, rank)                                                                            \
+#define SERVER(n, rank, next)                                                                      \
     "{\"server_id\":\"10.0.0." n "\",\"device\":[{\"device_id\":\"0\",\"rank_id\":\"" rank         \
-    "\"},{\"device_id\":\"1\"}]}"
+    "\"},{\"device_id\":\"1\",\"rank_id\":\"" next "\"}]}"
     static const char said[] =
-        "{\"status\":\"initializing\",\"server_list\":[" SERVER("1", "4") "," SERVER(
-            "2", "4") "," SERVER("3", "x") "," SERVER("3", "1") "," SERVER("3", "0") "]}";
+        "{\"status\":\"initializing\",\"server_list\":[" SERVER("1", "4", "5") "," SERVER(
+            "2", "4", "5") "," SERVER("3", "x", "y") "," SERVER("3", "0", "1") "]}";
     json_t *job = make_deployment();
     struct world w = whole(2);
     give_to_deployment(&w);

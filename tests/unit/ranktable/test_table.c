@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ranktable/lint.h"
 #include "ranktable/table.h"
 
 /* Devices "id=ip id=ip"; a super device id is 1000 + id when `super`. */
@@ -91,6 +92,61 @@ TEST(v2_numbers_devices)
                     "{\"device_id\":\"0\",\"device_ip\":\"192.168.0.11\",\"rank_id\":\"1\"}]},"
                     "{\"server_id\":\"10.0.0.11\",\"device\":["
                     "{\"device_id\":\"0\",\"device_ip\":\"192.168.0.13\",\"rank_id\":\"2\"}]}]}");
+    hl_ranktable_fini(&t);
+}
+
+/* What lint.h says of a table. */
+static void expect_sound(struct hl_ranktable *t, enum hl_ranktable_format f,
+                         enum hl_ranktable_chip chip)
+{
+    struct hl_buf text = HL_BUF(HL_RANKTABLE_TEXT_MAX);
+    struct hl_ranktable_report report;
+    assert_int_equal(hl_ranktable_document(t, f, &text), HL_OK);
+    assert_int_equal(hl_ranktable_lint(chip, text.data, text.len, &report), HL_OK);
+    assert_string_equal(report.text, "");
+    hl_ranktable_report_fini(&report);
+    hl_buf_fini(&text);
+}
+
+/* HCCL refuses a server_id that stands twice. */
+TEST(instances_on_one_server_are_one_entry)
+{
+    struct hl_ranktable t = {0};
+    group(&t, "w", 3);
+    add(&t, make("c", "10.0.0.10", 0, 1, -1, "2=192.168.0.14 3=192.168.0.15"));
+    add(&t, make("b", "10.0.0.11", 0, 2, -1, "0=192.168.0.13"));
+    add(&t, make("a", "10.0.0.10", 0, 0, -1, "1=192.168.0.12"));
+    assert_document(&t, HL_RANKTABLE_V2,
+                    "{\"status\":\"completed\",\"server_count\":\"2\",\"version\":\"1.0\","
+                    "\"server_list\":[{\"server_id\":\"10.0.0.10\",\"device\":["
+                    "{\"device_id\":\"1\",\"device_ip\":\"192.168.0.12\",\"rank_id\":\"0\"},"
+                    "{\"device_id\":\"2\",\"device_ip\":\"192.168.0.14\",\"rank_id\":\"1\"},"
+                    "{\"device_id\":\"3\",\"device_ip\":\"192.168.0.15\",\"rank_id\":\"2\"}]},"
+                    "{\"server_id\":\"10.0.0.11\",\"device\":["
+                    "{\"device_id\":\"0\",\"device_ip\":\"192.168.0.13\",\"rank_id\":\"3\"}]}]}");
+    expect_sound(&t, HL_RANKTABLE_V2, HL_RANKTABLE_A2);
+    expect_sound(&t, HL_RANKTABLE_1_2, HL_RANKTABLE_A3);
+    hl_ranktable_fini(&t);
+}
+
+/* In 2.0 the lowest layer's instance is the server, on which each device has its place. */
+TEST(instances_on_one_server_count_its_places_together)
+{
+    struct hl_ranktable t = {0};
+    group(&t, "w", 2);
+    for (unsigned i = 0; i < 2; i++) {
+        struct hl_ranktable_instance x =
+            make(i == 0 ? "a" : "b", "n0", 0, i, -1, i == 0 ? "0 1" : "2 3");
+        for (size_t d = 0; d < 2; d++)
+            x.devices[d].levels = json_loads(
+                "[{\"net_layer\":0,\"net_instance_id\":\"n0\",\"net_type\":\"TOPO_FILE_DESC\","
+                "\"rank_addr_list\":[{\"addr_type\":\"EID\",\"addr\":"
+                "\"000102030405060708090a0b0c0d0e0f\",\"ports\":[\"0/1\"]}]}]",
+                0, NULL);
+        add(&t, x);
+    }
+    assert_int_equal(hl_ranktable_number(&t), HL_OK);
+    expect_sound(&t, HL_RANKTABLE_2_0, HL_RANKTABLE_A5);
     hl_ranktable_fini(&t);
 }
 

@@ -502,6 +502,15 @@ static json_t *data_of(const char *name)
     return doc;
 }
 
+/* Which test_command.c runs. */
+static void hide_scripts(json_t *doc)
+{
+    size_t i;
+    json_t *task;
+    json_array_foreach (at(doc, "spec.tasks"), i, task)
+        json_array_set_new(at(task, "template.spec.containers.0.command"), 2, json_string("..."));
+}
+
 /* The whole document, so that nothing changes unseen. */
 TEST(a_gang_with_a_pod_template_is_as_in_the_golden_file)
 {
@@ -517,6 +526,7 @@ TEST(a_gang_with_a_pod_template_is_as_in_the_golden_file)
     if (hl_job_parse(text, &source, &job) != HL_OK)
         fail_msg("%s", hl_error_text());
     assert_int_equal(make(&job, &opts, near, &doc), HL_OK);
+    hide_scripts(doc);
     if (!json_equal(doc, want)) {
         json_dumpf(doc, stderr, JSON_INDENT(2) | JSON_SORT_KEYS);
         fail_msg("the gang is another one than tests/data/kube/gang.json");

@@ -103,3 +103,63 @@ TEST(a_group_that_is_not_scheduled_says_why)
         json_decref(group);
     }
 }
+
+TEST(a_name_of_the_option_is_an_engine_and_back)
+{
+    assert_string_equal(hl_gang_version_of("volcano"), "");
+    assert_string_equal(hl_gang_version_of("v1alpha2"), "v1alpha2");
+    assert_null(hl_gang_version_of("v1"));
+    assert_null(hl_gang_version_of(""));
+    for (size_t i = 0; i < HL_GANG_ENGINES; i++)
+        assert_ptr_equal(hl_gang_version_of(hl_gang_engine_name(hl_gang_versions[i])),
+                         hl_gang_versions[i]);
+}
+
+/* A group may be served without our kind: scheduling.k8s.io has had PriorityClasses for long. */
+TEST(an_engine_is_served_by_its_kind_not_by_its_group)
+{
+    static const struct {
+        const char *version, *list;
+        bool served;
+    } rows[] = {
+        {"v1beta1", "{\"resources\":[{\"name\":\"priorityclasses\"}]}", false},
+        {"v1beta1", "{\"resources\":[{\"name\":\"podgroups/status\"},{\"name\":\"podgroups\"}]}",
+         true},
+        {"", "{\"resources\":[{\"name\":\"jobs\"},{\"name\":\"jobs/status\"}]}", true},
+        {"", "{\"resources\":[{\"name\":\"cronjobs\"}]}", false},
+        {"", "{\"resources\":7}", false},
+        {"", "[]", false},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        const struct hl_gang_root root = hl_gang_root(rows[i].version);
+        json_t *list = json_of(rows[i].list);
+        assert_int_equal(hl_gang_is_served(&root, list), rows[i].served);
+        json_decref(list);
+    }
+}
+
+TEST(the_engine_of_before_goes_before_volcano_and_that_before_the_newest_version)
+{
+    static const struct {
+        bool served[HL_GANG_ENGINES]; /* Volcano, v1beta1, v1alpha3, v1alpha2 */
+        const char *kept, *chosen;
+    } rows[] = {
+        {{true, true, true, true}, NULL, ""},
+        {{false, true, true, true}, NULL, "v1beta1"},
+        {{false, false, true, true}, NULL, "v1alpha3"},
+        {{true, true, true, true}, "v1alpha2", "v1alpha2"},
+        {{true, true, false, false}, "v1alpha3", ""},
+        {{false, true, false, false}, "", "v1beta1"},
+        {{true, true, false, false}, "", ""},
+        {{false, false, false, false}, "v1beta1", NULL},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        const char *chosen = hl_gang_choose(rows[i].served, rows[i].kept);
+        if (rows[i].chosen == NULL)
+            assert_null(chosen);
+        else
+            assert_string_equal(chosen, rows[i].chosen);
+    }
+}

@@ -56,6 +56,23 @@ static const struct told cases[] = {
      "\"state\":{\"terminated\":"
      "{\"exitCode\":139}}}]}}",
      HL_API_CONTAINER_STATE_FAILED, 139, 11, "rank 8 was killed by signal 11"},
+    /* Ranks that share a container: its last words say which one failed, and how. */
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
+     "\"state\":{\"terminated\":{\"exitCode\":137,\"message\":\"rank 11 exited with code "
+     "7\\n\"}}}]}}",
+     HL_API_CONTAINER_STATE_FAILED, 7, 0, "rank 11 exited with code 7"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
+     "\"state\":{\"terminated\":{\"exitCode\":137,\"message\":\"rank 9 exited with code "
+     "139\"}}}]}}",
+     HL_API_CONTAINER_STATE_FAILED, 139, 11, "rank 9 was killed by signal 11"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
+     "\"state\":{\"terminated\":{\"exitCode\":137,\"reason\":\"OOMKilled\"}}}]}}",
+     HL_API_CONTAINER_STATE_FAILED, 137, 9,
+     "rank 8 or one beside it was killed, its memory was full (OOMKilled)"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
+     "\"state\":{\"terminated\":{\"exitCode\":126,\"message\":\"rank x exited with code 7\"}}}]}}",
+     HL_API_CONTAINER_STATE_FAILED, 126, 0,
+     "rank 8 or one beside it exited with code 126: rank x exited with code 7"},
     /* What the system takes away is nobody's failure, whatever the ranks ended with. */
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"Evicted\",\"message\":\"low on "
      "memory\",\"containerStatuses\":["
@@ -75,6 +92,23 @@ static const struct told cases[] = {
     {"{\"status\":{\"phase\":3,\"containerStatuses\":{\"a\":1},\"conditions\":[null,5]}}",
      HL_API_CONTAINER_STATE_WANTED, 0, 0, ""},
 };
+
+TEST(a_rank_of_a_shared_container_has_ended_with_it)
+{
+    json_t *pod = parse("{\"spec\":{\"containers\":[{\"name\":\"mesh\"},{\"name\":\"ranks\"}]},"
+                        "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":"
+                        "\"ranks\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}");
+    json_t *apart = parse("{\"spec\":{\"containers\":[{\"name\":\"local-0\"}]},\"status\":{"
+                          "\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"ranks\","
+                          "\"state\":{\"terminated\":{\"exitCode\":0}}}]}}");
+    assert_true(hl_volcano_pod_is_shared(pod));
+    assert_true(hl_volcano_rank_ended(pod, 3));
+    assert_false(hl_volcano_pod_is_shared(apart));
+    assert_false(hl_volcano_rank_ended(apart, 0));
+    assert_false(hl_volcano_pod_is_shared(NULL));
+    json_decref(pod);
+    json_decref(apart);
+}
 
 TEST(every_state_of_a_pod_is_understood)
 {

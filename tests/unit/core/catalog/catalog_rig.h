@@ -110,11 +110,13 @@ static inline void saving_fini(struct saving *t)
 }
 
 /* Save of a rank of two at step 10; its version, NULL with hl_error_text(). */
-static inline struct hl_version_rec *begin(struct saving *t, int rank, uint64_t token)
+static inline struct hl_version_rec *begin_again(struct saving *t, uint32_t generation, int rank,
+                                                 uint64_t token)
 {
     struct hl_version_begin b = {.model = "tiny",
                                  .job = "j",
                                  .attempt = 1,
+                                 .generation = generation,
                                  .step = 10,
                                  .rank = rank,
                                  .world = 2,
@@ -123,6 +125,11 @@ static inline struct hl_version_rec *begin(struct saving *t, int rank, uint64_t 
                                  .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     struct hl_version_rec *v = NULL;
     return hl_catalog_begin(&t->c, &b, fake_commit, &t->s, &v) == HL_OK ? v : NULL;
+}
+
+static inline struct hl_version_rec *begin(struct saving *t, int rank, uint64_t token)
+{
+    return begin_again(t, 0, rank, token);
 }
 
 /* Takes the reference to shards. */

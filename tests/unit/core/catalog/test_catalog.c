@@ -323,6 +323,29 @@ TEST(a_failed_save_tells_each_other_rank_once_and_leaves_nothing)
     saving_fini(&t);
 }
 
+TEST(a_gang_that_has_come_together_again_hears_of_no_save_before)
+{
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v = begin_again(&t, 1, 0, 1), *open, *again;
+    abandon(&t, v, 0, HL_OK, 0); /* rank 1 was lost before it began */
+    assert_ptr_not_equal(open = begin_again(&t, 1, 0, 2), v);
+
+    struct hl_catalog d = {0}; /* also after a restart */
+    assert_int_equal(load_all(&d, t.s.records, "model/"), 0);
+    assert_int_equal(load_all(&d, t.s.records, "version/"), 0);
+    assert_int_equal(d.models->versions->generation, 1);
+    hl_catalog_fini(&d);
+
+    assert_non_null(again = begin_again(&t, 2, 1, 3));
+    assert_ptr_not_equal(again, open);
+    assert_ptr_equal(begin_again(&t, 2, 0, 4), again);
+    assert_int_equal(commit(&t, again, 0, one(20, 0)), HL_OK);
+    assert_int_equal(commit(&t, again, 1, one(21, 1)), HL_OK);
+    assert_int_equal(again->state, HL_API_VERSION_STATE_VISIBLE);
+    saving_fini(&t);
+}
+
 TEST(a_failed_save_frees_what_other_ranks_had_committed)
 {
     struct saving t;

@@ -156,6 +156,37 @@ TEST(a_shard_is_lost_by_two_misses_and_found_by_one_sight)
     }
 }
 
+/* The inventory of a sweep that runs may be older than what was done meanwhile. */
+TEST(a_copy_made_while_a_sweep_runs_is_not_missed_by_it)
+{
+    static const enum hl_api_tier tiers[] = {HL_API_TIER_L3, HL_API_TIER_L4};
+    for (size_t i = 0; i < HL_ARRAY_LEN(tiers); i++) {
+        struct hl_shard_rec s = {.missed = 2, .lost = true};
+        bool pool = tiers[i] == HL_API_TIER_L3;
+        hl_sweep_made(&s, tiers[i], 7);
+        assert_false(s.lost);
+        (void)hl_sweep_count(&s, 7);
+        assert_int_equal(hl_sweep_settle(&s, false), pool ? HL_SWEEP_SAME : HL_SWEEP_LOST);
+        assert_int_equal(hl_shard_is_pooled(&s), pool);
+        assert_int_equal(s.archived, !pool);
+        (void)hl_sweep_count(&s, 8); /* whose inventory is younger */
+        (void)hl_sweep_count(&s, 9);
+        assert_false(hl_shard_is_pooled(&s) || s.archived);
+    }
+}
+
+TEST(a_copy_dropped_while_a_sweep_runs_is_not_seen_by_it)
+{
+    struct hl_shard_rec s = {.seen_round = 7, .archive_round = 7, .archived = true};
+    hl_sweep_dropped(&s, HL_API_TIER_L4);
+    (void)hl_sweep_count(&s, 7);
+    assert_true(hl_shard_is_pooled(&s));
+    assert_false(s.archived);
+    hl_sweep_dropped(&s, HL_API_TIER_L3);
+    (void)hl_sweep_count(&s, 7);
+    assert_false(hl_shard_is_pooled(&s));
+}
+
 TEST(a_sweep_says_where_a_shard_is_found_elsewhere_than_before)
 {
     static const struct {

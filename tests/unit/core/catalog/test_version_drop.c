@@ -115,6 +115,20 @@ TEST(a_version_whose_attempt_is_over_goes_unless_it_is_visible)
     assert_int_equal(order(&w, hl_version_incomplete(&w.catalog, "a", 3, &at)), 4);
 }
 
+TEST(what_a_gang_left_unfinished_goes_when_it_has_come_together_again)
+{
+    struct world w;
+    world_make(&w, (const char *const[VERSIONS]){"a o", "a f", "a v", "b o", "a o", "a o"});
+    static const uint32_t generations[VERSIONS] = {3, 2, 1, 1, 1, 3};
+    for (int i = 0; i < VERSIONS; i++)
+        w.v[i].generation = generations[i];
+    w.v[4].attempt = 0; /* goes with its attempt */
+    const struct hl_version_watch at = watch(&w);
+    assert_int_equal(order(&w, hl_version_overtaken(&w.v[1], &at)), NOBODY);
+    assert_int_equal(order(&w, hl_version_overtaken(&w.v[0], &at)), 1);
+    assert_int_equal(order(&w, hl_version_overtaken(&w.v[0], &at)), NOBODY);
+}
+
 TEST(an_incomplete_version_without_a_writer_goes_after_its_grace)
 {
     static const struct {

@@ -393,6 +393,20 @@ TEST(a_container_that_vanishes_counts_as_failed)
     hl_jobrun_fini(&run);
 }
 
+/* A watch tells of a pod's end the way it told of its beginning. */
+TEST(what_is_told_in_order_is_believed_at_once)
+{
+    struct hl_jobrun run = started(1, 0);
+    STATUS(1, 0, RUNNING, .now_ms = 2000);
+    STEP(.kind = HL_JOB_EV_CANCEL, .now_ms = 2001);
+    STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0", .now_ms = 2002);
+    assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
+    STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0", .now_ms = 2002,
+         .is_in_order = true);
+    assert_int_equal(run.state, HL_API_JOB_STATE_CANCELLED);
+    hl_jobrun_fini(&run);
+}
+
 TEST(deadlines_that_judge_others_move_by_a_pause_and_all_by_a_step_of_the_clock)
 {
     struct hl_jobrun run = started(1, 0); /* at 0 ms; has 60 s to start */
