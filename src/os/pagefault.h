@@ -10,8 +10,9 @@
  *          for a fault to be served.
  * Errors:  HL_EUNSUPPORTED where the handler can't be installed.
  * Units:   none.
- * Limits:  after fork() the child's faults are served by those that follow forks. A system call that is given such memory
- *          fails with EFAULT instead. A thread that has SIGSEGV blocked is ended by the kernel.
+ * Limits:  after fork() the child's faults are served by those that follow forks. A system call
+ *          that is given such memory fails with EFAULT instead. A thread that has SIGSEGV blocked
+ *          is ended by the kernel.
  */
 #ifndef HL_OS_PAGEFAULT_H
 #define HL_OS_PAGEFAULT_H

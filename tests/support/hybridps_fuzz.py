@@ -583,15 +583,18 @@ def shrink(seed):
     return program
 
 
-def fuzz(first, count, batch=1000):
-    """Counts of results, and the seeds that went wrong with why."""
+def fuzz(first, count, batch=1000, tell=None):
+    """Counts of results, and the seeds that went wrong with why. tell: is called with the number of
+    programs that have run and with what went wrong in the last batch."""
     counts: collections.Counter = collections.Counter()
-    wrong = {}
+    wrong: dict[int, str] = {}
     for start in range(first, first + count, batch):
         for seed, result in in_child(range(start, min(start + batch, first + count))).items():
             counts[result.split(": ")[0]] += 1
             if result.startswith("WRONG"):
                 wrong[seed] = result
+        if tell is not None:
+            tell(sum(counts.values()), {s: w for s, w in wrong.items() if s >= start})
     return counts, wrong
 
 
@@ -610,9 +613,13 @@ def main():
         print((check(seed, program) if args.replay is not None else in_child([seed], program)[seed]))
         return 0
     began = time.process_time()
-    counts, wrong = fuzz(args.seed, args.count)
-    for seed, result in wrong.items():
-        print(f"{seed}: {result[:300]}")
+
+    def tell(done, wrong):
+        for seed, result in wrong.items():
+            print(f"{seed}: {result[:300]}")
+        if args.count > done:
+            print(f"{done} of {args.count}", flush=True)
+    counts, wrong = fuzz(args.seed, args.count, tell=tell)
     print(f"{dict(counts)}; {os.times().children_user + os.times().children_system:.0f} s of CPU, "
           f"{time.process_time() - began:.0f} s here")
     return 1 if wrong else 0
