@@ -65,15 +65,30 @@ static double seconds_between(uint64_t from_ns, uint64_t to_ns)
     return to_ns > from_ns ? (double)(to_ns - from_ns) / (double)HL_NS_PER_S : 0;
 }
 
+/* When its last process was lost. */
+static uint64_t lost_ns_of(const struct hl_api_rank_status *rank, uint64_t now_ns, int64_t wall_ms)
+{
+    uint64_t ago_ns = (uint64_t)(wall_ms - rank->lost_ms) * HL_NS_PER_MS;
+    return ago_ns < now_ns ? now_ns - ago_ns : 0;
+}
+
+/* The page still tells of the process that was lost; the one in its place has said nothing yet. */
+static bool is_of_lost(const struct hl_api_rank_status *rank, const struct hl_step_state *s,
+                       uint64_t now_ns, int64_t wall_ms)
+{
+    return rank->replaced > 0 && rank->lost_ms <= wall_ms &&
+           s->began_ns + HL_NS_PER_MS < /* the wall clock has whole ms */
+               lost_ns_of(rank, now_ns, wall_ms);
+}
+
 /* Of a rank that was replaced and has made a step since. */
 static struct hl_api_recovery_times recovery_of(const struct hl_api_rank_status *rank,
                                                 const struct hl_step_state *s, uint64_t now_ns,
                                                 int64_t wall_ms)
 {
-    uint64_t ago_ns = (uint64_t)(wall_ms - rank->lost_ms) * HL_NS_PER_MS;
-    uint64_t lost_ns = ago_ns < now_ns ? now_ns - ago_ns : 0;
+    uint64_t lost_ns = lost_ns_of(rank, now_ns, wall_ms);
     if (rank->replaced == 0 || rank->lost_ms > wall_ms || s->stepped_ns < lost_ns ||
-        s->began_ns + HL_NS_PER_MS < lost_ns) /* the wall clock has whole ms */
+        is_of_lost(rank, s, now_ns, wall_ms))
         return (struct hl_api_recovery_times){0};
     return (struct hl_api_recovery_times){
         .start_seconds = seconds_between(lost_ns, s->began_ns),
@@ -104,7 +119,8 @@ static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t 
     if (page == NULL || !hl_step_read(page, &s))
         return;
     rank->progress = (struct hl_api_rank_progress){
-        .activity = activity_of(s.activity),
+        .activity = is_of_lost(rank, &s, now_ns, wall_ms) ? HL_API_RANK_ACTIVITY_UNSAID
+                                                          : activity_of(s.activity),
         .step = s.step,
         .steps = s.steps,
         .since_ms = s.last_ns == 0       ? -1

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "core/copies/room.h"
 #include "mem/tier/tier.h"
+#include "os/background.h"
 
 #define PACE_LOOK_NS (20 * HL_NS_PER_MS) /* a copy that waits may be stopped */
 
@@ -49,6 +50,7 @@ hl_status store_pace(const struct store *s, const struct store_request *r, struc
 {
     int left;
     uint64_t wait_ns;
+    hl_background_rest();
     hl_pace_sent(pace, bytes, hl_now_ns());
     while ((wait_ns = hl_pace_wait_ns(pace, hl_now_ns())) > 0) {
         HL_TRY(store_left(s, r, &left));

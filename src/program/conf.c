@@ -36,7 +36,8 @@ static const struct hl_option_rows daemon_rows = HL_OPTION_ROWS(daemon_options);
 static const struct hl_option background_options[] = {
     {"copy.nice", "--copy-nice", HL_BACKGROUND_NICE,
      "Nice value of the threads that make ordered copies, fetch and archive, so that those who "
-     "read go before; 0: none goes before the other.",
+     "read go before; where others leave less than a processor of the host, they also rest for "
+     "nine tenths of the time; 0: none goes before the other.",
      HL_OPT_INT, 0, 19, NULL, AT(copy_nice)},
 };
 #undef AT

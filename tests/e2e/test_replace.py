@@ -57,7 +57,7 @@ class Replace(unittest.TestCase):
             "resources": {"ranks_per_slot": 1}, "nodeLostAfter": "60s",
             "env": {"HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"]},
             "command": [sys.executable, str(ROOT / "examples" / "train_gpt.py"), f"--steps={steps}", f"--save-every={save}",
-                        f"--batch={batch}", "--micro-batches=2", f"--text={self.text}"], **more}))
+                        f"--batch={batch}", "--micro-batches=2", f"--text={self.text}", "--timeout=30"], **more}))
 
     def lines(self, job: str, kind: str) -> list[dict]:
         head = f"HELIOS_{kind} "

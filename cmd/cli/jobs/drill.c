@@ -172,29 +172,52 @@ static bool gang_trains(const struct drill *d, uint64_t generation, uint64_t ste
 
 /* ---- who was named --------------------------------------------------------------------------- */
 
+/* The warning says that output of this rank is dropped. */
+static bool warns_of(const char *warning, int rank)
+{
+    int whose;
+    return hl_drill_names("", warning, &whose) && whose == rank;
+}
+
 /* The first event since then that names a rank, else a container's warning that was not there. */
-static void find_named(const struct hl_api_job *job, int64_t since_ms, struct drill_result *out)
+static void find_named(const struct drill *d, const struct hl_api_job *job, int64_t since_ms,
+                       struct drill_result *out)
 {
     for (size_t i = 0; i < job->events.count && out->named < 0; i++) {
         const struct hl_api_job_event *e = &job->events.items[i];
         if (e->time_ms >= since_ms && hl_drill_names(e->kind, e->text, &out->named))
             snprintf(out->said, sizeof(out->said), "%s", e->text);
     }
-    for (size_t i = 0; i < job->containers.count && out->named < 0; i++)
-        if (hl_drill_names("", job->containers.items[i].warning, &out->named))
+    for (size_t i = 0; i < job->containers.count; i++)
+        for (size_t k = 0; k < d->rank_count && out->named < 0; k++) {
+            const struct drill_target *t = &d->ranks[k].target;
+            if (t->warned || !warns_of(job->containers.items[i].warning, t->rank))
+                continue;
+            out->named = t->rank;
             snprintf(out->said, sizeof(out->said), "%s", job->containers.items[i].warning);
+        }
 }
 
-static void take_pids(struct drill *d, const struct hl_api_job *job)
+static void take_rank(struct drill_target *t, const struct hl_api_job *job)
+{
+    t->warned = t->nudged = false;
+    for (size_t k = 0; k < job->containers.count; k++) {
+        const struct hl_api_container_status *c = &job->containers.items[k];
+        t->warned |= warns_of(c->warning, t->rank);
+        for (size_t n = 0; n < c->ranks.count; n++)
+            if (c->ranks.items[n].rank == t->rank)
+                t->pid = c->ranks.items[n].pid;
+    }
+}
+
+/* Their processes, and what is said of their logs already. */
+static void take_ranks(struct drill *d, const struct hl_api_job *job)
 {
     for (size_t i = 0; i < d->rank_count; i++)
-        for (size_t k = 0; k < job->containers.count; k++)
-            for (size_t n = 0; n < job->containers.items[k].ranks.count; n++)
-                if (job->containers.items[k].ranks.items[n].rank == d->ranks[i].target.rank)
-                    d->ranks[i].target.pid = job->containers.items[k].ranks.items[n].pid;
+        take_rank(&d->ranks[i].target, job);
 }
 
-/* Whom the Controller has named since then, if `out`; the ranks' processes, if not. One that is
+/* Whom the Controller has named since then, if `out`; the ranks as they are, if not. One that is
  * restarted meanwhile is asked again. */
 static hl_status ask_job(struct drill *d, int64_t since_ms, struct drill_result *out)
 {
@@ -207,9 +230,9 @@ static hl_status ask_job(struct drill *d, int64_t since_ms, struct drill_result 
         return hl_fail(HL_ECONFLICT, "job %s is %s before the drill was over: give it more steps",
                        d->job, hl_api_job_state_name(job.state));
     if (out != NULL)
-        find_named(&job, since_ms, out);
+        find_named(d, &job, since_ms, out);
     else
-        take_pids(d, &job);
+        take_ranks(d, &job);
     return HL_OK;
 }
 
@@ -318,8 +341,8 @@ static hl_status course_follow(struct drill *d, struct drill_course *c)
     return HL_OK;
 }
 
-static bool is_ready(const struct drill *d, const struct drill_fault *fault,
-                     const struct drill_target *t, uint64_t *generation)
+static bool is_ready(const struct drill *d, const struct drill_fault *fault, struct drill_target *t,
+                     uint64_t *generation)
 {
     uint64_t end_ns;
     return gang_trains(d, 0, 2, generation, &end_ns) &&
@@ -328,9 +351,9 @@ static bool is_ready(const struct drill *d, const struct drill_fault *fault,
 
 /* The gang has made steps, and there was time for spares to be parked again. */
 static hl_status await_calm(struct drill *d, const struct drill_fault *fault,
-                            const struct drill_target *t, uint64_t *generation)
+                            struct drill_target *t, uint64_t *generation)
 {
-    uint64_t now = hl_now_ns(), calm = now + d->pause_ms * HL_NS_PER_MS, asked_ns = now;
+    uint64_t now = hl_now_ns(), calm = now + d->pause_ms * HL_NS_PER_MS, asked_ns = 0;
     uint64_t deadline = calm + d->timeout_ms * HL_NS_PER_MS;
     while (now < calm || !is_ready(d, fault, t, generation)) {
         HL_TRY(drill_look(d));
@@ -338,9 +361,10 @@ static hl_status await_calm(struct drill *d, const struct drill_fault *fault,
         if (now > deadline)
             return hl_fail(HL_ETIMEDOUT, "job %s %s", d->job,
                            fault->is_ready == NULL ? "makes no steps"
-                                                   : "makes no steps, or no saves");
+                                                   : "makes no steps, or no saves, or a log of it "
+                                                     "stays with a gap");
         if (now - asked_ns > HL_NS_PER_S) {
-            HL_TRY(ask_job(d, 0, NULL)); /* it may have ended */
+            HL_TRY(ask_job(d, 0, NULL)); /* it may have ended, or its logs be whole again */
             asked_ns = now;
         }
     }

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,6 +128,30 @@ static hl_status find_log_size(const struct drill_target *t, off_t *size)
                  : hl_fail(HL_ENOENT, "process %d writes no log of rank %d", (int)t->shim, t->rank);
 }
 
+/* In the rank's place, which may say nothing for long: lines until so many bytes are there. */
+static void write_lines(const struct drill_target *t, const char *line, size_t bytes)
+{
+    char path[64];
+    struct stat sb;
+    snprintf(path, sizeof(path), "/proc/%d/fd/1", (int)t->pid);
+    HL_AUTO(hl_closep) int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    bool is_pipe = fd >= 0 && fstat(fd, &sb) == 0 && S_ISFIFO(sb.st_mode);
+    ssize_t n = 1;
+    for (size_t at = 0; is_pipe && at < bytes && n > 0; at += (size_t)n)
+        n = write(fd, line, strlen(line));
+    if (!is_pipe || n <= 0) /* then it counts on what the rank says itself */
+        hl_debug("process %d: no line for its log could be written", (int)t->pid);
+}
+
+/* What was not written before is told from what will not be. */
+static bool log_is_whole(struct drill_target *t)
+{
+    if (t->warned && !t->nudged)
+        write_lines(t, "helios drill: there is room again\n", 1);
+    t->nudged = true;
+    return !t->warned;
+}
+
 /* The shim writes the logs: past this size it is told that there is no room. Files of others, and
  * what it overwrites, are not touched. */
 static hl_status make_disk(struct drill_target *t)
@@ -134,13 +159,16 @@ static hl_status make_disk(struct drill_target *t)
     off_t size = 0;
     HL_TRY(find_parent(t->pid, &t->shim));
     HL_TRY(find_log_size(t, &size));
-    struct rlimit full = {.rlim_cur = (rlim_t)(size > STATUS_BYTES ? size : STATUS_BYTES)};
+    off_t limit = size > STATUS_BYTES ? size : STATUS_BYTES;
+    struct rlimit full = {.rlim_cur = (rlim_t)limit};
     if (prlimit(t->shim, RLIMIT_FSIZE, NULL, &t->file) != 0 ||
         (full.rlim_max = t->file.rlim_max, prlimit(t->shim, RLIMIT_FSIZE, &full, NULL) != 0)) {
         int err = errno;
         return hl_fail(hl_status_of_errno(err), "limit the files of process %d: %s", (int)t->shim,
                        strerror(err));
     }
+    write_lines(t, "helios drill: from here on the disk of this log is full\n",
+                (size_t)(limit - size) + 1);
     return HL_OK;
 }
 
@@ -216,10 +244,12 @@ static const char *bitflip_refusal(const struct hl_api_job *job)
                                     : "only of three and more replicas the odd one can be told";
 }
 
-static bool has_told_memory(const struct drill_target *t)
+/* While it trains: what a gang that comes together again lets go of is compared by nobody. */
+static bool has_told_memory(struct drill_target *t)
 {
     struct hl_step_state s;
-    return hl_step_read(t->page, &s) && s.held_size > 0 && s.steps > 0;
+    return hl_step_read(t->page, &s) && s.held_size > 0 && s.steps > 0 &&
+           s.activity == HL_STEP_TRAINING;
 }
 
 static hl_status make_bitflip(struct drill_target *t)
@@ -307,6 +337,7 @@ static const struct drill_fault faults[] = {
     {.name = "disk",
      .says = {"output is dropped"},
      .stays = true,
+     .is_ready = log_is_whole,
      .make = make_disk,
      .end = end_disk},
     {.name = "bitflip",

@@ -32,6 +32,8 @@ struct drill_target {
     int rank;
     pid_t pid;
     const struct hl_step_page *page;
+    bool warned;        /* its log has a gap that nothing has closed: see take_ranks in drill.c */
+    bool nudged;        /* disk: a line was written since, which closes it */
     pid_t shim;         /* disk: whose files may not grow */
     struct rlimit file; /* as it was */
     char group[512];    /* oom: of control, that the process was put into; "" = none */
@@ -46,7 +48,7 @@ struct drill_fault {
     bool spoils; /* what the gang computes, until it has recovered */
     /* Why it can't be made in this job; NULL: it can. Static. */
     const char *(*refusal)(const struct hl_api_job *job);
-    bool (*is_ready)(const struct drill_target *t); /* NULL: at any time */
+    bool (*is_ready)(struct drill_target *t); /* NULL: at any time */
     hl_status (*make)(struct drill_target *t);
     hl_status (*go_on)(struct drill_target *t, uint64_t now_ns); /* NULL: it lasts by itself */
     void (*end)(struct drill_target *t);                         /* NULL: it has no end */

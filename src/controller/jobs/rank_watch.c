@@ -146,6 +146,11 @@ static void look_at_rank(struct job *j, struct rank_seen *seen, const char *node
 static void stall_text(const struct job *j, const struct hl_stall *s, char *out, size_t cap)
 {
     char since[32];
+    static const char *const why[] = {
+        [HL_STALL_STOPPED] = "its process is stopped",
+        [HL_STALL_BEHIND] = "the others wait for it, a step ahead",
+        [HL_STALL_LEFT] = "the others come together again and wait for it",
+    };
     const struct rank_seen *seen = s->rank >= 0 ? &j->watch->seen[s->rank] : NULL;
     hl_format_duration_ms((uint64_t)s->since_ms, since, sizeof(since));
     if (s->rank < 0)
@@ -153,9 +158,7 @@ static void stall_text(const struct job *j, const struct hl_stall *s, char *out,
                  "no rank has made a step for %s, and nothing tells which keeps the others", since);
     else
         snprintf(out, cap, "rank %d on %s has made no step for %s: %s", s->rank,
-                 j->run.containers[seen->container].node, since,
-                 s->kind == HL_STALL_STOPPED ? "its process is stopped"
-                                             : "the others wait for it, a step ahead");
+                 j->run.containers[seen->container].node, since, why[s->kind]);
 }
 
 /* Who keeps the others from going on does not go on itself: there is nothing to be kept of it. */

@@ -70,17 +70,47 @@ static const struct hl_stall_rank *find_stopped(const struct hl_stall_rank *rank
     return longest;
 }
 
+static bool comes_together(const struct hl_stall_rank *r)
+{
+    return r->activity == HL_API_RANK_ACTIVITY_JOINING;
+}
+
+/* The one that trains where all others come together, and is silent. */
+static const struct hl_stall_rank *find_left(const struct hl_stall_rank *ranks, size_t count,
+                                             int64_t limit_ms)
+{
+    const struct hl_stall_rank *left = NULL;
+    size_t joining = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (comes_together(&ranks[i]))
+            joining++;
+        else if (may_be_judged(&ranks[i], 1) && is_silent(&ranks[i], limit_ms))
+            left = &ranks[i];
+    }
+    return joining > 0 && joining + 1 == count ? left : NULL;
+}
+
+/* No shorter silence is a stall. */
+static int64_t limit_of(const struct hl_stall_rank *ranks, size_t count,
+                        const struct hl_stall_rule *rule)
+{
+    int64_t limit = gang_median_ms(ranks, count) * rule->factor;
+    return limit > rule->floor_ms ? limit : rule->floor_ms;
+}
+
 struct hl_stall hl_stall_find(const struct hl_stall_rank *ranks, size_t count,
                               const struct hl_stall_rule *rule)
 {
     struct hl_stall out = {.rank = -1};
+    const int64_t limit = limit_of(ranks, count, rule);
     const struct hl_stall_rank *still = find_stopped(ranks, count, rule->floor_ms);
     if (still != NULL)
         return (struct hl_stall){HL_STALL_STOPPED, still->rank, still->stopped_ms, rule->floor_ms};
+    const struct hl_stall_rank *left = find_left(ranks, count, limit);
+    if (left != NULL)
+        return (struct hl_stall){HL_STALL_LEFT, left->rank, left->since_ms, limit};
     if (!may_be_judged(ranks, count))
         return out;
-    int64_t limit = gang_median_ms(ranks, count) * rule->factor;
-    limit = limit > rule->floor_ms ? limit : rule->floor_ms;
     out.limit_ms = limit_for(ranks, count, limit);
     const struct hl_stall_rank *stopped = NULL, *any = NULL;
     for (size_t i = 0; i < count; i++) {

@@ -6,6 +6,9 @@
  *
  * Where some ranks go on, one is a stall after twice the time.
  *
+ * A rank that still waits within a step while all others come together again has not heard of
+ * their loss, and they wait for it: it is named, too.
+ *
  * A gang that comes together, loads or saves makes no steps, and is not judged; nor is a rank that
  * has not made two steps of its generation, for the first one may take long. Only a process that
  * was seen stopped all the time is named whatever its rank was busy with.
@@ -41,7 +44,13 @@ struct hl_stall_rule {
     int factor;       /* nor one of fewer median steps than this */
 };
 
-enum hl_stall_kind { HL_STALL_NONE, HL_STALL_STOPPED, HL_STALL_BEHIND, HL_STALL_ALL };
+enum hl_stall_kind {
+    HL_STALL_NONE,
+    HL_STALL_STOPPED,
+    HL_STALL_BEHIND,
+    HL_STALL_LEFT, /* the others come together again without it */
+    HL_STALL_ALL
+};
 
 struct hl_stall {
     enum hl_stall_kind kind;

@@ -15,6 +15,7 @@
 
 #include "base/plane.h"
 #include "net/tcp/io.h"
+#include "os/background.h"
 
 #define NAP_NS   (HL_NS_PER_S / 10) /* `cancel` is looked at this often */
 #define HEAR_MAX 8                  /* looks at one lane before it is the next one's turn */
@@ -123,6 +124,7 @@ static bool push_out(struct hl_net_client *c)
         return false;
     }
     size_t left = (size_t)n;
+    hl_background_rest();
     if (c->head.pace != NULL)
         hl_pace_sent(c->head.pace, left, hl_now_ns());
     while (c->out_count > 0 && left >= c->out[0].iov_len) {

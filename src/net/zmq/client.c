@@ -33,6 +33,7 @@
 #include "base/plane.h"
 #include "net/zmq/zmq_private.h"
 #include "net/zmq/zstd.h"
+#include "os/background.h"
 
 #define DEFAULT_DEAD_MS 1000
 #define DEFAULT_CHUNK   (1u << 20)
@@ -444,6 +445,7 @@ static hl_status run_sender(struct sender *s, hl_status (*first)(struct sender *
         uint64_t paced = can_send ? pace_ns(s) : 0;
         if (can_send && paced == 0) {
             HL_TRY(send_chunk(s));
+            hl_background_rest();
         } else {
             uint64_t before = hl_now_ns();
             zmq_pollitem_t items[] = {{.socket = s->line->bulk, .events = ZMQ_POLLIN},

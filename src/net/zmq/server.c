@@ -119,6 +119,7 @@ static void *serve_migrations(void *arg)
         if (take_parts(s->sock, &p)) {
             on_message(s, &p);
             free_parts(&p);
+            hl_background_rest();
         } else {
             zmq_poll(items, HL_ARRAY_LEN(items), TICK_MS);
         }

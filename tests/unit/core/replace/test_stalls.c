@@ -119,6 +119,30 @@ TEST(a_gang_that_saves_loads_or_makes_its_first_steps_is_not_judged)
     assert_int_equal(hl_stall_find(ranks, 0, &rule).kind, HL_STALL_NONE);
 }
 
+/* Rank 2's connections went without a word: it waits for the end of a collective. */
+TEST(a_rank_that_waits_in_a_step_while_the_others_come_together_is_named)
+{
+    struct hl_stall_rank ranks[RANKS];
+    clean(ranks);
+    all_wait(ranks, 5001);
+    for (int i = 0; i < RANKS; i++)
+        if (i != 2)
+            ranks[i].activity = HL_API_RANK_ACTIVITY_JOINING;
+    struct hl_stall stall = find(ranks);
+    assert_int_equal(stall.kind, HL_STALL_LEFT);
+    assert_int_equal(stall.rank, 2);
+    ranks[2].since_ms = 5000; /* its step may yet end */
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    ranks[2].since_ms = 90000;
+    ranks[0].activity = HL_API_RANK_ACTIVITY_UNSAID; /* they wait for that process to start */
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    ranks[0].activity = HL_API_RANK_ACTIVITY_JOINING;
+    ranks[2].steps = 1; /* a first step may take long */
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+    ranks[2].activity = HL_API_RANK_ACTIVITY_JOINING; /* all of them do */
+    assert_int_equal(find(ranks).kind, HL_STALL_NONE);
+}
+
 TEST(a_process_that_stays_stopped_is_named_whatever_it_was_busy_with)
 {
     struct hl_stall_rank ranks[RANKS];
