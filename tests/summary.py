@@ -15,17 +15,18 @@ BEGIN = re.compile(r"^\d+/\d+ Test: (\S+)")
 WHOLE = re.compile(r"^skipped: (.*)")
 TOOK = re.compile(r"^Test time = +([\d.]+) sec")
 LEAST_S = 3  # of a test that is worth a line
+REASON = re.compile(r"^\[  REASON  \] (.*)")  # of the skipped case of a C program that is named next
 CASE = re.compile(r"^(\w+) \(.*\.\.\. skipped ['\"](.*)['\"]$|^\[  SKIPPED \] (?!\d+ test)(\w+)$")
 
 
 class Test:
     def __init__(self, name):
-        self.name, self.passed, self.why, self.cases, self.seconds = name, False, None, [], 0.0
+        self.name, self.passed, self.why, self.cases, self.seconds = name, False, None, {}, 0.0
 
 
 def read(lines):
     """A Test for each that the log tells of, in its order."""
-    tests = []
+    tests, reason = [], ""
     for line in lines:
         if found := BEGIN.match(line):
             tests.append(Test(found[1]))
@@ -35,10 +36,12 @@ def read(lines):
             tests[-1].seconds = float(found[1])
         elif found := WHOLE.match(line):
             tests[-1].why = found[1]
+        elif found := REASON.match(line):
+            reason = f": {found[1]}"
         elif found := CASE.match(line):
-            case = f"{found[1]}: {found[2]}" if found[1] else found[3]
-            if case not in tests[-1].cases:
-                tests[-1].cases.append(case)
+            name, why = found[1] or found[3], f": {found[2]}" if found[1] else reason
+            tests[-1].cases.setdefault(name, why)  # a C program names its cases again at its end
+            reason = ""
         elif line.startswith(("Test Passed.", "Test Pass Reason:")):
             tests[-1].passed = True
     return tests
@@ -49,7 +52,7 @@ def summary(tests):
     skipped = [t for t in tests if t.passed and t.why is not None]
     passed = [t for t in tests if t.passed and t.why is None]
     text = [f"skipped {t.name}: {t.why}" for t in skipped]
-    text += [f"skipped in {t.name}: {case}" for t in passed for case in t.cases]
+    text += [f"skipped in {t.name}: {case}{why}" for t in passed for case, why in t.cases.items()]
     text += [f"FAILED {t.name}" for t in tests if not t.passed]
     return text + [f"{len(passed)} passed, {len(tests) - len(passed) - len(skipped)} failed, {len(skipped)} skipped"]
 

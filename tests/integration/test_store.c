@@ -463,7 +463,7 @@ TEST(the_l2_of_a_share_lies_in_nodes_of_this_machine)
     int nodes[HL_POOL_REGIONS_MAX];
     size_t n = hl_numa_nodes(nodes, HL_ARRAY_LEN(nodes)), i;
     if (n == 0)
-        skip();
+        TEST_SKIP("no NUMA nodes are known here");
     world_begin(&w, &together);
     world_end_daemon(&w, NODE0, SIGTERM);
     world_arg(&w, NODE0, "--share", "0/1x%zu", n + 1);

@@ -30,6 +30,14 @@ extern "C" {
 
 #define TESTS_MAX 256
 
+/* Ends a test that can't run here. tests/summary.py shows the reason, a format with arguments. */
+#define TEST_SKIP(...)                                                                             \
+    do {                                                                                           \
+        print_message("[  REASON  ] " __VA_ARGS__);                                                \
+        print_message("\n");                                                                       \
+        skip();                                                                                    \
+    } while (0)
+
 /* How long a test waits for what must come. A wait ends when it comes, so that a busy machine does
  * not fail the test, and a quiet one loses nothing. */
 #define TEST_PATIENCE_NS UINT64_C(60000000000)

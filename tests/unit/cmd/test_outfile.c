@@ -135,7 +135,7 @@ TEST_IN(make_home, remove_home, a_killed_process_leaves_nothing)
 TEST_IN(make_home, remove_home, what_a_killed_process_had_to_name_goes_with_the_next_file)
 {
     if (geteuid() != 0)
-        skip();
+        TEST_SKIP("needs root");
     long pid = die_writing(home, "x");
     assert_holds(temp_of("x", pid), "half");
     assert_int_equal(outfile_text(in_home("y").s, "another"), HL_OK);

@@ -57,8 +57,7 @@ CUDA_RUN_CALLS(X)
 TEST(declarations_agree_with_cuda_h)
 {
     if (!HEADER) {
-        print_message("skipped: no cuda.h on this machine\n");
-        skip();
+        TEST_SKIP("no cuda.h on this machine");
     }
 }
 

@@ -38,12 +38,6 @@ struct world {
     struct hl_executor *ex;
 };
 
-#define skip_for(why)                                                                              \
-    do {                                                                                           \
-        print_message("skipped: %s\n", why);                                                       \
-        skip();                                                                                    \
-    } while (0)
-
 static inline const char *test_engine(void)
 {
     const char *name = getenv("HELIOS_TEST_ENGINE");

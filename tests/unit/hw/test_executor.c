@@ -169,7 +169,7 @@ TEST_IN(setup, teardown, old_output_is_dropped_and_offsets_stay)
     assert_int_equal(stat(path, &sb), 0);
     assert_int_equal(sb.st_size, (1 << 20) + 4);
     if ((uint64_t)sb.st_blocks * 512 >= (uint64_t)sb.st_size)
-        skip_for("this file system can't punch holes");
+        TEST_SKIP("this file system can't punch holes");
     assert_true(sb.st_blocks * 512 <= 256 << 10);
     assert_int_equal(hl_executor_read_log(w->ex, "big", 0, 0, 16, &s), HL_OK);
     assert_true(s.offset >= (1 << 20) - (192 << 10));
@@ -226,7 +226,7 @@ TEST_IN(setup, teardown, a_memory_limit_that_is_passed_is_named)
     assert_int_equal(hl_cgroup_remove(&cg, 1000), HL_OK);
     if ((means & HL_CGROUP_MEMORY) == 0) {
         json_decref(json);
-        skip_for("no memory controller can be written here");
+        TEST_SKIP("no memory controller can be written here");
     }
     json_t *c = run(w, "oom", json);
     assert_string_equal(

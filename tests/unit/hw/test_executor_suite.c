@@ -89,7 +89,7 @@ TEST_IN(setup, teardown, want_of_memory_is_told_by_the_kernels_count)
 {
     struct world *w = *state;
     if (geteuid() != 0)
-        skip_for("a limit of memory wants root");
+        TEST_SKIP("a limit of memory wants root");
     json_t *spec = spec_of("oom", "dd if=/dev/zero of=/dev/null bs=300M count=1; exit 3", 1);
     json_object_set_new(spec, "memoryBytes", json_integer(64 * MIB));
     json_t *c = run(w, "oom", spec);
@@ -170,7 +170,7 @@ TEST_IN(setup, teardown, what_ignores_a_stop_is_killed_and_its_port_is_free)
     char script[256];
     int port = free_port();
     if (access("/bin/busybox", X_OK) != 0)
-        skip_for("busybox, which listens at the port, is not installed");
+        TEST_SKIP("busybox, which listens at the port, is not installed");
     snprintf(script, sizeof(script),
              "trap '' TERM; setsid /bin/busybox nc -l -p %d & echo up; "
              "while :; do sleep 0.02; done",
@@ -496,7 +496,7 @@ TEST_IN(setup, teardown, an_image_that_cannot_be_had_is_the_reason)
 {
     struct world *w = *state;
     if (!test_has_image())
-        skip_for("the executor process has no images");
+        TEST_SKIP("the executor process has no images");
     json_t *spec = spec_of("image", "true", 1);
     json_object_set_new(spec, "image", json_string("localhost:1/no/such:1"));
     json_t *c = run(w, "image", spec);
@@ -511,7 +511,7 @@ TEST_IN(setup, teardown, an_engine_that_is_down_is_the_reason)
     struct world *w = *state;
     const char *host = getenv("DOCKER_HOST");
     if (strcmp(test_engine(), "docker") != 0)
-        skip_for("this executor has no daemon");
+        TEST_SKIP("this executor has no daemon");
     char *before = strdup(host != NULL ? host : "");
     setenv("DOCKER_HOST", "unix:///no/such.sock", 1);
     json_t *c = run(w, "down", spec_of("down", "true", 1));

@@ -45,7 +45,7 @@ static void *map(int fd, uint64_t size, bool writable)
 TEST(aligned_to_huge_pages)
 {
     if (huge_bytes() == 0)
-        skip();
+        TEST_SKIP("this kernel has no huge pages");
     int fd = make(SIZE);
     for (int i = 0; i < 3; i++) {
         uint8_t *p = map(fd, SIZE, true);
@@ -77,8 +77,7 @@ TEST(collapse_makes_huge_pages)
     uint8_t *p = map(fd, SIZE, true);
     p[0] = 1;
     if (huge_bytes() == 0 || madvise(p, huge_bytes(), 25 /* MADV_COLLAPSE */) != 0) {
-        puts("skipped: this kernel makes no huge pages on demand");
-        skip();
+        TEST_SKIP("this kernel makes no huge pages on demand");
     }
     hl_shm_collapse_on(&(struct hl_shm_range){p, SIZE, -1}, 1);
     hl_shm_prefault(p, SIZE, true);
@@ -94,8 +93,7 @@ TEST(collapse_beyond_the_room)
     assert_non_null(mkdtemp(dir));
     if (mount("helios-test", dir, "tmpfs", 0, "size=4m") != 0) {
         rmdir(dir);
-        puts("skipped: mounting needs root");
-        skip();
+        TEST_SKIP("mounting needs root");
     }
     snprintf(path, sizeof(path), "%s/f", dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);

@@ -109,7 +109,7 @@ static int python(const char *code)
 TEST(python_reads_the_zip_and_its_checksums)
 {
     if (access("/usr/bin/python3", X_OK) != 0)
-        skip();
+        TEST_SKIP("no Python here");
     assert_int_equal(python("import sys, zipfile\n"
                             "z = zipfile.ZipFile(sys.argv[1])\n"
                             "assert z.testzip() is None\n"
@@ -130,7 +130,7 @@ TEST(python_reads_the_zip_and_its_checksums)
 TEST(torch_loads_it_with_the_safe_unpickler)
 {
     if (access("/usr/bin/python3", X_OK) != 0)
-        skip();
+        TEST_SKIP("no Python here");
     int rc = python("import sys\n"
                     "try: import torch\n"
                     "except ImportError: sys.exit(77)\n"
@@ -145,7 +145,7 @@ TEST(torch_loads_it_with_the_safe_unpickler)
                     "w, n, l = d[\"model0\"].values()\n"
                     "b, e = d[\"model1\"].values()\n" CHECK_TENSORS);
     if (rc == 77)
-        skip();
+        TEST_SKIP("torch is not installed");
     assert_int_equal(rc, 0);
 }
 
@@ -176,7 +176,7 @@ static int python_with_args(const char *code, json_t *args)
 TEST(args_are_a_namespace_of_pythons_types)
 {
     if (access("/usr/bin/python3", X_OK) != 0)
-        skip();
+        TEST_SKIP("no Python here");
     json_t *args = json_pack("{s:i s:i s:I s:i s:f s:b s:b s:n s:s s:s}", "small", 7, "word", 70000,
                              "large", (json_int_t)1 << 40, "negative", -3, "real", 0.1, "yes", 1,
                              "no", 0, "none", "text", "rope", "dtype", "torch.bfloat16");
@@ -199,7 +199,7 @@ TEST(args_are_a_namespace_of_pythons_types)
         "assert o[\"last\"].tolist() == [1, 2, 3, 4, 5]\n",
         args);
     if (rc == 77)
-        skip();
+        TEST_SKIP("torch is not installed");
     assert_int_equal(rc, 0);
 }
 

@@ -53,7 +53,7 @@ static inline int rig_teardown(void **state __attribute__((unused)))
 static inline void rig_need_torch(void)
 {
     if (!rig_made)
-        skip();
+        TEST_SKIP("torch is not installed");
 }
 
 static inline hl_status rig_read(void *arg, uint64_t at, void *to, size_t len)

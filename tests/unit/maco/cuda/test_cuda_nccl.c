@@ -32,8 +32,7 @@ _Static_assert(__builtin_types_compatible_p(ncclComm_t, struct ncclComm *), "ncc
 TEST(declarations_agree_with_nccl_h)
 {
 #ifndef HEADER
-    print_message("skipped: no nccl.h on this machine\n");
-    skip();
+    TEST_SKIP("no nccl.h on this machine");
 #endif
 }
 

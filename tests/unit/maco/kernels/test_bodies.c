@@ -583,7 +583,7 @@ TEST(blas_has_its_threads_back_after_the_last_run)
 {
     const struct hl_blas *blas = hl_blas();
     if (blas == NULL || blas->set_threads == NULL)
-        skip();
+        TEST_SKIP("no BLAS whose threads can be set");
     blas->set_threads(2);
     int before = blas->get_threads(); /* a machine may have one */
     hl_maco_bodies_begin();

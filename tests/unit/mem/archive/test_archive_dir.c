@@ -293,8 +293,7 @@ TEST_IN(rig_setup, rig_teardown, a_full_disk_leaves_nothing_behind)
     rig_open(r);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == SKIPPED) {
-        print_message("no mount of a small tmpfs permitted here\n");
-        skip();
+        TEST_SKIP("no mount of a small tmpfs is permitted here");
     }
     assert_int_equal(WEXITSTATUS(status), 0);
     fault_shown("archive-dir", "full", "refused-exact");

@@ -54,7 +54,7 @@ TESTS_IN(setup, teardown)
 static void need_torch(void)
 {
     if (!made)
-        skip();
+        TEST_SKIP("torch is not installed");
 }
 
 /* ---- what an import gives ------------------------------------------------------------------- */

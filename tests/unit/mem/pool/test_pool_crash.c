@@ -166,8 +166,7 @@ TEST(a_pool_can_be_adopted_after_every_single_store)
     free(seen);
     hl_pool_remove(s.pool);
     if (WEXITSTATUS(status) == 77) {
-        print_message("no ptrace here\n");
-        skip();
+        TEST_SKIP("no ptrace here");
     }
     assert_int_equal(WEXITSTATUS(status), 0);
     /* 2 puts of 14 stores, alloc and abort, free, the end of its rest: none may be missed. */
