@@ -35,19 +35,24 @@ if(NOT HELIOS_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   endif()
 endif()
 
-# The kernels are plain loops that the compiler vectorises; only what torch fuses may be fused.
+# The kernels are plain loops that the compiler vectorises; only what torch fuses may be fused. A build without
+# optimisation has none here either: with it these few files take longer to compile than all the others.
 function(hl_kernel_flags)
+  set(fast -O3)
+  if(CMAKE_BUILD_TYPE STREQUAL "Debug" AND NOT HELIOS_SANITIZE)
+    set(fast "")
+  endif()
   foreach(kernel base/half group/reduce hybridps/adam/adam hybridps/adam/norm)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${kernel}.c PROPERTIES
-      COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+      COMPILE_OPTIONS "${fast};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
   foreach(kernel body_elementwise body_matmul gemm gemm_few gemm_tile)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/kernels/${kernel}.c PROPERTIES
-      COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+      COMPILE_OPTIONS "${fast};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
   # A third of the time to compile it goes into where each of its variables is.
   set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/maco/kernels/gemm_few.c APPEND PROPERTY COMPILE_OPTIONS -g1)
   # multiplies and adds in one step where the CPU can
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/kernels/vec.c PROPERTIES
-    COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
+    COMPILE_OPTIONS "${fast};-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
 endfunction()

@@ -411,8 +411,9 @@ HELIOS_API int maco_trace_overlap(const maco_trace *t, maco_overlap *out);
 /* The demo of SM scheduling: worker w owns data[w * (n / workers) ...), the last takes the rest;
  * each round every worker does x = fma(x, 1.5, 0.1) on its part, with a barrier after it; order
  * gets worker * 1000 + round as they complete, rounds x workers of them. Through the real queues.
- */
-HELIOS_API int maco_demo(float *data, uint64_t n, int rounds, int workers, int policy,
+ * A worker's part is cut among up to `threads` threads: no more than there are processors for each
+ * worker, nor elements in its part. */
+HELIOS_API int maco_demo(float *data, uint64_t n, int rounds, int workers, int threads, int policy,
                          int32_t *order);
 
 #ifdef __cplusplus

@@ -30,7 +30,8 @@ from ._managed import Managed
 from ._save import restore_optimizer
 from ._scaler import GradScaler
 from .client import Client
+from .manager import Manager
 from .session import Engine, initialize, manage
 
-__all__ = ["Client", "Engine", "GradScaler", "Group", "HybridPSError", "Managed", "initialize",
-           "manage", "restore_optimizer"]
+__all__ = ["Client", "Engine", "GradScaler", "Group", "HybridPSError", "Managed", "Manager",
+           "initialize", "manage", "restore_optimizer"]

@@ -254,6 +254,8 @@ class Pool:
         self._settle = self.lib.hybridps_settle
         self._stats = _Stats()
         self._stats_at = ctypes.byref(self._stats)
+        self._info = _Info()
+        self._info_at = ctypes.byref(self._info)
 
     def check(self, code: int) -> None:
         if code != 0:
@@ -338,6 +340,12 @@ class Pool:
         out = self._stats
         self.check(self.lib.hybridps_stats(self._h, self._stats_at))
         return out.iterations, dict(zip(KINDS, out.device_by_kind))
+
+    def chunk(self, tensor: int) -> tuple[int, int]:
+        """Which one it lies in, and the bytes of that."""
+        out = self._info
+        self.check(self.lib.hybridps_tensor(self._h, tensor, self._info_at))
+        return out.chunk, out.chunk_bytes
 
     def tensor(self, tensor: int) -> dict[str, Any]:
         out = _Info()

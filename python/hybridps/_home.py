@@ -43,7 +43,7 @@ class Homes:
     def of(self, tensor: int, where: int) -> Home:
         home = self._of_tensor.get((tensor, where))
         if home is None:
-            key = (self._pool.tensor(tensor)["chunk"], where)
+            key = (self._pool.chunk(tensor)[0], where)
             home = self._all.setdefault(key, Home(tensor))
             self._of_tensor[tensor, where] = home
         return home

@@ -641,7 +641,7 @@ class Stepper:
         self.layouts, self.batches = key, []
 
         def chunks(slot: "Slot") -> tuple:
-            return tuple(pool.tensor(i)["chunk"] for i in self._tensors(slot))
+            return tuple(pool.chunk(i)[0] for i in self._tensors(slot))
         for _, slots in itertools.groupby(stepped, chunks):
             batch = list(slots)
             written = [i for s in batch for i in self._tensors(s) if i != s.grad]

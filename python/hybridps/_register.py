@@ -76,6 +76,7 @@ def check_room(state: State) -> None:
     stepped = {id(p) for s in state.optimizers for p in s.all_params()}
     granule, capacity = state.pool.stats()["granule"], state.pool.stats()["capacity"]
     most, which = 0, ""
+    found = state.chunk_bytes({i for s in state.slots for i in (s.tensor, s.grad) if i >= 0})
     for unit in state.units:
         name = unit.name.decode()
         around = [u for u in state.units
@@ -83,7 +84,7 @@ def check_room(state: State) -> None:
                   state.modules and unit.module() in set(u.module().modules())]
         ids = {i for u in around for s in u.slots
                for i in (s.tensor, s.grad if id(s.param) in stepped else -1) if i >= 0}
-        need = sum(state.chunk_bytes(ids).values())
+        need = sum({found[i][0]: found[i][1] for i in ids}.values())
         if need > most:
             most, which = need, name
     if most <= capacity:

@@ -140,13 +140,9 @@ class State:
             return Group.torch()
         return _Alone()
 
-    def chunk_bytes(self, tensors: Iterable[int]) -> dict[int, int]:
-        """The chunks that they lie in, and the bytes of each."""
-        found = {}
-        for tensor in tensors:
-            info = self.pool.tensor(tensor)
-            found[info["chunk"]] = info["chunk_bytes"]
-        return found
+    def chunk_bytes(self, tensors: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """For each, the chunk that it lies in and the chunk's bytes."""
+        return {tensor: self.pool.chunk(tensor) for tensor in tensors}
 
     def layout(self) -> None:
         """New chunks do not belong to the running iteration: it ends here, the next forward

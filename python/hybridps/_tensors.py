@@ -6,6 +6,7 @@ life; where the chunk is not, touching the view is a fault, which the library se
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import weakref
 from typing import Any, Callable, Sequence
@@ -27,19 +28,24 @@ def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch
          cuda: str | None = None, home: Any = None) -> torch.Tensor:
     """A tensor at ``address``; its strides leave no holes. home: lives as long as it, or any other
     that shows the same memory; ``memory`` of the result tells how long that is."""
+    if torch.is_inference_mode_enabled():  # it outlives its first user
+        with torch.inference_mode(False):
+            return view(address, shape, stride, dtype, cuda, home)
     count = math.prod(shape)
-    size = count * torch.empty(0, dtype=dtype).element_size()
-    with torch.inference_mode(False), torch.no_grad():  # it outlives its first user
-        if cuda:
-            flat = torch.as_tensor(_DeviceBytes(address, size), device=cuda).view(dtype)
-        else:
-            memory = (ctypes.c_char * size).from_address(address)
-            memory.home = home
-            flat = torch.frombuffer(memory, dtype=dtype, count=count)
-        out = flat.as_strided(shape, stride)
-        if not cuda:
-            out.memory = weakref.ref(memory)
-        return out
+    size = count * _size_of(dtype)
+    if cuda:
+        flat = torch.as_tensor(_DeviceBytes(address, size), device=cuda).view(dtype)
+        return flat.as_strided(shape, stride)
+    memory = (ctypes.c_char * size).from_address(address)
+    memory.home = home
+    out = torch.frombuffer(memory, dtype=dtype, count=count).as_strided(shape, stride)
+    out.memory = weakref.ref(memory)
+    return out
+
+
+@functools.lru_cache(maxsize=None)
+def _size_of(dtype: torch.dtype) -> int:
+    return torch.empty(0, dtype=dtype).element_size()
 
 
 def is_dense(t: torch.Tensor) -> bool:

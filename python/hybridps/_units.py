@@ -295,7 +295,7 @@ def _unit(module: torch.nn.Module) -> Unit | None:
 def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """As torch's: the values themselves; in a forward, and where CUDA moves them, copies."""
     unit = _unit(module)
-    if unit is None:
+    if unit is None or _abi.forked(unit.passes.state.pid):
         return type(module).state_dict(module, *args, **kwargs)
     if unit.passes.phases.runs():
         return unit.passes.phases.copies(type(module).state_dict(module, *args, **kwargs))

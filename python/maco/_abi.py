@@ -159,7 +159,7 @@ _PROTOTYPES = {
     "maco_trace_free": (None, [c_void_p]),
     "maco_trace_write": (c_int, [c_void_p, c_int, c_char_p]),
     "maco_trace_overlap": (c_int, [c_void_p, POINTER(_Overlap)]),
-    "maco_demo": (c_int, [c_void_p, c_uint64, c_int, c_int, c_int, POINTER(c_int32)]),
+    "maco_demo": (c_int, [c_void_p, c_uint64, c_int, c_int, c_int, c_int, POINTER(c_int32)]),
 }
 
 

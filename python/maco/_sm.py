@@ -11,6 +11,7 @@ from .errors import DimensionError, DTypeError, LayoutError
 from .task_graph import Task, TaskGraph
 
 MOST_TASKS = 999  # worker * 1000 + task says which
+_CTA_THREADS = 256  # of the persistent kernel: HL_GPU_THREADS
 
 
 def run_sm_scheduling_demo(data: torch.Tensor, num_tasks_per_worker: int = 10,
@@ -20,8 +21,9 @@ def run_sm_scheduling_demo(data: torch.Tensor, num_tasks_per_worker: int = 10,
     does x = x * 1.5 + 0.1 there, rounded once, and all workers end a round before the next begins.
     In place. Returns data and the order of completion: int32, worker * 1000 + task.
 
-    float32, contiguous. A worker is one thread of a CPU, or a CTA of the size that the persistent
-    kernel has: threads_per_worker is checked, and chooses nothing."""
+    float32, contiguous. A worker's tasks are cut among its threads. On a CPU it has up to
+    threads_per_worker, no more than there are processors for each worker. On a GPU threads come in
+    whole CTAs of the persistent kernel, of 256: 1 to 256 are one of them, 257 to 512 two."""
     checked(data, "data")
     if data.dtype != torch.float32:
         raise DTypeError(f"data is of {data.dtype}", "float32")
@@ -38,27 +40,38 @@ def run_sm_scheduling_demo(data: torch.Tensor, num_tasks_per_worker: int = 10,
     if policy not in ("direct", "scheduler"):
         raise DimensionError(f"policy is {policy!r}", "\"direct\" or \"scheduler\"")
     if data.device.type != "cpu":
-        return data, _by_graph(data, num_tasks_per_worker, num_workers, policy)
+        return data, _by_graph(data, num_tasks_per_worker, num_workers,
+                               -(-threads_per_worker // _CTA_THREADS), policy)
     order = torch.empty(num_tasks_per_worker * num_workers, dtype=torch.int32)
     at = ctypes.cast(order.data_ptr(), ctypes.POINTER(ctypes.c_int32))
     _abi.check(_abi.load_library().maco_demo(
         data.data_ptr(), data.numel(), num_tasks_per_worker, num_workers,
-        _abi.POLICIES.index(policy), at), {_abi.EINVAL: DimensionError})
+        threads_per_worker, _abi.POLICIES.index(policy), at), {_abi.EINVAL: DimensionError})
     return data, order
 
 
-def _by_graph(data: torch.Tensor, tasks: int, workers: int, policy: str) -> torch.Tensor:
-    """The same as a graph: worker w's tasks are its own, and each round waits for the one before."""
+def _by_graph(data: torch.Tensor, tasks: int, workers: int, ctas: int,
+              policy: str) -> torch.Tensor:
+    """The same as a graph: each worker is so many of the graph's, with a strip of its part each,
+    and each round waits for the one before."""
     flat, part = data.view(-1), data.numel() // workers
-    ends = [w * part for w in range(workers)] + [data.numel()]
-    with TaskGraph(workers, data.device, policy, trace=True) as graph:
+    ctas = min(ctas, part)
+    strips = [strip for w in range(workers) for strip in
+              flat[w * part:(w + 1) * part if w + 1 < workers else None].tensor_split(ctas)]
+    with TaskGraph(len(strips), data.device, policy, trace=True) as graph:
         before: list[Task] = []
         for _ in range(tasks):
             now = [graph.elementwise("axpb", piece, alpha=1.5, beta=0.1, out=piece, worker=w)
-                   for w, piece in ((w, flat[ends[w]:ends[w + 1]]) for w in range(workers))]
+                   for w, piece in enumerate(strips)]
             for task in now:
                 for on in before:
                     graph.add_dependency(task, on)
             before = now
         ids = graph.execute().ids
-    return torch.tensor([i % workers * 1000 + i // workers for i in ids], dtype=torch.int32)
+    done = [0] * (tasks * workers)  # strips of each round's task of each worker
+    order = []
+    for task, w in (divmod(i, len(strips)) for i in ids):
+        done[task * workers + w // ctas] += 1
+        if done[task * workers + w // ctas] == ctas:
+            order.append(w // ctas * 1000 + task)
+    return torch.tensor(order, dtype=torch.int32)

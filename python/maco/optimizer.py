@@ -44,7 +44,9 @@ def mark(module: nn.Module, comm_op: str = "allreduce", **options: Any) -> nn.Mo
 
 @dataclass
 class Candidate:
-    """What was found. gain: part of the time of computing and communicating it, measured."""
+    """What was found. gain: part of the time of computing and communicating it, measured. plain and
+    overlapped: seconds one after the other, and as it runs now; at_best: the longer of computing and
+    communicating. All 0: not measured."""
 
     kind: str
     where: str
@@ -52,10 +54,28 @@ class Candidate:
     reason: str
     chunks: int = 1
     gain: float = 0.0
+    plain: float = 0.0
+    overlapped: float = 0.0
+    at_best: float = 0.0
+
+    def tell(self, best: _cost.Decision) -> None:
+        """What was measured."""
+        self.taken, self.chunks, self.gain, self.reason = \
+            best.chunks > 1, best.chunks, best.gain, best.reason
+        self.plain = best.plain
+        self.overlapped = best.overlapped if self.taken else best.plain
+        self.at_best = max(best.compute, best.comm)
 
 
 class Report(list):
     """The candidates, in the order of the model."""
+
+    @property
+    def speedup(self) -> float:
+        """Of all that was measured together: its time one after the other by its time as it runs
+        now. 1 where nothing was measured."""
+        overlapped = sum(c.overlapped for c in self)
+        return sum(c.plain for c in self) / overlapped if overlapped > 0 else 1.0
 
     def __str__(self) -> str:
         if not self:
@@ -63,6 +83,14 @@ class Report(list):
         lines = []
         for c in self:
             lines.append(f"{'taken' if c.taken else 'left ':5}  {c.kind:24} {c.where}: {c.reason}")
+        plain, now, best = (sum(getattr(c, name) for c in self)
+                            for name in ("plain", "overlapped", "at_best"))
+        if plain > 0:
+            lines.append(f"all     {self.speedup:.2f} x: {plain * 1e3:.3g} ms one after the other, "
+                         f"{now * 1e3:.3g} ms as it runs now; with everything hidden that can be, "
+                         f"{best * 1e3:.3g} ms, {plain / best:.2f} x")
+        else:
+            lines.append("all     nothing was measured")
         return "\n".join(lines)
 
 
@@ -127,8 +155,7 @@ class Pair:
             c.reason = f"{c.chunks} chunks, as was asked for"
         elif self.spec.decisions:
             best = max(self.spec.decisions.values(), key=lambda d: d.gain)
-            c.taken, c.chunks, c.gain, c.reason = best.chunks > 1, best.chunks, best.gain, \
-                best.reason
+            c.tell(best)
         elif carrier_of(self.spec.group).world == 1:
             c.reason = "one rank has nothing to wait for"
 
@@ -478,9 +505,9 @@ class MacoOptimizer:
         out = Report(self._others)
         for name, spec in self._marked:
             best = max(spec.decisions.values(), key=lambda d: d.gain, default=None)
-            out.append(Candidate(f"marked {spec.comm_op}", name, best is None or best.chunks > 1,
-                                 best.reason if best else "as it was marked",
-                                 best.chunks if best else 1, best.gain if best else 0.0))
+            out.append(Candidate(f"marked {spec.comm_op}", name, True, "as it was marked"))
+            if best is not None:
+                out[-1].tell(best)
         for forward in self._forwards:
             where = f"{forward.path}: " if forward.path else ""
             out += [Candidate(r.kind, where + r.where, False, r.reason)
@@ -585,6 +612,9 @@ class MacoOptimizer:
         gain = 1 - overlapped / serial if serial > 0 else 0.0
         late.candidate.taken = gain >= _cost.LEAST_GAIN
         late.candidate.gain = max(gain, 0.0) if late.candidate.taken else 0.0
+        late.candidate.plain = serial
+        late.candidate.overlapped = overlapped if late.candidate.taken else serial
+        late.candidate.at_best = min(overlapped, serial)  # what it waits beside is not known
         late.candidate.reason = f"waiting later gains {gain * 100:.1f} %" + (
             "" if late.candidate.taken else f", less than {_cost.LEAST_GAIN * 100:.0f} %")
 

@@ -29,7 +29,8 @@
 
 #define PAGE         100
 #define BACKOFF_MS   200
-#define BACKOFF_TOP  30000
+#define BACKOFF_TOP  10000
+#define RETRY_MAX_S  30    /* of what the server asks for */
 #define ABSENT_MS    60000 /* a kind that the server does not know */
 #define WATCH_GAP_MS 1000  /* between two watches at least, and two lists of forgotten versions */
 #define WINDOW_S     300
@@ -324,8 +325,7 @@ static void back_off(struct hl_kube_watcher *w, hl_status st, int retry_after_s)
     if (is_absent(w, st))
         ms = ABSENT_MS;
     ms = ms * 4 / 5 + hl_random_u64() % (ms * 2 / 5 + 1);
-    if (retry_after_s > 0 && retry_after_s < BACKOFF_TOP / 1000 &&
-        (uint64_t)retry_after_s * 1000 > ms)
+    if (retry_after_s > 0 && retry_after_s <= RETRY_MAX_S && (uint64_t)retry_after_s * 1000 > ms)
         ms = (uint64_t)retry_after_s * 1000;
     pause_ms(w, ms);
 }

@@ -1,7 +1,7 @@
 /* kube/watcher.h - a cache's feed: all objects of one kind, then every change of them.
  *
  * Lists in pages, watches from there, lists again when the server has forgotten our version. What
- * vanished meanwhile is missing in the next list. Failures are waited out: 0.2 s, doubled to 30 s,
+ * vanished meanwhile is missing in the next list. Failures are waited out: 0.2 s, doubled to 10 s,
  * a fifth of it by chance; what the server asks for (Retry-After) counts when it is longer.
  *
  * Owns:    a thread, and what it has brought until that is called for. Its client and loop are

@@ -5,10 +5,11 @@
  *                  |                  '--none, or SAME_MAX in a row--.
  *                  '--not ours--------------------------------------> fault_pass_on: `before`
  *
- * A fault is ours if the kernel caused it, if this process added the servers and is not a fork of
- * it, and if this thread has not suspended them. Every function that takes `lock` suspends first,
- * also the handler itself: so no thread can fault, come back here and wait for a lock that it
- * holds. A fault in a server is passed on, and ends the process where it is seen best.
+ * A fault is ours if the kernel caused it and this thread has not suspended the servers. A forked
+ * child has those that want to know of forks; `lock` is held meanwhile. Every function that takes
+ * `lock` suspends first, also the handler itself: so no thread can fault, come back here and wait
+ * for a lock that it holds. A fault in a server is passed on, and ends the process where it is seen
+ * best.
  *
  * The handler may lock, which handlers of other signals may not: it runs at an access of this very
  * thread, and not at any moment. What it keeps about a thread is thread-local:
@@ -33,6 +34,7 @@
 
 struct hl_pagefault {
     hl_pagefault_serve serve;
+    hl_pagefault_forked forked; /* NULL = it does not serve in a forked child */
     void *arg;
     struct hl_pagefault *next;
 };
@@ -40,8 +42,7 @@ struct hl_pagefault {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all below */
 static struct hl_pagefault *servers;
 static struct sigaction before;
-static bool forgets; /* servers in a forked child */
-static pid_t owner;
+static bool follows; /* forks */
 
 static _Thread_local unsigned suspended, passing;
 static _Thread_local void *last_address;
@@ -113,7 +114,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 {
     int err = errno;
     const struct hl_pagefault_access a = access_of(info, context);
-    bool ours = info->si_code > 0 && suspended == 0 && getpid() == owner;
+    bool ours = info->si_code > 0 && suspended == 0;
     if (!ours || !fault_serve(&a))
         fault_pass_on(number, info, context);
     errno = err;
@@ -134,11 +135,39 @@ static int handler_set(const struct sigaction *act, struct sigaction *old)
     return rc;
 }
 
-/* The lock may have been another thread's, and the parent's memory is no business of the child. */
-static void forget_servers(void)
+static void tell_servers(enum hl_pagefault_fork when)
 {
-    pthread_mutex_init(&lock, NULL);
-    servers = NULL;
+    for (struct hl_pagefault *f = servers; f != NULL; f = f->next)
+        if (f->forked != NULL)
+            f->forked(f->arg, when);
+}
+
+static void before_fork(void)
+{
+    hl_pagefault_suspend();
+    pthread_mutex_lock(&lock);
+    tell_servers(HL_FORK_BEFORE);
+}
+
+static void after_fork(void)
+{
+    tell_servers(HL_FORK_PARENT);
+    pthread_mutex_unlock(&lock);
+    hl_pagefault_resume();
+}
+
+/* What does not know of forks is no business of the child. */
+static void in_child(void)
+{
+    for (struct hl_pagefault **at = &servers; *at != NULL;) {
+        if ((*at)->forked != NULL)
+            at = &(*at)->next;
+        else
+            *at = (*at)->next;
+    }
+    tell_servers(HL_FORK_CHILD);
+    pthread_mutex_unlock(&lock);
+    hl_pagefault_resume();
 }
 
 /* Asked of what the kernel has now: another library may have set its own handler since. */
@@ -161,22 +190,22 @@ static hl_status handler_install(void)
         return hl_fail(hl_status_of_errno(errno), "handle SIGSEGV: %m");
     if (!is_ours(&now))
         return hl_fail(HL_EUNSUPPORTED, "a library of this process refuses handlers of SIGSEGV");
-    if (!forgets)
-        forgets = pthread_atfork(NULL, NULL, forget_servers) == 0;
+    if (!follows)
+        follows = pthread_atfork(before_fork, after_fork, in_child) == 0;
     return HL_OK;
 }
 
-hl_status hl_pagefault_add(hl_pagefault_serve serve, void *arg, struct hl_pagefault **out)
+hl_status hl_pagefault_add(hl_pagefault_serve serve, hl_pagefault_forked forked, void *arg,
+                           struct hl_pagefault **out)
 {
     struct hl_pagefault *f = calloc(1, sizeof(*f));
     if (f == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a fault server");
-    *f = (struct hl_pagefault){.serve = serve, .arg = arg};
+    *f = (struct hl_pagefault){.serve = serve, .forked = forked, .arg = arg};
     hl_pagefault_suspend();
     pthread_mutex_lock(&lock);
     hl_status st = handler_install();
     if (st == HL_OK) {
-        owner = getpid();
         f->next = servers;
         servers = f;
     }

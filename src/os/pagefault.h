@@ -10,8 +10,9 @@
  *          for a fault to be served.
  * Errors:  HL_EUNSUPPORTED where the handler can't be installed.
  * Units:   none.
- * Limits:  after fork() the child's faults are not served. A system call that is given such memory
- *          fails with EFAULT instead. A thread that has SIGSEGV blocked is ended by the kernel.
+ * Limits:  after fork() the child's faults are served by those that follow forks. A system call
+ *          that is given such memory fails with EFAULT instead. A thread that has SIGSEGV blocked
+ *          is ended by the kernel.
  */
 #ifndef HL_OS_PAGEFAULT_H
 #define HL_OS_PAGEFAULT_H
@@ -29,9 +30,16 @@ struct hl_pagefault_access {
 /* True: it was served, try again. False: the address is not this server's. */
 typedef bool (*hl_pagefault_serve)(void *arg, const struct hl_pagefault_access *access);
 
+/* Around each fork() of the process, on the thread that forks; faults and other servers wait. */
+enum hl_pagefault_fork { HL_FORK_BEFORE, HL_FORK_PARENT, HL_FORK_CHILD };
+
+typedef void (*hl_pagefault_forked)(void *arg, enum hl_pagefault_fork when);
+
 struct hl_pagefault;
 
-hl_status hl_pagefault_add(hl_pagefault_serve serve, void *arg, struct hl_pagefault **out) HL_CHECK;
+/* forked: NULL = the server is not there in a forked child. */
+hl_status hl_pagefault_add(hl_pagefault_serve serve, hl_pagefault_forked forked, void *arg,
+                           struct hl_pagefault **out) HL_CHECK;
 /* Waits for a fault that is being served. NULL is fine. */
 void hl_pagefault_remove(struct hl_pagefault *fault);
 

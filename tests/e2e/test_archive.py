@@ -5,7 +5,10 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "chaos")]
+import poolfile  # noqa: E402
+from apart import Calls  # noqa: E402
 from support import checkpoints  # noqa: E402
 from support.cluster import cluster, wait_for  # noqa: E402
 
@@ -158,6 +161,31 @@ class Archive(unittest.TestCase):
             self.assertEqual(self.metric(c, 'helios_pool_evicted_total{by="use"}'), 0)
             wait_for("the sweep to miss them", lambda: self.pooled(c, "unused") < shards["unused"])
             self.assertEqual(self.pooled(c, "used"), shards["used"])
+            self.without_controller(c)
+
+    def without_controller(self, c):
+        """Once its last order has run out, what L3 was asked for longest ago leaves."""
+        ids = {m: {s["id"] for s in c.json("shard", "ls", "--model", m)["items"]} for m in ("used", "unused", "third")}
+        others, pool, asked = ids["unused"] | ids["third"], pathlib.Path(c.info["pool"]), {}
+        l3 = Calls(c.info["l3"], "L3")
+        self.addCleanup(l3.close)
+        def evicted(by):
+            return int(re.search(rf'^helios_pool_evicted_total{{by="{by}"}} (\d+)$', l3("metrics")["text"], re.M)[1])
+        def load():
+            """True once something left by its use, and nothing by the order."""
+            before, by_order, by_use = poolfile.sealed(pool).keys() & others, evicted("order"), evicted("use")
+            shard = min(others - before, key=lambda x: asked.get(x, 0))
+            l3("touch", ids=sorted(ids["used"]))
+            l3("locate", ids=[shard])
+            after = poolfile.sealed(pool).keys()
+            if evicted("order") == by_order and evicted("use") > by_use:
+                self.assertLessEqual(ids["used"], after)
+                self.assertLessEqual(max(asked.get(x, 0) for x in before - after), min(asked.get(x, 0) for x in before & after))
+                return True
+            asked[shard] = max(asked.values(), default=0) + 1
+            return False
+        c.kill("controllerd")
+        wait_for("the order to run out", load)
 
     def test_orphans_in_the_archive_are_swept(self):
         with cluster(env=self.env) as c:

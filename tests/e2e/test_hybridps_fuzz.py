@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Random training programs are what they are on plain torch, to the bit: tests/support/hybridps_fuzz.py.
 
-As many as take 40 s of one processor. A failure prints its seed, why, and the shortest part of the
+They take some 40 s of one processor. A failure prints its seed, why, and the shortest part of the
 program that still fails.
 """
 from __future__ import annotations
@@ -17,7 +17,7 @@ from support import needs  # noqa: E402
 torch = needs.torch()
 import hybridps_fuzz as fuzz  # noqa: E402
 
-PROGRAMS = 1400
+PROGRAMS = 2000
 
 
 class Programs(unittest.TestCase):

@@ -89,7 +89,7 @@ class OnlyMaco(unittest.TestCase):
         libraries = re.findall(r"NEEDED.*\[(.*?)\.so", needed)
         self.assertLessEqual(set(libraries), {"libc", "libm", "ld-linux-x86-64", "ld64"})
         lib, data, order = ctypes.CDLL(str(path)), (ctypes.c_float * 8)(*range(8)), (ctypes.c_int32 * 4)()
-        self.assertEqual(lib.maco_demo(data, ctypes.c_uint64(8), 2, 2, 0, order), 0)
+        self.assertEqual(lib.maco_demo(data, ctypes.c_uint64(8), 2, 2, 1, 0, order), 0)
         self.assertEqual(sorted(order), [0, 1, 1000, 1001])
         self.assertAlmostEqual(data[7], 7 * 2.25 + 0.25, places=4)
 

@@ -749,12 +749,30 @@ class Demo(unittest.TestCase):
     def test_the_graph_that_a_gpu_runs_does_the_same(self):
         start = torch.rand(101)
         got, _ = run_sm_scheduling_demo(start.clone(), 6, 3)
-        mine = start.clone()
-        codes = _sm._by_graph(mine, 6, 3, "direct").tolist()
-        self.assertTrue(torch.equal(mine, got))
-        self.assertEqual(sorted(codes), sorted(w * 1000 + t for w in range(3) for t in range(6)))
-        rounds = [code % 1000 for code in codes]
-        self.assertEqual(rounds, sorted(rounds))
+        for ctas in (1, 2, 50):  # of a worker; it has 33 elements
+            mine = start.clone()
+            codes = _sm._by_graph(mine, 6, 3, ctas, "direct").tolist()
+            self.assertTrue(torch.equal(mine, got))
+            self.assertEqual(sorted(codes), sorted(w * 1000 + t for w in range(3) for t in range(6)))
+            rounds = [code % 1000 for code in codes]
+            self.assertEqual(rounds, sorted(rounds))
+
+    def test_threads_of_a_gpus_worker_are_whole_ctas(self):
+        class OnGpu:  # the values stay here: what is asked of the graph is looked at
+            device = torch.device("cuda", 0)
+
+            def __getattr__(self, name):
+                return getattr(data, name)
+        data, asked = torch.rand(64), []
+        real, checked = _sm._by_graph, _sm.checked
+        _sm._by_graph = lambda data, tasks, workers, ctas, policy: asked.append(ctas)
+        _sm.checked = lambda data, what: data
+        try:
+            for threads in (1, 128, 256, 257, 1024):
+                run_sm_scheduling_demo(OnGpu(), 1, 2, threads)
+        finally:
+            _sm._by_graph, _sm.checked = real, checked
+        self.assertEqual(asked, [1, 1, 1, 2, 4])
 
     def test_what_it_refuses(self):
         data = torch.rand(16)

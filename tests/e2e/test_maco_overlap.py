@@ -21,7 +21,7 @@ torch = needs.torch()
 import torch.distributed as dist
 
 import hybridps  # noqa: E402
-from maco import _comm, _cost  # noqa: E402
+from maco import MacoOptimizer, _comm, _cost, mark  # noqa: E402
 from maco.decorators import bounds, overlap_comm  # noqa: E402
 from maco.errors import (CollectiveFailedError, DimensionError, DTypeError,  # noqa: E402
                          LayoutError, MacoError, NotRowSeparableError, NullInputError,
@@ -401,8 +401,9 @@ class Choice(unittest.TestCase):
                                        (2, {2: 3, 4: 2}, (4, 2))):
             self.assertEqual(_cost.fastest(first, max(seconds), seconds.__getitem__), wanted)
 
-    def test_a_link_that_takes_time_but_no_processor_is_hidden(self):
-        """On a clock that only computing and waiting move: 20 ms and 20 ms, in n chunks."""
+    def slow_link(self):
+        """A group and a function, on a clock that only computing and waiting move: 20 ms and 20 ms
+        for (40, 500)."""
         now = [0.0]
 
         class Arrival:
@@ -428,7 +429,36 @@ class Choice(unittest.TestCase):
         def slow(x):
             now[0] += len(x) * 5e-4 + 1e-4
             return x * 2
-        f = overlap_comm(group=Link())(slow)
+        return now, Link(), slow
+
+    def test_the_report_tells_the_speed_up_of_all_that_was_measured(self):
+        now, link, slow = self.slow_link()
+
+        class Slow(torch.nn.Module):
+            def forward(self, x):
+                return slow(x)
+
+        class Quick(torch.nn.Module):  # 20 ms of the link, and nothing to hide it behind
+            def forward(self, x):
+                return x + 1
+        model = torch.nn.Sequential(mark(Slow(), group=link), mark(Quick(), group=link))
+        with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
+            optimizer = MacoOptimizer(model, torch.zeros(40, 500))
+            optimizer.optimize()
+            report = optimizer.report()
+        first, second = report
+        self.assertEqual([first.taken, second.taken], [True, False])
+        self.assertAlmostEqual(first.plain, 0.0401)
+        self.assertLess(first.overlapped, 0.024)
+        self.assertAlmostEqual(second.plain, 0.02)
+        self.assertEqual(second.overlapped, second.plain)  # it runs as it did
+        self.assertAlmostEqual(report.speedup, 0.0601 / (first.overlapped + 0.02))
+        self.assertRegex(str(report), r"(?m)^all +1\.[34]\d x: 60.1 ms one after the other, 4\d(\.\d)? "
+                                      r"ms as it runs now; .* 40.1 ms, 1.50 x$")
+
+    def test_a_link_that_takes_time_but_no_processor_is_hidden(self):
+        now, link, slow = self.slow_link()
+        f = overlap_comm(group=link)(slow)
         with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
             f(torch.zeros(40, 500))
         decision, = f.overlap.decisions.values()

@@ -175,10 +175,11 @@ class Validate(unittest.TestCase):
             stop.set()
             thread.join()
 
-    def test_damaged_bytes_fail_the_row_that_copies_between_hosts(self):
-        self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near"})
+    def test_damaged_bytes_fail_the_rows_that_copy_between_hosts(self):
+        self.start(tcp=True, nodes=1, env={"HELIOS_AGENT_HOST_ID": "near", "HELIOS_AGENT_NIC_CLASS": "cx4"})
         self.far_agent()
-        self.result(self.validate_damaged("paths.operations", 1 << 10), paths_operations="fail")
+        rows = self.validate_damaged("paths.operations,plank.cx4,plank.fallback", 0)
+        self.result(rows, paths_operations="fail", plank_cx4="fail", plank_fallback="fail")
 
     def test_damaged_bytes_fail_the_row_that_meets_them_and_no_other(self):
         self.start()

@@ -19,7 +19,7 @@ from support.cluster import wait_for  # noqa: E402
 from support.ranktable_scenarios import WAIT_S, Controller, Scenarios, World  # noqa: E402
 from support.side_by_side import SideBySide  # noqa: E402
 
-AT_ONCE = 5  # scenarios
+AT_ONCE = 7  # scenarios; they mostly wait
 
 ACCOUNT = ("helios", "helios-ranktable")
 OVERLAYS = ROOT / "deploy" / "k8s" / "overlays"
@@ -169,58 +169,8 @@ class Manifests(Real, unittest.TestCase):
         self.assertEqual(refused.exception.code, 403)
 
 
-class Access(Real, unittest.TestCase):
-    def test_a_client_certificate_and_relative_paths(self):
-        certificate, key = self.server.authority.certificate("rank-tables")
-        self.server.bind_user("rank-tables", "helios-ranktable", "helios")
-        for name, path in (("user.pem", certificate), ("user.key", key), ("ca.pem", self.server.authority.ca)):
-            shutil.copy(path, self.dir / name)
-        config = self.server.kubeconfig(self.dir / "config", {"client-certificate": "user.pem", "client-key": "user.key"}, "helios",
-                                        **{"certificate-authority": "ca.pem"})
-        self.two(self.run_controller(config))
-
-    def test_a_server_that_is_not_trusted_and_one_by_another_name(self):
-        other = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                                "-subj", "/CN=other", "-keyout", "/dev/null"], capture_output=True, check=True, cwd=self.dir)
-        (self.dir / "other.pem").write_bytes(other.stdout)
-        user = {"token": self.token()}
-        config = self.server.kubeconfig(self.dir / "c1", user, "helios", **{"certificate-authority": "other.pem"})
-        c = self.run_controller(config)
-        wait_for("it says so", lambda: "can't be trusted" in c.text(), WAIT_S)
-        config = self.server.kubeconfig(self.dir / "c2", user, "helios", **{"tls-server-name": "kubernetes"})
-        self.two(self.run_controller(config))
-
-    def test_a_token_that_is_replaced(self):
-        """The account is made again: the old token ends with it."""
-        file = self.dir / "token"
-        file.write_text(self.token() + "\n")
-        job, c = self.two(self.controller(user={"tokenFile": str(file)}))
-        self.server.remake_account(*ACCOUNT)
-        wait_for("the old token is refused", lambda: "401" in c.text() or "nauthorized" in c.text(), 90)
-        file.write_text(self.token() + "\n")
-        self.delete("pods", "j-w-1")
-        wait_for("the table is initializing", lambda: self.table()["status"] == "initializing", 60)
-        self.pod(job, 1, server=5)
-        self.assertEqual(self.ranks(), {"1": 0, "5": 2})
-
-    def test_a_program_says_the_token_and_a_new_one_when_that_is_refused(self):
-        """As on managed clusters; the account is made again, and the old token ends with it."""
-        file, program, calls = self.dir / "token", self.dir / "login", self.dir / "calls"
-        file.write_text(self.token())
-        program.write_text(f"""#!/bin/sh
-echo >>{calls}
-printf '{{"kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})"
-""")
-        program.chmod(0o755)
-        job, c = self.two(self.controller(user={"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}}))
-        self.assertEqual(len(calls.read_text()), 1)  # for all requests
-        self.server.remake_account(*ACCOUNT)
-        file.write_text(self.token())
-        self.delete("pods", "j-w-1")
-        wait_for("the table is initializing", lambda: self.table()["status"] == "initializing", 60)
-        self.pod(job, 1, server=5)
-        self.assertEqual(self.ranks(), {"1": 0, "5": 2})
+class Rights(Real, unittest.TestCase):
+    """Of an account for all namespaces."""
 
     def test_a_right_that_is_missing(self):
         """The role is what it needs, and not more; without a part of it, it says what is missing."""
@@ -244,6 +194,62 @@ printf '{{"kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})"
             with self.assertRaises(kube_api.Refused) as refused:
                 mine.call(verb, path)
             self.assertEqual(refused.exception.code, 403)
+
+
+class Access(Scoped, unittest.TestCase):
+    """Each with an account of its own."""
+
+    def test_a_client_certificate_and_relative_paths(self):
+        certificate, key = self.server.authority.certificate("rank-tables")
+        self.server.bind_user("rank-tables", self.ns, "helios-ranktable", "helios-ranktable-jobs")
+        for name, path in (("user.pem", certificate), ("user.key", key), ("ca.pem", self.server.authority.ca)):
+            shutil.copy(path, self.dir / name)
+        config = self.server.kubeconfig(self.dir / "config", {"client-certificate": "user.pem", "client-key": "user.key"}, "helios",
+                                        **{"certificate-authority": "ca.pem"})
+        self.two(self.run_controller(config))
+
+    def test_a_server_that_is_not_trusted_and_one_by_another_name(self):
+        other = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                                "-subj", "/CN=other", "-keyout", "/dev/null"], capture_output=True, check=True, cwd=self.dir)
+        (self.dir / "other.pem").write_bytes(other.stdout)
+        user = {"token": self.token()}
+        config = self.server.kubeconfig(self.dir / "c1", user, "helios", **{"certificate-authority": "other.pem"})
+        c = self.run_controller(config)
+        wait_for("it says so", lambda: "can't be trusted" in c.text(), WAIT_S)
+        config = self.server.kubeconfig(self.dir / "c2", user, "helios", **{"tls-server-name": "kubernetes"})
+        self.two(self.run_controller(config))
+
+    def test_a_token_that_is_replaced(self):
+        """The account is made again: the old token ends with it."""
+        file = self.dir / "token"
+        file.write_text(self.token() + "\n")
+        job, c = self.two(self.controller(user={"tokenFile": str(file)}))
+        self.server.remake_account(self.ns, ACCOUNT[1])
+        wait_for("the old token is refused", lambda: "401" in c.text() or "nauthorized" in c.text(), 90)
+        file.write_text(self.token() + "\n")
+        self.delete("pods", "j-w-1")
+        wait_for("the table is initializing", lambda: self.table()["status"] == "initializing", 60)
+        self.pod(job, 1, server=5)
+        self.assertEqual(self.ranks(), {"1": 0, "5": 2})
+
+    def test_a_program_says_the_token_and_a_new_one_when_that_is_refused(self):
+        """As on managed clusters; the account is made again, and the old token ends with it."""
+        file, program, calls = self.dir / "token", self.dir / "login", self.dir / "calls"
+        file.write_text(self.token())
+        program.write_text(f"""#!/bin/sh
+echo >>{calls}
+printf '{{"kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})"
+""")
+        program.chmod(0o755)
+        job, c = self.two(self.controller(user={"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}}))
+        self.assertEqual(len(calls.read_text()), 1)  # for all requests
+        self.server.remake_account(self.ns, ACCOUNT[1])
+        file.write_text(self.token())
+        self.delete("pods", "j-w-1")
+        wait_for("the table is initializing", lambda: self.table()["status"] == "initializing", 60)
+        self.pod(job, 1, server=5)
+        self.assertEqual(self.ranks(), {"1": 0, "5": 2})
 
     def test_config_maps_that_do_not_take_a_table(self):
         """Immutable, or full of something else: its job's owner is told."""
@@ -270,31 +276,31 @@ printf '{{"kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})"
         given.mkdir()
         shutil.copy(self.server.authority.ca, given / "ca.crt")
         (given / "token").write_text(self.token())
-        (given / "namespace").write_text("helios")
+        (given / "namespace").write_text(self.ns)
         place = "/run/secrets/kubernetes.io/serviceaccount"
         script = f'mount -t tmpfs none /run && mkdir -p {place} && cp {given}/* {place} && exec "$@"'
         env = {k: v for k, v in os.environ.items() if k not in ("HOME", "KUBECONFIG")}
         env.update(KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=str(self.server.port))
         c = self.run_controller(None, before=("unshare", "-m", "sh", "-c", script, "sh"), env=env)
         _, c = self.two(c)
-        self.server.remake_account(*ACCOUNT)
+        self.server.remake_account(self.ns, ACCOUNT[1])
         pathlib.Path(f"/proc/{c.process.pid}/root{place}/token").write_text(self.token())
         self.delete("pods", "j-w-1")
         self.wait_status("initializing")
         wait_for("the lease is held", c.leads, WAIT_S)
 
 
-class Time(Real, unittest.TestCase):
+class Time(Scoped, unittest.TestCase):
     def version(self):
         return self.api.get("configmaps", self.ns, "rings-config-j")["metadata"]["resourceVersion"]
 
     def test_quiet_while_watches_end_and_begin(self):
-        _, c = self.two(self.controller("--watch-window", "2s"))
+        _, c = self.two(self.controller("--watch-window", "1s"))
         self.settle(c)
         version, writes = self.version(), c.writes()
         lists = c.metric('helios_ranktable_lists_total{kind="pods"}')
         cpu = c.cpu_s()
-        c.let_decide(120)  # each 0.1 s at least: six watches of each kind
+        c.let_decide(60)  # each 0.1 s at least: six watches of each kind
         self.assertEqual((self.version(), c.writes()), (version, writes))
         self.assertEqual(c.metric('helios_ranktable_lists_total{kind="pods"}'), lists)
         self.assertLess(c.cpu_s() - cpu, 1)
@@ -315,8 +321,11 @@ class Time(Real, unittest.TestCase):
 
 
 def load_tests(loader, _tests, _pattern):
-    beside = [t for t in loader.loadTestsFromTestCase(Common) if not hasattr(InAll, t.id().rpartition(".")[2])]
-    others = [loader.loadTestsFromTestCase(kind) for kind in (InAll, Manifests, Access, Time)]
+    """Those that wait longest begin first."""
+    beside = [t for kind in (Access, Time, Common) for t in loader.loadTestsFromTestCase(kind)
+              if not hasattr(InAll, t.id().rpartition(".")[2])]
+    beside.sort(key=lambda t: not t.id().endswith(("token_that_is_replaced", "while_watches_end_and_begin", "leader_is_killed")))
+    others = [loader.loadTestsFromTestCase(kind) for kind in (InAll, Manifests, Rights)]
     return unittest.TestSuite([SideBySide(beside, AT_ONCE), *others])
 
 

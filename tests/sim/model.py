@@ -37,7 +37,7 @@ def explore(defines, claim, big=False):
     with tempfile.TemporaryDirectory() as where:
         subprocess.run(["spin", *defines, "-a", MODEL], cwd=where, check=True, stdout=subprocess.DEVNULL)
         flags = ["-DNP"] if claim else ["-DSAFETY"]
-        subprocess.run(["cc", "-O1" if big else "-O0", "-w", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_KIB >> 10}", *flags, "-o", "pan", "pan.c"],
+        subprocess.run(["cc", "-O1" if big else "-O0", "-w", f"-DMEMLIM={MEMORY_KIB >> 10}", *flags, "-o", "pan", "pan.c"],
                        cwd=where, check=True)
         out = subprocess.run(["./pan", "-m100000", *(["-l"] if claim else [])], cwd=where,
                              capture_output=True, text=True, check=False).stdout

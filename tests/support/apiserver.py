@@ -308,12 +308,12 @@ class ApiServer:
         self.call("DELETE", f"{path}/{name}")
         self.call("POST", path, {"metadata": {"name": name, "namespace": namespace}})
 
-    def bind_user(self, user, role, namespace):
-        """The cluster role and the role of that name, for a user instead of a service account."""
-        for kind, where in (("ClusterRole", ""), ("Role", namespace)):
-            path = COLLECTIONS[f"{kind}Binding"].format(ns=where)
-            self.call("POST", path, {
-                "metadata": {"name": f"{role}-{user}"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+    def bind_user(self, user, namespace, *roles):
+        """Roles of the namespace, for a user instead of a service account."""
+        for role in roles:
+            self.call("POST", COLLECTIONS["RoleBinding"].format(ns=namespace), {
+                "metadata": {"name": f"{role}-{user}"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
                 "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
 
     def kubeconfig(self, path, user, namespace="default", **cluster):

@@ -434,6 +434,7 @@ class Gangs(World):
         self.assertEqual(c.job(job)["state"], "starting")
         why = "NotEnoughResources: 2/2 tasks in gang unschedulable"
         wait_for("the reason", lambda: c.job(job)["reason"] == why)
+        self.assertIn(why, c.run("explain", job).stdout)
         self.assertEqual(self.objects("pods"), {})  # all or none
         late = c.submit(self.text().replace("stopGrace", "timeouts: {start: 2s}\nstopGrace"))
         self.assertRegex(c.wait_job(late, "failed")["reason"], f"within 2000 ms; it waited: {why}")
@@ -441,7 +442,11 @@ class Gangs(World):
         wait_for("the reason", lambda: c.job(gone)["reason"] == why)
         c.json("cancel", gone)
         self.assertIn(f"it waited: {why}", c.wait_job(gone, "cancelled")["reason"])
+        self.volcano.missing_images = True
         self.volcano.slots = 2
+        wait_for("the pods' reason", lambda: "ImagePullBackOff Back-off pulling image" in c.job(job)["reason"])
+        self.assertIn("ImagePullBackOff", c.run("explain", job).stdout)
+        self.volcano.missing_images = False
         self.loaded()
         self.end_ranks()
         c.wait_job(job, "succeeded")
@@ -607,6 +612,7 @@ class Engines(World):
                      "--kube-namespace", self.namespace, "--timeout", "3s")  # it says how far it is, too
         self.assertNotEqual(told.returncode, 0)
         self.assertRegex(told.stderr, "serves neither Volcano .* nor PodGroups of scheduling.k8s.io: install Volcano")
+        self.assertFalse(c.state.exists())  # nor any daemon, which would hold it
 
         self.serve("gangs")
         c = self.start_cluster()

@@ -212,6 +212,42 @@ def child_uses(w):
     return []
 
 
+@row("a child forked between forward and backward, or within a forward, reads what was there then")
+def child_of_a_pass(w):
+    children = []
+
+    def fork(*_):
+        go, told = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            os.close(go[1])
+            os.read(go[0], 1)  # until the parent has gone on
+            seen = [w.params(), [p.grad for p in w.params()], w.model.state_dict()]
+            flat = [t for v in seen for t in (v.values() if isinstance(v, dict) else v) if t is not None]
+            os.write(told[1], repr([t.double().sum().item() for t in flat]).encode())
+            os._exit(0)
+        os.close(go[0])
+        os.close(told[1])
+        children.append((go[1], told[0]))
+    losses = w.train(2)
+    w.optimizer.zero_grad()
+    w.backward(2)  # the next one accumulates
+    x, y = w.batches(1, 3)[0]
+    hook = w.model[2].register_forward_hook(fork)
+    loss = F.mse_loss(w.model(x), y)
+    hook.remove()
+    fork()
+    loss.backward()
+    w.optimizer.step()
+    losses += w.train(2, 4)
+    for go, _ in children:  # all at once: the second child has the first one's pipe too
+        os.close(go)
+    for _, told in children:
+        with os.fdopen(told) as file:
+            losses.append(file.read())
+        os.wait()
+    return losses
+
+
 # ---- what is kept ----
 
 @row("`state_dict()`, gradients, arrays, `optimizer.state_dict()` read after `close()`")

@@ -102,7 +102,7 @@ def make_block(rng, depth):
 
 def make_model(rng):
     torch.manual_seed(rng.randrange(1 << 30))
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), *(make_block(rng, 1) for _ in range(rng.randint(1, 4))))
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), *(make_block(rng, 1) for _ in range(rng.randint(1, 3))))
     linears = [m for m in model.modules() if type(m) is nn.Linear and m.in_features == m.out_features]
     if len(linears) > 1 and rng.random() < 0.2:
         linears[-1].weight = linears[0].weight
@@ -178,6 +178,30 @@ class Run:
 
     def op_accumulate(self, data, extra):
         self.loss(data, extra).backward()
+
+    def op_fork(self, n):
+        """A child, as a DataLoader's worker, that reads what it may."""
+        def look():
+            return bits([self.param(n), [p.grad for p in self.model.parameters()],
+                         self.model.state_dict(), self.kept[n % len(self.kept)] if self.kept else None])
+        if not self.managed:
+            self.seen.append(look())  # a fork would show the same
+            return
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                said = pickle.dumps(look())
+            except Exception as error:
+                said = pickle.dumps(f"raised {error}")
+            with os.fdopen(write, "wb") as file:
+                file.write(said)
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb") as file:
+            said = file.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        self.seen.append(pickle.loads(said) if code == 0 else f"a child ended with {code}")
 
     def op_between(self, data, inner):
         """Other operations between forward and backward."""
@@ -389,12 +413,12 @@ class Run:
 # Name, weight, and the range of each argument; "ops" are operations that may stand in a pass.
 TABLE = {
     "step": (14, 6, 5, 3, 2), "accumulate": (3, 6, 3), "between": (4, 6, "ops"), "evaluate": (3, 6),
-    "clip": (1, 1), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
+    "clip": (1, 1), "fork": (1, 30), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
     "thread": (1, 6), "read": (4, 30, 6), "write": (4, 30, 5), "keep": (5, 30, 8), "see_kept": (4, 9),
     "forget": (1, 9), "write_kept": (2, 9), "swap": (1, 30, 6), "freeze": (1, 30, 2), "load": (1, 3),
     "copy": (1, 6), "grad": (5, 30, 6), "hook": (1, 30), "state": (4, 30, 8, 2), "state_back": (1, 1),
     "rate": (1, 2), "head": (1, 5)}
-IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget")
+IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork")
 
 
 def make_op(rng, names):
@@ -405,7 +429,7 @@ def make_op(rng, names):
 
 def make_program(seed):
     rng = random.Random(seed + (1 << 40))
-    return [["step", 0, 0, 0, 0]] + [make_op(rng, tuple(TABLE)) for _ in range(rng.randint(3, 12))]
+    return [["step", 0, 0, 0, 0]] + [make_op(rng, tuple(TABLE)) for _ in range(rng.randint(3, 10))]
 
 
 # ---- running ----
@@ -559,15 +583,18 @@ def shrink(seed):
     return program
 
 
-def fuzz(first, count, batch=100):
-    """Counts of results, and the seeds that went wrong with why."""
+def fuzz(first, count, batch=1000, tell=None):
+    """Counts of results, and the seeds that went wrong with why. tell: is called with the number of
+    programs that have run and with what went wrong in the last batch."""
     counts: collections.Counter = collections.Counter()
-    wrong = {}
+    wrong: dict[int, str] = {}
     for start in range(first, first + count, batch):
         for seed, result in in_child(range(start, min(start + batch, first + count))).items():
             counts[result.split(": ")[0]] += 1
             if result.startswith("WRONG"):
                 wrong[seed] = result
+        if tell is not None:
+            tell(sum(counts.values()), {s: w for s, w in wrong.items() if s >= start})
     return counts, wrong
 
 
@@ -586,9 +613,13 @@ def main():
         print((check(seed, program) if args.replay is not None else in_child([seed], program)[seed]))
         return 0
     began = time.process_time()
-    counts, wrong = fuzz(args.seed, args.count)
-    for seed, result in wrong.items():
-        print(f"{seed}: {result[:300]}")
+
+    def tell(done, wrong):
+        for seed, result in wrong.items():
+            print(f"{seed}: {result[:300]}")
+        if args.count > done:
+            print(f"{done} of {args.count}", flush=True)
+    counts, wrong = fuzz(args.seed, args.count, tell=tell)
     print(f"{dict(counts)}; {os.times().children_user + os.times().children_system:.0f} s of CPU, "
           f"{time.process_time() - began:.0f} s here")
     return 1 if wrong else 0

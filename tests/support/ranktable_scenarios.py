@@ -19,7 +19,7 @@ LABEL = {"ring-controller.atlas": "ascend-910"}
 KEY = "ascend.kubectl.kubernetes.io/ascend-910-configuration"
 KEYS = (KEY, "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
         "atlas.kubectl.kubernetes.io/ascend-910-configuration")
-WAIT_S = 30  # of a busy machine
+WAIT_S = 90  # what must come, on a busy machine, too
 INITIALIZING = '{"status":"initializing"}'
 
 

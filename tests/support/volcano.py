@@ -76,7 +76,7 @@ class Container:
 
 
 class Volcano:
-    """`with Volcano(api, namespace) as v:`. Knobs: `slots` pods at once; `paused`: nothing is done."""
+    """`with Volcano(api, namespace) as v:`. Knobs: `slots` pods at once; `missing_images`; `paused`: nothing is done."""
 
     def __init__(self, api, namespace, node="worker-1", image_env=None):
         self.api, self.namespace, self.node = api, namespace, node
@@ -86,6 +86,7 @@ class Volcano:
         self.groups = {}  # Job -> what its PodGroup says
         self.image_env = image_env or {}  # what the image would have
         self.slots = 1000
+        self.missing_images = False  # what pods would run can't be had
         self.paused = False
         self.pods = {}    # uid -> {"name", "containers", "dir", "maps"}
         self.logs = {}    # (pod, container) -> Container
@@ -338,6 +339,12 @@ class Volcano:
         if "nodeName" not in spec or spec["nodeName"] in self.dead or (known is not None and known["over"]):
             return
         if known is None and (pod.get("status", {}).get("phase", "Pending") != "Pending" or not self._has_maps(spec)):
+            return
+        if known is None and self.missing_images:
+            if "containerStatuses" not in pod.get("status", {}):
+                self._patch_status("pods", meta["name"], {"phase": "Pending", "containerStatuses": [
+                    {"name": c["name"], "ready": False, "restartCount": 0, "image": c["image"], "imageID": "", "state": {"waiting": {
+                        "reason": "ImagePullBackOff", "message": f"Back-off pulling image {c['image']}"}}} for c in spec["containers"]]})
             return
         if known is None:
             known = self._start(pod)

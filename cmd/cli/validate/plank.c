@@ -72,6 +72,15 @@ static hl_status decide_for_file(struct validation *v, struct found *f, const st
     return HL_OK;
 }
 
+void found_paths(struct validation *v, struct found *f, const struct vnode *n,
+                 enum hl_api_route_path path, struct hl_tally tally)
+{
+    found_text(v, f, "%u of %u copies from the pool into L1 took the path %s; %s has a %s%s%s",
+               tally.good, tally.all, hl_api_route_path_name(path), n->name,
+               hl_nic_class_name(n->nic), n->nic_from[0] != '\0' ? " by the " : "", n->nic_from);
+    found_judge(f, hl_tally_pct(tally));
+}
+
 static hl_status judge_paths(struct validation *v, struct found *f, const struct wish *w)
 {
     struct hl_tally tally = {0};
@@ -90,11 +99,7 @@ static hl_status judge_paths(struct validation *v, struct found *f, const struct
             seen = n;
     }
     if (seen != NULL) {
-        found_text(v, f, "%u of %u copies from the pool into L1 took the path %s; %s has a %s%s%s",
-                   tally.good, tally.all, hl_api_route_path_name(w->path), seen->name,
-                   hl_nic_class_name(seen->nic), seen->nic_from[0] != '\0' ? " by the " : "",
-                   seen->nic_from);
-        found_judge(f, hl_tally_pct(tally));
+        found_paths(v, f, seen, w->path, tally);
         return HL_OK;
     }
     if (v->args->topology[0] != '\0')

@@ -132,6 +132,9 @@ hl_status found_missing(struct validation *v, struct found *f, enum hl_api_valid
                         const char *fmt, ...) HL_PRINTF(4, 5);
 /* The figure against the row's target. */
 void found_judge(struct found *f, double figure);
+/* Of copies into devices of the node: those of the tally that are good took the path, intact. */
+void found_paths(struct validation *v, struct found *f, const struct vnode *n,
+                 enum hl_api_route_path path, struct hl_tally tally);
 
 /* From now on SIGINT, SIGTERM and SIGHUP end the validation between two steps. */
 void validate_stop_on_signals(void);

@@ -78,15 +78,31 @@ static int slots_of(const struct job *j)
     return j->shape != NULL ? j->shape->slots : 0;
 }
 
-/* Why a job that does not wait does not. */
-static const char *other_text(const struct job *j)
+/* Of a job that has no queue here: what Kubernetes says. Into cap bytes. */
+static void placed_text(const struct job *j, char *out, size_t cap)
 {
-    if (!job_is_queued(j))
-        return "Volcano places its pods; `kubectl describe podgroup` says why they wait";
-    if (hl_job_state_ended(j->run.state))
-        return "it is over";
-    return j->run.state == HL_API_JOB_STATE_PENDING ? "it is about to be looked at"
-                                                    : "it has its slots";
+    job_waits_for(j, &j->run, out, cap);
+    if (out[0] != '\0')
+        return;
+    snprintf(out, cap, "%s",
+             hl_job_state_ended(j->run.state)            ? "it is over"
+             : j->run.state == HL_API_JOB_STATE_RUNNING  ? "its pods run"
+             : j->run.state == HL_API_JOB_STATE_STARTING ? "Kubernetes places its pods, and says "
+                                                           "nothing yet of what they wait for"
+                                                         : "its pods have not been made yet");
+}
+
+/* Why a job that does not wait does not. Into cap bytes. */
+static void other_text(const struct job *j, char *out, size_t cap)
+{
+    if (!job_is_queued(j)) {
+        placed_text(j, out, cap);
+        return;
+    }
+    snprintf(out, cap, "%s",
+             hl_job_state_ended(j->run.state)           ? "it is over"
+             : j->run.state == HL_API_JOB_STATE_PENDING ? "it is about to be looked at"
+                                                        : "it has its slots");
 }
 
 static struct hl_api_job_explanation job_explain(const struct job *j, struct hl_arena *arena)
@@ -98,9 +114,10 @@ static struct hl_api_job_explanation job_explain(const struct job *j, struct hl_
                                        .queue = job_queue_name(j),
                                        .priority = j->spec.priority,
                                        .slots = slots_of(j),
-                                       .text = other_text(j),
                                        .other = "",
                                        .remedy = ""};
+    other_text(j, text, sizeof(text));
+    e.text = hl_arena_strdup(arena, text);
     if (job_is_queued(j)) {
         e.pending = count_waiting(j->controller);
         e.counts = queue_count_slots(j->controller, arena);

@@ -438,10 +438,10 @@ static void follow_change(struct hl_placement *p, struct hl_placed_shard *s,
         s->crowded = hl_rules_are_crowded(s, &p->params);
         count_in_set(p, s, true);
         s->goal = old;
-        if (from == HL_LIFE_PREHEAT && s->life.before == HL_LIFE_CREATED)
-            s->use.placed_ms = p->now_ms; /* the first place, no move */
-        else
+        if (from != HL_LIFE_PREHEAT || s->life.before != HL_LIFE_CREATED)
             hl_attributes_moved(&s->use, &p->params, p->now_ms);
+        else if (old.tier != s->place.tier || old.node != s->place.node)
+            s->use.placed_ms = p->now_ms; /* the first place, no move; else it has been there */
         break;
     case HL_LIFE_ON_CLEANED_L2:
     case HL_LIFE_ON_CLEANED_L3:

@@ -133,6 +133,18 @@ static void keep_those_with_room(struct passing *x)
     y->count = kept;
 }
 
+static uint64_t l1_use(const struct passing *x, uint32_t node)
+{
+    const struct hl_placement_node *n = &x->p->nodes[node];
+    uint64_t use = x->limits->nodes[node].l1_used + n->l1_arriving;
+    return use > n->l1_leaving ? use - n->l1_leaving : 0;
+}
+
+static uint64_t l1_high(const struct passing *x, uint32_t node)
+{
+    return (uint64_t)((double)x->limits->nodes[node].l1_bytes * x->p->params.high_pct / 100);
+}
+
 /* ---- each shard ------------------------------------------------------------------------------ */
 
 static hl_status set_timer(struct passing *x, uint32_t index, struct hl_placed_shard *s,
@@ -160,6 +172,16 @@ static bool stays_listed(const struct hl_placed_shard *s)
            s->listed == (tier == HL_API_TIER_L1 ? HL_LISTED_IN_L1 : HL_LISTED_FOR_L1);
 }
 
+/* Demotion outranks cooling (3.3): where L1 is too full, what would cool may leave in this pass. */
+static bool is_left_to_relief(const struct passing *x, const struct hl_placed_shard *s,
+                              const struct hl_verdict *v)
+{
+    uint32_t node = s->place.node;
+    return v->event == HL_LIFE_ON_COOL && s->place.tier == HL_API_TIER_L1 && !s->pinned &&
+           node < x->limits->node_count && x->limits->nodes[node].l1_bytes > 0 &&
+           l1_use(x, node) > l1_high(x, node);
+}
+
 /* Nothing is written to the record of a shard of which nothing follows. */
 static hl_status judge_shard(struct passing *x, uint32_t index, struct hl_placed_shard *s, bool all)
 {
@@ -173,6 +195,8 @@ static hl_status judge_shard(struct passing *x, uint32_t index, struct hl_placed
     struct hl_verdict v = {.event = HL_LIFE_EVENTS, .recheck_ms = until_ms};
     if (!rests)
         v = hl_rules_judge(s, &x->world, x->p->now_ms);
+    if (is_left_to_relief(x, s, &v))
+        v = (struct hl_verdict){.event = HL_LIFE_EVENTS, .recheck_ms = x->p->now_ms};
     struct hl_wish wish = hl_rules_wish(s, &x->world, x->p->now_ms);
     enum hl_listed list = s->place.tier == HL_API_TIER_L1 ? HL_LISTED_IN_L1
                           : wish.for_l1                   ? HL_LISTED_FOR_L1
@@ -267,13 +291,6 @@ static hl_status judge_collected(struct passing *x)
 
 /* ---- the watermarks of L1 -------------------------------------------------------------------- */
 
-static uint64_t l1_use(const struct passing *x, uint32_t node)
-{
-    const struct hl_placement_node *n = &x->p->nodes[node];
-    uint64_t use = x->limits->nodes[node].l1_used + n->l1_arriving;
-    return use > n->l1_leaving ? use - n->l1_leaving : 0;
-}
-
 static double leaving_order(const struct passing *x, const struct hl_placed_shard *s)
 {
     double stability = hl_attributes_stability(&s->use, &x->p->params, x->p->now_ms);
@@ -295,6 +312,15 @@ static uint32_t relievable_states(void)
     return states;
 }
 
+/* It was found there, and nobody reads it. Only an active shard can leave (3.5), so it counts as
+ * loaded, and the next pass says whether it is the first to go. */
+static hl_status load_unread(struct passing *x, const struct hl_placed_shard *s)
+{
+    struct hl_verdict v = {.event = HL_LIFE_ON_LOAD, .goal = s->place, .value = 0, .limit = 1};
+    x->newcomers += s->size_bytes;
+    return decide_on(x, s, &v, 0);
+}
+
 /* y->leaving: those of the list of which nothing else was decided and that do not move; of L1 also
  * those that stay, for they are a part of their sets. */
 static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed list)
@@ -311,8 +337,11 @@ static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed
         uint32_t i = listed->items[k];
         const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
         bool stays = s->pinned || (leave && (x->relievable >> s->life.state & 1) == 0);
-        if (s->decided && s->life.state == HL_LIFE_CREATED)
+        bool is_new = s->life.state == HL_LIFE_CREATED;
+        if (s->decided && is_new)
             x->newcomers += s->size_bytes;
+        else if (leave && is_new && !s->pinned)
+            HL_TRY(load_unread(x, s));
         if (s->decided || hl_life_is_moving((enum hl_life_state)s->life.state) ||
             (!leave && (stays || !hl_rules_wish(s, &x->world, x->p->now_ms).for_l1)))
             continue;
@@ -397,7 +426,7 @@ static hl_status keep_watermarks_of(struct passing *x, uint32_t node)
     if (l->l1_bytes == 0)
         return HL_OK;
     uint64_t use = l1_use(x, node);
-    uint64_t high = (uint64_t)((double)l->l1_bytes * x->p->params.high_pct / 100);
+    uint64_t high = l1_high(x, node);
     uint64_t low = (uint64_t)((double)l->l1_bytes * x->p->params.low_pct / 100);
     if (use > high)
         return relieve_l1(x, node, use, high, (double)use * 100 / (double)l->l1_bytes);

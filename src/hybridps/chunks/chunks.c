@@ -184,31 +184,54 @@ void hl_chunk_view_drop(struct hl_chunk_memory *m, bool on_host)
         (void)madvise(at, m->span, MADV_HUGEPAGE); /* only a hint */
 }
 
-/* It is filled before it appears at its address, as other threads may be reading there. libucm's
- * mremap loses the fifth argument, so the kernel is called; libucm hears of the change by the mmap
- * before it. */
-hl_status hl_chunk_view_put(struct hl_chunk_memory *m, bool on_host, const void *content)
+hl_status hl_chunk_snapshot_take(const struct hl_chunk_memory *m, const void *content, void **out)
 {
     void *p = mmap(NULL, m->span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return hl_fail(hl_status_of_errno(errno), "a view of %" PRIu64 " bytes: %s", m->span,
+        return hl_fail(hl_status_of_errno(errno), "a copy of %" PRIu64 " bytes: %s", m->span,
                        strerror(errno));
     if (content != NULL)
         memcpy(p, content, m->span);
     else
         memset(p, 0xff, m->span);
-    if (!on_host)
-        hl_device_range_reset(m->device, m->address, m->span);
-    hl_chunk_view_drop(m, on_host);
-    if (mprotect(p, m->span, PROT_READ) != 0 ||
-        syscall(SYS_mremap, p, m->span, m->span, MREMAP_MAYMOVE | MREMAP_FIXED,
-                view_address(m, on_host)) == -1) {
-        int err = errno;
-        munmap(p, m->span);
-        return hl_fail(hl_status_of_errno(err), "a view of %" PRIu64 " bytes: %s", m->span,
-                       strerror(err));
-    }
+    *out = p;
     return HL_OK;
+}
+
+void hl_chunk_snapshot_drop(const struct hl_chunk_memory *m, void *snapshot)
+{
+    if (snapshot != NULL)
+        munmap(snapshot, m->span);
+}
+
+/* libucm's mremap loses the fifth argument, so the kernel is called; libucm hears of the change by
+ * the mmap before it. */
+hl_status hl_chunk_snapshot_show(struct hl_chunk_memory *m, bool on_host, void *snapshot)
+{
+    hl_chunk_view_drop(m, on_host);
+    if (syscall(SYS_mremap, snapshot, m->span, m->span, MREMAP_MAYMOVE | MREMAP_FIXED,
+                view_address(m, on_host)) == -1)
+        return hl_fail(hl_status_of_errno(errno), "a view of %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
+    return HL_OK;
+}
+
+/* It is filled before it appears at its address, as other threads may be reading there. */
+hl_status hl_chunk_view_put(struct hl_chunk_memory *m, bool on_host, const void *content)
+{
+    void *p = NULL;
+    HL_TRY(hl_chunk_snapshot_take(m, content, &p));
+    hl_status st = HL_OK;
+    if (mprotect(p, m->span, PROT_READ) != 0)
+        st = hl_fail(hl_status_of_errno(errno), "a view of %" PRIu64 " bytes: %s", m->span,
+                     strerror(errno));
+    if (st == HL_OK && !on_host)
+        hl_device_range_reset(m->device, m->address, m->span);
+    if (st == HL_OK)
+        st = hl_chunk_snapshot_show(m, on_host, p);
+    if (st != HL_OK)
+        hl_chunk_snapshot_drop(m, p);
+    return st;
 }
 
 hl_status hl_chunk_view_open(struct hl_chunk_memory *m, bool on_host, bool writable)

@@ -55,6 +55,12 @@ hl_status hl_chunk_host_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;
  * its device address, or at its host address. It can be read; and written once it is opened. */
 hl_status hl_chunk_view_put(struct hl_chunk_memory *m, bool on_host, const void *content) HL_CHECK;
 hl_status hl_chunk_view_open(struct hl_chunk_memory *m, bool on_host, bool writable) HL_CHECK;
+/* A private copy of `content` (NULL: as above), and the same where the chunk's memory is, to be
+ * read and written: for a process that has nothing of the device. */
+hl_status hl_chunk_snapshot_take(const struct hl_chunk_memory *m, const void *content,
+                                 void **out) HL_CHECK;
+void hl_chunk_snapshot_drop(const struct hl_chunk_memory *m, void *snapshot); /* NULL is fine */
+hl_status hl_chunk_snapshot_show(struct hl_chunk_memory *m, bool on_host, void *snapshot) HL_CHECK;
 /* Nothing is at that address any more. */
 void hl_chunk_view_drop(struct hl_chunk_memory *m, bool on_host);
 

@@ -85,7 +85,7 @@ static hl_status view_write(struct chunk *c)
     return HL_OK;
 }
 
-static struct chunk *find_chunk(struct hl_chunk_pool *p, uintptr_t at, int *place)
+struct chunk *pool_chunk_at(struct hl_chunk_pool *p, uintptr_t at, int *place)
 {
     for (uint32_t i = 0; i < p->count; i++) {
         struct chunk *c = &p->chunks[i];
@@ -113,7 +113,7 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
                               uint32_t *chunk, bool *lost)
 {
     int place = VIEW_NONE;
-    struct chunk *c = find_chunk(p, (uintptr_t)access->address, &place);
+    struct chunk *c = pool_chunk_at(p, (uintptr_t)access->address, &place);
     if (c == NULL || p->lost)
         return HL_ENOENT;
     pool_settle_ahead(p);

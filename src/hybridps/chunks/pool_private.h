@@ -51,6 +51,7 @@ struct chunk {
     uint8_t view_written; /* it may have been */
     uint64_t view_made;   /* its number */
     void *view_twin;      /* what it was before; NULL unless view_written */
+    void *snapshot;       /* during a fork: what only the device has; see pool_fork.c */
 };
 
 enum { VIEW_NONE, VIEW_DEVICE, VIEW_HOST };
@@ -114,7 +115,9 @@ hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 /* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
 void pool_settle_ahead(struct hl_chunk_pool *p);
-/* pool_fault.c: the chunk's view ends, before its content moves or changes; what was written to it
+/* pool_fault.c: the chunk at that address, and in which place; NULL: none. */
+struct chunk *pool_chunk_at(struct hl_chunk_pool *p, uintptr_t at, int *place);
+/* The chunk's view ends, before its content moves or changes; what was written to it
  * becomes content. */
 /* NULL: it has none. */
 void *pool_view_content(const struct chunk *c);

@@ -28,6 +28,7 @@ struct hybridps {
     char stage[64], op[192];
     uint64_t other, moments, iterations;
     bool ending;   /* hybridps_keep was called */
+    bool forking;  /* the process is between before and after a fork */
     bool begun;    /* a moment, in this iteration */
     bool released; /* since the last access */
     hybridps_traffic at_start, last;

@@ -23,13 +23,52 @@ static uint32_t tensor_at(const struct hybridps *h, uint32_t chunk, const void *
     return 0;
 }
 
+/* The process is a fork of the client's: pool_fork.c. */
+static bool serve_child(struct hybridps *h, const struct hl_pagefault_access *access)
+{
+    uint32_t chunk = 0;
+    bool lost = false;
+    hl_status st = hl_chunk_pool_child_fault(h->pool, access, &chunk, &lost);
+    if (st == HL_ENOENT)
+        return false;
+    uint32_t tensor = tensor_at(h, chunk, access->address);
+    const char *name = tensor > 0 ? h->tensors.list[tensor - 1].name : "(none)";
+    if (st != HL_OK)
+        hl_warn("hybridps: tensor \"%.100s\" can't be read in a forked child: %s", name,
+                hl_error_text());
+    else if (lost)
+        hl_warn("hybridps: tensor \"%.100s\" is read in a forked child, but its content had ended "
+                "before: the bytes are no numbers",
+                name);
+    return st == HL_OK;
+}
+
+/* The lock is held over the fork, so that the child finds nothing half done. */
+static void client_fork(void *arg, enum hl_pagefault_fork when)
+{
+    struct hybridps *h = arg;
+    if (when == HL_FORK_BEFORE && h->pid == getpid()) {
+        pthread_mutex_lock(&h->lock);
+        h->forking = true;
+        hl_chunk_pool_before_fork(h->pool);
+    }
+    if (when == HL_FORK_BEFORE || !h->forking)
+        return; /* the latter: a child forks, and all is its own already */
+    if (when == HL_FORK_PARENT)
+        hl_chunk_pool_after_fork(h->pool);
+    else
+        hl_chunk_pool_in_child(h->pool);
+    h->forking = false;
+    pthread_mutex_unlock(&h->lock);
+}
+
 static bool client_serve(void *arg, const struct hl_pagefault_access *access)
 {
     struct hybridps *h = arg;
     uint32_t chunk = 0;
     bool lost = false;
     if (h->pid != getpid())
-        return false;
+        return serve_child(h, access);
     pthread_mutex_lock(&h->lock);
     hl_status st = hl_chunk_pool_fault(h->pool, access, &chunk, &lost);
     if (st == HL_OK && lost && h->lost == 0)
@@ -49,7 +88,7 @@ int hybridps_serve_faults(hybridps *h)
     HL_TRY(client_leave(h, st));
     /* Not under the lock, which a server takes. */
     if (!served)
-        HL_TRY(hl_pagefault_add(client_serve, h, &faults));
+        HL_TRY(hl_pagefault_add(client_serve, client_fork, h, &faults));
     if (!served)
         h->faults = faults;
     return HL_OK;

@@ -70,7 +70,7 @@ static void a_read_finds_what_the_server_puts_there_and_a_write_stays(void **sta
     (void)state;
     struct memory m = memory_make();
     struct hl_pagefault *f;
-    assert_int_equal(hl_pagefault_add(serve, &m, &f), HL_OK);
+    assert_int_equal(hl_pagefault_add(serve, NULL, &m, &f), HL_OK);
     for (size_t i = 0; i < PAGES; i++)
         assert_int_equal(*(volatile uint8_t *)(m.at + i * m.page + 7), i + 1);
     assert_int_equal(m.reads, PAGES);
@@ -99,7 +99,7 @@ static void many_threads_may_fault_at_once(void **state)
         struct memory m = memory_make();
         struct hl_pagefault *f;
         pthread_t threads[8];
-        assert_int_equal(hl_pagefault_add(serve, &m, &f), HL_OK);
+        assert_int_equal(hl_pagefault_add(serve, NULL, &m, &f), HL_OK);
         for (size_t i = 0; i < 8; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, reader, &m), 0);
         for (size_t i = 0; i < 8; i++) {
@@ -124,7 +124,7 @@ static int ends_with(enum how how, void (*handler)(int))
         struct memory m = memory_make();
         struct hl_pagefault *f = NULL;
         signal(SIGSEGV, handler);
-        if (hl_pagefault_add(serve, &m, &f) != HL_OK)
+        if (hl_pagefault_add(serve, NULL, &m, &f) != HL_OK)
             _exit(50);
         if (how == SUSPENDED)
             hl_pagefault_suspend();

@@ -160,6 +160,7 @@ TEST(a_shard_is_lost_by_two_misses_and_found_by_one_sight)
 TEST(a_copy_made_while_a_sweep_runs_is_not_missed_by_it)
 {
     static const enum hl_api_tier tiers[] = {HL_API_TIER_L3, HL_API_TIER_L4};
+
     for (size_t i = 0; i < HL_ARRAY_LEN(tiers); i++) {
         struct hl_shard_rec s = {.missed = 2, .lost = true};
         bool pool = tiers[i] == HL_API_TIER_L3;

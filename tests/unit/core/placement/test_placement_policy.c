@@ -208,6 +208,28 @@ TEST_IN(begin, end, where_newcomers_are_too_much_the_next_pass_says_who_leaves)
     assert_string_equal(pass(false, now), "PRESSURE 1, PRESSURE 0, LOAD 2");
 }
 
+TEST_IN(begin, end, above_the_high_watermark_a_copy_that_was_found_and_is_not_read_leaves_first)
+{
+    int64_t now = START + 100 * S;
+    struct hl_place l1 = {.node = 0, .tier = HL_API_TIER_L1};
+    for (unsigned i = 0; i < 3; i++)
+        add_active(i, HL_API_TIER_L1, 0);
+    assert_int_equal(hl_placement_shard_add(&one.place, id_of(3), 100 * MIB, l1, START), HL_OK);
+    assert_int_equal(hl_placement_shard_add(&one.place, id_of(4), 100 * MIB, l1, START), HL_OK);
+    for (unsigned i = 0; i < 3; i++)
+        reads(&one, 0, i, 30 - i, now);
+    assert_int_equal(hl_placement_shard_pin(&one.place, id_of(4), true), HL_OK);
+    nodes[0].l1_used = 850 * MIB;
+    assert_string_equal(pass(false, now), ""); /* it may stay while there is room */
+    nodes[0].l1_used = 900 * MIB;
+    assert_string_equal(pass(false, now), "LOAD 3");
+    begin_all(now);
+    step(&one, 3, HL_LIFE_ON_LOADED, now);
+    assert_string_equal(pass(false, now), "PRESSURE 3");
+    nodes[0].l1_used = 1000 * MIB;
+    assert_string_equal(pass(false, now), "PRESSURE 3, PRESSURE 2");
+}
+
 static uint32_t add_set(struct cluster *c, uint32_t above)
 {
     uint32_t set = HL_SET_NONE;

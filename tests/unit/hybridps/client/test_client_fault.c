@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -203,6 +204,61 @@ TEST(a_write_on_the_host_that_nobody_tells_is_what_the_device_has)
     assert_int_equal(at(&w, 2, HYBRIDPS_DEVICE)[1], 99);
     release_one(&w, 2, HYBRIDPS_HOLD);
     hybridps_close(w.h);
+}
+
+/* In the child: 0, or the first place that does not show what was there at the fork. */
+static int look_in_child(const struct world *w, volatile uint8_t *host[],
+                         volatile uint8_t *device[])
+{
+    if (hybridps_settle(w->h) != HL_EPERM)
+        return 1;
+    for (int i = 0; i < 4; i++) {
+        uint8_t want = (uint8_t)(i == 0 ? 77 : i + 1);
+        if (device[i][w->bytes - 1] != want)
+            return 10 + i;
+        if (host[i][0] != want || host[i][w->bytes - 1] != want)
+            return 20 + i;
+        host[i][1] = device[i][1] = 5; /* its own memory */
+        if (host[i][1] != 5 || device[i][1] != 5)
+            return 30 + i;
+    }
+    return 0;
+}
+
+/* Tensor 0 is on the device alone, 2 on both (mode copy), 4 and 6 not on the device. */
+TEST(a_forked_child_reads_what_was_there_at_the_fork)
+{
+    for (size_t m = 0; m < 2; m++) {
+        struct world w = world_make(modes[m], "lru");
+        volatile uint8_t *host[4], *device[4];
+        int go[2], status;
+        for (size_t i = 0; i < 4; i++) {
+            host[i] = at(&w, i, HYBRIDPS_HOST);
+            device[i] = at(&w, i, HYBRIDPS_DEVICE);
+        }
+        access_one(&w, 0, HYBRIDPS_DEVICE, 1);
+        memset((void *)device[0], 77, w.bytes);
+        access_one(&w, 2, HYBRIDPS_DEVICE, 0);
+        assert_int_equal(pipe(go), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            uint8_t byte;
+            close(go[1]);
+            _exit(read(go[0], &byte, 1) == 1 ? look_in_child(&w, host, device) : 2);
+        }
+        close(go[0]);
+        memset((void *)device[0], 99, w.bytes); /* the parent goes on */
+        release_one(&w, 0, HYBRIDPS_HOLD);
+        release_one(&w, 2, HYBRIDPS_HOLD);
+        assert_int_equal(write(go[1], "", 1), 1);
+        close(go[1]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        assert_int_equal(device[0][1], 99);
+        assert_int_equal(host[3][1], 4);
+        hybridps_close(w.h);
+    }
 }
 
 TEST(what_is_kept_outlives_the_client_with_its_content)

@@ -171,4 +171,46 @@ TEST(puts_that_nobody_waits_for_share_messages_until_they_are_cancelled)
     store_fini(&s);
 }
 
+static void *stop_server(void *server)
+{
+    hl_net_server_stop(server);
+    return NULL;
+}
+
+/* The handler has the first batch; the next ones are in line, or on their way. */
+static void stop_amid_puts(size_t round)
+{
+    struct store s;
+    struct hl_put_queue *q = NULL;
+    struct ends ends = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0};
+    pthread_t thread;
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_put_queue_opts opts = {.connect.address = hl_net_server_address(server),
+                                     .connect.ops = back_end};
+    shut(&s, true);
+    assert_int_equal(hl_put_queue_open(&opts, &q), HL_OK);
+    start_puts(q, &ends, 0, 1 + round);
+    while (!at_door(&s))
+        sched_yield();
+    start_puts(q, &ends, 1 + round, 100);
+    assert_int_equal(pthread_create(&thread, NULL, stop_server, server), 0);
+    for (size_t i = 0; i < round * 1000; i++)
+        sched_yield(); /* so far the stop has come */
+    shut(&s, false);
+    wait_ends(&ends, 101 + round);
+    pthread_join(thread, NULL);
+    assert_int_equal(ends.ok, count_of(&s, 2)); /* whoever heard no has nothing there */
+    assert_int_equal(s.open, 0);
+    assert_in_range(ends.ok, 1, 101 + round);
+    hl_put_queue_close(q);
+    store_fini(&s);
+}
+
+TEST(puts_that_a_stopping_server_has_begun_are_stored_and_answered_and_the_others_are_refused)
+{
+    for (size_t round = 0; round < 8; round++)
+        stop_amid_puts(round);
+}
+
 TESTS_IN(over_tcp, NULL)

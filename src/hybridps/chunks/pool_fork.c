@@ -1,0 +1,79 @@
+/* The chunks in a forked child: what they were when it was forked, whatever the parent does next.
+ *
+ * Host memory is the child's own by itself. The emulated device's is shared with the parent, so
+ * what is there and nowhere else is copied before the fork; the child gets these copies in place of
+ * the device's memory, and the parent gives them back. All other addresses are closed in the
+ * child, and a fault there puts a copy of the content in place. That is all that a child can do: it
+ * moves nothing, and its places no longer hear of each other's writes. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "hybridps/chunks/pool_private.h"
+
+void hl_chunk_pool_before_fork(struct hl_chunk_pool *p)
+{
+    pool_settle_ahead(p);
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct chunk *c = &p->chunks[i];
+        if (!c->r->device || c->r->host)
+            continue;
+        hl_status st =
+            hl_chunk_snapshot_take(&c->mem, (const void *)(uintptr_t)c->mem.address, &c->snapshot);
+        if (st != HL_OK)
+            hl_warn("hybridps: a forked child can't read what is on the device: %s",
+                    hl_error_text());
+    }
+}
+
+void hl_chunk_pool_after_fork(struct hl_chunk_pool *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        hl_chunk_snapshot_drop(&p->chunks[i].mem, p->chunks[i].snapshot);
+        p->chunks[i].snapshot = NULL;
+    }
+}
+
+void hl_chunk_pool_in_child(struct hl_chunk_pool *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct chunk *c = &p->chunks[i];
+        if (c->mem.count == 0)
+            continue; /* nothing of the device is mapped; a view is private, and right */
+        hl_chunk_view_drop(&c->mem, false);
+        if (c->snapshot != NULL && hl_chunk_snapshot_show(&c->mem, false, c->snapshot) != HL_OK)
+            hl_error_clear(); /* who reads it ends as if nobody served */
+    }
+}
+
+HL_CHECK static hl_status show_copy(struct chunk *c, bool on_host)
+{
+    void *copy = NULL;
+    HL_TRY(hl_chunk_snapshot_take(&c->mem, pool_view_content(c), &copy));
+    hl_status st = hl_chunk_snapshot_show(&c->mem, on_host, copy);
+    if (st != HL_OK)
+        hl_chunk_snapshot_drop(&c->mem, copy);
+    return st;
+}
+
+hl_status hl_chunk_pool_child_fault(struct hl_chunk_pool *p,
+                                    const struct hl_pagefault_access *access, uint32_t *chunk,
+                                    bool *lost)
+{
+    int place = VIEW_NONE;
+    struct chunk *c = pool_chunk_at(p, (uintptr_t)access->address, &place);
+    if (c == NULL || p->lost)
+        return HL_ENOENT;
+    *chunk = (uint32_t)(c - p->chunks);
+    bool on_host = place == VIEW_HOST;
+    if (c->view == place || (on_host && c->mem.host_state == HL_CHUNK_HOST_SHOWN))
+        return hl_chunk_view_open(&c->mem, on_host, true); /* it can be read: this is a write */
+    bool there = !on_host && c->r->device && !c->r->host;
+    if (there || c->below != 0)
+        return hl_fail(HL_EUNSUPPORTED, "it was %s when the process was forked",
+                       there ? "on the device, and no copy was made"
+                             : "in the place below the host");
+    *lost = pool_view_content(c) == NULL;
+    HL_TRY(show_copy(c, on_host));
+    c->view = (uint8_t)place;
+    return HL_OK;
+}
