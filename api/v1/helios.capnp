@@ -1779,6 +1779,8 @@ struct JobDoc {
 }
 # node/NAME is NodeInfo, and of a lost node this beside it.
 struct NodeAbsence { lostMs @0 :Int64; seenMs @1 :Int64; }
+# Of one that failed its health test: when, by the Controller's clock, and when it says the test was.
+struct NodeFailure { failedMs @0 :Int64 $optional; failedTestMs @1 :Int64 $optional; }
 struct NodeDrain { drainedMs @0 :Int64 $optional; drainReason @1 :Text $optional; }
 struct NodeReservation { reservedFromMs @0 :Int64 $optional; reservedUntilMs @1 :Int64 $optional; reservedReason @2 :Text $optional; }
 # queue/NAME: what of the use of jobs that were forgotten counted then (core/queue/queue.h).

@@ -250,6 +250,10 @@ class Health(unittest.TestCase):
         why = "script: exit code 3: the fan stands still"
         self.assertIn(why, self.node()["reason"])
         self.assertIn("node-0 gets no new containers: health: " + why, self.c.run("nodes").stdout)
+        self.c.kill("controllerd")
+        self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
+        wait_for("the node to tell of its test once more", lambda: why in self.node()["reason"])
+        self.assertEqual(self.node()["drainedMs"], 0)  # that is still its first failure
         name = self.c.submit(job("true", "waits"))
         self.c.wait_job(name, "pending")
         self.site("echo fine")

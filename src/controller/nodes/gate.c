@@ -74,12 +74,34 @@ void gate_take_clock(struct node *n, int64_t node_ms)
     n->ahead_count = !far ? 0 : n->ahead_count < AHEAD_LATE ? n->ahead_count + 1 : AHEAD_LATE;
 }
 
+static void on_failure_written(void *arg, hl_status st, const char *text)
+{
+    if (!controller_stopped(arg) && st != HL_OK)
+        hl_warn("failed test of a node was not stored, a next start forgets it error=\"%s\"", text);
+}
+
+/* The next one within an hour is the second, also of the next Controller. */
+static void failure_write(struct node *n)
+{
+    json_t *record = node_record(n, &n->info, n->lost);
+    hl_status st = record != NULL ? node_write(n, record, on_failure_written, n->controller)
+                                  : hl_fail(HL_ENOMEM, "out of memory for the record of a node");
+    json_decref(record);
+    if (st != HL_OK)
+        hl_warn("failed test of a node is not stored node=%s error=\"%s\"", n->name,
+                hl_error_text());
+}
+
 static bool fails_again(struct node *n)
 {
     int64_t before = n->failed_ms, now = controller_steady_ms(n->controller);
     n->failed_ms = now;
+    n->failed_test_ms = n->health.time_ms;
     hl_warn("node failed its test node=%s why=\"%s\"", n->name, n->health.reason);
-    return before != 0 && now - before <= TWICE_MS && n->drained_ms == 0;
+    bool twice = before != 0 && now - before <= TWICE_MS && n->drained_ms == 0;
+    if (!twice)
+        failure_write(n); /* else it is, with the drain */
+    return twice;
 }
 
 /* True: it failed twice within an hour and is not drained. */

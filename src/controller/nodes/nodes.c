@@ -216,12 +216,13 @@ hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
 }
 
 /* A record is NodeInfo, and beside it NodeAbsence of a lost node, NodeDrain of a drained one,
- * NodeReservation of a reserved one. */
+ * NodeReservation of a reserved one, NodeFailure of one that failed a test. */
 struct stored_node {
     struct hl_api_node_info info;
     struct hl_api_node_absence absence;
     struct hl_api_node_drain drain;
     struct hl_api_node_reservation reserved;
+    struct hl_api_node_failure failure;
 };
 
 static hl_status record_read(const json_t *record, struct hl_arena *arena, struct stored_node *out)
@@ -232,6 +233,8 @@ static hl_status record_read(const json_t *record, struct hl_arena *arena, struc
         st = record_take(rest, &hl_api_node_drain_type, arena, &out->drain);
     if (st == HL_OK)
         st = record_take(rest, &hl_api_node_reservation_type, arena, &out->reserved);
+    if (st == HL_OK)
+        st = record_take(rest, &hl_api_node_failure_type, arena, &out->failure);
     if (st == HL_OK)
         st = hl_api_from_json(&hl_api_node_info_type, rest, arena, &out->info);
     json_decref(rest);
@@ -257,6 +260,7 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info, b
     const struct node_reservation *r = &n->reserved;
     const struct hl_api_node_reservation reserved = {r->window.from_ms, r->window.until_ms,
                                                      r->reason};
+    const struct hl_api_node_failure failure = {n->failed_ms, n->failed_test_ms};
     lasting.tiers.count = 0; /* usage changes all the time and is not part of the record */
     lasting.store_epoch = 0;
     lasting.health = (struct hl_api_health){0}; /* it tells it with every registration */
@@ -267,6 +271,8 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info, b
         record = record_join(record, hl_api_to_json(&hl_api_node_drain_type, &drain));
     if (node_is_reserved(n))
         record = record_join(record, hl_api_to_json(&hl_api_node_reservation_type, &reserved));
+    if (n->failed_ms != 0)
+        record = record_join(record, hl_api_to_json(&hl_api_node_failure_type, &failure));
     return record;
 }
 
@@ -289,6 +295,9 @@ hl_status nodes_load(struct hl_controller *c, const json_t *record)
     hl_cluster_set_window(&c->nodes->cluster, n->name, n->reserved.window);
     int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
     n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
+    n->failed_ms = was.failure.failed_ms < now ? was.failure.failed_ms : now;
+    /* The node tells of its last test once more when it registers. */
+    n->health.time_ms = n->failed_test_ms = was.failure.failed_test_ms;
     hl_cluster_set_draining(&c->nodes->cluster, n->name, n->drained_ms != 0);
     hl_cluster_set_ready(&c->nodes->cluster, n->name, 0); /* until it registers again */
     n->seen_ns = c->listening.listened_ns;                /* gets a whole node_lost_ms to show up */

@@ -78,6 +78,7 @@ struct node {
     struct hl_api_health health; /* of its last test */
     struct hl_arena health_arena;
     int64_t failed_ms;         /* when the last test ended that failed; 0 = none has */
+    int64_t failed_test_ms;    /* and by the node's clock */
     int64_t ahead_ms;          /* its clock before ours, at the last heartbeat */
     int ahead_count;           /* heartbeats in a row in which that was too much */
     char why[HL_NODE_WHY_MAX]; /* it gets no new containers; "" = it does, if ready, not drained */

@@ -88,6 +88,18 @@ TEST_IN(setup, teardown, failing_twice_in_an_hour_drains_it_for_good)
     assert_true(nodes.cluster.nodes[0].draining);
 }
 
+TEST_IN(setup, teardown, the_first_failure_is_in_its_record)
+{
+    tested(1000, HL_API_HEALTH_STATE_PASSED, "");
+    assert_int_equal(c.refs, 1);
+    tested(2000, HL_API_HEALTH_STATE_FAILED, "x");
+    assert_int_equal(c.refs, 2); /* it is on its way to the store */
+    json_t *record = node_record(&n, &n.info, false);
+    assert_int_equal(json_integer_value(json_object_get(record, "failedMs")), n.failed_ms);
+    assert_int_equal(json_integer_value(json_object_get(record, "failedTestMs")), 2000);
+    json_decref(record);
+}
+
 TEST_IN(setup, teardown, two_failures_more_than_an_hour_apart_do_not_drain_it)
 {
     tested(1000, HL_API_HEALTH_STATE_FAILED, "x");
