@@ -214,6 +214,7 @@ struct RankProgress {
   ownMs @10 :Float64;         # median of what it did not wait for others in its last 15 steps; 0 = none was timed
   trouble @11 :Text;          # what it said last that is wrong with it; "" = nothing
   troubles @12 :UInt32;       # how often it said so, with the processes that had its place before
+  doneBefore @13 :Int64;      # steps of lower numbers had ended before its gang came together; 0 = none
 }
 # From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
 struct RecoveryTimes {

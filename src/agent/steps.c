@@ -123,6 +123,7 @@ static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t 
                                                           : activity_of(s.activity),
         .step = s.step,
         .steps = s.steps,
+        .done_before = s.done_before,
         .since_ms = s.last_ns == 0       ? -1
                     : s.last_ns < now_ns ? (int64_t)((now_ns - s.last_ns) / HL_NS_PER_MS)
                                          : 0,

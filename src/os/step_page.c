@@ -73,6 +73,7 @@ void hl_step_join(struct hl_step_page *p, uint64_t generation, uint64_t now_ns)
     page_enter(p);
     page_forget(p);
     word_put(&p->generation, generation);
+    word_put(&p->done_before, word_get(&p->done));
     word_put(&p->joined_ns, now_ns);
     word_put(&p->activity, HL_STEP_LOADING);
     page_leave(p);
@@ -140,6 +141,8 @@ void hl_step_report(struct hl_step_page *p, int64_t step, double loss, uint64_t 
     if (word_get(&p->stepped_ns) == 0)
         word_put(&p->stepped_ns, now_ns);
     word_put(&p->step, (uint64_t)step + 1);
+    if ((uint64_t)step + 1 > word_get(&p->done))
+        word_put(&p->done, (uint64_t)step + 1);
     word_put(&p->steps, word_get(&p->steps) + 1);
     word_put(&p->loss, bits);
     word_put(&p->tokens, word_get(&p->tokens) + tokens);
@@ -213,6 +216,7 @@ static void page_copy(const struct hl_step_page *p, struct hl_step_state *s, str
         .last_ns = word_get(&p->last_ns),
         .step = (int64_t)word_get(&p->step) - 1,
         .steps = word_get(&p->steps),
+        .done_before = (int64_t)word_get(&p->done_before),
         .tokens = word_get(&p->tokens),
         .held_at = word_get(&p->held_at),
         .held_size = word_get(&p->held_size),

@@ -59,6 +59,8 @@ struct hl_step_page {
     _Atomic uint64_t held_at, held_size;       /* its largest parameter, in its process */
     _Atomic uint64_t troubles;                 /* since the page was made */
     _Atomic uint64_t trouble[HL_STEP_TEXT / sizeof(uint64_t)]; /* the last one */
+    _Atomic uint64_t done;        /* 1 more than the highest step so far; 0 = none yet */
+    _Atomic uint64_t done_before; /* the same, when this generation came together */
 };
 
 /* A step as it was reported. */
@@ -75,6 +77,7 @@ struct hl_step_state {
     uint64_t began_ns, joined_ns, loaded_ns, stepped_ns, last_ns;
     int64_t step; /* -1 = none yet */
     uint64_t steps;
+    int64_t done_before; /* 1 more than the highest step of earlier generations; 0 = none */
     double loss;
     uint64_t tokens;
     uint64_t median_ns;          /* of the window; 0 = no step was timed */

@@ -64,8 +64,11 @@ static void take_progress(struct job *j, const struct hl_api_rank_progress *p, i
     const struct hl_ledger_report report = {.step = p->step,
                                             .tokens = p->tokens,
                                             .usual_ms = (int64_t)(p->median_ms + 0.5),
-                                            .generation = p->generation};
-    if (p->step >= 0)
+                                            .generation = p->generation,
+                                            .steps = (int64_t)p->steps,
+                                            .done_before = p->done_before};
+    bool is_old = p->generation > 0 && p->steps == 0; /* the step is of the generation before */
+    if (p->step >= 0 && !is_old)
         hl_ledger_report(&j->ledger, &report, now);
 }
 

@@ -101,23 +101,51 @@ static void open_share(struct hl_ledger *l, int64_t count, int64_t again, int64_
     l->open_ms = l->open_save_ms = 0;
 }
 
+/* Of the open time, as the first report of a gang closes it, what its steps took after the first,
+ * up to which it was starting. */
+static void first_steps_share(struct hl_ledger *l, const struct hl_ledger_report *report)
+{
+    int64_t count = report->steps - 1, open = l->open_ms;
+    if (count <= 0 || report->usual_ms <= 0)
+        return;
+    int64_t ms = count < open / report->usual_ms ? count * report->usual_ms : open;
+    int64_t again = steps_again(l, report->step - count, report->step);
+    int64_t replay = ms * again / count;
+    l->ms[HL_LEDGER_REPLAY] += replay;
+    l->ms[HL_LEDGER_STEP] += ms - replay;
+    l->open_ms -= ms;
+    l->open_save_ms = l->open_save_ms < l->open_ms ? l->open_save_ms : l->open_ms;
+}
+
+/* A gang is heard of for the first time. `part`: what it did before its first step. */
+static void gang_begin(struct hl_ledger *l, const struct hl_ledger_report *report,
+                       enum hl_ledger_part part)
+{
+    if (l->step > l->best_step)
+        l->best_step = l->step;
+    if (report->done_before > l->best_step + 1)
+        l->best_step = report->done_before - 1;
+    first_steps_share(l, report);
+    open_close(l, part);
+}
+
 void hl_ledger_report(struct hl_ledger *l, const struct hl_ledger_report *report, int64_t now_ms)
 {
     ledger_advance(l, now_ms);
     if (!l->begun || l->over || l->part != HL_LEDGER_STEP || report->step < 0)
         return;
-    if (report->generation != l->generation && l->stepping)
-        steps_end(l, HL_LEDGER_LOST);
-    l->generation = report->generation;
-    bool first = !l->stepping;
-    int64_t from = first ? report->step - 1 : l->step;
-    if (report->step <= from) /* late, or twice */
-        return;
-    int64_t count = report->step - from, again = steps_again(l, from, report->step);
-    l->reported = l->stepping = true;
+    bool anew = report->generation != l->generation && l->stepping, first = anew || !l->stepping;
+    int64_t from = l->step, done = report->steps > 0 ? report->steps : 1;
     if (first)
-        open_close(l, HL_LEDGER_START);
-    else
+        from = done <= report->step ? report->step - done : -1;
+    else if (report->step <= from) /* late, or twice */
+        return;
+    if (first)
+        gang_begin(l, report, anew ? HL_LEDGER_LOST : HL_LEDGER_START);
+    int64_t count = report->step - from, again = steps_again(l, from, report->step);
+    l->generation = report->generation;
+    l->reported = l->stepping = true;
+    if (!first)
         open_share(l, count, again, report->usual_ms);
     l->step = report->step;
     l->steps += count - again;

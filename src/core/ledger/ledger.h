@@ -11,7 +11,8 @@
  *                                                         '--end: over
  *
  * A report closes the time since the one before: so many steps of the usual length are step (or
- * replay, for steps that an attempt before had done); of what is more than twice the usual length
+ * replay, for steps that an attempt, or a generation, before had done). The first one of a gang
+ * also tells of steps that nobody has looked at: what is left of the time was start, or lost. Of what is more than twice the usual length
  * the rest is save, as far as a save was going on, and else stall. Ranks that report nothing step
  * from when they run; what they did since the last version that was saved is lost with a failure.
  *
@@ -70,6 +71,8 @@ struct hl_ledger_report {
     uint64_t tokens;     /* of its process, in all */
     int64_t usual_ms;    /* of a step, as it measures it; 0 = it doesn't */
     uint32_t generation; /* how often its gang has come together; 0 = it does not tell */
+    int64_t steps;       /* that ended in this generation; 0 = it does not tell */
+    int64_t done_before; /* lower steps had ended before this generation; 0 = none, or not told */
 };
 
 /* The job is submitted. */

@@ -116,6 +116,11 @@ TEST(a_generation_outlives_the_process_and_begins_without_steps)
     assert_int_equal(s.joined_ns, 9 * MS);
     assert_int_equal(s.activity, HL_STEP_LOADING);
     assert_int_equal(s.stepped_ns, 0);
+    assert_int_equal(s.done_before, 9);
+    hl_step_report(&p, 5, 0, 10, 12 * MS); /* 5 to 8 are made again */
+    assert_int_equal(read_page(&p).done_before, 9);
+    hl_step_join(&p, 5, 15 * MS);
+    assert_int_equal(read_page(&p).done_before, 9);
 }
 
 TEST(the_last_losses_can_be_read_with_their_generation)

@@ -106,6 +106,30 @@ TEST(a_gang_that_comes_together_again_loses_and_replays_without_another_attempt)
     assert_int_equal(s.wall_ms, 3300);
 }
 
+/* Looked at every 500 ms: steps of 100 ms end unseen before the failure, and after it. */
+TEST(steps_between_two_looks_are_replayed_too)
+{
+    struct hl_ledger l = running();
+    struct hl_ledger_report r = {.step = 3, .steps = 4, .generation = 1, .usual_ms = 100};
+    hl_ledger_report(&l, &r, 2000); /* it ran at 1100: 600 ms until its first step */
+    r.step = r.steps = 8;
+    hl_ledger_report(&l, &r, 2500);
+    /* 9 to 11 follow, a rank is lost, and the gang goes on from step 5 */
+    r = (struct hl_ledger_report){.step = 8, .steps = 3, .generation = 2, .usual_ms = 100,
+                                  .done_before = 12};
+    hl_ledger_report(&l, &r, 3600);
+    r.step = 13;
+    hl_ledger_report(&l, &r, 4100); /* 9 to 11 again, 12 and 13 for the first time */
+    struct hl_api_job_ledger s = hl_ledger_show(&l, 4100);
+    assert_int_equal(s.start_ms, 30 + 600);
+    assert_int_equal(s.lost_ms, 1100 - 200);
+    assert_int_equal(s.replay_ms, 200 + 300);
+    assert_int_equal(s.step_ms, 300 + 500 + 200);
+    assert_int_equal(s.replayed, 3 + 3);
+    assert_int_equal(s.steps, 4 + 5 + 2);
+    assert_int_equal(s.wall_ms, 3100);
+}
+
 TEST(without_reports_what_was_saved_is_not_lost)
 {
     struct hl_ledger l = running();
