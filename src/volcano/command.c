@@ -94,10 +94,9 @@ json_t *hl_volcano_rank_command(const struct hl_volcano_pattern *p, int local_ra
 /* Its arguments: the file of last words, a directory of memory, the command. hl_rank is a shell
  * for one rank, which tells the first one by SIGUSR1 when its rank has failed. Output goes through
  * a pipe to a shell that marks its lines; children of a rank may keep that pipe open, so its end is
- * waited for no longer than the
- * grace. `wait` returns at each signal that is caught, so it is asked again. A shell
- * that has just been forked may lose a signal: it finds the file `stop`. SIGKILL does not reach the
- * first process of a container. */
+ * waited for no longer than the grace. `wait` returns at each signal that is caught, so it is asked
+ * again. A shell that has just been forked may lose a signal: it finds the file `stop`. SIGKILL
+ * does not reach the first process of a container. */
 static const char share[] =
     "hl_words=$1; hl_dir=$2/helios.$$; shift 2\n"
     "hl_ranks=; hl_readers=; hl_timer=; hl_code=0; hl_k=0\n"

@@ -1,11 +1,11 @@
-"""Two minutes of ./run chaos: random faults during imports, pulls, saves, jobs, copies, reads from the archive."""
+"""A minute of ./run chaos: random faults during imports, pulls, saves, jobs, copies, reads from the archive."""
 import pathlib
 import subprocess
 import sys
 import unittest
 
 CHAOS = pathlib.Path(__file__).resolve().parent.parent / "chaos" / "run.py"
-MINUTES = "2"
+MINUTES = "1"
 
 
 class Chaos(unittest.TestCase):

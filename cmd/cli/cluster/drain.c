@@ -135,7 +135,7 @@ static hl_status reserve_nodes(struct cli *cli, const struct hl_api_text_list *n
                       cli_format_time(r.from_ms, from, sizeof(from)),
                       cli_format_time(r.until_ms, until, sizeof(until)));
         else
-            cli_print(stdout, "%s is not reserved\n", names->items[i]);
+            cli_print(stdout, "%s is not reserved any more\n", names->items[i]);
     }
     for (size_t i = 0; i < result.jobs.count; i++)
         cli_print(stdout, "%s runs there and stays\n", result.jobs.items[i]);

@@ -12,9 +12,10 @@
  *
  * A report closes the time since the one before: so many steps of the usual length are step (or
  * replay, for steps that an attempt, or a generation, before had done). The first one of a gang
- * also tells of steps that nobody has looked at: what is left of the time was start, or lost. Of what is more than twice the usual length
- * the rest is save, as far as a save was going on, and else stall. Ranks that report nothing step
- * from when they run; what they did since the last version that was saved is lost with a failure.
+ * also tells of steps that nobody has looked at: what is left of the time was start, or lost. Of
+ * what is more than twice the usual length the rest is save, as far as a save was going on, and
+ * else stall. Ranks that report nothing step from when they run; what they did since the last
+ * version that was saved is lost with a failure.
  *
  * Owns:    nothing.
  * Threads: one owner. Pure: the clock's value is an argument.

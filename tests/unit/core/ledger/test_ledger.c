@@ -115,8 +115,8 @@ TEST(steps_between_two_looks_are_replayed_too)
     r.step = r.steps = 8;
     hl_ledger_report(&l, &r, 2500);
     /* 9 to 11 follow, a rank is lost, and the gang goes on from step 5 */
-    r = (struct hl_ledger_report){.step = 8, .steps = 3, .generation = 2, .usual_ms = 100,
-                                  .done_before = 12};
+    r = (struct hl_ledger_report){
+        .step = 8, .steps = 3, .generation = 2, .usual_ms = 100, .done_before = 12};
     hl_ledger_report(&l, &r, 3600);
     r.step = 13;
     hl_ledger_report(&l, &r, 4100); /* 9 to 11 again, 12 and 13 for the first time */
