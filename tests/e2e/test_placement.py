@@ -108,8 +108,8 @@ class Placement(StoreCase):
         wait_for("a copy at its reader", lambda: ("L2", "node-1") in self.copies(shard))
         self.conf("policy.window=1s", "policy.tau=1s", "policy.archive=1s")
         wait_for("it to be in the archive only", lambda: self.placement(shard)["state"] == "expired to L4")
-        wait_for("its copy to leave the pool", lambda: self.copies(shard) == {("L4", "")})
-        self.assertIn("not in the pool", self.c.run("shard", "show", shard["id"], "--verify").stdout)
+        wait_for("its copy to be no more read", lambda: self.copies(shard) == {("L4", "")})
+        wait_for("it to leave the pool", lambda: "not in the pool" in self.c.run("shard", "show", shard["id"], "--verify").stdout)
         self.assertEqual(self.copies(shard), {("L4", "")})  # showing it has moved nothing
         self.assertEqual([x["tier"] for x in self.listed(shard)["copies"]], ["L4"])
         gone = self.placement(shard)
