@@ -175,7 +175,7 @@ class Volcano:
                 self.api.delete("podgroups", self.namespace, f"{name}-group")
         for pod in pods.values():
             owner = next(iter(pod["metadata"].get("ownerReferences", [])), None)
-            if owner is not None and self.jobs.get(owner["name"]) != owner["uid"]:
+            if owner is not None and self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
                 self._delete_pod(pod)
             else:
                 self._keep_pod(pod)
