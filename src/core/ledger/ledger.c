@@ -36,12 +36,17 @@ void hl_ledger_begin(struct hl_ledger *l, int64_t now_ms)
     *l = (struct hl_ledger){.begun = true, .at_ms = now_ms, .step = -1, .best_step = -1};
 }
 
+static void best_raise(struct hl_ledger *l, int64_t step)
+{
+    if (step > l->best_step)
+        l->best_step = step;
+}
+
 /* No further step of this gang follows: what is open was for `part`. */
 static void steps_end(struct hl_ledger *l, enum hl_ledger_part part)
 {
     open_close(l, part);
-    if (l->step > l->best_step)
-        l->best_step = l->step;
+    best_raise(l, l->step);
     l->step = -1;
     l->stepping = false;
 }
@@ -121,10 +126,8 @@ static void first_steps_share(struct hl_ledger *l, const struct hl_ledger_report
 static void gang_begin(struct hl_ledger *l, const struct hl_ledger_report *report,
                        enum hl_ledger_part part)
 {
-    if (l->step > l->best_step)
-        l->best_step = l->step;
-    if (report->done_before > l->best_step + 1)
-        l->best_step = report->done_before - 1;
+    best_raise(l, l->step);
+    best_raise(l, report->done_before - 1);
     first_steps_share(l, report);
     open_close(l, part);
 }
