@@ -2,7 +2,7 @@
 
 An image is one layer: the files of our packages in DEBS and those of the Debian packages that they depend on, as they are installed
 on this machine, whose release it must be made for. Nothing of /etc, /var or of other packages gets into it, and no file that is
-not as its package has it. With --buildah it is built from deploy/k8s/images/NAME/Containerfile, else written here without any
+not as its package has it. With --buildah it is built from deploy/k8s/images/Containerfile, else written here without any
 engine; both are the same image. docker, podman, buildah and containerd load the file.
 """
 import argparse
@@ -195,8 +195,8 @@ def build_image(path, name, version, layer):
         context = pathlib.Path(work) / "context"
         context.mkdir()
         os.link(layer, context / "layer.tar")
-        output(*buildah, "build", "--isolation", "chroot", "--timestamp", "0", "--build-arg", f"VERSION={version}",
-               "--file", ROOT / "deploy/k8s/images" / name / "Containerfile", "--tag", f"{name}:{version}", context)
+        output(*buildah, "build", "--isolation", "chroot", "--timestamp", "0", "--build-arg", f"NAME={name}",
+               "--build-arg", f"VERSION={version}", "--file", ROOT / "deploy/k8s/images/Containerfile", "--tag", f"{name}:{version}", context)
         path.unlink(missing_ok=True)
         output(*buildah, "push", f"{name}:{version}", f"docker-archive:{path}:{name}:{version}")
 

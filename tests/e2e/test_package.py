@@ -366,7 +366,7 @@ class Image(unittest.TestCase):
             said("chroot", "--userspec=65534:65534", root, "/usr/bin/env", *command)
 
     @unittest.skipUnless(shutil.which("buildah") and os.geteuid() == 0, "buildah is not installed, or we are not root")
-    def test_buildah_builds_the_same_from_the_containerfiles(self):
+    def test_buildah_builds_the_same_from_the_containerfile(self):
         path = self.make("--buildah", out="built", names=["helios-rank"])["helios-rank"]
         (_, config, layer), (_, ours, written) = self.layer("helios-rank", path), self.layer("helios-rank")
         for key in ("User", "Env", "Cmd", "WorkingDir"):
@@ -374,9 +374,6 @@ class Image(unittest.TestCase):
         self.assertLessEqual(ours["config"]["Labels"].items(), config["config"]["Labels"].items())
         self.assertEqual(*({m.name: (m.type, m.size, m.mode & 0o7777, m.uid, m.linkname) for m in tar if m.name != "."}
                            for tar in (layer, written)))
-        steps = [[line.replace(f'title="{name}"', "title") for line in (ROOT / "deploy/k8s/images" / name / "Containerfile").open()
-                  if not line.startswith("#")] for name in self.paths]
-        self.assertEqual(steps[0], steps[1])
 
     def test_an_engine_takes_it(self):
         command = ["/usr/bin/helios-ranktable", "--version"]
