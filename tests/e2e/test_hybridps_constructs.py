@@ -14,7 +14,9 @@ from support import needs  # noqa: E402
 
 torch = needs.torch()
 import hybridps  # noqa: E402
-from hybridps_constructs import CAPACITIES, EQUAL, ROWS, World, table  # noqa: E402
+import hybridps_constructs_optimizers  # noqa: E402, F401
+import hybridps_constructs_uses  # noqa: E402, F401
+from hybridps_constructs import ABSENT, CAPACITIES, EQUAL, ROWS, World, table  # noqa: E402
 from hybridps_fuzz import bits  # noqa: E402
 
 PAGE = needs.ROOT / "docs" / "hybridps.md"
@@ -53,6 +55,9 @@ class Constructs(unittest.TestCase):
 
     def test_each_row_is_equal_or_refused_at_three_capacities(self):
         for text, outcome, use, make in ROWS:
+            if text in ABSENT:
+                print(f"not with torch {torch.__version__}: {text}", file=sys.stderr)
+                continue
             for device in CAPACITIES:
                 with self.subTest(text, device=device):
                     if outcome == EQUAL:
