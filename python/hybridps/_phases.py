@@ -308,6 +308,7 @@ class Phases:
         if state.inside and not state.closed and _abi.forked(state.pid):
             return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
         if state.inside and not state.closed and state.works():
+            self._take_new(slot)
             return self._grad_in_pass(slot) if slot.has_grad else slot.given
         self.look_at_grad(slot)
         return raw_grad(slot.param)
@@ -334,6 +335,7 @@ class Phases:
         if not self.state.works():
             self.drop_grads([slot])
         else:
+            self._take_new(slot)
             self._end_given(slot)
             if slot.has_grad:
                 slot.has_grad = False  # a unit that has it accessed ends it when it is done
@@ -343,6 +345,12 @@ class Phases:
             return False
         slot.given = value
         return True
+
+    def _take_new(self, slot: Slot) -> None:
+        """A hook of the AccumulateGrad node that is older than ours asks: the new gradient is still
+        where autograd put it."""
+        if raw_grad(slot.param) is not None and not self._is_apart(slot):
+            self.state.on_gradient(slot)
 
     @staticmethod
     def _is_apart(slot: Slot) -> bool:

@@ -410,6 +410,36 @@ def main_grad(w):
     return out
 
 
+def hooked() -> nn.Module:
+    """Its gradients go to main_grad by hooks that are older than any client."""
+    model = layers()
+    model.nodes = []
+    for p in model.parameters():
+        def take(*_, p=p):
+            if p.grad is not None:
+                p.main_grad.add_(p.grad.data)
+            p.grad = None
+        p.main_grad = torch.zeros_like(p, requires_grad=False)
+        model.nodes.append(p.expand_as(p).grad_fn.next_functions[0][0])
+        model.nodes[-1].register_hook(take)
+    return model
+
+
+@row("such hooks from before the model was managed", make=hooked)
+def main_grad_of_before(w):
+    out = []
+    for number in range(3):
+        w.backward(2 * number)
+        w.backward(2 * number + 1)
+        out.append([p.grad is None for p in w.params()])
+        for p in w.params():
+            p.grad = p.main_grad.clone()
+            p.main_grad.zero_()
+        w.optimizer.step()
+        w.optimizer.zero_grad(set_to_none=True)
+    return out
+
+
 @row("modules made of a copy of `module.__dict__` (MAML)")
 def maml(w):
     def patched(module):

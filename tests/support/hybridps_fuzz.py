@@ -155,6 +155,8 @@ class Run:
         self.kept: list[Any] = []
         self.hooks: list[Any] = []
         self.managed = False
+        if rng.random() < 0.1:
+            self.op_hook(rng.randrange(30))
 
     def batch(self, n):
         generator = torch.Generator().manual_seed(n)
@@ -525,7 +527,7 @@ def check(seed, program):
 def text_of(seed, program):
     run = Run(seed)
     lines = [f"seed {seed}: {run.way}", f"  {', '.join(type(o).__name__ for o in run.optimizers)}; "
-             f"{sum(p.numel() for p in run.model.parameters())} parameters"]
+             f"{sum(p.numel() for p in run.model.parameters())} parameters; {len(run.hooks)} hooks from before"]
     return "\n".join(lines + [f"  {n} {op}" for n, op in enumerate(program)])
 
 
