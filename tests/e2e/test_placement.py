@@ -58,7 +58,7 @@ class Placement(StoreCase):
             self.c.json("conf", option)
 
     def test_observing_shows_what_would_move_and_moves_nothing(self):
-        self.world()
+        self.world(env={"HELIOS_PLANE_BACKBONE_RATE": "1Kbit"})
         shard = max(self.shards, key=lambda s: s["sizeBytes"])
         self.read("node-1", 30)
         seen = wait_for("a decision", lambda: (p := self.placement(shard))["decision"]["reason"] and p["accesses"] == 30 and p)
@@ -74,6 +74,20 @@ class Placement(StoreCase):
         self.assertEqual(self.c.json("shard", "moves")["items"], [])
         self.assertIn("would go to L2 of node-1: goes to its latest reader (accesses 30, needed 1)",
                       self.c.run("shard", "show", shard["id"]).stdout)
+        self.assertEqual(seen["decision"]["backbonePercent"], -1)  # it does not depend on that
+        # the lines of L3 and of the nodes carry a thousand bits a second: heartbeats alone are more
+        moves = wait_for("the use of the backbone", lambda: (m := self.c.json("shard", "moves"))["backbonePercent"] > 0 and m)
+        self.assertGreater(moves["backbonePercent"], 90)
+        self.conf("policy.migrate_base=12")  # doubled by its one move: 30 reads would be more, did the backbone not double it again
+        self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l2")
+        wait_for("it to be active", lambda: self.placement(shard)["state"] == "active")
+        self.assertEqual(self.placement(shard)["decision"]["reason"], "")
+        self.conf("policy.migrate_base=5")
+        decision = wait_for("a decision", lambda: (d := self.placement(shard)["decision"])["reason"] and d)
+        self.assertEqual((decision["tier"], decision["node"], decision["value"]), ("L2", "node-1", 30))
+        raised = 5 * (1 + decision["backbonePercent"] / 100)
+        self.assertAlmostEqual(decision["limit"], raised * (1 + self.placement(shard)["fluidity"]), delta=0.1)
+        self.assertRegex(self.c.run("shard", "show", shard["id"]).stdout, r"the backbone was \d+ % busy")
 
     def test_a_shard_goes_to_its_reader_and_leaves_when_it_cools(self):
         self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0"})

@@ -583,6 +583,42 @@ TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_on
     assert_false(leaves_l1(w, tiny->shards[1]));
 }
 
+/* Reads of a shard in L2 of a, by b, and a pass. */
+static const struct noted_decision *judge_remote_reads(struct world *w, uint64_t sequence,
+                                                       uint64_t count)
+{
+    assert_true(report(w, "b", 7, sequence, count));
+    pass_run(&w->c); /* what was read is active */
+    pass_run(&w->c);
+    return noted_find(&w->c, w->shard->id);
+}
+
+TEST_IN(world_start, world_end, a_busy_backbone_raises_the_threshold_of_moves_to_readers)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    struct hl_placement_params params = p->core.params;
+    params.residence_ms = 0;
+    params.migrate_base = 20;
+    assert_int_equal(hl_placement_configure(&p->core, &params, placement_now_ms()), HL_OK);
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    w->b.report.tiers = (struct hl_api_tier_info_list){&l1_and_l2[1], 1};
+    w->a.report.telemetry.backbone = (struct hl_api_line_load){"eth0", 1000, 90};
+    w->b.report.telemetry.backbone = (struct hl_api_line_load){"eth0", 1000, 30};
+    assert_float_equal(backbone_busy_pct(&w->c), 60, 1e-9);
+    assert_null(judge_remote_reads(w, 1, 30)); /* above 20, and not above 32 */
+    const struct noted_decision *n = judge_remote_reads(w, 2, 3);
+    assert_non_null(n);
+    assert_int_equal(n->decision.event, HL_LIFE_ON_REMOTE);
+    assert_float_equal(n->decision.value, 33, 1e-9);
+    assert_float_equal(n->decision.limit, 32, 1e-9);
+    assert_float_equal(n->busy_pct, 60, 1e-9);
+    w->a.lost = true; /* what it said is old */
+    assert_float_equal(backbone_busy_pct(&w->c), 30, 1e-9);
+    w->b.report.telemetry.backbone.bits_per_second = 0;
+    assert_float_equal(backbone_busy_pct(&w->c), -1, 0);
+}
+
 /* Both are made of HL_POLICY_MAP, each in its own way. */
 TEST(options_and_parameters_have_the_same_defaults_and_ranges)
 {
