@@ -123,7 +123,8 @@ struct placement {
     struct kept_use *uses;   /* of an earlier Controller: uses.c */
     struct hl_id *uses_gone; /* whose records are to go */
     size_t uses_gone_count, uses_gone_room;
-    uint32_t uses_at, uses_kept; /* the next shard; records in the store */
+    uint32_t uses_at, uses_kept;       /* the next shard; records in the store */
+    uint32_t uses_lap_left, uses_left; /* shards without room for one: in this lap, in the last */
     int64_t uses_lap_ms;
     bool uses_writing, uses_trouble;
 };
@@ -151,6 +152,8 @@ void uses_placed(struct hl_controller *c, struct hl_id id);
 void uses_run(struct hl_controller *c);
 /* It left the catalogue. */
 void uses_gone(struct hl_controller *c, struct hl_id id);
+/* Prometheus text. */
+void uses_gauges(const struct hl_controller *c, struct hl_buf *out);
 void uses_fini(struct hl_controller *c);
 
 /* follow.c */

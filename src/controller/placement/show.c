@@ -134,6 +134,7 @@ void placement_gauges(struct hl_controller *c, struct hl_buf *out)
     count_fates(p, out);
     hl_metric_family(out, "helios_accesses_total", "counter", "Reads of shards that count.");
     (void)hl_buf_printf(out, "helios_accesses_total %" PRIu64 "\n", p->stats.accesses);
+    uses_gauges(c, out);
     double busy = backbone_busy_pct(c);
     if (busy < 0)
         return;

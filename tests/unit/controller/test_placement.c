@@ -583,6 +583,37 @@ TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_on
     assert_false(leaves_l1(w, tiny->shards[1]));
 }
 
+static void assert_uses(struct world *w, const char *state, unsigned count)
+{
+    char line[80];
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
+    uses_gauges(&w->c, &text);
+    snprintf(line, sizeof(line), "helios_shard_uses{state=\"%s\"} %u\n", state, count);
+    if (strstr(text.data, line) == NULL)
+        fail_msg("not there: %s", line);
+}
+
+TEST_IN(world_start, world_end, uses_that_have_no_room_in_the_store_are_counted)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    p->conf.keep_use_ms = 1;
+    p->uses_lap_ms -= 10; /* a lap is due */
+    assert_true(report(w, "b", 7, 1, 30));
+    assert_uses(w, "waiting", 1);
+    assert_uses(w, "left_out", 0);
+    p->uses_kept = 65536; /* all that there may be, of other shards */
+    assert_uses(w, "kept", 65536);
+    assert_uses(w, "waiting", 0);
+    assert_uses(w, "left_out", 1);
+    uses_run(&w->c);
+    assert_int_equal(p->uses_left, 1); /* a line of the log, once */
+    assert_false(p->uses_writing);
+    p->uses_kept = 65535; /* its turn comes */
+    assert_uses(w, "waiting", 1);
+    assert_uses(w, "left_out", 0);
+}
+
 /* Reads of a shard in L2 of a, by b, and a pass. */
 static const struct noted_decision *judge_remote_reads(struct world *w, uint64_t sequence,
                                                        uint64_t count)
