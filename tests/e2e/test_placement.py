@@ -231,6 +231,9 @@ class Placement(StoreCase):
             self.assertIn(f"helios {kind} unpin", self.c.refuse("shard", "move", shard["id"], *there))
             self.c.json(kind, "unpin", name)
             self.assertFalse(self.placement(shard)["pinned"])
+        self.c.json("node", "drain", "node-0")
+        self.assertIn("node-0 takes nothing new: it is drained", self.c.refuse("shard", "move", shard["id"], *there))
+        self.c.json("node", "undrain", "node-0")
         self.c.json("shard", "move", shard["id"], *there)
         self.assertIn(("L2", "node-0"), self.copies(shard))
 

@@ -223,6 +223,12 @@ TEST_IN(world_start, world_end, an_inventory_that_shrinks_or_has_other_bytes_mov
     assert_at(w, HL_API_TIER_L3, "");
     pass_run(&w->c);
     assert_int_equal(w->c.placement->moves.count, 0);
+    struct place places[4]; /* beside a good copy it is no source, and keeps no other one alive */
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    assert_at(w, HL_API_TIER_L2, "a");
+    assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 2);
+    assert_ptr_equal(places[1].node, &w->a);
+    assert_int_equal(places[0].tier, HL_API_TIER_L3);
 }
 
 TEST_IN(world_start, world_end, a_shard_does_not_move_beside_a_drop_nor_is_dropped_beside_a_move)
