@@ -238,7 +238,7 @@ class Placement(StoreCase):
         self.assertIn(("L2", "node-0"), self.copies(shard))
 
     def test_a_move_that_is_cancelled_after_the_switch_goes_back(self):
-        self.world(env={"HELIOS_PLACEMENT_GRACE": "3s"})
+        self.world(env={"HELIOS_PLACEMENT_GRACE": "30s"})
         shard = self.shards[0]
         self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l2")
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-0")})
@@ -251,6 +251,7 @@ class Placement(StoreCase):
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old one is there, and not offered
         self.assertIn("moves already", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
         self.assertIn("moves; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3"))  # each would count on the other
+        self.conf("placement.grace=0")  # of the way back
         self.c.json("shard", "moves", "--cancel", shard["id"])
         mover.join()
         self.assertEqual(said[0].returncode, 1)
