@@ -129,7 +129,10 @@ struct Telemetry {
   containers @10 :List(ContainerLoad);  # of those that run
   troubles @11 :List(Text);  # each is a reason to start nothing here: a device that vanished, a full log disk
   leftOut @12 :UInt32;     # rows for which a heartbeat has no room
+  backbone @13 :LineLoad;
 }
+# Of the interface that is on a network, whoever uses it. bitsPerSecond 0: what it carries is not known. busyPercent -1: not known.
+struct LineLoad { interface @0 :Text; bitsPerSecond @1 :UInt64; busyPercent @2 :Float64; }
 
 # Shares and rates are of the time since the reading before. What the machine does not tell is 0.
 struct SlotLoad { numaId @0 :Int32; cpuBusyPercent @1 :Float64; memoryTotalBytes @2 :UInt64; memoryFreeBytes @3 :UInt64; }
@@ -434,6 +437,7 @@ struct ShardDecision {
   tier @5 :Tier; node @6 :Text;   # where to
   gainSeconds @7 :Float64; costSeconds @8 :Float64;   # of a move that was weighed, else 0
   carriedOut @9 :Bool;     # false: placement.policy only observes
+  backbonePercent @10 :Float64;   # how busy the backbone was, which has raised `limit`; -1: not known, or not asked
 }
 struct ShardPlacement {
   id @0 :Text;
@@ -495,6 +499,7 @@ struct PoolInfo {
   cluster @13 :Text;       # whose pool it is; "" = unclaimed
   revision @14 :UInt64;    # newest of that cluster's catalogue that the pool has heard of
   manifests @15 :UInt64;   # of versions, beside the shards
+  backbone @16 :LineLoad;  # of the L3 host
 }
 
 # A shard that was moved out of the archive's shards and is kept for archive.trash_keep.
@@ -1025,7 +1030,8 @@ interface Controller {
   # bytesPerS: what it may take of its way, but for the archive's; 0 = all it can get.
   moveShard @32 (id :Text, node :Text, tier :Tier $required, bytesPerS :UInt64) -> (move :ShardMove);
   # In flight, then those that have ended lately, the newest first. rest: why moves of the policy rest; "" = they don't.
-  listMoves @33 () -> (moves :List(ShardMove), rest :Text);
+  # backbonePercent: how busy the backbone is, -1: not known; thresholdAccesses: policy.migrate_base, raised by it.
+  listMoves @33 () -> (moves :List(ShardMove), rest :Text, backbonePercent :Float64, thresholdAccesses :Float64);
   cancelMove @34 (id :Text) -> (move :ShardMove); # of the move, or of its shard
   # A pinned shard is not moved away by the policy or by moveShard. id "": all of the version.
   pin @35 (id :Text, model :Text, version :Int64, pinned :Bool) -> (changed :Bool);
