@@ -73,6 +73,15 @@ static struct rank_watch *watch_of(struct job *j)
     return j->watch;
 }
 
+bool rank_watch_ended(const struct job *j, int rank)
+{
+    const struct rank_watch *w = j->watch;
+    if (w == NULL || w->attempt != j->run.containers_attempt || (size_t)rank >= w->count)
+        return false;
+    const struct rank_seen *seen = &w->seen[rank];
+    return seen->end.pid > 0 && seen->end.pid == seen->pid;
+}
+
 /* ---- replaced ranks -------------------------------------------------------------------------- */
 
 #define HANG_FACTOR   10  /* a slow step is no hang */

@@ -144,7 +144,13 @@ static void restart_job(struct step *s)
     run->attempt++;
     copy_text(run->cause, sizeof(run->cause), run->reason);
     record(s, "restarting", "attempt %d, because %s", run->attempt, run->reason);
-    (void)actions_add(s->out, HL_JOB_DO_PLACE, run->attempt);
+    run->deadline_ms = run->retry_ms > s->ev->now_ms ? run->retry_ms : 0;
+    run->retry_ms = 0;
+    if (run->deadline_ms == 0)
+        (void)actions_add(s->out, HL_JOB_DO_PLACE, run->attempt);
+    else
+        record(s, "back-off", "attempt %d begins in %lld ms: the last ones made no new step",
+               run->attempt, (long long)(run->deadline_ms - s->ev->now_ms));
 }
 
 /* While stopping: is everything down? */
@@ -177,15 +183,50 @@ static void begin_stop(struct step *s, enum hl_api_job_goal goal)
     stopped_yet(s);
 }
 
-/* run->reason says what happened; is there another attempt? */
-static void attempt_failed(struct step *s)
+/* Since when it has run without a failure is long enough to begin the count anew. */
+static bool ran_long(const struct step *s)
 {
-    enum hl_api_job_goal goal = HL_API_JOB_GOAL_FAIL;
-    if (s->run->restarts < s->run->max_restarts) {
-        s->run->restarts++;
-        goal = HL_API_JOB_GOAL_RESTART;
+    const struct hl_jobrun *run = s->run;
+    return run->state == HL_API_JOB_STATE_RUNNING && run->policy.stable_ms > 0 &&
+           s->ev->now_ms - run->failed.last_ms >= run->policy.stable_ms;
+}
+
+/* A failure of whatever kind. True: the attempt has made a step that none had made, or, where ranks
+ * tell no steps, has run long. */
+static bool note_failure(struct step *s, enum hl_api_failure_kind kind)
+{
+    struct hl_jobrun *run = s->run;
+    bool progress = s->ev->reached > 0 ? s->ev->reached > run->reached : ran_long(s);
+    if (progress && ran_long(s)) {
+        run->failed = (struct hl_replace_count){0};
+        run->node_losses = 0;
     }
-    begin_stop(s, goal);
+    run->last_failure = kind;
+    if (s->ev->reached > run->reached)
+        run->reached = s->ev->reached;
+    return progress;
+}
+
+/* run->reason says what happened; is there another attempt? */
+static void attempt_failed(struct step *s, enum hl_api_failure_kind kind, int code)
+{
+    struct hl_jobrun *run = s->run;
+    const struct hl_jobrun_policy *policy = &run->policy;
+    const struct hl_replace_rule rule = {.max = run->max_restarts,
+                                         .backoff_ms = policy->backoff_ms,
+                                         .backoff_max_ms = policy->backoff_max_ms};
+    enum hl_failure_then then = hl_failure_rules_then(&policy->on_failure, kind, code);
+    bool progress = note_failure(s, kind);
+    int64_t wait_ms = 0;
+    if (hl_replace_next(&run->failed, &rule, then, progress, s->ev->now_ms, &wait_ms)) {
+        run->retry_ms = wait_ms > 0 ? s->ev->now_ms + wait_ms : 0;
+        begin_stop(s, HL_API_JOB_GOAL_RESTART);
+        return;
+    }
+    if (then == HL_FAILURE_FAIL && run->max_restarts > 0)
+        set_reason(run, "%s; not repeated: onFailure ends the job after %s", run->reason,
+                   hl_api_failure_kind_name(kind));
+    begin_stop(s, HL_API_JOB_GOAL_FAIL);
 }
 
 /* ---- containers ----------------------------------------------------------------------------- */
@@ -207,6 +248,18 @@ static void describe_failure(struct step *s, int index)
     record(s, "container-failed", "%s", s->run->reason);
 }
 
+/* Its kind, of the container that the event speaks of; who feeds the event knows more than the code
+ * and the signal. */
+static enum hl_api_failure_kind failure_of(const struct step *s)
+{
+    if (s->ev->kind == HL_JOB_EV_CONTAINER && s->ev->failure != HL_API_FAILURE_KIND_UNSAID)
+        return s->ev->failure;
+    const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
+    const struct hl_exit end = {.code = c->exit_code, .signal = c->signal};
+    enum hl_api_failure_kind kind = hl_exit_kind_of(&end);
+    return kind != HL_API_FAILURE_KIND_UNSAID ? kind : HL_API_FAILURE_KIND_EXIT;
+}
+
 /* While starting or running: what do the containers add up to? */
 static void judge_containers(struct step *s)
 {
@@ -216,7 +269,7 @@ static void judge_containers(struct step *s)
         enum hl_api_container_state st = run->containers[i].state;
         if (st == HL_API_CONTAINER_STATE_FAILED || st == HL_API_CONTAINER_STATE_STOPPED) {
             describe_failure(s, i);
-            attempt_failed(s);
+            attempt_failed(s, failure_of(s), run->containers[i].exit_code);
             return;
         }
         succeeded += st == HL_API_CONTAINER_STATE_SUCCEEDED;
@@ -224,6 +277,7 @@ static void judge_containers(struct step *s)
     }
     if (run->state == HL_API_JOB_STATE_STARTING && up == run->container_count) {
         run->state = HL_API_JOB_STATE_RUNNING;
+        run->failed.last_ms = s->ev->now_ms;
         run->deadline_ms = run->run_timeout_ms > 0 ? s->ev->now_ms + run->run_timeout_ms : 0;
         if (run->started_ms == 0)
             run->started_ms = s->ev->now_ms;
@@ -317,7 +371,8 @@ static void on_submitted(struct step *s)
 
 static void on_slots(struct step *s)
 {
-    (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
+    if (!hl_jobrun_backs_off(s->run, s->ev->now_ms))
+        (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
 }
 
 static void on_not_placed(struct step *s)
@@ -417,6 +472,7 @@ static void on_node_lost(struct step *s)
                run->container_count, s->ev->text != NULL ? ": " : "",
                s->ev->text != NULL ? s->ev->text : "");
     record(s, "node-lost", "%s", run->reason);
+    (void)note_failure(s, HL_API_FAILURE_KIND_LOST);
     run->node_losses++;
     if (begun && !run->restart_lost) {
         set_reason(run, "%s; not repeated (%s)", run->reason,
@@ -487,7 +543,7 @@ static void on_timer_starting(struct step *s)
                s->run->container_count, (long long)s->run->start_timeout_ms,
                s->ev->text != NULL ? "; it waited: " : "", s->ev->text != NULL ? s->ev->text : "");
     record(s, "timeout", "%s", s->run->reason);
-    attempt_failed(s);
+    attempt_failed(s, HL_API_FAILURE_KIND_LAUNCH, 0);
 }
 
 static void on_timer_running(struct step *s)
@@ -498,6 +554,14 @@ static void on_timer_running(struct step *s)
                (long long)s->run->run_timeout_ms);
     record(s, "timeout", "%s", s->run->reason);
     begin_stop(s, HL_API_JOB_GOAL_FAIL);
+}
+
+static void on_timer_pending(struct step *s)
+{
+    if (!is_due(s))
+        return;
+    s->run->deadline_ms = 0;
+    (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
 }
 
 static void on_timer_stopping(struct step *s)
@@ -514,6 +578,7 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
         [HL_JOB_EV_PLACED] = on_placed,
         [HL_JOB_EV_NOT_PLACED] = on_not_placed,
         [HL_JOB_EV_CANCEL] = on_cancel_pending,
+        [HL_JOB_EV_TIMER] = on_timer_pending,
     },
     [HL_API_JOB_STATE_STARTING] = {
         [HL_JOB_EV_CONTAINER] = on_status,
@@ -619,7 +684,7 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out)
 {
     HL_TRY(actions_reserve(out, actions_of(run, NULL)));
-    if (run->state == HL_API_JOB_STATE_PENDING)
+    if (run->state == HL_API_JOB_STATE_PENDING && run->deadline_ms == 0)
         (void)actions_add(out, HL_JOB_DO_PLACE, run->attempt);
     for (int i = 0; i < run->container_count; i++) {
         const struct hl_jobrun_container *c = &run->containers[i];
@@ -634,6 +699,11 @@ hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *o
     return HL_OK;
 }
 
+bool hl_jobrun_backs_off(const struct hl_jobrun *run, int64_t now_ms)
+{
+    return run->state == HL_API_JOB_STATE_PENDING && run->deadline_ms > now_ms;
+}
+
 int64_t hl_jobrun_next_ms(const struct hl_jobrun *run)
 {
     return run->deadline_ms > 0 ? run->deadline_ms : INT64_MAX;
@@ -645,6 +715,9 @@ void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_m
         run->deadline_ms += stepped_ms + (run->state == HL_API_JOB_STATE_RUNNING ? 0 : paused_ms);
     if (run->slots_held)
         run->placed_ms += stepped_ms;
+    if (run->retry_ms > 0)
+        run->retry_ms += stepped_ms + paused_ms;
+    run->failed.last_ms += stepped_ms + paused_ms;
     for (int i = 0; i < run->container_count; i++)
         if (run->containers[i].confirmed_ms > 0)
             run->containers[i].confirmed_ms += stepped_ms + paused_ms;
@@ -656,6 +729,7 @@ hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opt
         return hl_fail(HL_EINVAL, "job id '%.100s' is too long", opts->id);
     *run = (struct hl_jobrun){.state = HL_API_JOB_STATE_PENDING,
                               .attempt = 1,
+                              .policy = opts->policy,
                               .max_restarts = opts->max_restarts,
                               .restart_lost = opts->restart_lost,
                               .start_timeout_ms = opts->start_timeout_ms,
