@@ -69,8 +69,8 @@ struct NodeInfo {
   health @17 :Health;      # of the last test
 }
 
-# untested: nothing was said.
-enum HealthState { untested @0; passed @1; failed @2; skipped @3; }
+# untested: nothing was said. testing: the first test of an Agent goes on.
+enum HealthState { untested @0; passed @1; failed @2; skipped @3; testing @4; }
 struct HealthRow {
   name @0 :Text;           # memory, checksum, network, clock, disk, script
   state @1 :HealthState;
@@ -938,7 +938,8 @@ interface Controller {
                -> (heartbeatMs :Int32, cluster :Text, epoch :UInt64) $maxValues(262144);
   # known = false: the Controller has forgotten this incarnation, register again.
   heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
-                tiers :List(TierInfo), storeEpoch :UInt64)
+                tiers :List(TierInfo), storeEpoch :UInt64,
+                health :Health)   # timeMs 0 = nothing new: it is told once after each test
             -> (known :Bool,
                 shardsLeft :UInt64) $maxValues(262144);   # another number than before: shards have left the catalogue
 

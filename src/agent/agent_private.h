@@ -28,6 +28,8 @@ struct link {
     enum link_state state;
     struct heartbeat heartbeat;
     bool in_flight; /* gathering or calling */
+    int64_t test_told,
+        test_sent; /* timeMs of the test that the Controller knows; under way to it */
 
     struct kept_check {
         bool known, asking;
@@ -49,7 +51,8 @@ struct agent_changes {
 /* health.c: the last test. */
 struct agent_health {
     struct hl_health_opts opts; /* slots and texts are the arena's of the agent */
-    bool wanted;                /* before the first registration */
+    bool wanted;                /* when the Agent starts */
+    pthread_t thread;           /* of the first test */
     pthread_mutex_t lock;       /* guards what follows; not held while a test runs */
     struct hl_arena arena;
     struct hl_api_health last;
@@ -109,9 +112,11 @@ void health_fini(struct hl_agent *a);
 /* Test the node; `whole`: also what slows down ranks that run here. *out is in the arena. */
 hl_status health_test(struct hl_agent *a, bool whole, struct hl_arena *arena,
                       struct hl_api_health *out) HL_CHECK;
-/* Of the last test, in the arena; before it, where one is wanted, there is one. */
-hl_status health_tell(struct hl_agent *a, const struct hl_api_container_status_list *containers,
-                      struct hl_arena *arena, struct hl_api_health *out) HL_CHECK;
+/* Of the last test, in the arena; TESTING: the first one goes on. */
+hl_status health_tell(struct hl_agent *a, struct hl_arena *arena,
+                      struct hl_api_health *out) HL_CHECK;
+/* On the loop, once: the first test begins in a thread of its own, where one is wanted. */
+hl_status health_begin(struct hl_agent *a) HL_CHECK;
 /* What it says of itself now. */
 hl_status agent_node(struct hl_agent *a, struct hl_arena *arena,
                      struct hl_api_node_info *out) HL_CHECK;
