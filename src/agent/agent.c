@@ -187,7 +187,7 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
     HL_TRY(make_node(a, opts));
     HL_TRY(health_init(a, opts));
     HL_TRY(link_start(a, opts->calls->agent_controller));
-    return health_begin(a);
+    return health_begin(a, link_tell);
 }
 
 hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out)

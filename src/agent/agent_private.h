@@ -48,12 +48,15 @@ struct agent_changes {
 #define STEPS_DIR_MAX  4096
 #define STEPS_PATH_MAX (STEPS_DIR_MAX + HL_CONTAINER_ID_MAX + 2)
 
+struct hl_agent;
+
 /* health.c: the last test. */
 struct agent_health {
-    struct hl_health_opts opts; /* slots and texts are the arena's of the agent */
-    bool wanted;                /* when the Agent starts */
-    pthread_t thread;           /* of the first test */
-    pthread_mutex_t lock;       /* guards what follows; not held while a test runs */
+    struct hl_health_opts opts;       /* slots and texts are the arena's of the agent */
+    bool wanted;                      /* when the Agent starts */
+    pthread_t thread;                 /* of the first test */
+    void (*tell)(struct hl_agent *a); /* on the loop, when that is done */
+    pthread_mutex_t lock;             /* guards what follows; not held while a test runs */
     struct hl_arena arena;
     struct hl_api_health last;
 };
@@ -115,8 +118,9 @@ hl_status health_test(struct hl_agent *a, bool whole, struct hl_arena *arena,
 /* Of the last test, in the arena; TESTING: the first one goes on. */
 hl_status health_tell(struct hl_agent *a, struct hl_arena *arena,
                       struct hl_api_health *out) HL_CHECK;
-/* On the loop, once: the first test begins in a thread of its own, where one is wanted. */
-hl_status health_begin(struct hl_agent *a) HL_CHECK;
+/* On the loop, once: the first test begins in a thread of its own, where one is wanted; then `tell`
+ * is called. */
+hl_status health_begin(struct hl_agent *a, void (*tell)(struct hl_agent *a)) HL_CHECK;
 /* What it says of itself now. */
 hl_status agent_node(struct hl_agent *a, struct hl_arena *arena,
                      struct hl_api_node_info *out) HL_CHECK;

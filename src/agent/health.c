@@ -86,7 +86,7 @@ static void on_tested(void *arg)
     struct hl_agent *a = arg;
     pthread_join(a->health.thread, NULL);
     a->pending--;
-    link_tell(a);
+    a->health.tell(a);
 }
 
 /* A test that can't be made is one that failed: nobody else says so. */
@@ -111,10 +111,11 @@ static void *test_first(void *arg)
     return NULL;
 }
 
-hl_status health_begin(struct hl_agent *a)
+hl_status health_begin(struct hl_agent *a, void (*tell)(struct hl_agent *a))
 {
     if (!a->health.wanted)
         return HL_OK;
+    a->health.tell = tell;
     a->health.last.state = HL_API_HEALTH_STATE_TESTING; /* no other thread is there yet */
     int rc = pthread_create(&a->health.thread, NULL, test_first, a);
     if (rc != 0)

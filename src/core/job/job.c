@@ -401,21 +401,8 @@ static hl_status set_env(struct reader *r, const json_t *v)
 
 static hl_status set_failures(struct reader *r, const json_t *v, struct hl_failure_rules *out)
 {
-    const char *key;
-    json_t *value;
-    if (!json_is_object(v) || json_object_size(v) == 0)
-        return bad(r, 0, "must be lines of KIND or EXIT CODE: fail, count or ignore");
-    json_object_foreach ((json_t *)v, key, value) {
-        char why[HL_ERROR_TEXT_MAX];
-        const char *then = json_is_string(value) ? json_string_value(value) : "";
-        snprintf(r->field, sizeof(r->field), "onFailure.%.64s", key);
-        snprintf(r->pointer, sizeof(r->pointer), "/onFailure/%.64s", key);
-        if (hl_failure_rules_set(out, key, then) == HL_OK)
-            continue;
-        snprintf(why, sizeof(why), "%s", hl_error_text());
-        return bad(r, 0, "%s", why);
-    }
-    return HL_OK;
+    struct hl_job_fault fault;
+    return hl_job_failures_read(v, out, &fault) ? HL_OK : bad(r, 0, "%s", fault.text);
 }
 
 /* ---- the document --------------------------------------------------------------------------- */

@@ -14,6 +14,21 @@ static bool fault_set(struct hl_job_fault *fault, const char *field, const char 
     return false;
 }
 
+bool hl_job_failures_read(const json_t *v, struct hl_failure_rules *out, struct hl_job_fault *fault)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(v) || json_object_size(v) == 0)
+        return fault_set(fault, "onFailure", "/onFailure",
+                         "must be lines of KIND or EXIT CODE: fail, count or ignore");
+    json_object_foreach ((json_t *)v, key, value) {
+        const char *then = json_is_string(value) ? json_string_value(value) : "";
+        if (hl_failure_rules_set(out, key, then) != HL_OK)
+            return fault_set(fault, "onFailure", "/onFailure", hl_error_text());
+    }
+    return true;
+}
+
 /* Some failure is tried again. */
 static bool tries_again(const struct hl_job *job)
 {

@@ -2,7 +2,7 @@
  * that means nothing in that state. A step first makes room for every action it could give, so that
  * it either does all of its work or none. Statuses of other attempts never reach the table: all
  * they can cause is a stop of a container that belongs to no attempt any more. */
-#include "core/job/jobstate.h"
+#include "core/job/jobstate_private.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -183,47 +183,16 @@ static void begin_stop(struct step *s, enum hl_api_job_goal goal)
     stopped_yet(s);
 }
 
-/* Since when it has run without a failure is long enough to begin the count anew. */
-static bool ran_long(const struct step *s)
-{
-    const struct hl_jobrun *run = s->run;
-    return run->state == HL_API_JOB_STATE_RUNNING && run->policy.stable_ms > 0 &&
-           s->ev->now_ms - run->failed.last_ms >= run->policy.stable_ms;
-}
-
-/* A failure of whatever kind. True: the attempt has made a step that none had made, or, where ranks
- * tell no steps, has run long. */
-static bool note_failure(struct step *s, enum hl_api_failure_kind kind)
-{
-    struct hl_jobrun *run = s->run;
-    bool progress = s->ev->reached > 0 ? s->ev->reached > run->reached : ran_long(s);
-    if (progress && ran_long(s)) {
-        run->failed = (struct hl_replace_count){0};
-        run->node_losses = 0;
-    }
-    run->last_failure = kind;
-    if (s->ev->reached > run->reached)
-        run->reached = s->ev->reached;
-    return progress;
-}
-
 /* run->reason says what happened; is there another attempt? */
 static void attempt_failed(struct step *s, enum hl_api_failure_kind kind, int code)
 {
     struct hl_jobrun *run = s->run;
-    const struct hl_jobrun_policy *policy = &run->policy;
-    const struct hl_replace_rule rule = {.max = run->max_restarts,
-                                         .backoff_ms = policy->backoff_ms,
-                                         .backoff_max_ms = policy->backoff_max_ms};
-    enum hl_failure_then then = hl_failure_rules_then(&policy->on_failure, kind, code);
-    bool progress = note_failure(s, kind);
-    int64_t wait_ms = 0;
-    if (hl_replace_next(&run->failed, &rule, then, progress, s->ev->now_ms, &wait_ms)) {
-        run->retry_ms = wait_ms > 0 ? s->ev->now_ms + wait_ms : 0;
+    if (hl_jobrun_tries_again(run, s->ev, kind, code)) {
         begin_stop(s, HL_API_JOB_GOAL_RESTART);
         return;
     }
-    if (then == HL_FAILURE_FAIL && run->max_restarts > 0)
+    if (run->max_restarts > 0 &&
+        hl_failure_rules_then(&run->policy.on_failure, kind, code) == HL_FAILURE_FAIL)
         set_reason(run, "%s; not repeated: onFailure ends the job after %s", run->reason,
                    hl_api_failure_kind_name(kind));
     begin_stop(s, HL_API_JOB_GOAL_FAIL);
@@ -472,7 +441,7 @@ static void on_node_lost(struct step *s)
                run->container_count, s->ev->text != NULL ? ": " : "",
                s->ev->text != NULL ? s->ev->text : "");
     record(s, "node-lost", "%s", run->reason);
-    (void)note_failure(s, HL_API_FAILURE_KIND_LOST);
+    (void)hl_jobrun_note_failure(run, s->ev, HL_API_FAILURE_KIND_LOST);
     run->node_losses++;
     if (begun && !run->restart_lost) {
         set_reason(run, "%s; not repeated (%s)", run->reason,
@@ -697,30 +666,6 @@ hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *o
             act_on(out, HL_JOB_DO_STOP, run->attempt, i, c->node);
     }
     return HL_OK;
-}
-
-bool hl_jobrun_backs_off(const struct hl_jobrun *run, int64_t now_ms)
-{
-    return run->state == HL_API_JOB_STATE_PENDING && run->deadline_ms > now_ms;
-}
-
-int64_t hl_jobrun_next_ms(const struct hl_jobrun *run)
-{
-    return run->deadline_ms > 0 ? run->deadline_ms : INT64_MAX;
-}
-
-void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_ms)
-{
-    if (run->deadline_ms > 0)
-        run->deadline_ms += stepped_ms + (run->state == HL_API_JOB_STATE_RUNNING ? 0 : paused_ms);
-    if (run->slots_held)
-        run->placed_ms += stepped_ms;
-    if (run->retry_ms > 0)
-        run->retry_ms += stepped_ms + paused_ms;
-    run->failed.last_ms += stepped_ms + paused_ms;
-    for (int i = 0; i < run->container_count; i++)
-        if (run->containers[i].confirmed_ms > 0)
-            run->containers[i].confirmed_ms += stepped_ms + paused_ms;
 }
 
 hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opts)

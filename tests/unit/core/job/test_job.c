@@ -501,6 +501,13 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
            "spares: has an effect with recovery: {mode: replace} only");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"replacements\": 3}}",
            "recovery.replacements: has an effect with recovery: {mode: replace} only");
+    is_bad("{\"restarts\": 5000}", "restarts: is 5000, must be from 0 to 1000");
+    is_bad("{\"priority\": -1001}", "priority: is -1001, must be from -1000 to 1000");
+    is_bad("{\"queue\": \"Dev\"}", "queue: 'Dev' must begin with a lower-case letter");
+}
+
+TEST(what_is_said_of_failures_has_to_have_an_effect)
+{
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"stableAfter\": \"5m\"}}",
            "recovery: has an effect with restarts, or with recovery: {mode: replace}");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"restarts\": 1,"
@@ -508,7 +515,7 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
            "recovery.backoff: is more than recovery.backoffMax, by default 60s");
     is_bad("{\"onFailure\": \"fail\"}", "onFailure: must be lines of KIND or EXIT CODE");
     is_bad("{\"onFailure\": {}}", "onFailure: must be lines of KIND or EXIT CODE");
-    is_bad("{\"onFailure\": {\"crash\": \"fail\"}}", "onFailure.crash: 'crash' is neither");
+    is_bad("{\"onFailure\": {\"crash\": \"fail\"}}", "onFailure: 'crash' is neither");
     is_bad("{\"onFailure\": {\"exit\": \"retry\"}}", "'retry' is none of fail, count, ignore");
     is_bad("{\"onFailure\": {\"lost\": \"fail\"}}", "of lost nodes onNodeLost decides");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"onFailure\": {\"exit\": \"fail\"}}",
@@ -519,9 +526,6 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"mode\": \"replace\"},"
            " \"onFailure\": {\"stall\": \"fail\"}}",
            "onFailure.stall: a rank that hangs is replaced");
-    is_bad("{\"restarts\": 5000}", "restarts: is 5000, must be from 0 to 1000");
-    is_bad("{\"priority\": -1001}", "priority: is -1001, must be from -1000 to 1000");
-    is_bad("{\"queue\": \"Dev\"}", "queue: 'Dev' must begin with a lower-case letter");
 }
 
 TEST(a_world_too_large_is_refused_without_overflow)
