@@ -281,7 +281,7 @@ class Health(unittest.TestCase):
             self.c.wait_job(name, "pending")
             end.touch()
             self.assertEqual(up.wait(self.c.limit), 0)
-        self.assertEqual(self.node()["reason"], "")
+        wait_for("the end of the test", lambda: self.node()["reason"] == "")
         self.c.wait_job(name, "succeeded")
 
     def test_3_a_gpu_that_vanishes_keeps_new_containers_away_until_it_is_back(self):
