@@ -191,7 +191,8 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
     hl_host_port_reach(hl_rpc_server_address(a->server), a->rank_address, a->address);
     HL_TRY(make_node(a, opts));
     HL_TRY(health_init(a, opts));
-    return link_start(a, opts->calls->agent_controller);
+    HL_TRY(link_start(a, opts->calls->agent_controller));
+    return health_begin(a, link_tell);
 }
 
 hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out)
