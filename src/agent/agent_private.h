@@ -10,6 +10,7 @@
 #include "agent/agent.h"
 #include "agent/heartbeat.h"
 #include "agent/obeyed.h"
+#include "agent/orders.h"
 #include "agent/ports.h"
 #include "base/host_port.h"
 #include "hw/engine/image_pulls.h"
@@ -63,6 +64,7 @@ struct hl_agent {
     struct hl_rpc_server *server;
     struct link link;
     struct obeyed obeyed;
+    struct orders orders;
     char name[128];
     char address[HL_HOST_PORT_MAX];
     char host_id[64];

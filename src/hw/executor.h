@@ -70,6 +70,7 @@ struct hl_container_spec {
     char *conda;  /* directory or name of a conda environment */
     char *python; /* path of the interpreter */
     struct hl_api_replace_rule replace;
+    uint64_t epoch;   /* of the Controller that ordered it; 0 = none did */
     char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 

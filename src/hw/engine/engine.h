@@ -30,6 +30,7 @@
 #define HL_LABEL_JOB       "helios.job"
 #define HL_LABEL_ATTEMPT   "helios.attempt"
 #define HL_LABEL_RANK      "helios.rank"
+#define HL_LABEL_EPOCH     "helios.epoch" /* of the Controller that ordered it */
 #define HL_LABEL_OWNER     "helios.owner"
 
 enum hl_engine_kind {

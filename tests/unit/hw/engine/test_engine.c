@@ -84,6 +84,7 @@ static struct hl_container_spec spec_on(const struct hl_topo_slot *slot, const c
 {
     struct hl_container_spec spec = {
         .id = strdup("gpt-1.2.0"),
+        .epoch = 1795700000,
         .job = strdup("gpt-1"),
         .attempt = 2,
         .numa_id = slot->numa_id,
