@@ -1,6 +1,7 @@
 /* Orders about containers, on an executor that only notes what it is asked. */
 #include "support/test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static hl_status noting_start(struct hl_executor *ex, const struct hl_container_
                               struct hl_container_status *out)
 {
     struct noting *n = (struct noting *)ex;
-    strcpy(n->started[n->start_count++], spec->id);
+    snprintf(n->started[n->start_count++], 64, "%s", spec->id);
     if (n->stop_meanwhile != NULL)
         assert_int_equal(orders_stop(n->stop_meanwhile, 7, spec->id, 0), HL_OK);
     return hl_container_status_init(spec, out);
@@ -32,14 +33,14 @@ static hl_status noting_stop(struct hl_executor *ex, const char *id, int grace_m
 {
     struct noting *n = (struct noting *)ex;
     (void)grace_ms;
-    strcpy(n->stopped[n->stop_count++], id);
+    snprintf(n->stopped[n->stop_count++], 64, "%s", id);
     return HL_OK;
 }
 
 static hl_status noting_forget(struct hl_executor *ex, const char *id)
 {
     struct noting *n = (struct noting *)ex;
-    strcpy(n->forgotten[n->forget_count++], id);
+    snprintf(n->forgotten[n->forget_count++], 64, "%s", id);
     return HL_OK;
 }
 
