@@ -151,7 +151,4 @@ hl_status hl_engine_image_parse(const char *image, char *line,
 /* The name says which bytes, not where they are. */
 bool hl_engine_image_is_id(const char *image);
 
-/* "pulling IMAGE: 3 of 7 layers" from what `pull` has printed so far. */
-void hl_engine_pull_progress(const char *image, const char *printed, char *out, size_t size);
-
 #endif
