@@ -44,7 +44,7 @@ static void layer_take_bytes(struct hl_pull_layer *x, const char *status, size_t
     x->done = done < total ? done : total;
 }
 
-static bool begins(const char *text, size_t len, const char *word)
+static bool line_begins(const char *text, size_t len, const char *word)
 {
     return len >= strlen(word) && strncmp(text, word, strlen(word)) == 0;
 }
@@ -62,7 +62,7 @@ static void docker_line(struct hl_pull_progress *p, const char *line, size_t len
     const char *status = line + id + 2;
     for (len -= id + 2; len > 0 && status[len - 1] == ' ';)
         len--;
-    while (state < HL_ARRAY_LEN(states) && !begins(status, len, states[state]))
+    while (state < HL_ARRAY_LEN(states) && !line_begins(status, len, states[state]))
         state++;
     struct hl_pull_layer *x = state < HL_ARRAY_LEN(states) ? layer_of(p, line, id) : NULL;
     if (x == NULL)
@@ -79,7 +79,7 @@ static void docker_line(struct hl_pull_progress *p, const char *line, size_t len
 static void podman_line(struct hl_pull_progress *p, const char *line, size_t len)
 {
     static const char word[] = "Copying blob ";
-    if (!begins(line, len, word))
+    if (!line_begins(line, len, word))
         return;
     line += strlen(word);
     len -= strlen(word);
@@ -90,8 +90,8 @@ static void podman_line(struct hl_pull_progress *p, const char *line, size_t len
     if (x == NULL)
         return;
     x->begun = true;
-    x->here = x->here || begins(line + id, len - id, " done") ||
-              begins(line + id, len - id, " skipped: already exists");
+    x->here = x->here || line_begins(line + id, len - id, " done") ||
+              line_begins(line + id, len - id, " skipped: already exists");
 }
 
 /* A newline, or ESC [ 1 A. */
