@@ -203,6 +203,7 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
     a->loop = opts->loop;
     a->rpc = opts->rpc;
     a->rpc_timeout_ms = opts->calls->timeout_ms;
+    a->verbs_dir = "/sys/class/infiniband";
     obeyed_init(&a->obeyed, opts->state_dir);
     hl_status st = agent_start(a, opts);
     if (st != HL_OK) {

@@ -71,6 +71,7 @@ struct hl_agent {
     char rank_address[128];
     char host_address[64]; /* rank_address as an IP address, "" = it has none */
     char interface[64];    /* network interface of rank_address, "" = unknown */
+    const char *verbs_dir; /* /sys/class/infiniband */
     const char **gpus;     /* PCI addresses, in the order of the driver's numbers */
     size_t gpu_count;
     char *python_dir;
