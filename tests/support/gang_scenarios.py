@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -148,9 +149,15 @@ class World:
 class Gangs(World):
     def test_a_gang_is_one_job_whose_ranks_load_their_shards(self):
         c = self.start_cluster()
+        self.volcano.tell_scope("container")
         job = c.submit(self.text())
         files = self.loaded()
         c.wait_job(job, "running")
+        spread = f"its ranks may be on several NUMA nodes: node {self.volcano.node}, .*topologyManagerScope: container"
+        wait_for("what is known of the kubelet", lambda: re.search(spread, c.job(job)["containers"][1]["message"]))
+        self.assertRegex(" ".join(c.json("plan", c.dir / "job.yaml")["warnings"]), r"topologyManagerScope: pod .* \d+ of \d+ have not: node")
+        self.volcano.tell_scope("pod")
+        wait_for("it to be well", lambda: c.job(job)["containers"][1]["message"] == "")
         made = self.objects("vcjobs")
         self.assertEqual(list(made), [f"helios-{job}-a1"])
         doc = made[f"helios-{job}-a1"]

@@ -93,6 +93,7 @@ class Volcano:
         self.made = []    # names of all Jobs that were ever seen
         self.jobs = {}    # name -> uid
         self.devices = 0  # given out
+        self.has_topology = False
         self.data = {}    # ConfigMap -> what is in it
         self.lock = threading.RLock()
         self.ending = threading.Event()
@@ -113,6 +114,8 @@ class Volcano:
             mirror.close()
         for pod in self.pods.values():
             self._stop(pod)
+        if self.has_topology:
+            self.api.delete("noderesourcetopologies", None, self.node)
         if self.errors:
             raise AssertionError(f"the player of Volcano failed: {self.errors[0]!r}") from self.errors[0]
 
@@ -403,6 +406,18 @@ class Volcano:
         known["dir"].cleanup()
 
     # ---- what a test does ----
+
+    def tell_scope(self, scope):
+        """What Node Feature Discovery publishes of the kubelet of `node`; it goes with the test."""
+        said = {"attributes": [{"name": "topologyManagerPolicy", "value": "best-effort"},
+                               {"name": "topologyManagerScope", "value": scope}]}
+        if self.has_topology:
+            self.api.patch("noderesourcetopologies", None, self.node, said)
+        else:
+            self.api.create("noderesourcetopologies", {
+                "apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": self.node},
+                "zones": [{"name": "node-0", "type": "Node"}], **said})
+        self.has_topology = True
 
     def evict(self, pod):
         """As the kubelet does under pressure."""
