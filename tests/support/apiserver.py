@@ -160,10 +160,15 @@ class Authority:
         return self.folder / f"{file}.pem", key
 
 
+# It does not note who set each field of an object, which takes four fifths of a write to a pod of eight containers. Without that
+# nothing can be put().
+NO_MANAGED_FIELDS = ("--feature-gates", "ServerSideApply=false")
+
+
 @functools.lru_cache(maxsize=None)
-def shared_server():
+def shared_server(*flags):
     """One for all tests of a process; made on the first call, ended with the process."""
-    server = ApiServer(apiserver_build.folder())
+    server = ApiServer(apiserver_build.folder(), flags)
     server.__enter__()
     atexit.register(server.__exit__)
     return server

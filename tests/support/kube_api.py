@@ -481,6 +481,11 @@ class Client:
             if not more:
                 return items
 
+    def has(self, plural, namespace, selector):
+        """One with these labels, of which no more than one is sent."""
+        query = f"?limit=1&labelSelector={urllib.parse.quote(selector)}"
+        return bool(self.call("GET", path_of(plural, namespace) + query)["items"])
+
     def delete(self, plural, namespace, name, grace=0):
         return self.call("DELETE", path_of(plural, namespace, name),
                          {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace,
