@@ -96,8 +96,8 @@ command:
 
 
 class World:
-    def start_cluster(self, up=(), env=None):
-        self.cluster = Cluster(nodes=1, slots=1, env=env, up=(
+    def start_cluster(self, up=(), env=None, agents=0):
+        self.cluster = Cluster(nodes=agents, slots=1, env=env, up=(
             "--executor", "kubernetes", "--kubeconfig", str(self.kubeconfig), "--kube-namespace", self.namespace, *up))
         self.addCleanup(self.take_down)
         os.mkfifo(self.cluster.dir / "end")
@@ -313,7 +313,7 @@ class Gangs(World):
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
 
     def test_pods_are_drawn_to_the_nodes_that_hold_their_shards(self):
-        c = self.start_cluster(up=("--l2-size", "16MiB"))
+        c = self.start_cluster(up=("--l2-size", "16MiB"), agents=1)
         shards = [s for s in c.json("shard", "ls", "--model", "tiny")["items"] if s["pp"] == 1]
         c.json("shard", "copy", shards[0]["id"], "--to", "node-0:l2")
         self.volcano.paused = True
