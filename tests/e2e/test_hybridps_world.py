@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +20,38 @@ from hybridps_model import CHUNK, adam, batches, hybridps, make  # noqa: E402
 from hybridps_world import WORLD, compare, managed, name, plain  # noqa: E402
 from ports import free_port  # noqa: E402
 from ranks import alone, ranks  # noqa: E402
+
+# Pairs of processes that end as any Python does: one of each pair in the middle, with its group open.
+ENDS_FIRST = """
+import os, sys
+import torch, torch.distributed as dist
+import hybridps
+
+def end(rank, place):
+    dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
+    group = hybridps.Group.torch(timeout=60)
+    try:
+        for step in range(20):
+            group.allreduce(torch.ones(5))
+            group.broadcast(torch.ones(5))
+            if rank == 1 and step == 10:
+                return
+    except hybridps.HybridPSError:
+        return
+    sys.exit("the other one did not end")
+
+children = []
+for pair in range(4):
+    for rank in range(2):
+        child = os.fork()
+        if child == 0:
+            torch.set_num_threads(1)
+            end(rank, f"{sys.argv[1]}/{pair}")
+            sys.exit(0)
+        children.append(child)
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+
 
 class World(unittest.TestCase):
     def test_clipping_and_accumulation(self):
@@ -170,6 +203,12 @@ class Collectives(unittest.TestCase):
         self.assertIsNone(nothing)
         self.assertRegex(words, "rank 1 .process [0-9]+. has died; rank 0 of 2 waits for it in ")
         self.assertLess(seconds, 60)
+
+    def test_a_rank_that_ends_first_aborts_nobody(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-c", ENDS_FIRST, folder], capture_output=True, text=True,
+                                  timeout=280)
+        self.assertEqual((done.stdout.strip(), done.returncode), (str([0] * 8), 0), done.stderr)
 
     def test_between_hosts_too(self):
         address = f"127.0.0.1:{free_port()}"
