@@ -94,6 +94,13 @@ class Group:
         self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), tensor.data_ptr(),
                                                        tensor.numel(), kind, op_number))
 
+    def mean_of(self, gradient: torch.Tensor, name: str) -> torch.Tensor:
+        """Of every rank's, as training needs it: those of 16 bits are summed and divided in float32,
+        and rounded once."""
+        if gradient.dtype in (torch.float16, torch.bfloat16):
+            return self.allreduce(gradient.float(), "mean", name).to(gradient.dtype)
+        return self.allreduce(gradient, "mean", name)
+
     def reduce_scatter(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
         """Of a tensor whose first dimension has as many rows for each rank: this rank's rows, reduced
         over all ranks."""

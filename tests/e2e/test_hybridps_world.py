@@ -83,11 +83,32 @@ class World(unittest.TestCase):
                 return managed(rank, group)
         compare(self, run, plain())
 
-    def test_bfloat16(self):
+    def test_bfloat16_of_three_ranks_that_add_up_before_they_reduce(self):
+        how = dict(dtype=torch.bfloat16, accumulate=2, no_sync=True)
+
+        def run(rank):
+            with hybridps.Group.shm(name(), rank, 3) as group:
+                return managed(rank, group, native=False, policy="lru", **how)
+        compare(self, run, plain(world=3, **how), world=3)
+
+    def test_no_sync_and_steps_in_between(self):
+        how = dict(clip=1.0, accumulate=3, no_sync=True)
+
         def run(rank):
             with hybridps.Group.shm(name(), rank, WORLD) as group:
-                return managed(rank, group, dtype=torch.bfloat16, native=False)
-        compare(self, run, plain(dtype=torch.bfloat16))
+                out = managed(rank, group, **how)
+                model = make()
+                step = adam(model)
+                with hybridps.manage(model, step, device="emu:1MiB", group=group, chunk_bytes=CHUNK) as client:
+                    x, y = next(batches(1))
+                    with client.no_sync():
+                        model(x, targets=y)["loss"].backward()
+                    try:
+                        step.step()
+                    except hybridps.HybridPSError as error:
+                        assert "this rank's alone (no_sync)" in str(error)
+                        return out
+        compare(self, run, plain(**how))
 
     def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_back(self):
         losses, parameters, state = plain()
