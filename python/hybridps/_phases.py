@@ -180,6 +180,13 @@ class Phases:
             old.append((slot.name + ".grad", slot.grad, Shown(slot.grad_host)))
             slot.grad_host = None
             slot.grad_shown = False
+        if self.state.one is not None:
+            for slot, (name, _, kept) in zip(shown, old):
+                held = kept()
+                slot.grad_host = slot.view(slot.grad, HOST)
+                if held:
+                    self.state.one.refuse_kept(name, "the next gradient")
+            return [s for s in slots if s.has_grad]
         for slot, (_, before, _), tensor in zip(shown, old, self.state.replace(old)):
             slot.grad = tensor
             slot.grad_host = slot.view(tensor, HOST)
@@ -305,6 +312,9 @@ class Phases:
         if state.inside and not state.closed and _abi.forked(state.pid):
             return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
         if state.inside and not state.closed and state.works():
+            if slot.away:
+                raise HybridPSError(f"{slot.name}.grad within a backward: with one_copy another rank "
+                                    "has it: read it after the backward" + state.facts())
             return self._grad_in_pass(slot) if slot.has_grad else slot.given
         self.look_at_grad(slot)
         return raw_grad(slot.param)
@@ -515,6 +525,15 @@ class Phases:
         these stay as they are, and the parameter has a new place; an old one, if they are there."""
         state, before = self.state, slot.tensor
         shown = Shown(slot.host, slot.device)
+        if state.one is not None:
+            slot.host = slot.device = None
+            set_data(slot.param, torch.empty(()).expand(slot.param.size()))
+            held = shown()
+            slot.host = slot.view(slot.tensor, HOST)
+            set_data(slot.param, slot.host)
+            if held:
+                state.one.refuse_kept(slot.name + ".data", "the values assigned to it")
+            return
         back = state.take_back(value) if value.stride() == slot.host.stride() else None
         slot.host = slot.device = None
         set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
@@ -598,6 +617,9 @@ class Phases:
 
     def add_grads(self, slots: Iterable[Slot]) -> None:
         slots = list(slots)
+        if slots and self.state.one is not None and not self.state.one.begins:
+            raise HybridPSError(f"{slots[0].name} was frozen when it came under management: with one_copy, "
+                                "thaw it before" + self.state.facts())
         separate = [s for s in slots if not s.reuse]
         for slot in separate:
             size = slot.param.numel() * slot.param.element_size()
