@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Iterable, Sequence
 import torch
 
 from . import _abi
-from ._abi import GRAD, PARAM, HybridPSError
+from ._abi import GRAD, HOST, PARAM, HybridPSError
 from ._group import Group
+from ._params import set_data
 
 if TYPE_CHECKING:
+    from ._home import Shown
     from ._slots import Slot
 
 _LONG = 1 << 46  # of a file without holes' memory
@@ -122,9 +124,34 @@ class OneCopy:
         self.meet("parameters")
         self._pool.renew([s.tensor for s in slots])
 
-    def refuse_kept(self, what: str, why: str) -> None:
-        raise HybridPSError(f"{what} is still held by your code, but with one_copy its memory is needed "
-                            f"for {why}: keep a clone(), or let go of it before")
+    # ---- what can't be ----
+
+    @staticmethod
+    def refuse(why: str) -> None:
+        raise HybridPSError(f"one_copy=True: {why}")
+
+    def ended(self, ending: Sequence["Slot"], slots: Sequence["Slot"],
+              kept: Sequence["Shown"]) -> list["Slot"]:
+        """Of gradients that end, those that there are; slots: of them, whose views were given up."""
+        held = [slot for slot, shown in zip(slots, kept) if shown()]
+        for slot in slots:
+            slot.grad_host = slot.view(slot.grad, HOST)
+        if held:
+            self.refuse(f"your code still has {held[0].name}.grad, whose memory the next gradient needs: "
+                        "keep a clone(), or let go of it before")
+        return [slot for slot in ending if slot.has_grad]
+
+    def refuse_shown(self, slot: "Slot", shown: "Shown") -> None:
+        """Other values come."""
+        slot.host = slot.device = None
+        set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
+                                                 dtype=slot.param.dtype))
+        held = shown()
+        slot.host = slot.view(slot.tensor, HOST)
+        set_data(slot.param, slot.host)
+        if held:
+            self.refuse(f"your code still has {slot.name}.data, whose memory the assigned values need: "
+                        "keep a clone(), or let go of it before")
 
 
 def _open_file(group: Group) -> int:

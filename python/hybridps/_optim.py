@@ -63,7 +63,7 @@ class Stepper:
         self.hidden = self.apart and phases.state.cuda is not None
         self.begun: set[int] = set()  # ids of parameters that it has stepped
         if phases.state.shard and phases.state.one is None:
-            self._deal_out()
+            phases.state.deal_out(self.slots())
         self.adopt()
         if self.native:
             newer = int(torch.__version__.split(".")[0]) >= 2
@@ -146,13 +146,6 @@ class Stepper:
         if self.apart:
             return []
         return [i for slot in self.slots() for i, _ in self.of(slot).values()]
-
-    def _deal_out(self) -> None:
-        """Each parameter to the rank that has least, the longest first; alike on all ranks."""
-        load = [0] * self.phases.state.group.world
-        for slot in sorted(self.slots(), key=lambda s: -s.param.numel()):
-            slot.owner = load.index(min(load))
-            load[slot.owner] += slot.param.numel()
 
     def _mine(self, slot: "Slot") -> bool:
         return not self.phases.state.shard or slot.owner == self.phases.state.group.rank

@@ -25,7 +25,7 @@ import torch
 from . import _abi
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._home import Shown
-from ._params import raw_data, raw_grad, set_data, set_grad
+from ._params import is_apart, raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
@@ -78,7 +78,11 @@ class Phases:
             self.state.pool.release(bundle)
         self.state.loose.clear()
         self.state.sweep()
-        lost = self._settle()
+        lost = None
+        try:
+            self.state.pool.settle()  # writes to tensors that were not there become content
+        except HybridPSError as error:  # of what could not be read: when the phase has ended
+            lost = error
         state = self.state
         state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
         for slot in self.state.slots:
@@ -181,12 +185,7 @@ class Phases:
             slot.grad_host = None
             slot.grad_shown = False
         if self.state.one is not None:
-            for slot, (name, _, kept) in zip(shown, old):
-                held = kept()
-                slot.grad_host = slot.view(slot.grad, HOST)
-                if held:
-                    self.state.one.refuse_kept(name, "the next gradient")
-            return [s for s in slots if s.has_grad]
+            return self.state.one.ended(slots, shown, [kept for _, _, kept in old])
         for slot, (_, before, _), tensor in zip(shown, old, self.state.replace(old)):
             slot.grad = tensor
             slot.grad_host = slot.view(tensor, HOST)
@@ -249,15 +248,6 @@ class Phases:
             slot.grad_host.copy_(slot.given)
         slot.has_grad = True
 
-    def _settle(self) -> HybridPSError | None:
-        """Writes to tensors that were not there become content. What could not be read is raised
-        when the phase has ended."""
-        try:
-            self.state.pool.settle()
-        except HybridPSError as error:
-            return error
-        return None
-
     def show(self, slot: Slot) -> None:
         """p.data outside. While a gradient is in its place it is not taken for the parameter."""
         if slot.gone:
@@ -288,7 +278,8 @@ class Phases:
             return
         slots = list(slots)
         for slot in slots:
-            slot.given = None
+            if slot.given is not None:
+                self._end_given(slot)
         there = [s for s in slots if s.has_grad and not s.reuse]
         for slot in there:
             set_grad(slot.param, None)
@@ -309,12 +300,14 @@ class Phases:
     @in_turn
     def _grad_of(self, slot: Slot) -> torch.Tensor | None:
         state = self.state
+        if state.inside and is_apart(slot):
+            return raw_grad(slot.param)
         if state.inside and not state.closed and _abi.forked(state.pid):
             return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
         if state.inside and not state.closed and state.works():
             if slot.away:
-                raise HybridPSError(f"{slot.name}.grad within a backward: with one_copy another rank "
-                                    "has it: read it after the backward" + state.facts())
+                state.one.refuse(f"{slot.name}.grad is another rank's until the backward has ended")
+            self._take_new(slot)
             return self._grad_in_pass(slot) if slot.has_grad else slot.given
         self.look_at_grad(slot)
         return raw_grad(slot.param)
@@ -323,18 +316,48 @@ class Phases:
     def assign_grad(self, slot: Slot, value: torch.Tensor | None) -> bool:
         """p.grad = value. Whether that is all."""
         state = self.state
-        if state.inside and not state.closed and not _abi.forked(state.pid) and state.works():
-            slot.given = value
-            if slot.has_grad:
-                slot.has_grad = False  # a unit that has it accessed ends it when it is done
-                if not any(unit.calls for unit in slot.units):
-                    state.pool.drop([slot.gradient])
-            return True
+        if state.inside and not state.closed and not _abi.forked(state.pid):
+            if state.works() or not slot.reuse:
+                return self._assign_in_pass(slot, value)
         if value is None:
             self.drop_grads([slot])
         else:
             self.look_at_grad(slot)
         return False
+
+    def _assign_in_pass(self, slot: Slot, value: torch.Tensor | None) -> bool:
+        """Within forward or backward, or between them: backward adds to what is given."""
+        if is_apart(slot):
+            set_grad(slot.param, None)
+            if slot.gradient < 0:
+                return False
+        if not self.state.works():
+            self.drop_grads([slot])
+        else:
+            self._take_new(slot)
+            self._end_given(slot)
+            if slot.has_grad:
+                slot.has_grad = False  # a unit that has it accessed ends it when it is done
+                if not any(unit.calls for unit in slot.units):
+                    self.state.pool.drop([slot.gradient])
+        if not self.state.inside or value is not None and value.is_sparse:
+            return False
+        slot.given = value
+        return True
+
+    def _take_new(self, slot: Slot) -> None:
+        """A hook of the AccumulateGrad node that is older than ours asks: the new gradient is still
+        where autograd put it."""
+        if raw_grad(slot.param) is not None and not is_apart(slot):
+            self.state.on_gradient(slot)
+
+    def _end_given(self, slot: Slot) -> None:
+        """p.grad is not the tensor any more that was assigned to it. What backward added to it so far
+        is in it, as in torch."""
+        if slot.given is not None and slot.has_grad and self.state.inside:
+            with torch.no_grad():
+                slot.given.copy_(self._grad_in_pass(slot))
+        slot.given = None
 
     def _grad_in_pass(self, slot: Slot) -> torch.Tensor:
         """Within forward or backward, as hooks of AccumulateGrad nodes want it. It may be written:
@@ -430,8 +453,7 @@ class Phases:
     def runs(self) -> bool:
         """Whether a forward or a backward of the managed modules is running in this process."""
         state = self.state
-        return (not state.closed and not _abi.forked(state.pid) and state.inside and
-                state.works())
+        return not state.closed and not _abi.forked(state.pid) and state.inside and state.works()
 
     def look(self, slot: Slot) -> None:
         """p.data is read."""
@@ -526,14 +548,7 @@ class Phases:
         state, before = self.state, slot.tensor
         shown = Shown(slot.host, slot.device)
         if state.one is not None:
-            slot.host = slot.device = None
-            set_data(slot.param, torch.empty(()).expand(slot.param.size()))
-            held = shown()
-            slot.host = slot.view(slot.tensor, HOST)
-            set_data(slot.param, slot.host)
-            if held:
-                state.one.refuse_kept(slot.name + ".data", "the values assigned to it")
-            return
+            return state.one.refuse_shown(slot, shown)
         back = state.take_back(value) if value.stride() == slot.host.stride() else None
         slot.host = slot.device = None
         set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
@@ -618,8 +633,7 @@ class Phases:
     def add_grads(self, slots: Iterable[Slot]) -> None:
         slots = list(slots)
         if slots and self.state.one is not None and not self.state.one.begins:
-            raise HybridPSError(f"{slots[0].name} was frozen when it came under management: with one_copy, "
-                                "thaw it before" + self.state.facts())
+            self.state.one.refuse(f"{slots[0].name} was frozen when it came under management: thaw it before")
         separate = [s for s in slots if not s.reuse]
         for slot in separate:
             size = slot.param.numel() * slot.param.element_size()

@@ -283,6 +283,13 @@ class State:
                             "gradient has gone to the device by then: register_hook sees it while "
                             "backward runs, p.grad has it afterwards" + self.facts())
 
+    def deal_out(self, slots: Iterable[Slot]) -> None:
+        """Each parameter to the rank that has least, the longest first; alike on all ranks."""
+        load = [0] * self.group.world
+        for slot in sorted(slots, key=lambda s: -s.param.numel()):
+            slot.owner = load.index(min(load))
+            load[slot.owner] += slot.param.numel()
+
     def check_reduced(self, slots: Iterable[Slot]) -> None:
         """Before a step."""
         for slot in slots:
