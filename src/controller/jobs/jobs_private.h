@@ -127,6 +127,8 @@ bool images_wait(const struct job *j);
 bool images_missing(const struct job *j, int *index, char *why, size_t size);
 /* Which node is pulling, and how far it is; untouched: none is. */
 void images_tell(const struct job *j, char *out, size_t cap);
+/* Appends what is known of the image of a job that waits: that a node pulls it, or why it can't. */
+void images_tell_ahead(const struct job *j, char *io, size_t cap);
 /* What the job's image was pinned to; "" = nothing yet. */
 const char *images_pinned(const struct job *j);
 hl_status images_pin(struct job *j, const char *pinned) HL_CHECK;
@@ -144,6 +146,8 @@ void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_q
 void rank_watch_round(struct job *j);
 /* Why a gang that is up makes no steps; untouched: it makes some, or tells nothing. */
 void rank_watch_tell(const struct job *j, char *out, size_t cap);
+/* The process that the rank of its last attempt had was ended for that, or for being slow. */
+bool rank_watch_ended(const struct job *j, int rank);
 void rank_watch_free(struct rank_watch *w);
 /* rank_lost.c */
 /* An event that says how a rank was lost which was replaced since; `pid` is what it was before. Its
@@ -163,6 +167,8 @@ void rank_end(struct job *j, int container, const struct hl_api_rank_status *ran
 /* ledger.c */
 /* What the job's state says of its time. */
 void ledger_follow(struct job *j);
+/* Steps to the highest that was made, as far as is known; 0 = its ranks tell none. */
+int64_t ledger_reached(const struct job *j);
 /* As stored; parts are in the arena. */
 struct hl_api_job_ledger_record ledger_record(const struct job *j, struct hl_arena *arena);
 void ledger_restore(struct job *j, const struct hl_api_job_ledger_record *r);
