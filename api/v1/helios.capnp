@@ -69,8 +69,8 @@ struct NodeInfo {
   health @17 :Health;      # of the last test
 }
 
-# untested: nothing was said.
-enum HealthState { untested @0; passed @1; failed @2; skipped @3; }
+# untested: nothing was said. testing: the first test of an Agent goes on.
+enum HealthState { untested @0; passed @1; failed @2; skipped @3; testing @4; }
 struct HealthRow {
   name @0 :Text;           # memory, checksum, network, clock, disk, script
   state @1 :HealthState;
@@ -129,7 +129,10 @@ struct Telemetry {
   containers @10 :List(ContainerLoad);  # of those that run
   troubles @11 :List(Text);  # each is a reason to start nothing here: a device that vanished, a full log disk
   leftOut @12 :UInt32;     # rows for which a heartbeat has no room
+  backbone @13 :LineLoad;
 }
+# Of the interface that is on a network, whoever uses it. bitsPerSecond 0: what it carries is not known. busyPercent -1: not known.
+struct LineLoad { interface @0 :Text; bitsPerSecond @1 :UInt64; busyPercent @2 :Float64; }
 
 # Shares and rates are of the time since the reading before. What the machine does not tell is 0.
 struct SlotLoad { numaId @0 :Int32; cpuBusyPercent @1 :Float64; memoryTotalBytes @2 :UInt64; memoryFreeBytes @3 :UInt64; }
@@ -196,7 +199,11 @@ enum ContainerState { wanted @0; starting @1; running @2; succeeded @3; failed @
 
 # A process that is lost is replaced by another one in its container, `max` times within stableMs of no loss.
 # max 0: never, then the container ends with it. spares: processes that are parked in the container for that.
-struct ReplaceRule { max @0 :Int32; stableMs @1 :Int64; spares @2 :Int32; }
+# backoffMs: wait after a process that made no step, doubled each time up to backoffMaxMs; 0 = 1 s and 60 s.
+# onFailure: "memory=fail 42=ignore", what follows from a kind of failure or an exit code (core/replace/exits.h).
+struct ReplaceRule {
+  max @0 :Int32; stableMs @1 :Int64; spares @2 :Int32; backoffMs @3 :Int64; backoffMaxMs @4 :Int64; onFailure @5 :Text;
+}
 
 enum RankActivity { unsaid @0 $word(""); joining @1; loading @2; training @3; saving @4; }
 
@@ -438,6 +445,7 @@ struct ShardDecision {
   tier @5 :Tier; node @6 :Text;   # where to
   gainSeconds @7 :Float64; costSeconds @8 :Float64;   # of a move that was weighed, else 0
   carriedOut @9 :Bool;     # false: placement.policy only observes
+  backbonePercent @10 :Float64;   # how busy the backbone was, which has raised `limit`; -1: not known, or not asked
 }
 struct ShardPlacement {
   id @0 :Text;
@@ -499,6 +507,7 @@ struct PoolInfo {
   cluster @13 :Text;       # whose pool it is; "" = unclaimed
   revision @14 :UInt64;    # newest of that cluster's catalogue that the pool has heard of
   manifests @15 :UInt64;   # of versions, beside the shards
+  backbone @16 :LineLoad;  # of the L3 host
 }
 
 # A shard that was moved out of the archive's shards and is kept for archive.trash_keep.
@@ -799,6 +808,9 @@ struct JobLaunch {
   spares @11 :Int32;       # processes parked in each container
   endsHung @12 :Bool; endsSlow @13 :Bool;  # the process of a rank that hangs, or is slow, is ended
   replicas @14 :Int32;     # ranks that have the same parameters
+  backoffMs @15 :Int64; backoffMaxMs @16 :Int64;  # wait between two attempts, or processes, that make no new step
+  stableAfterMs @17 :Int64;  # so long without a failure, and what was used of restarts is 0 again
+  onFailure @18 :List(KeyValue);  # kind or exit code: fail, count or ignore
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -820,6 +832,7 @@ enum WaitReason {
   gpuMemoryTooSmall @10 $word("GpuMemoryTooSmall");
   nicClassMissing @11 $word("NicClassMissing");
   serverReserved @12 $word("ServerReserved");
+  backOff @13 $word("BackOff");
 }
 enum SlotUse { free @0; busy @1; notReady @2 $word("not-ready"); }
 struct SlotCount { use @0 :SlotUse; slots @1 :Int32; servers @2 :Int32; }
@@ -881,10 +894,15 @@ struct Job {
   ledger @21 :JobLedger;
   queue @22 :Text; priority @23 :Int32;
   image @24 :Text;         # what dockerImage was pinned to: REPOSITORY@sha256:..., or an id; "" = not yet, or the job has none
+  nextAttemptMs @25 :Int64;      # a job that backs off is placed again then; 0 = it does not
+  lastFailure @26 :FailureKind;  # of the last attempt that failed
 }
 
-# unsaid: there is none. lost: with its node.
-enum FailureKind { unsaid @0 $word(""); exit @1; signal @2; memory @3; launch @4; lost @5; }
+# unsaid: there is none. lost: with its node. mistake: an exit code that another start gives again (2, 64 to 78,
+# 126, 127). stall: the Controller had it ended, for it hung or was slow. save: it exited while it wrote a version.
+enum FailureKind {
+  unsaid @0 $word(""); exit @1; signal @2; memory @3; launch @4; lost @5; mistake @6; stall @7; save @8;
+}
 # The rank of an attempt that failed first, by the time of its end.
 struct JobFailure {
   attempt @0 :Int32;
@@ -929,7 +947,8 @@ interface Controller {
                -> (heartbeatMs :Int32, cluster :Text, epoch :UInt64) $maxValues(262144);
   # known = false: the Controller has forgotten this incarnation, register again.
   heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
-                tiers :List(TierInfo), storeEpoch :UInt64)
+                tiers :List(TierInfo), storeEpoch :UInt64,
+                health :Health)   # timeMs 0 = nothing new: it is told once after each test
             -> (known :Bool,
                 shardsLeft :UInt64) $maxValues(262144);   # another number than before: shards have left the catalogue
 
@@ -1029,7 +1048,8 @@ interface Controller {
   # bytesPerS: what it may take of its way, but for the archive's; 0 = all it can get.
   moveShard @32 (id :Text, node :Text, tier :Tier $required, bytesPerS :UInt64) -> (move :ShardMove);
   # In flight, then those that have ended lately, the newest first. rest: why moves of the policy rest; "" = they don't.
-  listMoves @33 () -> (moves :List(ShardMove), rest :Text);
+  # backbonePercent: how busy the backbone is, -1: not known; thresholdAccesses: policy.migrate_base, raised by it.
+  listMoves @33 () -> (moves :List(ShardMove), rest :Text, backbonePercent :Float64, thresholdAccesses :Float64);
   cancelMove @34 (id :Text) -> (move :ShardMove); # of the move, or of its shard
   # A pinned shard is not moved away by the policy or by moveShard. id "": all of the version.
   pin @35 (id :Text, model :Text, version :Int64, pinned :Bool) -> (changed :Bool);
@@ -1697,6 +1717,12 @@ struct JobRun {
   preemptor @20 :Text; preemptorAttempt @21 :Int32;   # the job that it was stopped for; "" = it was not
   placedMs @22 :Int64; releasedMs @23 :Int64;         # when its last attempt got its slots, and gave them back
   usedSlotMs @24 :Int64;                              # of attempts before
+  fruitless @25 :Int32;                               # failures in a row without a new step
+  steadyMs @26 :Int64;                                # the budget counts from then: the last failure, or when all ran
+  reached @27 :Int64;                                  # steps, to the highest that had been made at the last failure
+  lastFailure @28 :FailureKind;
+  retryMs @29 :Int64;                                 # the next attempt begins not before; 0 = at once
+  losses @30 :Int32;                                  # since the budget was whole
 }
 # job/ID has this, and beside it `run` and `doc`.
 struct JobRecord {
@@ -1748,6 +1774,7 @@ struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpecRecovery {
   mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
   onHang @3 :Text $optional; onSlow @4 :Text $optional;
+  backoff @5 :Text $optional; backoffMax @6 :Text $optional;
 }
 # It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said.
 struct JobSpec {
@@ -1772,6 +1799,7 @@ struct JobSpec {
   recovery @21 :JobSpecRecovery $optional;
   spares @22 :Int32 $optional;
   queue @23 :Text $optional; priority @24 :Int32 $optional;
+  onFailure @25 :List(KeyValue) $map $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {

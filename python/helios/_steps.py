@@ -122,15 +122,17 @@ def progress() -> tuple[int, int]:
 
 
 def around(word: str, after: str | None) -> Any:
-    """Decorator of a method: the rank is busy with `word`, and behind it with `after`."""
+    """Decorator of a method: the rank is busy with `word`, and behind it with `after`.
+
+    After an error it stays with `word`: a process that ends of it failed at that.
+    """
     def decorate(method: Callable) -> Callable:
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
             activity(word)
-            try:
-                return method(*args, **kwargs)
-            finally:
-                if after is not None:
-                    activity(after)
+            result = method(*args, **kwargs)
+            if after is not None:
+                activity(after)
+            return result
         return call
     return decorate

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "base/plane.h"
 #include "os/cond.h"
 #include "os/process.h"
 
@@ -89,6 +90,8 @@ static void open_chunks(struct hl_agent *a, const struct hl_agent_opts *opts)
 
 static void open_telemetry(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
+    char backbone[HL_PLANE_PLACE];
+    const uint64_t backbone_bits = hl_plane_line(HL_PLANE_BACKBONE, backbone);
     const struct hl_telemetry_opts o = {
         .proc = "/proc",
         .sys = "/sys",
@@ -97,6 +100,8 @@ static void open_telemetry(struct hl_agent *a, const struct hl_agent_opts *opts)
         .own_numa = !opts->foreign_topology && opts->share[0] == '\0',
         .log_dir = opts->state_dir,
         .log_free_bytes = opts->log_free_bytes,
+        .backbone = backbone,
+        .backbone_bits = backbone_bits,
         .period_ms = opts->telemetry_period_ms,
     };
     if (hl_telemetry_open(&o, &a->telemetry) != HL_OK)
@@ -187,7 +192,8 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
     hl_host_port_reach(hl_rpc_server_address(a->server), a->rank_address, a->address);
     HL_TRY(make_node(a, opts));
     HL_TRY(health_init(a, opts));
-    return link_start(a, opts->calls->agent_controller);
+    HL_TRY(link_start(a, opts->calls->agent_controller));
+    return health_begin(a, link_tell);
 }
 
 hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out)

@@ -56,7 +56,7 @@ struct hl_agent_opts {
     int telemetry_period_ms;
     const char *nvml;        /* library of the NVIDIA driver; "" = GPUs are not measured */
     uint64_t log_free_bytes; /* of the disk below state_dir; less is a trouble */
-    bool health;             /* the node is tested before it registers */
+    bool health;             /* the node is tested at the start */
     uint64_t health_memory;  /* bytes per second that a slot has to copy; 0 = any */
     const char *health_script;
     int health_deadline_ms;

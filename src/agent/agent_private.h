@@ -29,6 +29,8 @@ struct link {
     enum link_state state;
     struct heartbeat heartbeat;
     bool in_flight; /* gathering or calling */
+    int64_t test_told,
+        test_sent; /* timeMs of the test that the Controller knows; under way to it */
 
     struct kept_check {
         bool known, asking;
@@ -47,11 +49,15 @@ struct agent_changes {
 #define STEPS_DIR_MAX  4096
 #define STEPS_PATH_MAX (STEPS_DIR_MAX + HL_CONTAINER_ID_MAX + 2)
 
+struct hl_agent;
+
 /* health.c: the last test. */
 struct agent_health {
-    struct hl_health_opts opts; /* slots and texts are the arena's of the agent */
-    bool wanted;                /* before the first registration */
-    pthread_mutex_t lock;       /* guards what follows; not held while a test runs */
+    struct hl_health_opts opts;       /* slots and texts are the arena's of the agent */
+    bool wanted;                      /* when the Agent starts */
+    pthread_t thread;                 /* of the first test */
+    void (*tell)(struct hl_agent *a); /* on the loop, when that is done */
+    pthread_mutex_t lock;             /* guards what follows; not held while a test runs */
     struct hl_arena arena;
     struct hl_api_health last;
 };
@@ -112,9 +118,12 @@ void health_fini(struct hl_agent *a);
 /* Test the node; `whole`: also what slows down ranks that run here. *out is in the arena. */
 hl_status health_test(struct hl_agent *a, bool whole, struct hl_arena *arena,
                       struct hl_api_health *out) HL_CHECK;
-/* Of the last test, in the arena; before it, where one is wanted, there is one. */
-hl_status health_tell(struct hl_agent *a, const struct hl_api_container_status_list *containers,
-                      struct hl_arena *arena, struct hl_api_health *out) HL_CHECK;
+/* Of the last test, in the arena; TESTING: the first one goes on. */
+hl_status health_tell(struct hl_agent *a, struct hl_arena *arena,
+                      struct hl_api_health *out) HL_CHECK;
+/* On the loop, once: the first test begins in a thread of its own, where one is wanted; then `tell`
+ * is called. */
+hl_status health_begin(struct hl_agent *a, void (*tell)(struct hl_agent *a)) HL_CHECK;
 /* What it says of itself now. */
 hl_status agent_node(struct hl_agent *a, struct hl_arena *arena,
                      struct hl_api_node_info *out) HL_CHECK;

@@ -192,7 +192,7 @@ static hl_status info_fill(struct hl_agent *a, struct hl_arena *arena,
     HL_TRY(hl_executor_list(a->executor, arena, &containers));
     agent_telemetry(a, &containers, arena, &out->telemetry);
     HL_TRY(agent_node(a, arena, &out->node));
-    return health_tell(a, &containers, arena, &out->node.health);
+    return health_tell(a, arena, &out->node.health);
 }
 
 hl_status hl_agent_gauges(struct hl_agent *a, struct hl_buf *out)

@@ -56,7 +56,7 @@ static const struct hl_option agent_options[] = {
      "small one a thirty-second of it; 0 for none.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(log_free_bytes)},
     {"agent.health", "--health", "true",
-     "Test the node before it registers, and when `helios node test` asks for it: memory, "
+     "Test the node when its Agent starts, and when `helios node test` asks for it: memory, "
      "checksums, network, disk. One that fails gets no containers.",
      HL_OPT_BOOL, 0, 0, NULL, AT(health)},
     {"agent.health_memory", "--health-memory", "256MiB",

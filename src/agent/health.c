@@ -1,11 +1,13 @@
-/* The test of this node. The first one comes before the first registration, so that a node which
- * fails gets no container in between; an Agent that finds running containers does not slow them
- * down by it. */
+/* The test of this node. The first one goes on while the node registers and serves what it holds;
+ * until it has passed, the Controller gives it no container. An Agent that finds running containers
+ * does not slow them down by it. */
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/agent_private.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "os/file.h"
 
 hl_status health_init(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
@@ -68,13 +70,56 @@ static bool is_busy(const struct hl_api_container_status_list *containers)
     return false;
 }
 
-hl_status health_tell(struct hl_agent *a, const struct hl_api_container_status_list *containers,
-                      struct hl_arena *arena, struct hl_api_health *out)
+hl_status health_tell(struct hl_agent *a, struct hl_arena *arena, struct hl_api_health *out)
 {
     struct agent_health *h = &a->health;
     pthread_mutex_lock(&h->lock);
-    bool first = h->wanted && h->last.time_ms == 0;
-    hl_status st = first ? HL_OK : hl_api_copy(&hl_api_health_type, &h->last, arena, out);
+    hl_status st = hl_api_copy(&hl_api_health_type, &h->last, arena, out);
     pthread_mutex_unlock(&h->lock);
-    return first ? health_test(a, !is_busy(containers), arena, out) : st;
+    return st;
+}
+
+/* ---- the first one ---- */
+
+static void on_tested(void *arg)
+{
+    struct hl_agent *a = arg;
+    pthread_join(a->health.thread, NULL);
+    a->pending--;
+    a->health.tell(a);
+}
+
+/* A test that can't be made is one that failed: nobody else says so. */
+static void *test_first(void *arg)
+{
+    struct hl_agent *a = arg;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_status_list containers;
+    struct hl_api_health health;
+    hl_status st = hl_executor_list(a->executor, &arena, &containers);
+    if (st == HL_OK)
+        st = health_test(a, !is_busy(&containers), &arena, &health);
+    if (st != HL_OK) {
+        hl_error("node could not be tested error=\"%s\"", hl_error_text());
+        health = (struct hl_api_health){.time_ms = hl_wall_ms(),
+                                        .state = HL_API_HEALTH_STATE_FAILED,
+                                        .reason = hl_error_text()};
+        if (health_keep(&a->health, &health) != HL_OK)
+            hl_error("%s", hl_error_text());
+    }
+    hl_loop_post(a->loop, on_tested, a);
+    return NULL;
+}
+
+hl_status health_begin(struct hl_agent *a, void (*tell)(struct hl_agent *a))
+{
+    if (!a->health.wanted)
+        return HL_OK;
+    a->health.tell = tell;
+    a->health.last.state = HL_API_HEALTH_STATE_TESTING; /* no other thread is there yet */
+    int rc = pthread_create(&a->health.thread, NULL, test_first, a);
+    if (rc != 0)
+        return hl_fail(hl_status_of_errno(rc), "thread that tests the node: %s", strerror(rc));
+    a->pending++;
+    return HL_OK;
 }

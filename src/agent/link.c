@@ -84,6 +84,7 @@ static void on_registered(void *arg, hl_status st, const char *text,
         heartbeat_arm(a, heartbeat_failed(&a->link.heartbeat));
         return;
     }
+    a->link.test_told = a->link.test_sent;
     heartbeat_arm(a, heartbeat_registered(&a->link.heartbeat, r->heartbeat_ms));
     set_state(a, LINK_REGISTERED, "");
 }
@@ -152,6 +153,7 @@ static void on_heartbeat(void *arg, hl_status st, const char *text,
         return;
     heartbeat_arm(a, heartbeat_answered(&a->link.heartbeat, r->known));
     if (r->known) {
+        a->link.test_told = a->link.test_sent;
         set_state(a, LINK_REGISTERED, "");
         check_kept(a, r->shards_left);
         return;
@@ -173,7 +175,7 @@ static void *gather_reports(void *arg)
         st = agent_node(a, &r->arena, &r->node);
     }
     if (st == HL_OK)
-        st = health_tell(a, &r->containers, &r->arena, &r->node.health);
+        st = health_tell(a, &r->arena, &r->node.health);
     if (st != HL_OK)
         hl_error("%s", hl_error_text());
     agent_telemetry(a, &r->containers, &r->arena, &r->telemetry);
@@ -187,6 +189,8 @@ static void send_round(void *arg)
     struct round *r = arg;
     struct hl_agent *a = r->agent;
     pthread_join(r->thread, NULL);
+    a->link.test_sent = r->node.health.time_ms;
+    bool tested = a->link.test_sent != a->link.test_told;
     if (a->closing || !r->gathered) {
         a->pending--;
         a->link.in_flight = false;
@@ -199,12 +203,14 @@ static void send_round(void *arg)
     } else {
         hl_call_controller_heartbeat_async(
             a->link.peer,
-            &(struct hl_api_controller_heartbeat_params){.name = r->node.name,
-                                                         .incarnation = r->node.incarnation,
-                                                         .telemetry = r->telemetry,
-                                                         .containers = r->containers,
-                                                         .tiers = r->node.tiers,
-                                                         .store_epoch = r->node.store_epoch},
+            &(struct hl_api_controller_heartbeat_params){
+                .name = r->node.name,
+                .incarnation = r->node.incarnation,
+                .telemetry = r->telemetry,
+                .containers = r->containers,
+                .tiers = r->node.tiers,
+                .store_epoch = r->node.store_epoch,
+                .health = tested ? r->node.health : (struct hl_api_health){0}},
             call_timeout(a), a->loop, on_heartbeat, a);
     }
     hl_arena_fini(&r->arena);

@@ -147,7 +147,9 @@ void steps_tell(struct hl_agent *a, struct hl_arena *arena,
         char path[STEPS_PATH_MAX];
         struct hl_step_pages pages = {0};
         steps_path(a, c->id, path, sizeof(path));
-        if (c->state != HL_API_CONTAINER_STATE_RUNNING || hl_step_pages_open(path, &pages) != HL_OK)
+        bool tells = c->state == HL_API_CONTAINER_STATE_RUNNING ||
+                     c->state == HL_API_CONTAINER_STATE_FAILED; /* what it was busy with */
+        if (!tells || hl_step_pages_open(path, &pages) != HL_OK)
             continue; /* of an Agent before this release */
         c->steps_file = hl_arena_strdup(arena, path);
         for (size_t k = 0; k < c->ranks.count; k++)

@@ -102,6 +102,7 @@ void hl_container_spec_fini(struct hl_container_spec *spec)
     free(spec->conda);
     free(spec->python);
     free(spec->rank_table);
+    free(spec->on_failure);
     texts_fini(spec->command, spec->command_count);
     texts_fini(spec->gpus, spec->gpu_count);
     texts_fini(spec->nics, spec->nic_count);

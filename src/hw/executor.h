@@ -66,11 +66,12 @@ struct hl_container_spec {
     char **mounts; /* NULL-terminated */
     size_t mount_count;
     /* Which Python the ranks have; at most one is not "". */
-    char *venv;   /* directory of a virtual environment */
-    char *conda;  /* directory or name of a conda environment */
-    char *python; /* path of the interpreter */
-    struct hl_api_replace_rule replace;
-    uint64_t epoch;   /* of the Controller that ordered it; 0 = none did */
+    char *venv;                         /* directory of a virtual environment */
+    char *conda;                        /* directory or name of a conda environment */
+    char *python;                       /* path of the interpreter */
+    struct hl_api_replace_rule replace; /* its text is on_failure's */
+    char *on_failure;
+    uint64_t epoch; /* of the Controller that ordered it; 0 = none did */
     char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 

@@ -134,6 +134,8 @@ static hl_status take_spec(const struct hl_api_container_spec *from, struct hl_c
     HL_TRY(take_texts("gpus", from->gpus, &out->gpus, &out->gpu_count));
     HL_TRY(take_number("stopGraceMs", from->stop_grace_ms, &out->stop_grace_ms));
     out->replace = from->replace;
+    HL_TRY(take_text("replace.onFailure", from->replace.on_failure, &out->on_failure));
+    out->replace.on_failure = out->on_failure;
     out->epoch = from->epoch;
     HL_TRY(take_text("rankTable", from->rank_table, &out->rank_table));
     HL_TRY(take_text("venv", from->venv, &out->venv));

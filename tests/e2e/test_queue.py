@@ -93,6 +93,34 @@ class Queue(unittest.TestCase):
         self.assertGreater(used["prod"], used["dev"])
         self.assertRegex(c.run("explain", dev).stdout, "it is over")
 
+    def test_attempts_without_new_steps_wait_and_end_as_the_job_says(self):
+        c = self.c
+        fails = """jobName: {}
+resources: {{ranks_per_slot: 1}}
+command: [/bin/sh, -c, '[ $HELIOS_ATTEMPT = {} ] && exit 9; exit 7']
+restarts: 5
+recovery: {{backoff: {}, backoffMax: 10m}}
+onFailure: {{"9": fail}}
+"""
+        late, soon = c.submit(fails.format("late", 3, "5m")), c.submit(fails.format("soon", 4, "200ms"))
+        self.addCleanup(c.run, "cancel", late)
+        done = c.wait_job(soon, "failed")
+        self.assertEqual((done["attempt"], done["restarts"], done["lastFailure"]), (4, 3, "exit"))
+        self.assertIn("onFailure ends the job after exit", done["reason"])
+        waits = [e["text"] for e in done["events"] if e["kind"] == "back-off"]
+        self.assertEqual([text.split(" begins in ")[0] for text in waits], ["attempt 3", "attempt 4"])
+        said = self.why(late, "BackOff")
+        self.assertIn("(exit)", said["text"])
+        next_try = c.job(late)["nextAttemptMs"]
+        self.assertEqual(said["startMs"], next_try)
+        self.assertRegex(c.run("describe", late).stdout, r"(?m)^last failure exit\nnext try     attempt 3 in [34] min")
+        c.kill("controllerd")
+        c.up()
+        self.assertEqual(self.why(late, "BackOff")["startMs"], next_try)
+        self.assertEqual(c.job(late)["restarts"], 2)
+        c.run("cancel", late)
+        c.wait_job(late, "cancelled")
+
     def places(self, job):
         return {k["node"] for k in self.c.job(job)["plan"]["containers"]}
 

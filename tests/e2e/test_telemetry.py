@@ -235,7 +235,8 @@ class Health(unittest.TestCase):
         cls.script, cls.gpus = directory / "site", directory / "gpus"
         cls.site("echo the fan stands still; exit 3")
         cls.gpus.write_text("00000000:3B:00.0 GPU-a 40 1024\n")
-        cls.c = Cluster.of_class(cls, nodes=1, slots=1, env={"HELIOS_AGENT_HEALTH": "true", "HELIOS_AGENT_HEALTH_SCRIPT": str(cls.script), "NVML_STUB": str(cls.gpus),
+        cls.c = Cluster.of_class(cls, nodes=1, slots=1, env={"HELIOS_AGENT_HEALTH": "true", "HELIOS_AGENT_HEALTH_SCRIPT": str(cls.script),
+                                                             "HELIOS_AGENT_HEALTH_DEADLINE": "60s", "NVML_STUB": str(cls.gpus),
                                                              "HELIOS_AGENT_NVML": str(BUILD / "tests" / "libnvml_stub.so")})
 
     @classmethod
@@ -269,7 +270,21 @@ class Health(unittest.TestCase):
         self.c.json("node", "undrain", "node-0")
         self.assertIn("does not exist", self.c.refuse("node", "test", "nowhere"))
 
-    def test_2_a_gpu_that_vanishes_keeps_new_containers_away_until_it_is_back(self):
+    def test_2_a_node_is_there_while_it_is_tested_and_gets_containers_then(self):
+        end = self.c.dir / "tested"
+        self.site(f"until [ -e {end} ]; do sleep 0.05; done")
+        self.c.kill("node-0")
+        with self.c.start(*self.c.up_args) as up:
+            node = wait_for("the test", lambda: (n := self.node()) and n["reason"] == "health: its first test goes on" and n)
+            self.assertEqual((node["state"], node["node"]["health"]["state"]), ("ready", "testing"))
+            name = self.c.submit(job("true", "early"))
+            self.c.wait_job(name, "pending")
+            end.touch()
+            self.assertEqual(up.wait(self.c.limit), 0)
+        wait_for("the end of the test", lambda: self.node()["reason"] == "")
+        self.c.wait_job(name, "succeeded")
+
+    def test_3_a_gpu_that_vanishes_keeps_new_containers_away_until_it_is_back(self):
         gpu = wait_for("the GPU", lambda: self.node()["telemetry"]["gpus"])[0]
         self.assertEqual((gpu["id"], gpu["uuid"], gpu["memoryUsedBytes"]), ("0000:3b:00.0", "GPU-a", 1 << 30))
         self.assertIn('helios_gpu_busy_ratio{gpu="0000:3b:00.0"} 0.4000', self.c.run("metrics", "node-0").stdout)
@@ -280,7 +295,7 @@ class Health(unittest.TestCase):
         self.gpus.write_text("00000000:3B:00.0 GPU-a 40 1024\n")
         self.c.wait_job(name, "succeeded")
 
-    def test_3_an_agent_whose_clock_is_ten_minutes_off_gets_nothing(self):
+    def test_4_an_agent_whose_clock_is_ten_minutes_off_gets_nothing(self):
         controller = json.loads((self.c.state / "cluster.json").read_text())["controller"]
         state, clock = self.c.dir / "late", self.c.dir / "clock"
         clock.write_bytes(struct.pack("q", 600 * 10**9))

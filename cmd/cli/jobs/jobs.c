@@ -102,6 +102,24 @@ static void print_row(const char *what, const char *text)
         cli_print(stdout, "%-12s %s\n", what, text);
 }
 
+/* What is done after a failure. */
+static void print_budget(const struct hl_api_job_launch *launch)
+{
+    char wait[32], most[32], stable[32];
+    if (launch->stable_after_ms > 0)
+        cli_print(stdout, "after losses waits %s to %s; all forgotten after %s of new steps\n",
+                  hl_format_duration_ms((uint64_t)launch->backoff_ms, wait, sizeof(wait)),
+                  hl_format_duration_ms((uint64_t)launch->backoff_max_ms, most, sizeof(most)),
+                  hl_format_duration_ms((uint64_t)launch->stable_after_ms, stable, sizeof(stable)));
+    if (launch->on_failure.count > 0)
+        cli_print(stdout, "on failure  ");
+    for (size_t i = 0; i < launch->on_failure.count; i++)
+        cli_print(stdout, "%s %s: %s", i > 0 ? "," : "", launch->on_failure.items[i].key,
+                  launch->on_failure.items[i].value);
+    if (launch->on_failure.count > 0)
+        puts("");
+}
+
 /* What the ranks are started with. */
 static void print_launch(const struct hl_api_job_launch *launch)
 {
@@ -117,6 +135,7 @@ static void print_launch(const struct hl_api_job_launch *launch)
     if (strcmp(launch->recovery, "replace") == 0)
         cli_print(stdout, "recovery     a lost rank is replaced, %d %s parked in each container\n",
                   launch->spares, launch->spares == 1 ? "process is" : "processes are");
+    print_budget(launch);
     if (launch->node_lost_after_ms > 0)
         cli_print(stdout, "lost node    %s after %s of silence\n", launch->on_node_lost,
                   hl_format_duration_ms((uint64_t)launch->node_lost_after_ms, text, sizeof(text)));
@@ -397,7 +416,19 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-/* "demo-1: running, attempt 2 (restarts: 0; repeated because node node-0 was lost ...)" */
+/* What it failed of last, and when it is tried again. */
+static void print_next_attempt(const struct hl_api_job *job)
+{
+    char text[32];
+    print_row("last failure", hl_api_failure_kind_name(job->last_failure));
+    int64_t in_ms = job->next_attempt_ms - hl_wall_ms();
+    if (job->next_attempt_ms > 0)
+        cli_print(stdout, "next try     attempt %d in %s\n", job->attempt,
+                  hl_format_duration_ms(in_ms > 0 ? (uint64_t)in_ms : 0, text, sizeof(text)));
+}
+
+/* "demo-1: running, attempt 2 (restarts: 1 of 3 used; repeated because ...)"
+ */
 static void print_state(const struct hl_api_job *job)
 {
     cli_print(stdout, "%s: %s, attempt %d (restarts: ", job->id, hl_api_job_state_name(job->state),
@@ -408,6 +439,7 @@ static void print_state(const struct hl_api_job *job)
         cli_print(stdout, "0");
     cli_print(stdout, "%s%s)%s%s\n", job->cause[0] != '\0' ? "; repeated because " : "", job->cause,
               job->reason[0] != '\0' ? ": " : "", job->reason);
+    print_next_attempt(job);
 }
 
 static bool has_exit_code(enum hl_api_container_state state)

@@ -13,9 +13,9 @@ static void print_start(const struct hl_api_job_explanation *e)
         return;
     cli_print(stdout, "starts      in about %s, by %s\n",
               hl_format_duration_ms(in_ms > 0 ? (uint64_t)in_ms : 0, text, sizeof(text)),
-              e->reason == HL_API_WAIT_REASON_SERVER_RESERVED
-                  ? "the end of reservations"
-                  : "the time limits of jobs before it");
+              e->reason == HL_API_WAIT_REASON_SERVER_RESERVED ? "the end of reservations"
+              : e->reason == HL_API_WAIT_REASON_BACK_OFF      ? "the end of its wait"
+                                                         : "the time limits of jobs before it");
 }
 
 static hl_status print_counts(const struct hl_api_slot_count_list *counts)

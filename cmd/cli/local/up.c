@@ -82,7 +82,8 @@ static hl_status look_at_cluster(struct hl_rpc_peer *peer, struct sight *out)
                                            LOCAL_CALL_MS, &arena, &cluster));
     out->ready = 0;
     for (size_t i = 0; i < r.nodes.count; i++)
-        out->ready += r.nodes.items[i].state == HL_API_NODE_LIFE_READY;
+        out->ready += r.nodes.items[i].state == HL_API_NODE_LIFE_READY &&
+                      r.nodes.items[i].node.health.state != HL_API_HEALTH_STATE_TESTING;
     snprintf(out->l3_state, sizeof(out->l3_state), "%s", info->l3_state);
     snprintf(out->kube_state, sizeof(out->kube_state), "%s", info->kubernetes_state);
     out->refused = info->claim == HL_API_CLAIM_STATE_REFUSED;

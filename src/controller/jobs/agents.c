@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "controller/jobs/jobs_private.h"
+#include "core/failure/failure.h"
 #include "core/job/jobnodes.h"
 
 #define FORGETS_MAX 64 /* calls to a node's Agent in one go */
@@ -35,6 +36,17 @@ static struct container_call *call_new(struct job *j, const struct hl_job_action
     return k;
 }
 
+/* What it failed of; a rank that we had ended was not simply killed. */
+static enum hl_api_failure_kind failure_of(const struct job *j,
+                                           const struct hl_api_container_status *status)
+{
+    int rank;
+    if (status->state != HL_API_CONTAINER_STATE_FAILED)
+        return HL_API_FAILURE_KIND_UNSAID;
+    enum hl_api_failure_kind kind = hl_failure_kind(status, &rank);
+    return rank >= 0 && rank_watch_ended(j, rank) ? HL_API_FAILURE_KIND_STALL : kind;
+}
+
 static void container_event(struct job *j, const char *node, int attempt, int index,
                             const struct hl_api_container_status *status)
 {
@@ -47,6 +59,7 @@ static void container_event(struct job *j, const char *node, int attempt, int in
         .exit_code = status->exit_code,
         .signal = status->signal,
         .container = status->state,
+        .failure = failure_of(j, status),
     };
     job_event(j, &ev);
 }

@@ -252,6 +252,8 @@ void failures_look(struct job *j)
     j->failure_looked = attempt;
     if (first.time_ms == 0)
         return;
+    if (first.rank >= 0 && rank_watch_ended(j, first.rank))
+        first.kind = HL_API_FAILURE_KIND_STALL;
     if (failure_copy(&first, &f) != HL_OK) {
         hl_warn("first failure is not kept job=%s error=\"%s\"", j->id, hl_error_text());
         return;

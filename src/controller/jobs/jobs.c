@@ -183,7 +183,9 @@ static void job_carry_out(struct job *j, const struct hl_job_actions *actions)
         place |= actions->list[i].kind == HL_JOB_DO_PLACE;
     }
     j->executor->carry_out(j, actions);
-    if (job_has_line(j) && (place || hl_job_state_ended(j->run.state)))
+    bool waits =
+        j->run.state == HL_API_JOB_STATE_PENDING; /* also one that backs off has a reason */
+    if (job_has_line(j) && (place || waits || hl_job_state_ended(j->run.state)))
         j->controller->jobs->want_pass(j->controller);
     else if (place)
         job_place(j);
@@ -350,6 +352,7 @@ void job_event(struct job *j, struct hl_job_event *ev)
 {
     size_t at = j->actions.count;
     ev->now_ms = hl_wall_ms();
+    ev->reached = ledger_reached(j);
     if (hl_jobrun_step(&j->run, ev, &j->actions) != HL_OK) {
         hl_error("job event refused job=%s error=\"%s\"", j->id, hl_error_text());
         return;

@@ -146,6 +146,8 @@ void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_q
 void rank_watch_round(struct job *j);
 /* Why a gang that is up makes no steps; untouched: it makes some, or tells nothing. */
 void rank_watch_tell(const struct job *j, char *out, size_t cap);
+/* The process that the rank of its last attempt had was ended for that, or for being slow. */
+bool rank_watch_ended(const struct job *j, int rank);
 void rank_watch_free(struct rank_watch *w);
 /* rank_lost.c */
 /* An event that says how a rank was lost which was replaced since; `pid` is what it was before. Its
@@ -165,6 +167,8 @@ void rank_end(struct job *j, int container, const struct hl_api_rank_status *ran
 /* ledger.c */
 /* What the job's state says of its time. */
 void ledger_follow(struct job *j);
+/* Steps to the highest that was made, as far as is known; 0 = its ranks tell none. */
+int64_t ledger_reached(const struct job *j);
 /* As stored; parts are in the arena. */
 struct hl_api_job_ledger_record ledger_record(const struct job *j, struct hl_arena *arena);
 void ledger_restore(struct job *j, const struct hl_api_job_ledger_record *r);

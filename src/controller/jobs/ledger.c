@@ -120,6 +120,13 @@ void ledger_follow(struct job *j)
         look_at_ranks(j, now);
 }
 
+int64_t ledger_reached(const struct job *j)
+{
+    const struct hl_ledger *l = &j->ledger;
+    int64_t best = l->step > l->best_step ? l->step : l->best_step;
+    return l->reported && best >= 0 ? best + 1 : 0;
+}
+
 struct hl_api_job_ledger_record ledger_record(const struct job *j, struct hl_arena *arena)
 {
     const struct hl_ledger_clocks clocks = clocks_now(j->controller);

@@ -62,7 +62,10 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
                                .reason = hl_arena_strdup(arena, reason),
                                .attempt = r->attempt,
                                .max_restarts = r->max_restarts,
-                               .restarts = r->restarts,
+                               .restarts = r->failed.used,
+                               .last_failure = r->last_failure,
+                               .next_attempt_ms =
+                                   r->state == HL_API_JOB_STATE_PENDING ? r->deadline_ms : 0,
                                .node_losses = r->node_losses,
                                .cause = hl_arena_strdup(arena, r->cause),
                                .model = j->spec.model,

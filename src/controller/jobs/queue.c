@@ -116,6 +116,8 @@ static hl_status pending_gang(const struct queue_run *run, struct job *j, int64_
 {
     g->since_ms = j->run.released_ms > 0 ? j->run.released_ms : j->run.submitted_ms;
     g->damaged = is_damaged(j, now_ms);
+    if (hl_jobrun_backs_off(&j->run, now_ms))
+        g->blocked = HL_API_WAIT_REASON_BACK_OFF;
     if (job_find_version(j, &j->load_version) != HL_OK) {
         g->blocked = HL_API_WAIT_REASON_VERSION_UNAVAILABLE;
         snprintf(j->wait.text, sizeof(j->wait.text), "%s", hl_error_text());
@@ -240,8 +242,9 @@ static void keep_waiting(struct queue_run *run, const struct hl_queue_pass *pass
                  queue_shape_text(j, run->gangs[gang].shape % (run->window_count + 1)));
     j->wait.reason = refine_reason(j, v->reason);
     j->wait.place = v->place;
-    j->wait.start_ms =
-        j->wait.reason == HL_API_WAIT_REASON_SERVER_RESERVED ? j->shape->until_ms : v->start_ms;
+    j->wait.start_ms = j->wait.reason == HL_API_WAIT_REASON_SERVER_RESERVED ? j->shape->until_ms
+                       : j->wait.reason == HL_API_WAIT_REASON_BACK_OFF      ? j->run.deadline_ms
+                                                                            : v->start_ms;
     snprintf(j->wait.other, sizeof(j->wait.other), "%s",
              v->other >= 0 ? run->jobs[v->other]->id : "");
     tell_reason(run, j);

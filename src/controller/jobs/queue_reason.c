@@ -59,6 +59,12 @@ void queue_reason(const struct job *j, char *out, size_t cap)
         snprintf(out, cap, "it is to run again, and its healthy slots are kept for it: %s",
                  w->text);
         break;
+    case HL_API_WAIT_REASON_BACK_OFF:
+        snprintf(out, cap,
+                 "its last attempts made no new step, so attempt %d waits; the last failure (%s): "
+                 "%.150s",
+                 j->run.attempt, hl_api_failure_kind_name(j->run.last_failure), j->run.cause);
+        break;
     case HL_API_WAIT_REASON_NOT_ENOUGH_SLOTS_EVER:
     case HL_API_WAIT_REASON_GPU_MEMORY_TOO_SMALL:
     case HL_API_WAIT_REASON_NIC_CLASS_MISSING:
@@ -96,6 +102,9 @@ void queue_remedy(const struct job *j, char *out, size_t cap)
             "running jobs that end, or `preferred` instead of `required` in placement",
         [HL_API_WAIT_REASON_WAITING_FOR_RECOVERY] =
             "servers that come back, or running jobs that end",
+        [HL_API_WAIT_REASON_BACK_OFF] =
+            "time; shorter waits with recovery.backoff and backoffMax; or `helios logs "
+            "--first-failure`, and a new submission",
         [HL_API_WAIT_REASON_VERSION_UNAVAILABLE] =
             "the version that it loads (`helios model show`)",
     };

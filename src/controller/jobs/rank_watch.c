@@ -73,13 +73,24 @@ static struct rank_watch *watch_of(struct job *j)
     return j->watch;
 }
 
+bool rank_watch_ended(const struct job *j, int rank)
+{
+    const struct rank_watch *w = j->watch;
+    if (w == NULL || w->attempt != j->run.containers_attempt || (size_t)rank >= w->count)
+        return false;
+    const struct rank_seen *seen = &w->seen[rank];
+    return seen->end.pid > 0 && seen->end.pid == seen->pid;
+}
+
 /* ---- replaced ranks -------------------------------------------------------------------------- */
 
 #define HANG_FACTOR   10  /* a slow step is no hang */
 #define SLOW_ENTER    2.0 /* times the own time that it should need */
 #define SLOW_LEAVE    1.5
 #define SLOW_FLOOR_MS 5.0
-#define SLOW_STEPS    16 /* before a rank's own time is judged */
+#define SLOW_SHARE    0.25 /* of a step */
+#define SLOW_HELD     10   /* steps in which it was slow */
+#define SLOW_STEPS    16   /* before a rank's own time is judged */
 
 static const double bounds_s[RECOVERY_BUCKETS] = {0.1, 0.25, 0.5, 1, 2, 4, 8, 20, 60};
 
@@ -194,16 +205,20 @@ static void slow_text(const struct job *j, const struct rank_watch *w, int rank,
                       size_t cap)
 {
     snprintf(out, cap,
-             "rank %d on %s is slow: of a step it needs %.1f ms for itself, %.1f times more than "
-             "the others do over their best",
+             "rank %d on %s is slow: of a step it needs %.1f ms for itself, %.1f times what it "
+             "should, by its stage or by what it was",
              rank, j->run.containers[w->seen[rank].container].node, w->slow_said[rank].own_ms,
              w->slow_seen[rank].factor);
 }
 
 static void judge_speed(struct job *j, struct rank_watch *w)
 {
-    const struct hl_slow_rule rule = {SLOW_ENTER, SLOW_LEAVE, SLOW_FLOOR_MS,
-                                      j->controller->opts.slow_after_ms};
+    const struct hl_slow_rule rule = {.enter = SLOW_ENTER,
+                                      .leave = SLOW_LEAVE,
+                                      .floor_ms = SLOW_FLOOR_MS,
+                                      .floor_share = SLOW_SHARE,
+                                      .hold_ms = j->controller->opts.slow_after_ms,
+                                      .hold_steps = SLOW_HELD};
     char text[HL_JOB_TEXT_MAX];
     int worst = -1, before = w->slow;
     if (hl_slow_look(w->slow_seen, w->slow_said, w->count, &rule,
@@ -259,7 +274,8 @@ static struct hl_slow_rank slow_rank_of(const struct job *j, const struct hl_api
     return (struct hl_slow_rank){.stage = hl_rank_of(&j->spec.grid, r->rank).pp,
                                  .process = r->replaced,
                                  .reported = r->progress.steps,
-                                 .own_ms = settled ? r->progress.own_ms : 0};
+                                 .own_ms = settled ? r->progress.own_ms : 0,
+                                 .step_ms = r->progress.median_ms};
 }
 
 /* False: not all of the gang was reported lately, so that it can't be judged. */

@@ -53,6 +53,7 @@ static hl_status parts_read(struct job *j, json_t *rest)
     HL_TRY(take_two(rest, "doc", &doc, "run", &run));
     HL_TRY(doc_read(j, doc));
     HL_TRY(hl_jobrun_from_json(run, &j->run));
+    j->run.policy = hl_job_policy(&j->spec);
     HL_TRY(events_read(j, &r.events));
     j->load_version = r.load_version;
     HL_TRY(images_pin(j, r.image));

@@ -195,6 +195,10 @@ static struct hl_api_job_launch launch_of(const struct request *r, struct hl_are
         .ends_hung = hl_job_ends_hung(spec),
         .ends_slow = hl_job_ends_slow(spec),
         .replicas = hl_grid_replicas(&spec->grid),
+        .backoff_ms = spec->backoff_ms,
+        .backoff_max_ms = spec->backoff_max_ms,
+        .stable_after_ms = spec->stable_ms,
+        .on_failure = hl_job_failure_rules(spec, arena),
     };
     for (size_t i = 0; !hl_arena_failed(arena) && i < spec->env_count; i++) {
         struct hl_api_text_list *list =

@@ -25,6 +25,7 @@ hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call 
         .id = j->id,
         .max_restarts = j->spec.restarts,
         .restart_lost = hl_job_restarts_lost(&j->spec),
+        .policy = hl_job_policy(&j->spec),
         .start_timeout_ms = j->spec.start_timeout_ms >= 0 ? j->spec.start_timeout_ms : start_ms,
         .run_timeout_ms = j->spec.run_timeout_ms,
         .stop_resend_ms = c->opts.stop_resend_ms,

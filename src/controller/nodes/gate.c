@@ -1,7 +1,8 @@
-/* Whether a node that is ready gets containers. It does not while it was found unfit, has a trouble
- * (a device that vanished, a full log disk), or has another time than we. What runs there goes on.
+/* Whether a node that is ready gets containers. It does not while it was found unfit, is tested for
+ * the first time, has a trouble (a device that vanished, a full log disk), or has another time than
+ * we. What runs there goes on, and what it holds is read.
  *
- * A node tests itself before it registers, and when it is asked to (testNode). A second failure
+ * A node tests itself when its Agent starts, and when it is asked to (testNode). A second failure
  * within an hour drains it: a board that fails now and then would otherwise take a job each time.
  */
 #include <inttypes.h>
@@ -42,6 +43,8 @@ static void find_reason(const struct node *n, char *out, size_t cap)
     else if (n->health.state == HL_API_HEALTH_STATE_FAILED)
         snprintf(out, cap, "health: %s; `helios node test %s` tests it again", n->health.reason,
                  n->name);
+    else if (n->health.state == HL_API_HEALTH_STATE_TESTING)
+        snprintf(out, cap, "health: its first test goes on");
     else if (troubles->count > 0)
         snprintf(out, cap, "%s", troubles->items[0]);
     else
@@ -55,7 +58,8 @@ void gate_apply(struct node *n)
     bool was_blocked = n->why[0] != '\0';
     find_reason(n, why, sizeof(why));
     bool blocked = why[0] != '\0';
-    if (blocked && !was_blocked)
+    bool tests = n->health.state == HL_API_HEALTH_STATE_TESTING; /* as it should be */
+    if (blocked && !was_blocked && !tests)
         hl_warn("node gets no new containers node=%s why=\"%s\"", n->name, why);
     else if (!blocked && was_blocked)
         hl_info("node gets containers again node=%s", n->name);

@@ -195,6 +195,8 @@ void method_heartbeat(void *arg, struct hl_rpc_call *call,
     if (known) {
         node_seen(n);
         gate_take_clock(n, p->telemetry.time_ms);
+        if (p->health.time_ms != 0)
+            gate_take_test(n, &p->health);
         node_report(c, n, p);
     }
     hl_reply_controller_heartbeat(

@@ -1,7 +1,10 @@
 #include "core/failure/failure.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "core/replace/exits.h"
 
 /* What executors write where a limit on memory was the reason. */
 static bool says_memory(const char *message)
@@ -9,11 +12,15 @@ static bool says_memory(const char *message)
     return strstr(message, "out of memory: ") != NULL || strstr(message, "want of memory") != NULL;
 }
 
-static enum hl_api_failure_kind kind_of(const struct hl_api_container_status *status, int signal)
+/* saving: the rank was writing a version. */
+static enum hl_api_failure_kind kind_of(const struct hl_api_container_status *status, int code,
+                                        int signal, bool saving)
 {
+    const struct hl_exit end = {.code = code, .signal = signal, .saving = saving};
+    enum hl_api_failure_kind kind = hl_exit_kind_of(&end);
     if (says_memory(status->message))
         return HL_API_FAILURE_KIND_MEMORY;
-    return signal != 0 ? HL_API_FAILURE_KIND_SIGNAL : HL_API_FAILURE_KIND_EXIT;
+    return kind != HL_API_FAILURE_KIND_UNSAID ? kind : HL_API_FAILURE_KIND_EXIT;
 }
 
 static void take_earlier(struct hl_api_job_failure *first, const struct hl_api_job_failure *one)
@@ -52,19 +59,29 @@ void hl_failure_consider(struct hl_api_job_failure *first,
         one.exit_code = r->exit_code;
         one.signal = r->signal;
         one.time_ms = r->finished_ms - ahead_ms;
-        one.kind = kind_of(status, r->signal);
+        one.kind = kind_of(status, r->exit_code, r->signal,
+                           r->progress.activity == HL_API_RANK_ACTIVITY_SAVING);
         take_earlier(first, &one);
     }
     if (ranks || (status->state != HL_API_CONTAINER_STATE_FAILED &&
                   status->state != HL_API_CONTAINER_STATE_LOST))
         return;
     int rank;
-    one.kind = status->state == HL_API_CONTAINER_STATE_LOST      ? HL_API_FAILURE_KIND_LOST
-               : sscanf(status->message, "rank %d ", &rank) != 1 ? HL_API_FAILURE_KIND_LAUNCH
-                                                                 : kind_of(status, status->signal);
+    one.kind = status->state == HL_API_CONTAINER_STATE_LOST ? HL_API_FAILURE_KIND_LOST
+               : sscanf(status->message, "rank %d ", &rank) != 1
+                   ? HL_API_FAILURE_KIND_LAUNCH
+                   : kind_of(status, status->exit_code, status->signal, false);
     if (one.kind != HL_API_FAILURE_KIND_LAUNCH && one.kind != HL_API_FAILURE_KIND_LOST)
         one.rank = rank; /* a container whose node does not tell its ranks any more */
     take_earlier(first, &one);
+}
+
+enum hl_api_failure_kind hl_failure_kind(const struct hl_api_container_status *status, int *rank)
+{
+    struct hl_api_job_failure first = {.rank = -1};
+    hl_failure_consider(&first, status, "", 0);
+    *rank = first.rank;
+    return first.kind;
 }
 
 void hl_failure_sentence(const struct hl_api_job_failure *f, char *out, size_t cap)
@@ -84,6 +101,17 @@ void hl_failure_sentence(const struct hl_api_job_failure *f, char *out, size_t c
         break;
     case HL_API_FAILURE_KIND_EXIT:
         snprintf(out, cap, "%s on %s exited with code %d", who, f->node, f->exit_code);
+        break;
+    case HL_API_FAILURE_KIND_MISTAKE:
+        snprintf(out, cap, "%s on %s exited with code %d, which says that it was started wrongly",
+                 who, f->node, f->exit_code);
+        break;
+    case HL_API_FAILURE_KIND_SAVE:
+        snprintf(out, cap, "%s on %s exited with code %d while it saved a version", who, f->node,
+                 f->exit_code);
+        break;
+    case HL_API_FAILURE_KIND_STALL:
+        snprintf(out, cap, "%s on %s was ended, for it hung or was slow", who, f->node);
         break;
     case HL_API_FAILURE_KIND_LOST:
         snprintf(out, cap, "%s was lost with node %s", who, f->node);

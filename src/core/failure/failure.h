@@ -23,6 +23,8 @@
 void hl_failure_consider(struct hl_api_job_failure *first,
                          const struct hl_api_container_status *status, const char *node,
                          int64_t ahead_ms);
+/* Of the rank of a container that failed first; *rank is -1 where it is not one. */
+enum hl_api_failure_kind hl_failure_kind(const struct hl_api_container_status *status, int *rank);
 /* A sentence: "rank 3 on node-1 was killed by signal 9 for want of memory". Cut to cap bytes. */
 void hl_failure_sentence(const struct hl_api_job_failure *f, char *out, size_t cap);
 /* Where the last HL_FAILURE_LINES lines of a text begin, of at most HL_FAILURE_LOG_MAX bytes. */

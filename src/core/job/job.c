@@ -34,6 +34,7 @@ enum kind {
     KEY_RECOVERY,
     KEY_KUBERNETES, /* json_t */
     KEY_RANK_GOAL,  /* what becomes of a rank that hangs */
+    KEY_FAILURES,   /* struct hl_failure_rules: KIND or CODE: WORD */
 };
 
 struct key {
@@ -82,6 +83,7 @@ static const struct key job_keys[] = {
     {"placement.data", KEY_RULE, 0, 0, AT(placement.data)},
     {"placement.gang", KEY_RULE, 0, 0, AT(placement.gang)},
     {"restarts", KEY_INT, 0, 1000, AT(restarts)},
+    {"onFailure", KEY_FAILURES, 0, 0, AT(on_failure)},
     {"nodeLostAfter", KEY_LOST_TIME, 200, 30 * DAY_MS, AT(node_lost_ms)},
     {"onNodeLost", KEY_LOST_GOAL, 0, 0, AT(on_node_lost)},
     {"timeouts.start", KEY_TIME, 100, 30 * DAY_MS, AT(start_timeout_ms)},
@@ -92,6 +94,8 @@ static const struct key job_keys[] = {
     {"recovery.mode", KEY_RECOVERY, 0, 0, AT(recovery)},
     {"recovery.replacements", KEY_INT, 1, 100000, AT(replacements)},
     {"recovery.stableAfter", KEY_TIME, 1000, 30 * DAY_MS, AT(stable_ms)},
+    {"recovery.backoff", KEY_TIME, 100, DAY_MS, AT(backoff_ms)},
+    {"recovery.backoffMax", KEY_TIME, 100, DAY_MS, AT(backoff_max_ms)},
     {"recovery.onHang", KEY_RANK_GOAL, 0, 0, AT(on_hang)},
     {"recovery.onSlow", KEY_RANK_GOAL, 0, 0, AT(on_slow)},
     {"spares", KEY_INT, 1, 16, AT(spares)},
@@ -395,6 +399,12 @@ static hl_status set_env(struct reader *r, const json_t *v)
     return HL_OK;
 }
 
+static hl_status set_failures(struct reader *r, const json_t *v, struct hl_failure_rules *out)
+{
+    struct hl_job_fault fault;
+    return hl_job_failures_read(v, out, &fault) ? HL_OK : bad(r, 0, "%s", fault.text);
+}
+
 /* ---- the document --------------------------------------------------------------------------- */
 
 static enum hl_job_executor executor_of(const struct reader *r)
@@ -473,6 +483,8 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     case KEY_RECOVERY:
     case KEY_RANK_GOAL:
         return set_text(r, k, v, to);
+    case KEY_FAILURES:
+        return set_failures(r, v, to);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));
         *(int *)to = (int)n;
@@ -618,16 +630,14 @@ static hl_status check_program(struct reader *r)
                job->workdir, hl_job_executor_name(executor));
 }
 
-/* Keys that only say how ranks are replaced. */
+/* Keys that only say how ranks are replaced, or a gang is restarted. */
 static hl_status check_recovery(struct reader *r)
 {
-    const struct hl_job *job = r->job;
-    if ((job->recovery != NULL && strcmp(job->recovery, "replace") == 0) ||
-        (job->replacements == 0 && job->stable_ms == 0 && job->spares == 0))
+    struct hl_job_fault fault;
+    if (hl_job_recovery_check(r->job, executor_of(r), &fault))
         return HL_OK;
-    reader_enter(r, job->spares > 0 ? "spares" : "recovery",
-                 job->spares > 0 ? "/spares" : "/recovery");
-    return bad(r, 1, "has an effect with recovery: {mode: replace} only");
+    reader_enter(r, fault.field, fault.pointer);
+    return bad(r, 1, "%s", fault.text);
 }
 
 /* What no single key can tell. */

@@ -16,11 +16,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/status.h"
 #include "core/job/podspec.h"
 #include "core/job/rank.h"
 #include "core/planner/level.h"
 #include "core/planner/topo.h"
+#include "core/replace/exits.h"
 
 #define HL_JOB_WORLD_MAX 1000000
 #define HL_JOB_NAME_MAX  63
@@ -78,13 +80,16 @@ struct hl_job {
     char *recovery;           /* recovery.mode: "restart", "replace" */
     int replacements;         /* recovery.replacements: of a container, within stable_ms */
     int64_t stable_ms;        /* recovery.stableAfter */
-    char *on_hang;            /* recovery.onHang: "end", "name"; "" = end if ranks are replaced */
-    char *on_slow;            /* recovery.onSlow: the same words; "" = name */
-    int spares;               /* processes that are parked in each container */
-    char *rank_table;         /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
-    char *queue;              /* "" = the cluster's first */
-    int priority;             /* higher comes first, HL_PRIORITY_MAX at most */
-    json_t *kubernetes;       /* as core/job/podspec.h takes it; NULL = not said */
+    int64_t backoff_ms;       /* recovery.backoff */
+    int64_t backoff_max_ms;   /* recovery.backoffMax */
+    struct hl_failure_rules on_failure;
+    char *on_hang;      /* recovery.onHang: "end", "name"; "" = end if ranks are replaced */
+    char *on_slow;      /* recovery.onSlow: the same words; "" = name */
+    int spares;         /* processes that are parked in each container */
+    char *rank_table;   /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
+    char *queue;        /* "" = the cluster's first */
+    int priority;       /* higher comes first, HL_PRIORITY_MAX at most */
+    json_t *kubernetes; /* as core/job/podspec.h takes it; NULL = not said */
 };
 
 /* Place of a value (or of the key before it) given by a JSON pointer; line 0 = unknown. */
@@ -143,6 +148,8 @@ bool hl_job_replaces(const struct hl_job *job);
 /* The process of a rank that hangs, or that is slow, is ended and not only named. */
 bool hl_job_ends_hung(const struct hl_job *job);
 bool hl_job_ends_slow(const struct hl_job *job);
+/* onFailure as it was said. */
+struct hl_api_key_value_list hl_job_failure_rules(const struct hl_job *job, struct hl_arena *arena);
 /* New reference; hl_job_parse reads it back to the same job. NULL when out of memory. */
 json_t *hl_job_to_json(const struct hl_job *job);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/job/job_private.h"
+#include "core/replace/replacing.h"
 
 void hl_job_list_free(char **list, size_t count)
 {
@@ -25,6 +26,8 @@ hl_status hl_job_fill(struct hl_job *job)
         return hl_fail(HL_ENOMEM, "out of memory allocating the job");
     job->replacements = job->replacements > 0 ? job->replacements : HL_JOB_REPLACEMENTS;
     job->stable_ms = job->stable_ms > 0 ? job->stable_ms : HL_JOB_STABLE_MS;
+    job->backoff_ms = job->backoff_ms > 0 ? job->backoff_ms : HL_REPLACE_WAIT_MS;
+    job->backoff_max_ms = job->backoff_max_ms > 0 ? job->backoff_max_ms : HL_REPLACE_WAIT_MAX_MS;
     if (job->node_lost_ms < 0 && hl_job_replaces(job) && hl_job_restarts_lost(job))
         job->node_lost_ms = HL_JOB_REPLACE_LOST_MS;
     return HL_OK;

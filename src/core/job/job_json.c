@@ -4,6 +4,7 @@
 
 #include "api/types.h"
 #include "core/job/job.h"
+#include "core/replace/replacing.h"
 
 const char *hl_job_executor_name(enum hl_job_executor executor)
 {
@@ -34,6 +35,20 @@ static struct hl_api_key_value_list env_of(const struct hl_job *job, struct hl_a
     for (size_t i = 0; i < job->env_count && list.items != NULL; i++)
         list.items[list.count++] =
             (struct hl_api_key_value){.key = job->env[i].name, .value = job->env[i].value};
+    return list;
+}
+
+struct hl_api_key_value_list hl_job_failure_rules(const struct hl_job *job, struct hl_arena *arena)
+{
+    const struct hl_failure_rules *rules = &job->on_failure;
+    const size_t most = HL_ARRAY_LEN(rules->kind) + HL_ARRAY_LEN(rules->code);
+    struct hl_api_key_value_list list = {.items = hl_arena_array(arena, most, sizeof(*list.items))};
+    char key[HL_FAILURE_RULE_MAX];
+    const char *then;
+    size_t at = 0;
+    while (list.items != NULL && hl_failure_rules_next(rules, &at, key, &then))
+        list.items[list.count++] =
+            (struct hl_api_key_value){.key = hl_arena_strdup(arena, key), .value = then};
     return list;
 }
 
@@ -88,6 +103,7 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
                                        : NULL},
         .placement = placement_of(&job->placement, arena),
         .restarts = job->restarts,
+        .on_failure = hl_job_failure_rules(job, arena),
         .node_lost_after = time_text(arena, job->node_lost_ms >= 0, job->node_lost_ms),
         .on_node_lost = text_said(job->on_node_lost),
         .timeouts = {.start = time_text(arena, job->start_timeout_ms >= 0, job->start_timeout_ms),
@@ -99,6 +115,10 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
                      .replacements = job->replacements,
                      .stable_after =
                          time_text(arena, job->stable_ms != HL_JOB_STABLE_MS, job->stable_ms),
+                     .backoff =
+                         time_text(arena, job->backoff_ms != HL_REPLACE_WAIT_MS, job->backoff_ms),
+                     .backoff_max = time_text(arena, job->backoff_max_ms != HL_REPLACE_WAIT_MAX_MS,
+                                              job->backoff_max_ms),
                      .on_hang = text_said(job->on_hang),
                      .on_slow = text_said(job->on_slow)},
         .spares = job->spares,

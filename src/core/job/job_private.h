@@ -16,6 +16,12 @@ struct hl_job_fault {
 
 /* Whether the grid holds together; sets what was not said: etp. */
 bool hl_job_grid_check(struct hl_job *job, struct hl_job_fault *fault);
+/* The value of onFailure. */
+bool hl_job_failures_read(const json_t *v, struct hl_failure_rules *out,
+                          struct hl_job_fault *fault);
+/* Whether what it says of failures has an effect. */
+bool hl_job_recovery_check(const struct hl_job *job, enum hl_job_executor executor,
+                           struct hl_job_fault *fault);
 void hl_job_list_free(char **list, size_t count);
 /* What the file does not say: texts are "" then, numbers their default. */
 hl_status hl_job_fill(struct hl_job *job) HL_CHECK;

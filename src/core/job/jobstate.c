@@ -2,7 +2,7 @@
  * that means nothing in that state. A step first makes room for every action it could give, so that
  * it either does all of its work or none. Statuses of other attempts never reach the table: all
  * they can cause is a stop of a container that belongs to no attempt any more. */
-#include "core/job/jobstate.h"
+#include "core/job/jobstate_private.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -144,7 +144,13 @@ static void restart_job(struct step *s)
     run->attempt++;
     copy_text(run->cause, sizeof(run->cause), run->reason);
     record(s, "restarting", "attempt %d, because %s", run->attempt, run->reason);
-    (void)actions_add(s->out, HL_JOB_DO_PLACE, run->attempt);
+    run->deadline_ms = run->retry_ms > s->ev->now_ms ? run->retry_ms : 0;
+    run->retry_ms = 0;
+    if (run->deadline_ms == 0)
+        (void)actions_add(s->out, HL_JOB_DO_PLACE, run->attempt);
+    else
+        record(s, "back-off", "attempt %d begins in %lld ms: the last ones made no new step",
+               run->attempt, (long long)(run->deadline_ms - s->ev->now_ms));
 }
 
 /* While stopping: is everything down? */
@@ -178,14 +184,18 @@ static void begin_stop(struct step *s, enum hl_api_job_goal goal)
 }
 
 /* run->reason says what happened; is there another attempt? */
-static void attempt_failed(struct step *s)
+static void attempt_failed(struct step *s, enum hl_api_failure_kind kind, int code)
 {
-    enum hl_api_job_goal goal = HL_API_JOB_GOAL_FAIL;
-    if (s->run->restarts < s->run->max_restarts) {
-        s->run->restarts++;
-        goal = HL_API_JOB_GOAL_RESTART;
+    struct hl_jobrun *run = s->run;
+    if (hl_jobrun_tries_again(run, s->ev, kind, code)) {
+        begin_stop(s, HL_API_JOB_GOAL_RESTART);
+        return;
     }
-    begin_stop(s, goal);
+    if (run->max_restarts > 0 &&
+        hl_failure_rules_then(&run->policy.on_failure, kind, code) == HL_FAILURE_FAIL)
+        set_reason(run, "%s; not repeated: onFailure ends the job after %s", run->reason,
+                   hl_api_failure_kind_name(kind));
+    begin_stop(s, HL_API_JOB_GOAL_FAIL);
 }
 
 /* ---- containers ----------------------------------------------------------------------------- */
@@ -207,6 +217,18 @@ static void describe_failure(struct step *s, int index)
     record(s, "container-failed", "%s", s->run->reason);
 }
 
+/* Its kind, of the container that the event speaks of; who feeds the event knows more than the code
+ * and the signal. */
+static enum hl_api_failure_kind failure_of(const struct step *s)
+{
+    if (s->ev->kind == HL_JOB_EV_CONTAINER && s->ev->failure != HL_API_FAILURE_KIND_UNSAID)
+        return s->ev->failure;
+    const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
+    const struct hl_exit end = {.code = c->exit_code, .signal = c->signal};
+    enum hl_api_failure_kind kind = hl_exit_kind_of(&end);
+    return kind != HL_API_FAILURE_KIND_UNSAID ? kind : HL_API_FAILURE_KIND_EXIT;
+}
+
 /* While starting or running: what do the containers add up to? */
 static void judge_containers(struct step *s)
 {
@@ -216,7 +238,7 @@ static void judge_containers(struct step *s)
         enum hl_api_container_state st = run->containers[i].state;
         if (st == HL_API_CONTAINER_STATE_FAILED || st == HL_API_CONTAINER_STATE_STOPPED) {
             describe_failure(s, i);
-            attempt_failed(s);
+            attempt_failed(s, failure_of(s), run->containers[i].exit_code);
             return;
         }
         succeeded += st == HL_API_CONTAINER_STATE_SUCCEEDED;
@@ -224,6 +246,7 @@ static void judge_containers(struct step *s)
     }
     if (run->state == HL_API_JOB_STATE_STARTING && up == run->container_count) {
         run->state = HL_API_JOB_STATE_RUNNING;
+        run->failed.last_ms = s->ev->now_ms;
         run->deadline_ms = run->run_timeout_ms > 0 ? s->ev->now_ms + run->run_timeout_ms : 0;
         if (run->started_ms == 0)
             run->started_ms = s->ev->now_ms;
@@ -317,7 +340,8 @@ static void on_submitted(struct step *s)
 
 static void on_slots(struct step *s)
 {
-    (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
+    if (!hl_jobrun_backs_off(s->run, s->ev->now_ms))
+        (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
 }
 
 static void on_not_placed(struct step *s)
@@ -417,6 +441,7 @@ static void on_node_lost(struct step *s)
                run->container_count, s->ev->text != NULL ? ": " : "",
                s->ev->text != NULL ? s->ev->text : "");
     record(s, "node-lost", "%s", run->reason);
+    (void)hl_jobrun_note_failure(run, s->ev, HL_API_FAILURE_KIND_LOST);
     run->node_losses++;
     if (begun && !run->restart_lost) {
         set_reason(run, "%s; not repeated (%s)", run->reason,
@@ -487,7 +512,7 @@ static void on_timer_starting(struct step *s)
                s->run->container_count, (long long)s->run->start_timeout_ms,
                s->ev->text != NULL ? "; it waited: " : "", s->ev->text != NULL ? s->ev->text : "");
     record(s, "timeout", "%s", s->run->reason);
-    attempt_failed(s);
+    attempt_failed(s, HL_API_FAILURE_KIND_LAUNCH, 0);
 }
 
 static void on_timer_running(struct step *s)
@@ -498,6 +523,14 @@ static void on_timer_running(struct step *s)
                (long long)s->run->run_timeout_ms);
     record(s, "timeout", "%s", s->run->reason);
     begin_stop(s, HL_API_JOB_GOAL_FAIL);
+}
+
+static void on_timer_pending(struct step *s)
+{
+    if (!is_due(s))
+        return;
+    s->run->deadline_ms = 0;
+    (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
 }
 
 static void on_timer_stopping(struct step *s)
@@ -514,6 +547,7 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
         [HL_JOB_EV_PLACED] = on_placed,
         [HL_JOB_EV_NOT_PLACED] = on_not_placed,
         [HL_JOB_EV_CANCEL] = on_cancel_pending,
+        [HL_JOB_EV_TIMER] = on_timer_pending,
     },
     [HL_API_JOB_STATE_STARTING] = {
         [HL_JOB_EV_CONTAINER] = on_status,
@@ -619,7 +653,7 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out)
 {
     HL_TRY(actions_reserve(out, actions_of(run, NULL)));
-    if (run->state == HL_API_JOB_STATE_PENDING)
+    if (run->state == HL_API_JOB_STATE_PENDING && run->deadline_ms == 0)
         (void)actions_add(out, HL_JOB_DO_PLACE, run->attempt);
     for (int i = 0; i < run->container_count; i++) {
         const struct hl_jobrun_container *c = &run->containers[i];
@@ -634,28 +668,13 @@ hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *o
     return HL_OK;
 }
 
-int64_t hl_jobrun_next_ms(const struct hl_jobrun *run)
-{
-    return run->deadline_ms > 0 ? run->deadline_ms : INT64_MAX;
-}
-
-void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_ms)
-{
-    if (run->deadline_ms > 0)
-        run->deadline_ms += stepped_ms + (run->state == HL_API_JOB_STATE_RUNNING ? 0 : paused_ms);
-    if (run->slots_held)
-        run->placed_ms += stepped_ms;
-    for (int i = 0; i < run->container_count; i++)
-        if (run->containers[i].confirmed_ms > 0)
-            run->containers[i].confirmed_ms += stepped_ms + paused_ms;
-}
-
 hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opts)
 {
     if (strlen(opts->id) > HL_JOB_ID_MAX)
         return hl_fail(HL_EINVAL, "job id '%.100s' is too long", opts->id);
     *run = (struct hl_jobrun){.state = HL_API_JOB_STATE_PENDING,
                               .attempt = 1,
+                              .policy = opts->policy,
                               .max_restarts = opts->max_restarts,
                               .restart_lost = opts->restart_lost,
                               .start_timeout_ms = opts->start_timeout_ms,

@@ -12,6 +12,10 @@
  * node is lost, so two attempts are never wanted at once. Statuses may come late, twice or out of
  * order. How long a node may be silent before it is lost is the caller's decision.
  *
+ * A failure counts against max_restarts, ends the job or is passed over, as the policy says of its
+ * kind. Attempts that bring no new step are waited for longer each time. Once the gang has run for
+ * stable_ms, and made a step that no attempt had made, restarts and lost nodes count from 0 again.
+ *
  * Owns:    the run owns its plan and containers.
  * Threads: one owner. Pure: time comes with the event.
  * Errors:  HL_ENOMEM (nothing changed), HL_ECONFLICT for a plan nobody asked for, HL_ECORRUPT for a
@@ -29,6 +33,7 @@
 #include "api/types.h"
 #include "base/status.h"
 #include "core/planner/plan.h"
+#include "core/replace/replacing.h"
 
 #define HL_JOB_ID_MAX   95
 #define HL_JOB_TEXT_MAX 256
@@ -51,6 +56,12 @@ struct hl_jobrun_container {
     int64_t confirmed_ms; /* started_ms, moved by gaps of the clocks */
 };
 
+/* What the job file says of failures; not part of the record. Zero: nothing. */
+struct hl_jobrun_policy {
+    int64_t stable_ms, backoff_ms, backoff_max_ms; /* as in struct hl_replace_rule */
+    struct hl_failure_rules on_failure;
+};
+
 struct hl_jobrun {
     char id[HL_JOB_ID_MAX + 1];
     enum hl_api_job_state state;
@@ -59,13 +70,17 @@ struct hl_jobrun {
     int attempt;                  /* 1, 2, ...: the one placed, or to be placed next */
     char cause[HL_JOB_TEXT_MAX];  /* why this attempt was begun; "" = it is the first */
     int max_restarts;
-    bool restart_lost;                        /* begin another attempt after a lost node */
-    int restarts;                             /* used, for failures of the program */
-    int node_losses;                          /* attempts lost with a node */
+    bool restart_lost; /* begin another attempt after a lost node */
+    struct hl_jobrun_policy policy;
+    struct hl_replace_count failed; /* used: restarts, for failures of the program */
+    int node_losses;                /* attempts lost with a node */
+    int64_t reached; /* steps, to the highest that was made before the last failure */
+    enum hl_api_failure_kind last_failure;
+    int64_t retry_ms; /* stopping: the next attempt begins not before; 0 = at once */
     int64_t start_timeout_ms, run_timeout_ms; /* 0 = none */
     int64_t stop_resend_ms;
     int64_t submitted_ms, started_ms, finished_ms; /* started: first time all ranks ran */
-    int64_t deadline_ms;                           /* of this state; 0 = none */
+    int64_t deadline_ms; /* of this state; 0 = none. Pending: it backs off */
     struct hl_plan
         *plan; /* of this attempt, or of the last one that ended; NULL before the first */
     struct hl_jobrun_container *containers;
@@ -85,6 +100,7 @@ struct hl_jobrun_opts {
     int max_restarts;
     bool restart_lost;
     int64_t start_timeout_ms, run_timeout_ms, stop_resend_ms;
+    struct hl_jobrun_policy policy;
 };
 
 enum hl_job_event_kind {
@@ -116,6 +132,8 @@ struct hl_job_event {
     enum hl_api_container_state container;
     int exit_code;
     int signal;
+    enum hl_api_failure_kind failure; /* CONTAINER: its kind, where it has failed */
+    int64_t reached;  /* steps, to the highest that the job has made; 0 = it tells none */
     bool is_in_order; /* ABSENT: it came the same way as what was heard of the container before */
     struct hl_plan *plan;
 };
@@ -145,6 +163,10 @@ struct hl_job_actions {
 
 void hl_job_actions_fini(struct hl_job_actions *a);
 
+struct hl_job;
+/* Of a run that was read from its record, too. */
+struct hl_jobrun_policy hl_job_policy(const struct hl_job *job);
+
 /* *run is overwritten. */
 hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opts) HL_CHECK;
 void hl_jobrun_fini(struct hl_jobrun *run);
@@ -153,6 +175,8 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 /* What the state asks for again after the Controller was restarted: place, start what is not
  * confirmed, stop what has not ended. */
 hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out) HL_CHECK;
+/* Its next attempt is not to be placed yet. */
+bool hl_jobrun_backs_off(const struct hl_jobrun *run, int64_t now_ms);
 /* When a TIMER event is due; INT64_MAX = never. */
 int64_t hl_jobrun_next_ms(const struct hl_jobrun *run);
 /* The caller was paused, or the wall clock was set: what is judged by a deadline gets that time on

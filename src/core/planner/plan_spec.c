@@ -125,6 +125,13 @@ static struct hl_api_rank_spec rank_spec(const struct hl_job *job, const struct 
                                      .env = env.list};
 }
 
+static const char *rules_text(const struct hl_job *job, struct hl_arena *arena)
+{
+    char text[HL_FAILURE_RULES_TEXT_MAX];
+    hl_failure_rules_print(&job->on_failure, text, sizeof(text));
+    return hl_arena_strdup(arena, text);
+}
+
 struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
                                                     const struct hl_plan *plan, int index,
                                                     const struct hl_plan_spec_opts *opts,
@@ -156,8 +163,12 @@ struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
         .python = job->python,
     };
     if (hl_job_replaces(job))
-        spec.replace = (struct hl_api_replace_rule){
-            .max = job->replacements, .stable_ms = job->stable_ms, .spares = job->spares};
+        spec.replace = (struct hl_api_replace_rule){.max = job->replacements,
+                                                    .stable_ms = job->stable_ms,
+                                                    .spares = job->spares,
+                                                    .backoff_ms = job->backoff_ms,
+                                                    .backoff_max_ms = job->backoff_max_ms,
+                                                    .on_failure = rules_text(job, arena)};
     for (size_t i = 0; i < n && spec.ranks.items != NULL && spec.gpus.items != NULL; i++) {
         spec.ranks.items[spec.ranks.count++] = rank_spec(job, &c->ranks[i], arena);
         if (*c->ranks[i].gpu != '\0')

@@ -373,7 +373,8 @@ static hl_status pass_gang(struct pass *p, int gang)
     bool done;
     if (g->blocked != HL_API_WAIT_REASON_NONE) {
         v->reason = g->blocked;
-        return HL_OK;
+        bool soon = g->damaged && g->blocked == HL_API_WAIT_REASON_BACK_OFF;
+        return soon ? pass_reserve(p, gang, true, 0) : HL_OK; /* its own slots stay its own */
     }
     if (p->closed[g->queue] >= 0) {
         v->reason = HL_API_WAIT_REASON_PRIORITY_BEHIND;

@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#define LOOKS_FIRST 8
+#define ALONE       1.5 /* what is usual is of another moment: more has to be beside it */
+
 /* A value of one rank, to be sorted. */
 struct rated {
     int stage;
@@ -24,20 +27,37 @@ static double median_without(const struct rated *sorted, size_t count, size_t pl
     return sorted[place > middle ? middle : middle + 1].value;
 }
 
-/* What a rank should need, by index: its best, or what the others of its stage do. */
+/* What the rank usually needs. */
+static double usual_of(const struct hl_slow_seen *s)
+{
+    struct rated looks[HL_SLOW_LOOKS];
+    size_t count = s->looks < HL_SLOW_LOOKS ? (size_t)s->looks : HL_SLOW_LOOKS;
+    for (size_t i = 0; i < count; i++)
+        looks[i] = (struct rated){.value = s->looks_ms[i]};
+    qsort(looks, count, sizeof(*looks), by_stage_and_value);
+    return looks[count / 4].value;
+}
+
+/* What a rank should need, by index: what the others of its stage do, or what it usually does. */
 static void find_due(const struct hl_slow_seen *seen, struct rated *own, size_t count, double *due)
 {
     qsort(own, count, sizeof(*own), by_stage_and_value);
     for (size_t from = 0, to; from < count; from = to) {
         for (to = from + 1; to < count && own[to].stage == own[from].stage;)
             to++;
-        for (size_t i = from; i < to; i++) {
-            size_t rank = own[i].rank;
-            double others = to - from > 1 ? median_without(own + from, to - from, i - from) : 0;
-            double best = seen[rank].best_ms;
-            due[rank] = others > 0 && others < best ? others : best;
-        }
+        for (size_t i = from; i < to; i++)
+            due[own[i].rank] = to - from > 1 ? median_without(own + from, to - from, i - from)
+                                             : ALONE * usual_of(&seen[own[i].rank]);
     }
+}
+
+/* A look that is far above what is usual does not become usual, but the first ones. */
+static void seen_take(struct hl_slow_seen *s, const struct hl_slow_rank *r)
+{
+    s->news = r->reported - s->reported;
+    s->reported = r->reported;
+    if (s->looks < LOOKS_FIRST || r->own_ms < ALONE * usual_of(s))
+        s->looks_ms[s->looks++ % HL_SLOW_LOOKS] = r->own_ms;
 }
 
 /* False: some rank has told no new step, or no time of its own. */
@@ -52,27 +72,30 @@ static bool take_ranks(struct hl_slow_seen *seen, const struct hl_slow_rank *ran
         }
         news &= ranks[i].own_ms > 0 && ranks[i].reported != s->reported;
     }
-    for (size_t i = 0; news && i < count; i++) {
-        seen[i].reported = ranks[i].reported;
-        if (seen[i].best_ms <= 0 || ranks[i].own_ms < seen[i].best_ms)
-            seen[i].best_ms = ranks[i].own_ms;
-    }
+    for (size_t i = 0; news && i < count; i++)
+        seen_take(&seen[i], &ranks[i]);
     return news;
 }
 
 /* Time above the limit adds up, time below takes twice as much away: a machine that others use too
  * makes any figure jump. */
-static void seen_judge(struct hl_slow_seen *s, double over_ms, const struct hl_slow_rule *rule,
-                       int64_t now_ms)
+static void seen_judge(struct hl_slow_seen *s, double over_ms, double step_ms,
+                       const struct hl_slow_rule *rule, int64_t now_ms)
 {
     int64_t passed = s->at_ms > 0 && now_ms > s->at_ms ? now_ms - s->at_ms : 0;
+    bool matters = over_ms >= rule->floor_ms && over_ms >= rule->floor_share * step_ms;
     s->at_ms = now_ms;
-    if (s->factor >= rule->enter && over_ms >= rule->floor_ms)
+    if (s->factor >= rule->enter && matters) {
         s->slow_ms += passed;
-    else if (s->factor < rule->leave || over_ms < rule->floor_ms)
+        s->slow_steps += s->news;
+    } else if (s->factor < rule->leave || !matters) {
         s->slow_ms -= 2 * passed;
+    }
     s->slow_ms = s->slow_ms < 0 ? 0 : s->slow_ms < rule->hold_ms ? s->slow_ms : rule->hold_ms;
-    s->slow = s->slow ? s->slow_ms > 0 : s->slow_ms >= rule->hold_ms;
+    if (s->slow_ms == 0)
+        s->slow_steps = 0;
+    bool held = s->slow_ms >= rule->hold_ms && s->slow_steps >= rule->hold_steps;
+    s->slow = s->slow ? s->slow_ms > 0 : held;
 }
 
 hl_status hl_slow_look(struct hl_slow_seen *seen, const struct hl_slow_rank *ranks, size_t count,
@@ -97,7 +120,8 @@ hl_status hl_slow_look(struct hl_slow_seen *seen, const struct hl_slow_rank *ran
             size_t rank = rated[i].rank;
             double others = median_without(rated, count, i);
             seen[rank].factor = rated[i].value / (others > 1 ? others : 1);
-            seen_judge(&seen[rank], ranks[rank].own_ms - due[rank], rule, now_ms);
+            seen_judge(&seen[rank], ranks[rank].own_ms - due[rank], ranks[rank].step_ms, rule,
+                       now_ms);
         }
         free(rated);
         free(due);

@@ -35,18 +35,17 @@ static const char *const identity[] = {"HELIOS_CONTROLLER", "CONTROLLER_L3_CACHE
 
 /* ---- the file of steps ----------------------------------------------------------------------- */
 
-/* Whether the rank has made a step since its gang came together; true where it does not tell. */
-static bool has_made_steps(const struct hl_shim *s, size_t i)
+/* What the rank told last; false where it does not tell. */
+static bool read_steps(const struct hl_shim *s, size_t i, struct hl_step_state *out)
 {
     const char *text = hl_env_get(&s->spec.ranks[i].env, "HELIOS_STEPS");
     struct hl_step_pages pages = {0};
     struct hl_step_page *page = NULL;
-    struct hl_step_state state;
     if (text == NULL || hl_step_page_find(text, &pages, &page) != HL_OK)
-        return true;
-    bool steps = !hl_step_read(page, &state) || state.steps > 0;
+        return false;
+    bool told = hl_step_read(page, out);
     hl_step_pages_close(&pages);
-    return steps;
+    return told;
 }
 
 /* ---- spares ---------------------------------------------------------------------------------- */
@@ -180,19 +179,38 @@ static hl_status rank_restart(struct hl_shim *s, size_t i)
     return HL_OK;
 }
 
+/* What the job file wants after such an end. */
+static enum hl_failure_then then_of(const struct hl_shim *s, const struct hl_rank_status *r,
+                                    enum hl_api_failure_kind kind)
+{
+    struct hl_failure_rules rules = {0};
+    if (kind == HL_API_FAILURE_KIND_UNSAID)
+        return HL_FAILURE_FAIL; /* it has done its work, or left without it: no other start helps */
+    if (hl_failure_rules_parse(s->spec.on_failure, &rules) != HL_OK)
+        hl_warn("rules for failures are not followed: %s", hl_error_text());
+    return hl_failure_rules_then(&rules, kind, r->signal == 0 ? r->exit_code : 0);
+}
+
 bool hl_shim_replace(struct hl_shim *s, size_t i)
 {
     struct hl_rank_status *r = &s->status.ranks[i];
-    const struct hl_replace_rule rule = {s->spec.replace.max, s->spec.replace.stable_ms};
+    const struct hl_replace_rule rule = {s->spec.replace.max, s->spec.replace.stable_ms,
+                                         s->spec.replace.backoff_ms,
+                                         s->spec.replace.backoff_max_ms};
     uint64_t oom = s->way->oom(s), now = hl_now_ns();
-    enum hl_exit_kind kind = hl_exit_kind_of(r->exit_code, r->signal, oom > s->oom_seen);
+    struct hl_step_state told = {0};
+    bool tells = read_steps(s, i, &told);
+    const struct hl_exit end = {r->exit_code, r->signal, oom > s->oom_seen,
+                                tells && told.activity == HL_STEP_SAVING};
+    enum hl_api_failure_kind kind = hl_exit_kind_of(&end);
     int64_t wait_ms = 0;
     s->oom_seen = oom;
-    if (s->due_ns == NULL || !hl_replace_next(&s->lost, &rule, kind, has_made_steps(s, i),
-                                              (int64_t)(now / HL_NS_PER_MS), &wait_ms))
+    if (s->due_ns == NULL ||
+        !hl_replace_next(&s->lost, &rule, then_of(s, r, kind), !tells || told.steps > 0,
+                         (int64_t)(now / HL_NS_PER_MS), &wait_ms))
         return false;
     hl_warn("rank %d is lost (%s, code %d, signal %d) and replaced in %lld ms", r->rank,
-            hl_exit_kind_name(kind), r->exit_code, r->signal, (long long)wait_ms);
+            hl_api_failure_kind_name(kind), r->exit_code, r->signal, (long long)wait_ms);
     kill(-r->pid, SIGKILL); /* what it has left of its group */
     r->replaced++;
     r->lost_ms = hl_wall_ms();

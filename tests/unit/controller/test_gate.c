@@ -74,6 +74,20 @@ TEST_IN(setup, teardown, one_that_failed_is_not_until_it_passes)
     assert_int_equal(n.drained_ms, 0);
 }
 
+TEST_IN(setup, teardown, one_whose_first_test_goes_on_is_not_until_that_has_passed)
+{
+    tested(0, HL_API_HEALTH_STATE_TESTING, "");
+    assert_true(node_ready(&n));
+    assert_false(is_placed_on());
+    assert_string_equal(node_why_not(&n), "health: its first test goes on");
+    tested(1000, HL_API_HEALTH_STATE_PASSED, "");
+    assert_true(is_placed_on());
+    tested(0, HL_API_HEALTH_STATE_TESTING, ""); /* its Agent was started again */
+    tested(2000, HL_API_HEALTH_STATE_FAILED, "script: exit code 1");
+    assert_false(is_placed_on());
+    assert_int_equal(n.drained_ms, 0); /* that was one failure */
+}
+
 TEST_IN(setup, teardown, failing_twice_in_an_hour_drains_it_for_good)
 {
     tested(1000, HL_API_HEALTH_STATE_FAILED, "memory: slot 8 is slow");

@@ -118,3 +118,20 @@ TEST(the_last_200_lines_are_kept_and_no_half_one)
     assert_int_equal(at, (1 << 20) - 999);
     free(text);
 }
+
+TEST(a_failed_container_has_the_kind_of_the_rank_that_failed_first)
+{
+    struct hl_api_rank_status ranks[] = {failed(4, 2, 0, 5000), failed(5, 1, 0, 4000)};
+    struct hl_api_container_status c = container("j.1.0", "rank 5 exited with code 1", ranks, 2);
+    int rank;
+    assert_int_equal(hl_failure_kind(&c, &rank), HL_API_FAILURE_KIND_EXIT);
+    assert_int_equal(rank, 5);
+    ranks[1].progress.activity = HL_API_RANK_ACTIVITY_SAVING;
+    assert_int_equal(hl_failure_kind(&c, &rank), HL_API_FAILURE_KIND_SAVE);
+    ranks[0].finished_ms = 3000;
+    assert_int_equal(hl_failure_kind(&c, &rank), HL_API_FAILURE_KIND_MISTAKE);
+    assert_int_equal(rank, 4);
+    c = container("j.1.0", "its directory can't be made", NULL, 0);
+    assert_int_equal(hl_failure_kind(&c, &rank), HL_API_FAILURE_KIND_LAUNCH);
+    assert_int_equal(rank, -1);
+}

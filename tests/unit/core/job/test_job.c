@@ -74,9 +74,10 @@ static const char full_job[] =
     " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
     " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\", \"spares\": 2,"
     " \"recovery\": {\"mode\": \"replace\", \"replacements\": 25, \"stableAfter\": \"5m\","
+    "   \"backoff\": \"2s\", \"backoffMax\": \"90s\","
     "   \"onHang\": \"name\", \"onSlow\": \"end\"},"
     " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\", \"queue\": \"dev\","
-    " \"priority\": -7}";
+    " \"onFailure\": {\"memory\": \"fail\", \"42\": \"ignore\"}, \"priority\": -7}";
 
 TEST(every_key_lands_in_its_field)
 {
@@ -100,6 +101,10 @@ TEST(every_key_lands_in_its_field)
     assert_int_equal(job.cpus_per_rank, 3);
     assert_int_equal(job.memory_bytes, 4ull << 30);
     assert_int_equal(job.restarts, 2);
+    assert_int_equal(job.backoff_ms, 2000);
+    assert_int_equal(job.backoff_max_ms, 90000);
+    assert_int_equal(job.on_failure.kind[HL_API_FAILURE_KIND_MEMORY], HL_FAILURE_FAIL);
+    assert_int_equal(job.on_failure.code[42], HL_FAILURE_IGNORE);
     assert_int_equal(job.start_timeout_ms, 90000);
     assert_int_equal(job.run_timeout_ms, 7200000);
     assert_int_equal(job.stop_grace_ms, 3000);
@@ -367,6 +372,9 @@ static const struct {
     {"recovery", "mode", TEXT},
     {"recovery", "replacements", WHOLE},
     {"recovery", "stableAfter", TEXT},
+    {"recovery", "backoff", TEXT},
+    {"recovery", "backoffMax", TEXT},
+    {"", "onFailure", OBJECT},
     {"recovery", "onHang", TEXT},
     {"recovery", "onSlow", TEXT},
     {"", "spares", WHOLE},
@@ -492,10 +500,32 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"spares\": 1}",
            "spares: has an effect with recovery: {mode: replace} only");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"replacements\": 3}}",
-           "recovery: has an effect with recovery: {mode: replace} only");
+           "recovery.replacements: has an effect with recovery: {mode: replace} only");
     is_bad("{\"restarts\": 5000}", "restarts: is 5000, must be from 0 to 1000");
     is_bad("{\"priority\": -1001}", "priority: is -1001, must be from -1000 to 1000");
     is_bad("{\"queue\": \"Dev\"}", "queue: 'Dev' must begin with a lower-case letter");
+}
+
+TEST(what_is_said_of_failures_has_to_have_an_effect)
+{
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"stableAfter\": \"5m\"}}",
+           "recovery: has an effect with restarts, or with recovery: {mode: replace}");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"restarts\": 1,"
+           " \"recovery\": {\"backoff\": \"2m\"}}",
+           "recovery.backoff: is more than recovery.backoffMax, by default 60s");
+    is_bad("{\"onFailure\": \"fail\"}", "onFailure: must be lines of KIND or EXIT CODE");
+    is_bad("{\"onFailure\": {}}", "onFailure: must be lines of KIND or EXIT CODE");
+    is_bad("{\"onFailure\": {\"crash\": \"fail\"}}", "onFailure: 'crash' is neither");
+    is_bad("{\"onFailure\": {\"exit\": \"retry\"}}", "'retry' is none of fail, count, ignore");
+    is_bad("{\"onFailure\": {\"lost\": \"fail\"}}", "of lost nodes onNodeLost decides");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"onFailure\": {\"exit\": \"fail\"}}",
+           "onFailure: has an effect where something is tried again");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"restarts\": 1,"
+           " \"onFailure\": {\"stall\": \"fail\"}}",
+           "onFailure.stall: has an effect with recovery: {onHang: end} only");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"mode\": \"replace\"},"
+           " \"onFailure\": {\"stall\": \"fail\"}}",
+           "onFailure.stall: a rank that hangs is replaced");
 }
 
 TEST(a_world_too_large_is_refused_without_overflow)

@@ -22,7 +22,9 @@ static const char stored[] =
     "   \"never\": false, \"masterAddress\": \"10.0.0.1\"},"
     " \"restartLost\": false, \"cause\": \"rank 3 exited with code 7\","
     " \"preemptor\": \"urgent-9\", \"preemptorAttempt\": 2, \"placedMs\": 1700000000040,"
-    " \"releasedMs\": 0, \"usedSlotMs\": 12000}";
+    " \"releasedMs\": 0, \"usedSlotMs\": 12000,"
+    " \"fruitless\": 1, \"losses\": 2, \"steadyMs\": 7000, \"reached\": 41,"
+    " \"lastFailure\": \"memory\", \"retryMs\": 9000}";
 
 static json_t *parse(const char *text)
 {

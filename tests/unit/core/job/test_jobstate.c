@@ -47,12 +47,15 @@ static hl_status step(struct hl_jobrun *run, struct hl_job_event ev)
 
 static bool restart_lost = true;
 
+static struct hl_jobrun_policy policy;
+
 static struct hl_jobrun started(int containers, int restarts)
 {
     struct hl_jobrun run;
     struct hl_jobrun_opts opts = {.id = "j",
                                   .max_restarts = restarts,
                                   .restart_lost = restart_lost,
+                                  .policy = policy,
                                   .start_timeout_ms = 60000,
                                   .run_timeout_ms = 0,
                                   .stop_resend_ms = 5000};
@@ -221,7 +224,7 @@ TEST(a_gang_that_is_stopped_for_another_waits_again_and_uses_no_restart)
     assert_string_equal(said, "release 1; restarting; place 2; ");
     assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
     assert_int_equal(run.attempt, 2);
-    assert_int_equal(run.restarts, 0);
+    assert_int_equal(run.failed.used, 0);
     assert_string_equal(run.preemptor, "urgent-7");
     assert_int_equal(run.preemptor_attempt, 3);
     assert_string_equal(run.cause, "urgent-7 needs its slots");
@@ -269,7 +272,7 @@ TEST(a_lost_node_restarts_the_gang_without_using_up_restarts)
     assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
     STATUS(1, 1, STOPPED);
     assert_string_equal(said, "release 1; restarting; place 2; ");
-    assert_int_equal(run.restarts, 0);
+    assert_int_equal(run.failed.used, 0);
     for (int i = 2; i <= HL_JOB_NODE_LOSSES_MAX; i++) {
         STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1));
         STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-0");
@@ -324,6 +327,106 @@ TEST(a_node_that_is_silent_for_a_while_costs_nothing)
     assert_int_equal(run.attempt, 1);
     assert_int_equal(run.node_losses, 0);
     hl_jobrun_fini(&run);
+}
+
+/* ---- how often, and how soon ----------------------------------------------------------------- */
+
+/* The attempt that waits is placed, runs from `at` on and fails after `ms`. */
+static void run_and_fail(struct hl_jobrun *r, int64_t at, int64_t ms, int code, int64_t reached)
+{
+    struct hl_jobrun run = *r;
+    if (run.state == HL_API_JOB_STATE_PENDING)
+        STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1), .now_ms = at);
+    STATUS(run.attempt, 0, RUNNING, .now_ms = at);
+    STATUS(run.attempt, 0, FAILED, .exit_code = code, .reached = reached, .now_ms = at + ms);
+    *r = run;
+}
+
+TEST(attempts_that_bring_no_new_step_are_waited_for_longer_each_time)
+{
+    policy = (struct hl_jobrun_policy){60000, 1000, 3000, {{0}, {0}}};
+    struct hl_jobrun run = started(1, 9);
+    run_and_fail(&run, 1000, 10, 1, 0);
+    assert_string_equal(said, "container-failed; release 1; restarting; place 2; ");
+    run_and_fail(&run, 2000, 10, 1, 0);
+    assert_string_equal(said, "container-failed; release 2; restarting; back-off; ");
+    assert_int_equal(hl_jobrun_next_ms(&run), 2010 + 1000);
+    assert_true(hl_jobrun_backs_off(&run, 3009));
+    STEP(.kind = HL_JOB_EV_SLOTS, .now_ms = 2500);
+    assert_string_equal(said, ""); /* whatever is free */
+    STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 3009);
+    assert_string_equal(said, "");
+    struct hl_job_actions again = {0}; /* a Controller that comes back waits on */
+    assert_int_equal(hl_jobrun_resume(&run, &again), HL_OK);
+    assert_int_equal(again.count, 0);
+    hl_job_actions_fini(&again);
+    STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 3010);
+    assert_string_equal(said, "place 3; ");
+    assert_false(hl_jobrun_backs_off(&run, 3010));
+    run_and_fail(&run, 4000, 0, 1, 0);
+    assert_int_equal(hl_jobrun_next_ms(&run), 4000 + 2000);
+    run_and_fail(&run, 6000, 0, 1, 0);
+    assert_int_equal(hl_jobrun_next_ms(&run), 6000 + 3000); /* the limit */
+    run_and_fail(&run, 9000, 500, 1, 20);
+    assert_string_equal(said, "container-failed; release 5; restarting; place 6; "); /* new steps */
+    run_and_fail(&run, 9600, 500, 1, 20);
+    assert_int_equal(hl_jobrun_next_ms(&run), 10100 + 1000); /* the same ones again */
+    assert_int_equal(run.failed.used, 6);
+    STEP(.kind = HL_JOB_EV_CANCEL, .now_ms = 10200);
+    assert_int_equal(run.state, HL_API_JOB_STATE_CANCELLED);
+    hl_jobrun_fini(&run);
+    policy = (struct hl_jobrun_policy){0};
+}
+
+TEST(a_gang_that_trained_long_enough_has_all_of_its_restarts_again)
+{
+    policy = (struct hl_jobrun_policy){60000, 1000, 3000, {{0}, {0}}};
+    struct hl_jobrun run = started(1, 1);
+    run_and_fail(&run, 1000, 10, 1, 5);
+    assert_int_equal(run.failed.used, 1);
+    STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1), .now_ms = 500000); /* no slots so long */
+    run_and_fail(&run, 500000, 60000, 1, 6);
+    assert_int_equal(run.failed.used, 1);
+    assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
+    run_and_fail(&run, 600000, 59999, 1, 7); /* a little too short */
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
+    hl_jobrun_fini(&run);
+
+    run = started(1, 1);
+    run_and_fail(&run, 1000, 10, 1, 5);
+    run_and_fail(&run, 2000, 90000, 1, 5); /* long, but the same steps again: it never ends */
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
+    hl_jobrun_fini(&run);
+
+    run = started(1, 1);
+    run_and_fail(&run, 1000, 10, 1, 0);
+    run_and_fail(&run, 2000, 90000, 1, 0); /* its ranks tell no steps */
+    assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
+    hl_jobrun_fini(&run);
+    policy = (struct hl_jobrun_policy){0};
+}
+
+TEST(what_follows_from_a_failure_is_the_jobs_to_say)
+{
+    struct hl_jobrun run = started(1, 5);
+    run_and_fail(&run, 1000, 10, 2, 0); /* a mistake, also where the file says nothing */
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
+    assert_int_equal(run.last_failure, HL_API_FAILURE_KIND_MISTAKE);
+    assert_non_null(strstr(run.reason, "not repeated: onFailure ends the job after mistake"));
+    hl_jobrun_fini(&run);
+
+    assert_int_equal(hl_failure_rules_set(&policy.on_failure, "memory", "fail"), HL_OK);
+    assert_int_equal(hl_failure_rules_set(&policy.on_failure, "7", "ignore"), HL_OK);
+    run = started(1, 0);
+    run_and_fail(&run, 1000, 10, 7, 0); /* without any restarts */
+    assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
+    assert_int_equal(run.failed.used, 0);
+    STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1));
+    STATUS(2, 0, FAILED, .signal = 9, .failure = HL_API_FAILURE_KIND_MEMORY);
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
+    assert_int_equal(run.last_failure, HL_API_FAILURE_KIND_MEMORY);
+    hl_jobrun_fini(&run);
+    policy = (struct hl_jobrun_policy){0};
 }
 
 TEST(the_cause_of_an_attempt_is_kept)

@@ -295,7 +295,8 @@ TEST(whatever_happens_a_job_ends_and_leaves_nothing)
                                       .max_restarts = 3,
                                       .start_timeout_ms = 20000,
                                       .stop_resend_ms = 500,
-                                      .restart_lost = true};
+                                      .restart_lost = true,
+                                      .policy = {.backoff_ms = 40, .backoff_max_ms = 300}};
         w->seed = seed * 0x9e3779b97f4a7c15ull;
         w->now = 1000;
         assert_int_equal(hl_jobrun_init(&w->run, &opts), HL_OK);

@@ -397,6 +397,21 @@ RULE(while_its_victims_stop_a_gang_stops_nobody_else)
 
 /* ---- what comes back ------------------------------------------------------------------------- */
 
+RULE(a_gang_that_backs_off_starts_later_and_keeps_the_slots_that_it_had)
+{
+    rig_init(&r, 2, 1, "default");
+    int late = rig_add(&r, 0, 0, 1, 1), other = rig_add(&r, 0, 9, 1, 1),
+        third = rig_add(&r, 0, 9, 1, 1);
+    r.gangs[late].damaged = true;
+    r.gangs[late].blocked = HL_API_WAIT_REASON_BACK_OFF;
+    r.old[late][0] = true;
+    rig_pass(&r);
+    waits_for(late, HL_API_WAIT_REASON_BACK_OFF);
+    assert_true(verdict(other)->starts);
+    assert_int_equal(r.owner[RIG_PER], other); /* not on the slot that is kept */
+    assert_false(verdict(third)->starts);
+}
+
 RULE(a_damaged_gang_comes_first_and_keeps_the_slots_that_it_had)
 {
     rig_init(&r, 3, 1, "default");

@@ -46,6 +46,23 @@ TEST_IN(setup, teardown, a_mistake_is_not_made_again)
     free(text);
 }
 
+TEST_IN(setup, teardown, what_follows_from_an_end_is_the_jobs_to_say)
+{
+    struct world *w = *state;
+    json_t *spec =
+        replaced_spec("told", "echo begun; [ -e again ] && exit 7; : >again; exit 2", 1, 3, 0);
+    json_object_set_new(json_object_get(spec, "replace"), "onFailure",
+                        json_string("mistake=count 7=fail"));
+    json_t *c = run(w, "told", spec);
+    assert_string_equal(hl_json_str(c, "state", ""), "failed");
+    assert_int_equal(hl_json_int(c, "exitCode", -1), 7);
+    assert_int_equal(hl_json_int(rank_of(c, 0), "replaced", -1), 1);
+    json_decref(c);
+    char *text = log_of(w, "told", 0);
+    assert_string_equal(text, "begun\nbegun\n");
+    free(text);
+}
+
 TEST_IN(setup, teardown, the_container_fails_when_the_replacements_are_used_up)
 {
     struct world *w = *state;
