@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """./run bench ranktable [--real]: what helios-ranktable needs, for pods of the size that real ones have.
 
-Against a server in this process; with --real also against kube-apiserver (./run test-k8s makes it)."""
+Against a server in this process; with --real also against kube-apiserver (./run test-k8s makes it). Ends with 1 when a bar is
+missed, which a busy machine or a server that is too slow for the events makes likely."""
 import argparse
 import collections
 import contextlib
@@ -16,8 +17,10 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 sys.dont_write_bytecode = True
+
+from bars import Bars  # noqa: E402
 
 from support import apiserver, kube_api, kustomize  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
@@ -25,6 +28,9 @@ from support.ranktable_scenarios import INITIALIZING, KEY, LABEL, Controller, de
 
 DEVICES = 8
 BATCHES = 20
+COMPLETE_S, WRITES, CORE_PERCENT, MEMORY_MIB = 1, 5, 10, 50e6 / (1 << 20)  # bars
+LOSSES = 200  # pods in a second, each four events
+BACK_S = 2    # after which a pod that was lost runs again
 
 
 def real_sized(pod):
@@ -66,17 +72,6 @@ class Scripted:
         self.server.__exit__()
 
 
-class Kept:
-    """A connection that stays open; who has it for the moment may say close()."""
-
-    def __init__(self, connection):
-        self.request, self.getresponse = connection.request, connection.getresponse
-        self.used = time.monotonic()
-
-    def close(self):
-        self.used = time.monotonic()
-
-
 class Real:
     name = "kube-apiserver"
     drivers = 8  # most of a request is waiting
@@ -90,17 +85,8 @@ class Real:
             self.server.namespace("bench")
         self.config = self.server.kubeconfig(folder / "kubeconfig", {
             "token": self.server.account_token("helios", "helios-ranktable")}, "helios")
-        self.kept = threading.local()
-        self.connect = self.server.admin.connect
-        self.api = kube_api.Client(self.connection, self.server.admin_token)
+        self.api = self.server.admin
         self.get, self.delete, self.patch = self.api.get, self.api.delete, self.api.patch
-
-    def connection(self):
-        """One to a thread, as clients of Go have it: a handshake costs more than what is asked."""
-        old = getattr(self.kept, "connection", None)
-        if old is None or time.monotonic() - old.used > 20:  # the server gives idle ones up
-            self.kept.connection = Kept(self.connect())
-        return self.kept.connection
 
     def create(self, plural, obj):
         obj = copy.deepcopy(obj)
@@ -157,7 +143,7 @@ def in_threads(work, items, count=4):
         t.join()
 
 
-def big_job(where, pods):
+def big_job(where, bars, pods):
     """Pods first, then their annotations in batches; the clock runs from the last one."""
     job = make_job(where, "big", pods)
     c = Controller(where.config, "--no-leader-elect")
@@ -173,8 +159,9 @@ def big_job(where, pods):
         took = time.monotonic() - since
         wait_for("the write is answered", c.writes, 5)
         count = len(table(where, "big")["server_list"])
-        print(f"{where.name}: {pods} pods, complete {took:.2f} s after the last annotation, {c.writes():.0f} writes "
-              f"({count} servers, {c.memory_mib():.1f} MiB, {c.cpu_s():.2f} s CPU); bar 1 s, 5 writes", flush=True)
+        print(f"{where.name}: {pods} pods, {count} servers: {c.memory_mib():.1f} MiB, {c.cpu_s():.2f} s CPU", flush=True)
+        bars.judge(f"{where.name}: {pods} pods complete after the last annotation", took, COMPLETE_S, " s")
+        bars.judge(f"{where.name}: {pods} pods, writes", c.writes(), WRITES)
     finally:
         c.end()
 
@@ -200,7 +187,7 @@ def restarts(where, jobs, pods):
             yield from enumerate(steps)
 
 
-def losses(where, jobs, pods, at_once=100):
+def losses(where, jobs, pods, at_once=LOSSES * BACK_S):
     """Endless: single pods here and there; a step of a pod follows the one before after `at_once` steps of others."""
     def lives():
         for n in itertools.count():
@@ -249,7 +236,12 @@ class Drivers:
             raise self.problem
 
 
-def churn(where, jobs, pods, seconds, rate):
+def slow_losses(where, jobs, pods):
+    """A quarter of them in a second, each of which runs again after the same time: tables are complete for half of it."""
+    return losses(where, jobs, pods, LOSSES * BACK_S // 4)
+
+
+def churn(where, bars, jobs, pods, seconds):
     """Pods of complete jobs are lost and made again: four events for each."""
     all_jobs = [make_job(where, f"j{n}", pods) for n in range(jobs)]
     for n, job in enumerate(all_jobs):
@@ -259,7 +251,7 @@ def churn(where, jobs, pods, seconds, rate):
         for n in range(jobs):
             wait_complete(where, f"j{n}", 0.1)
         time.sleep(2)
-        for what in (restarts, losses):
+        for what, rate in ((restarts, LOSSES), (slow_losses, LOSSES), (losses, 4 * LOSSES)):
             before, cpu, writes, begin = c.memory_mib(), c.cpu_s(), c.writes(), time.monotonic()
             drivers = Drivers(where.drivers)
             for count, (pod, step) in enumerate(what(where, all_jobs, pods), 1):
@@ -270,10 +262,12 @@ def churn(where, jobs, pods, seconds, rate):
                 time.sleep(max(0, count / rate - now))
             drivers.end()
             now = time.monotonic() - begin
-            print(f"{where.name}: {jobs} x {pods} pods, {what.__name__}, {count / now:.0f} pod events/s: "
-                  f"{100 * (c.cpu_s() - cpu) / now:.1f} % of a core, {(c.writes() - writes) / now:.1f} writes/s, "
-                  f"{c.memory_mib():.1f} MiB (peak {c.memory_mib('VmHWM'):.1f}, {before:.1f} before); "
-                  "bar 200 events/s, 10 %, 50 MB", flush=True)
+            case = f"{where.name}: {jobs} x {pods} pods, {what.__name__}"
+            print(f"{case}: {count / now:.0f} pod events/s, {(c.writes() - writes) / now:.1f} writes/s, "
+                  f"{c.memory_mib():.1f} MiB ({before:.1f} before)", flush=True)
+            bars.judge(f"{case}: CPU", 100 * (c.cpu_s() - cpu) / now, CORE_PERCENT, " % of a core",
+                       "" if count >= 0.9 * rate * now else f"the server takes {count / now:.0f} of {rate} events/s")
+        bars.judge(f"{where.name}: {jobs} x {pods} pods, peak of memory", c.memory_mib("VmHWM"), MEMORY_MIB, " MiB")
     finally:
         c.end()
 
@@ -284,15 +278,17 @@ def main():
     parser.add_argument("--only", choices=("big", "churn"))
     parser.add_argument("--seconds", type=float, default=30, help="of churning")
     args = parser.parse_args()
+    bars = Bars()
     for kind in (Scripted, Real) if args.real else (Scripted,):
-        for name, *work in (("big", big_job, 1000), ("churn", churn, 100, 100, args.seconds, 200)):
+        for name, work, *how in (("big", big_job, 1000), ("churn", churn, 100, 100, args.seconds)):
             if args.only not in (None, name):
                 continue
             with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
                 where = kind(pathlib.Path(folder))
                 stack.callback(where.end)
-                work[0](where, *work[1:])
+                work(where, bars, *how)
+    return bars.status()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -21,12 +21,12 @@ if(HELIOS_SANITIZE)
   target_link_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE})
 endif()
 
-# Of a test's own source, which runs for moments: compiled in two thirds of the time, with lines in a backtrace. gold
-# links it in half the time (lld takes members of archives in another order); ld does it where there is no gold.
+# Of a test's own source, which runs for moments: compiled in two thirds of the time. gold links
+# it in half the time (lld takes members of archives in another order); ld does it where there is no gold.
 include(CheckLinkerFlag)
 add_library(hl_test_options INTERFACE)
 if(NOT HELIOS_SANITIZE)
-  target_compile_options(hl_test_options INTERFACE -O1 -g1)
+  target_compile_options(hl_test_options INTERFACE -O1)
 endif()
 if(NOT HELIOS_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   check_linker_flag(C -fuse-ld=gold HL_HAS_GOLD)
@@ -50,8 +50,6 @@ function(hl_kernel_flags)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/kernels/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "${fast};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
-  # A third of the time to compile it goes into where each of its variables is.
-  set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/maco/kernels/gemm_few.c APPEND PROPERTY COMPILE_OPTIONS -g1)
   # multiplies and adds in one step where the CPU can
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/kernels/vec.c PROPERTIES
     COMPILE_OPTIONS "${fast};-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")

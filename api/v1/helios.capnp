@@ -129,7 +129,10 @@ struct Telemetry {
   containers @10 :List(ContainerLoad);  # of those that run
   troubles @11 :List(Text);  # each is a reason to start nothing here: a device that vanished, a full log disk
   leftOut @12 :UInt32;     # rows for which a heartbeat has no room
+  backbone @13 :LineLoad;
 }
+# Of the interface that is on a network, whoever uses it. bitsPerSecond 0: what it carries is not known. busyPercent -1: not known.
+struct LineLoad { interface @0 :Text; bitsPerSecond @1 :UInt64; busyPercent @2 :Float64; }
 
 # Shares and rates are of the time since the reading before. What the machine does not tell is 0.
 struct SlotLoad { numaId @0 :Int32; cpuBusyPercent @1 :Float64; memoryTotalBytes @2 :UInt64; memoryFreeBytes @3 :UInt64; }
@@ -188,6 +191,7 @@ struct ContainerSpec {
   python @18 :Text;
   nics @19 :List(Text);    # RDMA devices of the slot ("mlx5_0"), filled in by the Agent
   replace @20 :ReplaceRule $optional; # of ranks that are lost while the others go on
+  epoch @21 :UInt64;       # of the Controller that orders it; 0: none does
 }
 
 # wanted: its start was asked for, and no word of it has come. lost: with its node.
@@ -255,13 +259,16 @@ struct ContainerStatus {
 enum ImageState { absent @0; pulling @1; here @2; }
 
 interface Agent {
+  # Orders of containers have the `epoch` of the Controller that gives them (registerNode); 0: none does. EPERM: it was replaced by a newer
+  # one; of a start also: the container was stopped or forgotten before, or a later attempt of its job has begun here. EBUSY: one of
+  # another attempt still runs here; an earlier one is stopped. Ask again.
   startContainer @0 (spec :ContainerSpec) -> (status :ContainerStatus);   # idempotent by id
-  stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok; at most the container's own grace
+  stopContainer @1 (id :Text, graceMs :Int32, epoch :UInt64) -> ();       # unknown id: ok; at most the container's own grace
   listContainers @2 () -> (containers :List(ContainerStatus));
   # One slice of a rank's output; offset < 0 counts from the end.
   readLog @3 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
           -> (data :Data, offset :Int64, size :Int64, finished :Bool);
-  forgetContainer @4 (id :Text) -> ();                                    # drop record and logs of an ended one
+  forgetContainer @4 (id :Text, epoch :UInt64) -> ();                     # drop record and logs of an ended one
   info @5 () -> (node :NodeInfo, telemetry :Telemetry);
 
   # The node's store: L1 of its devices, L2 of its memory. Copies are whole shards under their own id.
@@ -279,7 +286,7 @@ interface Agent {
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
   storeVerify @13 (id :Text, tier :Tier $required, device :Text, epoch :UInt64) -> (ok :Bool, badChunks :List(UInt32));
   # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
-  putRankTable @14 (id :Text, document :Text) -> ();
+  putRankTable @14 (id :Text, document :Text, epoch :UInt64) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
   options @16 () -> (options :List(OptionValue));
@@ -298,7 +305,7 @@ interface Agent {
   # asks about for five minutes ends. pinned: of one that is here, the name that means the same bytes on every node.
   prepareImage @22 (image :Text) -> (state :ImageState, pinned :Text, text :Text);   # text: how far the pull is, or why it can't be had
   # Kill the process of one rank: to its container it is as if it had failed. False: another process has its place, or none.
-  endRank @23 (id :Text, rank :Int32, pid :Int32) -> (ended :Bool);
+  endRank @23 (id :Text, rank :Int32, pid :Int32, epoch :UInt64) -> (ended :Bool);
   # Copies of that shard which reads have left here.
   storeKept @24 (id :Text) -> (copies :List(Copy));
 }
@@ -438,6 +445,7 @@ struct ShardDecision {
   tier @5 :Tier; node @6 :Text;   # where to
   gainSeconds @7 :Float64; costSeconds @8 :Float64;   # of a move that was weighed, else 0
   carriedOut @9 :Bool;     # false: placement.policy only observes
+  backbonePercent @10 :Float64;   # how busy the backbone was, which has raised `limit`; -1: not known, or not asked
 }
 struct ShardPlacement {
   id @0 :Text;
@@ -499,6 +507,7 @@ struct PoolInfo {
   cluster @13 :Text;       # whose pool it is; "" = unclaimed
   revision @14 :UInt64;    # newest of that cluster's catalogue that the pool has heard of
   manifests @15 :UInt64;   # of versions, beside the shards
+  backbone @16 :LineLoad;  # of the L3 host
 }
 
 # A shard that was moved out of the archive's shards and is kept for archive.trash_keep.
@@ -1039,7 +1048,8 @@ interface Controller {
   # bytesPerS: what it may take of its way, but for the archive's; 0 = all it can get.
   moveShard @32 (id :Text, node :Text, tier :Tier $required, bytesPerS :UInt64) -> (move :ShardMove);
   # In flight, then those that have ended lately, the newest first. rest: why moves of the policy rest; "" = they don't.
-  listMoves @33 () -> (moves :List(ShardMove), rest :Text);
+  # backbonePercent: how busy the backbone is, -1: not known; thresholdAccesses: policy.migrate_base, raised by it.
+  listMoves @33 () -> (moves :List(ShardMove), rest :Text, backbonePercent :Float64, thresholdAccesses :Float64);
   cancelMove @34 (id :Text) -> (move :ShardMove); # of the move, or of its shard
   # A pinned shard is not moved away by the policy or by moveShard. id "": all of the version.
   pin @35 (id :Text, model :Text, version :Int64, pinned :Bool) -> (changed :Bool);

@@ -35,3 +35,7 @@ from .session import Engine, initialize, manage
 
 __all__ = ["Client", "Engine", "GradScaler", "Group", "HybridPSError", "Managed", "Manager",
            "initialize", "manage", "restore_optimizer"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import functools
 import os
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from helios import _loader
 
@@ -158,6 +158,7 @@ _PROTOTYPES = {
     "hybridps_drop": (c_int, [c_void_p, c_void_p, c_size_t]),
     "hybridps_address": (c_int, [c_void_p, c_uint32, c_int, POINTER(c_void_p)]),
     "hybridps_serve_faults": (c_int, [c_void_p]),
+    "hybridps_on_unreadable": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t]),
     "hybridps_settle": (c_int, [c_void_p]),
     "hybridps_keep": (c_int, [c_void_p, c_uint32, c_int, POINTER(_Kept)]),
     "hybridps_kept_free": (None, [c_void_p, c_uint64]),
@@ -214,6 +215,18 @@ def bind(header: str, sizes: dict[Any, int], prototypes: dict[str, tuple[Any, li
 @functools.lru_cache(maxsize=None)
 def load_library() -> ctypes.CDLL:
     return bind("hybridps.h", _SIZES, _PROTOTYPES, HybridPSError)
+
+
+class _Unreadable:
+    """What a forked child can't read is raised between two of Python's steps, after the read: the
+    library has the interpreter ask whether this is true, which raises."""
+
+    def __init__(self, again: Callable[[], int]) -> None:
+        self.text, self._again = ctypes.create_string_buffer(512), again
+
+    def __bool__(self) -> bool:
+        self._again()
+        raise HybridPSError(self.text.value.decode(errors="replace"))
 
 
 class Bundle:
@@ -309,6 +322,11 @@ class Pool:
     def serve_faults(self) -> None:
         """Tensors that are used where their chunk is not are shown there."""
         self.check(self.lib.hybridps_serve_faults(self._h))
+        python, pool = ctypes.pythonapi, self._h
+        self._unreadable = _Unreadable(lambda: self.lib.hybridps_settle(pool))
+        self.check(self.lib.hybridps_on_unreadable(
+            self._h, python.Py_AddPendingCall, python.PyObject_IsTrue, id(self._unreadable),
+            self._unreadable.text, len(self._unreadable.text)))
 
     def settle(self) -> None:
         """What was written to such tensors becomes their content."""

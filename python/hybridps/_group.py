@@ -94,6 +94,13 @@ class Group:
         self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), tensor.data_ptr(),
                                                        tensor.numel(), kind, op_number))
 
+    def mean_of(self, gradient: torch.Tensor, name: str) -> torch.Tensor:
+        """Of every rank's, as training needs it: those of 16 bits are summed and divided in float32,
+        and rounded once."""
+        if gradient.dtype in (torch.float16, torch.bfloat16):
+            return self.allreduce(gradient.float(), "mean", name).to(gradient.dtype)
+        return self.allreduce(gradient, "mean", name)
+
     def reduce_scatter(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
         """Of a tensor whose first dimension has as many rows for each rank: this rank's rows, reduced
         over all ranks."""
@@ -245,7 +252,7 @@ class _Torch:
         def run() -> None:
             parts = [torch.empty(size, dtype=torch.uint8, device=self.on)
                      for _ in range(self.transport.world)]
-            own = view(mine, (size,), (1,), torch.uint8).to(self.on)
+            own = self.taken(mine, size)
             self.wait(dist.all_gather(parts, own, group=self.pg, async_op=True))
             for rank, part in enumerate(parts):
                 view(to + rank * size, (size,), (1,), torch.uint8).copy_(part)
@@ -253,16 +260,15 @@ class _Torch:
 
     def broadcast(self, _: Any, what: bytes, data: int, size: int, src: int) -> int:
         def run() -> None:
-            host = view(data, (size,), (1,), torch.uint8)
-            moved = host.to(self.on)
+            moved = self.taken(data, size)
             self.wait(dist.broadcast(moved, self.everywhere(src), group=self.pg, async_op=True))
-            host.copy_(moved)
+            view(data, (size,), (1,), torch.uint8).copy_(moved)
         return self.attempt("broadcast", what, run)
 
     def alltoall(self, _: Any, what: bytes, mine: int, to: int, size: int) -> int:
         def run() -> None:
             size_of_all = size * self.transport.world
-            own = view(mine, (size_of_all,), (1,), torch.uint8).to(self.on)
+            own = self.taken(mine, size_of_all)
             out = torch.empty(size_of_all, dtype=torch.uint8, device=self.on)
             self.wait(dist.all_to_all_single(out, own, group=self.pg, async_op=True))
             view(to, (size_of_all,), (1,), torch.uint8).copy_(out)
@@ -270,7 +276,7 @@ class _Torch:
 
     def send(self, _: Any, what: bytes, data: int, size: int, dst: int, tag: int) -> int:
         def run() -> None:
-            moved = view(data, (size,), (1,), torch.uint8).to(self.on)
+            moved = self.taken(data, size)
             self.wait(dist.isend(moved, self.everywhere(dst), group=self.pg, tag=tag))
         return self.attempt("send", what, run)
 
@@ -280,6 +286,12 @@ class _Torch:
             self.wait(dist.irecv(moved, self.everywhere(src), group=self.pg, tag=tag))
             view(data, (size,), (1,), torch.uint8).copy_(moved)
         return self.attempt("recv", what, run)
+
+    def taken(self, data: int, size: int) -> torch.Tensor:
+        """A tensor of torch's own memory. Threads of the backend let go of it when they like, and
+        one that needs Python for that (as a view does) while the process ends would abort it."""
+        return torch.empty(size, dtype=torch.uint8, device=self.on).copy_(
+            view(data, (size,), (1,), torch.uint8))
 
     def everywhere(self, rank: int) -> int:
         """The number that torch.distributed has for a rank of this group."""

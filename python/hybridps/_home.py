@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from . import _abi
+from ._tensors import memory_of
 
 
 class Home:
@@ -66,7 +67,7 @@ class Shown:
     __slots__ = ("_memory",)
 
     def __init__(self, *views: torch.Tensor | None) -> None:
-        self._memory = [view.memory for view in views if view is not None]  # type: ignore
+        self._memory = [memory_of(view) for view in views if view is not None]
 
     def __call__(self) -> bool:
         return any(memory() is not None for memory in self._memory)

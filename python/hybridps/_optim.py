@@ -165,6 +165,7 @@ class Stepper:
         phases = self.phases
         phases.state.usable()
         phases.leave()
+        self._check_reduced()
         phases.state.pool.moment(b"ADAM", b"step", phases.state.reserved_bytes())
         self.adopt()
         others = self._not_managed()
@@ -197,6 +198,13 @@ class Stepper:
         self.factor = 1.0
         phases.state.fresh = True
         return out
+
+    def _check_reduced(self) -> None:
+        for slot in self.slots():
+            if slot.unreduced and slot.has_grad:
+                raise HybridPSError(f"step by the gradient of {slot.name}, which is this rank's alone "
+                                    "(no_sync): the last backward before a step is outside of "
+                                    "no_sync" + self.phases.state.facts())
 
     def _not_managed(self) -> bool:
         """Whether it steps parameters that are not managed too, such as a new head's."""

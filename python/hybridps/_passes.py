@@ -73,6 +73,10 @@ class Passes:
         if self.state.in_backward and not self.state.closed:
             self.state.in_backward = False
             self.phases.unpin_calls()
+            if not self.state.defers:
+                for slot in self.state.slots:  # that this backward did not reach
+                    if slot.unreduced and slot.has_grad:
+                        self._reduce(slot)
             if self.state.depth == 0 and not self.state.graph_grows:
                 self.phases.leave()
             self.state.graph_grows = False
@@ -85,9 +89,7 @@ class Passes:
         if not grad.is_sparse:
             set_grad(slot.param, None)
             try:
-                if self.state.group is not None:
-                    grad = self.state.group.allreduce(grad, "mean", slot.name)
-                self._add_up(slot, grad)
+                self._arrived(slot, grad)
             except BaseException:
                 self.phases.leave()  # an exception in backward ends it
                 raise
@@ -97,6 +99,32 @@ class Passes:
         for unit in slot.units:
             if unit.calls:
                 unit.accumulated(slot)
+
+    def _arrived(self, slot: Slot, grad: torch.Tensor) -> None:
+        """Each becomes the mean of all ranks'; within no_sync it is this rank's own, and waits for
+        the first one after it."""
+        state = self.state
+        slot.unreduced = slot.unreduced and slot.has_grad
+        if state.group is None:
+            self._add_up(slot, grad)
+        elif state.defers:
+            self._add_up(slot, grad)
+            slot.unreduced = True
+        elif slot.unreduced:
+            self._add_up(slot, grad)
+            self._reduce(slot)
+        else:
+            self._add_up(slot, state.group.mean_of(grad, slot.name))
+
+    def _reduce(self, slot: Slot) -> None:
+        """The sum that this rank has becomes the mean of all ranks'."""
+        self.state.pool.access(slot.grad_bundle)
+        try:
+            with torch.no_grad():
+                slot.grad_device.copy_(self.state.group.mean_of(slot.grad_device, slot.name))
+        finally:
+            self.state.pool.release(slot.grad_bundle, _abi.AFTER_BWD)
+        slot.unreduced = False
 
     def _begin_with(self, slot: Slot) -> None:
         """The sum begins with a gradient that was assigned by hand."""

@@ -281,7 +281,8 @@ class Phases:
             return
         slots = list(slots)
         for slot in slots:
-            slot.given = None
+            if slot.given is not None:
+                self._end_given(slot)
         there = [s for s in slots if s.has_grad and not s.reuse]
         for slot in there:
             set_grad(slot.param, None)
@@ -302,9 +303,12 @@ class Phases:
     @in_turn
     def _grad_of(self, slot: Slot) -> torch.Tensor | None:
         state = self.state
+        if state.inside and self._is_apart(slot):
+            return raw_grad(slot.param)
         if state.inside and not state.closed and _abi.forked(state.pid):
             return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
         if state.inside and not state.closed and state.works():
+            self._take_new(slot)
             return self._grad_in_pass(slot) if slot.has_grad else slot.given
         self.look_at_grad(slot)
         return raw_grad(slot.param)
@@ -313,18 +317,54 @@ class Phases:
     def assign_grad(self, slot: Slot, value: torch.Tensor | None) -> bool:
         """p.grad = value. Whether that is all."""
         state = self.state
-        if state.inside and not state.closed and not _abi.forked(state.pid) and state.works():
-            slot.given = value
-            if slot.has_grad:
-                slot.has_grad = False  # a unit that has it accessed ends it when it is done
-                if not any(unit.calls for unit in slot.units):
-                    state.pool.drop([slot.gradient])
-            return True
+        if state.inside and not state.closed and not _abi.forked(state.pid):
+            if state.works() or not slot.reuse:
+                return self._assign_in_pass(slot, value)
         if value is None:
             self.drop_grads([slot])
         else:
             self.look_at_grad(slot)
         return False
+
+    def _assign_in_pass(self, slot: Slot, value: torch.Tensor | None) -> bool:
+        """Within forward or backward, or between them: backward adds to what is given."""
+        if self._is_apart(slot):
+            set_grad(slot.param, None)
+            if slot.gradient < 0:
+                return False
+        if not self.state.works():
+            self.drop_grads([slot])
+        else:
+            self._take_new(slot)
+            self._end_given(slot)
+            if slot.has_grad:
+                slot.has_grad = False  # a unit that has it accessed ends it when it is done
+                if not any(unit.calls for unit in slot.units):
+                    self.state.pool.drop([slot.gradient])
+        if not self.state.inside or value is not None and value.is_sparse:
+            return False
+        slot.given = value
+        return True
+
+    def _take_new(self, slot: Slot) -> None:
+        """A hook of the AccumulateGrad node that is older than ours asks: the new gradient is still
+        where autograd put it."""
+        if raw_grad(slot.param) is not None and not self._is_apart(slot):
+            self.state.on_gradient(slot)
+
+    @staticmethod
+    def _is_apart(slot: Slot) -> bool:
+        """Its gradient is torch's, in a pass too: a sparse one, or one of a parameter that is not trained."""
+        own = raw_grad(slot.param)
+        return slot.gradient < 0 or own is not None and own.is_sparse
+
+    def _end_given(self, slot: Slot) -> None:
+        """p.grad is not the tensor any more that was assigned to it. What backward added to it so far
+        is in it, as in torch."""
+        if slot.given is not None and slot.has_grad and self.state.inside:
+            with torch.no_grad():
+                slot.given.copy_(self._grad_in_pass(slot))
+        slot.given = None
 
     def _grad_in_pass(self, slot: Slot) -> torch.Tensor:
         """Within forward or backward, as hooks of AccumulateGrad nodes want it. It may be written:

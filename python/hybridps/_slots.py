@@ -14,7 +14,7 @@ class Slot:
     __slots__ = ("phases", "param", "name", "tensor", "host", "device", "grad", "grad_host",
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
-                 "addresses", "home", "grad_shown", "given", "write")
+                 "addresses", "home", "grad_shown", "given", "write", "unreduced")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
         self.phases, self.param, self.name = phases, param, name
@@ -24,6 +24,7 @@ class Slot:
         self.bundle: Bundle | None = None
         self.grad_bundle: Bundle | None = None
         self.has_grad = False
+        self.unreduced = False  # the gradient is this rank's alone, by no_sync
         self.version = self.grad_version = 0  # of what torch counts, when we looked last
         self.written = False  # on the host, since it was on the device
         self.suspect = False  # code other than the optimizer may have written it

@@ -48,6 +48,7 @@ class State:
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None
         self.shard = shard and self.group is not None
+        self.defers = False  # no_sync: gradients are not reduced now
         self.pid = os.getpid()
         self.on_gradient: Callable[[Slot], None] = _ignore  # told when autograd has completed one
         self.slots: list[Slot] = []

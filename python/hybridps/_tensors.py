@@ -16,6 +16,10 @@ import torch
 from . import _abi
 
 
+# By id(tensor), of those that view() has made. Not in an attribute: torch pickles what a tensor has.
+_memories: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
 class _DeviceBytes:
     """What torch.as_tensor needs to see device memory of CUDA."""
 
@@ -27,7 +31,7 @@ class _DeviceBytes:
 def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype,
          cuda: str | None = None, home: Any = None) -> torch.Tensor:
     """A tensor at ``address``; its strides leave no holes. home: lives as long as it, or any other
-    that shows the same memory; ``memory`` of the result tells how long that is."""
+    that shows the same memory; ``memory_of`` the result tells how long that is."""
     if torch.is_inference_mode_enabled():  # it outlives its first user
         with torch.inference_mode(False):
             return view(address, shape, stride, dtype, cuda, home)
@@ -39,8 +43,13 @@ def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch
     memory = (ctypes.c_char * size).from_address(address)
     memory.home = home
     out = torch.frombuffer(memory, dtype=dtype, count=count).as_strided(shape, stride)
-    out.memory = weakref.ref(memory)
+    _memories[id(out)] = memory
     return out
+
+
+def memory_of(made: torch.Tensor) -> weakref.ref[Any]:
+    """What is alive as long as a tensor or array shows the memory of what view() has made."""
+    return weakref.ref(_memories[id(made)])
 
 
 @functools.lru_cache(maxsize=None)

@@ -6,7 +6,8 @@ what comes under management _register.py.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+import contextlib
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
@@ -18,7 +19,7 @@ from ._phases import Phases
 
 # What users call.
 _API = {"register_module", "register_optim", "access", "release", "allreduce", "broadcast",
-        "changed", "helios_state", "stats", "device_by_kind", "trace", "close"}
+        "changed", "no_sync", "helios_state", "stats", "device_by_kind", "trace", "close"}
 
 
 class Client:
@@ -114,6 +115,18 @@ class Client:
         """On CUDA: say so after writing parameters in a way that is not seen, through a tensor of
         ``p.data`` or an array of numpy that was taken before the last step."""
         self.phases.changed()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backwards in it add up this rank's own gradients, as DistributedDataParallel's no_sync has
+        it: the first backward after it makes the mean of the sums. Without a group it does nothing.
+        A step in between is refused: each rank would step by its own gradients."""
+        self.state.usable()
+        before, self.state.defers = self.state.defers, True
+        try:
+            yield
+        finally:
+            self.state.defers = before
 
     def helios_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """For helios.save_state_dict(client, step): parameters and optimizer state, not copied.

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "base/plane.h"
 #include "os/cond.h"
 #include "os/process.h"
 
@@ -89,6 +90,8 @@ static void open_chunks(struct hl_agent *a, const struct hl_agent_opts *opts)
 
 static void open_telemetry(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
+    char backbone[HL_PLANE_PLACE];
+    const uint64_t backbone_bits = hl_plane_line(HL_PLANE_BACKBONE, backbone);
     const struct hl_telemetry_opts o = {
         .proc = "/proc",
         .sys = "/sys",
@@ -97,6 +100,8 @@ static void open_telemetry(struct hl_agent *a, const struct hl_agent_opts *opts)
         .own_numa = !opts->foreign_topology && opts->share[0] == '\0',
         .log_dir = opts->state_dir,
         .log_free_bytes = opts->log_free_bytes,
+        .backbone = backbone,
+        .backbone_bits = backbone_bits,
         .period_ms = opts->telemetry_period_ms,
     };
     if (hl_telemetry_open(&o, &a->telemetry) != HL_OK)
@@ -172,6 +177,7 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
         .arg = a,
     };
     HL_TRY(hl_executor_open(&executor, &a->executor));
+    HL_TRY(orders_open(&a->orders, &a->obeyed, a->executor));
     HL_TRY(hl_image_pulls_open(executor.name, &a->pulls));
     HL_TRY(steps_open(a, opts->state_dir));
     HL_TRY(open_store(a, opts));
@@ -198,10 +204,12 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
     pthread_mutex_init(&a->ports.lock, NULL);
     pthread_mutex_init(&a->changes.lock, NULL);
     pthread_mutex_init(&a->health.lock, NULL);
+    pthread_mutex_init(&a->orders.lock, NULL);
     hl_cond_init(&a->changes.cond);
     a->loop = opts->loop;
     a->rpc = opts->rpc;
     a->rpc_timeout_ms = opts->calls->timeout_ms;
+    a->verbs_dir = "/sys/class/infiniband";
     obeyed_init(&a->obeyed, opts->state_dir);
     hl_status st = agent_start(a, opts);
     if (st != HL_OK) {
@@ -331,6 +339,7 @@ bool hl_agent_stop(struct hl_agent *a)
     hl_arena_fini(&a->arena);
     free(a->python_dir);
     free(a->library);
+    orders_fini(&a->orders);
     obeyed_fini(&a->obeyed);
     pthread_mutex_destroy(&a->ports.lock);
     pthread_cond_destroy(&a->changes.cond);

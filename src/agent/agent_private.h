@@ -10,6 +10,7 @@
 #include "agent/agent.h"
 #include "agent/heartbeat.h"
 #include "agent/obeyed.h"
+#include "agent/orders.h"
 #include "agent/ports.h"
 #include "base/host_port.h"
 #include "hw/engine/image_pulls.h"
@@ -69,12 +70,14 @@ struct hl_agent {
     struct hl_rpc_server *server;
     struct link link;
     struct obeyed obeyed;
+    struct orders orders;
     char name[128];
     char address[HL_HOST_PORT_MAX];
     char host_id[64];
     char rank_address[128];
     char host_address[64]; /* rank_address as an IP address, "" = it has none */
     char interface[64];    /* network interface of rank_address, "" = unknown */
+    const char *verbs_dir; /* /sys/class/infiniband */
     const char **gpus;     /* PCI addresses, in the order of the driver's numbers */
     size_t gpu_count;
     char *python_dir;

@@ -95,6 +95,16 @@ static void request_submit(struct hl_agent *a, struct request given)
                                         .reply = method##_reply});                                 \
     }
 
+/* A Controller that has asked what is here knows that no drop of an older one follows. */
+static hl_status asked_by(struct hl_agent *a, uint64_t epoch)
+{
+    return obeyed_hear(&a->obeyed, "", epoch);
+}
+
+/* What an older Controller asks is refused. */
+#define ASKED_IN_WORKER(method, work)                                                              \
+    IN_WORKER(method, asked_by(a, p->epoch) != HL_OK ? HL_EPERM : (work))
+
 /* ---- containers ---- */
 
 static void tell_on_loop(void *arg)
@@ -117,7 +127,7 @@ static hl_status start_container(struct hl_agent *a, const struct hl_api_contain
     if (st == HL_OK)
         st = steps_prepare(a, &spec);
     if (st == HL_OK)
-        st = hl_executor_start(a->executor, &spec, &status);
+        st = orders_start(&a->orders, &spec, &status);
     hl_container_spec_fini(&spec);
     HL_TRY(st);
     hl_info("container started id=%s state=%s", status.id, hl_run_state_text(status.state));
@@ -127,10 +137,11 @@ static hl_status start_container(struct hl_agent *a, const struct hl_api_contain
     return HL_OK;
 }
 
-static hl_status stop_container(struct hl_agent *a, const char *id, int grace_ms)
+static hl_status stop_container(struct hl_agent *a,
+                                const struct hl_api_agent_stop_container_params *p)
 {
-    hl_info("container stops id=%s", id);
-    return hl_executor_stop(a->executor, id, grace_ms);
+    hl_info("container stops id=%s", p->id);
+    return orders_stop(&a->orders, p->epoch, p->id, p->grace_ms);
 }
 
 static hl_status list_containers(struct hl_agent *a, struct hl_arena *arena,
@@ -141,10 +152,11 @@ static hl_status list_containers(struct hl_agent *a, struct hl_arena *arena,
     return HL_OK;
 }
 
-static hl_status forget_container(struct hl_agent *a, const char *id)
+static hl_status forget_container(struct hl_agent *a,
+                                  const struct hl_api_agent_forget_container_params *p)
 {
-    HL_TRY(hl_executor_forget(a->executor, id));
-    steps_forget(a, id);
+    HL_TRY(orders_forget(&a->orders, p->epoch, p->id));
+    steps_forget(a, p->id);
     return HL_OK;
 }
 
@@ -164,12 +176,12 @@ static hl_status read_log(struct hl_agent *a, const struct hl_api_agent_read_log
 }
 
 IN_WORKER(start_container, start_container(a, &p->spec, arena, &out->status))
-IN_WORKER(stop_container, stop_container(a, p->id, p->grace_ms))
+IN_WORKER(stop_container, stop_container(a, p))
 IN_WORKER(list_containers, list_containers(a, arena, &out->containers))
 IN_WORKER(read_log, read_log(a, p, arena, out))
-IN_WORKER(forget_container, forget_container(a, p->id))
-IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
-IN_WORKER(put_rank_table, hl_executor_put_rank_table(a->executor, p->id, p->document))
+IN_WORKER(forget_container, forget_container(a, p))
+ASKED_IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
+ASKED_IN_WORKER(put_rank_table, hl_executor_put_rank_table(a->executor, p->id, p->document))
 
 /* ---- the node ---- */
 
@@ -256,12 +268,6 @@ static hl_status store_info(struct hl_agent *a, struct hl_arena *arena,
     return agent_tiers(a, arena, &out->tiers);
 }
 
-/* A Controller that has asked what is here knows that no drop of an older one follows. */
-static hl_status asked_by(struct hl_agent *a, uint64_t epoch)
-{
-    return obeyed_hear(&a->obeyed, "", epoch);
-}
-
 static hl_status drop_by(struct hl_agent *a, const struct hl_api_agent_store_drop_params *p,
                          struct hl_api_agent_store_drop_results *out)
 {
@@ -270,9 +276,6 @@ static hl_status drop_by(struct hl_agent *a, const struct hl_api_agent_store_dro
     obeyed_end(&a->obeyed);
     return st;
 }
-
-#define ASKED_IN_WORKER(method, work)                                                              \
-    IN_WORKER(method, asked_by(a, p->epoch) != HL_OK ? HL_EPERM : (work))
 
 IN_WORKER(store_info, store_info(a, arena, out))
 IN_WORKER(store_drop, drop_by(a, p, out))

@@ -12,10 +12,12 @@
 #include "agent/agent_private.h"
 #include "base/host_port.h"
 #include "base/log.h"
+#include "os/file.h"
 #include "rpc/l3_calls.h"
 
 #define L3_ASK_MS 1000
 #define GPUS_MAX  256
+#define PORTS_MAX 8 /* of one RDMA device */
 
 /* Connecting a datagram socket sends nothing, but chooses the way out. */
 static bool local_address(const char *peer, struct sockaddr_storage *out, socklen_t *len)
@@ -205,21 +207,60 @@ static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec 
     return set_if_absent(&spec->env, "CUDA_VISIBLE_DEVICES", text);
 }
 
-/* The RDMA devices of the container's slot. */
-static hl_status set_nics(const struct hl_agent *a, struct hl_container_spec *spec)
+/* A NIC is named by its verbs device where it has one, which udev may have renamed. Those of a
+ * foreign topology are known by the driver's names alone. */
+static bool is_rdma_device(const struct hl_agent *a, const char *name)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%.64s", a->verbs_dir, name);
+    return strncmp(name, "mlx", 3) == 0 || (name[0] != '\0' && access(path, F_OK) == 0);
+}
+
+/* numa -1: of all slots. */
+static hl_status add_nics(const struct hl_agent *a, int numa, struct hl_container_spec *spec)
 {
     for (size_t i = 0; i < a->node.slots.count; i++) {
         const struct hl_api_slot *slot = &a->node.slots.items[i];
-        if (slot->numa_id != spec->numa_id)
-            continue;
         for (size_t k = 0; k < slot->nics.count; k++)
-            if (strncmp(slot->nics.items[k].name, "mlx", 3) == 0)
+            if ((numa == -1 || slot->numa_id == numa) &&
+                is_rdma_device(a, slot->nics.items[k].name))
                 HL_TRY(hl_texts_add(&spec->nics, &spec->nic_count, slot->nics.items[k].name));
     }
     return HL_OK;
 }
 
-/* So that its traffic does not cross to another NUMA node. "=": exactly these. */
+/* The RDMA devices of the container's slot, *own; a slot without any has all of the node, and the
+ * libraries know best which is near. */
+static hl_status set_nics(const struct hl_agent *a, struct hl_container_spec *spec, bool *own)
+{
+    HL_TRY(add_nics(a, spec->numa_id, spec));
+    *own = spec->nic_count > 0;
+    return *own ? HL_OK : add_nics(a, -1, spec);
+}
+
+static bool port_is_active(const struct hl_agent *a, const char *nic, int port)
+{
+    char path[PATH_MAX];
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(256);
+    snprintf(path, sizeof(path), "%s/%.64s/ports/%d/state", a->verbs_dir, nic, port);
+    return hl_file_read(path, &text) == HL_OK && text.len > 0 && text.data[0] == '4';
+}
+
+/* UCX takes ports, and warns of each that carries nothing. With none here it looks for itself. */
+static hl_status set_ucx_devices(const struct hl_agent *a, struct hl_container_spec *spec)
+{
+    char text[512] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < spec->nic_count; i++)
+        for (int port = 1; port <= PORTS_MAX; port++)
+            if (at + strlen(spec->nics[i]) + 8 < sizeof(text) &&
+                port_is_active(a, spec->nics[i], port))
+                at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s:%d", at > 0 ? "," : "",
+                                       spec->nics[i], port);
+    return set_if_absent(&spec->env, "UCX_NET_DEVICES", text);
+}
+
+/* "=": exactly these. */
 static hl_status set_hcas(struct hl_container_spec *spec)
 {
     char text[512] = "";
@@ -236,8 +277,17 @@ static hl_status set_cuda(const struct hl_agent *a, struct hl_container_spec *sp
     if (spec->gpu_count == 0)
         return HL_OK;
     HL_TRY(set_visible(a, spec));
-    HL_TRY(set_if_absent(&spec->env, "NCCL_SOCKET_IFNAME", a->interface));
-    return set_hcas(spec);
+    return set_if_absent(&spec->env, "NCCL_SOCKET_IFNAME", a->interface);
+}
+
+/* So that the slot's traffic does not cross to another NUMA node. */
+static hl_status set_adapters(const struct hl_agent *a, struct hl_container_spec *spec)
+{
+    bool own;
+    HL_TRY(set_nics(a, spec, &own));
+    if (own)
+        HL_TRY(set_ucx_devices(a, spec));
+    return own && spec->gpu_count > 0 ? set_hcas(spec) : HL_OK;
 }
 
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
@@ -248,7 +298,7 @@ hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
         HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
     HL_TRY(set_if_absent(&spec->env, "HYBRIDPS_MANAGER", chunks_name(a->chunks)));
-    HL_TRY(set_nics(a, spec));
+    HL_TRY(set_adapters(a, spec));
     HL_TRY(set_cuda(a, spec));
     HL_TRY(set_l3_socket(a, &spec->env));
     HL_TRY(set_options(a, &spec->env));

@@ -321,6 +321,7 @@ static hl_status put_small(struct started *t)
                                                                            .crc = x->ref.crc32,
                                                                            .id = x->ref.id,
                                                                            .timeout_ms = ms,
+                                                                           .stop = x->r->stop,
                                                                            .done = on_put,
                                                                            .arg = t});
 }

@@ -279,6 +279,14 @@ void hl_plane_set_place(enum hl_plane plane, const char *address, const char *in
     pthread_mutex_unlock(&hl_plane_table.lock);
 }
 
+uint64_t hl_plane_line(enum hl_plane plane, char interface[HL_PLANE_PLACE])
+{
+    pthread_mutex_lock(&hl_plane_table.lock);
+    memcpy(interface, hl_plane_table.place[plane][1], HL_PLANE_PLACE);
+    pthread_mutex_unlock(&hl_plane_table.lock);
+    return counter_value(&hl_plane_table.line[plane].rate);
+}
+
 void hl_plane_stats_at(enum hl_plane plane, uint64_t now_ns, struct hl_plane_stats *out)
 {
     const struct hl_plane_line *line = &hl_plane_table.line[plane];

@@ -67,6 +67,8 @@ double hl_plane_quantile_us(const uint64_t latency[HL_PLANE_BUCKETS], double q);
 void hl_plane_set_rate(enum hl_plane plane, uint64_t bits_per_second);
 /* Where this process is on that network, for people: helios_plane_info{plane,address,interface}. */
 void hl_plane_set_place(enum hl_plane plane, const char *address, const char *interface);
+/* What was told of it: the line's rate, 0 = unknown, and the interface, "" = the loopback. */
+uint64_t hl_plane_line(enum hl_plane plane, char interface[HL_PLANE_PLACE]);
 
 struct hl_plane_stats {
     uint64_t ops[2]; /* [received, sent] */

@@ -71,6 +71,7 @@ struct hl_container_spec {
     char *python;                       /* path of the interpreter */
     struct hl_api_replace_rule replace; /* its text is on_failure's */
     char *on_failure;
+    uint64_t epoch; /* of the Controller that ordered it; 0 = none did */
     char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 

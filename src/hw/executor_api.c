@@ -136,6 +136,7 @@ static hl_status take_spec(const struct hl_api_container_spec *from, struct hl_c
     out->replace = from->replace;
     HL_TRY(take_text("replace.onFailure", from->replace.on_failure, &out->on_failure));
     out->replace.on_failure = out->on_failure;
+    out->epoch = from->epoch;
     HL_TRY(take_text("rankTable", from->rank_table, &out->rank_table));
     HL_TRY(take_text("venv", from->venv, &out->venv));
     HL_TRY(take_text("conda", from->conda, &out->conda));
@@ -266,6 +267,7 @@ struct hl_api_container_spec hl_container_spec_to_api(const struct hl_container_
         .conda = spec->conda,
         .python = spec->python,
         .replace = spec->replace,
+        .epoch = spec->epoch,
     };
 }
 

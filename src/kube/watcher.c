@@ -287,7 +287,9 @@ static void tell_failure(struct hl_kube_watcher *w, hl_status st)
         t->since_ns = now;
     if (t->lines > 0 && (now - t->line_ns < gap_ms * HL_NS_PER_MS || (!news && is_absent(w, st))))
         return;
-    if (t->failures > 1)
+    if (w->opts.optional && st == HL_ENOENT)
+        hl_info("%s; it is done without", text);
+    else if (t->failures > 1)
         hl_warn("%s, failures=%u seconds=%u", text, t->failures, seconds_since(t->since_ns));
     else
         hl_warn("%s", text);

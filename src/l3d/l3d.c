@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
 #include "conf/conf.h"
@@ -62,7 +63,10 @@ static void method_pool_info(void *arg, struct hl_rpc_call *call,
                  .tiers = tiers_of(d, arena),
                  .cluster = hl_id_print(claim.cluster, arena),
                  .revision = claim.revision,
-                 .manifests = info.manifests}};
+                 .manifests = info.manifests,
+                 .backbone = {.interface = d->backbone.interface,
+                              .bits_per_second = d->backbone.bits_per_second,
+                              .busy_percent = hl_netline_busy_pct(&d->backbone, hl_now_ns())}}};
     hl_reply_l3_pool_info(call, &r);
 }
 
@@ -355,6 +359,9 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
         opts->import_threads > 0 ? opts->import_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     d->socket_path = strdup(opts->socket_path);
     hl_host_id(d->host_id, sizeof(d->host_id));
+    char backbone[HL_PLANE_PLACE];
+    const uint64_t backbone_bits = hl_plane_line(HL_PLANE_BACKBONE, backbone);
+    hl_netline_init(&d->backbone, "/sys", backbone, backbone_bits);
     d->remove_pool = opts->remove_pool;
     int made = 0;
     hl_status st = d->socket_path == NULL

@@ -7,6 +7,7 @@
 
 #include "core/catalog/importing.h"
 #include "l3d/l3d.h"
+#include "os/netline.h"
 #include "rpc/l3_calls.h"
 
 /* Extents in one answer. */
@@ -23,6 +24,7 @@ struct l4;
 struct hl_l3d {
     struct hl_loop *loop;
     struct hl_pool *pool;
+    struct hl_netline backbone;
     struct hl_tier_store *tier;                         /* over the pool; for its numbers */
     struct hl_pool_region regions[HL_POOL_REGIONS_MAX]; /* `used` of the start */
     size_t region_count;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,16 +91,29 @@ static hl_status await_command(const struct hl_command *c, pid_t pid, int out, i
     return HL_OK;
 }
 
+/* Both ends of a new terminal, as pipe2 has them. */
+static int terminal_open(int ends[2])
+{
+    char name[64];
+    ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (ends[0] < 0 || grantpt(ends[0]) != 0 || unlockpt(ends[0]) != 0 ||
+        ptsname_r(ends[0], name, sizeof(name)) != 0)
+        return -1;
+    ends[1] = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return ends[1] < 0 ? -1 : 0;
+}
+
 hl_status hl_command_run(const struct hl_command *c, struct hl_command_result *r)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
     pid_t pid;
     r->out.max = r->err.max = HL_COMMAND_OUTPUT_MAX;
-    if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) {
+    if ((c->terminal ? terminal_open(out) : pipe2(out, O_CLOEXEC)) != 0 ||
+        pipe2(err, O_CLOEXEC) != 0) {
         int e = errno;
         for (int i = 0; i < 2; i++)
             hl_closep(&out[i]);
-        return hl_fail(hl_status_of_errno(e), "run %s: pipe: %s", c->argv[0], strerror(e));
+        return hl_fail(hl_status_of_errno(e), "run %s: its output: %s", c->argv[0], strerror(e));
     }
     struct hl_spawn spawn = {.program = c->program,
                              .argv = c->argv,

@@ -24,6 +24,7 @@ struct hl_command {
     char *const *env; /* exactly this */
     int timeout_ms;
     bool join;     /* both outputs are result->out, as they come */
+    bool terminal; /* result->out is written to a terminal without a size: some say more there */
     size_t newest; /* so many bytes of each output are kept, the last ones; 0 = the first ones */
     /* With every output and ten times a second; `out` and `err` so far. False: kill it. May be
      * NULL. */

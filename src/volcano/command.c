@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCRIPT_MAX 4096 /* numbers are all that varies */
+#define SCRIPT_MAX 6144 /* numbers are all that varies */
 /* Where a kubelet reads a container's last words, which the pod's status then has. */
 #define LAST_WORDS "/dev/termination-log"
+#define GROUPS     "/sys/fs/cgroup"
 
 bool hl_volcano_shares_container(const struct hl_job *job, const struct hl_plan *plan)
 {
@@ -91,14 +92,16 @@ json_t *hl_volcano_rank_command(const struct hl_volcano_pattern *p, int local_ra
 
 /* ---- ranks that share a container ------------------------------------------------------------ */
 
-/* Its arguments: the file of last words, a directory of memory, the command. hl_rank is a shell
- * for one rank, which tells the first one by SIGUSR1 when its rank has failed. Output goes through
+/* Its arguments: the file of last words, a directory of memory, the directory of control groups,
+ * the command. hl_rank is a shell for one rank, which tells the first one by SIGUSR1 when its rank
+ * has failed. How many processes the kernel has killed for lack of memory a container's own group
+ * says, in cgroup v2 or v1. Output goes through
  * a pipe to a shell that marks its lines; children of a rank may keep that pipe open, so its end is
  * waited for no longer than the grace. `wait` returns at each signal that is caught, so it is asked
  * again. A shell that has just been forked may lose a signal: it finds the file `stop`. SIGKILL
  * does not reach the first process of a container. */
 static const char share[] =
-    "hl_words=$1; hl_dir=$2/helios.$$; shift 2\n"
+    "hl_words=$1; hl_dir=$2/helios.$$; hl_groups=$3; shift 3\n"
     "hl_ranks=; hl_readers=; hl_timer=; hl_code=0; hl_k=0\n"
     "for hl_tool in mkdir mkfifo rm sleep; do\n"
     "  command -v $hl_tool >/dev/null || { echo \"helios: the image has no $hl_tool, which ranks "
@@ -108,6 +111,15 @@ static const char share[] =
     "hl_end() {\n"
     "  wait $1 2>/dev/null; hl_s=$?\n"
     "  while kill -0 $1 2>/dev/null; do wait $1 2>/dev/null; hl_s=$?; done\n"
+    "}\n"
+    "hl_oom() {\n"
+    "  hl_kills=0\n"
+    "  for hl_file in memory.events memory/memory.oom_control; do\n"
+    "    [ -r \"$hl_groups/$hl_file\" ] || continue\n"
+    "    while read -r hl_key hl_n; do\n"
+    "      [ \"$hl_key\" != oom_kill ] || hl_kills=$hl_n\n"
+    "    done <\"$hl_groups/$hl_file\"\n"
+    "  done\n"
     "}\n"
     "hl_read() {\n"
     "  trap '' TERM\n"
@@ -125,7 +137,9 @@ static const char share[] =
     "  [ -z \"$hl_late\" ] || kill -TERM $hl_pid 2>/dev/null\n"
     "  hl_end $hl_pid\n"
     "  [ $hl_s != 0 ] || exit 0\n"
-    "  [ -s \"$hl_words\" ] || echo \"rank $RANK exited with code $hl_s\" >\"$hl_words\"\n"
+    "  hl_oom; hl_why=\n"
+    "  [ $hl_kills = $hl_before ] || hl_why=' out of memory'\n"
+    "  [ -s \"$hl_words\" ] || echo \"rank $RANK exited with code $hl_s$hl_why\" >\"$hl_words\"\n"
     "  kill -USR1 $$\n"
     "  exit $hl_s\n"
     "}\n"
@@ -135,6 +149,7 @@ static const char share[] =
     "  { sleep $hl_grace; kill -KILL 0; } >/dev/null 2>&1 & hl_timer=$!\n"
     "}\n"
     "trap hl_stop TERM USR1\n"
+    "hl_oom; hl_before=$hl_kills\n"
     "while [ $hl_k -lt $hl_count ] && [ -z \"$hl_timer\" ]; do\n"
     "  mkfifo \"$hl_dir/$hl_k\" || exit 126\n"
     "  (hl_read $((hl_first + hl_k)) <\"$hl_dir/$hl_k\") & hl_readers=\"$hl_readers $!\"\n"
@@ -147,7 +162,8 @@ static const char share[] =
     "for hl_pid in $hl_readers; do hl_end $hl_pid; done\n"
     "kill -KILL $hl_timer 2>/dev/null\n"
     "rm -rf \"$hl_dir\"\n"
-    "[ ! -s \"$hl_words\" ] || read -r hl_1 hl_2 hl_3 hl_4 hl_5 hl_code <\"$hl_words\"\n"
+    "[ ! -s \"$hl_words\" ] || read -r hl_1 hl_2 hl_3 hl_4 hl_5 hl_code hl_why "
+    "<\"$hl_words\"\n"
     "exit $hl_code\n";
 
 json_t *hl_volcano_shared_command(const struct hl_volcano_pattern *p)
@@ -166,6 +182,7 @@ json_t *hl_volcano_shared_command(const struct hl_volcano_pattern *p)
     json_t *command = shell_of(script);
     json_array_append_new(command, json_string(LAST_WORDS));
     json_array_append_new(command, json_string(HL_VOLCANO_SHM));
+    json_array_append_new(command, json_string(GROUPS));
     put_words(command, p->g->job);
     return command;
 }

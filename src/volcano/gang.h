@@ -40,6 +40,12 @@
 #define HL_VOLCANO_JOB      "helios.io/job"      /* annotation */
 #define HL_VOLCANO_SELECTOR "app.kubernetes.io%2Fmanaged-by%3Dhelios"
 
+/* What is known of the cluster's kubelets (kubelet.h). */
+struct hl_volcano_kubelets {
+    int known, apart; /* apart: so many of them may put a pod's ranks on several NUMA nodes */
+    char why[256];    /* of the first of these, with the node's name */
+};
+
 struct hl_volcano_opts {
     const char *ns, *queue;
     const char *topology_policy; /* none, best-effort, restricted, single-numa-node */
@@ -51,6 +57,7 @@ struct hl_volcano_opts {
     const char *podgroups; /* version of scheduling.k8s.io (podgroup.h); "" = Volcano */
     int slot_devices;      /* of one slot: how many ranks a pod has where the job is silent */
     int keep_s;            /* how long a finished Job stays */
+    const struct hl_volcano_kubelets *kubelets; /* of several containers; NULL = nothing is known */
 };
 
 /* One attempt of a job. */
@@ -80,6 +87,11 @@ hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int atte
 
 /* NUMA policy of its pods. Static, or of the options. */
 const char *hl_volcano_policy(const struct hl_job *job, const struct hl_volcano_opts *opts);
+
+/* Its ranks are to be on one NUMA node, which takes a kubelet that aligns all containers of a pod.
+ */
+bool hl_volcano_needs_pod_scope(const struct hl_job *job, const struct hl_plan *plan,
+                                const struct hl_volcano_opts *opts);
 
 /* How many containers of the plan share the task that begins with container `first`. Follows from
  * job and plan alone. */

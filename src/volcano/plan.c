@@ -101,16 +101,31 @@ static hl_status add_warning(struct hl_plan *plan, const char *text)
     return list[n] != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a plan");
 }
 
+bool hl_volcano_needs_pod_scope(const struct hl_job *job, const struct hl_plan *plan,
+                                const struct hl_volcano_opts *opts)
+{
+    return plan->ranks_per_container > 1 && strcmp(hl_volcano_policy(job, opts), "none") != 0 &&
+           !hl_volcano_shares_container(job, plan);
+}
+
 /* By default a kubelet aligns each container of a pod for itself. */
 static hl_status warn_scope(const struct hl_job *job, const struct hl_volcano_opts *opts,
                             struct hl_plan *plan)
 {
-    if (plan->ranks_per_container < 2 || strcmp(hl_volcano_policy(job, opts), "none") == 0 ||
-        hl_volcano_shares_container(job, plan))
+    const struct hl_volcano_kubelets *k = opts->kubelets;
+    char text[512];
+    if (!hl_volcano_needs_pod_scope(job, plan, opts) ||
+        (k != NULL && k->known > 0 && k->apart == 0))
         return HL_OK;
-    return add_warning(plan, "a pod has several containers, which are kept on one NUMA node only "
-                             "where the kubelets have topologyManagerScope: pod "
-                             "(docs/kubernetes.md says how to look)");
+    int n = snprintf(text, sizeof(text),
+                     "a pod has several containers, which are kept on one NUMA node only where the "
+                     "kubelets have topologyManagerScope: pod ");
+    if (k != NULL && k->known > 0)
+        snprintf(text + n, sizeof(text) - (size_t)n, "and a policy; %d of %d have not: %s",
+                 k->apart, k->known, k->why);
+    else
+        snprintf(text + n, sizeof(text) - (size_t)n, "(docs/kubernetes.md says how to look)");
+    return add_warning(plan, text);
 }
 
 static hl_status warn_apart(const struct hl_job *job, struct hl_plan *plan)

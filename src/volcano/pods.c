@@ -2,6 +2,7 @@
  * else takes a pod away (eviction, preemption, a node, somebody's delete) is a loss, as that of a
  * node is. */
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,12 +57,24 @@ static const char *container_label(const json_t *container, int first_rank, char
     return buf;
 }
 
-/* "rank 3 exited with code 7": what the shell of a shared container says last (command.c). */
-static bool parse_last_words(const char *words, uint64_t *rank, uint64_t *code)
+/* "rank 3 exited with code 7", or that and " out of memory": what the shell of a shared container
+ * says last (command.c). */
+static bool parse_last_words(const char *words, uint64_t *rank, uint64_t *code, bool *oom)
 {
-    char first[12], second[12], left;
-    return sscanf(words, "rank %11[0-9] exited with code %11[0-9] %c", first, second, &left) == 2 &&
-           hl_parse_number(first, INT_MAX, rank) && hl_parse_number(second, INT_MAX, code);
+    static const char full[] = " out of memory";
+    char first[12], second[12];
+    int end = 0;
+    if (sscanf(words, "rank %11[0-9] exited with code %11[0-9]%n", first, second, &end) != 2)
+        return false;
+    const char *left = words + end;
+    bool is_full = strncmp(left, full, sizeof(full) - 1) == 0;
+    if (is_full)
+        left += sizeof(full) - 1;
+    if (left[strspn(left, "\n")] != '\0' || !hl_parse_number(first, INT_MAX, rank) ||
+        !hl_parse_number(second, INT_MAX, code))
+        return false;
+    *oom = is_full;
+    return true;
 }
 
 /* rank: what the container is called, in room for 48. */
@@ -69,9 +82,10 @@ static void describe_end(const json_t *end, char *rank, struct hl_volcano_pod *o
 {
     const char *why = hl_json_str(end, "message", "");
     uint64_t number, code;
+    bool oom = false;
     out->state = HL_API_CONTAINER_STATE_FAILED;
     out->exit_code = (int)hl_json_int(end, "exitCode", 1);
-    if (parse_last_words(why, &number, &code)) {
+    if (parse_last_words(why, &number, &code, &oom)) {
         snprintf(rank, 48, "rank %d", (int)number);
         out->exit_code = (int)code;
         why = "";
@@ -80,8 +94,12 @@ static void describe_end(const json_t *end, char *rank, struct hl_volcano_pod *o
     int len = (int)(n < 120 ? n : 120);
     if (out->exit_code > SIGNALLED)
         out->signal = out->exit_code - SIGNALLED;
-    if (strcmp(hl_json_str(end, "reason", ""), "OOMKilled") == 0)
+    oom |= strcmp(hl_json_str(end, "reason", ""), "OOMKilled") == 0;
+    if (oom && out->signal == SIGKILL)
         set_message(out, "%s was killed, its memory was full (OOMKilled)", rank);
+    else if (oom) /* a child of it was */
+        set_message(out, "%s exited with code %d, its memory was full (OOMKilled)", rank,
+                    out->exit_code);
     else if (out->signal > 0)
         set_message(out, "%s was killed by signal %d%s%.*s", rank, out->signal, len > 0 ? ": " : "",
                     len, why);

@@ -95,6 +95,7 @@ class Engines(unittest.TestCase):
         registry.signal(signal.SIGSTOP)
         job = c.submit(job_file.replace("@", "first"))
         wait_for("the pull", lambda: f"node node-0: pulling {name}" in c.job(job)["reason"])
+        self.assertIn(f"it has its slots; node node-0: pulling {name}", c.run("explain", job).stdout)
         registry.signal(signal.SIGCONT)
         shown = c.wait_job(job, "running")
         self.assertEqual(shown["image"], one)
@@ -105,7 +106,11 @@ class Engines(unittest.TestCase):
 
         # The tag moves. A job that waits has its image before it starts; the one that restarts keeps its own.
         two = registry.push("train:1", "two\n")
+        registry.signal(signal.SIGSTOP)
         waits = c.submit(job_file.replace("@", "second"))
+        wait_for("the pull ahead", lambda: f"; node node-0: pulling {name}" in c.run("explain", waits).stdout)
+        self.assertIn(f"; node node-0: pulling {name}", c.job(waits)["reason"])
+        registry.signal(signal.SIGCONT)
         wait_for("the image of the next in line", lambda: self.docker.run("image", "inspect", two, check=False) not in ("", "[]"))
         wait_for("its digest", lambda: c.job(waits)["image"] == two)
         self.assertEqual(c.job(waits)["state"], "pending")
@@ -114,10 +119,13 @@ class Engines(unittest.TestCase):
         self.assertEqual([c.json("logs", job, "--attempt", n)["text"] for n in (1, 2)], ["one\n", "one\n"])
         c.wait_job(waits, "running")
         wait_for("the rank", lambda: c.log(waits) == "two\n")
-        c.json("cancel", waits)
 
         wrong = f"{registry.name}/train@sha256:{'0' * 64}"
-        end = c.wait_job(c.submit(f"jobName: wrong\ndockerImage: {wrong}\ncommand: ['true']\n"), "failed")
+        bad = c.submit(f"jobName: wrong\ndockerImage: {wrong}\ncommand: ['true']\n")
+        wait_for("the reason, before it is placed", lambda: "node node-0: its image can't be had: " in c.run("explain", bad).stdout)
+        self.assertEqual(c.job(bad)["state"], "pending")
+        c.json("cancel", waits)
+        end = c.wait_job(bad, "failed")
         self.assertIn(f"image {wrong}"[:80], end["reason"])
         self.assertIn("can't be had", end["reason"])
 

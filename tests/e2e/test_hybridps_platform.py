@@ -13,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from helios import _loader
 from support import checkpoints
 from support.cluster import BUILD, cluster, wait_for
+from support.ranks import ranks
 
 CHUNK = 1 << 20
 
@@ -199,6 +200,19 @@ class Training(unittest.TestCase):
     def pool_used(self):
         return next(t["usedBytes"] for n in self.c.json("store")["items"] for t in n["tiers"] if t["name"] == "pool")
 
+    def read_in_child(self, optimizer):
+        """In a fork of the process that trains."""
+        read, refused = 0, []
+        for state in optimizer.state.values():
+            try:
+                self.assertTrue(bool(state["exp_avg"].isfinite().all()))
+                read += 1
+            except hybridps.HybridPSError as error:
+                refused.append(str(error))
+        for words in refused:
+            self.assertRegex(words, r'tensor ".*exp_avg.*" can.t be read in a forked child: .* below the host')
+        return "read all but what was spilled" if refused else f"{read} read, none refused"
+
     def test_a_host_that_is_smaller_than_the_model_s_data_gives_the_same_bits(self):
         plain, theirs = self.make()
         expected = self.train(plain, theirs, 0, 5)
@@ -211,6 +225,7 @@ class Training(unittest.TestCase):
             self.assertLessEqual(stats["host_peak"], limit)
             self.assertGreater(stats["spilled"], limit // 4)
             self.assertGreaterEqual(self.pool_used() - before, stats["spilled"])
+            self.assertEqual(ranks(lambda _: self.read_in_child(optimizer), world=1)[0], "read all but what was spilled")
             states = optimizer.state_dict()["state"]
         for a, b in zip(plain.parameters(), net.parameters()):
             self.assertTrue(torch.equal(a, b))

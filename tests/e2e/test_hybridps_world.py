@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +20,38 @@ from hybridps_model import CHUNK, adam, batches, hybridps, make  # noqa: E402
 from hybridps_world import WORLD, compare, managed, name, plain  # noqa: E402
 from ports import free_port  # noqa: E402
 from ranks import alone, ranks  # noqa: E402
+
+# Pairs of processes that end as any Python does: one of each pair in the middle, with its group open.
+ENDS_FIRST = """
+import os, sys
+import torch, torch.distributed as dist
+import hybridps
+
+def end(rank, place):
+    dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
+    group = hybridps.Group.torch(timeout=60)
+    try:
+        for step in range(20):
+            group.allreduce(torch.ones(5))
+            group.broadcast(torch.ones(5))
+            if rank == 1 and step == 10:
+                return
+    except hybridps.HybridPSError:
+        return
+    sys.exit("the other one did not end")
+
+children = []
+for pair in range(4):
+    for rank in range(2):
+        child = os.fork()
+        if child == 0:
+            torch.set_num_threads(1)
+            end(rank, f"{sys.argv[1]}/{pair}")
+            sys.exit(0)
+        children.append(child)
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+
 
 class World(unittest.TestCase):
     def test_clipping_and_accumulation(self):
@@ -50,11 +83,32 @@ class World(unittest.TestCase):
                 return managed(rank, group)
         compare(self, run, plain())
 
-    def test_bfloat16(self):
+    def test_bfloat16_of_three_ranks_that_add_up_before_they_reduce(self):
+        how = dict(dtype=torch.bfloat16, accumulate=2, no_sync=True)
+
+        def run(rank):
+            with hybridps.Group.shm(name(), rank, 3) as group:
+                return managed(rank, group, native=False, policy="lru", **how)
+        compare(self, run, plain(world=3, **how), world=3)
+
+    def test_no_sync_and_steps_in_between(self):
+        how = dict(clip=1.0, accumulate=3, no_sync=True)
+
         def run(rank):
             with hybridps.Group.shm(name(), rank, WORLD) as group:
-                return managed(rank, group, dtype=torch.bfloat16, native=False)
-        compare(self, run, plain(dtype=torch.bfloat16))
+                out = managed(rank, group, **how)
+                model = make()
+                step = adam(model)
+                with hybridps.manage(model, step, device="emu:1MiB", group=group, chunk_bytes=CHUNK) as client:
+                    x, y = next(batches(1))
+                    with client.no_sync():
+                        model(x, targets=y)["loss"].backward()
+                    try:
+                        step.step()
+                    except hybridps.HybridPSError as error:
+                        assert "this rank's alone (no_sync)" in str(error)
+                        return out
+        compare(self, run, plain(**how))
 
     def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_back(self):
         losses, parameters, state = plain()
@@ -170,6 +224,12 @@ class Collectives(unittest.TestCase):
         self.assertIsNone(nothing)
         self.assertRegex(words, "rank 1 .process [0-9]+. has died; rank 0 of 2 waits for it in ")
         self.assertLess(seconds, 60)
+
+    def test_a_rank_that_ends_first_aborts_nobody(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-c", ENDS_FIRST, folder], capture_output=True, text=True,
+                                  timeout=280)
+        self.assertEqual((done.stdout.strip(), done.returncode), (str([0] * 8), 0), done.stderr)
 
     def test_between_hosts_too(self):
         address = f"127.0.0.1:{free_port()}"

@@ -58,7 +58,7 @@ class Placement(StoreCase):
             self.c.json("conf", option)
 
     def test_observing_shows_what_would_move_and_moves_nothing(self):
-        self.world()
+        self.world(env={"HELIOS_PLANE_BACKBONE_RATE": "1Kbit"})
         shard = max(self.shards, key=lambda s: s["sizeBytes"])
         self.read("node-1", 30)
         seen = wait_for("a decision", lambda: (p := self.placement(shard))["decision"]["reason"] and p["accesses"] == 30 and p)
@@ -74,6 +74,20 @@ class Placement(StoreCase):
         self.assertEqual(self.c.json("shard", "moves")["items"], [])
         self.assertIn("would go to L2 of node-1: goes to its latest reader (accesses 30, needed 1)",
                       self.c.run("shard", "show", shard["id"]).stdout)
+        self.assertEqual(seen["decision"]["backbonePercent"], -1)  # it does not depend on that
+        # the lines of L3 and of the nodes carry a thousand bits a second: heartbeats alone are more
+        moves = wait_for("the use of the backbone", lambda: (m := self.c.json("shard", "moves"))["backbonePercent"] > 0 and m)
+        self.assertGreater(moves["backbonePercent"], 90)
+        self.conf("policy.migrate_base=12")  # doubled by its one move: 30 reads would be more, did the backbone not double it again
+        self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l2")
+        wait_for("it to be active", lambda: self.placement(shard)["state"] == "active")
+        self.assertEqual(self.placement(shard)["decision"]["reason"], "")
+        self.conf("policy.migrate_base=5")
+        decision = wait_for("a decision", lambda: (d := self.placement(shard)["decision"])["reason"] and d)
+        self.assertEqual((decision["tier"], decision["node"], decision["value"]), ("L2", "node-1", 30))
+        raised = 5 * (1 + decision["backbonePercent"] / 100)
+        self.assertAlmostEqual(decision["limit"], raised * (1 + self.placement(shard)["fluidity"]), delta=0.1)
+        self.assertRegex(self.c.run("shard", "show", shard["id"]).stdout, r"the backbone was \d+ % busy")
 
     def test_a_shard_goes_to_its_reader_and_leaves_when_it_cools(self):
         self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0"})
@@ -217,11 +231,14 @@ class Placement(StoreCase):
             self.assertIn(f"helios {kind} unpin", self.c.refuse("shard", "move", shard["id"], *there))
             self.c.json(kind, "unpin", name)
             self.assertFalse(self.placement(shard)["pinned"])
+        self.c.json("node", "drain", "node-0")
+        self.assertIn("node-0 takes nothing new: it is drained", self.c.refuse("shard", "move", shard["id"], *there))
+        self.c.json("node", "undrain", "node-0")
         self.c.json("shard", "move", shard["id"], *there)
         self.assertIn(("L2", "node-0"), self.copies(shard))
 
     def test_a_move_that_is_cancelled_after_the_switch_goes_back(self):
-        self.world(env={"HELIOS_PLACEMENT_GRACE": "3s"})
+        self.world(env={"HELIOS_PLACEMENT_GRACE": "30s"})
         shard = self.shards[0]
         self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l2")
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-0")})
@@ -234,6 +251,7 @@ class Placement(StoreCase):
         self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old one is there, and not offered
         self.assertIn("moves already", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
         self.assertIn("moves; wait", self.c.refuse("shard", "drop", shard["id"], "--from", "l3"))  # each would count on the other
+        self.conf("placement.grace=0")  # of the way back
         self.c.json("shard", "moves", "--cancel", shard["id"])
         mover.join()
         self.assertEqual(said[0].returncode, 1)

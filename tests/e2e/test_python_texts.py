@@ -2,9 +2,11 @@
 """What the Python packages say about wrong arguments and a missing torch, and what an editor completes."""
 from __future__ import annotations
 
+import enum
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ from support import needs  # noqa: E402
 torch = needs.torch()
 ROOT = needs.ROOT
 
+import maco  # noqa: E402
 from hybridps_model import hybridps  # noqa: E402
 
 
@@ -73,6 +76,22 @@ class HybridPS(unittest.TestCase):
     def test_the_packages_say_that_they_have_types(self):
         for name in ("helios", "hybridps", "maco"):
             self.assertTrue((ROOT / "python" / name / "py.typed").exists(), name)
+
+    def test_completion_shows_public_names_and_each_is_typed(self):
+        for package in (hybridps, maco):
+            self.assertEqual(dir(package), sorted(package.__all__))
+            for one in (getattr(package, name) for name in package.__all__):
+                if inspect.ismodule(one) or isinstance(one, type) and issubclass(one, (Exception, enum.Enum)):
+                    continue
+                signature = inspect.signature(one)
+                untyped = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
+                self.assertEqual(untyped, [], one)
+
+    def test_the_page_has_every_option_of_manage(self):
+        page = (ROOT / "docs" / "hybridps.md").read_text()
+        rows = re.findall(r"(?m)^\| (`[^|]+`) \|", page[page.index("## Choices"):page.index("## float16")])
+        named = set(re.findall(r"`(\w+)`", " ".join(rows)))
+        self.assertEqual(set(inspect.signature(hybridps.manage).parameters) - {"model", "optimizer"}, named)
 
 
 class NoTorch(unittest.TestCase):

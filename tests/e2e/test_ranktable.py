@@ -315,8 +315,27 @@ class Lint(Scripted, unittest.TestCase):
             self.assertIn(why, said)
 
 
+class Flags(unittest.TestCase):
+    def test_the_log_goes_where_the_flags_of_hccl_controller_say(self):
+        """Those of the specification's manifests, and of its later versions."""
+        with tempfile.TemporaryDirectory() as folder:
+            file, named = f"{folder}/hccl-controller.log", f"{folder}/helios-ranktable.log"
+            for flags, log in ((("--logtostderr=false", f"--log_dir={folder}", f"--log_file={file}", "--stderrthreshold=1", "-v=5"), file),
+                               (("--logtostderr=false", "--log_dir", folder), named), (("-logFile", file), file),
+                               ((f"--logFile={file}", "-logLevel=-1"), file), (("-logtostderr=true", f"--log_dir={folder}"), None)):
+                done = subprocess.run([str(BUILD / "bin" / "helios-ranktable"), *flags, "-kubeconfig", f"{folder}/none"],
+                                      capture_output=True, text=True, check=False, timeout=60)
+                said = done.stderr
+                if log is not None:
+                    self.assertEqual(said, "", flags)
+                    said = pathlib.Path(log).read_text(encoding="utf-8")
+                    pathlib.Path(log).unlink()
+                self.assertIn(f"{folder}/none can't be read", said, flags)
+                self.assertEqual((done.returncode, list(pathlib.Path(folder).iterdir())), (1, []), flags)
+
+
 def load_tests(loader, _tests, _pattern):
-    return SideBySide([t for kind in (Faults, Common, Lint) for t in loader.loadTestsFromTestCase(kind)], AT_ONCE)
+    return SideBySide([t for kind in (Faults, Common, Lint, Flags) for t in loader.loadTestsFromTestCase(kind)], AT_ONCE)
 
 
 if __name__ == "__main__":

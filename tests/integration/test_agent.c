@@ -494,6 +494,38 @@ TEST_IN(setup, teardown, a_port_that_somebody_has_or_was_told_is_not_found)
     json_decref(r);
 }
 
+static hl_status start_of(struct world *w, const char *id, int epoch)
+{
+    json_t *spec = spec_of(id, "exec sleep 1000"), *result = NULL;
+    json_object_set_new(json_object_get(spec, "spec"), "epoch", json_integer(epoch));
+    hl_status st = rpc_json_call(w->peer, "startContainer", spec, CALL_MS, &result);
+    json_decref(spec);
+    json_decref(result);
+    return st;
+}
+
+TEST_IN(setup, teardown, a_start_that_comes_too_late_starts_nothing)
+{
+    struct world *w = *state;
+    start_agent(w, NULL);
+    json_decref(call(w, "stopContainer", json_pack("{ss si}", "id", "j.1.0", "epoch", 7), HL_OK));
+    assert_int_equal(start_of(w, "j.1.0", 7), HL_EPERM); /* it was cancelled meanwhile */
+    assert_non_null(strstr(hl_error_text(), "it has been stopped"));
+    kill_agent(w, SIGKILL);
+    start_agent(w, NULL);
+    assert_int_equal(start_of(w, "k.1.0", 6), HL_EPERM); /* of the Controller before */
+    assert_non_null(strstr(hl_error_text(), "of Controller epoch 6, and epoch 7 has begun"));
+    assert_int_equal(start_of(w, "k.1.0", 7), HL_OK);
+    json_decref(
+        call(w, "stopContainer", json_pack("{ss si}", "id", "k.1.0", "epoch", 6), HL_EPERM));
+    json_t *list = call(w, "listContainers", NULL, HL_OK);
+    const json_t *only = json_array_get(hl_json_list(list, "containers"), 0);
+    assert_int_equal(json_array_size(hl_json_list(list, "containers")), 1);
+    assert_string_equal(hl_json_str(only, "id", ""), "k.1.0");
+    assert_string_equal(hl_json_str(only, "state", ""), "running");
+    json_decref(list);
+}
+
 TEST_IN(setup, teardown, wrong_calls_are_answered_with_a_sentence)
 {
     struct world *w = *state;

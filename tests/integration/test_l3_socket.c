@@ -495,6 +495,48 @@ TEST(a_client_killed_with_leases_leaves_nothing)
     world_end(&w);
 }
 
+/* Maps a shard, says so, and waits for its end. */
+static void pin_and_wait(const struct world *w, struct hl_id id, int said)
+{
+    struct hl_l3_client *c = NULL;
+    struct hl_pool_ref pin;
+    if (hl_l3_connect(w->socket_path, MS, &c) == HL_OK && hl_l3_pin(c, id, 0, MS, &pin) == HL_OK &&
+        hl_l3_pin(c, id, 0, MS, &pin) == HL_OK && write(said, "", 1) == 1)
+        poll(NULL, 0, 6 * MS);
+    _exit(1);
+}
+
+TEST(pins_of_a_killed_client_are_released)
+{
+    struct world w;
+    struct hl_pool_ref ref;
+    struct hl_pool_info info;
+    int status, said[2];
+    char byte;
+    world_start(&w, 0);
+    struct hl_l3_client *c = connect_to(&w);
+    assert_int_equal(put(c, 3 * MIB, 7, &ref), HL_OK);
+    assert_int_equal(pipe2(said, O_CLOEXEC), 0);
+    pid_t child = fork();
+    if (child == 0)
+        pin_and_wait(&w, ref.id, said[1]);
+    close(said[1]);
+    assert_int_equal(read(said[0], &byte, 1), 1);
+    close(said[0]);
+    assert_int_equal(hl_pool_free(w.pool, ref.id), HL_OK);
+    poll(NULL, 0, 20); /* longer than bytes rest that nobody pins */
+    hl_pool_info(w.pool, &info);
+    assert_in_range(info.quarantined, 3 * MIB, 4 * MIB);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    wait_for_space(&w, 0, 0);
+    server_end(&w);
+    assert_int_equal(w.stats.pins, 0);
+    hl_l3_close(c);
+    world_end(&w);
+}
+
 static void put_and_be_killed(const struct world *w)
 {
     struct hl_l3_staging s;

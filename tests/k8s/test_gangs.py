@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
 from support import volcano  # noqa: E402
-from support.apiserver import shared_server  # noqa: E402
+from support.apiserver import NO_MANAGED_FIELDS, shared_server  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
 from support.gang_scenarios import Engines, Gangs, WideGangs  # noqa: E402
 from support.side_by_side import SideBySide  # noqa: E402
@@ -27,7 +27,7 @@ class OnServer(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.server = shared_server()
+        cls.server = shared_server(*NO_MANAGED_FIELDS)
         cls.api = cls.server.admin
 
     def setUp(self):

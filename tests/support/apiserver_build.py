@@ -31,6 +31,7 @@ def say(text):
     print(f"test-k8s: {text}", flush=True)
 
 
+@functools.lru_cache(maxsize=None)  # apt takes half a second each time
 def cache_key():
     text = debian.versions([BINARY, f"{GO}-go", REFLECT, ETCD])
     digest = hashlib.sha256(f"{RECIPE} {text}".encode()).hexdigest()[:8]

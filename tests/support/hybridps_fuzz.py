@@ -9,12 +9,14 @@ exception. Nothing may end by a signal, so programs run in children.
     tests/support/hybridps_fuzz.py 100000            programs 0 to 99999
     tests/support/hybridps_fuzz.py --replay 4711     one, with what it does
     tests/support/hybridps_fuzz.py --shrink 4711     its shortest part that still fails
+    --length 4                                       models and programs four times as long
 """
 from __future__ import annotations
 
 import argparse
 import collections
 import copy
+import gc
 import os
 import pathlib
 import pickle
@@ -37,6 +39,7 @@ from torch.utils.checkpoint import checkpoint
 import hybridps
 
 WIDTH = 8
+LENGTH = 1  # of models and programs; a seed's program is another one with another length
 REFUSALS = (  # what may be said instead of a result
     "needs .* of device memory at once", "written in place between forward and",
     "memory of .*two parameters in the same memory", "this step needs all state on the host at once",
@@ -102,7 +105,7 @@ def make_block(rng, depth):
 
 def make_model(rng):
     torch.manual_seed(rng.randrange(1 << 30))
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), *(make_block(rng, 1) for _ in range(rng.randint(1, 3))))
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), *(make_block(rng, 1) for _ in range(rng.randint(1, 3 * LENGTH))))
     linears = [m for m in model.modules() if type(m) is nn.Linear and m.in_features == m.out_features]
     if len(linears) > 1 and rng.random() < 0.2:
         linears[-1].weight = linears[0].weight
@@ -152,6 +155,8 @@ class Run:
         self.kept: list[Any] = []
         self.hooks: list[Any] = []
         self.managed = False
+        if rng.random() < 0.1:
+            self.op_hook(rng.randrange(30))
 
     def batch(self, n):
         generator = torch.Generator().manual_seed(n)
@@ -429,7 +434,7 @@ def make_op(rng, names):
 
 def make_program(seed):
     rng = random.Random(seed + (1 << 40))
-    return [["step", 0, 0, 0, 0]] + [make_op(rng, tuple(TABLE)) for _ in range(rng.randint(3, 10))]
+    return [["step", 0, 0, 0, 0]] + [make_op(rng, tuple(TABLE)) for _ in range(rng.randint(3, 10) * LENGTH)]
 
 
 # ---- running ----
@@ -447,6 +452,8 @@ def floats_of(value):
 def bits(value):
     if isinstance(value, torch.Tensor):
         flat = value.detach().to_dense() if value.is_sparse else value.detach()
+        if flat.dtype == torch.bfloat16:  # which NumPy has not
+            flat = flat.view(torch.int16)
         return str(value.dtype), tuple(value.shape), flat.contiguous().numpy().tobytes()
     if isinstance(value, dict):
         return [bits(v) for v in value.values()]
@@ -520,7 +527,7 @@ def check(seed, program):
 def text_of(seed, program):
     run = Run(seed)
     lines = [f"seed {seed}: {run.way}", f"  {', '.join(type(o).__name__ for o in run.optimizers)}; "
-             f"{sum(p.numel() for p in run.model.parameters())} parameters"]
+             f"{sum(p.numel() for p in run.model.parameters())} parameters; {len(run.hooks)} hooks from before"]
     return "\n".join(lines + [f"  {n} {op}" for n, op in enumerate(program)])
 
 
@@ -528,6 +535,7 @@ def in_child(seeds, program=None):
     """{seed: result} of each in one child; what ended by a signal says so."""
     results: dict[int, str] = {}
     seeds = list(seeds)
+    gc.freeze()  # torch's million objects are looked at in no collection of a child
     while seeds:
         read, write = os.pipe()
         child = os.fork()
@@ -549,8 +557,8 @@ def in_child(seeds, program=None):
 
 def _child(seeds, program, write):
     torch.set_num_threads(1)
-    signal.alarm(60 + len(seeds))
     for seed in seeds:
+        signal.alarm(300)  # this one waits for itself
         try:
             result = check(seed, program or make_program(seed))
         except Wrong as wrong:
@@ -602,9 +610,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("count", type=int, nargs="?", default=2000, help="programs (2000)")
     parser.add_argument("--seed", type=int, default=0, help="the first one (0)")
+    parser.add_argument("--length", type=int, default=1, help="times the blocks and operations (1)")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one, here")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="shorten one that goes wrong")
     args = parser.parse_args()
+    global LENGTH
+    LENGTH = args.length
     torch.set_num_threads(1)
     if args.replay is not None or args.shrink is not None:
         seed = args.replay if args.replay is not None else args.shrink

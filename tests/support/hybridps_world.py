@@ -1,6 +1,7 @@
 """Ranks that train together, forked, and plain torch's result to hold them against."""
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import unittest
@@ -19,10 +20,16 @@ def name():
     return f"helios-test-world-{os.getppid()}"
 
 
-def data_of(rank, steps):
-    for i, (x, y) in enumerate(batches(steps * WORLD)):
-        if i % WORLD == rank:
+def data_of(rank, steps, world=WORLD):
+    for i, (x, y) in enumerate(batches(steps * world)):
+        if i % world == rank:
             yield x, y
+
+
+def mean(parts):
+    """In the order of ranks; of 16 bits in float32, rounded once."""
+    wide = [p.float() if p.element_size() == 2 else p for p in parts]
+    return sum(wide[1:], wide[0]).div(len(wide)).to(parts[0].dtype)
 
 
 def plain(**options):
@@ -30,21 +37,23 @@ def plain(**options):
     return alone(lambda: _plain(**options))
 
 
-def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6):
-    models = [make(dtype=dtype) for _ in range(WORLD)]
+def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6, no_sync=False, world=WORLD):
+    models = [make(dtype=dtype) for _ in range(world)]
     optimizers = [optimizer(m) for m in models]
     losses = [[] for _ in models]
-    streams = [data_of(r, steps * accumulate) for r in range(WORLD)]
+    streams = [data_of(r, steps * accumulate, world) for r in range(world)]
     for _ in range(steps):
         sums = None
-        for _ in range(accumulate):
+        for turn in range(accumulate):
             for r, m in enumerate(models):
                 x, y = next(streams[r])
                 loss = m(x, targets=y)["loss"]
                 loss.backward()
                 losses[r].append(loss.item())
+            if no_sync and turn + 1 < accumulate:
+                continue
             grads = [[p.grad for p in m.parameters()] for m in models]
-            means = [(a + b).div_(WORLD) for a, b in zip(*grads)]
+            means = [mean(parts) for parts in zip(*grads)]
             sums = means if sums is None else [s + m for s, m in zip(sums, means)]
             for m in models:
                 m.zero_grad(set_to_none=True)
@@ -59,7 +68,7 @@ def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6
 
 
 def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, optimizer=adam, accumulate=1,
-            steps=6, **options):
+            steps=6, no_sync=False, **options):
     model = make(seed=3 + rank, dtype=dtype)  # rank 0's values are everybody's
     step = optimizer(model)
     losses = []
@@ -67,13 +76,15 @@ def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, opt
     with hybridps.manage(model, step, device=f"emu:{int(capacity)}", group=group, chunk_bytes=CHUNK,
                          reserved_bytes=watch.moment, **options) as client:
         watch.client = client
-        stream = data_of(rank, steps * accumulate)
+        stream = data_of(rank, steps * accumulate, group.world)
         for _ in range(steps):
             step.zero_grad(set_to_none=True)
-            for _ in range(accumulate):
+            for turn in range(accumulate):
                 x, y = next(stream)
-                loss = model(x, targets=y)["loss"]
-                loss.backward()
+                waits = no_sync and turn + 1 < accumulate
+                with client.no_sync() if waits else contextlib.nullcontext():
+                    loss = model(x, targets=y)["loss"]
+                    loss.backward()
                 losses.append(loss.item())
             if clip:
                 nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -108,11 +119,11 @@ def minimum(**options):
     return max(ranks(run))
 
 
-def compare(test, run, expected):
+def compare(test, run, expected, world=WORLD):
     """Every rank's losses, parameters and optimizer are plain torch's; how many states each kept."""
     losses, parameters, optimizer = expected
     kept = []
-    for rank, (mine, state, whole, states, over) in enumerate(ranks(run)):
+    for rank, (mine, state, whole, states, over) in enumerate(ranks(run, world)):
         test.assertEqual(mine, losses[rank])
         test.assertEqual(over, 0)
         test.assertEqual(list(state), list(parameters))

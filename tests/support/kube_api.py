@@ -15,6 +15,7 @@ PLURALS = {
     "pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "nodes": "/api/v1",
     "podgroups": "/apis/scheduling.volcano.sh/v1beta1", "leases": "/apis/coordination.k8s.io/v1",
     "gangs": "/apis/scheduling.k8s.io/v1alpha3", "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
+    "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2",
 }
 CALLED = {"vcjobs": "jobs", "gangs": "podgroups"}  # where two groups have a kind of one name
 STEP_S = 0.02
@@ -404,9 +405,15 @@ class Client:
 
     def __init__(self, connect, token=None, keep=False):
         self.connect, self.token, self.keep, self.own = connect, token, keep, threading.local()
+        self.all = set()  # that are kept, by threads that have ended, too
+
+    def _take(self):
+        kept, self.own.kept = getattr(self.own, "kept", None), None
+        self.all.discard(kept)
+        return kept
 
     def connection(self):
-        kept, self.own.kept = getattr(self.own, "kept", None), None
+        kept = self._take()
         if kept is not None and not select.select([kept.sock], [], [], 0)[0]:
             return kept
         if kept is not None:  # its server has closed it
@@ -415,9 +422,14 @@ class Client:
 
     def close(self):
         """This thread's connection."""
-        kept, self.own.kept = getattr(self.own, "kept", None), None
+        kept = self._take()
         if kept is not None:
             kept.close()
+
+    def close_all(self):
+        """When no thread asks any more."""
+        while self.all:
+            self.all.pop().close()
 
     def text(self, verb, path, text=None, kind="application/json"):
         c = self.connection()
@@ -430,6 +442,7 @@ class Client:
             answer = r.read()
             if self.keep and not r.will_close:
                 self.own.kept, c = c, None
+                self.all.add(self.own.kept)
         finally:
             if c is not None:
                 c.close()
@@ -467,6 +480,11 @@ class Client:
             more = page["metadata"].get("continue")
             if not more:
                 return items
+
+    def has(self, plural, namespace, selector):
+        """One with these labels, of which no more than one is sent."""
+        query = f"?limit=1&labelSelector={urllib.parse.quote(selector)}"
+        return bool(self.call("GET", path_of(plural, namespace) + query)["items"])
 
     def delete(self, plural, namespace, name, grace=0):
         return self.call("DELETE", path_of(plural, namespace, name),

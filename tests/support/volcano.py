@@ -19,7 +19,8 @@ import urllib.parse
 from support import kube_api
 from support.kube_mirror import Mirror
 
-STEP_S = 0.05  # between two looks at processes
+STEP_S = 0.05  # between two looks at what there is
+TELL_S = 0.4   # a kubelet does not tell of each container of a pod that ends well by itself
 LOG = re.compile(r"^/api/v1/namespaces/[^/]+/pods/(?P<pod>[^/]+)/log$|^/containerLogs/[^/]+/(?P<kpod>[^/]+)/(?P<name>[^/]+)$")
 
 
@@ -38,10 +39,10 @@ def expand(text, env):
 
 class Container:
     """One process; its output as lines with the time they came. There is no mount namespace: words of the command that are
-    paths of the container are those of the pod's directory."""
+    paths of the container are those of the pod's directory. `ended` is called in a thread of its own."""
 
-    def __init__(self, spec, env, directory, pod_dir):
-        self.name = spec["name"]
+    def __init__(self, spec, env, directory, pod_dir, ended):
+        self.name, self.ended = spec["name"], ended
         self.lines = []
         self.killed = False
         self.last_words = pod_dir / f"last-words-{self.name}"
@@ -59,6 +60,8 @@ class Container:
         with self.process.stdout as out:
             for line in out:
                 self.lines.append((now(), line.decode(errors="replace").rstrip("\n")))
+        self.process.wait()
+        self.ended()
 
     def state(self):
         code = self.process.poll()
@@ -93,6 +96,7 @@ class Volcano:
         self.made = []    # names of all Jobs that were ever seen
         self.jobs = {}    # name -> uid
         self.devices = 0  # given out
+        self.has_topology = False
         self.data = {}    # ConfigMap -> what is in it
         self.lock = threading.RLock()
         self.ending = threading.Event()
@@ -113,6 +117,8 @@ class Volcano:
             mirror.close()
         for pod in self.pods.values():
             self._stop(pod)
+        if self.has_topology:
+            self.api.delete("noderesourcetopologies", None, self.node)
         if self.errors:
             raise AssertionError(f"the player of Volcano failed: {self.errors[0]!r}") from self.errors[0]
 
@@ -125,6 +131,7 @@ class Volcano:
     def _keep_going(self):
         while not self.ending.is_set():
             self.news.wait(STEP_S)
+            self.ending.wait(STEP_S / 5)  # more of it comes at once
             self.news.clear()
             try:
                 with self.lock:
@@ -338,6 +345,9 @@ class Volcano:
         known = self.pods.get(meta["uid"])
         if "nodeName" not in spec or spec["nodeName"] in self.dead or (known is not None and known["over"]):
             return
+        if known is not None and not known["news"].is_set():
+            self._write_maps(known)
+            return
         if known is None and (pod.get("status", {}).get("phase", "Pending") != "Pending" or not self._has_maps(spec)):
             return
         if known is None and self.missing_images:
@@ -348,6 +358,7 @@ class Volcano:
             return
         if known is None:
             known = self._start(pod)
+        known["news"].clear()
         states = [c.state() for c in known["containers"]]
         if any("running" in s for s in states):
             self._write_maps(known)
@@ -355,12 +366,15 @@ class Volcano:
         ended = len(codes) == len(states)
         phase = "Running" if not ended else "Failed" if any(codes) else "Succeeded"
         told = [(c.name, "terminated" in s and s["terminated"]["exitCode"]) for c, s in zip(known["containers"], states)]
-        if known["told"] != (phase, told):
+        if phase == "Running" and known["told"] is not None and not any(codes) and time.monotonic() < known["told_s"] + TELL_S:
+            known["news"].set()  # it is told with what ends meanwhile
+        elif known["told"] != (phase, told):
+            known["news"].set()  # until it is told
             self._patch_status("pods", meta["name"], {
                 "phase": phase, "podIP": "127.0.0.1", "containerStatuses": [
                     {"name": c.name, "state": s, "ready": "running" in s, "restartCount": 0, "image": "i", "imageID": "i"}
                     for c, s in zip(known["containers"], states)]})
-            known["told"], known["over"] = (phase, told), ended
+            known["told"], known["over"], known["told_s"] = (phase, told), ended, time.monotonic()
         assert len(spec["containers"]) == len(states)
 
     def _has_maps(self, spec):
@@ -378,10 +392,16 @@ class Volcano:
                 dirs[volume["name"]] = root / volume["name"]
                 dirs[volume["name"]].mkdir()
                 maps[volume["configMap"]["name"]] = dirs[volume["name"]]
-        known = {"name": pod["metadata"]["name"], "dir": directory, "maps": maps, "containers": [], "told": None, "over": False, "written": {}}
+        known = {"name": pod["metadata"]["name"], "dir": directory, "maps": maps, "containers": [], "told": None, "over": False, "written": {},
+                 "news": threading.Event()}
+        known["news"].set()
+
+        def ended():
+            known["news"].set()
+            self.news.set()
         self._write_maps(known)
         for spec in pod["spec"]["containers"]:
-            container = Container(spec, self._env(spec, pod, dirs), directory, root)
+            container = Container(spec, self._env(spec, pod, dirs), directory, root, ended)
             known["containers"].append(container)
             self.logs[known["name"], container.name] = container
         self.pods[pod["metadata"]["uid"]] = known
@@ -403,6 +423,18 @@ class Volcano:
         known["dir"].cleanup()
 
     # ---- what a test does ----
+
+    def tell_scope(self, scope):
+        """What Node Feature Discovery publishes of the kubelet of `node`; it goes with the test."""
+        said = {"attributes": [{"name": "topologyManagerPolicy", "value": "best-effort"},
+                               {"name": "topologyManagerScope", "value": scope}]}
+        if self.has_topology:
+            self.api.patch("noderesourcetopologies", None, self.node, said)
+        else:
+            self.api.create("noderesourcetopologies", {
+                "apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": self.node},
+                "zones": [{"name": "node-0", "type": "Node"}], **said})
+        self.has_topology = True
 
     def evict(self, pod):
         """As the kubelet does under pressure."""

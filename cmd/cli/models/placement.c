@@ -61,6 +61,8 @@ static void print_decision(const struct hl_api_shard_decision *d)
     if (d->cost_seconds > 0)
         cli_print(stdout, "; readers would save %.4g s, the copy costs %.4g s", d->gain_seconds,
                   d->cost_seconds);
+    if (d->backbone_percent >= 0)
+        cli_print(stdout, "; the backbone was %.0f %% busy", d->backbone_percent);
     puts("");
 }
 
@@ -248,7 +250,7 @@ static hl_status print_moves(const struct hl_api_shard_move_list *moves)
     return cli_table_print(&t);
 }
 
-/* {"items": [...], "rest": "..."} */
+/* {"items": [...], "rest": "...", "backbonePercent": ..., "thresholdAccesses": ...} */
 static hl_status print_moves_json(const struct hl_api_controller_list_moves_results *r)
 {
     const struct hl_api_field fields[] = {
@@ -259,7 +261,13 @@ static hl_status print_moves_json(const struct hl_api_controller_list_moves_resu
          .list = true},
         {.name = "rest",
          .offset = offsetof(struct hl_api_controller_list_moves_results, rest),
-         .kind = HL_API_TEXT}};
+         .kind = HL_API_TEXT},
+        {.name = "backbonePercent",
+         .offset = offsetof(struct hl_api_controller_list_moves_results, backbone_percent),
+         .kind = HL_API_FLOAT64},
+        {.name = "thresholdAccesses",
+         .offset = offsetof(struct hl_api_controller_list_moves_results, threshold_accesses),
+         .kind = HL_API_FLOAT64}};
     const struct hl_api_type document = {"moves", sizeof(*r), fields, HL_ARRAY_LEN(fields)};
     return cli_print_value(&document, r);
 }
@@ -288,6 +296,11 @@ static hl_status moves_list(struct cli *cli)
     HL_TRY(print_moves(&r.moves));
     if (r.rest[0] != '\0')
         cli_print(stdout, "moves of the policy rest: %s\n", r.rest);
+    if (r.backbone_percent >= 0)
+        cli_print(stdout,
+                  "the backbone is %.0f %% busy: a shard goes to a node that reads it more than "
+                  "%.0f times\n",
+                  r.backbone_percent, r.threshold_accesses);
     return HL_OK;
 }
 

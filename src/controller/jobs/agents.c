@@ -125,7 +125,8 @@ static void on_stopped(void *arg, hl_status st, const char *text,
 
 static void stop_by_id(struct hl_controller *c, struct node *n, const char *id, int64_t grace_ms)
 {
-    const struct hl_api_agent_stop_container_params p = {.id = id, .grace_ms = (int32_t)grace_ms};
+    const struct hl_api_agent_stop_container_params p = {
+        .id = id, .grace_ms = (int32_t)grace_ms, .epoch = c->claim.epoch};
     controller_hold(c);
     hl_call_agent_stop_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                        on_stopped, c);
@@ -334,7 +335,7 @@ static void on_forgotten(void *arg, hl_status st, const char *text,
 
 static void forget_container(struct hl_controller *c, struct node *n, const char *id)
 {
-    const struct hl_api_agent_forget_container_params p = {.id = id};
+    const struct hl_api_agent_forget_container_params p = {.id = id, .epoch = c->claim.epoch};
     controller_hold(c);
     hl_call_agent_forget_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                          on_forgotten, c);

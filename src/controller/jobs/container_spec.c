@@ -20,5 +20,6 @@ struct hl_api_container_spec job_container_spec(const struct job *j, int index,
         hl_plan_container_spec(&j->spec, j->run.plan, index, &opts, arena);
     if (images_pinned(j)[0] != '\0')
         spec.image = images_pinned(j);
+    spec.epoch = c->claim.epoch;
     return spec;
 }

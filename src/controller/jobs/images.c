@@ -150,6 +150,24 @@ void images_tell(const struct job *j, char *out, size_t cap)
     }
 }
 
+void images_tell_ahead(const struct job *j, char *io, size_t cap)
+{
+    const struct job_images *images = j->images;
+    size_t at = strlen(io);
+    if (!has_image(j) || images == NULL || j->run.state != HL_API_JOB_STATE_PENDING ||
+        images->attempt != j->run.attempt)
+        return;
+    for (size_t i = 0; i < images->count; i++) {
+        const struct node_image *x = node_image_now(j, images->nodes[i].node);
+        if (x == NULL || x->text[0] == '\0' || x->state == HL_API_IMAGE_STATE_HERE)
+            continue;
+        bool absent = x->state == HL_API_IMAGE_STATE_ABSENT;
+        snprintf(io + at, cap - at, "; node %s: %s%s", x->node,
+                 absent ? "its image can't be had: " : "", x->text);
+        return;
+    }
+}
+
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* The job may be gone when the answer comes. */

@@ -128,6 +128,8 @@ bool images_wait(const struct job *j);
 bool images_missing(const struct job *j, int *index, char *why, size_t size);
 /* Which node is pulling, and how far it is; untouched: none is. */
 void images_tell(const struct job *j, char *out, size_t cap);
+/* Appends what is known of the image of a job that waits: that a node pulls it, or why it can't. */
+void images_tell_ahead(const struct job *j, char *io, size_t cap);
 /* What the job's image was pinned to; "" = nothing yet. */
 const char *images_pinned(const struct job *j);
 hl_status images_pin(struct job *j, const char *pinned) HL_CHECK;

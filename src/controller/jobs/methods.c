@@ -55,6 +55,7 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
         job_waits_for(j, r, reason, sizeof(reason));
     if (r->state == HL_API_JOB_STATE_PENDING && j->wait.reason != HL_API_WAIT_REASON_NONE)
         queue_reason(j, reason, sizeof(reason));
+    images_tell_ahead(j, reason, sizeof(reason));
     return (struct hl_api_job){.id = j->id,
                                .name = j->spec.name,
                                .state = r->state,

@@ -99,10 +99,13 @@ static void other_text(const struct job *j, char *out, size_t cap)
         placed_text(j, out, cap);
         return;
     }
-    snprintf(out, cap, "%s",
+    char waits[HL_JOB_TEXT_MAX];
+    job_waits_for(j, &j->run, waits, sizeof(waits));
+    snprintf(out, cap, "%s%s%.220s",
              hl_job_state_ended(j->run.state)           ? "it is over"
              : j->run.state == HL_API_JOB_STATE_PENDING ? "it is about to be looked at"
-                                                        : "it has its slots");
+                                                        : "it has its slots",
+             waits[0] != '\0' ? "; " : "", waits);
 }
 
 static struct hl_api_job_explanation job_explain(const struct job *j, struct hl_arena *arena)
@@ -125,6 +128,7 @@ static struct hl_api_job_explanation job_explain(const struct job *j, struct hl_
     if (!waits)
         return e;
     queue_reason(j, text, sizeof(text));
+    images_tell_ahead(j, text, sizeof(text));
     queue_remedy(j, remedy, sizeof(remedy));
     e.reason = j->wait.reason;
     e.text = hl_arena_strdup(arena, text);

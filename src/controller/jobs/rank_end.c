@@ -47,6 +47,7 @@ void rank_end(struct job *j, int container, const struct hl_api_rank_status *ran
     const struct hl_api_agent_end_rank_params p = {
         .id = hl_container_id(j->id, j->run.attempt, container, id, sizeof(id)),
         .rank = rank->rank,
-        .pid = rank->pid};
+        .pid = rank->pid,
+        .epoch = c->claim.epoch};
     hl_call_agent_end_rank_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_ended, k);
 }

@@ -84,7 +84,9 @@ static void rank_table_send(struct job *j, int index)
     *k = (struct table_call){.c = c, .attempt = j->run.attempt, .index = index};
     memcpy(k->job, j->id, sizeof(k->job));
     const struct hl_api_agent_put_rank_table_params p = {
-        .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)), .document = table_of(j)};
+        .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)),
+        .document = table_of(j),
+        .epoch = c->claim.epoch};
     j->table_sent[index] = TABLE_SENDING;
     controller_hold(c);
     hl_call_agent_put_rank_table_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,

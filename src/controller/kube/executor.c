@@ -58,7 +58,8 @@ static void kube_carry_out(struct job *j, const struct hl_job_actions *actions)
     gang_apply(j);
 }
 
-/* Why a container waits or was lost: what its pod says, or what keeps us from having one. */
+/* Why a container waits or was lost: what its pod says, or what keeps us from having one. Else what
+ * is not well with where it runs. */
 static void pod_message(const struct job *j, int index, char *out, size_t cap)
 {
     struct gangs *g = j->controller->gangs;
@@ -73,6 +74,8 @@ static void pod_message(const struct job *j, int index, char *out, size_t cap)
         snprintf(out, cap, "%s", j->gang->problem);
     else if (!hl_job_state_ended(j->run.state))
         gangs_problem(g, out, cap);
+    if (out[0] == '\0' && pod != NULL)
+        gang_pod_spreads(j, pod, out, cap);
 }
 
 /* Why it is not up: what its objects say, or what keeps us from having or seeing them. */

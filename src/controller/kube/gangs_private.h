@@ -1,5 +1,5 @@
 /* From above: executor.c (for jobs), engine.c (what starts gangs), watch.c and nodes.c (what there
- * is), waiting.c, gangs.c (what is decided), calls.c (what is sent), logs.c, plan.c. */
+ * is), kubelets.c, waiting.c, gangs.c (what is decided), calls.c (what is sent), logs.c, plan.c. */
 #ifndef HL_CONTROLLER_GANGS_PRIVATE_H
 #define HL_CONTROLLER_GANGS_PRIVATE_H
 
@@ -67,13 +67,14 @@ struct gangs {
     struct hl_kube_config *config;
     struct hl_kube *api;
     atomic_bool cancel;
-    struct hl_kube_watcher *jobs_watch, *pods_watch, *nodes_watch, *groups_watch;
+    struct hl_kube_watcher *jobs_watch, *pods_watch, *nodes_watch, *groups_watch, *topologies_watch;
     struct kube_node *nodes; /* of the whole cluster, by name */
     int64_t node_lost_ms;    /* where the job does not say */
     struct gang_engine engine;
     struct hl_gang_root root;      /* of gangs: Volcano Jobs, or PodGroups */
     json_t *jobs, *pods;           /* name -> object, of our namespace; jobs: roots of gangs */
     json_t *groups;                /* name of a Job -> its PodGroup */
+    json_t *topologies;            /* name of a node -> its NodeResourceTopology */
     json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
     bool jobs_synced, pods_synced;
     unsigned calls;                  /* under way */
@@ -97,6 +98,15 @@ void nodes_changed(void *arg, enum hl_kube_event type, json_t *object);
 /* The pod's node counts as lost, and why. */
 bool gang_node_lost(const struct job *j, const json_t *pod, char *why, size_t cap);
 void nodes_free(struct gangs *g);
+
+/* kubelets.c: of the watch of NodeResourceTopologies. */
+void topologies_listed(void *arg, const json_t *objects, unsigned page);
+void topology_changed(void *arg, enum hl_kube_event type, json_t *object);
+/* What is known of the kubelets, for pods of several containers. */
+void gangs_kubelets(const struct gangs *g, struct hl_volcano_kubelets *out);
+/* Why a pod's ranks may be on several NUMA nodes; "" = they are not, it is not known, or no matter.
+ * Into cap bytes. */
+void gang_pod_spreads(const struct job *j, const json_t *pod, char *out, size_t cap);
 
 /* engine.c */
 /* option: kube.podgroups. Begins to watch, or to ask what there is. */

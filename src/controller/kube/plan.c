@@ -31,7 +31,11 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
                        "job '%s': rankTable: on huawei.com devices helios-ranktable writes the "
                        "table, in the format of its own option --json; remove the key",
                        spec->name);
-    HL_TRY(hl_volcano_plan(spec, job_id, attempt, &g->volcano, out));
+    struct hl_volcano_opts opts = g->volcano;
+    struct hl_volcano_kubelets kubelets;
+    gangs_kubelets(g, &kubelets);
+    opts.kubelets = &kubelets;
+    HL_TRY(hl_volcano_plan(spec, job_id, attempt, &opts, out));
     hl_status st = check_devices(g, spec, *out);
     if (st != HL_OK) {
         hl_plan_free(*out);

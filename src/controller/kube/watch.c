@@ -10,6 +10,7 @@
 #include "controller/kube/objects_private.h"
 #include "os/file.h"
 #include "ranktable/products.h"
+#include "volcano/kubelet.h"
 
 /* NULL: it has none, which is logged. */
 static const char *name_of(const json_t *object)
@@ -135,6 +136,9 @@ static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
     return watch_path(g, path, &how, out);
 }
 
+static const struct hl_kube_members topology_members = {
+    .names = (const char *const[]){"managedFields", "annotations", "labels", "zones", NULL}};
+
 /* Nodes are the cluster's, which takes a right that a namespace can't give; PodGroups only say why
  * a gang waits. */
 static hl_status watch_all(struct gangs *g)
@@ -152,13 +156,20 @@ static hl_status watch_all(struct gangs *g)
                           (struct hl_kube_watcher_opts){
                               .listed = groups_listed, .changed = group_changed, .optional = true},
                           &g->groups_watch));
-    return watch_path(g, "/api/v1/nodes",
+    HL_TRY(watch_path(g, "/api/v1/nodes",
                       &(struct hl_kube_watcher_opts){.selector = "",
                                                      .members = &node_members,
                                                      .listed = nodes_listed,
                                                      .changed = nodes_changed,
                                                      .optional = true},
-                      &g->nodes_watch);
+                      &g->nodes_watch));
+    return watch_path(g, HL_VOLCANO_TOPOLOGIES,
+                      &(struct hl_kube_watcher_opts){.selector = "",
+                                                     .members = &topology_members,
+                                                     .listed = topologies_listed,
+                                                     .changed = topology_changed,
+                                                     .optional = true},
+                      &g->topologies_watch);
 }
 
 /* ---- start and end --------------------------------------------------------------------------- */
@@ -237,6 +248,7 @@ hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, 
     g->jobs = json_object();
     g->pods = json_object();
     g->groups = json_object();
+    g->topologies = json_object();
     hl_status st = gangs_open(g, opts);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
@@ -257,6 +269,7 @@ void gangs_stop(struct gangs *g)
     hl_kube_watcher_stop(g->pods_watch);
     hl_kube_watcher_stop(g->groups_watch);
     hl_kube_watcher_stop(g->nodes_watch);
+    hl_kube_watcher_stop(g->topologies_watch);
     /* Requests end with their connections' next look at `cancel`. */
     while (g->calls > 0 || g->reconcile_posted)
         uv_run(hl_loop_uv(g->c->opts.loop), UV_RUN_ONCE);
@@ -265,6 +278,7 @@ void gangs_stop(struct gangs *g)
     json_decref(g->jobs);
     json_decref(g->pods);
     json_decref(g->groups);
+    json_decref(g->topologies);
     json_decref(g->next_jobs);
     json_decref(g->next_pods);
     hl_kube_close(g->api);

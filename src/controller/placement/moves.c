@@ -648,14 +648,20 @@ void method_list_moves(void *arg, struct hl_rpc_call *call,
     struct placement *x = c->placement;
     struct hl_api_shard_move_list list = {
         hl_arena_array(arena, x->moves.count + MOVES_ENDED, sizeof(*list.items)), 0};
+    const struct hl_rule_world world = {.params = &x->core.params,
+                                        .backbone_busy_pct = backbone_busy_pct(c)};
     (void)p;
     for (uint32_t i = 0; list.items != NULL && i < x->moves.count; i++)
         list.items[list.count++] = move_of(c, hl_migration_at(&x->moves, i), arena);
     for (unsigned i = 0; list.items != NULL && i < MOVES_ENDED && i < x->ended_count; i++)
         list.items[list.count++] =
             ended_of(c, &x->ended[(x->ended_count - 1 - i) % MOVES_ENDED], arena);
-    hl_reply_controller_list_moves(call, &(struct hl_api_controller_list_moves_results){
-                                             .moves = list, .rest = budget_rest_text(c)});
+    hl_reply_controller_list_moves(call,
+                                   &(struct hl_api_controller_list_moves_results){
+                                       .moves = list,
+                                       .rest = budget_rest_text(c),
+                                       .backbone_percent = world.backbone_busy_pct,
+                                       .threshold_accesses = hl_rules_migrate_threshold(&world)});
 }
 
 void method_cancel_move(void *arg, struct hl_rpc_call *call,

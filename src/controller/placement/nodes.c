@@ -135,3 +135,14 @@ struct hl_place placed_place(struct hl_controller *c, const struct place *from)
         at.node = n->index;
     return at;
 }
+
+double backbone_busy_pct(const struct hl_controller *c)
+{
+    struct hl_backbone b = {0};
+    for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next)
+        if (node_ready(n))
+            hl_backbone_add_node(&b, &n->report.telemetry.backbone);
+    if (pool_info(c) != NULL)
+        hl_backbone_add_l3(&b, &pool_info(c)->backbone);
+    return hl_backbone_busy_pct(&b);
+}

@@ -32,6 +32,7 @@ bool noted_add(struct hl_controller *c, const struct hl_decision *d, bool carrie
     if (is_new)
         n->at_ms = hl_wall_ms();
     n->decision = *d;
+    n->busy_pct = d->event == HL_LIFE_ON_REMOTE ? p->busy_pct : -1;
     n->carried_out = carried_out;
     n->pass = p->policy.pass;
     return is_new;

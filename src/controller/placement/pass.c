@@ -65,7 +65,9 @@ static hl_status pass_limits(struct hl_controller *c, int64_t now_ms, struct hl_
     for (uint32_t i = 0; i < count; i++)
         if (placed_node_at(c, (uint16_t)i) != NULL)
             nodes[i] = node_limits(c, placed_node_at(c, (uint16_t)i));
-    *out = (struct hl_policy_limits){.nodes = nodes, .node_count = count, .backbone_busy_pct = NAN};
+    p->busy_pct = backbone_busy_pct(c);
+    *out = (struct hl_policy_limits){
+        .nodes = nodes, .node_count = count, .backbone_busy_pct = p->busy_pct};
     for (int i = 0; i < HL_MOVE_PATHS; i++)
         out->rates[i] = rate_now(p, i);
     if (p->moves.count < (uint32_t)p->conf.moves * WAITING_PER_TURN)

@@ -12,6 +12,7 @@
 #include "controller/placement/placement.h"
 #include "controller/planned.h"
 #include "core/migration/migration.h"
+#include "core/placement/backbone.h"
 #include "core/placement/budget.h"
 #include "core/placement/policy.h"
 #include "core/placement/recording.h"
@@ -37,8 +38,9 @@ struct reporter {
 struct noted_decision {
     struct hl_id id;
     struct hl_decision decision;
-    int64_t at_ms; /* wall time */
-    uint32_t pass; /* the last one that made it */
+    double busy_pct; /* of the backbone, then; -1: not known, or it does not depend on that */
+    int64_t at_ms;   /* wall time */
+    uint32_t pass;   /* the last one that made it */
     bool carried_out;
     int64_t rests_ms; /* its move failed: no other one before that, of placement_now_ms */
     UT_hash_handle hh;
@@ -100,7 +102,8 @@ struct placement {
     struct ended_move ended[MOVES_ENDED];
     unsigned ended_count;                                   /* of all; the ring has the last ones */
     double rates[HL_MOVE_PATHS], used_rates[HL_MOVE_PATHS]; /* measured; as the policy has them */
-    struct hl_budget budget;                                /* of the policy's moves */
+    double busy_pct;         /* of the backbone, as the last pass had it; -1: not known */
+    struct hl_budget budget; /* of the policy's moves */
     bool (*gang_starts)(const struct hl_controller *c);
     const struct gang_source *gangs; /* NULL: none */
     struct prefetch *prefetches;
@@ -120,7 +123,8 @@ struct placement {
     struct kept_use *uses;   /* of an earlier Controller: uses.c */
     struct hl_id *uses_gone; /* whose records are to go */
     size_t uses_gone_count, uses_gone_room;
-    uint32_t uses_at, uses_kept; /* the next shard; records in the store */
+    uint32_t uses_at, uses_kept;       /* the next shard; records in the store */
+    uint32_t uses_lap_left, uses_left; /* shards without room for one: in this lap, in the last */
     int64_t uses_lap_ms;
     bool uses_writing, uses_trouble;
 };
@@ -138,6 +142,8 @@ struct placed_node *placed_node_need(struct hl_controller *c, const char *name);
 struct hl_place placed_place(struct hl_controller *c, const struct place *from);
 /* Shards may go there: it takes new ones, and does not come and go. */
 bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n);
+/* How busy the backbone is, of what the daemons said last; -1: not known. */
+double backbone_busy_pct(const struct hl_controller *c);
 
 /* uses.c */
 /* The shard was placed, or found elsewhere: what is known of it holds again. */
@@ -146,6 +152,8 @@ void uses_placed(struct hl_controller *c, struct hl_id id);
 void uses_run(struct hl_controller *c);
 /* It left the catalogue. */
 void uses_gone(struct hl_controller *c, struct hl_id id);
+/* Prometheus text. */
+void uses_gauges(const struct hl_controller *c, struct hl_buf *out);
 void uses_fini(struct hl_controller *c);
 
 /* follow.c */

@@ -41,7 +41,8 @@ static struct hl_api_shard_decision decision_of(const struct hl_controller *c, s
 {
     const struct noted_decision *n = noted_find(c, id);
     if (n == NULL)
-        return (struct hl_api_shard_decision){.reason = "", .numbers = "", .node = ""};
+        return (struct hl_api_shard_decision){
+            .reason = "", .numbers = "", .node = "", .backbone_percent = -1};
     const struct hl_decision *d = &n->decision;
     return (struct hl_api_shard_decision){.time_ms = n->at_ms,
                                           .reason = hl_life_event_text(d->event),
@@ -52,7 +53,8 @@ static struct hl_api_shard_decision decision_of(const struct hl_controller *c, s
                                           .node = placed_node_name(c, d->goal.node),
                                           .gain_seconds = d->gain_s,
                                           .cost_seconds = d->cost_s,
-                                          .carried_out = n->carried_out};
+                                          .carried_out = n->carried_out,
+                                          .backbone_percent = n->busy_pct};
 }
 
 static struct hl_api_shard_placement shard_describe(const struct hl_controller *c,
@@ -132,4 +134,11 @@ void placement_gauges(struct hl_controller *c, struct hl_buf *out)
     count_fates(p, out);
     hl_metric_family(out, "helios_accesses_total", "counter", "Reads of shards that count.");
     (void)hl_buf_printf(out, "helios_accesses_total %" PRIu64 "\n", p->stats.accesses);
+    uses_gauges(c, out);
+    double busy = backbone_busy_pct(c);
+    if (busy < 0)
+        return;
+    hl_metric_family(out, "helios_backbone_busy_ratio", "gauge",
+                     "Use of the backbone that raises policy.migrate_base.");
+    (void)hl_buf_printf(out, "helios_backbone_busy_ratio %.4f\n", busy / 100);
 }

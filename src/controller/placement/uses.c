@@ -7,13 +7,15 @@
  *
  * Writes are bounded: USES_BATCH records with each run of the timer, each shard once in
  * placement.keep_use at most, USES_MAX records in all. So what is lost with the Controller is what
- * came since, and more than that where so many shards are in use that a lap takes longer. A record
- * goes with its shard. One that can't be read counts as none. */
+ * came since, and more than that where so many shards are in use that a lap takes longer, or that
+ * there is no room for all: uses_gauges says of how many. A record goes with its shard. One that
+ * can't be read counts as none. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plane.h"
 #include "controller/placement/placement_private.h"
 
 #define USES_BATCH 256
@@ -233,6 +235,43 @@ static hl_status gone_add(struct placement *p, struct hl_records *records)
     return HL_OK;
 }
 
+/* There is no room for a record of it. */
+static bool use_is_left_out(const struct placement *p, const struct hl_placed_shard *s)
+{
+    return s->used && s->unsaved && !s->kept && p->uses_kept >= USES_MAX;
+}
+
+static void lap_end(struct placement *p)
+{
+    if (p->uses_lap_left > 0 && p->uses_left == 0)
+        hl_warn("the use of some shards is not kept, a restart forgets it shards=%u records=%u; "
+                "helios_shard_uses tells how many from now on",
+                p->uses_lap_left, p->uses_kept);
+    p->uses_left = p->uses_lap_left;
+    p->uses_lap_left = 0;
+    p->uses_at = 0;
+}
+
+void uses_gauges(const struct hl_controller *c, struct hl_buf *out)
+{
+    const struct placement *p = c->placement;
+    unsigned waiting = 0, left_out = 0;
+    for (uint32_t i = 0; i < p->core.shards.end; i++) {
+        const struct hl_placed_shard *s = hl_shard_at(&p->core.shards, i);
+        left_out += use_is_left_out(p, s);
+        waiting += s->used && s->unsaved && !use_is_left_out(p, s);
+    }
+    if (p->conf.keep_use_ms == 0)
+        return; /* as was asked for */
+    hl_metric_family(out, "helios_shard_uses", "gauge",
+                     "Shards whose use the store has, is to have, or has no room for.");
+    (void)hl_buf_printf(out,
+                        "helios_shard_uses{state=\"kept\"} %u\n"
+                        "helios_shard_uses{state=\"waiting\"} %u\n"
+                        "helios_shard_uses{state=\"left_out\"} %u\n",
+                        p->uses_kept, waiting, left_out);
+}
+
 static hl_status use_add(struct hl_controller *c, uint32_t index, struct use_batch *b,
                          struct hl_records *records)
 {
@@ -262,12 +301,14 @@ static hl_status used_add(struct hl_controller *c, struct use_batch *b, struct h
         if (records->count >= USES_BATCH)
             return HL_OK;
         const struct hl_placed_shard *s = hl_shard_at(&p->core.shards, p->uses_at);
-        if (s->used && s->unsaved && (s->kept || p->uses_kept < USES_MAX))
+        if (use_is_left_out(p, s))
+            p->uses_lap_left++;
+        else if (s->used && s->unsaved)
             HL_TRY(use_add(c, p->uses_at, b, records));
         p->uses_at++;
     }
     if (p->uses_at >= p->core.shards.end)
-        p->uses_at = 0;
+        lap_end(p);
     return HL_OK;
 }
 

@@ -102,7 +102,16 @@ static bool slot_fits(const struct hl_plan_shape *s, const struct hl_cluster_slo
     return hl_slot_fault(&s->needs, &g) == HL_SLOT_FITS;
 }
 
-/* The next slot of a node for this job: fewest GPUs first, so that GPUs stay for who needs them. */
+/* Fewest GPUs first, so that GPUs stay for who needs them; of equal ones those with the better NIC
+ * of their own. */
+static bool slot_before(const struct hl_cluster_slot *a, const struct hl_cluster_slot *b)
+{
+    if (a->gpu_count != b->gpu_count)
+        return a->gpu_count < b->gpu_count;
+    return a->nic != b->nic ? a->nic > b->nic : a < b;
+}
+
+/* The next slot of a node for this job. */
 static const struct hl_cluster_slot *next_slot(const struct hl_plan_shape *s,
                                                const struct hl_cluster_node *node,
                                                const struct hl_cluster_slot *after)
@@ -112,10 +121,9 @@ static const struct hl_cluster_slot *next_slot(const struct hl_plan_shape *s,
         const struct hl_cluster_slot *x = &node->slots[j];
         if (x->busy || !slot_fits(s, x))
             continue;
-        if (after != NULL &&
-            (x->gpu_count < after->gpu_count || (x->gpu_count == after->gpu_count && x <= after)))
+        if (after != NULL && !slot_before(after, x))
             continue;
-        if (best == NULL || x->gpu_count < best->gpu_count)
+        if (best == NULL || slot_before(x, best))
             best = x;
     }
     return best;

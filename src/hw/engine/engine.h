@@ -30,6 +30,7 @@
 #define HL_LABEL_JOB       "helios.job"
 #define HL_LABEL_ATTEMPT   "helios.attempt"
 #define HL_LABEL_RANK      "helios.rank"
+#define HL_LABEL_EPOCH     "helios.epoch" /* of the Controller that ordered it */
 #define HL_LABEL_OWNER     "helios.owner"
 
 enum hl_engine_kind {
@@ -149,8 +150,5 @@ hl_status hl_engine_image_parse(const char *image, char *line,
                                 struct hl_engine_image *out) HL_CHECK;
 /* The name says which bytes, not where they are. */
 bool hl_engine_image_is_id(const char *image);
-
-/* "pulling IMAGE: 3 of 7 layers" from what `pull` has printed so far. */
-void hl_engine_pull_progress(const char *image, const char *printed, char *out, size_t size);
 
 #endif

@@ -136,28 +136,3 @@ hl_status hl_engine_image_parse(const char *image, char *line, struct hl_engine_
     *out = found;
     return HL_OK;
 }
-
-/* ---- pulls ---- */
-
-static size_t count_of(const char *text, const char *word)
-{
-    size_t n = 0;
-    for (const char *p = text; (p = strstr(p, word)) != NULL; p += strlen(word))
-        n++;
-    return n;
-}
-
-/* docker says each layer's states, podman one line for each blob that it copies. */
-void hl_engine_pull_progress(const char *image, const char *printed, char *out, size_t size)
-{
-    size_t done = count_of(printed, "Pull complete") + count_of(printed, "Already exists") +
-                  count_of(printed, "skipped: already exists") + count_of(printed, " done");
-    size_t all = count_of(printed, "Pulling fs layer") + count_of(printed, "Already exists") +
-                 count_of(printed, "Copying blob");
-    if (all < done)
-        all = done;
-    if (all > 0)
-        snprintf(out, size, "pulling %.200s: %zu of %zu layers", image, done, all);
-    else
-        snprintf(out, size, "pulling %.200s", image);
-}

@@ -47,6 +47,8 @@ hl_status hl_engine_image_pull(const struct hl_engine_ranks *e, const char *imag
     hl_args_add(&args, "pull");
     hl_args_add(&args, image);
     command.timeout_ms = PULL_MS;
+    command.newest = HL_PULL_WINDOW;
+    command.terminal = e->kind == HL_ENGINE_DOCKER; /* else it says no bytes */
     return hl_engine_run(e, &args, NULL, command, &r);
 }
 
@@ -60,8 +62,8 @@ static bool pull_goes_on(void *arg, const struct hl_buf *out, const struct hl_bu
 {
     struct hl_shim *s = arg;
     char text[sizeof(s->engine->progress)];
-    hl_engine_pull_progress(s->spec.image, hl_engine_pull_printed(s->engine, out, err), text,
-                            sizeof(text));
+    hl_pull_progress_take(&s->engine->pull, hl_engine_pull_printed(s->engine, out, err));
+    hl_pull_progress_tell(&s->engine->pull, s->spec.image, text, sizeof(text));
     if (strcmp(text, s->engine->progress) != 0) {
         snprintf(s->engine->progress, sizeof(s->engine->progress), "%s", text);
         if (hl_text_set(&s->status.message, "%s", text) == HL_OK)

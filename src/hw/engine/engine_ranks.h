@@ -20,6 +20,7 @@
 #define HL_HW_ENGINE_ENGINE_RANKS_H
 
 #include "hw/engine/engine.h"
+#include "hw/engine/pull_progress.h"
 #include "hw/process/process_executor_private.h"
 #include "os/command.h"
 
@@ -44,11 +45,12 @@ struct hl_engine_ranks {
     struct hl_engine_rank *ranks; /* as the spec's */
     pid_t events;                 /* 0 = none */
     int events_fd;
-    bool memlock;       /* the host grants what is asked for */
-    bool down;          /* the engine did not answer the last time */
-    uint64_t down_ns;   /* since when */
-    uint64_t oom;       /* ranks of which something was killed for want of memory */
-    char progress[256]; /* of a pull, as last told */
+    bool memlock;     /* the host grants what is asked for */
+    bool down;        /* the engine did not answer the last time */
+    uint64_t down_ns; /* since when */
+    uint64_t oom;     /* ranks of which something was killed for want of memory */
+    struct hl_pull_progress pull;
+    char progress[256]; /* of the pull, as last told */
 };
 
 /* One call of the engine: HL_EUNAVAIL when it can't be reached, HL_ENOENT when it does not know the

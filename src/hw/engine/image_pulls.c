@@ -12,13 +12,14 @@
 #define PULLS_MAX  16
 #define UNASKED_NS (300 * HL_NS_PER_S)
 
-/* `lock` of the table guards all but image and thread. */
+/* `lock` of the table guards all but image, thread and progress. */
 struct pull {
     struct hl_image_pulls *pulls;
     char *image; /* NULL: the place is free */
     pthread_t thread;
     uint64_t asked_ns;
-    char progress[256];
+    struct hl_pull_progress progress; /* the thread's */
+    char text[256];
     bool over;
     hl_status st; /* once it is over */
     char why[HL_ERROR_TEXT_MAX];
@@ -71,8 +72,9 @@ static bool pull_goes_on(void *arg, const struct hl_buf *out, const struct hl_bu
 {
     struct pull *x = arg;
     const char *printed = hl_engine_pull_printed(&x->pulls->client, out, err);
+    hl_pull_progress_take(&x->progress, printed);
     pthread_mutex_lock(&x->pulls->lock);
-    hl_engine_pull_progress(x->image, printed, x->progress, sizeof(x->progress));
+    hl_pull_progress_tell(&x->progress, x->image, x->text, sizeof(x->text));
     bool on = !x->pulls->closing && hl_now_ns() < x->asked_ns + UNASKED_NS;
     pthread_mutex_unlock(&x->pulls->lock);
     return on;
@@ -146,7 +148,7 @@ static hl_status pull_look(struct hl_image_pulls *p, const char *image, struct h
         return HL_OK;
     }
     x->asked_ns = hl_now_ns();
-    out->text = hl_arena_strdup(arena, x->over && x->st != HL_OK ? x->why : x->progress);
+    out->text = hl_arena_strdup(arena, x->over && x->st != HL_OK ? x->why : x->text);
     if (x->over && x->st != HL_OK)
         out->state = HL_API_IMAGE_STATE_ABSENT;
     if (x->over)

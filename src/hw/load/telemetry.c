@@ -16,6 +16,7 @@
 #include "hw/load/nvml.h"
 #include "hw/process/log_disk.h"
 #include "os/file.h"
+#include "os/netline.h"
 #include "os/process.h"
 
 #define STAT_MAX ((size_t)4 << 20)
@@ -40,6 +41,7 @@ struct hl_telemetry {
     double percent;
     bool started; /* there was a reading */
     struct hl_nic_probe nics;
+    struct hl_netline backbone;
     struct hl_container_probe containers;
     struct hl_nvml *nvml;
     struct hl_gpu_watch gpus;
@@ -281,6 +283,10 @@ static hl_status read_all(struct hl_telemetry *t,
     HL_TRY(read_machine(t, out));
     HL_TRY(read_processors(t, arena, out));
     HL_TRY(hl_nics_read(&t->nics, t->opts.sys, now, arena, &out->nics, &out->left_out));
+    out->backbone =
+        (struct hl_api_line_load){.interface = hl_arena_strdup(arena, t->backbone.interface),
+                                  .bits_per_second = t->backbone.bits_per_second,
+                                  .busy_percent = hl_netline_busy_pct(&t->backbone, now)};
     HL_TRY(read_gpus(t, arena, out));
     HL_TRY(hl_container_loads_read(&t->containers, t->opts.proc, now, containers, arena,
                                    &out->containers, &out->left_out));
@@ -342,6 +348,7 @@ hl_status hl_telemetry_open(const struct hl_telemetry_opts *opts, struct hl_tele
     t->opts.sys = hl_arena_strdup(&t->arena, opts->sys);
     t->opts.nvml = hl_arena_strdup(&t->arena, opts->nvml);
     t->opts.log_dir = hl_arena_strdup(&t->arena, opts->log_dir);
+    t->opts.backbone = NULL; /* the line has it */
     slots->items = hl_arena_array(&t->arena, opts->slots->count, sizeof(*slots->items));
     for (size_t i = 0; slots->items != NULL && i < opts->slots->count; i++)
         slots->items[slots->count++] =
@@ -351,6 +358,7 @@ hl_status hl_telemetry_open(const struct hl_telemetry_opts *opts, struct hl_tele
         hl_telemetry_close(t);
         return hl_fail(HL_ENOMEM, "out of memory allocating telemetry");
     }
+    hl_netline_init(&t->backbone, t->opts.sys, opts->backbone, opts->backbone_bits);
     open_gpus(t);
     *out = t;
     return HL_OK;

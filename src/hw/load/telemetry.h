@@ -36,6 +36,8 @@ struct hl_telemetry_opts {
     bool own_numa;                        /* their numbers are this machine's NUMA nodes */
     const char *log_dir;                  /* where output of ranks is kept; "" = not looked at */
     uint64_t log_free_bytes;              /* less free there is a trouble; 0 = never */
+    const char *backbone;                 /* interface on it; "" = the loopback */
+    uint64_t backbone_bits;               /* what its line carries a second; 0 = not known */
     int period_ms;
 };
 

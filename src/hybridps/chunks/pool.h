@@ -114,13 +114,16 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
                               uint32_t *chunk, bool *lost) HL_CHECK;
 void hl_chunk_pool_end_views(struct hl_chunk_pool *p);
 /* pool_fork.c: around a fork of a pool that serves; before it, then in the parent or in the child,
- * where from then on only faults may be served, by the last one. */
+ * where from then on only faults may be served, by the last one. *lost: why there is no content, and
+ * bytes that are not numbers are shown. */
 void hl_chunk_pool_before_fork(struct hl_chunk_pool *p);
 void hl_chunk_pool_after_fork(struct hl_chunk_pool *p);
 void hl_chunk_pool_in_child(struct hl_chunk_pool *p);
 hl_status hl_chunk_pool_child_fault(struct hl_chunk_pool *p,
                                     const struct hl_pagefault_access *access, uint32_t *chunk,
-                                    bool *lost) HL_CHECK;
+                                    const char **lost) HL_CHECK;
+/* What is shown in the child without content faults again. */
+void hl_chunk_pool_child_hide(struct hl_chunk_pool *p);
 /* From now on hl_chunk_pool_fault may be called. HL_EUNSUPPORTED where the CPU does not reach the
  * device's memory. */
 hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;

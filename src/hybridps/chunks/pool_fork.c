@@ -45,10 +45,10 @@ void hl_chunk_pool_in_child(struct hl_chunk_pool *p)
     }
 }
 
-HL_CHECK static hl_status show_copy(struct chunk *c, bool on_host)
+HL_CHECK static hl_status show_copy(struct chunk *c, bool on_host, const void *content)
 {
     void *copy = NULL;
-    HL_TRY(hl_chunk_snapshot_take(&c->mem, pool_view_content(c), &copy));
+    HL_TRY(hl_chunk_snapshot_take(&c->mem, content, &copy));
     hl_status st = hl_chunk_snapshot_show(&c->mem, on_host, copy);
     if (st != HL_OK)
         hl_chunk_snapshot_drop(&c->mem, copy);
@@ -57,7 +57,7 @@ HL_CHECK static hl_status show_copy(struct chunk *c, bool on_host)
 
 hl_status hl_chunk_pool_child_fault(struct hl_chunk_pool *p,
                                     const struct hl_pagefault_access *access, uint32_t *chunk,
-                                    bool *lost)
+                                    const char **lost)
 {
     int place = VIEW_NONE;
     struct chunk *c = pool_chunk_at(p, (uintptr_t)access->address, &place);
@@ -67,13 +67,28 @@ hl_status hl_chunk_pool_child_fault(struct hl_chunk_pool *p,
     bool on_host = place == VIEW_HOST;
     if (c->view == place || (on_host && c->mem.host_state == HL_CHUNK_HOST_SHOWN))
         return hl_chunk_view_open(&c->mem, on_host, true); /* it can be read: this is a write */
-    bool there = !on_host && c->r->device && !c->r->host;
-    if (there || c->below != 0)
-        return hl_fail(HL_EUNSUPPORTED, "it was %s when the process was forked",
-                       there ? "on the device, and no copy was made"
-                             : "in the place below the host");
-    *lost = pool_view_content(c) == NULL;
-    HL_TRY(show_copy(c, on_host));
+    const void *content = pool_view_content(c);
+    if (c->below != 0)
+        *lost = "it was in the place below the host when the process was forked";
+    else if (content == NULL)
+        *lost = "its content had ended before the fork";
+    else if (!on_host && !c->r->host)
+        *lost = "it was on the device when the process was forked, and no copy could be made";
+    HL_TRY(show_copy(c, on_host, *lost == NULL ? content : NULL));
     c->view = (uint8_t)place;
+    c->unreadable = *lost != NULL;
     return HL_OK;
+}
+
+void hl_chunk_pool_child_hide(struct hl_chunk_pool *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct chunk *c = &p->chunks[i];
+        if (!c->unreadable)
+            continue;
+        hl_chunk_view_drop(&c->mem, false);
+        hl_chunk_view_drop(&c->mem, true);
+        c->view = VIEW_NONE;
+        c->unreadable = 0;
+    }
 }

@@ -49,6 +49,7 @@ struct chunk {
     /* a view for reads where it is not; see pool_fault.c */
     uint8_t view;         /* VIEW_NONE, or the place that it is in */
     uint8_t view_written; /* it may have been */
+    uint8_t unreadable;   /* in a forked child: it shows no content */
     uint64_t view_made;   /* its number */
     void *view_twin;      /* what it was before; NULL unless view_written */
     void *snapshot;       /* during a fork: what only the device has; see pool_fork.c */

@@ -11,6 +11,15 @@
 #include "hybridps/client/record.h"
 #include "hybridps/client/tensors.h"
 
+/* Whom a forked child asks to say what it can't read; see hybridps_on_unreadable. */
+struct client_told {
+    int (*later)(int (*tell)(void *), void *arg); /* NULL = a warning */
+    int (*tell)(void *arg);
+    void *arg;
+    char *text;
+    size_t size;
+};
+
 struct hybridps {
     pthread_mutex_t lock; /* all below */
     pid_t pid;
@@ -37,6 +46,8 @@ struct hybridps {
 
     struct hl_pagefault *faults; /* NULL = not served */
     uint32_t lost;               /* a tensor that was touched without content, + 1; 0 = none */
+
+    struct client_told told;
 };
 
 /* Around every call: HL_EINVAL, HL_EPERM after a fork; then the lock is held until client_leave,

@@ -1,5 +1,6 @@
 /* Tensors that are used outside of their access: see chunks/pool_fault.c. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,24 +24,39 @@ static uint32_t tensor_at(const struct hybridps *h, uint32_t chunk, const void *
     return 0;
 }
 
-/* The process is a fork of the client's: pool_fork.c. */
+/* The process is a fork of the client's: pool_fork.c. What can't be read is shown all the same, as
+ * no signal may end a child for it: somebody else says so. */
 static bool serve_child(struct hybridps *h, const struct hl_pagefault_access *access)
 {
     uint32_t chunk = 0;
-    bool lost = false;
+    const char *lost = NULL;
     hl_status st = hl_chunk_pool_child_fault(h->pool, access, &chunk, &lost);
     if (st == HL_ENOENT)
         return false;
+    if (st != HL_OK)
+        hl_warn("hybridps: a forked child can't be shown a tensor: %s", hl_error_text());
+    if (st != HL_OK || lost == NULL)
+        return st == HL_OK;
     uint32_t tensor = tensor_at(h, chunk, access->address);
     const char *name = tensor > 0 ? h->tensors.list[tensor - 1].name : "(none)";
-    if (st != HL_OK)
-        hl_warn("hybridps: tensor \"%.100s\" can't be read in a forked child: %s", name,
-                hl_error_text());
-    else if (lost)
-        hl_warn("hybridps: tensor \"%.100s\" is read in a forked child, but its content had ended "
-                "before: the bytes are no numbers",
-                name);
-    return st == HL_OK;
+    char text[HL_ERROR_TEXT_MAX];
+    snprintf(text, sizeof(text),
+             "tensor \"%.100s\" can't be read in a forked child: %s; the bytes are no numbers: "
+             "read it before the fork, and keep a clone()",
+             name, lost);
+    if (h->told.text != NULL)
+        snprintf(h->told.text, h->told.size, "%s", text);
+    if (h->told.later == NULL || h->told.later(h->told.tell, h->told.arg) != 0)
+        hl_warn("hybridps: %s", text);
+    return true;
+}
+
+int hybridps_on_unreadable(hybridps *h, int (*later)(int (*tell)(void *), void *),
+                           int (*tell)(void *arg), void *arg, char *text, size_t size)
+{
+    HL_TRY(client_enter(h));
+    h->told = (struct client_told){later, tell, arg, text, size};
+    return client_leave(h, HL_OK);
 }
 
 /* The lock is held over the fork, so that the child finds nothing half done. */
@@ -97,6 +113,8 @@ int hybridps_serve_faults(hybridps *h)
 int hybridps_settle(hybridps *h)
 {
     hl_status st = HL_OK;
+    if (h != NULL && h->pid != getpid())
+        hl_chunk_pool_child_hide(h->pool);
     HL_TRY(client_enter(h));
     hl_chunk_pool_end_views(h->pool);
     uint32_t lost = h->lost;

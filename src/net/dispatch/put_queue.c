@@ -39,6 +39,7 @@ struct entry {
     struct hl_net_item item;
     uint64_t deadline_ns;
     bool taken;
+    const atomic_bool *stop; /* may be NULL */
     void (*done)(void *arg, hl_status st, const char *words);
     void *arg;
     struct entry *prev, *next;
@@ -151,6 +152,39 @@ static hl_status check_cancelled(const struct hl_put_queue *q)
     return HL_OK;
 }
 
+static bool entry_is_stopped(const struct entry *e)
+{
+    return e->stop != NULL && atomic_load_explicit(e->stop, memory_order_relaxed);
+}
+
+/* Those that are not wanted any more leave the batch; returns how many are left. */
+static size_t drop_stopped(struct hl_put_queue *q, size_t count)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct entry *e = q->batch[i];
+        if (entry_is_stopped(e)) {
+            snprintf(e->words, sizeof(e->words), "put to %s: it was stopped before it was sent",
+                     q->address);
+            e->done(e->arg, HL_ECANCELED, e->words); /* the entry is gone */
+            continue;
+        }
+        q->items[left] = q->items[i];
+        q->batch[left++] = e;
+    }
+    return left;
+}
+
+/* Of one put alone: the others of a batch would be broken off with it. */
+static hl_status put_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_ns)
+{
+    if (count == 1)
+        hl_net_stop_with(q->client, q->batch[0]->stop);
+    hl_status st = hl_net_put_many(q->client, q->items, count, left_ms(deadline_ns));
+    hl_net_stop_with(q->client, NULL);
+    return st;
+}
+
 /* Every item gets a status, also when there is no connection. */
 static void send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_ns)
 {
@@ -158,7 +192,7 @@ static void send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_n
     if (st == HL_OK)
         st = connect_queue(q, deadline_ns);
     if (st == HL_OK)
-        st = hl_net_put_many(q->client, q->items, count, left_ms(deadline_ns));
+        st = put_batch(q, count, deadline_ns);
     else
         for (size_t i = 0; i < count; i++) {
             q->items[i].status = st;
@@ -197,6 +231,9 @@ static void *put_queue_main(void *arg)
         pthread_mutex_unlock(&q->lock);
         if (count == 0)
             return NULL;
+        count = drop_stopped(q, count);
+        if (count == 0)
+            continue;
         send_batch(q, count, deadline_ns);
         end_batch(q, count);
     }
@@ -301,6 +338,7 @@ hl_status hl_put_queue_start(struct hl_put_queue *q, const struct hl_put_queue_o
     s->order = *order;
     s->entry = (struct entry){
         .item = {.data = order->data, .len = order->len, .crc = order->crc, .id = order->id},
+        .stop = order->stop,
         .done = on_started_done,
         .arg = s};
     join_line(q, &s->entry, order->timeout_ms);

@@ -8,8 +8,8 @@
  *          way. What was started ends on the queue's own thread.
  * Errors:  those of hl_net_put for each object by itself, with its own words. HL_ETIMEDOUT before
  *          its batch was sent leaves nothing behind; once it is under way a put is waited for until
- *          the latest deadline of its batch. HL_ECANCELED for what was in line when `cancel` was
- *          set.
+ *          the latest deadline of its batch. HL_ECANCELED for what was in line when `cancel` or
+ *          its own `stop` was set, and for a batch of one put that `stop` has broken off.
  * Units:   bytes, milliseconds.
  * Limits:  a batch takes at most HL_PUT_QUEUE_ITEMS objects.
  */
@@ -46,6 +46,7 @@ struct hl_put_queue_order {
     uint32_t crc;
     struct hl_id id; /* the name wanted; none = any */
     int timeout_ms;
+    const atomic_bool *stop; /* NULL, or: it is not wanted any more; borrowed until `done` */
     void (*done)(void *arg, hl_status st, const char *words);
     void *arg;
 };

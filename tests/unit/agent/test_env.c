@@ -2,10 +2,12 @@
 #include "support/test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/agent_private.h"
 #include "agent/store_private.h"
+#include "os/file.h"
 
 static struct hl_api_device gpus_a[] = {{.id = "0000:81:00.0"}, {.id = "0000:02:00.0"}};
 static struct hl_api_device gpus_b[] = {{.id = "0000:41:00.0"}};
@@ -26,7 +28,7 @@ struct rig {
     struct hl_net_conf data;
     struct hl_read_conf read;
     struct hl_container_spec spec;
-    char library[32], python_dir[32];
+    char library[32], python_dir[32], verbs[32];
 };
 
 static int setup(void **state)
@@ -49,7 +51,21 @@ static int setup(void **state)
                             .read = &r.read,
                             .node.slots = {slots, 2}};
     *state = &r;
+    snprintf(r.verbs, sizeof(r.verbs), "/tmp/helios-test-env-XXXXXX");
+    if (mkdtemp(r.verbs) == NULL)
+        return -1;
+    r.a.verbs_dir = r.verbs;
     return env_find_gpus(&r.a, &r.a.node.slots) == HL_OK ? 0 : -1;
+}
+
+/* A port of an RDMA device, as the kernel shows it. */
+static void make_port(const struct rig *r, const char *nic, int port, const char *state)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s/ports/%d", r->verbs, nic, port);
+    assert_int_equal(hl_dir_make(path, 0755), HL_OK);
+    snprintf(path, sizeof(path), "%s/%s/ports/%d/state", r->verbs, nic, port);
+    assert_int_equal(hl_file_write_atomic(path, state, strlen(state)), HL_OK);
 }
 
 static int teardown(void **state)
@@ -59,6 +75,8 @@ static int teardown(void **state)
     r->spec.gpu_count = 0;
     hl_container_spec_fini(&r->spec);
     hl_arena_fini(&r->a.arena);
+    if (hl_dir_remove(r->verbs) != HL_OK)
+        return -1;
     hl_args_fini(hl_auth_rows.rows, hl_auth_rows.count, &r->auth);
     hl_args_fini(hl_read_retry_rows.rows, hl_read_retry_rows.count, &r->read);
     hl_args_fini(hl_read_timeout_rows.rows, hl_read_timeout_rows.count, &r->read);
@@ -176,15 +194,42 @@ TEST_IN(setup, teardown, rdma_adapters_are_those_of_the_rank_s_own_numa_node)
     give_gpus(r, 0, 1, ids);
     assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
     assert_string_equal(variable(r, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1"); /* eth0 is none */
+    assert_int_equal(r->spec.nic_count, 2);
+    assert_null(variable(r, "UCX_NET_DEVICES")); /* they are another machine's */
 }
 
-TEST_IN(setup, teardown, a_numa_node_without_adapters_names_none)
+TEST_IN(setup, teardown, ucx_is_told_the_ports_that_carry_something)
+{
+    struct rig *r = *state;
+    make_port(r, "mlx5_0", 1, "1: DOWN\n");
+    make_port(r, "mlx5_0", 2, "4: ACTIVE\n");
+    make_port(r, "mlx5_1", 1, "4: ACTIVE\n");
+    make_port(r, "mlx5_2", 1, "4: ACTIVE\n"); /* of the other slot */
+    assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
+    assert_string_equal(variable(r, "UCX_NET_DEVICES"), "mlx5_0:2,mlx5_1:1");
+    assert_null(variable(r, "NCCL_IB_HCA")); /* it has no GPUs */
+}
+
+TEST_IN(setup, teardown, an_adapter_that_udev_has_renamed_is_one)
+{
+    struct rig *r = *state;
+    make_port(r, "eth0", 1, "4: ACTIVE\n");
+    assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
+    assert_int_equal(r->spec.nic_count, 3);
+    assert_string_equal(variable(r, "UCX_NET_DEVICES"), "eth0:1");
+}
+
+TEST_IN(setup, teardown, a_numa_node_without_adapters_has_all_and_the_libraries_choose)
 {
     struct rig *r = *state;
     static const char *const ids[] = {"0000:02:00.0"};
+    make_port(r, "mlx5_2", 1, "4: ACTIVE\n");
     give_gpus(r, 5, 1, ids);
     assert_int_equal(env_complete(&r->a, &r->spec), HL_OK);
+    assert_int_equal(r->spec.nic_count, 3);
+    assert_string_equal(r->spec.nics[2], "mlx5_2");
     assert_null(variable(r, "NCCL_IB_HCA"));
+    assert_null(variable(r, "UCX_NET_DEVICES"));
 }
 
 TEST_IN(setup, teardown, python_finds_helios_before_the_job_s_own_paths)

@@ -223,6 +223,12 @@ TEST_IN(world_start, world_end, an_inventory_that_shrinks_or_has_other_bytes_mov
     assert_at(w, HL_API_TIER_L3, "");
     pass_run(&w->c);
     assert_int_equal(w->c.placement->moves.count, 0);
+    struct place places[4]; /* beside a good copy it is no source, and keeps no other one alive */
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    assert_at(w, HL_API_TIER_L2, "a");
+    assert_int_equal(copies_places(&w->c, w->shard->id, HL_API_TIER_L1, places, 4), 2);
+    assert_ptr_equal(places[1].node, &w->a);
+    assert_int_equal(places[0].tier, HL_API_TIER_L3);
 }
 
 TEST_IN(world_start, world_end, a_shard_does_not_move_beside_a_drop_nor_is_dropped_beside_a_move)
@@ -581,6 +587,73 @@ TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_on
     assert_true(leaves_l1(w, other->shards[1]));
     assert_false(leaves_l1(w, tiny->shards[0])); /* it was read as seldom as one of those */
     assert_false(leaves_l1(w, tiny->shards[1]));
+}
+
+static void assert_uses(struct world *w, const char *state, unsigned count)
+{
+    char line[80];
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
+    uses_gauges(&w->c, &text);
+    snprintf(line, sizeof(line), "helios_shard_uses{state=\"%s\"} %u\n", state, count);
+    if (strstr(text.data, line) == NULL)
+        fail_msg("not there: %s", line);
+}
+
+TEST_IN(world_start, world_end, uses_that_have_no_room_in_the_store_are_counted)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    p->conf.keep_use_ms = 1;
+    p->uses_lap_ms -= 10; /* a lap is due */
+    assert_true(report(w, "b", 7, 1, 30));
+    assert_uses(w, "waiting", 1);
+    assert_uses(w, "left_out", 0);
+    p->uses_kept = 65536; /* all that there may be, of other shards */
+    assert_uses(w, "kept", 65536);
+    assert_uses(w, "waiting", 0);
+    assert_uses(w, "left_out", 1);
+    uses_run(&w->c);
+    assert_int_equal(p->uses_left, 1); /* a line of the log, once */
+    assert_false(p->uses_writing);
+    p->uses_kept = 65535; /* its turn comes */
+    assert_uses(w, "waiting", 1);
+    assert_uses(w, "left_out", 0);
+}
+
+/* Reads of a shard in L2 of a, by b, and a pass. */
+static const struct noted_decision *judge_remote_reads(struct world *w, uint64_t sequence,
+                                                       uint64_t count)
+{
+    assert_true(report(w, "b", 7, sequence, count));
+    pass_run(&w->c); /* what was read is active */
+    pass_run(&w->c);
+    return noted_find(&w->c, w->shard->id);
+}
+
+TEST_IN(world_start, world_end, a_busy_backbone_raises_the_threshold_of_moves_to_readers)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    struct hl_placement_params params = p->core.params;
+    params.residence_ms = 0;
+    params.migrate_base = 20;
+    assert_int_equal(hl_placement_configure(&p->core, &params, placement_now_ms()), HL_OK);
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    w->b.report.tiers = (struct hl_api_tier_info_list){&l1_and_l2[1], 1};
+    w->a.report.telemetry.backbone = (struct hl_api_line_load){"eth0", 1000, 90};
+    w->b.report.telemetry.backbone = (struct hl_api_line_load){"eth0", 1000, 30};
+    assert_float_equal(backbone_busy_pct(&w->c), 60, 1e-9);
+    assert_null(judge_remote_reads(w, 1, 30)); /* above 20, and not above 32 */
+    const struct noted_decision *n = judge_remote_reads(w, 2, 3);
+    assert_non_null(n);
+    assert_int_equal(n->decision.event, HL_LIFE_ON_REMOTE);
+    assert_float_equal(n->decision.value, 33, 1e-9);
+    assert_float_equal(n->decision.limit, 32, 1e-9);
+    assert_float_equal(n->busy_pct, 60, 1e-9);
+    w->a.lost = true; /* what it said is old */
+    assert_float_equal(backbone_busy_pct(&w->c), 30, 1e-9);
+    w->b.report.telemetry.backbone.bits_per_second = 0;
+    assert_float_equal(backbone_busy_pct(&w->c), -1, 0);
 }
 
 /* Both are made of HL_POLICY_MAP, each in its own way. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/planner/plan.h"
 #include "hw/topology.h"
 
 static char path[4096];
@@ -117,15 +118,20 @@ TEST(this_machine_has_the_cpus_we_may_use)
  * Their files are not part of this repository; the expected slots are from the README beside them.
  */
 
-static void check_real(const char *file, const char *want, size_t boards)
+static void load_real(const char *file, struct hl_topo *out)
 {
-    struct hl_topo t;
     const char *source = getenv("HELIOS_SOURCE");
     snprintf(path, sizeof(path), "%s/../shared/topologies/%s", source != NULL ? source : ".", file);
     if (access(path, R_OK) != 0) {
         TEST_SKIP("%s is not here", path);
     }
-    assert_int_equal(hl_topology_load_xml(path, &t), HL_OK);
+    assert_int_equal(hl_topology_load_xml(path, out), HL_OK);
+}
+
+static void check_real(const char *file, const char *want, size_t boards)
+{
+    struct hl_topo t;
+    load_real(file, &t);
     assert_string_equal(describe(&t), want);
     assert_int_equal(hl_topo_nic_boards(&t), boards);
     hl_topo_fini(&t);
@@ -163,6 +169,31 @@ TEST(the_epyc_has_slots_without_gpu_and_one_nic)
                "6 cpus 36-41,84-89;\n"
                "7 cpus 42-47,90-95 gpus 0000:73:00.0;\n",
                1);
+}
+
+/* Its only NIC is on NUMA node 3; 0, 4 and 6 have no GPU either. */
+TEST(on_the_epyc_a_rank_without_gpus_goes_to_the_slot_with_the_nic)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    HL_AUTO(hl_plan_freep) struct hl_plan *plan = NULL;
+    struct hl_cluster cluster = {0};
+    struct hl_api_node_info node = {.name = "epyc"};
+    char empty[] = "";
+    const struct hl_job job = {.name = empty,
+                               .model = empty,
+                               .model_size = empty,
+                               .virtual_stages = 1,
+                               .ep = 1,
+                               .etp = 1,
+                               .grid = {1, 1, 1, HL_ORDER_TP_DP_PP}};
+    struct hl_topo t;
+    load_real("epyc-8numa-4gpu-cx6.xml", &t);
+    assert_int_equal(hl_topo_to_api(&t, &arena, &node.slots), HL_OK);
+    assert_int_equal(hl_cluster_put(&cluster, &node), HL_OK);
+    assert_int_equal(hl_plan_make(&job, &cluster, &plan), HL_OK);
+    assert_int_equal(plan->containers[0].numa_id, 3);
+    hl_cluster_fini(&cluster);
+    hl_topo_fini(&t);
 }
 
 TEST(the_power8_has_two_gpus_per_slot)

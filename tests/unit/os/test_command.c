@@ -47,3 +47,17 @@ TEST(the_newest_bytes_are_kept_where_those_are_wanted)
     assert_string_equal(hl_command_text(&r.out), "0000399");
     hl_command_fini(&r);
 }
+
+TEST(a_terminal_is_one_to_the_program_and_ends_with_it)
+{
+    struct hl_command_result r = {0};
+    char *argv[] = {(char *)"sh", (char *)"-c",
+                    (char *)"test -t 1 && echo yes; test -t 2 || echo no >&2; exit 3", NULL};
+    const struct hl_command c = {
+        .program = "/bin/sh", .argv = argv, .env = environ, .timeout_ms = 60000, .terminal = true};
+    assert_int_equal(hl_command_run(&c, &r), HL_OK);
+    assert_string_equal(hl_command_text(&r.out), "yes\r\n");
+    assert_string_equal(hl_command_text(&r.err), "no\n");
+    assert_int_equal(r.exit_code, 3);
+    hl_command_fini(&r);
+}

@@ -111,19 +111,24 @@ static void run_start(struct run *r, const struct gang *g, const char *pod)
     const json_t *word;
     snprintf(r->dir, sizeof(r->dir), "/tmp/helios-command-XXXXXX");
     assert_non_null(mkdtemp(r->dir));
+    snprintf(r->words, sizeof(r->words), "%s/memory.events", r->dir);
+    FILE *events = fopen(r->words, "w");
+    assert_true(events != NULL && fputs("oom 3\noom_kill 3\n", events) > 0 && fclose(events) == 0);
     snprintf(r->words, sizeof(r->words), "%s/words", r->dir);
     json_array_foreach (json_object_get(container_of(g, pod), "command"), i, word) {
         const char *text = json_string_value(word);
         assert_true(i < WORDS_MAX);
         if (strcmp(text, "/dev/termination-log") == 0)
             text = r->words;
-        argv[i] = undouble(strcmp(text, "/dev/shm") == 0 ? r->dir : text);
+        bool is_dir = strcmp(text, "/dev/shm") == 0 || strcmp(text, "/sys/fs/cgroup") == 0;
+        argv[i] = undouble(is_dir ? r->dir : text);
     }
     assert_int_equal(pipe(pipe_fds), 0);
     r->pid = fork();
     if (r->pid == 0) {
         setsid();
         setenv("HELIOS_POD", pod, 1);
+        setenv("GROUPS_DIR", r->dir, 1);
         dup2(pipe_fds[1], 1);
         dup2(pipe_fds[1], 2);
         close(pipe_fds[0]);
@@ -283,6 +288,33 @@ TEST(ranks_that_do_not_end_are_killed_after_the_grace)
     assert_true(WIFSIGNALED(r.status) || WEXITSTATUS(r.status) == 3);
     assert_string_equal(r.words, "rank 1 exited with code 3\n");
     gang_free(&g);
+}
+
+/* What the kernel counts after the three of before (run_start); in v2's file, and in v1's. */
+TEST(the_rank_is_named_whose_process_was_killed_for_memory)
+{
+    static const char *const kills[] = {
+        "printf 'oom 4\\noom_kill 4\\noom_group_kill 0\\n' >$GROUPS_DIR/memory.events",
+        "cd $GROUPS_DIR; rm memory.events; mkdir memory; echo oom_kill 4 "
+        ">memory/memory.oom_control",
+        "true",
+    };
+    static const char *const words[] = {"rank 1 exited with code 137 out of memory\n",
+                                        "rank 1 exited with code 137 out of memory\n",
+                                        "rank 1 exited with code 137\n"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(kills); i++) {
+        struct gang g;
+        struct run r;
+        char script[512];
+        snprintf(script, sizeof(script), "[ $RANK = 1 ] || exec sleep 60; %s; kill -9 $$",
+                 kills[i]);
+        gang_make(&g, "{\"tensor_parallel_size\":2}", LONG_MS, script);
+        run_start(&r, &g, "helios-g-1-a1-c0-0");
+        run_end(&r);
+        expect_exit(&r, 137);
+        assert_string_equal(r.words, words[i]);
+        gang_free(&g);
+    }
 }
 
 TEST(a_signal_reaches_every_rank)

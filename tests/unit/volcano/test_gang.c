@@ -563,7 +563,7 @@ TEST(pods_of_a_large_gang_have_what_the_job_adds_too)
     hl_job_fini(&job);
 }
 
-static bool warns_of_scope(const char *resources, const struct hl_volcano_opts *opts)
+static bool warns_of(const char *resources, const struct hl_volcano_opts *opts, const char *words)
 {
     char text[256];
     bool found = false;
@@ -575,10 +575,15 @@ static bool warns_of_scope(const char *resources, const struct hl_volcano_opts *
     struct hl_job job = job_of(text);
     struct hl_plan *plan = plan_of(&job, opts);
     for (char **line = plan->warnings; line != NULL && *line != NULL; line++)
-        found |= strstr(*line, "topologyManagerScope: pod") != NULL;
+        found |= strstr(*line, words) != NULL;
     hl_plan_free(plan);
     hl_job_fini(&job);
     return found;
+}
+
+static bool warns_of_scope(const char *resources, const struct hl_volcano_opts *opts)
+{
+    return warns_of(resources, opts, "topologyManagerScope: pod");
 }
 
 TEST(a_pod_of_several_ranks_that_is_to_be_on_one_numa_node_warns_of_the_kubelets_scope)
@@ -593,4 +598,19 @@ TEST(a_pod_of_several_ranks_that_is_to_be_on_one_numa_node_warns_of_the_kubelets
         warns_of_scope("\"ranks_per_slot\":1,\"cpus_per_rank\":1,\"memory\":\"1GiB\"", &plain));
     assert_false(
         warns_of_scope("\"ranks_per_slot\":2,\"cpus_per_rank\":1", &plain)); /* no policy */
+}
+
+TEST(what_is_known_of_the_kubelets_takes_the_warning_back_or_names_a_node)
+{
+    static const char resources[] = "\"ranks_per_slot\":2,\"cpus_per_rank\":1,\"memory\":\"1GiB\"";
+    struct hl_volcano_kubelets all = {.known = 3},
+                               some = {.known = 3, .apart = 1, .why = "node n7, its kubelet"},
+                               none = {.known = 0};
+    struct hl_volcano_opts opts = plain;
+    opts.kubelets = &all;
+    assert_false(warns_of(resources, &opts, "topologyManagerScope: pod"));
+    opts.kubelets = &some;
+    assert_true(warns_of(resources, &opts, "1 of 3 have not: node n7, its kubelet"));
+    opts.kubelets = &none;
+    assert_true(warns_of(resources, &opts, "docs/kubernetes.md says how to look"));
 }

@@ -69,6 +69,22 @@ static const struct told cases[] = {
      "\"state\":{\"terminated\":{\"exitCode\":137,\"reason\":\"OOMKilled\"}}}]}}",
      HL_API_CONTAINER_STATE_FAILED, 137, 9,
      "rank 8 or one beside it was killed, its memory was full (OOMKilled)"},
+    /* It saw that the kernel had killed a process for memory, whatever the kubelet says of it. */
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
+     "\"state\":{\"terminated\":{\"exitCode\":137,\"reason\":\"Error\",\"message\":\"rank 11 "
+     "exited "
+     "with code 137 out of memory\\n\"}}}]}}",
+     HL_API_CONTAINER_STATE_FAILED, 137, 9, "rank 11 was killed, its memory was full (OOMKilled)"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
+     "\"state\":{\"terminated\":{\"exitCode\":1,\"message\":\"rank 11 exited with code 1 out of "
+     "memory\"}}}]}}",
+     HL_API_CONTAINER_STATE_FAILED, 1, 0,
+     "rank 11 exited with code 1, its memory was full (OOMKilled)"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
+     "\"state\":{\"terminated\":{\"exitCode\":1,\"message\":\"rank 11 exited with code 1 out of "
+     "memory?\"}}}]}}",
+     HL_API_CONTAINER_STATE_FAILED, 1, 0,
+     "rank 8 or one beside it exited with code 1: rank 11 exited with code 1 out of memory?"},
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
      "\"state\":{\"terminated\":{\"exitCode\":126,\"message\":\"rank x exited with code 7\"}}}]}}",
      HL_API_CONTAINER_STATE_FAILED, 126, 0,

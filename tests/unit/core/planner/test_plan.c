@@ -267,6 +267,25 @@ TEST(a_job_without_gpus_leaves_them_to_others)
     hl_cluster_fini(&c);
 }
 
+TEST(of_equal_slots_those_with_a_nic_of_their_own_come_first)
+{
+    struct hl_cluster c = {0};
+    struct hl_job job = job_of(1, 1, 3);
+    struct hl_api_device nics[] = {{.nic_class = "ConnectX-5"}, {.nic_class = "ConnectX-6"}};
+    struct hl_api_slot slots[] = {{.numa_id = 0, .cpus = "0-5"},
+                                  {.numa_id = 1, .cpus = "6-11", .nics = {&nics[0], 1}},
+                                  {.numa_id = 2, .cpus = "12-17"},
+                                  {.numa_id = 3, .cpus = "18-23", .nics = {&nics[1], 1}}};
+    const struct hl_api_node_info info = {.name = "epyc", .slots = {slots, 4}};
+    static const int order[] = {3, 1, 0};
+    assert_int_equal(hl_cluster_put(&c, &info), HL_OK);
+    struct hl_plan *p = make(&job, &c);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(p->containers[i].numa_id, order[i]);
+    hl_plan_free(p);
+    hl_cluster_fini(&c);
+}
+
 TEST(what_is_not_as_one_would_like_is_said)
 {
     struct hl_cluster c = {0};

@@ -84,6 +84,7 @@ static struct hl_container_spec spec_on(const struct hl_topo_slot *slot, const c
 {
     struct hl_container_spec spec = {
         .id = strdup("gpt-1.2.0"),
+        .epoch = 1795700000,
         .job = strdup("gpt-1"),
         .attempt = 2,
         .numa_id = slot->numa_id,
@@ -312,24 +313,6 @@ TEST(an_image_is_pinned_to_the_digest_of_its_repository)
     assert_pinned("r/x@sha256:7", "sha256:1 [\"r/x@sha256:8\"]", "r/x@sha256:7");
     assert_pinned("sha256:9", "sha256:9 [\"r/x@sha256:8\"]", "sha256:9");
     assert_int_equal(hl_engine_image_parse("x", odd, &found), HL_EPROTO);
-}
-
-static void assert_progress(const char *printed, const char *want)
-{
-    char text[256];
-    hl_engine_pull_progress("i:1", printed, text, sizeof(text));
-    assert_string_equal(text, want);
-}
-
-TEST(a_pull_tells_how_far_it_is)
-{
-    assert_progress("", "pulling i:1");
-    assert_progress("1: Pulling from x/i\na: Pulling fs layer\nb: Pulling fs layer\n"
-                    "c: Already exists\na: Verifying Checksum\na: Download complete\n"
-                    "a: Pull complete\n",
-                    "pulling i:1: 2 of 3 layers");
-    assert_progress("Copying blob sha256:1 done\nCopying blob sha256:2 \n",
-                    "pulling i:1: 1 of 2 layers");
 }
 
 TEST(an_unknown_executor_is_refused_with_the_names)

@@ -13,6 +13,8 @@
 
 static char root[] = "/tmp/helios-proc-XXXXXX";
 static const struct hl_api_container_status_list none;
+static const char *backbone = "";
+static uint64_t backbone_bits;
 
 static void put(const char *name, const char *content)
 {
@@ -49,8 +51,14 @@ static struct hl_telemetry *open_node(struct hl_api_slot *slots, size_t count, b
     const struct hl_api_slot_list list = {slots, count};
     struct hl_telemetry *t;
     snprintf(sys, sizeof(sys), "%s/sys", root);
-    const struct hl_telemetry_opts opts = {
-        .proc = root, .sys = sys, .nvml = "", .slots = &list, .own_numa = own, .log_dir = ""};
+    const struct hl_telemetry_opts opts = {.proc = root,
+                                           .sys = sys,
+                                           .nvml = "",
+                                           .slots = &list,
+                                           .own_numa = own,
+                                           .log_dir = "",
+                                           .backbone = backbone,
+                                           .backbone_bits = backbone_bits};
     assert_int_equal(hl_telemetry_open(&opts, &t), HL_OK);
     return t;
 }
@@ -160,6 +168,32 @@ TEST(a_log_disk_with_too_little_room_is_told_and_a_small_one_may_have_less)
     assert_string_equal(why, "");
 }
 
+TEST(a_node_says_how_busy_its_line_to_the_backbone_is)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_telemetry *node = open_node(NULL, 0, false);
+    put_basics();
+    struct hl_api_telemetry t = read_node(node, &arena);
+    assert_string_equal(t.backbone.interface, "lo");
+    assert_int_equal(t.backbone.bits_per_second, 0); /* what it carries is not known */
+    hl_telemetry_close(node);
+    backbone = "eth0";
+    backbone_bits = 1; /* a second: all that goes over it is too much */
+    make_dir("sys/class/net/eth0/statistics");
+    put("sys/class/net/eth0/statistics/rx_bytes", "1000\n");
+    put("sys/class/net/eth0/statistics/tx_bytes", "1000\n");
+    node = open_node(NULL, 0, false);
+    uint64_t end_ns = hl_now_ns() + 20 * HL_NS_PER_S;
+    t = read_node(node, &arena);
+    assert_float_equal(t.backbone.busy_percent, -1, 0);
+    put("sys/class/net/eth0/statistics/rx_bytes", "900000000\n");
+    while (t.backbone.busy_percent < 0 && hl_now_ns() < end_ns)
+        t = read_node(node, &arena);
+    assert_string_equal(t.backbone.interface, "eth0");
+    assert_float_equal(t.backbone.busy_percent, 100, 1e-9);
+    hl_telemetry_close(node);
+}
+
 TEST(within_the_period_a_reading_is_shared)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -172,6 +206,7 @@ TEST(within_the_period_a_reading_is_shared)
                                            .nvml = "",
                                            .slots = &no_slots,
                                            .log_dir = "",
+                                           .backbone = "",
                                            .period_ms = 3600000};
     assert_int_equal(hl_telemetry_open(&opts, &t), HL_OK);
     assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_OK);
@@ -189,8 +224,12 @@ TEST(a_missing_file_is_named)
     const struct hl_api_slot_list no_slots = {0};
     struct hl_telemetry *t;
     struct hl_api_telemetry now;
-    const struct hl_telemetry_opts opts = {
-        .proc = "/nowhere", .sys = "/sys", .nvml = "", .slots = &no_slots, .log_dir = ""};
+    const struct hl_telemetry_opts opts = {.proc = "/nowhere",
+                                           .sys = "/sys",
+                                           .nvml = "",
+                                           .slots = &no_slots,
+                                           .log_dir = "",
+                                           .backbone = ""};
     assert_int_equal(hl_telemetry_open(&opts, &t), HL_OK);
     assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_EIO);
     assert_non_null(strstr(hl_error_text(), "/nowhere/loadavg can't be read"));
@@ -203,8 +242,12 @@ TEST(this_machine_can_be_read)
     const struct hl_api_slot_list no_slots = {0};
     struct hl_telemetry *t;
     struct hl_api_telemetry now;
-    const struct hl_telemetry_opts opts = {
-        .proc = "/proc", .sys = "/sys", .nvml = "", .slots = &no_slots, .log_dir = ""};
+    const struct hl_telemetry_opts opts = {.proc = "/proc",
+                                           .sys = "/sys",
+                                           .nvml = "",
+                                           .slots = &no_slots,
+                                           .log_dir = "",
+                                           .backbone = ""};
     assert_int_equal(hl_telemetry_open(&opts, &t), HL_OK);
     assert_int_equal(hl_telemetry_read(t, &none, &arena, &now), HL_OK);
     assert_true(now.memory_total_bytes >= now.memory_available_bytes);

@@ -1,6 +1,8 @@
 /* The queue of puts that several threads share. */
 #include "support/test.h"
 
+#include <poll.h>
+
 #include "unit/net/put_rig.h"
 
 #include "net/dispatch/put_queue.h"
@@ -168,6 +170,51 @@ TEST(puts_that_nobody_waits_for_share_messages_until_they_are_cancelled)
     assert_int_equal(count_of(&s, 2), 200);
     hl_put_queue_close(q);
     hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void start_stoppable(struct hl_put_queue *q, struct ends *e, size_t i, atomic_bool *stop)
+{
+    struct hl_put_queue_order order = {.data = pool + i,
+                                       .len = 64,
+                                       .crc = hl_crc32(0, pool + i, 64),
+                                       .id = {6, i + 1},
+                                       .timeout_ms = 600000,
+                                       .stop = stop,
+                                       .done = on_end,
+                                       .arg = e};
+    assert_int_equal(hl_put_queue_start(q, &order), HL_OK);
+}
+
+TEST(a_put_that_is_stopped_in_line_is_not_sent_and_one_that_is_alone_under_way_breaks_off)
+{
+    struct store s;
+    struct hl_put_queue *q = NULL;
+    struct ends ends = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0};
+    atomic_bool first = false, second = false, third = false;
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_put_queue_opts opts = {.connect.address = hl_net_server_address(server),
+                                     .connect.ops = back_end};
+    shut(&s, true); /* the server does not answer */
+    assert_int_equal(hl_put_queue_open(&opts, &q), HL_OK);
+    start_stoppable(q, &ends, 0, &first);
+    while (!at_door(&s))
+        poll(NULL, 0, 1);
+    start_stoppable(q, &ends, 1, &second);
+    start_stoppable(q, &ends, 2, &third);
+    atomic_store(&second, true);
+    atomic_store(&first, true);
+    wait_ends(&ends, 2); /* long before the deadline */
+    assert_int_equal(ends.cancelled, 2);
+    shut(&s, false);
+    wait_ends(&ends, 3);
+    assert_int_equal(ends.ok, 1);
+    hl_put_queue_close(q);
+    hl_net_server_stop(server);
+    for (size_t i = 0; i < s.count; i++)
+        assert_int_not_equal(s.objects[i].id.lo, 2);
+    (void)object_of(&s, (struct hl_id){6, 3});
     store_fini(&s);
 }
 

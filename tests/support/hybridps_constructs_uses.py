@@ -1,0 +1,560 @@
+"""Parameters and gradients: rows of the table in docs/hybridps.md (see hybridps_constructs.py)."""
+from __future__ import annotations
+
+import copy
+import os
+import re
+import threading
+from typing import Any
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import hybridps
+from hybridps_constructs import CAPACITIES, WIDTH, Student, World, layers, row
+
+
+class Listed(nn.Module):
+    """Weights in a plain list, in a closure, and returned by a forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = layers(), Returned()
+        weight = self.layer[0].weight
+        self.kept = [self.layer[2].weight]
+        self.__dict__["first"] = lambda x: F.linear(x, weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = F.linear(torch.tanh(self.first(x)), self.kept[0]).tanh()
+        return self.layer[4](hidden) @ self.scale()
+
+
+class Returned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(WIDTH))
+
+    def forward(self) -> torch.Tensor:
+        return self.weight
+
+
+# ---- parameters that are read ----
+
+@row("penalty of parameters before the forward")
+def penalty(w):
+    return w.train(4, penalty=lambda m: 1e-3 * sum(p.abs().sum() for p in m.parameters()))
+
+
+@row("norm, `state_dict()` and `parameters()` within a forward", make=Student)
+def within(w):
+    w.model.inner = lambda m: m.seen.append([p.norm() for p in m.two.parameters()] +
+                                            [v.clone() for v in m.state_dict().values()])
+    return w.train(3) + w.model.seen
+
+
+@row("moving average of another network within a forward, by `p.data`", make=Student)
+def average(w):
+    def update(m):
+        for one, two in zip(m.one.parameters(), m.two.parameters()):
+            two.data = two.data * 0.9 + one.data * 0.1
+    w.model.inner = update
+    return w.train(4)
+
+
+@row("parameters from a list, a closure, a forward's result", make=Listed)
+def listed(w):
+    return w.train(4)
+
+
+class Slotted(nn.Module):
+    """A part gives its result in an object that is not looked into; the other part uses a weight of it."""
+
+    class Out:
+        __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = layers(1), layers(2)
+        self.inner = Inner(self.one)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(self.inner(x).value)
+
+
+class Inner(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> Any:
+        out = Slotted.Out()
+        out.value = torch.tanh(self.layer(x) @ self.layer[4].weight[:, :WIDTH].t())
+        return out
+
+
+@row("a forward's result in an object with `__slots__`", make=Slotted)
+def slotted(w):
+    return w.train(4)
+
+
+@row("`functional_call` with other values")
+def functional(w):
+    call = getattr(torch, "func", torch.nn.utils.stateless).functional_call
+    out = w.train(2)
+    given = {name: (p * 0.5).detach().requires_grad_() for name, p in w.model.named_parameters()}
+    result = call(w.model, given, (w.batches(1)[0][0],))
+    result.sum().backward()
+    return out + [result, [v.grad for v in given.values()], [p.grad for p in w.params()]] + w.train(2, 2)
+
+
+@row("parameters tied while they are managed (`a.weight = b.weight`)", make=Student)
+def tied(w):
+    w.model.two[2].weight = w.model.one[2].weight
+    return w.train(3)
+
+
+@row("hooks in backward read parameters of other modules", make=Student)
+def read_in_backward(w):
+    seen, kept = [], [w.model.two[2].weight, w.model.one[0].weight]
+
+    def look(module, given, out):
+        if out.requires_grad:
+            out.register_hook(lambda _: seen.append([p.detach().clone() for p in kept]))
+    w.model.one.register_forward_hook(look)
+    return w.train(3) + seen
+
+
+@row("a second thread evaluates while one trains")
+def threads(w):
+    over, wrong = threading.Event(), []
+
+    def evaluate():
+        while not over.is_set():
+            if not w.evaluate().isfinite().all() or not sum(p.sum() for p in w.params()).isfinite():
+                wrong.append(1)
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    try:
+        losses = w.train(12)
+    finally:
+        over.set()
+        thread.join()
+    return losses + wrong
+
+
+@row("a forked child reads parameters")
+def child_reads(w):
+    losses = w.train(2)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        total = torch.stack([p.sum() for p in w.params()]).sum().item()
+        os.write(write, repr(total).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        told = file.read()
+    os.wait()
+    return losses + [told]
+
+
+class Told(torch.utils.data.Dataset):
+    """Closes over a model, and is read in workers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return torch.stack([p.detach().sum() for p in self.model.parameters()]) + number
+
+
+@row("workers of a DataLoader read parameters of the model that they close over")
+def workers(w):
+    out = w.train(2)
+    out += list(torch.utils.data.DataLoader(Told(w.model), batch_size=2, num_workers=1, timeout=100))
+    return out + w.train(1, 2)
+
+
+@row("a forked child uses the model", "is used after a fork, in process")
+def child_uses(w):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            w.evaluate()
+            said = "nothing"
+        except hybridps.HybridPSError as error:
+            said = str(error)
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        said = file.read()
+    os.wait()
+    if said != "nothing":
+        raise hybridps.HybridPSError(said)
+    return []
+
+
+@row("a child forked between forward and backward, or within a forward, reads what was there then")
+def child_of_a_pass(w):
+    children = []
+
+    def fork(*_):
+        go, told = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            os.close(go[1])
+            os.read(go[0], 1)  # until the parent has gone on
+            seen = [w.params(), [p.grad for p in w.params()], w.model.state_dict()]
+            flat = [t for v in seen for t in (v.values() if isinstance(v, dict) else v) if t is not None]
+            os.write(told[1], repr([t.double().sum().item() for t in flat]).encode())
+            os._exit(0)
+        os.close(go[0])
+        os.close(told[1])
+        children.append((go[1], told[0]))
+    losses = w.train(2)
+    w.optimizer.zero_grad()
+    w.backward(2)  # the next one accumulates
+    x, y = w.batches(1, 3)[0]
+    hook = w.model[2].register_forward_hook(fork)
+    loss = F.mse_loss(w.model(x), y)
+    hook.remove()
+    fork()
+    loss.backward()
+    w.optimizer.step()
+    losses += w.train(2, 4)
+    for go, _ in children:  # all at once: the second child has the first one's pipe too
+        os.close(go)
+    for _, told in children:
+        with os.fdopen(told) as file:
+            losses.append(file.read())
+        os.wait()
+    return losses
+
+
+# ---- what is kept ----
+
+@row("`.data`, `state_dict()`, gradients, views, arrays, `optimizer.state_dict()` read and written after `close()`")
+def after_close(w):
+    losses = w.train(3)
+    grads = [p.grad for p in w.params()]
+    kept = [w.model.state_dict(), grads, [g.view(-1)[1:] for g in grads], w.params()[1].data,
+            [p.detach().numpy() for p in w.params()], grads[0].numpy(), w.optimizer.state_dict()["state"]]
+
+    def later():
+        kept[2][0].mul_(2)
+        kept[4][1][:] *= 0.5  # a parameter that plain torch trains on
+        return losses + kept + w.train(2, 3)
+    return later
+
+
+@row("`loss.backward()` after `close()`")
+def backward_after(w):
+    losses = w.train(2)
+    w.optimizer.zero_grad(set_to_none=True)
+    x, y = w.batches(1)[0]
+    loss = F.mse_loss(w.model(x), y)
+
+    def later():
+        loss.backward()
+        return losses + [p.grad for p in w.params()]
+    return later
+
+
+@row("best `state_dict()` kept while another model is managed")
+def best(w):
+    losses = w.train(3)
+    kept = w.model.state_dict()
+
+    def later():
+        other = World(lambda: layers(7), w.device)
+        other.manage()
+        other.train(2)
+        other.close()
+        return losses + [kept]
+    return later
+
+
+@row("gradients kept over `zero_grad(set_to_none=True)`")
+def gradients(w):
+    kept = []
+    for number in range(4):
+        w.optimizer.zero_grad(set_to_none=True)
+        w.backward(number)
+        kept.append([p.grad if number % 2 else p.grad.view(-1) for p in w.params()])
+        w.optimizer.step()
+    return kept
+
+
+@row("a tensor assigned to `p.grad` and kept")
+def assigned(w):
+    kept = [torch.full_like(p, 0.1) for p in w.params()]
+    for p, grad in zip(w.params(), kept):
+        p.grad = grad
+    out = []
+    for number in range(3):
+        w.backward(number)
+        w.optimizer.step()
+        out.append([grad.clone() for grad in kept])
+        for grad in kept:
+            grad.mul_(0.5)
+    return out
+
+
+@row("`p.grad` assigned between forward and backward, and taken by a hook of backward")
+def assigned_in_a_pass(w):
+    one, two, out = w.params()[2], w.params()[5], []
+    node = two.expand_as(two).grad_fn.next_functions[0][0]
+
+    def take(*_):
+        out.append(None if two.grad is None else two.grad.clone())
+        two.grad = None
+    node.register_hook(take)
+    for number in range(3):
+        x, y = w.batches(1, number)[0]
+        w.backward(number)
+        loss = F.mse_loss(w.model(x), y)
+        given = [torch.full_like(p, 0.1) for p in (one, two)]
+        one.grad, two.grad = given
+        loss.backward()
+        w.backward(number)
+        out += [g.clone() for g in given] + [one.grad is given[0]]  # backward has added to them
+        w.optimizer.step()
+    return out
+
+
+def sparse() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Embedding(8, WIDTH, sparse=True), nn.Linear(WIDTH, WIDTH))
+
+
+@row("gradients of frozen parameters, and sparse ones, read and assigned within a forward", make=sparse)
+def apart(w):
+    table, frozen = w.model[0].weight, w.model[1].bias
+    frozen.requires_grad_(False)
+    frozen.grad = torch.full_like(frozen, 0.3)
+    sgd, out = w.register(torch.optim.SGD(w.params(), lr=1e-2)), []
+
+    def look(*_):
+        out.extend(None if p.grad is None else p.grad.clone() for p in (table, frozen))
+        frozen.grad = None if len(out) == 4 else torch.full_like(frozen, 0.1 * len(out))
+        out.append(None if frozen.grad is None else frozen.grad.clone())
+    w.model[1].register_forward_hook(look)
+    for number in range(4):
+        w.model(torch.arange(number, number + 3)).square().mean().backward()
+        sgd.step()
+        if number == 2:
+            sgd.zero_grad(set_to_none=True)
+    return out
+
+
+@row("writes through `p.data` and NumPy arrays from before")
+def aliases(w):
+    data, arrays = [p.data for p in w.params()], [p.detach().numpy() for p in w.params()]
+    out = []
+    for number in range(4):
+        out += w.train(1, number) + [w.evaluate()]
+        for alias in (data, arrays)[number % 2]:
+            alias *= 0.9
+        out.append(w.evaluate())
+    return out
+
+
+@row("`backup = p.data; p.data = average; ...; p.data = backup`")
+def swapped(w):
+    out = []
+    for number in range(3):
+        out += w.train(1, number)
+        backup = [p.data for p in w.params()]
+        for p in w.params():
+            p.data = p.data * 0.5
+        out.append(w.evaluate())
+        for p, data in zip(w.params(), backup):
+            p.data = data
+    return out
+
+
+@row("`p.data = q.data` of another parameter", "two parameters in the same memory")
+def shared(w):
+    w.model[1] = nn.Tanh()
+    w.params()[1].data = w.params()[3].data
+    return []
+
+
+# ---- hooks, copies, writes ----
+
+@row("hooks of AccumulateGrad nodes (`main_grad` of Megatron and apex)")
+def main_grad(w):
+    nodes, out = [], []
+
+    def hook(p):
+        def take(*_):
+            if p.grad is not None:
+                p.main_grad.add_(p.grad.data)
+            p.grad = None
+        return take
+    for p in w.params():
+        p.main_grad = torch.zeros_like(p, requires_grad=False)
+        nodes.append(p.expand_as(p).grad_fn.next_functions[0][0])
+        nodes[-1].register_hook(hook(p))
+    for number in range(2):
+        w.backward(2 * number)
+        w.backward(2 * number + 1)
+        out.append([p.grad is None for p in w.params()])
+        for p in w.params():
+            p.grad = p.main_grad.clone()
+            p.main_grad.zero_()
+        w.optimizer.step()
+    return out
+
+
+def hooked() -> nn.Module:
+    """Its gradients go to main_grad by hooks that are older than any client."""
+    model = layers()
+    model.nodes = []
+    for p in model.parameters():
+        def take(*_, p=p):
+            if p.grad is not None:
+                p.main_grad.add_(p.grad.data)
+            p.grad = None
+        p.main_grad = torch.zeros_like(p, requires_grad=False)
+        model.nodes.append(p.expand_as(p).grad_fn.next_functions[0][0])
+        model.nodes[-1].register_hook(take)
+    return model
+
+
+@row("such hooks from before the model was managed", make=hooked)
+def main_grad_of_before(w):
+    out = []
+    for number in range(3):
+        w.backward(2 * number)
+        w.backward(2 * number + 1)
+        out.append([p.grad is None for p in w.params()])
+        for p in w.params():
+            p.grad = p.main_grad.clone()
+            p.main_grad.zero_()
+        w.optimizer.step()
+        w.optimizer.zero_grad(set_to_none=True)
+    return out
+
+
+@row("modules made of a copy of `module.__dict__` (MAML)")
+def maml(w):
+    def patched(module):
+        kind = type("Patched", (type(module),), {"__init__": nn.Module.__init__})
+        out = kind()
+        for name, value in module.__dict__.items():
+            if name not in ("_parameters", "_buffers", "_modules"):
+                setattr(out, name, value)
+        for name, child in module._modules.items():
+            out._modules[name] = patched(child)
+        for name, p in module._parameters.items():
+            out._parameters[name] = None if p is None else nn.Parameter(p.detach() * 2)
+        return out
+    losses = w.train(2)
+    fast = patched(w.model)
+    out = fast(w.batches(1)[0][0])
+    out.sum().backward()
+    return losses + [out, [p.grad for p in fast.parameters()], [p.grad for p in w.params()]] + w.train(1)
+
+
+@row("a parameter written in place within a forward", "written in place between forward and", make=Student)
+def in_place(w):
+    def update(m):
+        with torch.no_grad():
+            m.two[0].weight.mul_(0.9)
+    w.model.inner = update
+    return w.train(1)
+
+
+@row("`load_state_dict()` within a forward", "load_state_dict in a forward or a backward", make=Student)
+def load_within(w):
+    w.model.inner = lambda m: m.load_state_dict(copy.deepcopy(m.state_dict()))
+    return w.train(1)
+
+
+# ---- what the device has no room for, and what can't be managed ----
+
+def bytes_of(device: str) -> int:
+    return int(device[4:-3]) << {"KiB": 10, "MiB": 20}[device[-3:]]
+
+
+def big(w: World) -> nn.Module:
+    """Layers of which one is larger than the device."""
+    torch.manual_seed(2)
+    wide = 1 << (bytes_of(w.device or CAPACITIES[0]) // 4 // WIDTH).bit_length()
+    return nn.Sequential(nn.Linear(WIDTH, wide), nn.Tanh(), nn.Linear(wide, WIDTH))
+
+
+@row("a layer that is larger than the device", "of device memory at once; device")
+def too_large(w):
+    if w.device:
+        model = big(w)
+        hybridps.manage(model, torch.optim.Adam(model.parameters()), device=w.device).close()
+    return []
+
+
+@row("the same on a device of the size that the refusal names")
+def named(w):
+    out = []
+    for steps in (1, 3):  # the first time, with any work
+        torch.manual_seed(4)
+        inner = World(lambda: nn.Sequential(layers(), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)),
+                      w.device and "emu:12KiB")
+        if w.device:
+            try:
+                inner.manage()
+                raise AssertionError("a device of 12 KiB holds a layer of 16")
+            except hybridps.HybridPSError as error:
+                inner.device = re.search(r"Use at least (emu:[0-9]+KiB)", str(error))[1]
+        inner.manage()
+        out += inner.train(steps) + [inner.evaluate()]
+        inner.close()
+        out += inner.params()
+    return out
+
+
+@row("where all fits, a step moves nothing but new values of parameters to the host")
+def still(w):
+    out = w.train(3)
+    before = w.client.stats()["total"] if w.client else {}
+    out += w.train(2, 3)
+    if w.device == CAPACITIES[-1]:
+        after = w.client.stats()
+        chunks = after["host_by_kind"]["param"]
+        assert after["total"]["h2d"] == before["h2d"]
+        assert after["total"]["d2h"] == before["d2h"] + 2 * chunks, (before, after)
+    return out
+
+
+@row("`isinstance` of parameters and modules, and their types' names")
+def kinds(w):
+    w.train(1)
+    return [[isinstance(p, nn.Parameter), isinstance(p, torch.Tensor), type(p).__name__, p.is_leaf] for p in w.params()] + \
+        [[type(m).__name__, isinstance(m, nn.Module)] for m in w.model.modules()] + [isinstance(w.optimizer, torch.optim.Adam)]
+
+
+@row("`register_post_accumulate_grad_hook`", "no hooks after accumulation", needs="compile")
+def after_accumulation(w):
+    w.params()[0].register_post_accumulate_grad_hook(lambda p: None)
+    return []
+
+
+@row("an embedding with `max_norm`, which writes its weight in forward", "written in place between forward and",
+     make=lambda: nn.Embedding(8, WIDTH, max_norm=0.1))
+def max_norm(w):
+    w.model(torch.arange(8)).sum().backward()
+    return []
+
+
+@row("a module of `torch.jit.script`", "is compiled by torch.jit", make=lambda: torch.jit.script(layers()))
+def scripted(w):
+    return []
+
+
+@row("another type of parameters while they are managed (`model.double()`)", "close the client")
+def other_type(w):
+    w.model.double()
+    return []

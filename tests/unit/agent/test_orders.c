@@ -1,0 +1,169 @@
+/* Orders about containers, on an executor that only notes what it is asked. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/orders.h"
+#include "os/file.h"
+
+#define SEEN_MAX 8
+
+struct noting {
+    struct hl_executor base;
+    const char *running[SEEN_MAX]; /* what it has */
+    size_t running_count;
+    char started[SEEN_MAX][64], stopped[SEEN_MAX][64], forgotten[SEEN_MAX][64];
+    size_t start_count, stop_count, forget_count;
+    struct orders *stop_meanwhile; /* a start is overtaken by a stop of the same container */
+};
+
+static hl_status noting_start(struct hl_executor *ex, const struct hl_container_spec *spec,
+                              struct hl_container_status *out)
+{
+    struct noting *n = (struct noting *)ex;
+    snprintf(n->started[n->start_count++], 64, "%s", spec->id);
+    if (n->stop_meanwhile != NULL)
+        assert_int_equal(orders_stop(n->stop_meanwhile, 7, spec->id, 0), HL_OK);
+    return hl_container_status_init(spec, out);
+}
+
+static hl_status noting_stop(struct hl_executor *ex, const char *id, int grace_ms)
+{
+    struct noting *n = (struct noting *)ex;
+    (void)grace_ms;
+    snprintf(n->stopped[n->stop_count++], 64, "%s", id);
+    return HL_OK;
+}
+
+static hl_status noting_forget(struct hl_executor *ex, const char *id)
+{
+    struct noting *n = (struct noting *)ex;
+    snprintf(n->forgotten[n->forget_count++], 64, "%s", id);
+    return HL_OK;
+}
+
+static hl_status noting_list(struct hl_executor *ex, struct hl_arena *arena,
+                             struct hl_api_container_status_list *out)
+{
+    struct noting *n = (struct noting *)ex;
+    struct hl_api_container_status_list list = {
+        .items = hl_arena_array(arena, SEEN_MAX, sizeof(*list.items)), .count = n->running_count};
+    for (size_t i = 0; i < n->running_count; i++)
+        list.items[i] = (struct hl_api_container_status){.id = n->running[i],
+                                                         .state = HL_API_CONTAINER_STATE_RUNNING};
+    *out = list;
+    return HL_OK;
+}
+
+static const struct hl_executor_ops noting_ops = {
+    .name = "noting",
+    .start = noting_start,
+    .stop = noting_stop,
+    .forget = noting_forget,
+    .list = noting_list,
+};
+
+struct world {
+    char dir[64];
+    struct obeyed obeyed;
+    struct orders orders;
+    struct noting executor;
+};
+
+static int setup(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-orders-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    obeyed_init(&w->obeyed, w->dir);
+    pthread_mutex_init(&w->orders.lock, NULL);
+    w->executor.base.ops = &noting_ops;
+    *state = w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *w = *state;
+    orders_fini(&w->orders);
+    obeyed_fini(&w->obeyed);
+    assert_int_equal(hl_dir_remove(w->dir), HL_OK);
+    free(w);
+    return 0;
+}
+
+static hl_status start(struct world *w, uint64_t epoch, const char *id)
+{
+    struct hl_container_spec spec = {.id = (char *)id, .epoch = epoch};
+    struct hl_container_status status;
+    hl_status st = orders_start(&w->orders, &spec, &status);
+    if (st == HL_OK)
+        hl_container_status_fini(&status);
+    return st;
+}
+
+static void open_with(struct world *w, size_t count, const char *const *running)
+{
+    w->executor.running_count = count;
+    memcpy(w->executor.running, running, count * sizeof(*running));
+    assert_int_equal(orders_open(&w->orders, &w->obeyed, &w->executor.base), HL_OK);
+}
+
+TEST_IN(setup, teardown, an_older_controller_starts_stops_and_forgets_nothing)
+{
+    struct world *w = *state;
+    open_with(w, 0, NULL);
+    assert_int_equal(start(w, 7, "j.1.0"), HL_OK);
+    assert_int_equal(start(w, 6, "k.1.0"), HL_EPERM);
+    assert_int_equal(orders_stop(&w->orders, 6, "j.1.0", 0), HL_EPERM);
+    assert_int_equal(orders_forget(&w->orders, 6, "j.1.0"), HL_EPERM);
+    assert_int_equal(w->executor.start_count, 1);
+    assert_int_equal(w->executor.stop_count + w->executor.forget_count, 0);
+    assert_int_equal(start(w, 7, "j.1.0"), HL_OK); /* that stop was not heard either */
+}
+
+TEST_IN(setup, teardown, what_was_stopped_or_forgotten_does_not_start_any_more)
+{
+    struct world *w = *state;
+    open_with(w, 0, NULL);
+    assert_int_equal(orders_stop(&w->orders, 7, "j.1.0", 0), HL_OK);
+    assert_int_equal(orders_forget(&w->orders, 7, "k.1.0"), HL_OK);
+    assert_int_equal(start(w, 7, "j.1.0"), HL_EPERM);
+    assert_int_equal(start(w, 7, "k.1.0"), HL_EPERM);
+    assert_int_equal(w->executor.start_count, 0);
+}
+
+TEST_IN(setup, teardown, a_stop_that_overtakes_a_start_ends_its_container)
+{
+    struct world *w = *state;
+    open_with(w, 0, NULL);
+    w->executor.stop_meanwhile = &w->orders;
+    assert_int_equal(start(w, 7, "j.1.0"), HL_EPERM);
+    assert_int_equal(w->executor.stop_count, 2); /* the order's, which may find nothing, and ours */
+    assert_string_equal(w->executor.stopped[1], "j.1.0");
+}
+
+TEST_IN(setup, teardown, of_one_job_only_one_attempt_runs_here)
+{
+    struct world *w = *state;
+    open_with(w, 2, (const char *[]){"j.1.0", "k.2.0"});
+    assert_int_equal(start(w, 7, "j.2.0"), HL_EBUSY);
+    assert_non_null(strstr(hl_error_text(), "while j.1.0 runs here, of another attempt"));
+    assert_int_equal(w->executor.stop_count, 1);
+    assert_string_equal(w->executor.stopped[0], "j.1.0");
+    assert_int_equal(start(w, 7, "k.1.0"), HL_EBUSY); /* nobody told us that k.2.0 is to end */
+    assert_int_equal(w->executor.stop_count, 1);
+    assert_int_equal(w->executor.start_count, 0);
+    w->executor.running_count = 0;
+    assert_int_equal(start(w, 7, "j.2.0"), HL_OK);
+}
+
+TEST_IN(setup, teardown, an_agent_that_comes_back_ends_what_a_later_attempt_has_replaced)
+{
+    struct world *w = *state;
+    open_with(w, 4, (const char *[]){"j.1.0", "j.2.0", "k.1.0", "live"});
+    assert_int_equal(w->executor.stop_count, 1);
+    assert_string_equal(w->executor.stopped[0], "j.1.0");
+}
