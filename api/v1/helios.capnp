@@ -67,6 +67,7 @@ struct NodeInfo {
   leaf @15 :Text;          # the switch that the node hangs on, and the one above it; "" = not known
   spine @16 :Text;
   health @17 :Health;      # of the last test
+  deviceAddresses @18 :Text; # IP addresses of the devices' own network ports, by the devices' numbers, with commas; "" = not known
 }
 
 # untested: nothing was said. testing: the first test of an Agent goes on.

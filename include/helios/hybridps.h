@@ -185,16 +185,17 @@ HELIOS_API int hybridps_moment(hybridps *h, const char *stage, const char *op,
  * is written becomes the tensor's content when its chunk is accessed next, at the latest with
  * hybridps_settle. A write to the host's address where the device has the content too makes the
  * device's void, as an access that writes does. Nothing moves for it, and it is in no record. Any
- * thread may fault, but none that is in a call of this library. After hybridps_close addresses fault
- * as before. It handles SIGSEGV; other faults go to whoever handled
+ * thread may fault, but none that is in a call of this library. After hybridps_close addresses
+ * fault as before. It handles SIGSEGV; other faults go to whoever handled
  * it before. HELIOS_EUNSUPPORTED on a device whose memory the CPU does not reach (CUDA). */
 HELIOS_API int hybridps_serve_faults(hybridps *h);
-/* A forked child reads what was there at the fork. What it can't read (what lay below the host, or had
- * no content) is shown as bytes of which no float is a number. Then `text` (of `size` bytes) says
- * which and why, and later(tell, arg) is called on the thread that faulted: it only arranges for
- * tell(arg) to be called, as Py_AddPendingCall does, and returns 0. Without it, or where it fails,
- * there is a warning. Each chunk is told of once, and again after hybridps_settle, which does only
- * this in a child. All of it stays valid as long as the client and its children. */
+/* A forked child reads what was there at the fork. What it can't read (what lay below the host, is
+ * shared by ranks, or had no content) is shown as bytes of which no float is a number. Then `text`
+ * (of `size` bytes) says which and why, and later(tell, arg) is called on the thread that faulted:
+ * it only arranges for tell(arg) to be called, as Py_AddPendingCall does, and returns 0. Without
+ * it, or where it fails, there is a warning. Each chunk is told of once, and again after
+ * hybridps_settle, which does only this in a child. All of it stays valid as long as the client and
+ * its children. */
 HELIOS_API int hybridps_on_unreadable(hybridps *h, int (*later)(int (*tell)(void *), void *),
                                       int (*tell)(void *arg), void *arg, char *text, size_t size);
 /* What was written in that way becomes content; the copies end. HELIOS_ESTALE, once, when a tensor
@@ -217,6 +218,17 @@ typedef struct hybridps_kept {
 
 HELIOS_API int hybridps_keep(hybridps *h, uint32_t tensor, int where, hybridps_kept *out);
 HELIOS_API void hybridps_kept_free(void *address, uint64_t bytes);
+
+/* Ranks of one host hold chunks in one copy: host memory of the chunks that layouts make from now
+ * on, of these kinds (bits, 1 << HYBRIDPS_PARAM; 0: of none), is `file`'s, which is long enough for
+ * all. All ranks add the same tensors in the same order, with the same options. A write is seen by
+ * this rank alone, until it publishes the tensor; the others renew theirs to see it. The ranks
+ * agree on who publishes what, and when nobody reads it. Tensors that follow each other in a chunk
+ * are named in that order; each is in COMPUTE on the host. A forked child can't read what is
+ * shared. */
+HELIOS_API int hybridps_share_host(hybridps *h, int file, unsigned kinds);
+HELIOS_API int hybridps_publish(hybridps *h, const uint32_t *tensors, size_t n);
+HELIOS_API int hybridps_renew(hybridps *h, const uint32_t *tensors, size_t n);
 
 typedef struct hybridps_traffic {
     uint64_t h2d, d2h;         /* bytes */

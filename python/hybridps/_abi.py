@@ -159,6 +159,9 @@ _PROTOTYPES = {
     "hybridps_address": (c_int, [c_void_p, c_uint32, c_int, POINTER(c_void_p)]),
     "hybridps_serve_faults": (c_int, [c_void_p]),
     "hybridps_on_unreadable": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t]),
+    "hybridps_share_host": (c_int, [c_void_p, c_int, ctypes.c_uint]),
+    "hybridps_publish": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "hybridps_renew": (c_int, [c_void_p, c_void_p, c_size_t]),
     "hybridps_settle": (c_int, [c_void_p]),
     "hybridps_keep": (c_int, [c_void_p, c_uint32, c_int, POINTER(_Kept)]),
     "hybridps_kept_free": (None, [c_void_p, c_uint64]),
@@ -318,6 +321,20 @@ class Pool:
         out = c_void_p()
         self.check(self.lib.hybridps_address(self._h, tensor, where, ctypes.byref(out)))
         return out.value or 0
+
+    def share_host(self, file: int, kinds: Sequence[int]) -> None:
+        """Host memory of new chunks of these kinds is one copy for all ranks."""
+        self.check(self.lib.hybridps_share_host(self._h, file, sum(1 << kind for kind in kinds)))
+
+    def publish(self, tensors: Sequence[int]) -> None:
+        """What this rank wrote to them on the host, where they are accessed, is for all to see."""
+        ids = (c_uint32 * len(tensors))(*tensors)
+        self.check(self.lib.hybridps_publish(self._h, ids, len(tensors)))
+
+    def renew(self, tensors: Sequence[int]) -> None:
+        """They are as their ranks published them."""
+        ids = (c_uint32 * len(tensors))(*tensors)
+        self.check(self.lib.hybridps_renew(self._h, ids, len(tensors)))
 
     def serve_faults(self) -> None:
         """Tensors that are used where their chunk is not are shown there."""

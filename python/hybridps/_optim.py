@@ -62,8 +62,8 @@ class Stepper:
         # And there are no faults by which optimizer.state could be read all the same.
         self.hidden = self.apart and phases.state.cuda is not None
         self.begun: set[int] = set()  # ids of parameters that it has stepped
-        if phases.state.shard:
-            self._deal_out()
+        if phases.state.shard and phases.state.one is None:
+            phases.state.deal_out(self.slots())
         self.adopt()
         if self.native:
             newer = int(torch.__version__.split(".")[0]) >= 2
@@ -76,7 +76,7 @@ class Stepper:
     def _choose_device(self) -> bool:
         phases = self.phases
         requested = phases.state.optimizer_device
-        if requested == "host" or not self.native or not self._plain_adam() or not self._all_managed():
+        if requested == "host" or phases.state.one is not None or not self.native or not self._plain_adam() or not self._all_managed():
             if requested == "device":
                 raise HybridPSError("optimizer_device=\"device\" is for torch.optim.Adam and AdamW "
                                     "with native=True and none of " + ", ".join(_OTHER_ADAMS) +
@@ -147,13 +147,6 @@ class Stepper:
             return []
         return [i for slot in self.slots() for i, _ in self.of(slot).values()]
 
-    def _deal_out(self) -> None:
-        """Each parameter to the rank that has least, the longest first; alike on all ranks."""
-        load = [0] * self.phases.state.group.world
-        for slot in sorted(self.slots(), key=lambda s: -s.param.numel()):
-            slot.owner = load.index(min(load))
-            load[slot.owner] += slot.param.numel()
-
     def _mine(self, slot: "Slot") -> bool:
         return not self.phases.state.shard or slot.owner == self.phases.state.group.rank
 
@@ -165,7 +158,7 @@ class Stepper:
         phases = self.phases
         phases.state.usable()
         phases.leave()
-        self._check_reduced()
+        phases.state.check_reduced(self.slots())
         phases.state.pool.moment(b"ADAM", b"step", phases.state.reserved_bytes())
         self.adopt()
         others = self._not_managed()
@@ -190,7 +183,7 @@ class Stepper:
             self._fused_wrote()
         phases.leave()  # a closure may have run a forward
         self.adopt()
-        self._share()
+        self._share(native)
         if native:
             self._tell_schedulers()
             for hook in self._step_hooks("post"):
@@ -198,13 +191,6 @@ class Stepper:
         self.factor = 1.0
         phases.state.fresh = True
         return out
-
-    def _check_reduced(self) -> None:
-        for slot in self.slots():
-            if slot.unreduced and slot.has_grad:
-                raise HybridPSError(f"step by the gradient of {slot.name}, which is this rank's alone "
-                                    "(no_sync): the last backward before a step is outside of "
-                                    "no_sync" + self.phases.state.facts())
 
     def _not_managed(self) -> bool:
         """Whether it steps parameters that are not managed too, such as a new head's."""
@@ -276,7 +262,7 @@ class Stepper:
         slot = self.phases.state.by_param.get(id(p))
         return slot is None or self._mine(slot)
 
-    def _share(self) -> None:
+    def _share(self, native: bool) -> None:
         """Every rank gets the values that the owners made."""
         phases = self.phases
         if not phases.state.shard:
@@ -284,13 +270,17 @@ class Stepper:
         missing = [s.tensor for s in self.slots() if s.tensor not in set(phases.state.held)]
         if missing:
             phases.state.hold(missing)
-        for slot in self.slots():
-            if slot.has_grad or slot.reuse or slot.given is not None:
-                phases.open([slot.tensor])  # what carries it may write by a system call
+        stepped = [s for s in self.slots() if s.has_grad or s.reuse or s.given is not None]
+        for slot in stepped:
+            phases.open([slot.tensor])  # what carries it may write by a system call
+        if phases.state.one is not None:
+            phases.state.one.stepped(stepped, native)
+        for slot in stepped:
+            if phases.state.one is None:
                 phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
-                if slot.owner != phases.state.group.rank:
-                    slot.written = True
-                self._taken(slot)
+            if slot.owner != phases.state.group.rank:
+                slot.written = True
+            self._taken(slot)
 
     def _taken(self, slot: "Slot") -> None:
         """Where a gradient was in the place of the parameter, the new value is."""
@@ -534,11 +524,16 @@ class Stepper:
         if self.on_device:
             self._device_step(groups)
         else:
+            one = self.phases.state.one
+            if one is not None:
+                one.meet("step")
             for slot in self.slots():
                 if raw_grad(slot.param) is not None and self._mine(slot) and slot.gradient >= 0:
                     with self._states_of(slot):
                         self._refresh(slot)
                         self._adam(groups[id(slot.param)], slot)
+                    if one is not None:
+                        self.phases.state.pool.publish([slot.tensor])
                     slot.written = True
                     self._taken(slot)
         return loss

@@ -18,6 +18,14 @@ _DATA, _GRAD = torch._C._TensorBase.data, torch._C._TensorBase.grad
 raw_data, set_data = _DATA.__get__, _DATA.__set__
 raw_grad, set_grad = _GRAD.__get__, _GRAD.__set__
 
+
+
+def is_apart(slot: "Slot") -> bool:
+    """Its gradient is torch's, in a pass too: a sparse one, or one of a parameter that is not trained."""
+    own = raw_grad(slot.param)
+    return slot.gradient < 0 or own is not None and own.is_sparse
+
+
 _slots: dict[int, "Slot"] = {}  # by id(parameter), which the slot keeps alive
 _classes: dict[type, type] = {}
 

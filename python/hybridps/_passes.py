@@ -30,6 +30,8 @@ class Passes:
             return False
         self.state.usable()
         if self.state.in_backward:
+            if self.state.one is not None:
+                self.state.one.forget()
             self.phases.leave()  # the last backward ended in an exception
         train = torch.is_grad_enabled()
         if train and DistributedDataParallel._active_ddp_module is not None:
@@ -78,6 +80,8 @@ class Passes:
                     if slot.unreduced and slot.has_grad:
                         self._reduce(slot)
             if self.state.depth == 0 and not self.state.graph_grows:
+                if self.state.one is not None:
+                    self.state.one.publish_gradients()
                 self.phases.leave()
             self.state.graph_grows = False
 
@@ -91,6 +95,8 @@ class Passes:
             try:
                 self._arrived(slot, grad)
             except BaseException:
+                if self.state.one is not None:
+                    self.state.one.forget()
                 self.phases.leave()  # an exception in backward ends it
                 raise
         elif self.state.group is not None:
@@ -105,6 +111,8 @@ class Passes:
         the first one after it."""
         state = self.state
         slot.unreduced = slot.unreduced and slot.has_grad
+        if state.one is not None and not state.defers:
+            state.one.arrived(slot)
         if state.group is None:
             self._add_up(slot, grad)
         elif state.defers:
@@ -114,7 +122,9 @@ class Passes:
             self._add_up(slot, grad)
             self._reduce(slot)
         else:
-            self._add_up(slot, state.group.mean_of(grad, slot.name))
+            grad = state.group.mean_of(grad, slot.name)
+            if not slot.away:
+                self._add_up(slot, grad)
 
     def _reduce(self, slot: Slot) -> None:
         """The sum that this rank has becomes the mean of all ranks'."""
@@ -125,6 +135,8 @@ class Passes:
         finally:
             self.state.pool.release(slot.grad_bundle, _abi.AFTER_BWD)
         slot.unreduced = False
+        if self.state.one is not None:
+            self.state.one.arrived(slot)
 
     def _begin_with(self, slot: Slot) -> None:
         """The sum begins with a gradient that was assigned by hand."""
@@ -137,7 +149,7 @@ class Passes:
     def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
         if slot.reuse:
             self.state.is_needed([slot])
-        held = not slot.reuse and any([unit.calls for unit in slot.units])
+        held = not (slot.reuse or slot.away) and any([unit.calls for unit in slot.units])
         if not held:
             self.state.pool.access(slot.grad_bundle)
         if slot.given is not None and not slot.has_grad:

@@ -25,7 +25,7 @@ import torch
 from . import _abi
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._home import Shown
-from ._params import raw_data, raw_grad, set_data, set_grad
+from ._params import is_apart, raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
@@ -78,7 +78,11 @@ class Phases:
             self.state.pool.release(bundle)
         self.state.loose.clear()
         self.state.sweep()
-        lost = self._settle()
+        lost = None
+        try:
+            self.state.pool.settle()  # writes to tensors that were not there become content
+        except HybridPSError as error:  # of what could not be read: when the phase has ended
+            lost = error
         state = self.state
         state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
         for slot in self.state.slots:
@@ -180,6 +184,8 @@ class Phases:
             old.append((slot.name + ".grad", slot.grad, Shown(slot.grad_host)))
             slot.grad_host = None
             slot.grad_shown = False
+        if self.state.one is not None:
+            return self.state.one.ended(slots, shown, [kept for _, _, kept in old])
         for slot, (_, before, _), tensor in zip(shown, old, self.state.replace(old)):
             slot.grad = tensor
             slot.grad_host = slot.view(tensor, HOST)
@@ -242,15 +248,6 @@ class Phases:
             slot.grad_host.copy_(slot.given)
         slot.has_grad = True
 
-    def _settle(self) -> HybridPSError | None:
-        """Writes to tensors that were not there become content. What could not be read is raised
-        when the phase has ended."""
-        try:
-            self.state.pool.settle()
-        except HybridPSError as error:
-            return error
-        return None
-
     def show(self, slot: Slot) -> None:
         """p.data outside. While a gradient is in its place it is not taken for the parameter."""
         if slot.gone:
@@ -303,11 +300,13 @@ class Phases:
     @in_turn
     def _grad_of(self, slot: Slot) -> torch.Tensor | None:
         state = self.state
-        if state.inside and self._is_apart(slot):
+        if state.inside and is_apart(slot):
             return raw_grad(slot.param)
         if state.inside and not state.closed and _abi.forked(state.pid):
             return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
         if state.inside and not state.closed and state.works():
+            if slot.away:
+                state.one.refuse(f"{slot.name}.grad is another rank's until the backward has ended")
             self._take_new(slot)
             return self._grad_in_pass(slot) if slot.has_grad else slot.given
         self.look_at_grad(slot)
@@ -328,7 +327,7 @@ class Phases:
 
     def _assign_in_pass(self, slot: Slot, value: torch.Tensor | None) -> bool:
         """Within forward or backward, or between them: backward adds to what is given."""
-        if self._is_apart(slot):
+        if is_apart(slot):
             set_grad(slot.param, None)
             if slot.gradient < 0:
                 return False
@@ -349,14 +348,8 @@ class Phases:
     def _take_new(self, slot: Slot) -> None:
         """A hook of the AccumulateGrad node that is older than ours asks: the new gradient is still
         where autograd put it."""
-        if raw_grad(slot.param) is not None and not self._is_apart(slot):
+        if raw_grad(slot.param) is not None and not is_apart(slot):
             self.state.on_gradient(slot)
-
-    @staticmethod
-    def _is_apart(slot: Slot) -> bool:
-        """Its gradient is torch's, in a pass too: a sparse one, or one of a parameter that is not trained."""
-        own = raw_grad(slot.param)
-        return slot.gradient < 0 or own is not None and own.is_sparse
 
     def _end_given(self, slot: Slot) -> None:
         """p.grad is not the tensor any more that was assigned to it. What backward added to it so far
@@ -460,8 +453,7 @@ class Phases:
     def runs(self) -> bool:
         """Whether a forward or a backward of the managed modules is running in this process."""
         state = self.state
-        return (not state.closed and not _abi.forked(state.pid) and state.inside and
-                state.works())
+        return not state.closed and not _abi.forked(state.pid) and state.inside and state.works()
 
     def look(self, slot: Slot) -> None:
         """p.data is read."""
@@ -555,6 +547,8 @@ class Phases:
         these stay as they are, and the parameter has a new place; an old one, if they are there."""
         state, before = self.state, slot.tensor
         shown = Shown(slot.host, slot.device)
+        if state.one is not None:
+            return state.one.refuse_shown(slot, shown)
         back = state.take_back(value) if value.stride() == slot.host.stride() else None
         slot.host = slot.device = None
         set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
@@ -638,6 +632,8 @@ class Phases:
 
     def add_grads(self, slots: Iterable[Slot]) -> None:
         slots = list(slots)
+        if slots and self.state.one is not None and not self.state.one.begins:
+            self.state.one.refuse(f"{slots[0].name} was frozen when it came under management: thaw it before")
         separate = [s for s in slots if not s.reuse]
         for slot in separate:
             size = slot.param.numel() * slot.param.element_size()

@@ -2,6 +2,8 @@
 go."""
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from . import _abi, _optim, _params, _wrappers
@@ -65,6 +67,8 @@ def _close(phases: Phases, state: State) -> None:
     if not state.cuda and not _abi.forked(state.pid):
         state.homes.keep()  # fails: the pool stays open, as it is in use
     state.pool.close()
+    if state.one is not None:
+        state.one.close()
     if wrong is not None:
         raise wrong
 
@@ -190,6 +194,14 @@ def begin_alike(state: State, module: torch.nn.Module, slots: list[Slot]) -> Non
 
 
 def place(passes: Passes, slots: list[Slot]) -> None:
+    state = passes.state
+    with state.one or contextlib.nullcontext():
+        _place(passes, slots)
+    if state.one is not None:
+        state.one.begin(slots)
+
+
+def _place(passes: Passes, slots: list[Slot]) -> None:
     state = passes.state
     ids = state.add_filled([(s.name, _abi.PARAM, s.param.data, s.param) for s in slots])
     for slot, tensor in zip(slots, ids):

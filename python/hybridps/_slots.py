@@ -14,7 +14,8 @@ class Slot:
     __slots__ = ("phases", "param", "name", "tensor", "host", "device", "grad", "grad_host",
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
-                 "addresses", "home", "grad_shown", "given", "write", "unreduced")
+                 "addresses", "home", "grad_shown", "given", "write", "unreduced",
+                 "away")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
         self.phases, self.param, self.name = phases, param, name
@@ -35,6 +36,7 @@ class Slot:
         self.held = 0
         self.reuse = False  # its gradient takes its place
         self.owner = 0  # the rank whose optimizer steps it
+        self.away = False  # its gradient is added up by another rank alone (_one_copy.py)
         self.addresses: dict[int, int] = {}  # on the device
         self.home = 0  # address on the host
         self.write: Bundle | None = None  # of the parameter, on the host

@@ -17,6 +17,7 @@ from . import _abi
 from ._abi import DEVICE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
 from ._home import Homes, Shown
+from ._one_copy import OneCopy
 from ._slots import Slot
 from ._tensors import view
 from ._turn import BackwardTurn, Turn
@@ -31,6 +32,17 @@ def check_options(gradients: str, optimizer_device: str) -> None:
     if optimizer_device not in ("auto", "host", "device"):
         raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it may be 'auto', 'host' "
                             "or 'device'")
+
+
+def check_one_copy(device: str, mode: str | None, gradients: str, optimizer_device: str,
+                   group: Group | None, shard: bool) -> None:
+    """Before there is a pool."""
+    wants = {"a group": group is not None, "shard=True": shard, "an emu device": not device.startswith("cuda"),
+             "mode=\"copy\"": mode in (None, "copy"), "gradients=\"separate\"": gradients == "separate",
+             "steps on the host": optimizer_device != "device"}
+    missing = [what for what, there in wants.items() if not there]
+    if missing:
+        raise HybridPSError(f"one_copy=True goes with {', '.join(missing)}")
 
 
 class State:
@@ -48,6 +60,7 @@ class State:
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None
         self.shard = shard and self.group is not None
+        self.one: OneCopy | None = None  # ranks of this host share parameters and gradients
         self.defers = False  # no_sync: gradients are not reduced now
         self.pid = os.getpid()
         self.on_gradient: Callable[[Slot], None] = _ignore  # told when autograd has completed one
@@ -269,6 +282,21 @@ class State:
         raise HybridPSError(f"{name}: no hooks after accumulation on managed parameters, whose "
                             "gradient has gone to the device by then: register_hook sees it while "
                             "backward runs, p.grad has it afterwards" + self.facts())
+
+    def deal_out(self, slots: Iterable[Slot]) -> None:
+        """Each parameter to the rank that has least, the longest first; alike on all ranks."""
+        load = [0] * self.group.world
+        for slot in sorted(slots, key=lambda s: -s.param.numel()):
+            slot.owner = load.index(min(load))
+            load[slot.owner] += slot.param.numel()
+
+    def check_reduced(self, slots: Iterable[Slot]) -> None:
+        """Before a step."""
+        for slot in slots:
+            if slot.unreduced and slot.has_grad:
+                raise HybridPSError(f"step by the gradient of {slot.name}, which is this rank's alone "
+                                    "(no_sync): the last backward before a step is outside of "
+                                    "no_sync" + self.facts())
 
     def works(self) -> bool:
         """Inside a forward or a backward, whose order must not change."""

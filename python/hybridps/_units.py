@@ -125,7 +125,7 @@ class Unit:
 
     def learn(self, slot: "Slot") -> None:
         """The module uses a parameter of another one: from now on it is accessed with its own."""
-        grads = [slot.grad] if slot.grad >= 0 else []
+        grads = [slot.grad] if slot.grad >= 0 and not slot.away else []
         runs, calls = self.passes.state.running.count(self), len(self.calls)
         self.passes.state.pool.access(_abi.Bundle([slot.tensor] * (runs + calls), _abi.DEVICE,
                                                   False, grads * calls))
@@ -148,7 +148,7 @@ class Unit:
         if passes.state.gradients == "reuse":
             passes.state.is_needed(self.slots)
         passes.state.pool.moment(b"BWD", self.name, passes.state.reserved_bytes())
-        grads = [s.grad for s in self.slots if s.grad >= 0]
+        grads = [s.grad for s in self.slots if s.grad >= 0 and not s.away]
         if self.back is None or self.back.count != self.bundle.count + len(grads):
             self.back = _abi.Bundle(self.bundle.ids, _abi.DEVICE, False, grads)
         passes.state.pool.access(self.back)
@@ -156,11 +156,11 @@ class Unit:
     def unpin_backward(self) -> None:
         """Gradients that didn't come have no content."""
         pool = self.passes.state.pool
-        none = [s.grad for s in self.slots if s.grad >= 0 and not s.has_grad]
+        none = [s.grad for s in self.slots if s.grad >= 0 and not (s.has_grad or s.away)]
         if not none:
             pool.release(self.back, _abi.AFTER_BWD)
             return
-        here = [s.grad for s in self.slots if s.grad >= 0 and s.has_grad]
+        here = [s.grad for s in self.slots if s.grad >= 0 and s.has_grad and not s.away]
         pool.release(_abi.Bundle(self.bundle.ids, _abi.DEVICE, False, here), _abi.AFTER_BWD)
         pool.release(_abi.Bundle(none, _abi.DEVICE, False), _abi.FREE)
 

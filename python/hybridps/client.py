@@ -14,6 +14,7 @@ import torch
 from . import _abi, _heap, _register, _save, _state
 from ._group import Group
 from ._managed import Managed
+from ._one_copy import OneCopy
 from ._passes import Passes
 from ._phases import Phases
 
@@ -42,6 +43,7 @@ class Client:
     device when all model data fits it. group: ranks that train together (see Group): parameters
     begin as rank 0's, gradients are the mean of all ranks'. shard: each rank keeps the optimizer's
     state of its share of the parameters only, and sends their new values to the others.
+    one_copy: the group's ranks, all on this host, hold parameters and gradients once (see _one_copy.py).
     seed: of "random". plan_ahead: iterations that a plan of "opt" is made of, 3 or more; 0 = 6.
     heat: alpha, beta, window, tau of "heat", which keeps what has the highest alpha * uses in the
     last window moments / window + beta * exp(-moments since the last / tau), a weight of 0 is 0;
@@ -58,8 +60,10 @@ class Client:
                  group: Group | None = None, shard: bool = True,
                  spill: str | None = None, keep_heap: bool = True, seed: int = 0,
                  plan_ahead: int = 0, heat: Sequence[float] | None = None,
-                 spill_pause_ms: int = 0) -> None:
+                 spill_pause_ms: int = 0, one_copy: bool = False) -> None:
         _state.check_options(gradients, optimizer_device)
+        if one_copy:
+            _state.check_one_copy(device, mode, gradients, optimizer_device, group, shard)
         pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch, seed,
                          spill, plan_ahead, heat, spill_pause_ms)
         if not device.startswith("cuda"):
@@ -68,6 +72,8 @@ class Client:
                 _heap.keep_freed()
         self.state = _state.State(pool, device, mode or "copy", gradients, optimizer_device, group,
                                   shard, reserved_bytes)
+        if one_copy and self.state.group is not None:
+            self.state.one = OneCopy(pool, self.state.group)
         self.phases = Phases(self.state)
         self.passes = Passes(self.phases)
 

@@ -18,7 +18,8 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
            gradients: str = "separate", optimizer_device: str = "auto",
            group: Group | None = None, shard: bool = True, spill: str | None = None,
            keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
-           heat: Sequence[float] | None = None, spill_pause_ms: int = 0) -> Client:
+           heat: Sequence[float] | None = None, spill_pause_ms: int = 0,
+           one_copy: bool = False) -> Client:
     """Put a model (or several) and its optimizer (or several, or None) into managed memory.
 
     Use it in ``with``: at its end the model and the optimizer own their memory again, with the
@@ -30,7 +31,7 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
                     manager=manager, prefetch=prefetch, reserved_bytes=reserved_bytes, gradients=gradients,
                     optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
                     keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat,
-                    spill_pause_ms=spill_pause_ms)
+                    spill_pause_ms=spill_pause_ms, one_copy=one_copy)
     try:
         for number, module in enumerate(_several(model, torch.nn.Module)):
             client.register_module(module, f"model{number}" if number else "", whole)
@@ -87,13 +88,13 @@ def initialize(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
                gradients: str = "separate", optimizer_device: str = "auto",
                group: Group | None = None, shard: bool = True, spill: str | None = None,
                keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
-               heat: Sequence[float] | None = None, spill_pause_ms: int = 0
-               ) -> tuple[Engine, torch.optim.Optimizer | None]:
+               heat: Sequence[float] | None = None, spill_pause_ms: int = 0,
+               one_copy: bool = False) -> tuple[Engine, torch.optim.Optimizer | None]:
     """``manage`` without a ``with``: an engine and the optimizer. Options as manage's."""
     client = manage(model, optimizer, device, native, whole, policy=policy, mode=mode,
                     chunk_bytes=chunk_bytes, host_bytes=host_bytes, manager=manager,
                     prefetch=prefetch, reserved_bytes=reserved_bytes, gradients=gradients,
                     optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
                     keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat,
-                    spill_pause_ms=spill_pause_ms)
+                    spill_pause_ms=spill_pause_ms, one_copy=one_copy)
     return Engine(model, optimizer, client), optimizer

@@ -140,6 +140,7 @@ static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
         .store_socket = store_socket(a->store),
         .host_address = a->host_address,
         .state_directory = state,
+        .device_addresses = opts->device_addresses,
         .leaf = opts->leaf,
         .spine = opts->spine,
     };
@@ -162,6 +163,8 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
     if (a->python_dir == NULL || a->library == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the Agent");
     env_find_addresses(a, opts->calls->agent_controller, opts->rank_address);
+    if (opts->device_addresses != NULL)
+        HL_TRY(env_check_addresses(opts->device_addresses));
     return env_find_gpus(a, opts->machine != NULL ? opts->machine : opts->slots);
 }
 

@@ -47,10 +47,11 @@ struct hl_agent_opts {
     const char *name;   /* "" = host name */
     const char *listen; /* "127.0.0.1:0" */
     const char *state_dir;
-    const char *executor;     /* "process" */
-    const char *leaf, *spine; /* switches; "" = not known */
-    const char *rank_address; /* "" = of the interface that reaches the Controller */
-    const char *python_dir;   /* put in front of the ranks' PYTHONPATH; "" = nothing */
+    const char *executor;         /* "process" */
+    const char *leaf, *spine;     /* switches; "" = not known */
+    const char *rank_address;     /* "" = of the interface that reaches the Controller */
+    const char *device_addresses; /* of the devices' own ports; "" = not known */
+    const char *python_dir;       /* put in front of the ranks' PYTHONPATH; "" = nothing */
     uint64_t log_max_bytes;
     uint64_t chunk_memory; /* host memory for HybridPS chunks of ranks; 0 = all */
     int telemetry_period_ms;

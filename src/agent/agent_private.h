@@ -161,6 +161,8 @@ void steps_forget(struct hl_agent *a, const char *id);
 /* env.c */
 /* Fills what the node knows: rank_address, host_address, interface. */
 void env_find_addresses(struct hl_agent *a, const char *controller, const char *wanted);
+/* Addresses with commas between them, or nothing. */
+hl_status env_check_addresses(const char *list) HL_CHECK;
 /* Numbers the GPUs of a machine as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID. */
 hl_status env_find_gpus(struct hl_agent *a, const struct hl_api_slot_list *slots) HL_CHECK;
 /* What a rank needs to know of its node, unless the spec says it. */

@@ -28,6 +28,10 @@ static const struct hl_option agent_options[] = {
     {"agent.rank_address", "--rank-address", "",
      "Host name or address that ranks of other nodes can reach; empty to ask the system.",
      HL_OPT_STRING, 0, 0, NULL, AT(rank_address)},
+    {"agent.device_addresses", "--device-addresses", "",
+     "IP addresses of the devices' own network ports, with commas, by the devices' numbers, for "
+     "rank tables; empty for unknown.",
+     HL_OPT_STRING, 0, 0, NULL, AT(device_addresses)},
     {"agent.leaf", "--leaf", "",
      "Name of the leaf switch that the node hangs on, for placement; empty for unknown. "
      "nodes.switches of the Controller comes before it.",

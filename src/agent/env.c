@@ -1,5 +1,6 @@
 /* What only the node knows about itself: the address others reach it by, and where Python finds us.
  */
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -97,6 +98,24 @@ void env_find_addresses(struct hl_agent *a, const char *controller, const char *
     }
     address_numeric(address, a->host_address, sizeof(a->host_address));
     find_interface(a->host_address, a->interface, sizeof(a->interface));
+}
+
+hl_status env_check_addresses(const char *list)
+{
+    while (*list != '\0') {
+        char one[INET6_ADDRSTRLEN] = "";
+        unsigned char raw[sizeof(struct in6_addr)];
+        size_t n = strcspn(list, ",");
+        if (n < sizeof(one))
+            memcpy(one, list, n);
+        if (inet_pton(AF_INET, one, raw) != 1 && inet_pton(AF_INET6, one, raw) != 1)
+            return hl_fail(HL_EINVAL, "--device-addresses: '%.*s' is not an IP address",
+                           (int)(n < 64 ? n : 64), list);
+        list += n;
+        if (*list == ',' && *++list == '\0')
+            return hl_fail(HL_EINVAL, "--device-addresses ends with a comma");
+    }
+    return HL_OK;
 }
 
 static hl_status set_if_absent(struct hl_env *env, const char *key, const char *value)

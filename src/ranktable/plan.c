@@ -41,6 +41,27 @@ static const char *address_of(const struct hl_cluster_node *n)
     return inet_pton(AF_INET, a, raw) == 1 || inet_pton(AF_INET6, a, raw) == 1 ? a : "";
 }
 
+/* The one with that number of those that its Agent was told; the node's where it was told none. */
+static hl_status device_address(const struct hl_cluster_node *n, int number, char *out, size_t cap)
+{
+    const char *at = n->device_addresses;
+    if (at[0] == '\0') {
+        snprintf(out, cap, "%s", address_of(n));
+        return HL_OK;
+    }
+    for (int i = 0; i < number && at != NULL; i++) {
+        at = strchr(at, ',');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    if (at == NULL)
+        return hl_fail(HL_EINVAL,
+                       "rank table: node %s has no address for its device %d; give one more to "
+                       "--device-addresses of its Agent",
+                       n->name, number);
+    snprintf(out, cap, "%.*s", (int)strcspn(at, ","), at);
+    return HL_OK;
+}
+
 static hl_status make_instance(const struct hl_plan *plan, const struct hl_plan_container *c,
                                const struct hl_cluster_node *n, bool by_gpu,
                                struct hl_ranktable_instance *x)
@@ -57,8 +78,9 @@ static hl_status make_instance(const struct hl_plan *plan, const struct hl_plan_
         const struct hl_plan_rank *r = &c->ranks[k];
         struct hl_ranktable_device *d = &x->devices[x->device_count++];
         int by_slot = slot_place(n, c->numa_id) * plan->ranks_per_container + r->local_rank;
-        snprintf(d->id, sizeof(d->id), "%d", by_gpu ? gpu_number(n, r->gpu) : by_slot);
-        snprintf(d->ip, sizeof(d->ip), "%s", address);
+        int number = by_gpu ? gpu_number(n, r->gpu) : by_slot;
+        snprintf(d->id, sizeof(d->id), "%d", number);
+        HL_TRY(device_address(n, number, d->ip, sizeof(d->ip)));
         snprintf(d->super_id, sizeof(d->super_id), "%d", r->rank);
     }
     return HL_OK;
@@ -92,8 +114,40 @@ hl_status hl_ranktable_of_plan(const struct hl_plan *plan, const struct hl_clust
     return hl_ranktable_number(out);
 }
 
-/* The node's address stands for those of its devices, but HCCL refuses one that stands twice: it is
- * left out where a table may do without. */
+/* All of the plan's nodes say those of their devices. */
+static bool addresses_are_own(const struct hl_plan *plan, const struct hl_cluster *cluster)
+{
+    for (int i = 0; i < plan->container_count; i++) {
+        const struct hl_cluster_node *n = hl_cluster_find(cluster, plan->containers[i].node);
+        if (n == NULL || n->device_addresses[0] == '\0')
+            return false;
+    }
+    return true;
+}
+
+/* HCCL refuses an address that stands twice. */
+static hl_status check_addresses(const struct hl_ranktable *t)
+{
+    hl_status st = HL_OK;
+    json_t *seen = json_object();
+    for (size_t i = 0; st == HL_OK && i < t->count; i++)
+        for (size_t d = 0; st == HL_OK && d < t->instances[i].device_count; d++) {
+            const struct hl_ranktable_instance *x = &t->instances[i];
+            const char *ip = x->devices[d].ip, *other;
+            other = json_string_value(json_object_get(seen, ip));
+            if (other != NULL)
+                st = hl_fail(HL_EINVAL,
+                             "rank table: devices of the nodes %s and %s have the address %s; "
+                             "--device-addresses of one of their Agents is wrong",
+                             other, x->server_id, ip);
+            json_object_set_new(seen, ip, json_string(x->server_id));
+        }
+    json_decref(seen);
+    return st;
+}
+
+/* Else the node's address stands for those of its devices: it is left out where it would stand
+ * twice and a table may do without. */
 static bool may_lack_addresses(const struct hl_ranktable *t, enum hl_ranktable_format format)
 {
     size_t devices = 0;
@@ -120,7 +174,9 @@ hl_status hl_ranktable_plan_text(const struct hl_plan *plan, const struct hl_clu
     struct hl_ranktable t = {0};
     struct hl_buf text = HL_BUF(HL_RANKTABLE_TEXT_MAX);
     hl_status st = hl_ranktable_of_plan(plan, cluster, prefix, &t);
-    if (st == HL_OK && may_lack_addresses(&t, format))
+    if (st == HL_OK && addresses_are_own(plan, cluster))
+        st = check_addresses(&t);
+    else if (st == HL_OK && may_lack_addresses(&t, format))
         drop_addresses(&t);
     if (st == HL_OK)
         st = hl_ranktable_document(&t, format, &text);

@@ -4,12 +4,14 @@
  * restarted gang keeps them wherever it is placed. A rank's device is its GPU, numbered through the
  * node in the order of PCI addresses. Where a rank has none, all ranks of the job are numbered by
  * their slots instead: place of the slot on its node x ranks per container + local rank. The device
- * address is the node's, left out where it would stand twice and may be missing: on one server, and
- * in format 1.2. The whole job is one super pod, where a device's number is its rank.
+ * address is what the node says of the device of that number. Where a node says nothing, it is the
+ * node's own, left out where it would stand twice and may be missing: on one server, and in format
+ * 1.2. The whole job is one super pod, where a device's number is its rank.
  *
  * Owns:    nothing; the table belongs to the caller, also after a failure.
  * Threads: any. Pure.
- * Errors:  HL_ENOENT: a node of the plan that the cluster does not have; those of table.h.
+ * Errors:  HL_ENOENT: a node of the plan that the cluster does not have; HL_EINVAL: addresses of
+ *          devices that are missing or stand twice; those of table.h.
  * Units:   none.
  * Limits:  HL_RANKTABLE_INDEX_MAX + 1 containers of HL_RANKTABLE_DEVICES_MAX ranks.
  */

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ DAEMONS = ("controller", "l3d", *NODES)
 READY_S = 60.0
 REGISTER_S = 5.0  # from serving until the Controller knows what it holds: its health gate may take so long
 CALL_MS = 60000
+IN_USE = re.compile("the address is in use|Address already in use")  # of the RPC port, of the others
 SYNC_MS = 15  # what each fsync of the Controller takes longer: phases that wait for it can be hit
 
 
@@ -88,7 +90,7 @@ class Daemon:
             self.process = subprocess.Popen(command, stderr=log, stdout=log, env=self.env)
 
     def _read_ready(self) -> dict | None:
-        if self.process and self.process.poll() is not None and "Address already in use" in self.log.read_text()[-400:]:
+        if self.process and self.process.poll() is not None and IN_USE.search(self.log.read_text()[-400:]):
             time.sleep(0.5)  # a connection of another program has the port for a while
             self._spawn()
         assert self.process and self.process.poll() is None, f"{self.name} ended: {self.log.read_text()[-2000:]}"

@@ -47,8 +47,8 @@ class Programs(unittest.TestCase):
         self.addCleanup(setattr, fuzz.Run, "op_write", fuzz.Run.op_write)
         fuzz.make_program = lambda seed: list(program)
         fuzz.Run.op_write = lambda run, n, how: run.param(n).data.add_(run.managed)
-        with self.assertRaisesRegex(fuzz.Wrong, "differs from plain torch in operation 3 evaluate"):
-            fuzz.check(5, program)
+        # In a child, as all: torch 2 refuses a backward after a fork of a process that has done one.
+        self.assertEqual(fuzz.in_child([5], program)[5], "WRONG: differs from plain torch in operation 3 evaluate")
         self.assertEqual(fuzz.shrink(5), [["write", 0, 0]])
 
 

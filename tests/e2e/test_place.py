@@ -116,6 +116,9 @@ class Place(unittest.TestCase):
         shown = c.run("plan", c.dir / "plan.yaml", "--defrag")
         self.assertEqual(shown.returncode, 1)
         self.assertIn("it fits on node-0, node-1 once these have begun again elsewhere", shown.stdout)
+        for tensor, said in ((1, "it fits as it is: no gang has to move"), (8, "moving frees no slots")):
+            (c.dir / "other.yaml").write_text(JOB % (tensor, 1, c.dir / "stop", ""))
+            self.assertIn(said, c.run("plan", c.dir / "other.yaml", "--defrag").stdout)
         self.assertEqual([c.job(j)["state"] for j in jobs], ["running", "running"])  # nothing was moved
         (c.dir / "stop").touch()
         for job in jobs:

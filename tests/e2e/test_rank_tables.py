@@ -4,11 +4,12 @@ import os
 import pathlib
 import signal
 import stat
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from support.cluster import ROOT, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, ROOT, cluster, wait_for  # noqa: E402
 
 # A rank notes what the table says when it starts, waits until it is complete, and then for its end. cp would fail on a
 # file that is replaced while it is copied.
@@ -131,7 +132,8 @@ class RankTables(unittest.TestCase):
 
     def test_ranks_with_gpus_find_what_torch_and_nccl_want(self):
         power = ROOT / "tests" / "data" / "topo" / "power-2slots.xml"
-        with cluster(nodes=1, slots=2, up=("--topology", power)) as c:
+        addresses = [f"10.9.0.{i}" for i in range(8)]
+        with cluster(nodes=1, slots=2, up=("--topology", power), env={"HELIOS_AGENT_DEVICE_ADDRESSES": ",".join(addresses)}) as c:
             slots = c.json("nodes")["items"][0]["node"]["slots"]
             gpus = sorted(g["id"] for s in slots for g in s["gpus"])
             name = c.submit(job(c.dir, tp=1))
@@ -139,6 +141,8 @@ class RankTables(unittest.TestCase):
             placed = {r["rank"]: r["gpu"] for p in c.job(name)["plan"]["containers"] for r in p["ranks"]}
             self.assertEqual({r: d for r, (_, d) in ranks_of(table).items()},
                              {r: str(gpus.index(g)) for r, g in placed.items()})
+            self.assertEqual({int(d["rank_id"]): d["device_ip"] for s in table["server_list"] for d in s["device"]},
+                             {r: addresses[gpus.index(g)] for r, g in placed.items()})
             hcas = {s["numaId"]: {n["name"] for n in s["nics"]} for s in slots}
             for rank, text in enumerate(notes(c.dir, 1, "env", 2)):
                 seen = environment(text)
@@ -150,6 +154,13 @@ class RankTables(unittest.TestCase):
                 self.assertEqual(set(seen["NCCL_IB_HCA"].removeprefix("=").split(",")), hcas[numa])
             (c.dir / "end").touch()
             c.wait_job(name, "succeeded")
+
+    def test_an_address_of_a_device_that_is_none_is_refused(self):
+        for given, why in (("10.0.0.1,roce1", "'roce1' is not an IP address"), ("10.0.0.1,", "ends with a comma")):
+            done = subprocess.run([BUILD / "bin" / "helios-agent", "--state", "/nonexistent", "--device-addresses", given], text=True,
+                                  capture_output=True, check=False, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"--device-addresses{':' if 'IP' in why else ''} {why}", done.stderr)
 
 
 if __name__ == "__main__":

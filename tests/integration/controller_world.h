@@ -31,7 +31,7 @@
 
 struct world {
     int grace_ms, node_lost_ms; /* of the Controller */
-    int jobs_keep, nodes_keep;
+    int jobs_keep, nodes_keep, queue_pending;
     int64_t keep_age_ms; /* of jobs and nodes */
     int64_t half_life_ms;
     const char *durability;
@@ -388,6 +388,7 @@ static void start_controller(void)
                                      .nodes_keep = w.nodes_keep,
                                      .jobs_keep_age_ms = w.keep_age_ms,
                                      .queue_half_life_ms = w.half_life_ms,
+                                     .queue_pending = w.queue_pending,
                                      .nodes_keep_age_ms = w.keep_age_ms,
                                      .rpc_timeout_ms = CALL_MS,
                                      .stop_grace_ms = 100,

@@ -374,6 +374,7 @@ TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_contain
                               registration("127.0.0.1:1", strangers[i][0], strangers[i][1], NULL),
                               NULL),
                          HL_EEXIST);
+    assert_non_null(strstr(hl_error_text(), "node 'n0' is in use by the Agent at"));
     json_decref(ask("registerNode", registration("127.0.0.1:1", "here", "1:2", "one-1.1.0")));
     report("one-1.1.0", "running");
     assert_string_equal(job_state(id), "running");

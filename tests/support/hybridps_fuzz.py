@@ -630,7 +630,7 @@ def main():
             print(f"{seed}: {result[:300]}")
         if args.count > done:
             print(f"{done} of {args.count}", flush=True)
-    counts, wrong = fuzz(args.seed, args.count, tell=tell)
+    counts, wrong = fuzz(args.seed, args.count, batch=max(200 // args.length, 1), tell=tell)
     print(f"{dict(counts)}; {os.times().children_user + os.times().children_system:.0f} s of CPU, "
           f"{time.process_time() - began:.0f} s here")
     return 1 if wrong else 0

@@ -68,7 +68,7 @@ def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6
 
 
 def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, optimizer=adam, accumulate=1,
-            steps=6, no_sync=False, **options):
+            steps=6, no_sync=False, look=lambda: None, **options):
     model = make(seed=3 + rank, dtype=dtype)  # rank 0's values are everybody's
     step = optimizer(model)
     losses = []
@@ -86,9 +86,11 @@ def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, opt
                     loss = model(x, targets=y)["loss"]
                     loss.backward()
                 losses.append(loss.item())
+                look()
             if clip:
                 nn.utils.clip_grad_norm_(model.parameters(), clip)
             step.step()
+            look()
         states = sum(len(held) for s in client.state.slots for held in s.states.values())
         if options.get("policy", "opt") == "opt":
             watch.compare(options.get("mode", "copy"), options.get("native", True))

@@ -224,11 +224,18 @@ static const char *join_nodes(struct hl_arena *arena, const struct hl_api_text_l
     return text;
 }
 
-static hl_status print_moves(const struct hl_api_defrag *d, struct hl_arena *arena)
+static hl_status print_moves(const struct hl_api_plan *plan, const struct hl_api_defrag *d,
+                             struct hl_arena *arena)
 {
     struct cli_table t;
+    if (plan->feasible) {
+        cli_print(stdout, "it fits as it is: no gang has to move\n");
+        return HL_OK;
+    }
     if (d->moves.count == 0) {
-        cli_print(stdout, "no move of up to three gangs makes room%s\n",
+        cli_print(stdout,
+                  "no move of up to three gangs makes room%s; moving frees no slots, it only "
+                  "brings free ones together\n",
                   d->all_tried ? "" : ", of those that were looked at");
         return HL_OK;
     }
@@ -276,8 +283,8 @@ hl_status cmd_plan(struct cli *cli, int argc, char **argv)
                                                         .defrag = defrag};
     HL_TRY(CLI_CALL(cli, plan_job, &p, &arena, &r));
     HL_TRY(print_planned(cli, &r));
-    if (defrag && !cli->json && !r.plan.feasible && !r.plan.never)
-        HL_TRY(print_moves(&r.defrag, &arena));
+    if (defrag && !cli->json && !r.plan.never)
+        HL_TRY(print_moves(&r.plan, &r.defrag, &arena));
     return plan_verdict(&r.plan);
 }
 

@@ -89,6 +89,7 @@ struct placement {
     struct placed_node **by_index;
     uint32_t index_room;
     struct reporter *reporters;
+    uint64_t unnamed_reads;
     struct hl_recording recording;
     uint64_t recording_id; /* random */
     int64_t recorded_ms;   /* when it was last asked for */

@@ -67,6 +67,17 @@ static size_t read_entries(const struct hl_api_access_report_list *reports,
     return n;
 }
 
+/* Reads that a process could not tell apart any more, for it reads more shards than it has room for
+ * (client/access.c): they are of no shard. */
+static uint64_t unnamed_reads(const struct hl_api_access_report_list *reports)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < reports->count; i++)
+        if (reports->items[i].id[0] == '\0')
+            sum += reports->items[i].count;
+    return sum;
+}
+
 static uint16_t reader_index(const struct hl_controller *c, const char *name)
 {
     const struct placed_node *n;
@@ -105,7 +116,9 @@ bool placement_report(struct hl_controller *c,
         hl_debug("accesses don't count: they are %s node=%s", hl_report_fate_text(fate), p->node);
         fate = hl_report_window_take(&r->window, &report);
     }
-    if (fate == HL_REPORT_NEW)
+    if (fate == HL_REPORT_NEW) {
+        x->unnamed_reads += unnamed_reads(&p->reports);
         record_report(c, p, before);
+    }
     return fate == HL_REPORT_NEW;
 }

@@ -21,6 +21,7 @@ static void node_fini(struct hl_cluster_node *n)
     free(n->host_address);
     free(n->leaf);
     free(n->spine);
+    free(n->device_addresses);
 }
 
 void hl_cluster_fini(struct hl_cluster *c)
@@ -118,9 +119,10 @@ static hl_status node_read(const struct hl_api_node_info *from, struct hl_cluste
                        name, HL_SWITCH_NAME_MAX);
     n->leaf = text_dup(from->leaf);
     n->spine = text_dup(from->spine);
+    n->device_addresses = text_dup(from->device_addresses);
     n->slots = calloc(count + 1, sizeof(*n->slots));
     if (n->leaf == NULL || n->spine == NULL || n->host_id == NULL || n->rank_address == NULL ||
-        n->host_address == NULL || n->slots == NULL)
+        n->host_address == NULL || n->device_addresses == NULL || n->slots == NULL)
         return out_of_memory();
     for (size_t i = 0; i < count; i++) {
         hl_status st = slot_read(&from->slots.items[i], &n->slots[n->slot_count++]);

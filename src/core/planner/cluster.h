@@ -50,8 +50,9 @@ struct hl_cluster_node {
     char name[HL_NODE_NAME_MAX + 1];
     char *host_id;
     char *rank_address;
-    char *host_address; /* IP address of rank_address, "" = unknown */
-    char *leaf, *spine; /* "" = not known */
+    char *host_address;     /* IP address of rank_address, "" = unknown */
+    char *leaf, *spine;     /* "" = not known */
+    char *device_addresses; /* by the devices' numbers, with commas; "" = not known */
     bool ready;
     bool draining;
     struct hl_node_window reserved;

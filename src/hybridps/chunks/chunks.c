@@ -69,6 +69,64 @@ void hl_chunk_memory_fini(struct hl_chunk_memory *m)
     *m = (struct hl_chunk_memory){0};
 }
 
+/* ---- a file that others show too ---- */
+
+hl_status hl_chunk_memory_share(struct hl_chunk_memory *m, int file, uint64_t at)
+{
+    if (mmap(m->host, m->span, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, file,
+             (off_t)at) == MAP_FAILED)
+        return hl_fail(hl_status_of_errno(errno),
+                       "shared host memory of a chunk of %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
+    m->shared = true;
+    m->file = file;
+    m->file_at = at;
+    return HL_OK;
+}
+
+hl_status hl_chunk_host_publish(struct hl_chunk_memory *m, uint64_t offset, uint64_t bytes)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(m->file, (const uint8_t *)m->host + offset + done, bytes - done,
+                           (off_t)(m->file_at + offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return hl_fail(hl_status_of_errno(n == 0 ? EIO : errno),
+                           "write %" PRIu64 " bytes that ranks share: %m", bytes);
+        done += (uint64_t)n;
+    }
+    return HL_OK;
+}
+
+/* Part of a page, which others' bytes are in too. */
+HL_CHECK static hl_status renew_bytes(struct hl_chunk_memory *m, uint64_t from, uint64_t to)
+{
+    while (from < to) {
+        ssize_t n =
+            pread(m->file, (uint8_t *)m->host + from, to - from, (off_t)(m->file_at + from));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return hl_fail(hl_status_of_errno(n == 0 ? EIO : errno),
+                           "read %" PRIu64 " bytes that ranks share: %m", to - from);
+        from += (uint64_t)n;
+    }
+    return HL_OK;
+}
+
+hl_status hl_chunk_host_renew(struct hl_chunk_memory *m, uint64_t offset, uint64_t bytes)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = offset + bytes;
+    uint64_t first = (offset + page - 1) / page * page, last = end / page * page;
+    if (first >= last)
+        return renew_bytes(m, offset, end);
+    if (madvise((uint8_t *)m->host + first, last - first, MADV_DONTNEED) != 0)
+        return hl_fail(hl_status_of_errno(errno), "give back host memory that ranks share: %m");
+    HL_TRY(renew_bytes(m, offset, first));
+    return renew_bytes(m, last, end);
+}
+
 /* ---- device ---- */
 
 static hl_status grow_pieces(struct hl_chunk_memory *m)
@@ -177,10 +235,12 @@ static void *view_address(const struct hl_chunk_memory *m, bool on_host)
 void hl_chunk_view_drop(struct hl_chunk_memory *m, bool on_host)
 {
     void *at = view_address(m, on_host);
-    if (mmap(at, m->span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-             0) == MAP_FAILED)
+    bool shared = on_host && m->shared;
+    int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED | (shared ? 0 : MAP_ANONYMOUS);
+    if (mmap(at, m->span, PROT_NONE, flags, shared ? m->file : -1,
+             shared ? (off_t)m->file_at : 0) == MAP_FAILED)
         (void)mprotect(at, m->span, PROT_NONE); /* too many mappings to add one */
-    if (on_host)
+    if (on_host && !shared)
         (void)madvise(at, m->span, MADV_HUGEPAGE); /* only a hint */
 }
 

@@ -30,6 +30,9 @@ struct hl_chunk_memory {
     void *host;
     enum hl_chunk_host host_state;
     bool sealed;                    /* host memory is shown, but only to be read */
+    bool shared;                    /* host memory shows a file that other processes show too, */
+    int file;                       /* borrowed; */
+    uint64_t file_at;               /* what is written there is this process's alone */
     bool keeps_host, keeps_device;  /* the addresses are somebody else's; fini leaves them */
     struct hl_device_block *blocks; /* one after the other from `address`; none: not there */
     struct hl_device_copy *copies;  /* one to a block, while a copy is under way */
@@ -39,6 +42,16 @@ struct hl_chunk_memory {
 hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d,
                                uint64_t bytes) HL_CHECK;
 void hl_chunk_memory_fini(struct hl_chunk_memory *m);
+
+/* Before it has any content: host memory is that of `file` from there on, as far as this process
+ * writes nothing. The file is not shortened. */
+hl_status hl_chunk_memory_share(struct hl_chunk_memory *m, int file, uint64_t at) HL_CHECK;
+/* What this process wrote in a part of its host memory becomes the file's. */
+hl_status hl_chunk_host_publish(struct hl_chunk_memory *m, uint64_t offset,
+                                uint64_t bytes) HL_CHECK;
+/* A part of its host memory, which is shown, is as the file has it, and the file's own again where
+ * whole pages are. */
+hl_status hl_chunk_host_renew(struct hl_chunk_memory *m, uint64_t offset, uint64_t bytes) HL_CHECK;
 
 hl_status hl_chunk_device_take(struct hl_chunk_memory *m) HL_CHECK;
 void hl_chunk_device_drop(struct hl_chunk_memory *m);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hybridps/chunks/chunks.h"
 #include "hybridps/chunks/pool_private.h"
@@ -64,6 +65,8 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
     hl_moves_fini(&p->moves);
     free(p->r);
     free(p->ahead);
+    if (p->share > 0)
+        close(p->share);
     free(p);
 }
 
@@ -100,6 +103,11 @@ hl_status hl_chunk_pool_add(struct hl_chunk_pool *p, int kind, uint64_t bytes, u
     *c = (struct chunk){.kind = kind, .r = &p->r[p->count]};
     *c->r = (struct hl_resident){.bytes = bytes};
     HL_TRY(hl_chunk_memory_init(&c->mem, p->device, span > 0 ? span : bytes));
+    hl_status st = pool_share_new(p, c);
+    if (st != HL_OK) {
+        hl_chunk_memory_fini(&c->mem);
+        return st;
+    }
     *chunk = p->count++;
     p->s.chunks = p->count;
     return HL_OK;

@@ -114,8 +114,8 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
                               uint32_t *chunk, bool *lost) HL_CHECK;
 void hl_chunk_pool_end_views(struct hl_chunk_pool *p);
 /* pool_fork.c: around a fork of a pool that serves; before it, then in the parent or in the child,
- * where from then on only faults may be served, by the last one. *lost: why there is no content, and
- * bytes that are not numbers are shown. */
+ * where from then on only faults may be served, by the last one. *lost: why there is no content,
+ * and bytes that are not numbers are shown. */
 void hl_chunk_pool_before_fork(struct hl_chunk_pool *p);
 void hl_chunk_pool_after_fork(struct hl_chunk_pool *p);
 void hl_chunk_pool_in_child(struct hl_chunk_pool *p);
@@ -124,6 +124,15 @@ hl_status hl_chunk_pool_child_fault(struct hl_chunk_pool *p,
                                     const char **lost) HL_CHECK;
 /* What is shown in the child without content faults again. */
 void hl_chunk_pool_child_hide(struct hl_chunk_pool *p);
+/* pool_share.c: host memory of new chunks of these kinds (bits) is one copy for all processes that
+ * name this file, and add the same chunks in the same order; 0 kinds: of none from now on. A write
+ * is this process's alone until it is published; a part is renewed to be as others published it.
+ * Both parts are pinned on the host. */
+hl_status hl_chunk_pool_share(struct hl_chunk_pool *p, int file, unsigned kinds) HL_CHECK;
+hl_status hl_chunk_pool_publish(struct hl_chunk_pool *p, uint32_t chunk, uint64_t offset,
+                                uint64_t bytes) HL_CHECK;
+hl_status hl_chunk_pool_renew(struct hl_chunk_pool *p, uint32_t chunk, uint64_t offset,
+                              uint64_t bytes) HL_CHECK;
 /* From now on hl_chunk_pool_fault may be called. HL_EUNSUPPORTED where the CPU does not reach the
  * device's memory. */
 hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;

@@ -15,7 +15,7 @@ void hl_chunk_pool_before_fork(struct hl_chunk_pool *p)
     pool_settle_ahead(p);
     for (uint32_t i = 0; i < p->count; i++) {
         struct chunk *c = &p->chunks[i];
-        if (!c->r->device || c->r->host)
+        if (!c->r->device || c->r->host || c->mem.shared)
             continue;
         hl_status st =
             hl_chunk_snapshot_take(&c->mem, (const void *)(uintptr_t)c->mem.address, &c->snapshot);
@@ -33,11 +33,23 @@ void hl_chunk_pool_after_fork(struct hl_chunk_pool *p)
     }
 }
 
+/* What others publish would show in the child too. */
+static void close_shared(struct chunk *c)
+{
+    hl_chunk_view_drop(&c->mem, false);
+    hl_chunk_view_drop(&c->mem, true);
+    c->mem.host_state = HL_CHUNK_HOST_NONE;
+    c->r->host = c->r->device = 0;
+    c->view = VIEW_NONE;
+}
+
 void hl_chunk_pool_in_child(struct hl_chunk_pool *p)
 {
     for (uint32_t i = 0; i < p->count; i++) {
         struct chunk *c = &p->chunks[i];
-        if (c->mem.count == 0)
+        if (c->mem.shared)
+            close_shared(c);
+        if (c->mem.count == 0 || c->mem.shared)
             continue; /* nothing of the device is mapped; a view is private, and right */
         hl_chunk_view_drop(&c->mem, false);
         if (c->snapshot != NULL && hl_chunk_snapshot_show(&c->mem, false, c->snapshot) != HL_OK)
@@ -70,6 +82,8 @@ hl_status hl_chunk_pool_child_fault(struct hl_chunk_pool *p,
     const void *content = pool_view_content(c);
     if (c->below != 0)
         *lost = "it was in the place below the host when the process was forked";
+    else if (c->mem.shared)
+        *lost = "ranks have it in one copy, which changes";
     else if (content == NULL)
         *lost = "its content had ended before the fork";
     else if (!on_host && !c->r->host)

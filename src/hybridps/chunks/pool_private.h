@@ -78,6 +78,9 @@ struct hl_chunk_pool {
     bool serves;                    /* faults; so no thread may see a chunk half loaded */
     uint64_t view_bytes, view_last; /* of views that there are; the last one's number */
     uint32_t newer;                 /* chunks that are */
+    int share;                      /* pool_share.c: the file of new chunks; 0 = none */
+    unsigned share_kinds;           /* bits by kind */
+    uint64_t share_end;             /* the file's bytes that chunks have */
 };
 
 /* pool_accounting.c: for residency.h, as if `avail` bytes were the device's. */
@@ -114,6 +117,8 @@ void pool_seal(struct hl_chunk_pool *p, struct chunk *c);
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 /* pool_refresh.c: what was written on the host is on the device too, or nothing is there. */
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
+/* pool_share.c: a new chunk's host memory is the file's, if its kind is. */
+hl_status pool_share_new(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 /* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
 void pool_settle_ahead(struct hl_chunk_pool *p);
 /* pool_fault.c: the chunk at that address, and in which place; NULL: none. */

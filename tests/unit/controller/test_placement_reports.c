@@ -50,6 +50,23 @@ TEST_IN(world_start, world_end, reports_of_an_older_client_steer_nothing)
     assert_int_equal(accesses(w), 0);
 }
 
+TEST_IN(world_start, world_end, reads_that_a_process_could_not_tell_apart_are_counted_once)
+{
+    struct world *w = *state;
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    struct hl_api_access_report rows[] = {{.id = id.s, .count = 3, .path = "shm"},
+                                          {.id = "", .count = 40, .path = "shm"},
+                                          {.id = "", .count = 2, .path = "net"}};
+    const struct hl_api_controller_report_access_params p = {
+        .node = "a", .job = "", .reports = {rows, 3}, .incarnation = 7, .sequence = 1};
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(65536);
+    assert_true(placement_report(&w->c, &p));
+    assert_false(placement_report(&w->c, &p));
+    assert_int_equal(accesses(w), 3);
+    placement_gauges(&w->c, &text);
+    assert_non_null(strstr(text.data, "helios_accesses_unnamed_total 42\n"));
+}
+
 /* The next one for that cursor. */
 static const struct hl_recorded *recorded(struct world *w, uint64_t *cursor)
 {

@@ -37,6 +37,19 @@ TEST(a_hybrid_machine_has_controllers_on_v1)
     assert_string_equal(l.v2, "/sys/fs/cgroup/unified");
 }
 
+TEST(a_machine_may_have_v1_only)
+{
+    struct hl_cgroup_layout l;
+    hl_cgroup_layout("34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+                     "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+                     "4:memory:/a\n3:cpuset:/b\n1:name=systemd:/\n", &l);
+    assert_string_equal(l.cpuset, "/sys/fs/cgroup/cpuset/b");
+    assert_string_equal(l.memory, "/sys/fs/cgroup/memory/a");
+    assert_string_equal(l.freezer, "");
+    assert_string_equal(l.v2, "");
+    assert_string_equal(l.v2_top, "");
+}
+
 TEST(a_container_sees_its_own_part_of_the_hierarchy)
 {
     struct hl_cgroup_layout l;

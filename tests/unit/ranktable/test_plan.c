@@ -9,8 +9,8 @@
 #include "ranktable/plan.h"
 
 /* A node of two slots, NUMA 0 and 8 as on Power9. `gpus`: PCI addresses of both, three each. */
-static void add_node(struct hl_cluster *c, const char *name, const char *address,
-                     const char *const *gpus)
+static void add_node_of(struct hl_cluster *c, const char *name, const char *address,
+                        const char *const *gpus, const char *own)
 {
     struct hl_api_device devices[6] = {0};
     for (int g = 0; gpus != NULL && g < 6; g++)
@@ -22,8 +22,15 @@ static void add_node(struct hl_cluster *c, const char *name, const char *address
                                           .host_id = name,
                                           .rank_address = name,
                                           .host_address = address,
+                                          .device_addresses = own,
                                           .slots = {slots, 2}};
     assert_int_equal(hl_cluster_put(c, &info), HL_OK);
+}
+
+static void add_node(struct hl_cluster *c, const char *name, const char *address,
+                     const char *const *gpus)
+{
+    add_node_of(c, name, address, gpus, "");
 }
 
 static struct hl_plan *plan_of(const char *job, const struct hl_cluster *c)
@@ -206,4 +213,66 @@ TEST(two_nodes_without_addresses_have_no_table)
     assert_non_null(strstr(hl_error_text(), "node-1"));
     hl_plan_free(plan);
     hl_cluster_fini(&c);
+}
+
+/* ---- devices with addresses of their own ------------------------------------------------------
+ */
+
+#define TWO_NODES                                                                                  \
+    "{\"jobName\":\"gpt\",\"command\":\"x\",\"parallelism\":{\"tensor_parallel_size\":2,"          \
+    "\"data_parallel_size\":4},\"resources\":{\"ranks_per_slot\":2}}"
+#define SIX "192.168.1.0,192.168.1.1,192.168.1.2,192.168.1.3,192.168.1.4,192.168.1.5"
+
+static struct hl_plan *two_nodes(struct hl_cluster *c, const char *second)
+{
+    add_node_of(c, "power-1", "10.0.0.1", gpus, SIX);
+    add_node_of(c, "power-2", "10.0.0.2", gpus, second);
+    return plan_of(TWO_NODES, c);
+}
+
+TEST(ranks_on_several_nodes_have_the_addresses_of_their_devices_and_a_sound_table)
+{
+    static const char *const want[] = {"192.168.1.3", "192.168.1.4", "192.168.1.0", "192.168.1.1",
+                                       "fd00::3",     "fd00::4",     "fd00::0",     "fd00::1"};
+    struct hl_cluster c = {0};
+    struct hl_plan *plan = two_nodes(&c, "fd00::0,fd00::1,fd00::2,fd00::3,fd00::4");
+
+    enum hl_ranktable_format formats[] = {HL_RANKTABLE_V1, HL_RANKTABLE_V2};
+
+    for (size_t f = 0; f < HL_ARRAY_LEN(formats); f++) {
+        char *text = NULL, device[64];
+        assert_int_equal(hl_ranktable_plan_text(plan, &c, "gpt-1", formats[f], &text), HL_OK);
+        for (size_t rank = 0; rank < HL_ARRAY_LEN(want); rank++) {
+            snprintf(device, sizeof(device), "\"device_ip\":\"%s\"", want[rank]);
+            const char *at = strstr(text, device);
+            if (at == NULL || strstr(at + 1, device) != NULL)
+                fail_msg("%s is not there once: %s", device, text);
+        }
+        struct hl_ranktable_report report;
+        assert_int_equal(hl_ranktable_lint(HL_RANKTABLE_A2, text, strlen(text), &report), HL_OK);
+        assert_int_equal(report.faults, formats[f] == HL_RANKTABLE_V2 ? 0 : 1); /* v1 is older */
+        hl_ranktable_report_fini(&report);
+        free(text);
+    }
+    hl_plan_free(plan);
+    hl_cluster_fini(&c);
+}
+
+static void expect_refused(const char *second, const char *why)
+{
+    struct hl_cluster c = {0};
+    struct hl_plan *plan = two_nodes(&c, second);
+    char *text = NULL;
+    assert_int_equal(hl_ranktable_plan_text(plan, &c, "gpt-1", HL_RANKTABLE_V2, &text), HL_EINVAL);
+    assert_null(text);
+    if (strstr(hl_error_text(), why) == NULL)
+        fail_msg("%s", hl_error_text());
+    hl_plan_free(plan);
+    hl_cluster_fini(&c);
+}
+
+TEST(addresses_that_are_missing_or_stand_twice_are_refused_by_name)
+{
+    expect_refused("10.1.1.0,10.1.1.1", "node power-2 has no address for its device 3");
+    expect_refused(SIX, "nodes power-1 and power-2 have the address 192.168.1.3");
 }

@@ -1,0 +1,178 @@
+"""Parameters and gradients in one copy for the ranks of a host (``one_copy=True``).
+
+Their chunks' host memory is one file of memory that all ranks show privately (hybridps_share_host): what
+a rank writes is its own until the owner of the parameter publishes it. Each chunk of gradients has one
+owner, who alone adds up its reduced gradients and steps its parameters.
+
+    backward      every rank reduces; the owner adds up            its own memory
+    its end       owners publish gradients | meet | others renew   all ranks show the file
+    step          meet | owners step and publish | meet | renew
+
+A rank publishes only where no other can be reading: all of them are in the same backward, since each
+gradient was reduced by all, or in the same step.
+"""
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING, Iterable, Sequence
+
+import torch
+
+from . import _abi
+from ._abi import GRAD, HOST, PARAM, HybridPSError
+from ._group import Group
+from ._params import set_data
+
+if TYPE_CHECKING:
+    from ._home import Shown
+    from ._slots import Slot
+
+_LONG = 1 << 46  # of a file without holes' memory
+
+
+class OneCopy:
+    """Of one rank. All ranks call the same, in the same order."""
+
+    def __init__(self, pool: _abi.Pool, group: Group) -> None:
+        self._pool, self._group = pool, group
+        self._file = _open_file(group)
+        self._owners: dict[int, int] = {}  # by chunk of gradients
+        self._load = [0] * group.world
+        self._arrived: set["Slot"] = set()
+        self.begins = False  # parameters are being placed
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def __enter__(self) -> None:
+        """New parameters and gradients are shared."""
+        self.begins = True
+        self._pool.share_host(self._file, (PARAM, GRAD))
+
+    def __exit__(self, *_: object) -> None:
+        self.begins = False
+        self._pool.share_host(self._file, ())
+
+    def begin(self, slots: Sequence["Slot"]) -> None:
+        """Placed, and accessed on the host: rank 0's values are everybody's, and owners are dealt."""
+        ids = [i for s in slots for i in (s.tensor, s.grad) if i >= 0]
+        mine = [[info["chunk"], info["offset"], info["chunk_bytes"]] for info in map(self._pool.tensor, ids)]
+        for rank, theirs in enumerate(self._group.allgather(torch.tensor(mine), "one_copy")):
+            if theirs.tolist() != mine:
+                raise HybridPSError(f"one_copy: rank {rank} lays its chunks out otherwise: give all "
+                                    "ranks devices of one size, or the same chunk_bytes")
+        params = [s.tensor for s in slots]
+        if self._group.rank == 0:
+            self._pool.publish(params)
+        self.meet("parameters")
+        self._pool.renew(params)
+        chunks: dict[int, int] = {}
+        for slot in slots:
+            if slot.grad >= 0:
+                number, size = self._pool.chunk(slot.grad)
+                chunks[number] = size
+        for number, size in sorted(chunks.items(), key=lambda c: -c[1]):
+            if number not in self._owners:
+                owner = self._owners[number] = self._load.index(min(self._load))
+                self._load[owner] += size
+        for slot in slots:
+            if slot.grad >= 0:
+                slot.owner = self._owners[self._pool.chunk(slot.grad)[0]]
+                slot.away = slot.owner != self._group.rank
+
+    def meet(self, what: str) -> None:
+        """Returns when all ranks are here."""
+        self._group.allreduce(torch.zeros(1), "sum", f"one_copy: {what}")
+
+    def arrived(self, slot: "Slot") -> None:
+        """A gradient was reduced; if it is this rank's, it was added up."""
+        self._arrived.add(slot)
+
+    def forget(self) -> None:
+        """The backward failed."""
+        self._arrived.clear()
+
+    def publish_gradients(self) -> None:
+        """At the end of a backward: every rank has them on the host."""
+        slots = sorted(self._arrived, key=lambda s: s.grad)
+        self._arrived.clear()
+        if not slots:
+            return
+        for ids in self._chunks(s for s in slots if not s.away):
+            with self._pool.on_host(*ids):
+                self._pool.publish(ids)
+        self.meet("gradients")
+        for ids in self._chunks(s for s in slots if s.away):
+            with self._pool.on_host(*ids, write=True):
+                self._pool.renew(ids)
+        for slot in slots:
+            slot.has_grad = True
+
+    def _chunks(self, slots: Iterable["Slot"]) -> list[list[int]]:
+        """Their gradients by chunk, so that only one chunk is twice in memory at a time."""
+        return [[s.grad for s in run]
+                for _, run in itertools.groupby(slots, lambda s: self._pool.chunk(s.grad)[0])]
+
+    def stepped(self, slots: Sequence["Slot"], published: bool) -> None:
+        """After a step of every rank's own: all get the values. They are open on the host.
+        published: their owners did it, each while it stepped."""
+        slots = sorted(slots, key=lambda s: s.tensor)
+        if not published:
+            self.meet("step")
+            self._pool.publish([s.tensor for s in slots if not s.away])
+        self.meet("parameters")
+        self._pool.renew([s.tensor for s in slots])
+
+    # ---- what can't be ----
+
+    @staticmethod
+    def refuse(why: str) -> None:
+        raise HybridPSError(f"one_copy=True: {why}")
+
+    def ended(self, ending: Sequence["Slot"], slots: Sequence["Slot"],
+              kept: Sequence["Shown"]) -> list["Slot"]:
+        """Of gradients that end, those that there are; slots: of them, whose views were given up."""
+        held = [slot for slot, shown in zip(slots, kept) if shown()]
+        for slot in slots:
+            slot.grad_host = slot.view(slot.grad, HOST)
+        if held:
+            self.refuse(f"your code still has {held[0].name}.grad, whose memory the next gradient needs: "
+                        "keep a clone(), or let go of it before")
+        return [slot for slot in ending if slot.has_grad]
+
+    def refuse_shown(self, slot: "Slot", shown: "Shown") -> None:
+        """Other values come."""
+        slot.host = slot.device = None
+        set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
+                                                 dtype=slot.param.dtype))
+        held = shown()
+        slot.host = slot.view(slot.tensor, HOST)
+        set_data(slot.param, slot.host)
+        if held:
+            self.refuse(f"your code still has {slot.name}.data, whose memory the assigned values need: "
+                        "keep a clone(), or let go of it before")
+
+
+def _open_file(group: Group) -> int:
+    """The same file in all ranks; HybridPSError in all of them where one can't have it."""
+    file, why = -1, ""
+    if group.rank == 0:
+        file = os.memfd_create("hybridps-one-copy")
+        os.ftruncate(file, _LONG)
+    pid, number, inode = group.share((os.getpid(), file, os.fstat(file).st_ino) if file >= 0 else None,
+                                     0, "one_copy")
+    if file < 0:
+        try:
+            file = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+            if os.fstat(file).st_ino != inode:
+                why = f"process {pid} is another one here"
+        except OSError as error:
+            why = str(error)
+    bad = group.allreduce(torch.tensor(int(bool(why))), "max", "one_copy")
+    if not bad:
+        return file
+    if file >= 0:
+        os.close(file)
+    raise HybridPSError("one_copy is for ranks of one host, user and PID namespace, which can show "
+                        f"memory of rank 0: {why or 'another rank can not'}")
