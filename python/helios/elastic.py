@@ -170,6 +170,8 @@ class _Meeting:
                 version = self._enter(generation)  # of the model
                 break
             except BROKEN as error:
+                why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                print(f"helios.elastic: rank {self.rank} meets the gang anew: {why}", file=sys.stderr, flush=True)
                 if time.monotonic() >= deadline or not replaces():
                     raise errors.TimedOut(f"the gang did not come together within {self._timeout:g} s: "
                                           f"{str(error).splitlines()[0][:200]}") from None
@@ -194,6 +196,8 @@ class _Meeting:
         import torch.distributed as dist
         if dist.is_initialized():
             dist.destroy_process_group()
+        else:  # one that did not come about has used up a number of the group's name, which a new process has not
+            dist.distributed_c10d._group_count = 0
         gc.collect()
 
     def _connect(self, seconds: float) -> Any:
@@ -207,6 +211,7 @@ class _Meeting:
             self._store = self._server
         if self._store is None:
             self._store = dist.TCPStore(host, port, None, False, limit, wait_for_workers=False)
+        self._store.set_timeout(limit)
         return self._store
 
     def _meet(self, deadline: float) -> int:
@@ -249,7 +254,8 @@ class _Meeting:
     def _enter(self, generation: int) -> int:
         import torch.distributed as dist
         store = dist.PrefixStore(f"generation-{generation}", self._store)
-        try:
+        try:  # all have joined: who gives up early leaves the others waiting for it
+            self._store.set_timeout(datetime.timedelta(seconds=self._timeout))
             dist.init_process_group(self._backend, store=store, rank=self.rank, world_size=self.world,
                                     timeout=datetime.timedelta(seconds=self._timeout))
             return self._agree(store, generation)

@@ -4,6 +4,7 @@ reference, and one whose lost ranks are replaced while the others stay equals th
 """
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import pathlib
@@ -25,7 +26,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 from support.cluster import Cluster, alive, wait_for  # noqa: E402
 
 import helios  # noqa: E402
-from helios import _replicas  # noqa: E402
+from helios import _replicas, elastic  # noqa: E402
 import hf_llama  # noqa: E402
 import reference_loss  # noqa: E402
 
@@ -219,6 +220,18 @@ class Replace(unittest.TestCase):
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         third = self.steps_from(job, 3)
         self.assertEqual((third[0]["pid"], third[1]["replaced"], self.c.job(job)["attempt"]), (second[0]["pid"], 1, 1))
+
+
+class Meeting(unittest.TestCase):
+    def test_a_group_that_did_not_come_about_uses_up_no_name(self):
+        """Else this process would look for the next one under another name than the one in a lost rank's place."""
+        limit = datetime.timedelta(milliseconds=300)
+        store = torch.distributed.HashStore()
+        store.set_timeout(limit)
+        with self.assertRaises(RuntimeError):
+            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=2, timeout=limit)
+        elastic._Meeting._drop(None)
+        self.assertEqual(torch.distributed.distributed_c10d._group_count, 0)
 
 
 class Replicas(unittest.TestCase):

@@ -9,14 +9,13 @@
 #include "base/plane.h"
 #include "base/text.h"
 #include "controller/jobs/jobs_private.h"
+#include "core/replace/recoveries.h"
 #include "core/replace/slow.h"
 #include "core/replace/stalls.h"
 
 struct rank_seen {
-    bool known;
-    int container;      /* of the attempt */
-    uint32_t replaced;  /* as it was told */
-    uint32_t recovered; /* the replacement whose times were counted */
+    int container; /* of the attempt */
+    struct hl_recovery_seen recovery;
     uint32_t troubles;
     int pid;            /* as it was told last */
     int64_t stopped_at; /* steady clock: its process was seen stopped since then; 0 = it runs */
@@ -127,29 +126,37 @@ static void note_recovered(struct job *j, const struct hl_api_rank_status *r)
     job_note(j, "recovered", text);
 }
 
+/* Its times are of the last loss only. */
+static void note_merged(struct job *j, const struct hl_api_rank_status *r, uint32_t count)
+{
+    char text[HL_JOB_TEXT_MAX];
+    snprintf(text, sizeof(text),
+             "rank %d was lost again before a step of it was told, %u time%s: with the next step "
+             "one recovery is counted, from the last loss on",
+             r->rank, count, count == 1 ? "" : "s");
+    j->controller->jobs->recovery_merged += count;
+    job_note(j, "recovery-merged", text);
+}
+
 static void look_at_rank(struct job *j, struct rank_seen *seen, const char *node,
                          const struct hl_api_rank_status *r)
 {
-    bool recovered = r->progress.recovery.total_seconds > 0;
-    if (!seen->known)
-        *seen = (struct rank_seen){.known = true,
-                                   .replaced = r->replaced,
-                                   .recovered = recovered ? r->replaced : 0,
-                                   .troubles = r->progress.troubles,
-                                   .pid = r->pid};
+    bool stepped = r->progress.recovery.total_seconds > 0;
+    if (!seen->recovery.known)
+        *seen = (struct rank_seen){.troubles = r->progress.troubles, .pid = r->pid};
+    struct hl_recovery_news news = hl_recovery_look(&seen->recovery, r->replaced, stepped);
     if (r->progress.troubles > seen->troubles)
         note_trouble(j, node, r); /* before what may follow from it */
     seen->troubles = r->progress.troubles;
-    if (r->replaced > seen->replaced) {
+    if (news.lost > 0) {
         rank_lost_note(j, node, r, seen->pid);
         seen->stopped_at = 0;
     }
-    seen->replaced = r->replaced;
     seen->pid = r->pid;
-    if (recovered && seen->recovered < r->replaced) {
-        seen->recovered = r->replaced;
+    if (news.merged > 0)
+        note_merged(j, r, news.merged);
+    if (news.recovered)
         note_recovered(j, r);
-    }
 }
 
 /* ---- a gang without steps -------------------------------------------------------------------- */
@@ -336,4 +343,9 @@ void jobs_recovery_metrics(const struct hl_controller *c, struct hl_buf *out)
                             name, phases[p], (unsigned long long)t->count, name, phases[p],
                             t->sum_s, name, phases[p], (unsigned long long)t->count);
     }
+    hl_metric_family(out, "helios_recoveries_merged_total", "counter",
+                     "Replaced ranks that were lost again before a step of theirs was told: they "
+                     "count as one recovery with the next.");
+    (void)hl_buf_printf(out, "helios_recoveries_merged_total %llu\n",
+                        (unsigned long long)c->jobs->recovery_merged);
 }

@@ -13,8 +13,8 @@ static const char full_spec[] =
     "\"env\":[{\"key\":\"RANK\",\"value\":\"4\"}]}],"
     "\"gpus\":[\"0004:04:00.0\"],\"stopGraceMs\":5000,\"mounts\":[\"/a:/b:ro\"],"
     "\"rankTable\":\"{}\",\"venv\":\"/v\",\"conda\":\"\",\"python\":\"\",\"nics\":[\"mlx5_0\"],"
-    "\"replace\":{\"max\":3,\"stableMs\":1000,\"spares\":1,\"backoffMs\":500,\"backoffMaxMs\":8000,"
-    "\"onFailure\":\"exit 7: stop\"},\"epoch\":9}";
+    "\"replace\":{\"max\":3,\"stableMs\":1000,\"spares\":1,"
+    "\"backoffMs\":500,\"backoffMaxMs\":9000,\"onFailure\":\"7=fail\"},\"epoch\":9}";
 
 static json_t *parse(const char *text)
 {
