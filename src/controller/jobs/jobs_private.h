@@ -41,7 +41,7 @@ struct jobs {
     int images_asking;                   /* calls of jobs/images.c for jobs that wait */
     struct recovery_times recovery[RECOVERY_PHASES];
     uint64_t recovery_merged; /* replaced ranks that were lost again before their next step */
-    struct job_queue *queue;                    /* NULL: no job waits in ours */
+    struct job_queue *queue;  /* NULL: no job waits in ours */
     void (*want_pass)(struct hl_controller *c); /* over the line, soon; NULL: likewise */
 };
 
