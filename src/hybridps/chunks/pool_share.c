@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "hybridps/chunks/pool_private.h"
+#include "os/file.h"
 
 hl_status hl_chunk_pool_share(struct hl_chunk_pool *p, int file, unsigned kinds)
 {
