@@ -95,11 +95,12 @@ json_t *hl_volcano_rank_command(const struct hl_volcano_pattern *p, int local_ra
 /* Its arguments: the file of last words, a directory of memory, the directory of control groups,
  * the command. hl_rank is a shell for one rank, which tells the first one by SIGUSR1 when its rank
  * has failed. How many processes the kernel has killed for lack of memory a container's own group
- * says, in cgroup v2 or v1. Output goes through
- * a pipe to a shell that marks its lines; children of a rank may keep that pipe open, so its end is
- * waited for no longer than the grace. `wait` returns at each signal that is caught, so it is asked
- * again. A shell that has just been forked may lose a signal: it finds the file `stop`. SIGKILL
- * does not reach the first process of a container. */
+ * says, in cgroup v2 or v1. Output goes through a pipe to a shell that marks its lines; children of
+ * a rank may keep that pipe open, so its end is waited for no longer than the grace. `wait` returns
+ * at each signal that is caught, so it is asked again. A shell that has just been forked may lose a
+ * signal, also the one that becomes the command: it finds the file `stop`, which is made before.
+ * Who is to be stopped is known when all have begun: a signal waits until then. SIGKILL does not
+ * reach the first process of a container. */
 static const char share[] =
     "hl_words=$1; hl_dir=$2/helios.$$; hl_groups=$3; shift 3\n"
     "hl_ranks=; hl_readers=; hl_timer=; hl_code=0; hl_k=0\n"
@@ -133,7 +134,7 @@ static const char share[] =
     "  hl_pid=; hl_late=\n"
     "  trap 'hl_late=1; [ -z \"$hl_pid\" ] || kill -TERM $hl_pid 2>/dev/null' TERM\n"
     "  [ ! -e \"$hl_dir/stop\" ] || exit 143\n"
-    "  \"$@\" & hl_pid=$!\n"
+    "  (trap - TERM; [ ! -e \"$hl_dir/stop\" ] || exit 143; exec \"$@\") & hl_pid=$!\n"
     "  [ -z \"$hl_late\" ] || kill -TERM $hl_pid 2>/dev/null\n"
     "  hl_end $hl_pid\n"
     "  [ $hl_s != 0 ] || exit 0\n"
@@ -148,14 +149,16 @@ static const char share[] =
     "  : >\"$hl_dir/stop\"; kill -TERM $hl_ranks 2>/dev/null\n"
     "  { sleep $hl_grace; kill -KILL 0; } >/dev/null 2>&1 & hl_timer=$!\n"
     "}\n"
-    "trap hl_stop TERM USR1\n"
+    "hl_asked=; trap 'hl_asked=1' TERM USR1\n"
     "hl_oom; hl_before=$hl_kills\n"
-    "while [ $hl_k -lt $hl_count ] && [ -z \"$hl_timer\" ]; do\n"
+    "while [ $hl_k -lt $hl_count ] && [ -z \"$hl_asked\" ]; do\n"
     "  mkfifo \"$hl_dir/$hl_k\" || exit 126\n"
     "  (hl_read $((hl_first + hl_k)) <\"$hl_dir/$hl_k\") & hl_readers=\"$hl_readers $!\"\n"
     "  (hl_rank $hl_k \"$@\") >\"$hl_dir/$hl_k\" 2>&1 & hl_ranks=\"$hl_ranks $!\"\n"
     "  hl_k=$((hl_k + 1))\n"
     "done\n"
+    "trap hl_stop TERM USR1\n"
+    "[ -z \"$hl_asked\" ] || [ -n \"$hl_timer\" ] || hl_stop\n"
     "for hl_pid in $hl_ranks; do hl_end $hl_pid; [ $hl_s = 0 ] || hl_code=$hl_s; done\n"
     "[ -z \"$hl_timer\" ] || kill -KILL $hl_timer\n"
     "(sleep $hl_grace; kill -KILL $hl_readers) >/dev/null 2>&1 & hl_timer=$!\n"
