@@ -27,7 +27,8 @@ TEST(everything_there_and_back)
         "\"migrateAddress\": \"\", "
         "\"storeSocket\": \"\", \"tiers\": [], \"storeEpoch\": 7, \"hostAddress\": \"\", "
         "\"stateDirectory\": \"\", \"leaf\": \"\", \"spine\": \"\", \"health\": {\"timeMs\": 0, "
-        "\"state\": \"untested\", \"tookMs\": 0, \"rows\": [], \"reason\": \"\"}}";
+        "\"state\": \"untested\", \"tookMs\": 0, \"rows\": [], \"reason\": \"\"}, "
+        "\"deviceAddresses\": \"\"}";
     struct hl_arena arena = {0}, second = {0};
     struct hl_api_node_info node, copy;
     assert_int_equal(read_json(&hl_api_node_info_type, text, &arena, &node), HL_OK);

@@ -37,7 +37,7 @@ TEST(absent_members_arrive_as_defaults)
                 "\"numaId\": 0, \"cpus\": \"\", \"memoryBytes\": 0, \"image\": \"\", \"command\": "
                 "[], \"workdir\": \"\", \"env\": [], \"ranks\": [], \"gpus\": [], \"stopGraceMs\": "
                 "0, \"mounts\": [], \"rankTable\": \"\", \"venv\": \"\", \"conda\": \"\", "
-                "\"python\": \"\", \"nics\": []}}");
+                "\"python\": \"\", \"nics\": [], \"epoch\": 0}}");
     assert_int_equal(rig_call(r, "startContainer", "{\"spec\": {\"id\": null}}", NULL), HL_OK);
     assert_string_equal(json_string_value(json_object_get(json_object_get(r->seen, "spec"), "id")),
                         "");
@@ -67,7 +67,7 @@ TEST(nested_lists_and_structs_arrive_whole)
         "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"cp\": 0, \"env\": [{\"key\": \"R\", \"value\": "
         "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": [], "
         "\"rankTable\": \"t\", \"venv\": \"\", \"conda\": \"\", \"python\": \"\", "
-        "\"nics\": []}}");
+        "\"nics\": [], \"epoch\": 0}}");
 }
 
 TEST(data_is_base64_and_results_carry_every_field)
