@@ -373,26 +373,6 @@ function(hl_k8s_tests)
   endforeach()
 endfunction()
 
-# Tests by script need programs and a few helpers (target `script_tests`); those may run while all others are compiled by
-# the first test, which is a fixture of what it compiles.
-function(hl_compiled_tests)
-  add_custom_target(script_tests)
-  foreach(helper installed cuda_stub nvml_stub clock_jump rpc_lines strangers net_peer hw_test_executor_suite)
-    if(TARGET ${helper})
-      add_dependencies(script_tests ${helper})
-    endif()
-  endforeach()
-  get_property(names DIRECTORY PROPERTY TESTS)
-  foreach(name ${names})
-    get_test_property(${name} LABELS label)
-    if(label MATCHES "^(unit|integration)$" AND NOT name MATCHES "^(tools_.*|sim_model)$")
-      set_tests_properties(${name} PROPERTIES FIXTURES_REQUIRED compiled)
-    endif()
-  endforeach()
-  add_test(NAME compile_tests COMMAND nice -n 5 ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR})
-  set_tests_properties(compile_tests PROPERTIES LABELS unit TIMEOUT 3600 COST 3600 FIXTURES_SETUP compiled)
-endfunction()
-
 # Where tests run side by side the longest begin first, so that none is left alone at the end. Those that need
 # kube-apiserver are the last where it is compiled beside the tests.
 function(hl_test_order)
