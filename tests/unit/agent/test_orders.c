@@ -107,7 +107,8 @@ static hl_status start(struct world *w, uint64_t epoch, const char *id)
 static void open_with(struct world *w, size_t count, const char *const *running)
 {
     w->executor.running_count = count;
-    memcpy(w->executor.running, running, count * sizeof(*running));
+    for (size_t i = 0; i < count; i++)
+        w->executor.running[i] = running[i];
     assert_int_equal(orders_open(&w->orders, &w->obeyed, &w->executor.base), HL_OK);
 }
 
