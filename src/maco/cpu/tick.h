@@ -19,6 +19,7 @@
 static inline uint64_t hl_tick(void)
 {
 #if defined(__x86_64__)
+    __builtin_ia32_lfence(); /* else it may be read before the load that saw an event */
     return __builtin_ia32_rdtsc();
 #elif defined(__powerpc64__)
     return __builtin_ppc_get_timebase();
