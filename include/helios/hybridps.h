@@ -186,8 +186,8 @@ HELIOS_API int hybridps_moment(hybridps *h, const char *stage, const char *op,
  * hybridps_settle. A write to the host's address where the device has the content too makes the
  * device's void, as an access that writes does. Nothing moves for it, and it is in no record. Any
  * thread may fault, but none that is in a call of this library. After hybridps_close addresses
- * fault as before. It handles SIGSEGV; other faults go to whoever handled
- * it before. HELIOS_EUNSUPPORTED on a device whose memory the CPU does not reach (CUDA). */
+ * fault as before. It handles SIGSEGV; other faults go to whoever handled it before.
+ * HELIOS_EUNSUPPORTED on a device whose memory the CPU does not reach (CUDA). */
 HELIOS_API int hybridps_serve_faults(hybridps *h);
 /* A forked child reads what was there at the fork. What it can't read (what lay below the host, is
  * shared by ranks, or had no content) is shown as bytes of which no float is a number. Then `text`

@@ -434,8 +434,7 @@ static void print_next_attempt(const struct hl_api_job *job)
                   hl_format_duration_ms(in_ms > 0 ? (uint64_t)in_ms : 0, text, sizeof(text)));
 }
 
-/* "demo-1: running, attempt 2 (restarts: 1 of 3 used; repeated because ...)"
- */
+/* "demo-1: running, attempt 2 (restarts: 1 of 3 used; repeated because ...)" */
 static void print_state(const struct hl_api_job *job)
 {
     cli_print(stdout, "%s: %s, attempt %d (restarts: ", job->id, hl_api_job_state_name(job->state),

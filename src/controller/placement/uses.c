@@ -256,13 +256,14 @@ void uses_gauges(const struct hl_controller *c, struct hl_buf *out)
 {
     const struct placement *p = c->placement;
     unsigned waiting = 0, left_out = 0;
-    for (uint32_t i = 0; i < p->core.shards.end; i++) {
-        const struct hl_placed_shard *s = hl_shard_at(&p->core.shards, i);
-        left_out += use_is_left_out(p, s);
-        waiting += s->used && s->unsaved && !use_is_left_out(p, s);
-    }
     if (p->conf.keep_use_ms == 0)
         return; /* as was asked for */
+    for (uint32_t i = 0; i < p->core.shards.end; i++) {
+        const struct hl_placed_shard *s = hl_shard_at(&p->core.shards, i);
+        bool left = use_is_left_out(p, s);
+        left_out += left;
+        waiting += s->used && s->unsaved && !left;
+    }
     hl_metric_family(out, "helios_shard_uses", "gauge",
                      "Shards whose use the store has, is to have, or has no room for.");
     (void)hl_buf_printf(out,
