@@ -26,6 +26,15 @@ def is_apart(slot: "Slot") -> bool:
     return slot.gradient < 0 or own is not None and own.is_sparse
 
 
+def move_back(slot: "Slot") -> None:
+    """On CUDA: values and gradient have memory of their own, where the parameter came from."""
+    grad = raw_grad(slot.param)
+    set_grad(slot.param, None)  # else of another device than the values for a moment
+    set_data(slot.param, slot.host.to(slot.came, copy=True))
+    if grad is not None:
+        set_grad(slot.param, grad.to(slot.came, copy=grad is slot.grad_host))
+
+
 _slots: dict[int, "Slot"] = {}  # by id(parameter), which the slot keeps alive
 _classes: dict[type, type] = {}
 

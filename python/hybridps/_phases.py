@@ -25,7 +25,7 @@ import torch
 from . import _abi
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._home import Shown
-from ._params import is_apart, raw_data, raw_grad, set_data, set_grad
+from ._params import is_apart, move_back, raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
@@ -162,6 +162,9 @@ class Phases:
 
     def _show_grad(self, slot: Slot) -> None:
         """p.grad outside."""
+        if slot.cuda:  # torch wants both on one device, and show() comes later
+            set_data(slot.param, slot.host)
+            slot.given = None if slot.given is None else slot.given.to(slot.host.device)
         if slot.given is None:
             set_grad(slot.param, slot.grad_host)
             slot.grad_version = slot.grad_host._version
@@ -516,7 +519,7 @@ class Phases:
         """p.data = value."""
         param = slot.param
         same = (value.shape == param.shape and value.dtype == param.dtype and
-                value.device == slot.host.device)
+                value.device in (slot.host.device, raw_data(param).device))
         if not same or slot.gone:
             raise HybridPSError(
                 f"{slot.name}.data = a tensor of {tuple(value.shape)}, {value.dtype}, on "
@@ -679,18 +682,17 @@ class Phases:
             self.fetch_grads()
         self.restore([s for s in state.slots if s.gone and raw_grad(s.param) is None])
         for slot in state.slots:
-            had = raw_grad(slot.param)
             if slot.gone and slot.master is not None:
-                grad = slot.host.clone()
+                grad = slot.host.to(slot.came, copy=True)
+                set_grad(slot.param, None)
                 with state.pool.on_host(slot.master[0]):
-                    set_data(slot.param, slot.master[1].to(grad.dtype))
+                    set_data(slot.param, slot.master[1].to(slot.came, grad.dtype))
                 set_grad(slot.param, grad)
             elif state.cuda:
-                set_data(slot.param, slot.host.clone())
-                if had is not None and had is slot.grad_host:
-                    set_grad(slot.param, had.clone())
+                move_back(slot)
         for stepper in state.optimizers:
             stepper.close()
         for slot in state.slots:
             slot.host = slot.device = slot.grad_host = slot.grad_device = None
             slot.states.clear()
+            slot.there.clear()

@@ -56,7 +56,9 @@ class State:
         self.limited = pool.stats()["host_limit"] > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode
-        self.reserved_bytes = reserved_bytes or (self._reserved if self.cuda else _none)
+        whole = self.cuda == device  # of what torch holds now, the driver has said nothing is free
+        self.reserved_bytes = reserved_bytes or (self._reserved if whole else _none)
+        self._reserved_before = torch.cuda.memory_reserved(self.cuda) if whole else 0
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None
         self.shard = shard and self.group is not None
@@ -94,7 +96,7 @@ class State:
         self._free: dict[tuple[int, int], list[int]] = {}
 
     def _reserved(self) -> int:
-        return torch.cuda.memory_reserved(self.cuda)
+        return max(torch.cuda.memory_reserved(self.cuda) - self._reserved_before, 0)
 
     def facts(self) -> str:
         """For messages: what is where."""
