@@ -341,6 +341,7 @@ class Phases:
             self._end_given(slot)
             if slot.has_grad:
                 slot.has_grad = False  # a unit that has it accessed ends it when it is done
+                self.state.let_loose(slot.grad_bundle)
                 if not any(unit.calls for unit in slot.units):
                     self.state.pool.drop([slot.gradient])
         if not self.state.inside or value is not None and value.is_sparse:

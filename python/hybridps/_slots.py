@@ -46,7 +46,8 @@ class Slot:
         self.given: torch.Tensor | None = None  # that was assigned to p.grad: it shows the gradient
 
     def view(self, tensor: int, where: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return self.phases.state.view(tensor, where, self.param, dtype)
+        like = self.param if self.host is None else self.host  # the parameter may show something else
+        return self.phases.state.view(tensor, where, like, dtype)
 
     def address(self, tensor: int) -> int:
         found = self.addresses.get(tensor)

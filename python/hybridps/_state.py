@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import os
+import time
 import weakref
 from typing import Any, Callable, Iterable, Sequence
 
@@ -302,7 +303,24 @@ class State:
 
     def works(self) -> bool:
         """Inside a forward or a backward, whose order must not change."""
-        return self.depth > 0 or (self.in_backward and self.backward() is not None)
+        if self.depth > 0 or not self.in_backward:
+            return self.depth > 0
+        if self.cuda and not self.turn.mine():
+            self._await_autograd()
+        return self.backward() is not None
+
+    def _await_autograd(self) -> None:
+        """On CUDA a backward runs in a thread of autograd, which lets go of one that failed a moment
+        after its caller has the exception."""
+        until = time.monotonic() + 0.1
+        while self.backward() is not None and time.monotonic() < until:
+            time.sleep(0.0005)
+
+    def let_loose(self, bundle: Bundle) -> None:
+        """It is kept on the device no longer."""
+        while bundle in self.loose:
+            self.loose.remove(bundle)
+            self.pool.release(bundle)
 
 
 class _Alone:

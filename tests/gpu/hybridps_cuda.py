@@ -45,18 +45,25 @@ def move(params: list, device: Any) -> None:
 class Trainer:
     """A model with its optimizer. host: it is plain, and steps on the host."""
 
-    def __init__(self, args: Any, make_optimizer: Any, dtype: Any, host: bool = False) -> None:
+    def __init__(self, args: Any, make_optimizer: Any, dtype: Any, host: bool = False,
+                 masters: bool = False) -> None:
         torch.manual_seed(0)
         self.model = Gpt(args.width, args.layers).to(args.device, dtype)
         self.params = list(self.model.parameters())
         self.device, self.host = args.device, host
         if host:
             move(self.params, "cpu")
-        self.optimizer = make_optimizer(self.params)
+        # Of 16 bits: native Adam keeps values of 32, and here the plain one does.
+        self.stepped = self.params
+        if masters:
+            self.stepped = [torch.nn.Parameter(p.detach().float()) for p in self.params]
+        self.optimizer = make_optimizer(self.stepped)
         self.generator = torch.Generator().manual_seed(1)
 
     def step(self) -> Any:
         text = batch(self.generator).to(self.device)
+        for p in self.params if self.stepped is not self.params else ():
+            p.grad = None
         self.optimizer.zero_grad(set_to_none=True)
         if self.host:
             move(self.params, self.device)
@@ -65,8 +72,16 @@ class Trainer:
         loss.backward()
         if self.host:
             move(self.params, "cpu")
-        self.optimizer.step()
+        self.step_by_masters() if self.stepped is not self.params else self.optimizer.step()
         return loss.detach()
+
+    def step_by_masters(self) -> None:
+        for master, p in zip(self.stepped, self.params):
+            master.grad = p.grad.float()
+        self.optimizer.step()
+        with torch.no_grad():
+            for master, p in zip(self.stepped, self.params):
+                p.copy_(master)
 
     def train(self, steps: int) -> tuple[list[float], list]:
         losses = [self.step().item() for _ in range(steps)]
@@ -118,7 +133,7 @@ def compare(args: Any, name: str, share: float, way: dict, dtype: Any, known: di
     values = [p.detach().cpu() for p in managed.params]
     key = (name, dtype, on_device)
     if key not in known:
-        known[key] = Trainer(args, make, dtype, host=not on_device).train(args.steps)
+        known[key] = Trainer(args, make, dtype, not on_device, masters=dtype is not torch.float32).train(args.steps)
     expected, wanted = known[key]
     same = losses == expected and all(torch.equal(a, b) for a, b in zip(values, wanted))
     far = furthest(wanted, values)
@@ -126,7 +141,7 @@ def compare(args: Any, name: str, share: float, way: dict, dtype: Any, known: di
              f"{stats['last']['h2d'] / data:.2f} and {stats['last']['d2h'] / data:.2f} of the model data moved in a step")
     if where != {"cuda"}:
         return False, facts + f"; parameters came back on {where}"
-    return (same if dtype is torch.float32 else far < 5e-2), facts
+    return same, facts
 
 
 def main() -> int:

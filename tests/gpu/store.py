@@ -119,7 +119,7 @@ def telemetry(c: Any) -> None:
 
 
 def validate(c: Any) -> None:
-    done = c.run("validate", "--time", "4m", "--row-time", "40s")
+    done = c.run("validate", "--size", "400MiB", "--time", "4m", "--row-time", "40s")
     tell(done.stdout.strip().replace("\n", "\n  "))
     hold("helios validate", done.returncode, 0)
 
@@ -148,7 +148,7 @@ def main() -> int:
             except Exception as error:
                 WRONG.append(f"{type(error).__name__}: {error}")
                 tell(f"WRONG: {WRONG[-1]}")
-    with cluster(nodes=2, slots=1, size="1GiB", up=["--l2-size", "256MiB", "--devices", "cuda:0:128MiB"],
+    with cluster(nodes=2, slots=1, size="2GiB", up=["--l2-size", "512MiB", "--devices", "cuda:0:256MiB"],
                  env={"HELIOS_PLACEMENT_INTERVAL": "100ms", "HELIOS_PLACEMENT_GRACE": "100ms", "HELIOS_HEARTBEAT": "200ms",
                       "HELIOS_PLACEMENT_RETRY": "200ms", "HELIOS_POLICY_RESIDENCE": "1s"}) as c:
         validate(c)

@@ -343,7 +343,7 @@ class Run:
 
     def op_read(self, n, how):
         p = self.param(n)
-        self.see([lambda: p, lambda: p.data, lambda: p.detach().numpy().copy(), lambda: p.norm(),
+        self.see([lambda: p, lambda: p.data, lambda: p.detach().cpu().numpy().copy(), lambda: p.norm(),
                   lambda: p[..., :1].contiguous(), lambda: list(self.model.state_dict().values())][how]())
 
     def op_write(self, n, how):
