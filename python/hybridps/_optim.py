@@ -313,6 +313,8 @@ class Stepper:
         """State tensors of a parameter's shape that are not in the pool yet move there."""
         new = []
         for slot, state in self._states():
+            if self.hidden and slot.gradient < 0:
+                continue  # torch's own step takes it by a gradient given by hand
             own = self.of(slot)
             for key, value in list(state.items()):
                 if not isinstance(value, torch.Tensor) or value.shape != slot.param.shape:

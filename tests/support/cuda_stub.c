@@ -522,13 +522,10 @@ static struct mapping *exactly(cu_ptr at, size_t size)
 /* With CUDA_STUB_NEAR: what the CPU finds at addresses of the device. */
 static int show_near(cu_ptr at, size_t size, int fd, cu_enum access)
 {
-    void *p = (void *)(uintptr_t)at;
-    int prot = access == HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : PROT_READ;
-    if (!stub_setting("CUDA_STUB_NEAR", 0))
-        return 0;
-    return (fd < 0 ? mmap(p, size, PROT_NONE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0)
-                   : mmap(p, size, prot, MAP_SHARED | MAP_FIXED, fd, 0)) == MAP_FAILED;
+    int prot = access == HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : access;
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+    return stub_setting("CUDA_STUB_NEAR", 0) &&
+           mmap((void *)(uintptr_t)at, size, prot, flags | MAP_FIXED, fd, 0) == MAP_FAILED;
 }
 
 cu_result cuMemUnmap(cu_ptr at, size_t size)

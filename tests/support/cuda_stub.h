@@ -33,11 +33,20 @@ cu_result stub_map(int fd, size_t size, cu_ptr *out);
 /* A second address of what lies at this one, for cuMemFree. Takes the lock. */
 API cu_result stub_alias(cu_ptr at, cu_ptr *out);
 
-/* As a framework's kernel, in a stream of its own: bytes at that address become `value` after `us`. */
+/* As a framework's kernel, in a stream of its own: bytes at that address become `value` after `us`.
+ */
 API cu_result cuda_stub_kernel(cu_ptr at, size_t len, unsigned char value, unsigned long us);
 
 /* What a stream does in its turn. */
-enum stub_what { STUB_COPY, STUB_KERNEL, STUB_EVENT, STUB_AWAIT_EVENT, STUB_AWAIT_VALUE, STUB_WRITE, STUB_CALL };
+enum stub_what {
+    STUB_COPY,
+    STUB_KERNEL,
+    STUB_EVENT,
+    STUB_AWAIT_EVENT,
+    STUB_AWAIT_VALUE,
+    STUB_WRITE,
+    STUB_CALL
+};
 
 struct stub_task {
     struct stub_task *next;

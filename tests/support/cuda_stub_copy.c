@@ -180,10 +180,12 @@ cu_result cuda_stub_kernel(cu_ptr at, size_t len, unsigned char value, unsigned 
     BEGIN(1);
     if (others == NULL)
         others = new_stream();
-    return stub_end(stub_add_task(
-        others,
-        &(struct stub_task){
-            .what = STUB_KERNEL, .dst = at, .dst_device = 1, .len = len, .value = value, .us = us}));
+    return stub_end(stub_add_task(others, &(struct stub_task){.what = STUB_KERNEL,
+                                                              .dst = at,
+                                                              .dst_device = 1,
+                                                              .len = len,
+                                                              .value = value,
+                                                              .us = us}));
 }
 
 cu_result cuCtxSynchronize(void)

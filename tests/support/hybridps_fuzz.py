@@ -159,7 +159,7 @@ def on_cuda(way, optimizers):
         for group in optimizer.param_groups:
             group["foreach"] = False
     return {**way, "device": f"{CUDA}:{size}KiB", "chunk_bytes": way["chunk_bytes"] * 512,
-            "optimizer_device": "device" if adams and not host else "host"}
+            "optimizer_device": "device" if adams and not host else "host", "native": adams and not host}
 
 
 # ---- operations: what a user does, by name ----
@@ -343,7 +343,7 @@ class Run:
 
     def op_read(self, n, how):
         p = self.param(n)
-        self.see([lambda: p, lambda: p.data, lambda: p.detach().cpu().numpy().copy(), lambda: p.norm(),
+        self.see([lambda: p, lambda: p.data, lambda: p.detach().cpu().numpy().copy(), lambda: p.detach().cpu().norm(),
                   lambda: p[..., :1].contiguous(), lambda: list(self.model.state_dict().values())][how]())
 
     def op_write(self, n, how):

@@ -44,7 +44,7 @@ struct device_bench {
     struct CUctx_st *context;
     struct CUstream_st *stream;
     cu_device ordinal;
-    cu_ptr raw;  /* the driver's own memory on the device */
+    cu_ptr raw; /* the driver's own memory on the device */
     void *host[WAYS];
     uint64_t sizes[SIZES_MAX], largest;
     size_t count;
