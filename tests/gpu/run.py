@@ -94,8 +94,8 @@ def refuse(why: str) -> None:
     sys.exit(77)
 
 
-def card() -> str:
-    """The GPU and its driver; ends the program where there is none."""
+def card(probe: bool) -> str:
+    """The GPU and its driver; ends the program where there is none. probe: prints its architecture, and ends it."""
     try:
         import torch
     except ImportError:
@@ -103,6 +103,9 @@ def card() -> str:
     if not torch.cuda.is_available():
         refuse("torch sees no GPU")
     major, minor = torch.cuda.get_device_capability(0)
+    if probe:
+        print(f"{major}{minor}")
+        sys.exit(0)
     return f"{torch.cuda.get_device_name(0)} ({major}.{minor}), torch {torch.__version__}, {torch.cuda.device_count()} of them"
 
 
@@ -116,10 +119,11 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=8, help="processes that run them (8)")
     parser.add_argument("--lib", help="a libhelios with MACO's kernels for this GPU; without it one is built")
     parser.add_argument("--maco", default="", help="sections of bench/maco_gpu.py; without it all")
+    parser.add_argument("--probe", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     out = pathlib.Path(args.out).absolute()
     args.out = out
-    here = card()
+    here = card(args.probe)
     out.mkdir(parents=True, exist_ok=True)
     chosen = {n: p for n, p in parts(args).items() if not args.only or n in args.only.split(",") or n.split("-")[0] in args.only.split(",")}
     if not chosen:

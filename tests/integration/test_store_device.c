@@ -95,6 +95,32 @@ TEST(a_rank_maps_what_was_copied_into_a_device_of_its_node)
     world_end(&w);
 }
 
+/* Two of the stub's devices, of which the Agent has the second alone. */
+TEST(a_rank_is_told_the_address_of_the_device_that_it_maps)
+{
+    struct world w;
+    struct hl_l3_client *c;
+    struct hl_l3_device_copy mapped;
+    char stub[512];
+    if (cuda_is_real())
+        TEST_SKIP("it needs two devices of a stub");
+    cuda_library(stub, sizeof(stub));
+    setenv("HELIOS_DEVICE_CUDA_DRIVER", stub, 1);
+    setenv("CUDA_STUB_DEVICES", "2", 1);
+    world_begin(&w, &(struct world_opts){.devices = "cuda:1:16MiB"});
+    struct hl_id id = make_shard(&w, SIZE, 47);
+    json_decref(copy_to(&w, id, "node-0", "L1", "read"));
+    assert_int_equal(hl_l3_connect(hl_json_str(w.ready[NODE0], "storeSocket", ""), MS, &c), HL_OK);
+    assert_int_equal(hl_l3_map(c, id, MS, &mapped), HL_OK);
+    assert_string_equal(mapped.device, "cuda:0");
+    assert_string_equal(mapped.pci, "0000:11:00.0");
+    close(mapped.fd);
+    hl_l3_close(c);
+    world_end(&w);
+    unsetenv("HELIOS_DEVICE_CUDA_DRIVER");
+    unsetenv("CUDA_STUB_DEVICES");
+}
+
 TEST(from_another_host_bytes_reach_a_device_by_the_plank)
 {
     struct world w;
