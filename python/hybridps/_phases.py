@@ -684,13 +684,10 @@ class Phases:
         self.restore([s for s in state.slots if s.gone and raw_grad(s.param) is None])
         for slot in state.slots:
             if slot.gone and slot.master is not None:
-                grad = slot.host.to(slot.came, copy=True)
-                set_grad(slot.param, None)
                 with state.pool.on_host(slot.master[0]):
-                    set_data(slot.param, slot.master[1].to(slot.came, grad.dtype))
-                set_grad(slot.param, grad)
+                    move_back(slot, slot.master[1], slot.host)
             elif state.cuda:
-                move_back(slot)
+                move_back(slot, slot.host, raw_grad(slot.param))
         for stepper in state.optimizers:
             stepper.close()
         for slot in state.slots:
