@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <curl/curl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,8 @@ struct exchange {
     long code;
     int retry_after_s;
     uint64_t until_ns;
+    int gather_ms;
+    bool has_taken; /* since it last gathered */
     bool timed_out, cancelled;
 };
 
@@ -121,6 +124,7 @@ static size_t on_write(char *from, size_t size, size_t n, void *arg)
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
     if (x->stream == NULL || x->code != 200)
         return hl_buf_append(&x->body, from, len) == HL_OK ? len : 0;
+    x->has_taken = true;
     x->stream_st = hl_kube_stream_feed(x->stream, from, len);
     return x->stream_st == HL_OK ? len : 0;
 }
@@ -156,6 +160,21 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     return len;
 }
 
+/* libcurl has taken one record, and would wait for the next one. */
+static void exchange_gather(struct exchange *x)
+{
+    struct pollfd pollfd = {.fd = -1, .events = POLLIN};
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    if (x->gather_ms == 0 || !x->has_taken ||
+        curl_easy_getinfo(x->curl, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK)
+        return;
+    pollfd.fd = fd;
+    if (poll(&pollfd, 1, 0) != 0)
+        return;
+    x->has_taken = false;
+    (void)poll(NULL, 0, x->gather_ms);
+}
+
 static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t ul_total,
                        curl_off_t ul)
 {
@@ -164,6 +183,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
     (void)dl;
     (void)ul_total;
     (void)ul;
+    exchange_gather(x);
     x->timed_out = hl_now_ns() > x->until_ns;
     x->cancelled = x->k->cancel != NULL && atomic_load_explicit(x->k->cancel, memory_order_relaxed);
     return x->timed_out || x->cancelled;
@@ -406,6 +426,7 @@ hl_status hl_kube_watch(struct hl_kube *k, const struct hl_kube_request *r,
                          .method = "GET",
                          .path = r->path,
                          .only_metadata = r->only_metadata,
+                         .gather_ms = r->gather_ms,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .stream = stream,
                          .until_ns = deadline_ns(r->timeout_ms)};
