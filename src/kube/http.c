@@ -18,6 +18,7 @@
 #define IDLE_MAX        4
 #define HEADER_MAX      (HL_KUBE_TOKEN_MAX + 64)
 #define UNAUTHORIZED    401
+#define TOKEN_AGAIN_S   5 /* to the next attempt to replace a token that is still good, maybe */
 #define ANSWER_TEXT_MAX 200
 #define ACCEPT          "Accept: application/json"
 #define ACCEPT_METADATA                                                                            \
@@ -30,7 +31,9 @@ struct hl_kube {
     char *base;       /* what stands before a path */
     pthread_mutex_t lock;
     char token[HL_KUBE_TOKEN_MAX];
-    uint64_t token_until_ns; /* it is read again then; 0 = it was not read */
+    uint64_t token_until_ns;  /* it is read again then; 0 = it was not read */
+    uint64_t token_failed_ns; /* when it could last not be had */
+    char token_problem[HL_ERROR_TEXT_MAX];
     CURL *idle[IDLE_MAX];
     unsigned idle_count;
 };
@@ -213,17 +216,41 @@ static void kube_give_handle(struct hl_kube *k, CURL *curl)
         curl_easy_cleanup(curl);
 }
 
-/* The header with the token. A program that says it may take a while: all requests need what it
- * says. */
+/* A program that says it may take a while: all requests need what it says. One that failed while
+ * others waited for it has failed for them, too. A token that can't be replaced in its time is used
+ * until the server refuses it. */
+static hl_status kube_renew_token(struct hl_kube *k, bool anew, uint64_t asked_ns)
+{
+    char token[HL_KUBE_TOKEN_MAX];
+    int64_t again_s = 0;
+    if (!anew && hl_now_ns() < k->token_until_ns)
+        return HL_OK;
+    if (k->token_failed_ns > asked_ns)
+        return hl_fail(HL_EUNAVAIL, "%s", k->token_problem);
+    hl_status st = hl_kube_config_token(k->config, k->cancel, token, sizeof(token), &again_s);
+    if (st == HL_OK) {
+        memcpy(k->token, token, sizeof(token));
+        explicit_bzero(token, sizeof(token));
+    } else if (st == HL_ECANCELED) {
+        return st;
+    } else if (!anew && k->token[0] != '\0') {
+        again_s = TOKEN_AGAIN_S;
+    } else {
+        st = hl_fail_prefix(HL_EUNAVAIL, "no credentials: ");
+        snprintf(k->token_problem, sizeof(k->token_problem), "%s", hl_error_text());
+        k->token_failed_ns = hl_now_ns();
+        return st;
+    }
+    k->token_until_ns = hl_now_ns() + (uint64_t)again_s * HL_NS_PER_S;
+    return HL_OK;
+}
+
+/* The header with the token. */
 static hl_status authorization_header(struct hl_kube *k, bool anew, char *out, size_t cap)
 {
-    hl_status st = HL_OK;
+    uint64_t asked_ns = hl_now_ns();
     pthread_mutex_lock(&k->lock);
-    int64_t again_s = 0;
-    if (anew || hl_now_ns() >= k->token_until_ns) {
-        st = hl_kube_config_token(k->config, k->token, sizeof(k->token), &again_s);
-        k->token_until_ns = st == HL_OK ? hl_now_ns() + (uint64_t)again_s * HL_NS_PER_S : 0;
-    }
+    hl_status st = kube_renew_token(k, anew, asked_ns);
     out[0] = '\0';
     if (k->token[0] != '\0')
         snprintf(out, cap, "Authorization: Bearer %s", k->token);
