@@ -75,6 +75,8 @@ class Passes:
         if self.state.in_backward and not self.state.closed:
             self.state.in_backward = False
             self.phases.unpin_calls()
+            if self.state.one is not None:
+                self.phases.take_unseen()
             if not self.state.defers:
                 for slot in self.state.slots:  # that this backward did not reach
                     if slot.unreduced and slot.has_grad:

@@ -46,6 +46,8 @@ def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native:
     passes.phases.fetch_grads()
     state.optimizers.append(_optim.Stepper(passes.phases, optimizer, native))
     state.lazy = any(s.on_device for s in state.optimizers)
+    state.rests = state.cuda is None and all(s.on_device for s in state.optimizers)
+    state.hold(state.held_outside(True))
 
 
 def close(phases: Phases) -> None:
@@ -156,6 +158,7 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
     devices: dict[torch.device, str] = {}
     for path, param in module.named_parameters():
         name = f"{prefix}.{path}" if prefix else path
+        check_memory(state, name, param)
         if id(param) in state.by_param or param.numel() == 0:
             continue
         if id(param) in _params._slots:
@@ -181,6 +184,17 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
                             "(module.weight = other.weight), or give each its own (.clone())"
                             .format(*(slots[i].name for i in tied)) + state.facts())
     return slots
+
+
+def check_memory(state: State, name: str, param: torch.nn.Parameter) -> None:
+    """It has values, of a known shape."""
+    if torch.nn.parameter.is_lazy(param):
+        raise HybridPSError(f"parameter {name} of a lazy module has no shape yet: call the model with a "
+                            "batch before it is managed" + state.facts())
+    if param.is_meta:
+        raise HybridPSError(f"parameter {name} is on the meta device and has no values: "
+                            "model.to_empty(device=\"cpu\") and fill them before it is managed" +
+                            state.facts())
 
 
 def begin_alike(state: State, module: torch.nn.Module, slots: list[Slot]) -> None:
