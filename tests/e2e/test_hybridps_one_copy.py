@@ -82,7 +82,8 @@ class OneCopy(unittest.TestCase):
             self.assertLess(own + shared, 1.15 * once)
 
     def test_clipping_accumulation_and_no_sync(self):
-        for how in (dict(clip=1.0, accumulate=2), dict(clip=1.0, accumulate=3, no_sync=True)):
+        for how in (dict(clip=1.0, accumulate=2), dict(clip=1.0, accumulate=3, no_sync=True),
+                    dict(clip=0.05, accumulate=2, halve=True)):  # pages of its own, which are renewed
             with self.subTest(**how):
                 def run(rank, how=how):
                     with hybridps.Group.shm(name(), rank, WORLD) as group:
