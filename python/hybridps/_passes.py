@@ -127,6 +127,8 @@ class Passes:
             grad = state.group.mean_of(grad, slot.name)
             if not slot.away:
                 self._add_up(slot, grad)
+                if state.one is not None:
+                    state.one.summed(slot)
 
     def _reduce(self, slot: Slot) -> None:
         """The sum that this rank has becomes the mean of all ranks'."""

@@ -133,6 +133,9 @@ hl_status hl_chunk_pool_publish(struct hl_chunk_pool *p, uint32_t chunk, uint64_
                                 uint64_t bytes) HL_CHECK;
 hl_status hl_chunk_pool_renew(struct hl_chunk_pool *p, uint32_t chunk, uint64_t offset,
                               uint64_t bytes) HL_CHECK;
+/* The file's memory of a chunk is free, until it is published again; its content is not this
+ * process's on the host. */
+hl_status hl_chunk_pool_withdraw(struct hl_chunk_pool *p, uint32_t chunk) HL_CHECK;
 /* From now on hl_chunk_pool_fault may be called. HL_EUNSUPPORTED where the CPU does not reach the
  * device's memory. */
 hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;
