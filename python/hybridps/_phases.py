@@ -448,6 +448,8 @@ class Phases:
 
     def welcome(self, param: torch.nn.Parameter) -> None:
         """A parameter is put into a managed module."""
+        if not isinstance(param, torch.nn.Parameter):
+            return  # for a while, by functional_call; perhaps one of torch.func's, without memory
         data, state = raw_data(param), self.state
         if id(param) not in state.by_param and any(data.data_ptr() == s.host.data_ptr()
                                                    for s in state.slots):

@@ -108,6 +108,22 @@ def functional(w):
     return out + [result, [v.grad for v in given.values()], [p.grad for p in w.params()]] + w.train(2, 2)
 
 
+@row("`torch.func`: gradients per sample (`vmap`, `grad`, `functional_call`), `jacrev` of the model", needs="func")
+def per_sample(w):
+    out, (x, y) = w.train(1), w.batches(1, 5)[0]
+
+    def loss(params, one, wanted):
+        return F.mse_loss(torch.func.functional_call(w.model, params, (one[None],)), wanted[None])
+    params = {name: p.detach() for name, p in w.model.named_parameters()}
+    grads = torch.vmap(torch.func.grad(loss), (None, 0, 0))(params, x, y)
+    out += [grads, torch.func.jacrev(lambda one: w.model(one[None])[0])(x[0])]
+    w.optimizer.zero_grad()
+    for name, p in w.model.named_parameters():
+        p.grad = grads[name].clamp(-0.1, 0.1).mean(0)
+    w.optimizer.step()
+    return out + w.train(1, 1)
+
+
 @row("parameters tied while they are managed (`a.weight = b.weight`)", make=Student)
 def tied(w):
     w.model.two[2].weight = w.model.one[2].weight
