@@ -158,7 +158,9 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
     devices: dict[torch.device, str] = {}
     for path, param in module.named_parameters():
         name = f"{prefix}.{path}" if prefix else path
-        check_memory(state, name, param)
+        if torch.nn.parameter.is_lazy(param):
+            raise HybridPSError(f"parameter {name} of a lazy module has no shape yet: call the model "
+                                "with a batch before it is managed" + state.facts())
         if id(param) in state.by_param or param.numel() == 0:
             continue
         if id(param) in _params._slots:
@@ -178,23 +180,16 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
         raise HybridPSError("parameters on mixed devices: " +
                             ", ".join(f"{n} on {d}" for d, n in devices.items()) +
                             state.facts())
+    if slots and slots[0].param.is_meta:
+        raise HybridPSError(f"parameter {slots[0].name} is on the meta device and has no values: "
+                            "model.to_empty(device=\"cpu\") and fill them before it is managed" +
+                            state.facts())
     tied = in_same_memory([raw_data(slot.param) for slot in slots])
     if tied:  # each gets memory of its own: writes to one would not be the other's any more
         raise HybridPSError("parameters {} and {} are two in the same memory: make them one "
                             "(module.weight = other.weight), or give each its own (.clone())"
                             .format(*(slots[i].name for i in tied)) + state.facts())
     return slots
-
-
-def check_memory(state: State, name: str, param: torch.nn.Parameter) -> None:
-    """It has values, of a known shape."""
-    if torch.nn.parameter.is_lazy(param):
-        raise HybridPSError(f"parameter {name} of a lazy module has no shape yet: call the model with a "
-                            "batch before it is managed" + state.facts())
-    if param.is_meta:
-        raise HybridPSError(f"parameter {name} is on the meta device and has no values: "
-                            "model.to_empty(device=\"cpu\") and fill them before it is managed" +
-                            state.facts())
 
 
 def begin_alike(state: State, module: torch.nn.Module, slots: list[Slot]) -> None:

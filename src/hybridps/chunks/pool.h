@@ -92,6 +92,8 @@ void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *us
  * the caller does: as far as there is room now, and only what would be copied then in any case. */
 void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count,
                          uint64_t avail, int most);
+/* Copies begun ahead come to their end. One that failed has done nothing. */
+void hl_chunk_pool_settle_ahead(struct hl_chunk_pool *p);
 
 /* Chunks 0 .. count - 1, none of which is pinned, go where they are said to be (plan.h's places) as
  * far as they have content. */
