@@ -23,7 +23,7 @@ from support.cluster import BUILD, Cluster, wait_for  # noqa: E402
 import hf_llama  # noqa: E402
 
 STAGES, REPLICAS, CLEAN_STEPS, BATCH = 2, 3, 1000, 12
-FAULTS = ("kill", "stop", "oom", "exit", "link", "slow", "disk", "bitflip")
+FAULTS = ("kill", "link", "stop", "disk", "oom", "slow", "exit", "bitflip")
 NAMING = ("rank-replaced", "stalled", "slow", "trouble", "restarting", "node-lost")
 BARS = {("warm", "p50"): 1.0, ("warm", "p99"): 2.0, ("cold", "p50"): 4.0, ("server", "max"): 20.0}
 KINDS = ("warm", "cold", "server", "clean", "drill")

@@ -1197,6 +1197,7 @@ struct DaemonReady {
   storeSocket @6 :Text $optional;    # Agent
   socket @7 :Text $optional;         # L3
   pool @8 :Text $optional;           # L3: the file
+  incarnation @9 :Text $optional;    # Agent
 }
 
 struct DaemonEnd { how @0 :Text; at @1 :Int64; }   # "killed by signal 9 (Killed)"; ms since 1970
@@ -1216,6 +1217,7 @@ struct LocalDaemon {
   pool @12 :Text $optional;
   restarts @13 :Int32 $optional;     # by the supervisor, since `helios up`
   end @14 :DaemonEnd $optional;      # the last one
+  incarnation @15 :Text $optional;
 }
 struct LocalSupervisor { pid @0 :Int32; start @1 :UInt64; }
 # Options of each program in force, as `helios conf` names them.
@@ -1514,6 +1516,9 @@ struct DrillReport {
   jumps @6 :UInt64;        # steps that do not follow the one before in their generation, or leave one out
   missed @7 :UInt64;       # steps that were overwritten before they were seen
   doubted @8 :UInt64;      # steps made with a flipped bit, whose losses prove nothing
+  cleanSteps @9 :UInt64;   # of the gang, in which nothing was done to it
+  falseAlarms @10 :UInt64; # in them
+  falseAlarm @11 :Text;    # the first; "" = there was none
 }
 
 # Of a row of the specification's section 6. absent: the hardware for it is not here; noRoom, noTime: it was not carried out,

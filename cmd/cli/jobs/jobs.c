@@ -106,11 +106,16 @@ static void print_row(const char *what, const char *text)
 static void print_budget(const struct hl_api_job_launch *launch)
 {
     char wait[32], most[32], stable[32];
-    if (launch->stable_after_ms > 0)
-        cli_print(stdout, "after losses waits %s to %s; all forgotten after %s of new steps\n",
+    bool forgets = launch->stable_after_ms > 0;
+    if (launch->backoff_ms > 0) /* else it is of a release that told neither */
+        cli_print(stdout, "after losses waits %s to %s%s%s%s\n",
                   hl_format_duration_ms((uint64_t)launch->backoff_ms, wait, sizeof(wait)),
                   hl_format_duration_ms((uint64_t)launch->backoff_max_ms, most, sizeof(most)),
-                  hl_format_duration_ms((uint64_t)launch->stable_after_ms, stable, sizeof(stable)));
+                  forgets ? "; all forgotten after " : "; none is forgotten",
+                  forgets ? hl_format_duration_ms((uint64_t)launch->stable_after_ms, stable,
+                                                  sizeof(stable))
+                          : "",
+                  forgets ? " of new steps" : "");
     if (launch->on_failure.count > 0)
         cli_print(stdout, "on failure  ");
     for (size_t i = 0; i < launch->on_failure.count; i++)
