@@ -286,8 +286,9 @@ interface Agent {
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
   storeVerify @13 (id :Text, tier :Tier $required, device :Text, epoch :UInt64) -> (ok :Bool, badChunks :List(UInt32));
-  # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
-  putRankTable @14 (id :Text, document :Text, epoch :UInt64) -> ();
+  # Replace the rank table of a container that was started with one, and what its ranks are told of where they meet
+  # (HELIOS_MEETING); "" = it stays. ENOENT: the container is not here. Idempotent.
+  putRankTable @14 (id :Text, document :Text, epoch :UInt64, meeting :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
   options @16 () -> (options :List(OptionValue));
@@ -774,7 +775,11 @@ struct FaultReport {
 # ---- jobs ----------------------------------------------------------------------------------------
 
 struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; cp @6 :Int32 $optional; }
-struct PlanContainer { index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank); }
+# address, gpus: of a spare slot, where the ranks of a lost container go on (core/planner/spares.h); "" = it is none.
+struct PlanContainer {
+  index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank);
+  address @5 :Text; gpus @6 :List(Text);
+}
 
 struct Plan {
   containers @0 :List(PlanContainer);
@@ -812,6 +817,7 @@ struct JobLaunch {
   backoffMs @15 :Int64; backoffMaxMs @16 :Int64;  # wait between two attempts, or processes, that make no new step
   stableAfterMs @17 :Int64;  # so long without a failure, and what was used of restarts is 0 again
   onFailure @18 :List(KeyValue);  # kind or exit code: fail, count or ignore
+  spareSlots @19 :Int32;   # slots on other servers, for containers that are lost
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -1680,7 +1686,7 @@ struct Manifest {
 }
 
 # Why a job is stopping: what comes after.
-enum JobGoal { none @0; restart @1; fail @2; cancel @3; }
+enum JobGoal { none @0; restart @1; fail @2; cancel @3; succeed @4; }
 # `plan` of JobRun: Plan, and the address of its master.
 struct PlanRecord {
   containers @0 :List(PlanContainer);
@@ -1806,6 +1812,7 @@ struct JobSpec {
   spares @22 :Int32 $optional;
   queue @23 :Text $optional; priority @24 :Int32 $optional;
   onFailure @25 :List(KeyValue) $map $optional;
+  spareSlots @26 :Int32 $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {
