@@ -292,6 +292,8 @@ static bool take_reports(struct job *j, struct rank_watch *w)
     bool fresh = true;
     int64_t now = controller_steady_ms(j->controller);
     for (int i = 0; i < j->run.container_count; i++) {
+        if (!hl_jobrun_has_ranks(&j->run, i))
+            continue;
         char id[HL_JOB_ID_MAX + 32];
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
         hl_container_id(j->id, j->run.attempt, i, id, sizeof(id));
