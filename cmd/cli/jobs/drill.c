@@ -630,7 +630,8 @@ hl_status cmd_drill(struct cli *cli, int argc, char **argv)
          "Steps before the first fault in which nothing is done, and nothing is to be said of the "
          "gang; with --faults '' nothing else.",
          HL_OPT_INT, 0, 10000000, NULL, HL_OPTION_FIELD(struct drill_args, clean)},
-        {"times", "--times", "1", "How often each is made: all of them in turn, one rank after the other, then again.", HL_OPT_INT,
+        {"times", "--times", "1", "How often each is made: all of them in turn, one rank after the "
+         "other, then again.", HL_OPT_INT,
          1, 100000, NULL, HL_OPTION_FIELD(struct drill_args, times)},
         {"pause", "--pause", "10s", "Time between two faults, in which spares are parked again.",
          HL_OPT_DURATION, 0, 3600000, NULL, HL_OPTION_FIELD(struct drill_args, pause_ms)},
