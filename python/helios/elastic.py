@@ -17,7 +17,8 @@ what is kept over it belongs outside of `train`.
 Without that key, and outside of a job, `train` is called once and its errors are raised.
 
 Rank 0 has a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next generation. No
-Agent takes part; the Controller is asked when `train` loads.
+Agent takes part; the Controller is asked when `train` loads. Where rank 0 goes on on another server the Agents say so,
+in a file (_lost.py).
 """
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Callable, TypeVar
 
-from . import _abi, _arguments, _replicas, _steps, errors
+from . import _abi, _arguments, _lost, _replicas, _steps, errors
 from .session import Rank, Session
 
 __all__ = ["Gang", "run", "replaces"]
@@ -41,6 +42,7 @@ T = TypeVar("T")
 BROKEN = (RuntimeError, ConnectionError, TimeoutError)  # what torch.distributed raises when a peer is gone
 LOOK = 0.01  # seconds between two looks at who is there
 CONNECT = 1.0  # seconds of one try to reach rank 0's store; no signal is handled meanwhile
+REPLACED = os.EX_NOPERM  # another start of the same would end alike
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -78,6 +80,8 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
     _arguments.integer("attempts", attempts, 1)
     _park(warm)
     meeting = _Meeting(backend, float(timeout))
+    if replaces():
+        _lost.watch()
     cause, idle, stuck, best = "", 0, 0, -1
     while True:
         try:
@@ -153,6 +157,7 @@ class _Meeting:
         self._backend, self._timeout = backend, timeout
         self._before = 0  # the last generation that this process was in
         self._store: Any = None
+        self._host = ""
         self._server: Any = None  # rank 0's, for as long as this process lives
         _count_waits()
         os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
@@ -203,8 +208,11 @@ class _Meeting:
     def _connect(self, seconds: float) -> Any:
         """The store of rank 0, which a process of rank 0 makes with the first generation that it joins."""
         import torch.distributed as dist
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        host, port = _lost.master() or os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         limit = datetime.timedelta(seconds=seconds)
+        if host != self._host and self._server is None:
+            self._store = None  # rank 0 is on another server now
+        self._host = host
         if self.rank == 0 and self._server is None:
             self._server = dist.TCPStore(host, port, None, True, limit, wait_for_workers=False)
             self._server.set("generation", str(_steps.generation() + 1))
@@ -230,8 +238,20 @@ class _Meeting:
                 self._store = None  # rank 0 is the one that was lost, or the connection to it
                 time.sleep(LOOK)
 
+    def _own(self, store: Any) -> None:
+        """End here if the rank goes on in a later container: its server was taken for lost, and this process lives."""
+        mine, key = int(os.environ.get("HELIOS_CONTAINER") or 0), f"container/{self.rank}"
+        held = int(store.compare_set(key, "", str(mine)))
+        while held < mine:
+            held = int(store.compare_set(key, str(held), str(mine)))
+        if held > mine:
+            print(f"helios.elastic: rank {self.rank} goes on in container {held}; this process of container {mine} ends",
+                  file=sys.stderr, flush=True)
+            sys.exit(REPLACED)
+
     def _claim(self, store: Any) -> int:
         """A generation that this process has not been in, nor one that had its place."""
+        self._own(store)
         token = uuid.uuid4().hex
         while True:
             now = int(store.get("generation"))

@@ -60,6 +60,7 @@ static void container_event(struct job *j, const char *node, int attempt, int in
         .signal = status->signal,
         .container = status->state,
         .failure = failure_of(j, status),
+        .is_parked = status->ranks.count == 0,
     };
     job_event(j, &ev);
 }
@@ -291,9 +292,11 @@ static void look_for_images(struct job *j)
 /* Calls that failed for a reason that may pass. */
 static void start_wanted(struct job *j)
 {
-    if (j->run.state != HL_API_JOB_STATE_STARTING)
-        return;
-    for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STARTING; i++) {
+    enum hl_api_job_state state = j->run.state;
+    if (state != HL_API_JOB_STATE_STARTING && state != HL_API_JOB_STATE_RUNNING)
+        return; /* a gang that runs may have parked containers, and one that takes a lost one's
+                   place */
+    for (int i = 0; i < j->run.container_count && j->run.state == state; i++) {
         if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED)
             continue;
         struct hl_job_action a = {.kind = HL_JOB_DO_START, .attempt = j->run.attempt, .index = i};
@@ -406,7 +409,11 @@ static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec,
 static void agents_carry_out(struct job *j, const struct hl_job_actions *actions)
 {
     for (size_t i = 0; i < actions->count; i++) {
-        if (actions->list[i].kind == HL_JOB_DO_START)
+        bool starts = actions->list[i].kind == HL_JOB_DO_START;
+        if (starts && j->run.state == HL_API_JOB_STATE_RUNNING &&
+            rank_tables_reset(j, j->run.container_count) != HL_OK) /* ranks are elsewhere now */
+            hl_warn("%s", hl_error_text());
+        if (starts)
             start_container(j, &actions->list[i]);
         else if (actions->list[i].kind == HL_JOB_DO_STOP)
             stop_container(j, &actions->list[i]);
@@ -427,8 +434,9 @@ static void agents_describe(const struct job *j, const struct hl_jobrun *run, in
     const struct node *n = node_find(j->controller, run->containers[index].node);
     const struct hl_api_container_status *reported =
         n != NULL && io->id != NULL ? node_reported(n, io->id) : NULL;
+    bool replaced = !hl_jobrun_has_ranks(run, index) && !hl_jobrun_is_parked(run, index);
     (void)arena;
-    if (reported != NULL)
+    if (reported != NULL && !replaced) /* the ranks that its lost server told of are elsewhere */
         *io = *reported;
 }
 

@@ -50,6 +50,23 @@ static const char *table_of(struct job *j)
     return j->table != NULL ? j->table : "";
 }
 
+/* What ranks of a gang are told in which a spare has taken a lost container's place; "" before. */
+static hl_status meeting_text(const struct job *j, struct hl_buf *out)
+{
+    const struct hl_plan *plan = j->run.plan;
+    for (int i = 0; i < j->run.container_count; i++) {
+        if (hl_jobrun_has_ranks(&j->run, i) || hl_jobrun_is_parked(&j->run, i))
+            continue;
+        const struct hl_cluster_node *n =
+            hl_cluster_find(nodes_cluster(j->controller), plan->containers[i].node);
+        if (out->len == 0)
+            HL_TRY(hl_buf_printf(out, "MASTER_ADDR=%s\n", plan->master_address));
+        if (n != NULL && n->host_address[0] != '\0')
+            HL_TRY(hl_buf_printf(out, "LOST=%s\n", n->host_address));
+    }
+    return HL_OK;
+}
+
 static void on_table_sent(void *arg, hl_status st, const char *text,
                           const struct hl_api_agent_put_rank_table_results *r)
 {
@@ -76,7 +93,8 @@ static void rank_table_send(struct job *j, int index)
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, j->run.containers[index].node);
     char id[HL_JOB_ID_MAX + 24];
-    if (n == NULL || !node_ready(n))
+    HL_AUTO(hl_buf_fini) struct hl_buf meeting = HL_BUF(1 << 16);
+    if (n == NULL || !node_ready(n) || meeting_text(j, &meeting) != HL_OK)
         return;
     struct table_call *k = calloc(1, sizeof(*k));
     if (k == NULL)
@@ -86,7 +104,8 @@ static void rank_table_send(struct job *j, int index)
     const struct hl_api_agent_put_rank_table_params p = {
         .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)),
         .document = table_of(j),
-        .epoch = c->claim.epoch};
+        .epoch = c->claim.epoch,
+        .meeting = meeting.len > 0 ? meeting.data : ""};
     j->table_sent[index] = TABLE_SENDING;
     controller_hold(c);
     hl_call_agent_put_rank_table_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
@@ -95,10 +114,10 @@ static void rank_table_send(struct job *j, int index)
 
 void rank_tables_send(struct job *j)
 {
-    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL || table_of(j)[0] == '\0')
+    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL)
         return;
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->table_sent[i] == TABLE_UNSENT &&
+        if (j->table_sent[i] == TABLE_UNSENT && hl_jobrun_has_ranks(&j->run, i) &&
             j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)
             rank_table_send(j, i);
 }

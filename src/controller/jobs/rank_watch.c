@@ -279,7 +279,7 @@ static struct hl_slow_rank slow_rank_of(const struct job *j, const struct hl_api
 {
     bool settled = r->progress.steps >= SLOW_STEPS; /* whatever it is busy with at the moment */
     return (struct hl_slow_rank){.stage = hl_rank_of(&j->spec.grid, r->rank).pp,
-                                 .process = r->replaced,
+                                 .process = (uint32_t)r->pid,
                                  .reported = r->progress.steps,
                                  .own_ms = settled ? r->progress.own_ms : 0,
                                  .step_ms = r->progress.median_ms};
@@ -292,6 +292,8 @@ static bool take_reports(struct job *j, struct rank_watch *w)
     bool fresh = true;
     int64_t now = controller_steady_ms(j->controller);
     for (int i = 0; i < j->run.container_count; i++) {
+        if (!hl_jobrun_has_ranks(&j->run, i))
+            continue;
         char id[HL_JOB_ID_MAX + 32];
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
         hl_container_id(j->id, j->run.attempt, i, id, sizeof(id));

@@ -28,7 +28,8 @@ hl_status hl_job_fill(struct hl_job *job)
     job->stable_ms = job->stable_ms > 0 ? job->stable_ms : HL_JOB_STABLE_MS;
     job->backoff_ms = job->backoff_ms > 0 ? job->backoff_ms : HL_REPLACE_WAIT_MS;
     job->backoff_max_ms = job->backoff_max_ms > 0 ? job->backoff_max_ms : HL_REPLACE_WAIT_MAX_MS;
-    if (job->node_lost_ms < 0 && hl_job_replaces(job) && hl_job_restarts_lost(job))
+    if (job->node_lost_ms < 0 && hl_job_replaces(job) &&
+        (hl_job_restarts_lost(job) || job->spare_slots > 0))
         job->node_lost_ms = HL_JOB_REPLACE_LOST_MS;
     return HL_OK;
 }

@@ -12,4 +12,10 @@ bool hl_jobrun_note_failure(struct hl_jobrun *run, const struct hl_job_event *ev
 bool hl_jobrun_tries_again(struct hl_jobrun *run, const struct hl_job_event *ev,
                            enum hl_api_failure_kind kind, int code);
 
+/* As many containers are parked and run as there are lost ones with ranks. */
+bool hl_jobrun_spares_suffice(const struct hl_jobrun *run);
+/* The first lost one's ranks are given to one that is parked, which is to be started with them;
+ * -1: nothing is lost, or none is parked. */
+hl_status hl_jobrun_take_spare(struct hl_jobrun *run, int *lost, int *spare) HL_CHECK;
+
 #endif

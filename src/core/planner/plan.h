@@ -45,7 +45,11 @@ struct hl_plan_container {
     int numa_id;
     char *cpus;
     struct hl_plan_rank *ranks;
-    int rank_count;
+    int rank_count; /* 0: a spare, or it was lost and its ranks are on one */
+    /* Of a spare (core/planner/spares.h); NULL and none of others. */
+    char *address; /* its node's rankAddress */
+    char **gpus;   /* of its slot */
+    int gpu_count;
     size_t node_at; /* where the node probably is in the cluster; not in the record */
 };
 

@@ -17,8 +17,12 @@ static struct hl_api_text_list lines_info(char **lines)
 static struct hl_api_plan_container container_info(const struct hl_plan_container *c,
                                                    struct hl_arena *arena)
 {
-    struct hl_api_plan_container info = {
-        .index = c->index, .node = c->node, .numa_id = c->numa_id, .cpus = c->cpus};
+    struct hl_api_plan_container info = {.index = c->index,
+                                         .node = c->node,
+                                         .numa_id = c->numa_id,
+                                         .cpus = c->cpus,
+                                         .address = c->address != NULL ? c->address : "",
+                                         .gpus = {(const char **)c->gpus, (size_t)c->gpu_count}};
     info.ranks.items = hl_arena_array(arena, (size_t)c->rank_count, sizeof(*info.ranks.items));
     for (int i = 0; i < c->rank_count && info.ranks.items != NULL; i++) {
         const struct hl_plan_rank *r = &c->ranks[i];
@@ -104,6 +108,11 @@ HL_CHECK static hl_status read_container(const struct hl_api_plan_container *fro
     c->ranks = calloc(from->ranks.count + 1, sizeof(*c->ranks));
     if (c->ranks == NULL)
         return short_of_memory();
+    if (from->address[0] != '\0') {
+        HL_TRY(read_text(from->address, &c->address));
+        HL_TRY(read_lines(&from->gpus, &c->gpus));
+        c->gpu_count = (int)from->gpus.count;
+    }
     for (size_t i = 0; i < from->ranks.count; i++) {
         const struct hl_api_plan_rank *r = &from->ranks.items[i];
         c->ranks[i] =
