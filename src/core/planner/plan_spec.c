@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/planner/plan.h"
+#include "core/planner/resize.h"
 
 #define ENV_MAX 32 /* variables of ours */
 
@@ -61,6 +62,15 @@ static void add_threads(struct env *env, const struct hl_job *job,
         add_int(env, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
 }
 
+/* Up to that one; NULL: all. */
+static int count_members(const struct hl_plan *plan, const struct hl_plan_container *before)
+{
+    int n = 0;
+    for (int i = 0; i < plan->container_count && &plan->containers[i] != before; i++)
+        n += hl_plan_is_member(&plan->containers[i]);
+    return n;
+}
+
 static struct hl_api_key_value_list container_env(const struct hl_job *job,
                                                   const struct hl_plan *plan,
                                                   const struct hl_plan_container *c,
@@ -91,8 +101,8 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     env_add(env, "HELIOS_RANK_ORDER", hl_rank_order_name(job->grid.order));
     add_int(env, "WORLD_SIZE", plan->world_size);
     add_int(env, "LOCAL_WORLD_SIZE", c->rank_count);
-    add_int(env, "GROUP_RANK", c->index);
-    add_int(env, "GROUP_WORLD_SIZE", plan->container_count);
+    add_int(env, "GROUP_RANK", count_members(plan, c));
+    add_int(env, "GROUP_WORLD_SIZE", count_members(plan, NULL));
     add_int(env, "TORCHELASTIC_RESTART_COUNT", opts->attempt - 1);
     add_int(env, "TORCHELASTIC_MAX_RESTARTS", job->restarts);
     env_add(env, "HELIOS_RECOVERY", job->recovery);
@@ -141,11 +151,11 @@ struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
     size_t n = (size_t)c->rank_count;
     char id[192];
     struct hl_api_container_spec spec = {
-        .id = hl_arena_strdup(arena,
-                              hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id))),
+        .id = hl_arena_strdup(
+            arena, hl_container_id(opts->job_id, opts->attempt, c->index, id, sizeof(id))),
         .job = opts->job_id,
         .attempt = opts->attempt,
-        .index = index,
+        .index = c->index,
         .numa_id = c->numa_id,
         .cpus = c->cpus,
         .memory_bytes = job->memory_bytes,
