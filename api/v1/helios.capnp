@@ -897,6 +897,9 @@ struct Job {
   image @24 :Text;         # what dockerImage was pinned to: REPOSITORY@sha256:..., or an id; "" = not yet, or the job has none
   nextAttemptMs @25 :Int64;      # a job that backs off is placed again then; 0 = it does not
   lastFailure @26 :FailureKind;  # of the last attempt that failed
+  # Of a job with a range of data parallel sizes: its replicas now, the range, and the sizes that this attempt had before.
+  replicas @27 :Int32 $optional; replicasMin @28 :Int32 $optional; replicasMax @29 :Int32 $optional;
+  resizes @30 :Int32 $optional;
 }
 
 # unsaid: there is none. lost: with its node. mistake: an exit code that another start gives again (2, 64 to 78,

@@ -361,6 +361,7 @@ void job_event(struct job *j, struct hl_job_event *ev)
         if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
             record_event(j, j->actions.list[at].attempt, j->actions.list[at].word,
                          j->actions.list[at].text);
+    elastic_follow(j);
     ledger_follow(j);
     failures_look(j);
     j->stepped = true;

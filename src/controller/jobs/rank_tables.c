@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "controller/jobs/jobs_private.h"
+#include "core/planner/resize.h"
 #include "ranktable/plan.h"
 
 enum { TABLE_UNSENT, TABLE_SENDING, TABLE_SENT };
@@ -61,10 +62,11 @@ static void on_table_sent(void *arg, hl_status st, const char *text,
         return;
     }
     j = job_by_id(k->c, k->job);
-    if (j != NULL && j->table_sent != NULL && j->run.attempt == k->attempt &&
-        k->index < j->run.container_count && j->table_sent[k->index] == TABLE_SENDING) {
-        j->table_sent[k->index] =
-            st == HL_OK ? TABLE_SENT : TABLE_UNSENT; /* the next tick tries again */
+    int at = j != NULL && j->table_sent != NULL && j->run.attempt == k->attempt
+                 ? job_position(j, k->index)
+                 : -1;
+    if (at >= 0 && j->table_sent[at] == TABLE_SENDING) {
+        j->table_sent[at] = st == HL_OK ? TABLE_SENT : TABLE_UNSENT; /* the next tick tries again */
         if (st != HL_OK)
             hl_debug("rank table of %s is not written yet: %s", k->job, text);
     }
@@ -81,10 +83,11 @@ static void rank_table_send(struct job *j, int index)
     struct table_call *k = calloc(1, sizeof(*k));
     if (k == NULL)
         return;
-    *k = (struct table_call){.c = c, .attempt = j->run.attempt, .index = index};
+    *k = (struct table_call){
+        .c = c, .attempt = j->run.attempt, .index = hl_jobrun_index(&j->run, index)};
     memcpy(k->job, j->id, sizeof(k->job));
     const struct hl_api_agent_put_rank_table_params p = {
-        .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)),
+        .id = hl_container_id(j->id, k->attempt, k->index, id, sizeof(id)),
         .document = table_of(j),
         .epoch = c->claim.epoch};
     j->table_sent[index] = TABLE_SENDING;
@@ -99,7 +102,8 @@ void rank_tables_send(struct job *j)
         return;
     for (int i = 0; i < j->run.container_count; i++)
         if (j->table_sent[i] == TABLE_UNSENT &&
-            j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)
+            j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING &&
+            hl_plan_is_member(&j->run.plan->containers[i]))
             rank_table_send(j, i);
 }
 

@@ -44,7 +44,7 @@ static void adopt_plan(struct step *s)
     s->run->resized_ms = s->ev->now_ms;
 }
 
-static void dismiss(struct step *s, const char *why)
+static void guests_dismiss(struct step *s, const char *why)
 {
     hl_plan_dismiss(s->run->plan);
     s->run->resized_ms = s->ev->now_ms;
@@ -115,7 +115,7 @@ void hl_jobrun_on_resized(struct step *s)
 
 void hl_jobrun_on_dismiss(struct step *s)
 {
-    dismiss(s, s->ev->text != NULL ? s->ev->text : "");
+    guests_dismiss(s, s->ev->text != NULL ? s->ev->text : "");
 }
 
 void hl_jobrun_on_freed(struct step *s)
@@ -144,7 +144,7 @@ void hl_jobrun_judge_guest(struct step *s)
     }
     snprintf(why, sizeof(why), "a container that was to join ended on %s%s%.120s", c->node,
              *c->message != '\0' ? ": " : "", c->message);
-    dismiss(s, why);
+    guests_dismiss(s, why);
 }
 
 void hl_jobrun_resume_guest(const struct hl_jobrun *run, int position, struct hl_job_actions *out)

@@ -1,4 +1,12 @@
-/* What a step of a job's state machine is made of: its texts and its actions. */
+/* core/job/jobstate_step.h - what a step of a job's state machine is made of: its texts and its
+ * actions. Of jobstate.c and jobstate_resize.c alone.
+ *
+ * Owns:    nothing; actions are appended to the caller's.
+ * Threads: as jobstate.h.
+ * Errors:  HL_ENOMEM where room for actions is made; they are added where there is room.
+ * Units:   none.
+ * Limits:  a text keeps HL_JOB_TEXT_MAX - 1 bytes.
+ */
 #ifndef HL_CORE_JOB_JOBSTATE_STEP_H
 #define HL_CORE_JOB_JOBSTATE_STEP_H
 

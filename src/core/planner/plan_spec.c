@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/job/elastic.h"
 #include "core/planner/plan.h"
 #include "core/planner/resize.h"
 
@@ -85,6 +86,8 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     env_add(env, "HELIOS_CONTROLLER", opts->controller_address);
     env_add(env, "HELIOS_JOB", opts->job_id);
     add_int(env, "HELIOS_ATTEMPT", opts->attempt);
+    if (hl_job_resizes(job))
+        add_int(env, "HELIOS_CONTAINER", c->index);
     env_add(env, "HELIOS_NODE", c->node);
     add_model(env, job, opts->model_version);
     if (*job->dataset != '\0')
