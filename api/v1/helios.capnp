@@ -286,8 +286,9 @@ interface Agent {
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
   storeVerify @13 (id :Text, tier :Tier $required, device :Text, epoch :UInt64) -> (ok :Bool, badChunks :List(UInt32));
-  # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
-  putRankTable @14 (id :Text, document :Text, epoch :UInt64) -> ();
+  # Replace the rank table of a container that was started with one, and what its ranks are told of where they meet
+  # (HELIOS_MEETING); "" = it stays. ENOENT: the container is not here. Idempotent.
+  putRankTable @14 (id :Text, document :Text, epoch :UInt64, meeting :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
   options @16 () -> (options :List(OptionValue));
@@ -774,7 +775,13 @@ struct FaultReport {
 # ---- jobs ----------------------------------------------------------------------------------------
 
 struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; cp @6 :Int32 $optional; knownAs @7 :Int32 = -1 $optional; }   # knownAs: the number with which its container was started; -1 = rank
-struct PlanContainer { index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank); joining @5 :List(PlanRank) $optional; leaves @6 :Bool $optional; }   # of a gang that changes its size: ranks that will be; it has no ranks any more
+# address, gpus: of a spare slot, where the ranks of a lost container go on (core/planner/spares.h); "" = it is none.
+# joining, leaves: of a gang that changes its size (core/planner/resize.h): ranks that will be; it has no ranks any more.
+struct PlanContainer {
+  index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank);
+  address @5 :Text $optional; gpus @6 :List(Text) $optional;
+  joining @7 :List(PlanRank) $optional; leaves @8 :Bool $optional;
+}
 
 struct Plan {
   containers @0 :List(PlanContainer);
@@ -812,6 +819,7 @@ struct JobLaunch {
   backoffMs @15 :Int64; backoffMaxMs @16 :Int64;  # wait between two attempts, or processes, that make no new step
   stableAfterMs @17 :Int64;  # so long without a failure, and what was used of restarts is 0 again
   onFailure @18 :List(KeyValue);  # kind or exit code: fail, count or ignore
+  spareSlots @19 :Int32;   # slots on other servers, for containers that are lost
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -1205,6 +1213,7 @@ struct DaemonReady {
   storeSocket @6 :Text $optional;    # Agent
   socket @7 :Text $optional;         # L3
   pool @8 :Text $optional;           # L3: the file
+  incarnation @9 :Text $optional;    # Agent
 }
 
 struct DaemonEnd { how @0 :Text; at @1 :Int64; }   # "killed by signal 9 (Killed)"; ms since 1970
@@ -1224,6 +1233,7 @@ struct LocalDaemon {
   pool @12 :Text $optional;
   restarts @13 :Int32 $optional;     # by the supervisor, since `helios up`
   end @14 :DaemonEnd $optional;      # the last one
+  incarnation @15 :Text $optional;
 }
 struct LocalSupervisor { pid @0 :Int32; start @1 :UInt64; }
 # Options of each program in force, as `helios conf` names them.
@@ -1522,6 +1532,9 @@ struct DrillReport {
   jumps @6 :UInt64;        # steps that do not follow the one before in their generation, or leave one out
   missed @7 :UInt64;       # steps that were overwritten before they were seen
   doubted @8 :UInt64;      # steps made with a flipped bit, whose losses prove nothing
+  cleanSteps @9 :UInt64;   # of the gang, in which nothing was done to it
+  falseAlarms @10 :UInt64; # in them
+  falseAlarm @11 :Text;    # the first; "" = there was none
 }
 
 # Of a row of the specification's section 6. absent: the hardware for it is not here; noRoom, noTime: it was not carried out,
@@ -1683,7 +1696,7 @@ struct Manifest {
 }
 
 # Why a job is stopping: what comes after.
-enum JobGoal { none @0; restart @1; fail @2; cancel @3; }
+enum JobGoal { none @0; restart @1; fail @2; cancel @3; succeed @4; }
 # `plan` of JobRun: Plan, and the address of its master.
 struct PlanRecord {
   containers @0 :List(PlanContainer);
@@ -1813,6 +1826,7 @@ struct JobSpec {
   spares @22 :Int32 $optional;
   queue @23 :Text $optional; priority @24 :Int32 $optional;
   onFailure @25 :List(KeyValue) $map $optional;
+  spareSlots @26 :Int32 $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {

@@ -22,7 +22,8 @@ a process whose replica is lost ends. It grows after a save, whose `save_state_d
 so leave RuntimeErrors of it to `run`.
 
 Rank 0 has a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next generation. No
-Agent takes part; the Controller is asked when `train` loads.
+Agent takes part; the Controller is asked when `train` loads. Where rank 0 goes on on another server the Agents say so,
+in a file (_lost.py).
 """
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Callable, TypeVar
 
-from . import _abi, _arguments, _gang, _replicas, _steps, errors
+from . import _abi, _arguments, _gang, _lost, _replicas, _steps, errors
 from ._gang import Resized
 from .session import Rank, Session
 
@@ -91,6 +92,8 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
     _arguments.integer("attempts", attempts, 1)
     _park(warm)
     meeting = _Meeting(backend, float(timeout))
+    if replaces():
+        _lost.watch()
     cause, idle, stuck, best = "", 0, 0, -1
     while True:
         try:
@@ -169,6 +172,7 @@ class _Meeting:
         self._backend, self._timeout = backend, timeout
         self._before = 0  # the last generation that this process was in
         self._store: Any = None
+        self._host = ""
         self._server: Any = None  # rank 0's, for as long as this process lives
         self._asked = 0.0  # when the Controller was asked last
         _count_waits()
@@ -264,8 +268,12 @@ class _Meeting:
     def _connect(self, seconds: float) -> Any:
         """The store of rank 0, which a process of rank 0 makes with the first generation that it joins."""
         import torch.distributed as dist
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        moved = "" if _gang.resizes() else _lost.master()
+        host, port = moved or os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         limit = datetime.timedelta(seconds=seconds)
+        if host != self._host and self._server is None:
+            self._store = None  # rank 0 is on another server now
+        self._host = host
         if self.rank == 0 and self._server is None:
             self._server = dist.TCPStore(host, port, None, True, limit, wait_for_workers=False)
         if self.rank == 0:

@@ -55,6 +55,7 @@ struct job_wait {
 struct job_elastic {
     bool *asked; /* ranks that are to join have asked for their place, by their number; NULL: none
                     is */
+    char *lost;  /* LOST=ADDRESS lines of the servers that the attempt has lost; NULL: none */
     int64_t looked_ms, stopped_ms; /* steady clock: slots were looked for, stops were said again */
 };
 

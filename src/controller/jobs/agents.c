@@ -44,7 +44,8 @@ static enum hl_api_failure_kind failure_of(const struct job *j,
     if (status->state != HL_API_CONTAINER_STATE_FAILED)
         return HL_API_FAILURE_KIND_UNSAID;
     enum hl_api_failure_kind kind = hl_failure_kind(status, &rank);
-    return rank >= 0 && rank_watch_ended(j, rank) ? HL_API_FAILURE_KIND_STALL : kind;
+    bool ended = rank >= 0 && rank_watch_ended(j, elastic_rank_told(j, status->id, rank));
+    return ended ? HL_API_FAILURE_KIND_STALL : kind;
 }
 
 static void container_event(struct job *j, const char *node, int attempt, int index,
@@ -60,6 +61,7 @@ static void container_event(struct job *j, const char *node, int attempt, int in
         .signal = status->signal,
         .container = status->state,
         .failure = failure_of(j, status),
+        .is_parked = status->ranks.count == 0,
     };
     job_event(j, &ev);
 }
@@ -297,7 +299,8 @@ static void start_wanted(struct job *j)
 {
     enum hl_api_job_state state = j->run.state;
     if (state != HL_API_JOB_STATE_STARTING && state != HL_API_JOB_STATE_RUNNING)
-        return;
+        return; /* a gang that runs may have parked containers, one that takes a lost one's place,
+                   and some that are to join */
     for (int i = 0; i < j->run.container_count && j->run.state == state; i++) {
         if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED ||
             j->run.plan->containers[i].leaves)
@@ -414,7 +417,11 @@ static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec,
 static void agents_carry_out(struct job *j, const struct hl_job_actions *actions)
 {
     for (size_t i = 0; i < actions->count; i++) {
-        if (actions->list[i].kind == HL_JOB_DO_START)
+        bool starts = actions->list[i].kind == HL_JOB_DO_START;
+        if (starts && j->run.state == HL_API_JOB_STATE_RUNNING &&
+            rank_tables_reset(j, j->run.container_count) != HL_OK) /* ranks are elsewhere now */
+            hl_warn("%s", hl_error_text());
+        if (starts)
             start_container(j, &actions->list[i]);
         else if (actions->list[i].kind == HL_JOB_DO_STOP)
             stop_container(j, &actions->list[i]);
@@ -437,8 +444,10 @@ static void agents_describe(const struct job *j, const struct hl_jobrun *run, in
     const struct node *n = node_find(j->controller, run->containers[index].node);
     const struct hl_api_container_status *reported =
         n != NULL && io->id != NULL ? node_reported(n, io->id) : NULL;
+    bool replaced = !hl_jobrun_has_ranks(run, index) && !hl_jobrun_is_parked(run, index) &&
+                    run->plan->containers[index].joining == 0;
     (void)arena;
-    if (reported != NULL)
+    if (reported != NULL && !replaced) /* the ranks that its lost server told of are elsewhere */
         *io = *reported;
 }
 

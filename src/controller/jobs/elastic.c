@@ -2,9 +2,17 @@
  * starts gets the largest size that the slots allow which are left when all of the line had their
  * turn: nobody waits longer for that, and what is reserved for others stays theirs. */
 #include <limits.h>
+#include <stdlib.h>
 
 #include "controller/jobs/queue.h"
 #include "core/job/elastic.h"
+
+void elastic_begin(struct job *j)
+{
+    free(j->elastic.asked);
+    free(j->elastic.lost);
+    j->elastic = (struct job_elastic){0};
+}
 
 void elastic_follow(struct job *j)
 {

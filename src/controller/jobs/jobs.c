@@ -124,6 +124,7 @@ void job_take_plan(struct job *j, struct hl_plan *plan)
     struct hl_controller *c = j->controller;
     free(j->starting);
     j->starting = calloc((size_t)plan->container_count + 1, sizeof(*j->starting));
+    elastic_begin(j);
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
     j->marked = true;

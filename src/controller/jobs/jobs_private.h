@@ -139,13 +139,19 @@ void elastic_free_slot(struct job *j, const struct hl_job_action *a);
  */
 int elastic_rank_of(const struct hl_plan_container *c, int known_as);
 
+/* The same of a rank of that container; known_as where it is not in the gang. */
+int elastic_rank_told(const struct job *j, const char *container, int known_as);
+
 /* Position of the container with that index, -1 = the attempt has it no more. */
 static inline int job_position(const struct job *j, int index)
 {
     return hl_plan_position(j->run.plan, index);
 }
 
-/* elastic.c: the spec has the size of the gang that is placed, else the least. */
+/* elastic.c */
+/* Of a new attempt nothing is known yet. */
+void elastic_begin(struct job *j);
+/* The spec has the size of the gang that is placed, else the least. */
 void elastic_follow(struct job *j);
 
 /* submit.c */

@@ -26,7 +26,7 @@
 static char *shape_key(const struct job *j)
 {
     json_t *spec = hl_job_to_json(&j->spec), *part = json_object();
-    static const char *const members[] = {"parallelism", "placement", "resources"};
+    static const char *const members[] = {"parallelism", "placement", "resources", "spareSlots"};
     for (size_t i = 0; i < HL_ARRAY_LEN(members) && part != NULL; i++) {
         json_t *member = json_object_get(spec, members[i]);
         if (member != NULL && json_object_set(part, members[i], member) != 0) {

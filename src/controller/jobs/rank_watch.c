@@ -9,7 +9,6 @@
 #include "base/plane.h"
 #include "base/text.h"
 #include "controller/jobs/jobs_private.h"
-#include "core/planner/resize.h"
 #include "core/replace/recoveries.h"
 #include "core/replace/slow.h"
 #include "core/replace/stalls.h"
@@ -295,12 +294,12 @@ static bool take_reports(struct job *j, struct rank_watch *w)
     bool fresh = true;
     int64_t now = controller_steady_ms(j->controller);
     for (int i = 0; i < j->run.container_count; i++) {
+        if (!hl_jobrun_has_ranks(&j->run, i))
+            continue;
         char id[HL_JOB_ID_MAX + 32];
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
         hl_container_id(j->id, j->run.attempt, hl_jobrun_index(&j->run, i), id, sizeof(id));
         const struct hl_api_container_status *c = n != NULL ? node_reported(n, id) : NULL;
-        if (!hl_plan_is_member(&j->run.plan->containers[i]))
-            continue;
         fresh &= n != NULL && !n->lost;
         for (size_t k = 0; c != NULL && k < c->ranks.count; k++) {
             struct hl_api_rank_status r = c->ranks.items[k];

@@ -200,6 +200,7 @@ static struct hl_api_job_launch launch_of(const struct request *r, struct hl_are
         .on_node_lost = hl_job_restarts_lost(spec) ? "restart" : "fail",
         .recovery = spec->recovery,
         .spares = spec->spares,
+        .spare_slots = spec->spare_slots,
         .ends_hung = hl_job_ends_hung(spec),
         .ends_slow = hl_job_ends_slow(spec),
         .replicas = hl_grid_replicas(&spec->grid),

@@ -8,6 +8,7 @@
  * The ranks of the gang ask where they are when they come together again, and rank 0 does when all
  * have saved: so it grows where nothing is lost by it. Who has asked is kept in memory only, for
  * those that wait ask again and again. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@
 #include "core/job/jobnodes.h"
 #include "core/planner/resize.h"
 
-#define LOOK_MS 1000 /* between two passes that are asked for because a gang could grow */
+#define LOOK_MS  1000 /* between two passes that are asked for because a gang could grow */
+#define LOST_MAX 32768
 
 int elastic_rank_of(const struct hl_plan_container *c, int known_as)
 {
@@ -26,6 +28,17 @@ int elastic_rank_of(const struct hl_plan_container *c, int known_as)
         if (c->ranks[k].known_as == known_as)
             return c->ranks[k].rank;
     return -1;
+}
+
+int elastic_rank_told(const struct job *j, const char *container, int known_as)
+{
+    char id[HL_JOB_ID_MAX + 1];
+    int attempt, index, at = -1;
+    if (known_as >= 0 && container != NULL &&
+        hl_container_id_parse(container, id, sizeof(id), &attempt, &index) == HL_OK)
+        at = job_position(j, index);
+    int rank = at >= 0 ? elastic_rank_of(&j->run.plan->containers[at], known_as) : -1;
+    return rank >= 0 ? rank : known_as;
 }
 
 static bool gang_resizes(const struct job *j)
@@ -58,6 +71,19 @@ static bool give_plan(struct job *j, struct hl_job_event *ev)
         j->port_attempt = port_attempt;
     hl_plan_free(plan);
     return false;
+}
+
+/* Its ranks cut their connections there (python/helios/_lost.py). */
+static void note_lost(struct job *j, const char *node)
+{
+    const struct hl_cluster_node *n = hl_cluster_find(nodes_cluster(j->controller), node);
+    const char *before = j->elastic.lost != NULL ? j->elastic.lost : "";
+    char *lost = NULL;
+    if (n == NULL || n->host_address[0] == '\0' || strlen(before) > LOST_MAX ||
+        asprintf(&lost, "%sLOST=%s\n", before, n->host_address) < 0)
+        return; /* their collectives end with their timeout */
+    free(j->elastic.lost);
+    j->elastic.lost = lost;
 }
 
 /* Ranks have other numbers now. */
@@ -97,8 +123,10 @@ void elastic_lose_node(struct job *j, const char *node, const char *text)
         ev.text = why;
         hl_error_clear();
     }
-    if (give_plan(j, &ev))
+    if (give_plan(j, &ev)) {
+        note_lost(j, node);
         renew_tables(j);
+    }
 }
 
 /* ---- larger ---------------------------------------------------------------------------------- */

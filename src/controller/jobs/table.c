@@ -70,6 +70,7 @@ void job_free(struct job *j)
     free(j->table_sent);
     rank_watch_free(j->watch);
     free(j->elastic.asked);
+    free(j->elastic.lost);
     images_free(j->images);
     free(j->table);
     free(j);

@@ -126,6 +126,10 @@ bool hl_job_range_check(struct hl_job *job, struct hl_job_fault *f)
                            "expert_model_parallel_size %d times expert_tensor_parallel_size has to "
                            "divide the ranks of a stage",
                            job->dp_min, job->dp_max, job->ep);
+    if (hl_job_resizes(job) && job->spare_slots > 0)
+        return range_fault(f, "spareSlots", "/spareSlots",
+                           "a gang with data_parallel_size: {min, max} goes on without a lost "
+                           "server, and takes a free slot when there is one; remove the key");
     if (hl_job_resizes(job) && (rules->data.required || rules->gang.required))
         return range_fault(f, "placement", "/placement",
                            "replicas that come later are placed by themselves, so data and gang "

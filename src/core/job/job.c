@@ -101,6 +101,7 @@ static const struct key job_keys[] = {
     {"recovery.onHang", KEY_RANK_GOAL, 0, 0, AT(on_hang)},
     {"recovery.onSlow", KEY_RANK_GOAL, 0, 0, AT(on_slow)},
     {"spares", KEY_INT, 1, 16, AT(spares)},
+    {"spareSlots", KEY_INT, 1, 16, AT(spare_slots)},
     {"queue", KEY_NAME, 0, 0, AT(queue)},
     {"priority", KEY_INT, -HL_PRIORITY_MAX, HL_PRIORITY_MAX, AT(priority)},
     {"kubernetes", KEY_KUBERNETES, 0, 0, AT(kubernetes)},

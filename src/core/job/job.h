@@ -90,6 +90,7 @@ struct hl_job {
     char *on_hang;      /* recovery.onHang: "end", "name"; "" = end if ranks are replaced */
     char *on_slow;      /* recovery.onSlow: the same words; "" = name */
     int spares;         /* processes that are parked in each container */
+    int spare_slots;    /* spareSlots: on other servers, for containers that are lost */
     char *rank_table;   /* rankTable: format of RANK_TABLE_FILE, "v1", "v2" or "1.2" */
     char *queue;        /* "" = the cluster's first */
     int priority;       /* higher comes first, HL_PRIORITY_MAX at most */

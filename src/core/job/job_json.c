@@ -124,6 +124,7 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
                      .on_hang = text_said(job->on_hang),
                      .on_slow = text_said(job->on_slow)},
         .spares = job->spares,
+        .spare_slots = job->spare_slots,
         .queue = text_said(job->queue),
         .priority = job->priority,
     };

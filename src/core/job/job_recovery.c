@@ -69,6 +69,9 @@ bool hl_job_recovery_check(const struct hl_job *job, enum hl_job_executor execut
     if (!hl_job_replaces(job) && job->spares > 0)
         return fault_set(fault, "spares", "/spares",
                          "has an effect with recovery: {mode: replace} only");
+    if (!hl_job_replaces(job) && job->spare_slots > 0)
+        return fault_set(fault, "spareSlots", "/spareSlots",
+                         "has an effect with recovery: {mode: replace} only");
     if (!hl_job_replaces(job) && job->replacements > 0)
         return fault_set(fault, "recovery.replacements", "/recovery/replacements",
                          "has an effect with recovery: {mode: replace} only");

@@ -13,11 +13,6 @@
 
 typedef void (*handler)(struct step *s);
 
-bool hl_job_state_ended(enum hl_api_job_state s)
-{
-    return s >= HL_API_JOB_STATE_SUCCEEDED;
-}
-
 void hl_job_actions_fini(struct hl_job_actions *a)
 {
     free(a->list);
@@ -88,8 +83,9 @@ static void stopped_yet(struct step *s)
     if (run->goal == HL_API_JOB_GOAL_RESTART)
         restart_job(s);
     else
-        finish_job(s, run->goal == HL_API_JOB_GOAL_CANCEL ? HL_API_JOB_STATE_CANCELLED
-                                                          : HL_API_JOB_STATE_FAILED);
+        finish_job(s, run->goal == HL_API_JOB_GOAL_CANCEL    ? HL_API_JOB_STATE_CANCELLED
+                      : run->goal == HL_API_JOB_GOAL_SUCCEED ? HL_API_JOB_STATE_SUCCEEDED
+                                                             : HL_API_JOB_STATE_FAILED);
 }
 
 static void stop_active(struct step *s)
@@ -159,12 +155,12 @@ static enum hl_api_failure_kind failure_of(const struct step *s)
 static void judge_containers(struct step *s)
 {
     struct hl_jobrun *run = s->run;
-    int succeeded = 0, up = 0, members = 0;
+    int succeeded = 0, up = 0, gang = 0;
     for (int i = 0; i < run->container_count; i++) {
         enum hl_api_container_state st = run->containers[i].state;
-        if (!hl_jobrun_is_member(run, i))
+        if (!hl_jobrun_has_ranks(run, i))
             continue;
-        members++;
+        gang++;
         if (st == HL_API_CONTAINER_STATE_FAILED || st == HL_API_CONTAINER_STATE_STOPPED) {
             describe_failure(s, i);
             attempt_failed(s, failure_of(s), run->containers[i].exit_code);
@@ -173,16 +169,18 @@ static void judge_containers(struct step *s)
         succeeded += st == HL_API_CONTAINER_STATE_SUCCEEDED;
         up += st == HL_API_CONTAINER_STATE_RUNNING || st == HL_API_CONTAINER_STATE_SUCCEEDED;
     }
-    if (run->state == HL_API_JOB_STATE_STARTING && up == run->container_count) {
+    if (run->state == HL_API_JOB_STATE_STARTING && up == gang) {
         run->state = HL_API_JOB_STATE_RUNNING;
         run->failed.last_ms = s->ev->now_ms;
         run->deadline_ms = run->run_timeout_ms > 0 ? s->ev->now_ms + run->run_timeout_ms : 0;
         if (run->started_ms == 0)
             run->started_ms = s->ev->now_ms;
         run->reason[0] = '\0';
-        record(s, "running", "all %d containers run", run->container_count);
+        record(s, "running", "all %d containers run", gang);
     }
-    if (succeeded == members)
+    if (succeeded == gang && hl_jobrun_active(run) > 0)
+        begin_stop(s, HL_API_JOB_GOAL_SUCCEED); /* what is parked has to end, too */
+    else if (succeeded == gang)
         finish_job(s, HL_API_JOB_STATE_SUCCEEDED);
 }
 
@@ -197,6 +195,8 @@ static bool take_status(struct step *s)
         return false;
     if (ev->container <= c->state && !back)
         return false;
+    if (ev->is_parked && is_active(ev->container) && hl_jobrun_has_ranks(s->run, ev->index))
+        return false; /* as it was before it got ranks */
     if (ev->container == HL_API_CONTAINER_STATE_WANTED ||
         ev->container == HL_API_CONTAINER_STATE_LOST)
         return false;
@@ -304,16 +304,21 @@ static void on_placed(struct step *s)
 
 static void judge_container(struct step *s)
 {
-    if (hl_jobrun_is_member(s->run, s->ev->index))
-        judge_containers(s);
-    else
+    if (hl_plan_is_guest(&s->run->plan->containers[s->ev->index]))
         hl_jobrun_judge_guest(s);
+    else
+        judge_containers(s);
 }
 
 static void on_status(struct step *s)
 {
-    if (take_status(s))
-        judge_container(s);
+    const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
+    if (!take_status(s))
+        return;
+    if (hl_jobrun_is_parked(s->run, s->ev->index) && !is_active(c->state))
+        record(s, "spare-lost", "parked container %d on %s has ended: %s", s->ev->index, c->node,
+               c->message);
+    judge_container(s);
 }
 
 static void on_status_stopping(struct step *s)
@@ -370,6 +375,26 @@ static void on_node_back(struct step *s)
         record(s, "node-back", "node %s answers again", s->ev->node);
 }
 
+/* Parked containers take the places of what was lost: the attempt goes on. */
+static bool spares_take_over(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    int lost = 0, spare;
+    if (!hl_jobrun_spares_suffice(run))
+        return false;
+    for (;;) {
+        if (hl_jobrun_take_spare(run, &lost, &spare) != HL_OK)
+            return false; /* no memory: the gang begins again */
+        if (lost < 0)
+            break;
+        record(s, "spare-used", "container %d, parked on %s, takes the place of container %d",
+               spare, run->containers[spare].node, lost);
+        act_at(s, HL_JOB_DO_START, spare);
+    }
+    run->reason[0] = '\0';
+    return true;
+}
+
 static void on_node_lost(struct step *s)
 {
     struct hl_jobrun *run = s->run;
@@ -381,6 +406,8 @@ static void on_node_lost(struct step *s)
                run->container_count, s->ev->text != NULL ? ": " : "",
                s->ev->text != NULL ? s->ev->text : "");
     record(s, "node-lost", "%s", run->reason);
+    if (s->ev->plan == NULL && spares_take_over(s))
+        return;
     (void)hl_jobrun_note_failure(run, s->ev, HL_API_FAILURE_KIND_LOST);
     if (s->ev->plan != NULL) {
         hl_jobrun_go_on(s);
@@ -433,7 +460,7 @@ static void on_preempt(struct step *s)
 
 static void on_cancel_stopping(struct step *s)
 {
-    if (s->run->goal == HL_API_JOB_GOAL_CANCEL)
+    if (s->run->goal == HL_API_JOB_GOAL_CANCEL || s->run->goal == HL_API_JOB_GOAL_SUCCEED)
         return;
     set_reason(s->run, "%s", s->ev->text != NULL ? s->ev->text : "cancelled");
     record(s, "cancelling", "%s", s->run->reason);
@@ -626,27 +653,4 @@ hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *o
         hl_jobrun_resume_guest(run, i, out);
     }
     return HL_OK;
-}
-
-hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opts)
-{
-    if (strlen(opts->id) > HL_JOB_ID_MAX)
-        return hl_fail(HL_EINVAL, "job id '%.100s' is too long", opts->id);
-    *run = (struct hl_jobrun){.state = HL_API_JOB_STATE_PENDING,
-                              .attempt = 1,
-                              .policy = opts->policy,
-                              .max_restarts = opts->max_restarts,
-                              .restart_lost = opts->restart_lost,
-                              .start_timeout_ms = opts->start_timeout_ms,
-                              .run_timeout_ms = opts->run_timeout_ms,
-                              .stop_resend_ms = opts->stop_resend_ms};
-    snprintf(run->id, sizeof(run->id), "%s", opts->id);
-    return HL_OK;
-}
-
-void hl_jobrun_fini(struct hl_jobrun *run)
-{
-    hl_plan_free(run->plan);
-    free(run->containers);
-    *run = (struct hl_jobrun){0};
 }

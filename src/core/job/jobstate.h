@@ -147,6 +147,7 @@ struct hl_job_event {
     int signal;
     enum hl_api_failure_kind failure; /* CONTAINER: its kind, where it has failed */
     int64_t reached;  /* steps, to the highest that the job has made; 0 = it tells none */
+    bool is_parked;   /* CONTAINER: it has no ranks */
     bool is_in_order; /* ABSENT: it came the same way as what was heard of the container before */
     struct hl_plan *plan;
 };
@@ -200,6 +201,12 @@ int64_t hl_jobrun_next_ms(const struct hl_jobrun *run);
 /* The caller was paused, or the wall clock was set: what is judged by a deadline gets that time on
  * top. A limit of the user's for how long the job may run counts during a pause too. */
 void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_ms);
+/* jobstate_spare.c */
+/* False: a container that is parked, or whose ranks are on another one now. */
+bool hl_jobrun_has_ranks(const struct hl_jobrun *run, int index);
+bool hl_jobrun_is_parked(const struct hl_jobrun *run, int index);
+/* The first such container that runs, from `at` on; -1: there is none. */
+int hl_jobrun_next_parked(const struct hl_jobrun *run, int at);
 /* Containers that may still occupy their slot. */
 int hl_jobrun_active(const struct hl_jobrun *run);
 

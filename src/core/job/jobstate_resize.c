@@ -7,11 +7,6 @@
 #include "core/job/jobstate_step.h"
 #include "core/planner/resize.h"
 
-bool hl_jobrun_is_member(const struct hl_jobrun *run, int position)
-{
-    return hl_plan_is_member(&run->plan->containers[position]);
-}
-
 int hl_jobrun_index(const struct hl_jobrun *run, int position)
 {
     bool planned = run->plan != NULL && position < run->plan->container_count;

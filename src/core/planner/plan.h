@@ -46,9 +46,13 @@ struct hl_plan_container {
     int numa_id;
     char *cpus;
     struct hl_plan_rank *ranks;
-    int rank_count;
+    int rank_count; /* 0: a spare, or it was lost and its ranks are on one; joins or leaves */
     int joining;    /* ranks that are none of the gang yet; rank_count is 0 then (resize.h) */
-    bool leaves;    /* it has lost its ranks */
+    bool leaves;    /* it has lost its ranks, and goes */
+    /* Of a spare (core/planner/spares.h); NULL and none of others. */
+    char *address; /* its node's rankAddress */
+    char **gpus;   /* of its slot */
+    int gpu_count;
     size_t node_at; /* where the node probably is in the cluster; not in the record */
 };
 

@@ -42,6 +42,8 @@ static struct hl_api_plan_container container_info(const struct hl_plan_containe
                                           .numa_id = c->numa_id,
                                           .cpus = c->cpus,
                                           .ranks = ranks_info(c->ranks, c->rank_count, arena),
+                                          .address = c->address,
+                                          .gpus = {(const char **)c->gpus, (size_t)c->gpu_count},
                                           .joining = ranks_info(c->ranks, c->joining, arena),
                                           .leaves = c->leaves};
 }
@@ -135,6 +137,11 @@ HL_CHECK static hl_status read_container(const struct hl_api_plan_container *fro
     c->numa_id = from->numa_id;
     HL_TRY(read_text(from->cpus, &c->cpus));
     c->leaves = from->leaves;
+    if (from->address != NULL && from->address[0] != '\0') {
+        HL_TRY(read_text(from->address, &c->address));
+        HL_TRY(read_lines(&from->gpus, &c->gpus));
+        c->gpu_count = (int)from->gpus.count;
+    }
     bool joins = from->joining.count > 0;
     return read_ranks(joins ? &from->joining : &from->ranks, c,
                       joins ? &c->joining : &c->rank_count);

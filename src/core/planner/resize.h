@@ -16,9 +16,10 @@
 
 #include "core/planner/plan.h"
 
-static inline bool hl_plan_is_member(const struct hl_plan_container *c)
+/* It joins or leaves. */
+static inline bool hl_plan_is_guest(const struct hl_plan_container *c)
 {
-    return c->joining == 0 && !c->leaves;
+    return c->joining > 0 || c->leaves;
 }
 
 hl_status hl_plan_copy(const struct hl_plan *plan, struct hl_plan **out) HL_CHECK;

@@ -1,6 +1,7 @@
 /* A gang that runs and changes its size: containers of an attempt come and go, by their index. */
 #include "support/test.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/planner/resize.h"
@@ -75,12 +76,19 @@ static void gang_fini(struct gang *g)
     hl_jobrun_fini(&g->run);
 }
 
+static void container_leave(struct hl_plan *plan, int at)
+{
+    free(plan->containers[at].ranks[0].gpu);
+    plan->containers[at].rank_count = 0;
+    plan->containers[at].leaves = true;
+}
+
 /* node-1 is lost, and the others go on. */
 static void gang_shrink(struct gang *g)
 {
     struct hl_plan *plan = NULL;
     assert_int_equal(hl_plan_copy(g->run.plan, &plan), HL_OK);
-    plan->containers[1].leaves = true;
+    container_leave(plan, 1);
     plan->world_size = 2;
     gang_step(g,
               (struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = "node-1", .plan = plan});
@@ -93,9 +101,6 @@ static void gang_grow(struct gang *g, const char *node)
     static const struct hl_job job = {.grid = {.pp = 1, .tp = 1, .dp = 2, .cp = 1}};
     assert_int_equal(hl_plan_copy(g->run.plan, &plan), HL_OK);
     snprintf(more->containers[0].node, sizeof(more->containers[0].node), "%s", node);
-    more->containers[0].ranks = realloc(more->containers[0].ranks, sizeof(struct hl_plan_rank));
-    more->containers[0].ranks[0] = (struct hl_plan_rank){.gpu = strdup("")};
-    more->containers[0].rank_count = more->world_size = 1;
     assert_int_equal(hl_plan_grow(plan, &job, more), HL_OK);
     hl_plan_free(more);
     gang_step(g, (struct hl_job_event){.kind = HL_JOB_EV_GROW, .plan = plan});
@@ -140,7 +145,8 @@ TEST(a_container_that_leaves_keeps_its_slot_until_it_has_ended)
     struct hl_plan *plan = NULL;
     gang_init(&g);
     assert_int_equal(hl_plan_copy(g.run.plan, &plan), HL_OK);
-    plan->containers[1].leaves = plan->containers[2].leaves = true;
+    container_leave(plan, 1);
+    container_leave(plan, 2);
     gang_step(&g,
               (struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = "node-1", .plan = plan});
     assert_string_equal(gang_asked(&g), "free 1, stop 2");

@@ -127,7 +127,7 @@ static void check_growth(struct hl_plan *plan, struct hl_job *job, int left, int
     assert_int_equal(plan->container_count, had + added);
     for (int i = had; i < plan->container_count; i++) {
         assert_int_equal(plan->containers[i].index, next + i - had);
-        assert_false(hl_plan_is_member(&plan->containers[i]));
+        assert_true(hl_plan_is_guest(&plan->containers[i]));
     }
     struct hl_plan *copy = NULL; /* through its record */
     assert_int_equal(hl_plan_copy(plan, &copy), HL_OK);
