@@ -267,9 +267,7 @@ class Stepper:
         phases = self.phases
         if not phases.state.shard:
             return
-        missing = [s.tensor for s in self.slots() if s.tensor not in set(phases.state.held)]
-        if missing:
-            phases.state.hold(missing)
+        phases.state.hold(s.tensor for s in self.slots())
         stepped = [s for s in self.slots() if s.has_grad or s.reuse or s.given is not None]
         for slot in stepped:
             phases.open([slot.tensor])  # what carries it may write by a system call
@@ -322,7 +320,7 @@ class Stepper:
                 held = own.get(key)
                 grad = raw_grad(slot.param)
                 if held is not None and held[1] is value or slot.shows(value) or \
-                        grad is not None and grad.data_ptr() == value.data_ptr():
+                        grad is not None and not grad.is_sparse and grad.data_ptr() == value.data_ptr():
                     continue  # p.grad itself stays what it is
                 if held is not None and held[1].dtype == value.dtype:
                     del held
@@ -345,7 +343,7 @@ class Stepper:
                 host.copy_(value)
             own[key] = (tensor, host)
         if not self.apart:
-            state.hold([tensor for tensor in ids if tensor not in state.held])
+            state.hold(ids)
 
     def _manage(self, new: list[tuple["Slot", dict, str, torch.Tensor]]) -> None:
         if not new:
@@ -384,8 +382,7 @@ class Stepper:
             clones = True
             self._show()
         elif self.apart:  # a system call may be given it, for which no fault is served
-            state.hold([i for slot in self.slots() for i, _ in self.of(slot).values()
-                        if i not in state.held])
+            state.hold(i for slot in self.slots() for i, _ in self.of(slot).values())
         try:
             yield
         finally:

@@ -40,6 +40,12 @@ _slots: dict[int, "Slot"] = {}  # by id(parameter), which the slot keeps alive
 _classes: dict[type, type] = {}
 
 
+def _fetch(param: Any) -> None:
+    slot = _slots.get(id(param))
+    if slot is not None:
+        slot.phases.fetch(slot)
+
+
 class _Managed:
     @property
     def data(self) -> torch.Tensor:
@@ -72,6 +78,18 @@ class _Managed:
     @grad.deleter
     def grad(self) -> None:
         self.grad = None
+
+    def detach(self) -> torch.Tensor:
+        _fetch(self)
+        return super().detach()
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        _fetch(self)
+        return super().numpy(*args, **kwargs)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        _fetch(self)
+        return super().__array__(*args, **kwargs)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
         slot = _slots.get(id(self))

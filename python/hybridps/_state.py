@@ -73,6 +73,7 @@ class State:
         self.modules: list[Any] = []
         self.optimizers: list[Any] = []
         self.lazy = False  # gradients stay where they are after backward
+        self.rests = False  # and parameters, until they are read
         self.inside = False
         self.grads_away = False
         self.grads_seen = False  # outside, by code that may have written them
@@ -88,7 +89,7 @@ class State:
         self.fresh = True  # the next training forward begins an iteration
         self.closed = False
         self.layouts = 0
-        self.held: list[int] = []  # accessed on the host, outside
+        self.held: dict[int, None] = {}  # accessed on the host, outside
         self._bundles: dict[tuple, Bundle] = {}
         self._spare: dict[int, list[int]] = {}
         # By kind and bytes: tensors that users still show, though others took their place; and
@@ -228,7 +229,7 @@ class State:
         self.left.setdefault(key, []).append((tensor, shown))
         if tensor in self.held:
             self.pool.release(self.bundle([tensor], HOST), HOLD)
-            self.held.remove(tensor)
+            del self.held[tensor]
         self.layouts += 1
         return key
 
@@ -260,13 +261,14 @@ class State:
             found = self._bundles[key] = Bundle(ids, where, write)
         return found
 
-    def hold(self, ids: list[int]) -> None:
+    def hold(self, ids: Iterable[int]) -> None:
         """On the host from now on, until the next forward."""
+        ids = [i for i in ids if i not in self.held]
         self.pool.access(self.bundle(ids, HOST))
-        self.held += ids
+        self.held.update(dict.fromkeys(ids))
 
     def held_outside(self, lazy: bool) -> list[int]:
-        ids = [s.tensor for s in self.slots if not (lazy and s.gone)]
+        ids = [] if self.rests else [s.tensor for s in self.slots if not (lazy and s.gone)]
         if not lazy:
             ids += [s.grad for s in self.slots if s.has_grad and not s.reuse]
         for stepper in self.optimizers:

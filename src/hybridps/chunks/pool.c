@@ -51,7 +51,7 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
 {
     if (p == NULL)
         return;
-    pool_settle_ahead(p);
+    hl_chunk_pool_settle_ahead(p);
     if (p->device != NULL && hl_device_quiesce(p->device) != HL_OK)
         hl_error_clear(); /* the context is lost, and nothing of it runs */
     for (uint32_t i = 0; i < p->count; i++) {
@@ -225,7 +225,7 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
 {
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
-    pool_settle_ahead(p);
+    hl_chunk_pool_settle_ahead(p);
     for (size_t i = 0; i < count; i++)
         pool_end_view(p, &p->chunks[uses[i].chunk]);
     p->s.host_short = 0;
@@ -272,7 +272,7 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk)
     struct chunk *c = &p->chunks[chunk];
     assert(chunk < p->count && c->r->host_pins == 0 && c->r->device_pins == 0);
     if (c->ahead)
-        pool_settle_ahead(p);
+        hl_chunk_pool_settle_ahead(p);
     pool_drop_view(p, c);
     if (c->r->device)
         pool_leave_device(p, c);

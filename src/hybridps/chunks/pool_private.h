@@ -124,8 +124,6 @@ hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 /* pool_share.c: a new chunk's host memory is the file's, if its kind is. */
 hl_status pool_share_new(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
-/* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
-void pool_settle_ahead(struct hl_chunk_pool *p);
 /* pool_fault.c: the chunk at that address, and in which place; NULL: none. */
 struct chunk *pool_chunk_at(struct hl_chunk_pool *p, uintptr_t at, int *place);
 /* The chunk's view ends, before its content moves or changes; what was written to it
