@@ -29,10 +29,12 @@ struct hl_chunk_memory {
     uint64_t address;
     void *host;
     enum hl_chunk_host host_state;
-    bool sealed;                    /* host memory is shown, but only to be read */
-    bool shared;                    /* host memory shows a file that other processes show too, */
-    int file;                       /* borrowed; */
-    uint64_t file_at;               /* what is written there is this process's alone */
+    bool sealed;       /* host memory is shown, but only to be read */
+    bool shared;       /* host memory shows a file that other processes show too, */
+    int file;          /* borrowed; */
+    uint64_t file_at;  /* what is written there is this process's alone */
+    bool pins, pinned; /* shown host memory is to be locked for the device's copies; it is */
+    bool keeps_pinned; /* also while it has no content, which then is not given back */
     bool keeps_host, keeps_device;  /* the addresses are somebody else's; fini leaves them */
     struct hl_device_block *blocks; /* one after the other from `address`; none: not there */
     struct hl_device_copy *copies;  /* one to a block, while a copy is under way */
@@ -60,6 +62,10 @@ void hl_chunk_device_drop(struct hl_chunk_memory *m);
 /* Close what was taken to the CPU's users, or open it: for memory that the CPU reaches, where
  * copies do not need it open. */
 hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown) HL_CHECK;
+/* Host memory is pinned when it is shown, from now on, so that copies run at the speed of the link.
+ * Pinning takes as long as some copies: with `keep` it lasts while the chunk has no content, too,
+ * and what is new is what was there. Where the driver refuses, all is as before. */
+void hl_chunk_host_pin(struct hl_chunk_memory *m, bool keep);
 /* Hidden memory keeps its content. What is new is zero. */
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
 
