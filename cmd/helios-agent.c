@@ -168,6 +168,7 @@ static hl_status start_agent(void *arg, struct program_daemon *d, struct hl_api_
     ready->data_address = hl_agent_data_address(a);
     ready->migrate_address = hl_agent_migrate_address(a);
     ready->store_socket = hl_agent_store_socket(a);
+    ready->incarnation = hl_agent_incarnation(a);
     hl_info("serving address=%s node=%s slots=%zu state=%s", ready->address, ready->name, count,
             d->conf.agent.state_dir);
     return HL_OK;

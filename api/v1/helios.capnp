@@ -224,6 +224,7 @@ struct RankProgress {
   trouble @11 :Text;          # what it said last that is wrong with it; "" = nothing
   troubles @12 :UInt32;       # how often it said so, with the processes that had its place before
   doneBefore @13 :Int64;      # steps of lower numbers had ended before its gang came together; 0 = none
+  noLoss @14 :Bool;           # it told none, or one that is no finite number; loss is 0 then
 }
 # From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
 struct RecoveryTimes {
@@ -286,8 +287,9 @@ interface Agent {
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
   storeVerify @13 (id :Text, tier :Tier $required, device :Text, epoch :UInt64) -> (ok :Bool, badChunks :List(UInt32));
-  # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
-  putRankTable @14 (id :Text, document :Text, epoch :UInt64) -> ();
+  # Replace the rank table of a container that was started with one, and what its ranks are told of where they meet
+  # (HELIOS_MEETING); "" = it stays. ENOENT: the container is not here. Idempotent.
+  putRankTable @14 (id :Text, document :Text, epoch :UInt64, meeting :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
   options @16 () -> (options :List(OptionValue));
@@ -773,8 +775,14 @@ struct FaultReport {
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
-struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; cp @6 :Int32 $optional; }
-struct PlanContainer { index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank); }
+struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; cp @6 :Int32 $optional; knownAs @7 :Int32 = -1 $optional; }   # knownAs: the number with which its container was started; -1 = rank
+# address, gpus: of a spare slot, where the ranks of a lost container go on (core/planner/spares.h); "" = it is none.
+# joining, leaves: of a gang that changes its size (core/planner/resize.h): ranks that will be; it has no ranks any more.
+struct PlanContainer {
+  index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank);
+  address @5 :Text $optional; gpus @6 :List(Text) $optional;
+  joining @7 :List(PlanRank) $optional; leaves @8 :Bool $optional;
+}
 
 struct Plan {
   containers @0 :List(PlanContainer);
@@ -812,6 +820,7 @@ struct JobLaunch {
   backoffMs @15 :Int64; backoffMaxMs @16 :Int64;  # wait between two attempts, or processes, that make no new step
   stableAfterMs @17 :Int64;  # so long without a failure, and what was used of restarts is 0 again
   onFailure @18 :List(KeyValue);  # kind or exit code: fail, count or ignore
+  spareSlots @19 :Int32;   # slots on other servers, for containers that are lost
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -897,6 +906,9 @@ struct Job {
   image @24 :Text;         # what dockerImage was pinned to: REPOSITORY@sha256:..., or an id; "" = not yet, or the job has none
   nextAttemptMs @25 :Int64;      # a job that backs off is placed again then; 0 = it does not
   lastFailure @26 :FailureKind;  # of the last attempt that failed
+  # Of a job with a range of data parallel sizes: its replicas now, the range, and the sizes that this attempt had before.
+  replicas @27 :Int32 $optional; replicasMin @28 :Int32 $optional; replicasMax @29 :Int32 $optional;
+  resizes @30 :Int32 $optional;
 }
 
 # unsaid: there is none. lost: with its node. mistake: an exit code that another start gives again (2, 64 to 78,
@@ -1075,6 +1087,11 @@ interface Controller {
   # from now and lasts forMs, 0 = what was reserved of them is not any more. A node has one at a time, another one takes its place.
   # untilMs 0: there is none.
   reserveNodes @43 (names :List(Text), inMs :Int64, forMs :Int64, reason :Text) -> (fromMs :Int64, untilMs :Int64);
+  # The place that a process has in its gang now, where the job may change its size: asked each time the gang comes together, and by
+  # rank 0 when all have saved. number: counts the sizes of the attempt from 0; where it is another one than the gang's, the ranks
+  # are to leave and to come together again. waits: why the process has no place yet, ask again; "" = env is what differs with the
+  # size. ENOENT: it is none of the gang any more.
+  joinGang @44 (job :Text, attempt :Int32, container :Int32, localRank :Int32) -> (number :Int32, waits :Text, env :List(KeyValue));
 }
 
 struct Recovery {
@@ -1197,6 +1214,7 @@ struct DaemonReady {
   storeSocket @6 :Text $optional;    # Agent
   socket @7 :Text $optional;         # L3
   pool @8 :Text $optional;           # L3: the file
+  incarnation @9 :Text $optional;    # Agent
 }
 
 struct DaemonEnd { how @0 :Text; at @1 :Int64; }   # "killed by signal 9 (Killed)"; ms since 1970
@@ -1216,6 +1234,7 @@ struct LocalDaemon {
   pool @12 :Text $optional;
   restarts @13 :Int32 $optional;     # by the supervisor, since `helios up`
   end @14 :DaemonEnd $optional;      # the last one
+  incarnation @15 :Text $optional;
 }
 struct LocalSupervisor { pid @0 :Int32; start @1 :UInt64; }
 # Options of each program in force, as `helios conf` names them.
@@ -1514,6 +1533,9 @@ struct DrillReport {
   jumps @6 :UInt64;        # steps that do not follow the one before in their generation, or leave one out
   missed @7 :UInt64;       # steps that were overwritten before they were seen
   doubted @8 :UInt64;      # steps made with a flipped bit, whose losses prove nothing
+  cleanSteps @9 :UInt64;   # of the gang, in which nothing was done to it
+  falseAlarms @10 :UInt64; # in them
+  falseAlarm @11 :Text;    # the first; "" = there was none
 }
 
 # Of a row of the specification's section 6. absent: the hardware for it is not here; noRoom, noTime: it was not carried out,
@@ -1675,7 +1697,7 @@ struct Manifest {
 }
 
 # Why a job is stopping: what comes after.
-enum JobGoal { none @0; restart @1; fail @2; cancel @3; }
+enum JobGoal { none @0; restart @1; fail @2; cancel @3; succeed @4; }
 # `plan` of JobRun: Plan, and the address of its master.
 struct PlanRecord {
   containers @0 :List(PlanContainer);
@@ -1688,6 +1710,7 @@ struct PlanRecord {
   masterNode @7 :Text;
   never @8 :Bool;
   masterAddress @9 :Text;
+  nextIndex @10 :Int32 $optional;   # of a container that joins; 0 = as many as there are
 }
 struct JobRunContainer {
   state @0 :ContainerState $required;
@@ -1724,6 +1747,8 @@ struct JobRun {
   lastFailure @28 :FailureKind;
   retryMs @29 :Int64;                                 # the next attempt begins not before; 0 = at once
   losses @30 :Int32;                                  # since the budget was whole
+  countedMs @31 :Int64 $optional;                     # since then it has as many slots as now; 0 = since it was placed
+  resizes @32 :Int32 $optional; resizedMs @33 :Int64 $optional;   # sizes that this attempt had before; when that changed last
 }
 # job/ID has this, and beside it `run` and `doc`.
 struct JobRecord {
@@ -1775,9 +1800,10 @@ struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpecRecovery {
   mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
   onHang @3 :Text $optional; onSlow @4 :Text $optional;
-  backoff @5 :Text $optional; backoffMax @6 :Text $optional;
+  backoff @5 :Text $optional; backoffMax @6 :Text $optional; growAfter @7 :Text $optional;
 }
-# It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said.
+# It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said. Of an elastic job
+# data_parallel_size is {min, max}.
 struct JobSpec {
   jobName @0 :Text;
   model @1 :JobSpecModel $optional;
@@ -1801,6 +1827,7 @@ struct JobSpec {
   spares @22 :Int32 $optional;
   queue @23 :Text $optional; priority @24 :Int32 $optional;
   onFailure @25 :List(KeyValue) $map $optional;
+  spareSlots @26 :Int32 $optional;
 }
 # What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {

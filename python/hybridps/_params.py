@@ -26,6 +26,16 @@ def is_apart(slot: "Slot") -> bool:
     return slot.gradient < 0 or own is not None and own.is_sparse
 
 
+def move_back(slot: "Slot", value: torch.Tensor, grad: torch.Tensor | None) -> None:
+    """Both have memory of their own, where the parameter came from. A gradient of the user's stays it."""
+    kept = grad is not None and grad is not slot.grad_host
+    if grad is not None:
+        grad = grad.to(slot.came, copy=not kept)
+    set_grad(slot.param, None)  # else of another device than the values for a moment
+    set_data(slot.param, value.to(slot.came, slot.host.dtype, copy=True))
+    set_grad(slot.param, grad)
+
+
 _slots: dict[int, "Slot"] = {}  # by id(parameter), which the slot keeps alive
 _classes: dict[type, type] = {}
 

@@ -161,6 +161,8 @@ class Passes:
         if slot.grad_device is None:
             slot.grad_device = slot.view(slot.gradient, DEVICE)
         there = slot.grad_device
+        if slot.cuda:  # a penalty that was computed before the forward gives it on the host
+            grad = grad.to(there.device)
         if not (slot.has_grad or slot.cuda) and grad.stride() == there.stride() and \
                 grad.dtype == there.dtype:
             self.state.pool.grad_put(slot.address(slot.gradient), grad.data_ptr(),

@@ -27,7 +27,7 @@ import torch
 from . import _abi
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._home import Shown
-from ._params import is_apart, raw_data, raw_grad, set_data, set_grad
+from ._params import is_apart, move_back, raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
@@ -170,6 +170,9 @@ class Phases:
 
     def _show_grad(self, slot: Slot) -> None:
         """p.grad outside."""
+        if slot.cuda:  # torch wants both on one device, and show() comes later
+            set_data(slot.param, slot.host)
+            slot.given = None if slot.given is None else slot.given.to(slot.host.device)
         if slot.given is None:
             set_grad(slot.param, slot.grad_host)
             slot.grad_version = slot.grad_host._version
@@ -354,6 +357,7 @@ class Phases:
             self._end_given(slot)
             if slot.has_grad:
                 slot.has_grad = False  # a unit that has it accessed ends it when it is done
+                self.state.let_loose(slot.grad_bundle)
                 if not any(unit.calls for unit in slot.units):
                     self.state.pool.drop([slot.gradient])
         if not self.state.inside or value is not None and value.is_sparse:
@@ -552,7 +556,7 @@ class Phases:
         """p.data = value."""
         param = slot.param
         same = (value.shape == param.shape and value.dtype == param.dtype and
-                value.device == slot.host.device)
+                value.device in (slot.host.device, raw_data(param).device))
         if not same or slot.gone:
             raise HybridPSError(
                 f"{slot.name}.data = a tensor of {tuple(value.shape)}, {value.dtype}, on "
@@ -714,18 +718,14 @@ class Phases:
             self.fetch_grads()
         self.restore([s for s in state.slots if s.gone and raw_grad(s.param) is None])
         for slot in state.slots:
-            had = raw_grad(slot.param)
             if slot.gone and slot.master is not None:
-                grad = slot.host.clone()
                 with state.pool.on_host(slot.master[0]):
-                    set_data(slot.param, slot.master[1].to(grad.dtype))
-                set_grad(slot.param, grad)
+                    move_back(slot, slot.master[1], slot.host)
             elif state.cuda:
-                set_data(slot.param, slot.host.clone())
-                if had is not None and had is slot.grad_host:
-                    set_grad(slot.param, had.clone())
+                move_back(slot, slot.host, raw_grad(slot.param))
         for stepper in state.optimizers:
             stepper.close()
         for slot in state.slots:
             slot.host = slot.device = slot.grad_host = slot.grad_device = None
             slot.states.clear()
+            slot.there.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import os
+import time
 import weakref
 from typing import Any, Callable, Iterable, Sequence
 
@@ -56,7 +57,9 @@ class State:
         self.limited = pool.stats()["host_limit"] > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode
-        self.reserved_bytes = reserved_bytes or (self._reserved if self.cuda else _none)
+        whole = self.cuda == device  # of what torch holds now, the driver has said nothing is free
+        self.reserved_bytes = reserved_bytes or (self._reserved if whole else _none)
+        self._reserved_before = torch.cuda.memory_reserved(self.cuda) if whole else 0
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None
         self.shard = shard and self.group is not None
@@ -95,7 +98,7 @@ class State:
         self._free: dict[tuple[int, int], list[int]] = {}
 
     def _reserved(self) -> int:
-        return torch.cuda.memory_reserved(self.cuda)
+        return max(torch.cuda.memory_reserved(self.cuda) - self._reserved_before, 0)
 
     def facts(self) -> str:
         """For messages: what is where."""
@@ -302,7 +305,24 @@ class State:
 
     def works(self) -> bool:
         """Inside a forward or a backward, whose order must not change."""
-        return self.depth > 0 or (self.in_backward and self.backward() is not None)
+        if self.depth > 0 or not self.in_backward:
+            return self.depth > 0
+        if self.cuda and not self.turn.mine():
+            self._await_autograd()
+        return self.backward() is not None
+
+    def _await_autograd(self) -> None:
+        """On CUDA a backward runs in a thread of autograd, which lets go of one that failed a moment
+        after its caller has the exception."""
+        until = time.monotonic() + 0.1
+        while self.backward() is not None and time.monotonic() < until:
+            time.sleep(0.0005)
+
+    def let_loose(self, bundle: Bundle) -> None:
+        """It is kept on the device no longer."""
+        while bundle in self.loose:
+            self.loose.remove(bundle)
+            self.pool.release(bundle)
 
 
 class _Alone:

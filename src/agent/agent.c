@@ -245,6 +245,11 @@ const char *hl_agent_migrate_address(const struct hl_agent *agent)
     return agent->node.migrate_address;
 }
 
+const char *hl_agent_incarnation(const struct hl_agent *agent)
+{
+    return agent->node.incarnation;
+}
+
 const char *hl_agent_store_socket(const struct hl_agent *agent)
 {
     return store_socket(agent->store);

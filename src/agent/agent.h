@@ -77,6 +77,8 @@ const char *hl_agent_name(const struct hl_agent *agent);
 /* Of the store, as other machines reach it; "" = none. Borrowed. */
 const char *hl_agent_data_address(const struct hl_agent *agent);
 const char *hl_agent_migrate_address(const struct hl_agent *agent);
+/* New for every start; "" before it. */
+const char *hl_agent_incarnation(const struct hl_agent *agent);
 const char *hl_agent_store_socket(const struct hl_agent *agent);
 /* Gauges of containers and tiers, appended; any thread. */
 hl_status hl_agent_gauges(struct hl_agent *agent, struct hl_buf *out) HL_CHECK;

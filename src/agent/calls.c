@@ -175,13 +175,22 @@ static hl_status read_log(struct hl_agent *a, const struct hl_api_agent_read_log
     return HL_OK;
 }
 
+static hl_status put_rank_table(struct hl_agent *a,
+                                const struct hl_api_agent_put_rank_table_params *p)
+{
+    if (p->meeting[0] != '\0')
+        HL_TRY(hl_executor_put_meeting(a->executor, p->id, p->meeting));
+    return p->document[0] != '\0' ? hl_executor_put_rank_table(a->executor, p->id, p->document)
+                                  : HL_OK;
+}
+
 IN_WORKER(start_container, start_container(a, &p->spec, arena, &out->status))
 IN_WORKER(stop_container, stop_container(a, p))
 IN_WORKER(list_containers, list_containers(a, arena, &out->containers))
 IN_WORKER(read_log, read_log(a, p, arena, out))
 IN_WORKER(forget_container, forget_container(a, p))
 ASKED_IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
-ASKED_IN_WORKER(put_rank_table, hl_executor_put_rank_table(a->executor, p->id, p->document))
+ASKED_IN_WORKER(put_rank_table, put_rank_table(a, p))
 
 /* ---- the node ---- */
 

@@ -180,6 +180,7 @@ struct hl_executor_ops {
                           size_t max_bytes, struct hl_log_slice *out);
     hl_status (*forget)(struct hl_executor *ex, const char *id);
     hl_status (*put_rank_table)(struct hl_executor *ex, const char *id, const char *text);
+    hl_status (*put_meeting)(struct hl_executor *ex, const char *id, const char *text);
     hl_status (*strangers)(struct hl_executor *ex, struct hl_arena *arena,
                            struct hl_stranger_list *out);
     hl_status (*memory_group)(struct hl_executor *ex, const char *id, int rank, char *out,
@@ -209,7 +210,8 @@ struct hl_executor_opts {
  * containers that are there. */
 hl_status hl_executor_open(const struct hl_executor_opts *opts, struct hl_executor **out) HL_CHECK;
 
-/* Start, or find by id. `out` is the caller's. */
+/* Start, or find by id; one without ranks, whose processes are parked, takes those of the spec.
+ * `out` is the caller's, as it was before that. */
 static inline hl_status hl_executor_start(struct hl_executor *ex,
                                           const struct hl_container_spec *spec,
                                           struct hl_container_status *out)
@@ -250,6 +252,13 @@ static inline hl_status hl_executor_put_rank_table(struct hl_executor *ex, const
                                                    const char *text)
 {
     return ex->ops->put_rank_table(ex, id, text);
+}
+
+/* The same of HELIOS_MEETING: where the ranks meet now, and which servers are lost. */
+static inline hl_status hl_executor_put_meeting(struct hl_executor *ex, const char *id,
+                                                const char *text)
+{
+    return ex->ops->put_meeting(ex, id, text);
 }
 
 /* Containers of other state directories on this machine (in this engine): they hold CPUs, devices

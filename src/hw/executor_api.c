@@ -91,8 +91,10 @@ static hl_status take_rank(const struct hl_api_rank_spec *from, struct hl_rank_s
 static hl_status take_ranks(struct hl_api_rank_spec_list list, struct hl_container_spec *out)
 {
     HL_TRY(check_count("ranks", list.count, HL_CONTAINER_RANKS_MAX));
+    if (list.count == 0 && (out->replace.max <= 0 || out->replace.spares <= 0))
+        return hl_fail(HL_EINVAL, "container %s has no ranks, and parks no processes", out->id);
     if (list.count == 0)
-        return hl_fail(HL_EINVAL, "container %s has no ranks", out->id);
+        return HL_OK;
     out->ranks = calloc(list.count, sizeof(*out->ranks));
     if (out->ranks == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the ranks of container %s", out->id);
@@ -130,10 +132,10 @@ static hl_status take_spec(const struct hl_api_container_spec *from, struct hl_c
         return hl_fail(HL_EINVAL, "container %s: workdir '%s' must be an absolute path", out->id,
                        out->workdir);
     HL_TRY(take_env(from->env, &out->env));
+    out->replace = from->replace;
     HL_TRY(take_ranks(from->ranks, out));
     HL_TRY(take_texts("gpus", from->gpus, &out->gpus, &out->gpu_count));
     HL_TRY(take_number("stopGraceMs", from->stop_grace_ms, &out->stop_grace_ms));
-    out->replace = from->replace;
     HL_TRY(take_text("replace.onFailure", from->replace.on_failure, &out->on_failure));
     out->replace.on_failure = out->on_failure;
     out->epoch = from->epoch;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/planner/spares.h"
+
 static bool all_have_gpus(const struct hl_plan *plan)
 {
     for (int i = 0; i < plan->container_count; i++)
@@ -69,8 +71,10 @@ static hl_status make_instance(const struct hl_plan *plan, const struct hl_plan_
     const char *address = address_of(n);
     snprintf(x->server_id, sizeof(x->server_id), "%s", n->name);
     snprintf(x->host_ip, sizeof(x->host_ip), "%s", address);
-    x->place = (uint32_t)c->index;
-    x->rank_index = c->index;
+    x->rank_index = plan->ranks_per_container > 0 && c->rank_count > 0
+                        ? c->ranks[0].rank / plan->ranks_per_container
+                        : c->index;
+    x->place = (uint32_t)x->rank_index;
     x->devices = calloc((size_t)c->rank_count + 1, sizeof(*x->devices));
     if (x->devices == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
@@ -108,9 +112,10 @@ hl_status hl_ranktable_of_plan(const struct hl_plan *plan, const struct hl_clust
                                const char *prefix, struct hl_ranktable *out)
 {
     bool by_gpu = all_have_gpus(plan);
-    HL_TRY(hl_ranktable_add_group(out, "", (uint32_t)plan->container_count));
+    HL_TRY(hl_ranktable_add_group(out, "", (uint32_t)hl_plan_gang_count(plan)));
     for (int i = 0; i < plan->container_count; i++)
-        HL_TRY(add_container(plan, &plan->containers[i], cluster, prefix, by_gpu, out));
+        if (plan->containers[i].rank_count > 0)
+            HL_TRY(add_container(plan, &plan->containers[i], cluster, prefix, by_gpu, out));
     return hl_ranktable_number(out);
 }
 
@@ -119,7 +124,7 @@ static bool addresses_are_own(const struct hl_plan *plan, const struct hl_cluste
 {
     for (int i = 0; i < plan->container_count; i++) {
         const struct hl_cluster_node *n = hl_cluster_find(cluster, plan->containers[i].node);
-        if (n == NULL || n->device_addresses[0] == '\0')
+        if (plan->containers[i].rank_count > 0 && (n == NULL || n->device_addresses[0] == '\0'))
             return false;
     }
     return true;

@@ -9,11 +9,13 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import struct
 import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import needs  # noqa: E402
@@ -26,7 +28,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 from support.cluster import Cluster, alive, wait_for  # noqa: E402
 
 import helios  # noqa: E402
-from helios import _replicas, elastic  # noqa: E402
+from helios import _lost, _replicas, elastic  # noqa: E402
 import hf_llama  # noqa: E402
 import reference_loss  # noqa: E402
 
@@ -166,6 +168,52 @@ class Replace(unittest.TestCase):
         for pid in (before[0]["pid"], second[1]["pid"], third[0]["pid"], third[1]["pid"]):
             wait_for(f"process {pid} to be gone", lambda pid=pid: not alive(pid))
 
+    def kill_server(self, node: str) -> None:
+        """Agent, shims and ranks at once, as where the power fails."""
+        agent, shims = self.c.pid(node), []
+        for lock in (self.c.state / "agents" / node / "containers").glob("*/shim.pid"):
+            shims.append(int(lock.read_text().split()[0]))
+        children = [int(pid) for shim in shims if alive(shim)
+                    for pid in pathlib.Path(f"/proc/{shim}/task/{shim}/children").read_text().split()]
+        for pid in (agent, *shims, *children):
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+    def test_a_server_is_lost_and_its_rank_goes_on_in_a_spare_slot_of_another(self):
+        beside = self.c.submit(json.dumps({"jobName": "beside", "resources": {"ranks_per_slot": 1},
+                                           "command": ["/bin/sleep", "1000"]}))
+        self.addCleanup(self.end, beside)
+        self.c.wait_job(beside, "running")
+        job = self.submit(FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
+        self.addCleanup(self.end, job)
+        before = self.steps_from(job, 1)
+        plan = self.c.job(job)["plan"]["containers"]
+        gone, stays = plan[0]["node"], plan[1]["node"]
+        self.assertEqual([(c["node"], c["ranks"]) for c in plan[2:]], [(stays, [])])
+        self.assertRegex(self.c.run("describe", job).stdout, rf"(?m)^ *2 +{stays}:\d +\S+ +spare")
+        wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
+        wait_for("the spare", lambda: self.c.job(job)["containers"][2]["state"] == "running")
+        self.kill_server(gone)  # with rank 0, where the others meet
+        after = {r["rank"]: r for r in self.steps_from(job, 2)}
+        seen = self.c.job(job)
+        self.assertEqual((seen["attempt"], seen["state"]), (1, "running"))
+        self.assertEqual(after[1]["pid"], before[1]["pid"], "the survivor keeps its process")
+        self.assertEqual([c["node"] for c in seen["plan"]["containers"] if c["ranks"]], [stays, stays])
+        self.assertEqual(self.events(job, "spare-used"),
+                         [f"container 2, parked on {stays}, takes the place of container 0"])
+        self.assertIn("silent for", self.events(job, "node-lost")[0])
+        reached = max(p["step"] for p in self.lines(job, "PROGRESS"))
+        wait_for("a version after that", lambda: any(p["step"] > reached for p in self.lines(job, "SAVED")))
+        self.losses_agree(job)
+        self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)  # the server is back
+        self.steps_from(job, 2)
+        self.assertEqual(self.c.job(job)["attempt"], 1)
+
+    def losses_agree(self, job: str) -> None:
+        losses: dict[int, float] = {}
+        for p in self.lines(job, "PROGRESS"):
+            self.assertEqual(losses.setdefault(p["step"], p["loss"]), p["loss"], p)
+
     def slow_down(self, job: str, rank: dict) -> None:
         """Until it is named for that."""
         def named() -> bool:
@@ -232,6 +280,49 @@ class Meeting(unittest.TestCase):
             torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=2, timeout=limit)
         elastic._Meeting._drop(None)
         self.assertEqual(torch.distributed.distributed_c10d._group_count, 0)
+
+
+    def test_of_two_processes_of_a_rank_the_one_in_the_later_container_stays(self):
+        with mock.patch.dict(os.environ, {"WORLD_SIZE": "2", "GLOBAL_RANK": "1", "DATA_PARALLEL_SIZE": "2",
+                                          "DATA_PARALLEL_RANK": "1"}):
+            store = torch.distributed.HashStore()
+            store.set("generation", "1")
+            old, new = elastic._Meeting("gloo", 1), elastic._Meeting("gloo", 1)
+            self.assertEqual(old._claim(store), 1)
+            with mock.patch.dict(os.environ, {"HELIOS_CONTAINER": "2"}):
+                self.assertEqual(new._claim(store), 2)
+                self.assertEqual(elastic._Meeting("gloo", 1)._claim(store), 3)  # replaced in its container
+            with self.assertRaises(SystemExit) as ended:
+                old._claim(store)
+            self.assertEqual(ended.exception.code, 77)
+
+
+class Lost(unittest.TestCase):
+    """What a rank does once its Agent names a server that is lost."""
+
+    def test_connections_to_a_lost_server_are_cut_and_no_others(self):
+        with socket.create_server(("127.0.0.2", 0)) as far, socket.create_server(("127.0.0.1", 0)) as near:
+            ends = [socket.create_connection(s.getsockname(), source_address=("127.0.0.1", 0)) for s in (far, near)]
+            for end in ends:
+                self.addCleanup(end.close)
+            self.assertEqual(_lost.cut({"127.0.0.3"}), 0)
+            self.assertEqual(_lost.cut({"::ffff:127.0.0.2", "127.0.0.1"}), 1)  # the near one is this host's own
+            self.assertEqual(ends[0].recv(1), b"")
+            ends[1].settimeout(0.05)
+            with self.assertRaises(TimeoutError):
+                ends[1].recv(1)
+
+    def test_a_file_that_appears_tells_where_the_ranks_meet_and_wakes_who_waits(self):
+        with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, {"HELIOS_MEETING": f"{home}/meeting"}):
+            self.assertEqual(_lost.master(), "")
+            _lost.watch()
+            with socket.create_server(("127.0.0.2", 0)) as far:
+                end = socket.create_connection(far.getsockname(), source_address=("127.0.0.1", 0), timeout=60)
+                self.addCleanup(end.close)
+                pathlib.Path(home, "new").write_text("MASTER_ADDR=10.0.0.7\nLOST=127.0.0.2\n")
+                os.rename(f"{home}/new", f"{home}/meeting")
+                self.assertEqual(end.recv(1), b"")  # until it is cut
+            self.assertEqual(_lost.master(), "10.0.0.7")
 
 
 class Replicas(unittest.TestCase):

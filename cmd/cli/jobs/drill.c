@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "cli/jobs/commands.h"
 #include "cli/jobs/drill_faults.h"
+#include "cli/jobs/drill_report.h"
 #include "cli/jobs/logs.h"
 #include "core/replace/drill.h"
 #include "os/step_page.h"
@@ -47,11 +48,20 @@ struct drill_row {
     size_t count;
 };
 
+/* Steps in which nothing is done to the gang. */
+struct drill_clean {
+    uint64_t wanted, made;
+    int64_t began_ms;
+    uint64_t alarms;
+    char first[256];
+};
+
 struct drill {
     struct cli *cli;
     char job[CLI_JOB_ID_MAX];
     int64_t times;
     uint64_t pause_ms, timeout_ms;
+    struct drill_clean clean;
     struct drill_rank *ranks;
     size_t rank_count;
     struct hl_drill_sums sums;
@@ -217,6 +227,19 @@ static void take_ranks(struct drill *d, const struct hl_api_job *job)
         take_rank(&d->ranks[i].target, job);
 }
 
+/* What was said since the clean steps began. */
+static void take_alarms(struct drill_clean *clean, const struct hl_api_job *job)
+{
+    clean->alarms = 0;
+    for (size_t i = 0; i < job->events.count; i++) {
+        const struct hl_api_job_event *e = &job->events.items[i];
+        if (e->time_ms < clean->began_ms || !hl_drill_alarms(e->kind))
+            continue;
+        if (clean->alarms++ == 0)
+            snprintf(clean->first, sizeof(clean->first), "%s: %s", e->kind, e->text);
+    }
+}
+
 /* Whom the Controller has named since then, if `out`; the ranks as they are, if not. One that is
  * restarted meanwhile is asked again. */
 static hl_status ask_job(struct drill *d, int64_t since_ms, struct drill_result *out)
@@ -229,6 +252,8 @@ static hl_status ask_job(struct drill *d, int64_t since_ms, struct drill_result 
     if (cli_job_ended(&job))
         return hl_fail(HL_ECONFLICT, "job %s is %s before the drill was over: give it more steps",
                        d->job, hl_api_job_state_name(job.state));
+    if (d->clean.began_ms != 0)
+        take_alarms(&d->clean, &job);
     if (out != NULL)
         find_named(d, &job, since_ms, out);
     else
@@ -371,6 +396,59 @@ static hl_status await_calm(struct drill *d, const struct drill_fault *fault,
     return ask_job(d, 0, NULL); /* pids as they are now */
 }
 
+/* The fewest that a rank has made since each was where `from` says. */
+static uint64_t steps_made(const struct drill *d, const uint64_t *from)
+{
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < d->rank_count; i++)
+        if (d->ranks[i].next - from[i] < least)
+            least = d->ranks[i].next - from[i];
+    return least;
+}
+
+static hl_status clean_follow(struct drill *d, const uint64_t *from)
+{
+    struct drill_clean *clean = &d->clean;
+    uint64_t asked_ns = 0, moved_ns = hl_now_ns();
+    while (clean->made < clean->wanted) {
+        uint64_t now = hl_now_ns(), made;
+        HL_TRY(drill_look(d));
+        made = steps_made(d, from);
+        if (made > clean->made)
+            moved_ns = now;
+        clean->made = made;
+        if (now - moved_ns > d->timeout_ms * HL_NS_PER_MS)
+            return hl_fail(HL_ETIMEDOUT, "job %s makes no steps", d->job);
+        if (now - asked_ns > HL_NS_PER_S) {
+            HL_TRY(ask_job(d, 0, NULL));
+            asked_ns = now;
+        }
+    }
+    return ask_job(d, 0, NULL);
+}
+
+/* Steps in which nothing is to be said of the gang, nor is it to come together anew. */
+static hl_status clean_watch(struct drill *d)
+{
+    uint64_t before, after, end_ns;
+    HL_TRY(await_calm(d, drill_fault_find("kill"), NULL, &before));
+    uint64_t *from = calloc(d->rank_count + 1, sizeof(*from));
+    if (from == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the ranks of job %s", d->job);
+    for (size_t i = 0; i < d->rank_count; i++)
+        from[i] = d->ranks[i].next;
+    d->clean.began_ms = hl_wall_ms();
+    hl_status st = clean_follow(d, from);
+    free(from);
+    d->clean.began_ms = 0; /* what is said from now on is of faults */
+    if (st == HL_OK && d->clean.alarms == 0 &&
+        (!gang_trains(d, 0, 1, &after, &end_ns) || after != before)) {
+        d->clean.alarms++;
+        snprintf(d->clean.first, sizeof(d->clean.first), "the gang came together anew");
+    }
+    return st;
+}
+
 static hl_status fault_make(struct drill *d, struct drill_row *row, size_t turn)
 {
     struct drill_result *out = &row->results[row->count];
@@ -433,75 +511,27 @@ static struct hl_api_drill_fault fault_report(const struct drill_row *row, struc
     return out;
 }
 
-static hl_status print_report(const struct hl_api_drill_report *r)
-{
-    struct cli_table t;
-    for (size_t i = 0; i < r->refused.count; i++)
-        cli_print(stdout, "not made: %s, since %s\n", r->refused.items[i].fault,
-                  r->refused.items[i].reason);
-    cli_table_init(&t, "FAULT|>MADE|>RECOVERED|>NAMED RIGHT|PHASE|>P50 S|>P99 S|>MAX S");
-    for (size_t i = 0; i < r->faults.count; i++)
-        for (size_t k = 0; k < r->faults.items[i].phases.count; k++) {
-            const struct hl_api_drill_fault *f = &r->faults.items[i];
-            const struct hl_api_drill_phase *p = &f->phases.items[k];
-            cli_cell(&t, "%s", f->fault);
-            cli_cell(&t, "%u", f->made);
-            cli_cell(&t, "%u", f->recovered);
-            if (f->named + f->unnamed > 0)
-                cli_cell(&t, "%u", f->named);
-            else
-                cli_cell(&t, "-");
-            cli_cell(&t, "%s", p->phase);
-            cli_cell(&t, "%.3f", p->p50_seconds);
-            cli_cell(&t, "%.3f", p->p99_seconds);
-            cli_cell(&t, "%.3f", p->max_seconds);
-        }
-    HL_TRY(cli_table_print(&t));
-    cli_print(stdout,
-              "%llu steps, %llu of them made again, %llu of those with another loss; %llu jumps, "
-              "%llu not seen, %llu with flipped bits\n",
-              (unsigned long long)r->steps, (unsigned long long)r->repeated,
-              (unsigned long long)r->differing, (unsigned long long)r->jumps,
-              (unsigned long long)r->missed, (unsigned long long)r->doubted);
-    return HL_OK;
-}
-
-static hl_status drill_verdict(const struct hl_api_drill_report *r)
-{
-    for (size_t i = 0; i < r->faults.count; i++) {
-        const struct hl_api_drill_fault *f = &r->faults.items[i];
-        if (f->unnamed > 0)
-            return hl_fail(HL_ECONFLICT,
-                           "%s: %u of %u times another rank or kind was named first, or none: %s",
-                           f->fault, f->unnamed, f->made, f->wrong);
-    }
-    if (r->differing > 0 || r->jumps > 0)
-        return hl_fail(HL_ECONFLICT,
-                       "%llu repeated steps have another loss, %llu steps do not follow the one "
-                       "before: the training is not what it was without faults",
-                       (unsigned long long)r->differing, (unsigned long long)r->jumps);
-    return HL_OK;
-}
-
 static hl_status drill_report(struct drill *d, struct hl_api_drill_refusal_list refused,
-                              struct hl_arena *arena)
+                              struct hl_arena *arena, struct hl_api_drill_report *out)
 {
-    struct hl_api_drill_report r = {
+    *out = (struct hl_api_drill_report){
         .job = d->job,
-        .faults.items = hl_arena_array(arena, d->row_count, sizeof(*r.faults.items)),
+        .faults.items = hl_arena_array(arena, d->row_count, sizeof(*out->faults.items)),
         .refused = refused,
         .steps = d->sums.steps,
         .repeated = d->sums.repeated,
         .differing = d->sums.differing,
         .jumps = d->sums.jumps,
         .missed = d->sums.missed,
-        .doubted = d->sums.doubted};
-    for (size_t i = 0; i < d->row_count && r.faults.items != NULL; i++)
-        r.faults.items[r.faults.count++] = fault_report(&d->rows[i], arena);
+        .doubted = d->sums.doubted,
+        .clean_steps = d->clean.made,
+        .false_alarms = d->clean.alarms,
+        .false_alarm = d->clean.first};
+    for (size_t i = 0; i < d->row_count && out->faults.items != NULL; i++)
+        out->faults.items[out->faults.count++] = fault_report(&d->rows[i], arena);
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory for the report of a drill");
-    HL_TRY(d->cli->json ? cli_print_value(&hl_api_drill_report_type, &r) : print_report(&r));
-    return drill_verdict(&r);
+    return d->cli->json ? cli_print_value(&hl_api_drill_report_type, out) : drill_report_print(out);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -529,10 +559,28 @@ static hl_status take_faults(struct drill *d, char *list, const struct hl_api_jo
         if (row->results == NULL)
             return hl_fail(HL_ENOMEM, "out of memory for %lld faults", (long long)d->times);
     }
-    if (d->row_count == 0 && refused->count > 0)
+    if (d->row_count == 0 && refused->count > 0 && d->clean.wanted == 0)
         return hl_fail(HL_EUNSUPPORTED, "%s can't be made here: %s", refused->items[0].fault,
                        refused->items[0].reason);
-    return d->row_count > 0 ? HL_OK : cli_usage(d->cli, "--faults names none");
+    return d->row_count > 0 || d->clean.wanted > 0
+               ? HL_OK
+               : cli_usage(d->cli, "--faults names none, and --clean asks for no steps");
+}
+
+static hl_status drill_carry_out(struct drill *d)
+{
+    size_t turn = 0;
+    uint64_t generation;
+    if (d->clean.wanted > 0)
+        HL_TRY(clean_watch(d));
+    for (int64_t n = 0; n < d->times;
+         n++) /* in turns: spares are parked beside faults that use none */
+        for (size_t i = 0; i < d->row_count; i++)
+            HL_TRY(fault_make(d, &d->rows[i], turn++));
+    if (d->row_count == 0)
+        return HL_OK;
+    return await_calm(d, drill_fault_find("kill"), NULL,
+                      &generation); /* what came after the last one counts, too */
 }
 
 static hl_status drill_run(struct drill *d, const char *job, char *list)
@@ -540,7 +588,6 @@ static hl_status drill_run(struct drill *d, const char *job, char *list)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_drill_refusal_list refused = {0};
     struct hl_api_job doc;
-    size_t turn = 0;
     HL_TRY(cli_job(d->cli, job, &arena, &doc));
     HL_TRY(take_faults(d, list, &doc, &arena, &refused));
     snprintf(d->job, sizeof(d->job), "%s", doc.id);
@@ -552,20 +599,20 @@ static hl_status drill_run(struct drill *d, const char *job, char *list)
     HL_TRY(drill_open(d, &doc));
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
-    for (size_t i = 0; i < d->row_count; i++)
-        for (int64_t n = 0; n < d->times; n++)
-            HL_TRY(fault_make(d, &d->rows[i], turn++));
-    uint64_t generation;
-    HL_TRY(await_calm(d, drill_fault_find("kill"), NULL,
-                      &generation)); /* what came after the last one counts, too */
-    return drill_report(d, refused, &arena);
+    struct hl_api_drill_report r;
+    hl_status made = drill_carry_out(d), told = HL_OK;
+    if (made == HL_OK || d->clean.made > 0 || d->rows[0].count > 0)
+        told = drill_report(d, refused, &arena, &r);
+    if (made != HL_OK)
+        return made;
+    return told == HL_OK ? drill_report_verdict(&r) : told;
 }
 
 hl_status cmd_drill(struct cli *cli, int argc, char **argv)
 {
     struct drill_args {
         char *job, *faults;
-        int64_t times;
+        int64_t times, clean;
         uint64_t pause_ms, timeout_ms;
     } a = {0};
 
@@ -579,7 +626,12 @@ hl_status cmd_drill(struct cli *cli, int argc, char **argv)
          "(no room for its log), bitflip (in its parameters; three data ranks at least). What the "
          "job does not allow is refused by name.",
          HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct drill_args, faults)},
-        {"times", "--times", "1", "How often each is made, one rank after the other.", HL_OPT_INT,
+        {"clean", "--clean", "0",
+         "Steps before the first fault in which nothing is done, and nothing is to be said of the "
+         "gang; with --faults '' nothing else.",
+         HL_OPT_INT, 0, 10000000, NULL, HL_OPTION_FIELD(struct drill_args, clean)},
+        {"times", "--times", "1", "How often each is made: all of them in turn, one rank after the "
+         "other, then again.", HL_OPT_INT,
          1, 100000, NULL, HL_OPTION_FIELD(struct drill_args, times)},
         {"pause", "--pause", "10s", "Time between two faults, in which spares are parked again.",
          HL_OPT_DURATION, 0, 3600000, NULL, HL_OPTION_FIELD(struct drill_args, pause_ms)},
@@ -589,8 +641,11 @@ hl_status cmd_drill(struct cli *cli, int argc, char **argv)
     /* clang-format on */
 
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0);
-    struct drill d = {
-        .cli = cli, .times = a.times, .pause_ms = a.pause_ms, .timeout_ms = a.timeout_ms};
+    struct drill d = {.cli = cli,
+                      .times = a.times,
+                      .pause_ms = a.pause_ms,
+                      .timeout_ms = a.timeout_ms,
+                      .clean.wanted = (uint64_t)a.clean};
     if (st == HL_OK && a.job[0] == '\0')
         st = cli_usage(cli, "--job is missing");
     if (st == HL_OK)

@@ -106,11 +106,16 @@ static void print_row(const char *what, const char *text)
 static void print_budget(const struct hl_api_job_launch *launch)
 {
     char wait[32], most[32], stable[32];
-    if (launch->stable_after_ms > 0)
-        cli_print(stdout, "after losses waits %s to %s; all forgotten after %s of new steps\n",
+    bool forgets = launch->stable_after_ms > 0;
+    if (launch->backoff_ms > 0) /* else it is of a release that told neither */
+        cli_print(stdout, "after losses waits %s to %s%s%s%s\n",
                   hl_format_duration_ms((uint64_t)launch->backoff_ms, wait, sizeof(wait)),
                   hl_format_duration_ms((uint64_t)launch->backoff_max_ms, most, sizeof(most)),
-                  hl_format_duration_ms((uint64_t)launch->stable_after_ms, stable, sizeof(stable)));
+                  forgets ? "; all forgotten after " : "; none is forgotten",
+                  forgets ? hl_format_duration_ms((uint64_t)launch->stable_after_ms, stable,
+                                                  sizeof(stable))
+                          : "",
+                  forgets ? " of new steps" : "");
     if (launch->on_failure.count > 0)
         cli_print(stdout, "on failure  ");
     for (size_t i = 0; i < launch->on_failure.count; i++)
@@ -135,6 +140,9 @@ static void print_launch(const struct hl_api_job_launch *launch)
     if (strcmp(launch->recovery, "replace") == 0)
         cli_print(stdout, "recovery     a lost rank is replaced, %d %s parked in each container\n",
                   launch->spares, launch->spares == 1 ? "process is" : "processes are");
+    if (launch->spare_slots > 0)
+        cli_print(stdout, "lost server  its ranks go on in a spare slot, of %d on other servers\n",
+                  launch->spare_slots);
     print_budget(launch);
     if (launch->node_lost_after_ms > 0)
         cli_print(stdout, "lost node    %s after %s of silence\n", launch->on_node_lost,
@@ -155,6 +163,16 @@ static void plan_row(struct cli_table *t, const struct hl_api_plan_container *c,
     cli_cell(t, "%s", rank->gpu[0] != '\0' ? rank->gpu : "-");
 }
 
+static void spare_row(struct cli_table *t, const struct hl_api_plan_container *c)
+{
+    cli_cell(t, "%d", c->index);
+    cli_cell(t, "%s:%d", c->node, c->numa_id);
+    cli_cell(t, "%s", c->cpus);
+    cli_cell(t, "spare");
+    for (int i = 0; i < 5; i++)
+        cli_cell(t, "-");
+}
+
 static hl_status print_plan(const struct hl_api_plan *plan)
 {
     struct cli_table t;
@@ -163,9 +181,13 @@ static hl_status print_plan(const struct hl_api_plan *plan)
         return HL_OK;
     puts("");
     cli_table_init(&t, ">CONTAINER|SLOT|CPUS|>RANK|>PP|>TP|?>CP|>DP|GPU");
-    for (size_t i = 0; i < plan->containers.count; i++)
-        for (size_t k = 0; k < plan->containers.items[i].ranks.count; k++)
-            plan_row(&t, &plan->containers.items[i], &plan->containers.items[i].ranks.items[k]);
+    for (size_t i = 0; i < plan->containers.count; i++) {
+        const struct hl_api_plan_container *c = &plan->containers.items[i];
+        for (size_t k = 0; k < c->ranks.count; k++)
+            plan_row(&t, c, &c->ranks.items[k]);
+        if (c->ranks.count == 0 && c->address[0] != '\0')
+            spare_row(&t, c);
+    }
     return cli_table_print(&t);
 }
 
@@ -446,6 +468,10 @@ static void print_state(const struct hl_api_job *job)
     cli_print(stdout, "%s%s)%s%s\n", job->cause[0] != '\0' ? "; repeated because " : "", job->cause,
               job->reason[0] != '\0' ? ": " : "", job->reason);
     print_next_attempt(job);
+    if (job->replicas > 0)
+        cli_print(stdout, "replicas     %d of %d to %d, %d size%s before in this attempt\n",
+                  job->replicas, job->replicas_min, job->replicas_max, job->resizes,
+                  job->resizes == 1 ? "" : "s");
 }
 
 static bool has_exit_code(enum hl_api_container_state state)
@@ -486,7 +512,7 @@ static void rank_row(struct cli_table *t, const struct hl_api_rank_status *r)
     cli_cell(t, p->step >= 0 ? "%lld" : "-", (long long)p->step);
     cli_cell_duration(t, p->since_ms);
     cli_cell(t, p->median_ms > 0 ? "%.1f" : "-", p->median_ms);
-    cli_cell(t, p->step >= 0 ? "%.4f" : "-", p->loss);
+    cli_cell(t, p->step < 0 ? "-" : p->no_loss ? "nan" : "%.4f", p->loss);
     cli_cell(t, "%u", p->generation);
     cli_cell(t, "%u", r->replaced);
 }

@@ -167,6 +167,7 @@ static void note_serving(struct hl_api_local_daemon *daemon,
     daemon->data_address = ready->data_address;
     daemon->migrate_address = ready->migrate_address;
     daemon->store_socket = ready->store_socket;
+    daemon->incarnation = ready->incarnation;
     daemon->socket = ready->socket;
     daemon->pool = ready->pool;
 }

@@ -312,7 +312,11 @@ hl_status local_remove(const char *state, const struct hl_api_local_cluster *doc
             continue;
         const struct hl_api_local_daemon *agent = local_daemon_find(doc, name);
         local_name_l2(doc->pool, name, path, sizeof(path));
-        st = remove_file(agent != NULL && agent->fills[0] != '\0' ? agent->fills : path, st);
+        if (agent != NULL && agent->fills[0] != '\0')
+            snprintf(path, sizeof(path), "%s", agent->fills);
+        st = remove_file(path, st);
+        snprintf(path + strlen(path), sizeof(path) - strlen(path), ".sock");
+        st = remove_file(path, st); /* of an Agent that was killed */
     }
     if (st != HL_OK)
         return st; /* cluster.json stays, so that it can be tried again */

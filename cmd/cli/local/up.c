@@ -70,7 +70,19 @@ struct sight {
     char l3_state[512], kube_state[512];
 };
 
-static hl_status look_at_cluster(struct hl_rpc_peer *peer, struct sight *out)
+/* What the Controller knows is of the Agent that runs now, not of one that was killed before it. */
+static bool is_of_now(const struct local *l, const struct hl_api_node_info *n)
+{
+    const struct hl_api_local_cluster *doc = &l->cluster.doc;
+    for (size_t i = 0; i < doc->daemons.count; i++) {
+        const struct hl_api_local_daemon *d = &doc->daemons.items[i];
+        if (d->name != NULL && d->incarnation != NULL && strcmp(d->name, n->name) == 0)
+            return strcmp(d->incarnation, n->incarnation) == 0;
+    }
+    return true;
+}
+
+static hl_status look_at_cluster(const struct local *l, struct hl_rpc_peer *peer, struct sight *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_list_nodes_results r;
@@ -83,7 +95,8 @@ static hl_status look_at_cluster(struct hl_rpc_peer *peer, struct sight *out)
     out->ready = 0;
     for (size_t i = 0; i < r.nodes.count; i++)
         out->ready += r.nodes.items[i].state == HL_API_NODE_LIFE_READY &&
-                      r.nodes.items[i].node.health.state != HL_API_HEALTH_STATE_TESTING;
+                      r.nodes.items[i].node.health.state != HL_API_HEALTH_STATE_TESTING &&
+                      is_of_now(l, &r.nodes.items[i].node);
     snprintf(out->l3_state, sizeof(out->l3_state), "%s", info->l3_state);
     snprintf(out->kube_state, sizeof(out->kube_state), "%s", info->kubernetes_state);
     out->refused = info->claim == HL_API_CLAIM_STATE_REFUSED;
@@ -138,7 +151,7 @@ static hl_status wait_cluster(struct local *l)
     local_progress_start(&progress);
     for (;;) {
         int before = s.ready + s.l3;
-        st = look_at_cluster(peer, &s);
+        st = look_at_cluster(l, peer, &s);
         if (st == HL_OK && s.l3 && s.ready >= l->settings.nodes &&
             (!l->settings.kubernetes || s.kube))
             break;

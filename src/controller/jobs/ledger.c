@@ -22,7 +22,8 @@ static struct hl_ledger_clocks clocks_now(const struct hl_controller *c)
 static enum hl_ledger_part starting_part(struct job *j)
 {
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->run.containers[i].state == HL_API_CONTAINER_STATE_WANTED) {
+        if (j->run.containers[i].state == HL_API_CONTAINER_STATE_WANTED &&
+            hl_jobrun_has_ranks(&j->run, i)) {
             if (images_wait(j))
                 return HL_LEDGER_IMAGE;
             return job_may_start(j) ? HL_LEDGER_PLACE : HL_LEDGER_PULL;
@@ -48,9 +49,11 @@ static enum hl_ledger_part part_of(struct job *j)
 static const struct hl_api_rank_progress *progress_of(const struct job *j)
 {
     for (int i = 0; i < j->run.container_count; i++) {
+        if (!hl_jobrun_has_ranks(&j->run, i))
+            continue;
         char id[HL_JOB_ID_MAX + 32];
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
-        hl_container_id(j->id, j->run.attempt, i, id, sizeof(id));
+        hl_container_id(j->id, j->run.attempt, hl_jobrun_index(&j->run, i), id, sizeof(id));
         const struct hl_api_container_status *c = n != NULL ? node_reported(n, id) : NULL;
         for (size_t k = 0; c != NULL && k < c->ranks.count; k++)
             if (c->ranks.items[k].progress.activity != HL_API_RANK_ACTIVITY_UNSAID)

@@ -125,6 +125,46 @@ static bool is_near(const struct job *j)
     return j->wait.place <= NEAR_MAX;
 }
 
+/* Of containers whose node is silent: what their ranks would read where they go on if it is lost.
+ * free() the list. */
+static struct planned_rank *list_spare_ranks(const struct job *j, size_t *count)
+{
+    const struct hl_plan *plan = j->run.plan;
+    struct planned_rank *all = list_ranks(j, plan, count);
+    size_t at = 0, kept = 0;
+    int spare = -1;
+    for (int i = 0; all != NULL && i < plan->container_count; i++) {
+        const struct node *n = node_find(j->controller, plan->containers[i].node);
+        bool silent = plan->containers[i].rank_count > 0 && n != NULL && n->lost;
+        if (silent)
+            spare = hl_jobrun_next_parked(&j->run, spare + 1);
+        for (int k = 0; k < plan->containers[i].rank_count && at < *count; k++, at++) {
+            if (!silent || spare < 0)
+                continue;
+            all[kept] = all[at];
+            all[kept++].node = plan->containers[spare].node;
+        }
+        if (silent && spare < 0)
+            break;
+    }
+    *count = kept;
+    return all;
+}
+
+/* It is fetched ahead as for an attempt that comes next; the version is the newest, for the gang
+ * goes on from what it has saved. */
+static void visit_spares(struct job *j, struct planned_gang g, gang_visit visit)
+{
+    struct planned_rank *ranks = list_spare_ranks(j, &g.rank_count);
+    g.ranks = ranks;
+    g.attempt++;
+    g.runs = g.starts = false;
+    if (ranks != NULL && g.rank_count > 0 && job_find_version(j, &g.version) == HL_OK &&
+        g.version >= 0)
+        visit(j->controller, &g);
+    free(ranks);
+}
+
 static void visit_job(struct job *j, struct slots_taken *taken, gang_visit visit)
 {
     enum hl_api_job_state state = j->run.state;
@@ -143,6 +183,8 @@ static void visit_job(struct job *j, struct slots_taken *taken, gang_visit visit
                              .dp_size = hl_grid_replicas(&j->spec.grid),
                              .starts = state == HL_API_JOB_STATE_STARTING,
                              .runs = state == HL_API_JOB_STATE_RUNNING};
+    if (g.runs && j->spec.spare_slots > 0 && j->run.plan != NULL)
+        visit_spares(j, g, visit);
     if (g.runs && j->told_attempt == j->run.attempt) {
         visit(j->controller, &g);
     } else if (placed && j->run.plan != NULL && j->load_version >= 0) {

@@ -27,6 +27,7 @@ struct queue_shape {
     int met;                    /* and how many reservations the gang would meet */
     int64_t until_ms;           /* when enough of them have ended; 0 = it does not wait for that */
     enum hl_plan_reason why;    /* it does not fit */
+    int draining;               /* servers that are drained, whatever runs there */
     char text[HL_JOB_TEXT_MAX]; /* the same, in the planner's words */
     UT_hash_handle hh;
 };

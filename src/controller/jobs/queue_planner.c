@@ -83,6 +83,7 @@ const char *queue_shape_text(struct job *j, int met)
     snprintf(shape->text, sizeof(shape->text), "%s", why);
     shape->why = made ? plan->why.reason : HL_PLAN_FITS;
     shape->never = made && plan->never;
+    shape->draining = made ? plan->why.servers[HL_OFFER_DRAINING] : 0;
     shape->until_ms = made ? plan->reserved_until_ms : 0;
     hl_plan_free(plan);
     return shape->text;

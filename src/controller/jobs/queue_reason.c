@@ -79,6 +79,16 @@ void queue_reason(const struct job *j, char *out, size_t cap)
     }
 }
 
+/* Jobs that end free no slot of a drained server. */
+static bool undrain_helps(const struct job *j)
+{
+    enum hl_api_wait_reason reason = j->wait.reason;
+    return j->shape != NULL && j->shape->draining > 0 &&
+           (reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ||
+            reason == HL_API_WAIT_REASON_TOPOLOGY_UNSATISFIABLE ||
+            reason == HL_API_WAIT_REASON_WAITING_FOR_RECOVERY);
+}
+
 void queue_remedy(const struct job *j, char *out, size_t cap)
 {
     const struct job_wait *w = &j->wait;
@@ -121,5 +131,7 @@ void queue_remedy(const struct job *j, char *out, size_t cap)
                  "jobs that run a short one could pass it",
                  w->other);
     else
-        snprintf(out, cap, "%s", remedies[w->reason] != NULL ? remedies[w->reason] : "");
+        snprintf(out, cap, "%s%s", remedies[w->reason] != NULL ? remedies[w->reason] : "",
+                 undrain_helps(j) ? "; `helios node undrain` of a drained server (`helios nodes`)"
+                                  : "");
 }

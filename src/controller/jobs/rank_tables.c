@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "controller/jobs/jobs_private.h"
+#include "core/planner/resize.h"
 #include "ranktable/plan.h"
 
 enum { TABLE_UNSENT, TABLE_SENDING, TABLE_SENT };
@@ -50,6 +51,26 @@ static const char *table_of(struct job *j)
     return j->table != NULL ? j->table : "";
 }
 
+/* What ranks of a gang are told that has lost a server and goes on; "" before. */
+static hl_status meeting_text(const struct job *j, struct hl_buf *out)
+{
+    const struct hl_plan *plan = j->run.plan;
+    if (j->elastic.lost != NULL)
+        return hl_buf_printf(out, "MASTER_ADDR=%s\n%s", plan->master_address, j->elastic.lost);
+    for (int i = 0; i < j->run.container_count; i++) {
+        if (hl_jobrun_has_ranks(&j->run, i) || hl_jobrun_is_parked(&j->run, i) ||
+            hl_plan_is_guest(&plan->containers[i]))
+            continue;
+        const struct hl_cluster_node *n =
+            hl_cluster_find(nodes_cluster(j->controller), plan->containers[i].node);
+        if (out->len == 0)
+            HL_TRY(hl_buf_printf(out, "MASTER_ADDR=%s\n", plan->master_address));
+        if (n != NULL && n->host_address[0] != '\0')
+            HL_TRY(hl_buf_printf(out, "LOST=%s\n", n->host_address));
+    }
+    return HL_OK;
+}
+
 static void on_table_sent(void *arg, hl_status st, const char *text,
                           const struct hl_api_agent_put_rank_table_results *r)
 {
@@ -61,10 +82,11 @@ static void on_table_sent(void *arg, hl_status st, const char *text,
         return;
     }
     j = job_by_id(k->c, k->job);
-    if (j != NULL && j->table_sent != NULL && j->run.attempt == k->attempt &&
-        k->index < j->run.container_count && j->table_sent[k->index] == TABLE_SENDING) {
-        j->table_sent[k->index] =
-            st == HL_OK ? TABLE_SENT : TABLE_UNSENT; /* the next tick tries again */
+    int at = j != NULL && j->table_sent != NULL && j->run.attempt == k->attempt
+                 ? job_position(j, k->index)
+                 : -1;
+    if (at >= 0 && j->table_sent[at] == TABLE_SENDING) {
+        j->table_sent[at] = st == HL_OK ? TABLE_SENT : TABLE_UNSENT; /* the next tick tries again */
         if (st != HL_OK)
             hl_debug("rank table of %s is not written yet: %s", k->job, text);
     }
@@ -76,17 +98,20 @@ static void rank_table_send(struct job *j, int index)
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, j->run.containers[index].node);
     char id[HL_JOB_ID_MAX + 24];
-    if (n == NULL || !node_ready(n))
+    HL_AUTO(hl_buf_fini) struct hl_buf meeting = HL_BUF(1 << 16);
+    if (n == NULL || !node_ready(n) || meeting_text(j, &meeting) != HL_OK)
         return;
     struct table_call *k = calloc(1, sizeof(*k));
     if (k == NULL)
         return;
-    *k = (struct table_call){.c = c, .attempt = j->run.attempt, .index = index};
+    *k = (struct table_call){
+        .c = c, .attempt = j->run.attempt, .index = hl_jobrun_index(&j->run, index)};
     memcpy(k->job, j->id, sizeof(k->job));
     const struct hl_api_agent_put_rank_table_params p = {
-        .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)),
+        .id = hl_container_id(j->id, k->attempt, k->index, id, sizeof(id)),
         .document = table_of(j),
-        .epoch = c->claim.epoch};
+        .epoch = c->claim.epoch,
+        .meeting = meeting.len > 0 ? meeting.data : ""};
     j->table_sent[index] = TABLE_SENDING;
     controller_hold(c);
     hl_call_agent_put_rank_table_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
@@ -95,10 +120,10 @@ static void rank_table_send(struct job *j, int index)
 
 void rank_tables_send(struct job *j)
 {
-    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL || table_of(j)[0] == '\0')
+    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL)
         return;
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->table_sent[i] == TABLE_UNSENT &&
+        if (j->table_sent[i] == TABLE_UNSENT && hl_jobrun_has_ranks(&j->run, i) &&
             j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)
             rank_table_send(j, i);
 }

@@ -99,6 +99,14 @@ static void request_end(struct request *r, hl_status st)
         st = r->c->jobs->executor->plan(r->c, &r->spec, r->spec.name, 1, &r->plan);
     if (st == HL_OK)
         st = queue_check(r->c, &r->spec, r->plan);
+    if (st == HL_OK && r->key == NULL && r->plan->feasible)
+        elastic_enlarge(r->c,
+                        &(struct elastic_want){.spec = &r->spec,
+                                               .executor = r->c->jobs->executor,
+                                               .id = r->spec.name,
+                                               .attempt = 1,
+                                               .most_slots = elastic_quota_left(r->c, &r->spec, 0)},
+                        &r->plan);
     request_answer(r, st);
     request_free(r);
 }
@@ -192,6 +200,7 @@ static struct hl_api_job_launch launch_of(const struct request *r, struct hl_are
         .on_node_lost = hl_job_restarts_lost(spec) ? "restart" : "fail",
         .recovery = spec->recovery,
         .spares = spec->spares,
+        .spare_slots = spec->spare_slots,
         .ends_hung = hl_job_ends_hung(spec),
         .ends_slow = hl_job_ends_slow(spec),
         .replicas = hl_grid_replicas(&spec->grid),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/planner/plan_private.h"
+#include "core/planner/spares.h"
 
 static hl_status short_of_memory(void)
 {
@@ -92,16 +93,6 @@ hl_status hl_plan_check(const struct hl_job *job, const struct hl_cluster *clust
 
 /* ---- slots and ranks ------------------------------------------------------------------------ */
 
-static bool slot_fits(const struct hl_plan_shape *s, const struct hl_cluster_slot *slot)
-{
-    const struct hl_slot_group g = {.gpus = slot->gpu_count,
-                                    .cpus = slot->cpu_count,
-                                    .nic = (int)slot->nic,
-                                    .memory_bytes = slot->memory_bytes,
-                                    .gpu_memory_bytes = slot->gpu_memory_bytes};
-    return hl_slot_fault(&s->needs, &g) == HL_SLOT_FITS;
-}
-
 /* Fewest GPUs first, so that GPUs stay for who needs them; of equal ones those with the better NIC
  * of their own. */
 static bool slot_before(const struct hl_cluster_slot *a, const struct hl_cluster_slot *b)
@@ -119,7 +110,7 @@ static const struct hl_cluster_slot *next_slot(const struct hl_plan_shape *s,
     const struct hl_cluster_slot *best = NULL;
     for (int j = 0; j < node->slot_count; j++) {
         const struct hl_cluster_slot *x = &node->slots[j];
-        if (x->busy || !slot_fits(s, x))
+        if (x->busy || !hl_plan_slot_fits(s, x))
             continue;
         if (after != NULL && !slot_before(after, x))
             continue;
@@ -145,7 +136,7 @@ static hl_status fill_container(const struct hl_plan_shape *s, int index,
         return short_of_memory();
     for (int i = 0; i < n; i++) {
         struct hl_plan_rank *r = &c->ranks[i];
-        r->rank = first + i;
+        r->rank = r->known_as = first + i;
         r->local_rank = i;
         r->at = hl_rank_of(&s->job->grid, r->rank);
         r->gpu = strdup(s->use_gpus ? slot->gpus[i] : "");
@@ -217,6 +208,7 @@ static hl_status fill_plan(const struct hl_plan_shape *s, struct hl_plan *plan)
     HL_TRY(set_text(&plan->master_node, s->cluster->nodes[where[0]].name));
     HL_TRY(set_text(&plan->master_address, s->cluster->nodes[where[0]].rank_address));
     HL_TRY(hl_plan_warn(s, where, plan));
+    HL_TRY(hl_plan_add_spares(s, plan));
     plan->feasible = true;
     return HL_OK;
 }
@@ -238,6 +230,7 @@ hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluste
     plan->container_count = s.gang.containers;
     HL_TRY(hl_plan_explain_shape(&s, plan));
     HL_TRY(fill_plan(&s, plan));
+    plan->next_index = plan->container_count;
     *out = hl_steal(&plan);
     return HL_OK;
 }
@@ -255,8 +248,12 @@ void hl_plan_free(struct hl_plan *plan)
         return;
     for (int i = 0; plan->containers != NULL && i < plan->container_count; i++) {
         struct hl_plan_container *c = &plan->containers[i];
-        for (int k = 0; c->ranks != NULL && k < c->rank_count; k++)
+        for (int k = 0; c->ranks != NULL && k < c->rank_count + c->joining; k++)
             free(c->ranks[k].gpu);
+        for (int k = 0; k < c->gpu_count; k++)
+            free(c->gpus[k]);
+        free(c->gpus);
+        free(c->address);
         free(c->ranks);
         free(c->cpus);
     }

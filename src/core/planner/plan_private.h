@@ -18,6 +18,7 @@ struct hl_plan_shape {
     struct hl_slot_needs needs;
 };
 
+bool hl_plan_slot_fits(const struct hl_plan_shape *s, const struct hl_cluster_slot *slot);
 /* The cluster's index is fresh. */
 struct hl_plan_shape hl_plan_shape_of(const struct hl_job *job, const struct hl_cluster *cluster);
 /* Unit u as gang.h lists them (stage by stage) in the order of ranks. */
@@ -40,6 +41,7 @@ int64_t hl_plan_reserved_until(const struct hl_plan_shape *s, const struct hl_pl
 hl_status hl_plan_explain_shape(const struct hl_plan_shape *s, struct hl_plan *plan) HL_CHECK;
 hl_status hl_plan_explain_refusal(const struct hl_plan_shape *s, const struct hl_plan_tally *t,
                                   struct hl_plan *plan) HL_CHECK;
+hl_status hl_plan_add_warning(struct hl_plan *plan, const char *fmt, ...) HL_PRINTF(2, 3) HL_CHECK;
 /* where[i]: node of container i. */
 hl_status hl_plan_warn(const struct hl_plan_shape *s, const uint32_t *where,
                        struct hl_plan *plan) HL_CHECK;

@@ -35,6 +35,16 @@ static struct hl_slot_needs needs_of(const struct hl_plan_shape *s, int k)
                                   .end_ms = end_of(job, s->cluster)};
 }
 
+bool hl_plan_slot_fits(const struct hl_plan_shape *s, const struct hl_cluster_slot *slot)
+{
+    const struct hl_slot_group g = {.gpus = slot->gpu_count,
+                                    .cpus = slot->cpu_count,
+                                    .nic = (int)slot->nic,
+                                    .memory_bytes = slot->memory_bytes,
+                                    .gpu_memory_bytes = slot->gpu_memory_bytes};
+    return hl_slot_fault(&s->needs, &g) == HL_SLOT_FITS;
+}
+
 static const struct hl_place_kind *first_kind(const struct hl_cluster *c)
 {
     return c->index != NULL ? c->index->kinds : NULL;

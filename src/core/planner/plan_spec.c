@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/job/elastic.h"
 #include "core/planner/plan.h"
 
 #define ENV_MAX 32 /* variables of ours */
@@ -49,14 +50,12 @@ static void add_model(struct env *env, const struct hl_job *job, int64_t version
 
 /* Another scheduler may give out the CPUs; then only the job can say how many there are. */
 static void add_threads(struct env *env, const struct hl_job *job,
-                        const struct hl_plan_container *c)
+                        const struct hl_plan_container *c, int ranks)
 {
     struct hl_cpus cpus;
     if (job_sets(job, "OMP_NUM_THREADS") || hl_cpus_parse(c->cpus, &cpus) != HL_OK)
         return;
-    int threads = *c->cpus == '\0'    ? job->cpus_per_rank
-                  : c->rank_count > 0 ? hl_cpus_count(&cpus) / c->rank_count
-                                      : 1;
+    int threads = *c->cpus == '\0' ? job->cpus_per_rank : hl_cpus_count(&cpus) / ranks;
     if (threads > 0 || *c->cpus != '\0')
         add_int(env, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
 }
@@ -68,14 +67,20 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
                                                   struct hl_arena *arena)
 {
     struct env all = env_new(arena, job->env_count + ENV_MAX), *env = &all;
+    int whole = plan->ranks_per_container > 0 ? plan->ranks_per_container : 1;
+    int ranks = c->rank_count > 0 ? c->rank_count : whole; /* a spare has as many processes */
     for (size_t i = 0; i < job->env_count; i++)
         env_add(env, job->env[i].name, job->env[i].value);
-    add_threads(env, job, c);
+    add_threads(env, job, c, ranks);
     env_add(env, "CONTROLLER_L3_CACHE_ADDRESS", opts->l3_address);
     env_add(env, "HELIOS_CONTROLLER", opts->controller_address);
     env_add(env, "HELIOS_JOB", opts->job_id);
     add_int(env, "HELIOS_ATTEMPT", opts->attempt);
+    if (hl_job_resizes(job))
+        add_int(env, "HELIOS_RESIZES", 1);
     env_add(env, "HELIOS_NODE", c->node);
+    if (hl_job_replaces(job)) /* of two processes of a rank, whose it is */
+        add_int(env, "HELIOS_CONTAINER", c->index);
     add_model(env, job, opts->model_version);
     if (*job->dataset != '\0')
         env_add(env, "HELIOS_DATASET", job->dataset);
@@ -90,9 +95,9 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     add_int(env, "EXPERT_TENSOR_PARALLEL_SIZE", job->etp);
     env_add(env, "HELIOS_RANK_ORDER", hl_rank_order_name(job->grid.order));
     add_int(env, "WORLD_SIZE", plan->world_size);
-    add_int(env, "LOCAL_WORLD_SIZE", c->rank_count);
-    add_int(env, "GROUP_RANK", c->index);
-    add_int(env, "GROUP_WORLD_SIZE", plan->container_count);
+    add_int(env, "LOCAL_WORLD_SIZE", ranks);
+    add_int(env, "GROUP_RANK", c->rank_count > 0 ? c->ranks[0].rank / whole : c->index);
+    add_int(env, "GROUP_WORLD_SIZE", (plan->world_size + whole - 1) / whole);
     add_int(env, "TORCHELASTIC_RESTART_COUNT", opts->attempt - 1);
     add_int(env, "TORCHELASTIC_MAX_RESTARTS", job->restarts);
     env_add(env, "HELIOS_RECOVERY", job->recovery);
@@ -141,11 +146,11 @@ struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
     size_t n = (size_t)c->rank_count;
     char id[192];
     struct hl_api_container_spec spec = {
-        .id = hl_arena_strdup(arena,
-                              hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id))),
+        .id = hl_arena_strdup(
+            arena, hl_container_id(opts->job_id, opts->attempt, c->index, id, sizeof(id))),
         .job = opts->job_id,
         .attempt = opts->attempt,
-        .index = index,
+        .index = c->index,
         .numa_id = c->numa_id,
         .cpus = c->cpus,
         .memory_bytes = job->memory_bytes,
@@ -163,12 +168,13 @@ struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
         .python = job->python,
     };
     if (hl_job_replaces(job))
-        spec.replace = (struct hl_api_replace_rule){.max = job->replacements,
-                                                    .stable_ms = job->stable_ms,
-                                                    .spares = job->spares,
-                                                    .backoff_ms = job->backoff_ms,
-                                                    .backoff_max_ms = job->backoff_max_ms,
-                                                    .on_failure = rules_text(job, arena)};
+        spec.replace =
+            (struct hl_api_replace_rule){.max = job->replacements,
+                                         .stable_ms = job->stable_ms,
+                                         .spares = n > 0 ? job->spares : plan->ranks_per_container,
+                                         .backoff_ms = job->backoff_ms,
+                                         .backoff_max_ms = job->backoff_max_ms,
+                                         .on_failure = rules_text(job, arena)};
     for (size_t i = 0; i < n && spec.ranks.items != NULL && spec.gpus.items != NULL; i++) {
         spec.ranks.items[spec.ranks.count++] = rank_spec(job, &c->ranks[i], arena);
         if (*c->ranks[i].gpu != '\0')

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/text.h"
+#include "core/job/elastic.h"
 #include "core/planner/plan_private.h"
 
 static hl_status short_of_memory(void)
@@ -32,11 +33,10 @@ const char *hl_server_offer_name(enum hl_server_offer offer)
     return names[offer];
 }
 
-static hl_status HL_PRINTF(2, 3) add_line(char ***list, const char *fmt, ...)
+static hl_status add_line_v(char ***list, const char *fmt, va_list ap)
 {
     size_t n = 0;
     char *line = NULL;
-    va_list ap;
     while (*list != NULL && (*list)[n] != NULL)
         n++;
     char **more = realloc(*list, (n + 2) * sizeof(*more));
@@ -44,13 +44,28 @@ static hl_status HL_PRINTF(2, 3) add_line(char ***list, const char *fmt, ...)
         return short_of_memory();
     *list = more;
     more[n] = more[n + 1] = NULL;
-    va_start(ap, fmt);
-    int len = vasprintf(&line, fmt, ap);
-    va_end(ap);
-    if (len < 0)
+    if (vasprintf(&line, fmt, ap) < 0)
         return short_of_memory();
     more[n] = line;
     return HL_OK;
+}
+
+static hl_status HL_PRINTF(2, 3) add_line(char ***list, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    hl_status st = add_line_v(list, fmt, ap);
+    va_end(ap);
+    return st;
+}
+
+hl_status hl_plan_add_warning(struct hl_plan *plan, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    hl_status st = add_line_v(&plan->warnings, fmt, ap);
+    va_end(ap);
+    return st;
 }
 
 static const char *plural_s(int n)
@@ -77,6 +92,11 @@ hl_status hl_plan_explain_shape(const struct hl_plan_shape *s, struct hl_plan *p
         HL_TRY(add_line(&plan->arithmetic,
                         "%d data-parallel replicas of PP %d × TP %d%s = %d rank%s", g->dp, g->pp,
                         g->tp, cp, replica, plural_s(replica)));
+    if (hl_job_is_elastic(s->job))
+        HL_TRY(add_line(&plan->arithmetic,
+                        "data_parallel_size may be %d to %d: a gang gets the largest that has "
+                        "slots when it starts",
+                        s->job->dp_min, s->job->dp_max));
     HL_TRY(add_line(&plan->arithmetic, "ranks count tp first, then %s%s: order %s",
                     hl_grid_cp(g) > 1 ? "cp, " : "",
                     g->order == HL_ORDER_TP_DP_PP ? "dp, then pp" : "pp, then dp",

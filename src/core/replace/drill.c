@@ -82,12 +82,27 @@ void hl_drill_gap(struct hl_drill_curve *c, uint64_t points, struct hl_drill_sum
     c->last = 0;
 }
 
+static bool is_one_of(const char *kind, const char *const *kinds, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(kind, kinds[i]) == 0)
+            return true;
+    return false;
+}
+
+bool hl_drill_alarms(const char *kind)
+{
+    static const char *const kinds[] = {
+        "rank-replaced", "stalled", "slow",    "trouble",   "recovery-merged", "container-failed",
+        "node-silent",   "timeout", "waiting", "node-lost", "restarting"};
+    return is_one_of(kind, kinds, HL_ARRAY_LEN(kinds));
+}
+
 bool hl_drill_names(const char *kind, const char *text, int *rank)
 {
     static const char *const kinds[] = {"rank-replaced", "stalled", "slow", "trouble"};
-    bool tells = kind[0] == '\0' && strstr(text, "output is dropped") != NULL;
-    for (size_t i = 0; i < HL_ARRAY_LEN(kinds); i++)
-        tells |= strcmp(kind, kinds[i]) == 0;
+    bool tells = kind[0] == '\0' ? strstr(text, "output is dropped") != NULL
+                                 : is_one_of(kind, kinds, HL_ARRAY_LEN(kinds));
     return tells &&
            (sscanf(text, "rank %d on", rank) == 1 || sscanf(text, "log of rank %d:", rank) == 1);
 }

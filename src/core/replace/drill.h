@@ -48,6 +48,9 @@ void hl_drill_gap(struct hl_drill_curve *c, uint64_t points, struct hl_drill_sum
  * with it now. kind "": a warning, which stays when that is over. */
 bool hl_drill_names(const char *kind, const char *text, int *rank);
 
+/* True: such an event of a job says that something is wrong with a rank, a node or the gang. */
+bool hl_drill_alarms(const char *kind);
+
 /* The value below which a share q (0 to 1) of the values lies; they are sorted for it. 0 of none.
  */
 double hl_drill_quantile(double *values, size_t count, double q);

@@ -168,6 +168,23 @@ static hl_status check_keys(enum hl_engine_kind engine, const struct hl_containe
     return HL_OK;
 }
 
+/* A container whose processes are parked, which is to have the ranks of the spec from now on. */
+static bool wants_ranks(const struct hl_px_entry *e, const struct hl_container_spec *spec)
+{
+    return spec->rank_count > 0 && e->status.rank_count == 0 && e->shim.pid != 0 && !e->gone &&
+           e->kill_at_ns == 0 && !hl_run_state_ended(e->status.state);
+}
+
+/* With the lock. The shim reads the record again; where the signal is lost, the next start is. */
+static hl_status give_ranks(const struct hl_px_entry *e, const struct hl_container_spec *spec)
+{
+    if (spec->rank_table[0] != '\0')
+        HL_TRY(hl_rank_table_write(e->dir.s, spec->rank_table));
+    HL_TRY(hl_spec_file_write(e->dir.s, spec));
+    hl_px_signal(e, SIGUSR1);
+    return HL_OK;
+}
+
 static hl_status px_start(struct hl_executor *ex, const struct hl_container_spec *spec,
                           struct hl_container_status *out)
 {
@@ -176,9 +193,11 @@ static hl_status px_start(struct hl_executor *ex, const struct hl_container_spec
     pthread_mutex_lock(&px->lock);
     struct hl_px_entry *e = find_container(px, spec->id);
     hl_status st = HL_OK;
-    if (e != NULL)
+    if (e != NULL && wants_ranks(e, spec))
+        st = give_ranks(e, spec);
+    if (e != NULL && st == HL_OK)
         st = hl_container_status_copy(&e->status, out);
-    else if ((st = check_keys(px->options.engine, spec)) == HL_OK &&
+    else if (e == NULL && (st = check_keys(px->options.engine, spec)) == HL_OK &&
              (st = hl_binding_choose(spec, px->options.foreign, &binding)) == HL_OK)
         st = start_new(px, spec, out);
     pthread_mutex_unlock(&px->lock);
@@ -285,6 +304,20 @@ static hl_status px_put_rank_table(struct hl_executor *ex, const char *id, const
         st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
     else if (!hl_run_state_ended(e->status.state))
         st = hl_rank_table_write(e->dir.s, text);
+    pthread_mutex_unlock(&px->lock);
+    return st;
+}
+
+static hl_status px_put_meeting(struct hl_executor *ex, const char *id, const char *text)
+{
+    struct hl_px *px = px_of(ex);
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&px->lock); /* as above */
+    const struct hl_px_entry *e = find_container(px, id);
+    if (e == NULL)
+        st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
+    else if (!hl_run_state_ended(e->status.state))
+        st = hl_file_write_durable(hl_path_of_meeting(e->dir.s).s, text, strlen(text), 0644);
     pthread_mutex_unlock(&px->lock);
     return st;
 }
@@ -440,7 +473,8 @@ static void px_close(struct hl_executor *ex)
     {                                                                                              \
         .name = title, .image = has_image, .start = px_start, .stop = px_stop, .list = px_list,    \
         .read_log = px_read_log, .forget = px_forget, .put_rank_table = px_put_rank_table,         \
-        .strangers = px_strangers, .memory_group = px_memory_group, .close = px_close              \
+        .put_meeting = px_put_meeting, .strangers = px_strangers, .memory_group = px_memory_group, \
+        .close = px_close                                                                          \
     }
 
 static const struct hl_executor_ops executor_ops[] = {

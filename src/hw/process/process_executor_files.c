@@ -41,6 +41,11 @@ hl_status hl_rank_table_write(const char *dir, const char *text)
     return hl_file_write_durable(path.s, text, strlen(text), 0644);
 }
 
+struct hl_path hl_path_of_meeting(const char *dir)
+{
+    return hl_path_in(dir, "meeting");
+}
+
 static hl_status json_read(const char *path, json_t **out)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(HL_SPEC_BYTES_MAX);

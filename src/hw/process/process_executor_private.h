@@ -26,6 +26,7 @@ struct hl_path {
 struct hl_path hl_path_in(const char *dir, const char *name);
 struct hl_path hl_path_of_log(const char *dir, int rank);
 struct hl_path hl_path_of_rank_table(const char *dir);
+struct hl_path hl_path_of_meeting(const char *dir);
 
 hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out) HL_CHECK;
 hl_status hl_spec_file_write(const char *dir, const struct hl_container_spec *spec) HL_CHECK;
@@ -233,6 +234,10 @@ hl_status hl_shim_spawn(struct hl_shim *shim, const struct hl_env *env, int outp
 /* process_executor_replace.c */
 hl_status hl_shim_replace_init(struct hl_shim *shim) HL_CHECK;
 void hl_shim_replace_fini(struct hl_shim *shim);
+/* The executor has given ranks to a container that had none. */
+void hl_shim_take_ranks(struct hl_shim *shim);
+/* It has no ranks yet, and is not stopping. */
+bool hl_shim_is_parked(const struct hl_shim *shim);
 /* Rank i has failed, as its status says. True: it is going to be replaced. */
 bool hl_shim_replace(struct hl_shim *shim, size_t i);
 /* Start what is due: ranks, and spares. On failure *failed is the rank that can't be started. */

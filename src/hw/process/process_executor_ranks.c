@@ -39,6 +39,8 @@ hl_status hl_shim_rank_env(const struct hl_shim *s, const struct hl_rank_spec *r
     }
     if (spec->rank_table[0] != '\0')
         HL_TRY(hl_env_set(out, "RANK_TABLE_FILE", hl_path_of_rank_table(s->dir).s));
+    if (spec->replace.max > 0)
+        HL_TRY(hl_env_set(out, "HELIOS_MEETING", hl_path_of_meeting(s->dir).s));
     HL_TRY(env_merge(out, &spec->env));
     HL_TRY(env_merge(out, &rank->env));
     return hl_shim_set_python(s, out);
@@ -194,5 +196,7 @@ void hl_process_start_ranks(struct hl_shim *s)
         }
     }
     if (!s->failed)
-        (void)!hl_text_set(&s->status.message, "%s", s->binding.note);
+        (void)!hl_text_set(&s->status.message, "%s%s%s", s->spec.rank_count == 0 ? "parked" : "",
+                           s->spec.rank_count == 0 && s->binding.note[0] != '\0' ? "; " : "",
+                           s->binding.note);
 }

@@ -7,7 +7,11 @@
  * without a rank's identity. It has done what needs none, such as its imports, and reads from FD.
  * In place of a rank it gets the rank's variables there, each with a NUL behind it; the end of the
  * file alone means that it is not needed. What it writes stays in its pipe until it is a rank. A
- * program that knows nothing of this finds no Controller and no gang, so it can do no harm. */
+ * program that knows nothing of this finds no Controller and no gang, so it can do no harm.
+ *
+ * A container without ranks has parked processes only. It gets ranks when the container that had
+ * them is lost with its server (SIGUSR1, and the spec is read again): each begins as one that is
+ * due. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -31,7 +35,8 @@ static const char *const identity[] = {"HELIOS_CONTROLLER", "CONTROLLER_L3_CACHE
                                        "HELIOS_L3_SOCKET",  "HELIOS_STORE_SOCKET",
                                        "HELIOS_JOB",        "HELIOS_MODEL",
                                        "HYBRIDPS_MANAGER",  "WORLD_SIZE",
-                                       "MASTER_ADDR",       "MASTER_PORT"};
+                                       "MASTER_ADDR",       "MASTER_PORT",
+                                       "LOCAL_WORLD_SIZE",  "GROUP_RANK"};
 
 /* ---- the file of steps ----------------------------------------------------------------------- */
 
@@ -52,11 +57,13 @@ static bool read_steps(const struct hl_shim *s, size_t i, struct hl_step_state *
 
 static hl_status spare_env(struct hl_shim *s, struct hl_env *env)
 {
-    HL_TRY(hl_shim_rank_env(s, &s->spec.ranks[0], env));
+    static const struct hl_rank_spec none;
+    const struct hl_rank_spec *rank = s->spec.rank_count > 0 ? &s->spec.ranks[0] : &none;
+    HL_TRY(hl_shim_rank_env(s, rank, env));
     for (size_t i = 0; i < HL_ARRAY_LEN(identity); i++)
         HL_TRY(hl_env_set(env, identity[i], ""));
-    for (size_t i = 0; i < s->spec.ranks[0].env.count; i++)
-        HL_TRY(hl_env_set(env, s->spec.ranks[0].env.vars[i].key, ""));
+    for (size_t i = 0; i < rank->env.count; i++)
+        HL_TRY(hl_env_set(env, rank->env.vars[i].key, ""));
     HL_TRY(hl_env_set(env, "HELIOS_CONTROLLER", "parked-spare.invalid:1"));
     return hl_env_set(env, "HELIOS_SPARE", SPARE_FD);
 }
@@ -92,12 +99,18 @@ static void spare_end(struct hl_shim_spare *spare, uint64_t due_ns)
     spare->due_ns = due_ns;
 }
 
+/* A container that got its ranks later has more places than it parks from then on. */
+static bool spare_is_wanted(const struct hl_shim *s, size_t i)
+{
+    return i < (size_t)s->spec.replace.spares;
+}
+
 /* Start those that are due. */
 static void spares_keep(struct hl_shim *s, uint64_t now)
 {
     for (size_t i = 0; i < s->spare_count; i++) {
         struct hl_shim_spare *spare = &s->spares[i];
-        if (spare->pid != 0 || now < spare->due_ns)
+        if (spare->pid != 0 || now < spare->due_ns || !spare_is_wanted(s, i))
             continue;
         if (spare_start(s, spare) != HL_OK) {
             hl_warn("a spare was not started: %s", hl_error_text());
@@ -170,12 +183,12 @@ static hl_status rank_restart(struct hl_shim *s, size_t i)
     hl_shim_output_end(s, i);
     for (size_t k = 0; k < s->spare_count; k++)
         if (spare_promote(s, &s->spares[k], i)) {
-            hl_info("rank %d is replaced by spare process %d", r->rank, r->pid);
+            hl_info("rank %d has spare process %d now", r->rank, r->pid);
             return HL_OK;
         }
     s->live--; /* it waited; a start counts it again */
     HL_TRY(hl_shim_start_rank(s, i));
-    hl_info("rank %d is replaced by process %d", r->rank, r->pid);
+    hl_info("rank %d has process %d now", r->rank, r->pid);
     return HL_OK;
 }
 
@@ -189,6 +202,63 @@ static enum hl_failure_then then_of(const struct hl_shim *s, const struct hl_ran
     if (hl_failure_rules_parse(s->spec.on_failure, &rules) != HL_OK)
         hl_warn("rules for failures are not followed: %s", hl_error_text());
     return hl_failure_rules_then(&rules, kind, r->signal == 0 ? r->exit_code : 0);
+}
+
+/* ---- a container that gets ranks ------------------------------------------------------------- */
+
+bool hl_shim_is_parked(const struct hl_shim *s)
+{
+    return s->status.rank_count == 0 && s->kill_at_ns == 0 && !s->failed;
+}
+
+/* The tables of a status with so many ranks; what was there goes. */
+static hl_status tables_renew(struct hl_shim *s)
+{
+    free(s->outputs);
+    free(s->polls);
+    free(s->due_ns);
+    s->due_ns = NULL;
+    HL_TRY(hl_shim_outputs_init(s));
+    s->due_ns = calloc(s->status.rank_count + 1, sizeof(*s->due_ns));
+    return s->due_ns != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory for the ranks of container %s", s->spec.id);
+}
+
+static hl_status ranks_read(struct hl_shim *s)
+{
+    struct hl_container_spec spec;
+    struct hl_container_status status;
+    HL_TRY(hl_spec_file_read(s->dir, &spec));
+    hl_status st = spec.rank_count > 0 ? hl_container_status_init(&spec, &status)
+                                       : hl_fail(HL_EINVAL, "container %s has no ranks", spec.id);
+    if (st != HL_OK) {
+        hl_container_spec_fini(&spec);
+        return st;
+    }
+    status.state = HL_RUN_RUNNING;
+    status.started_ms = s->status.started_ms;
+    hl_container_spec_fini(&s->spec);
+    hl_container_status_fini(&s->status);
+    s->spec = spec;
+    s->status = status;
+    return tables_renew(s);
+}
+
+void hl_shim_take_ranks(struct hl_shim *s)
+{
+    if (!hl_shim_is_parked(s))
+        return; /* it has them already */
+    if (ranks_read(s) != HL_OK) {
+        hl_error("parked processes get no ranks: %s", hl_error_text());
+        return;
+    }
+    s->dirty = true;
+    for (size_t i = 0; i < s->status.rank_count; i++) {
+        s->status.ranks[i].state = HL_RUN_STARTING;
+        s->due_ns[i] = 1;
+        s->live++;
+    }
 }
 
 bool hl_shim_replace(struct hl_shim *s, size_t i)
@@ -246,7 +316,7 @@ uint64_t hl_shim_replace_next_ns(const struct hl_shim *s)
         if (s->due_ns[i] != 0 && s->due_ns[i] < next)
             next = s->due_ns[i];
     for (size_t i = 0; i < s->spare_count; i++)
-        if (s->spares[i].pid == 0 && s->spares[i].due_ns < next)
+        if (s->spares[i].pid == 0 && s->spares[i].due_ns < next && spare_is_wanted(s, i))
             next = s->spares[i].due_ns;
     return next;
 }
@@ -278,7 +348,9 @@ hl_status hl_shim_replace_init(struct hl_shim *s)
         return hl_fail(HL_ENOMEM, "out of memory for the replacements of container %s", s->spec.id);
     for (size_t i = 0; i < spares; i++)
         s->spares[i] = (struct hl_shim_spare){
-            .role = -1, .output = -1, .due_ns = hl_now_ns() + SPARE_DELAY_NS};
+            .role = -1,
+            .output = -1,
+            .due_ns = hl_now_ns() + (s->spec.rank_count > 0 ? SPARE_DELAY_NS : 0)};
     s->spare_count = spares;
     return HL_OK;
 }

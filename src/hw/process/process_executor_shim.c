@@ -225,6 +225,8 @@ void hl_shim_take_signals(struct hl_shim *s)
     while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
         if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
             hl_shim_stop_asked(s);
+        else if (info.ssi_signo == SIGUSR1)
+            hl_shim_take_ranks(s);
 }
 
 void hl_shim_await_signals(struct hl_shim *s, int timeout_ms)
@@ -265,9 +267,9 @@ static void kill_late(struct hl_shim *s)
 
 static void watch_ranks(struct hl_shim *s)
 {
-    struct pollfd *fds = s->polls;
-    size_t n = s->status.rank_count;
-    while (s->live > 0) {
+    while (s->live > 0 || hl_shim_is_parked(s)) {
+        struct pollfd *fds = s->polls;
+        size_t n = s->status.rank_count;
         for (size_t i = 0; i < n; i++)
             fds[i] = (struct pollfd){.fd = s->outputs[i].pipe, .events = POLLIN};
         fds[n] = (struct pollfd){.fd = s->signals, .events = POLLIN};
@@ -280,7 +282,7 @@ static void watch_ranks(struct hl_shim *s)
         s->way->reap(s);
         replace_due(s);
         kill_late(s);
-        if (s->dirty && s->live > 0)
+        if (s->dirty && (s->live > 0 || hl_shim_is_parked(s)))
             hl_shim_tell(s);
     }
 }
@@ -350,6 +352,7 @@ static int watch_signals(void)
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGUSR1);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
@@ -383,7 +386,7 @@ int hl_shim_main(const char *dir)
     s.way->start(&s);
     if (s.failed && s.live > 0)
         begin_stop(&s, s.spec.stop_grace_ms);
-    if (s.live > 0)
+    if (s.live > 0 || hl_shim_is_parked(&s))
         hl_shim_tell(&s);
     watch_ranks(&s);
     finish_shim(&s);

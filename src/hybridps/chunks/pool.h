@@ -33,7 +33,8 @@ struct hl_chunk_pool;
 
 struct hl_chunk_pool_options {
     const char *device;
-    bool copy; /* mode copy; 0 = move */
+    const char *cuda_driver; /* library; NULL = libcuda.so.1 */
+    bool copy;               /* mode copy; 0 = move */
     const char *policy;
     struct hl_policy_options policy_options;
     uint64_t host_bytes; /* limit; 0 = none */

@@ -79,6 +79,10 @@ void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *use
     struct hl_residency r = pool_residency(p, avail);
     if (!hl_residency_ahead(&r, uses, count, &p->moves))
         return pool_forget(p);
+    if (p->moves.leave_count > 0 && pool_quiesce(p) != HL_OK) {
+        hl_error_clear(); /* the next access says it */
+        return pool_forget(p);
+    }
     for (size_t i = 0; i < p->moves.leave_count; i++)
         begin_leaving(p, p->moves.leave[i]);
     pool_forget(p);

@@ -103,7 +103,7 @@ TEST(a_bad_spec_is_refused_with_its_field)
     expect_refusal("{\"command\":[1]}", "command[0]");
     expect_refusal("{\"command\":\"x\"}", "field command");
     expect_refusal("{\"cpus\":\"0-\"}", "field cpus");
-    expect_refusal("{\"ranks\":[]}", "no ranks");
+    expect_refusal("{\"ranks\":[],\"replace\":{\"max\":3}}", "no ranks, and parks no processes");
     expect_refusal("{\"ranks\":[{\"rank\":1},{\"rank\":1}]}", "rank 1 twice");
     expect_refusal("{\"ranks\":[{\"rank\":-1}]}", "field rank");
     expect_refusal("{\"env\":[{\"value\":\"1\"}]}", "env[0]");

@@ -72,7 +72,7 @@ static const char full_job[] =
     " \"resources\": {\"ranks_per_slot\": 2, \"gpus_per_rank\": 0, \"cpus_per_rank\": 3,"
     "   \"memory\": \"4GiB\"},"
     " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
-    " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\", \"spares\": 2,"
+    " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\", \"spares\": 2, \"spareSlots\": 3,"
     " \"recovery\": {\"mode\": \"replace\", \"replacements\": 25, \"stableAfter\": \"5m\","
     "   \"backoff\": \"2s\", \"backoffMax\": \"90s\","
     "   \"onHang\": \"name\", \"onSlow\": \"end\"},"
@@ -118,6 +118,7 @@ TEST(every_key_lands_in_its_field)
     assert_int_equal(job.replacements, 25);
     assert_int_equal(job.stable_ms, 300000);
     assert_int_equal(job.spares, 2);
+    assert_int_equal(job.spare_slots, 3);
     assert_false(hl_job_ends_hung(&job));
     assert_true(hl_job_ends_slow(&job));
     hl_job_fini(&job);
@@ -285,6 +286,7 @@ TEST(a_job_written_out_reads_back_the_same)
         assert_string_equal(a.on_hang, b.on_hang);
         assert_string_equal(a.on_slow, b.on_slow);
         assert_int_equal(a.spares, b.spares);
+        assert_int_equal(a.spare_slots, b.spare_slots);
         json_decref(one);
         json_decref(two);
         hl_job_fini(&a);
@@ -499,6 +501,8 @@ TEST(wrong_values_are_told_with_field_and_what_is_allowed)
     is_bad("{\"recovery\": {\"onHang\": \"kill\"}}", "'kill' is neither end nor name");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"spares\": 1}",
            "spares: has an effect with recovery: {mode: replace} only");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"spareSlots\": 1}",
+           "spareSlots: has an effect with recovery: {mode: replace} only");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"recovery\": {\"replacements\": 3}}",
            "recovery.replacements: has an effect with recovery: {mode: replace} only");
     is_bad("{\"restarts\": 5000}", "restarts: is 5000, must be from 0 to 1000");

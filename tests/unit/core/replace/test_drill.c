@@ -70,6 +70,18 @@ TEST(events_and_warnings_name_a_rank_only_where_they_say_what_is_wrong_with_it)
     }
 }
 
+TEST(what_is_wrong_with_a_gang_is_an_alarm_and_what_is_over_is_none)
+{
+    static const char *const alarms[] = {"rank-replaced", "stalled", "slow", "trouble",
+                                         "node-silent"};
+    static const char *const others[] = {"",        "running",   "slow-over",
+                                         "goes-on", "node-back", "recovered"};
+    for (size_t i = 0; i < sizeof(alarms) / sizeof(*alarms); i++)
+        assert_true(hl_drill_alarms(alarms[i]));
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        assert_false(hl_drill_alarms(others[i]));
+}
+
 TEST_IN(setup, teardown, steps_that_are_made_again_with_their_losses_prove_it)
 {
     for (int i = 100; i < 110; i++)

@@ -82,6 +82,18 @@ TEST_IN(setup, teardown, the_container_fails_when_the_replacements_are_used_up)
     "'s/^RANK=//p');"                                                                              \
     " [ -n \"$R\" ] || exit 0; echo \"spare is $R, was '$RANK'\"; exit 0; fi; "
 
+/* Until a process of the container has made it. */
+static void await_file(const struct world *w, const char *id, const char *name)
+{
+    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    char path[256];
+    snprintf(path, sizeof(path), "%s/containers/%s/work/%s", w->dir, id, name);
+    while (access(path, F_OK) != 0) {
+        assert_true(hl_now_ns() < deadline);
+        poll(NULL, 0, 3);
+    }
+}
+
 TEST_IN(setup, teardown, a_spare_takes_the_place_of_the_lost_rank)
 {
     struct world *w = *state;
@@ -96,6 +108,43 @@ TEST_IN(setup, teardown, a_spare_takes_the_place_of_the_lost_rank)
     char *text = log_of(w, "spare", 1);
     assert_string_equal(text, "spare is 1, was ''\n");
     free(text);
+}
+
+TEST_IN(setup, teardown, a_container_without_ranks_parks_and_takes_those_that_it_is_given)
+{
+    struct world *w = *state;
+    json_t *spec = replaced_spec("given", PARKED "exit 9", 2, 3, 2);
+    json_t *parked = json_deep_copy(spec);
+    json_object_set_new(parked, "ranks", json_array());
+    start(w, parked);
+    await_file(w, "given", "parked");
+    json_t *c = status_of(w, "given");
+    assert_string_equal(hl_json_str(c, "state", ""), "running");
+    assert_int_equal(json_array_size(json_object_get(c, "ranks")), 0);
+    json_decref(c);
+    start(w, spec);
+    c = await_end(w, "given");
+    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
+    json_decref(c);
+    for (int rank = 0; rank < 2; rank++) {
+        char want[64], *text = log_of(w, "given", rank);
+        snprintf(want, sizeof(want), "spare is %d, was ''\n", rank);
+        assert_string_equal(text, want);
+        free(text);
+    }
+}
+
+TEST_IN(setup, teardown, a_container_without_ranks_stops_when_it_is_asked_to)
+{
+    struct world *w = *state;
+    json_t *parked = replaced_spec("idle", PARKED "exit 9", 1, 3, 1);
+    json_object_set_new(parked, "ranks", json_array());
+    start(w, parked);
+    await_file(w, "idle", "parked");
+    assert_int_equal(hl_executor_stop(w->ex, "idle", 1000), HL_OK);
+    json_t *c = await_end(w, "idle");
+    assert_string_equal(hl_json_str(c, "state", ""), "stopped");
+    json_decref(c);
 }
 
 TEST_IN(setup, teardown, spares_end_with_the_container)

@@ -1,0 +1,85 @@
+"""What a rank is told of servers that are lost: the file HELIOS_MEETING, of lines MASTER_ADDR=... and LOST=...
+
+A server that is gone resets no connection, so who waits for it waits for as long as its collective may take. The
+connections to it are cut here, by a thread, once the file names it.
+"""
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import threading
+import time
+
+LOOK = 0.25  # seconds between two looks at the file
+_watching = threading.Lock()
+
+
+def _lines() -> list[tuple[str, str]]:
+    try:
+        with open(os.environ.get("HELIOS_MEETING", ""), encoding="utf-8") as file:
+            return [(name, value) for name, _, value in (line.strip().partition("=") for line in file)]
+    except OSError:
+        return []  # nothing was ever said
+
+
+def master() -> str:
+    """The address of rank 0's server where it is another one than at the start; "" = it is not."""
+    return dict(_lines()).get("MASTER_ADDR", "")
+
+
+def _numeric(address: str) -> str:
+    """Without the prefix of an IPv4 address on an IPv6 socket, and without a scope."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(getattr(ip, "ipv4_mapped", None) or ip)
+
+
+def _cut_one(s: socket.socket, lost: set[str]) -> bool:
+    if s.type != socket.SOCK_STREAM or s.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    try:
+        peer = _numeric(s.getpeername()[0])
+        if peer not in lost or peer == _numeric(s.getsockname()[0]):
+            return False
+        s.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return False  # not connected, or no more
+    return True
+
+
+def cut(addresses: set[str]) -> int:
+    """Shut this process's TCP connections to those; how many there were. Connections within one host are left: their
+    ends hear of each other."""
+    lost, count = {_numeric(address) for address in addresses}, 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            fd = os.dup(int(name))
+        except OSError:
+            continue  # closed meanwhile
+        try:
+            s = socket.socket(fileno=fd)
+        except OSError:
+            os.close(fd)
+            continue  # no socket
+        with s:
+            count += _cut_one(s, lost)
+    return count
+
+
+def _follow() -> None:
+    known: set[str] = {value for name, value in _lines() if name == "LOST"}  # of before this process's time
+    while True:
+        time.sleep(LOOK)
+        lost = {value for name, value in _lines() if name == "LOST"}
+        if not lost <= known:
+            cut(lost - known)
+            known = lost
+
+
+def watch() -> None:
+    """Once in a process; of a job without such a file nothing is watched."""
+    if os.environ.get("HELIOS_MEETING") and _watching.acquire(blocking=False):
+        threading.Thread(target=_follow, name="helios-lost", daemon=True).start()

@@ -1,0 +1,163 @@
+/* A gang with containers that are parked on other servers. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/planner/spares.h"
+#include "unit/core/job/jobstate_rig.h"
+
+#define GANG   2
+#define PARKED GANG /* the first parked container */
+
+static struct hl_jobrun run;
+static char said[2048];
+
+static void step(struct hl_job_event ev)
+{
+    static const char *const verbs[] = {"place", "start", "stop", "release", "record"};
+    struct hl_job_actions a = {0};
+    ev.now_ms = 1000;
+    assert_int_equal(hl_jobrun_step(&run, &ev, &a), HL_OK);
+    said[0] = '\0';
+    for (size_t i = 0; i < a.count; i++) {
+        char line[128];
+        if (a.list[i].kind == HL_JOB_DO_RECORD)
+            snprintf(line, sizeof(line), "%s; ", a.list[i].word);
+        else
+            snprintf(line, sizeof(line), "%s %d; ", verbs[a.list[i].kind], a.list[i].index);
+        strncat(said, line, sizeof(said) - strlen(said) - 1);
+    }
+    hl_job_actions_fini(&a);
+}
+
+static void container(int index, enum hl_api_container_state state, bool parked)
+{
+    step((struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                               .attempt = 1,
+                               .index = index,
+                               .node = run.containers[index].node,
+                               .container = state,
+                               .is_parked = parked});
+}
+
+static void lose(const char *node)
+{
+    step((struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = node, .text = "silent"});
+}
+
+/* A gang of two that runs, and as many parked. */
+static int begin(void **state)
+{
+    static const struct hl_jobrun_opts opts = {
+        .id = "j", .max_restarts = 2, .restart_lost = true, .stop_resend_ms = 5000};
+    (void)state;
+    assert_int_equal(hl_jobrun_init(&run, &opts), HL_OK);
+    step((struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
+    step((struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan_with_spares(GANG, 2)});
+    for (int i = 0; i < GANG; i++)
+        container(i, HL_API_CONTAINER_STATE_RUNNING, false);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    hl_jobrun_fini(&run);
+    return 0;
+}
+
+TEST_IN(begin, end, a_gang_runs_without_waiting_for_what_is_parked)
+{
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+    container(PARKED, HL_API_CONTAINER_STATE_FAILED, true);
+    assert_string_equal(said, "spare-lost; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+}
+
+TEST_IN(begin, end, a_parked_container_takes_the_place_of_a_lost_one_in_the_same_attempt)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose("node-0");
+    assert_string_equal(said, "node-lost; spare-used; start 2; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+    assert_int_equal(run.attempt, 1);
+    assert_int_equal(run.node_losses, 0);
+    assert_string_equal(run.reason, "");
+    assert_int_equal(run.plan->containers[PARKED].ranks[0].rank, 0);
+    assert_int_equal(run.plan->containers[0].rank_count, 0);
+    assert_string_equal(run.plan->master_node, "node-2"); /* where rank 0 is now */
+    assert_string_equal(run.plan->master_address, "10.0.1.2");
+
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true); /* said before it heard of its ranks */
+    assert_int_equal(run.containers[PARKED].state, HL_API_CONTAINER_STATE_WANTED);
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, false);
+    assert_int_equal(run.containers[PARKED].state, HL_API_CONTAINER_STATE_RUNNING);
+    assert_true(hl_jobrun_has_ranks(&run, PARKED));
+    container(PARKED, HL_API_CONTAINER_STATE_FAILED, false); /* it counts as any of the gang now */
+    assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
+}
+
+TEST_IN(begin, end, a_lost_container_that_comes_back_is_stopped_and_ends_nothing)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose("node-1");
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, false);
+    assert_string_equal(run.plan->master_node, "node-0");
+    container(1, HL_API_CONTAINER_STATE_RUNNING, false);
+    assert_string_equal(said, "stop 1; ");
+    container(1, HL_API_CONTAINER_STATE_STOPPED, false);
+    assert_string_equal(said, "");
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+}
+
+TEST_IN(begin, end, with_fewer_parked_than_lost_the_gang_begins_again)
+{
+    lose("node-1"); /* none is parked yet */
+    assert_string_equal(said, "node-lost; stop 0; stop 2; stop 3; ");
+    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART);
+    assert_int_equal(run.node_losses, 1);
+}
+
+TEST_IN(begin, end, a_server_that_had_only_parked_containers_is_no_loss_of_the_gang)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose("node-2");
+    assert_string_equal(said, "node-lost; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+    lose("node-1"); /* the other one never came up */
+    assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
+}
+
+TEST_IN(begin, end, a_gang_that_is_done_ends_what_is_parked_and_has_succeeded)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    container(0, HL_API_CONTAINER_STATE_SUCCEEDED, false);
+    container(1, HL_API_CONTAINER_STATE_SUCCEEDED, false);
+    assert_string_equal(said, "stop 2; stop 3; ");
+    step((struct hl_job_event){.kind = HL_JOB_EV_CANCEL}); /* too late */
+    container(3, HL_API_CONTAINER_STATE_STOPPED, true);
+    container(PARKED, HL_API_CONTAINER_STATE_STOPPED, true);
+    assert_string_equal(said, "release 0; succeeded; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_SUCCEEDED);
+}
+
+TEST_IN(begin, end, a_gang_with_a_spare_in_use_comes_back_from_its_record)
+{
+    struct hl_jobrun back;
+    struct hl_job_actions a = {0};
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose("node-0");
+    json_t *doc = hl_jobrun_to_json(&run);
+    assert_int_equal(hl_jobrun_from_json(doc, &back), HL_OK);
+    json_decref(doc);
+    assert_true(hl_jobrun_has_ranks(&back, PARKED));
+    assert_false(hl_jobrun_has_ranks(&back, 0));
+    assert_true(hl_jobrun_is_parked(&back, PARKED + 1));
+    assert_false(hl_jobrun_is_parked(&back, 0));
+    assert_int_equal(hl_jobrun_resume(&back, &a), HL_OK); /* the start is said again */
+    assert_int_equal(a.list[0].kind, HL_JOB_DO_START);
+    assert_int_equal(a.list[0].index, PARKED);
+    hl_job_actions_fini(&a);
+    hl_jobrun_fini(&back);
+}
