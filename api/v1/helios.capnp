@@ -775,11 +775,13 @@ struct FaultReport {
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
-struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; cp @6 :Int32 $optional; }
+struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; cp @6 :Int32 $optional; knownAs @7 :Int32 = -1 $optional; }   # knownAs: the number with which its container was started; -1 = rank
 # address, gpus: of a spare slot, where the ranks of a lost container go on (core/planner/spares.h); "" = it is none.
+# joining, leaves: of a gang that changes its size (core/planner/resize.h): ranks that will be; it has no ranks any more.
 struct PlanContainer {
   index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank);
-  address @5 :Text; gpus @6 :List(Text);
+  address @5 :Text $optional; gpus @6 :List(Text) $optional;
+  joining @7 :List(PlanRank) $optional; leaves @8 :Bool $optional;
 }
 
 struct Plan {
@@ -904,6 +906,9 @@ struct Job {
   image @24 :Text;         # what dockerImage was pinned to: REPOSITORY@sha256:..., or an id; "" = not yet, or the job has none
   nextAttemptMs @25 :Int64;      # a job that backs off is placed again then; 0 = it does not
   lastFailure @26 :FailureKind;  # of the last attempt that failed
+  # Of a job with a range of data parallel sizes: its replicas now, the range, and the sizes that this attempt had before.
+  replicas @27 :Int32 $optional; replicasMin @28 :Int32 $optional; replicasMax @29 :Int32 $optional;
+  resizes @30 :Int32 $optional;
 }
 
 # unsaid: there is none. lost: with its node. mistake: an exit code that another start gives again (2, 64 to 78,
@@ -1082,6 +1087,11 @@ interface Controller {
   # from now and lasts forMs, 0 = what was reserved of them is not any more. A node has one at a time, another one takes its place.
   # untilMs 0: there is none.
   reserveNodes @43 (names :List(Text), inMs :Int64, forMs :Int64, reason :Text) -> (fromMs :Int64, untilMs :Int64);
+  # The place that a process has in its gang now, where the job may change its size: asked each time the gang comes together, and by
+  # rank 0 when all have saved. number: counts the sizes of the attempt from 0; where it is another one than the gang's, the ranks
+  # are to leave and to come together again. waits: why the process has no place yet, ask again; "" = env is what differs with the
+  # size. ENOENT: it is none of the gang any more.
+  joinGang @44 (job :Text, attempt :Int32, container :Int32, localRank :Int32) -> (number :Int32, waits :Text, env :List(KeyValue));
 }
 
 struct Recovery {
@@ -1700,6 +1710,7 @@ struct PlanRecord {
   masterNode @7 :Text;
   never @8 :Bool;
   masterAddress @9 :Text;
+  nextIndex @10 :Int32 $optional;   # of a container that joins; 0 = as many as there are
 }
 struct JobRunContainer {
   state @0 :ContainerState $required;
@@ -1736,6 +1747,8 @@ struct JobRun {
   lastFailure @28 :FailureKind;
   retryMs @29 :Int64;                                 # the next attempt begins not before; 0 = at once
   losses @30 :Int32;                                  # since the budget was whole
+  countedMs @31 :Int64 $optional;                     # since then it has as many slots as now; 0 = since it was placed
+  resizes @32 :Int32 $optional; resizedMs @33 :Int64 $optional;   # sizes that this attempt had before; when that changed last
 }
 # job/ID has this, and beside it `run` and `doc`.
 struct JobRecord {
@@ -1787,9 +1800,10 @@ struct JobSpecCheckpoint { every @0 :Int64 $optional; }
 struct JobSpecRecovery {
   mode @0 :Text $optional; replacements @1 :Int32 = 10 $optional; stableAfter @2 :Text $optional;
   onHang @3 :Text $optional; onSlow @4 :Text $optional;
-  backoff @5 :Text $optional; backoffMax @6 :Text $optional;
+  backoff @5 :Text $optional; backoffMax @6 :Text $optional; growAfter @7 :Text $optional;
 }
-# It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said.
+# It has a member `kubernetes`, as the job file says it (core/job/podspec.h), where it is said. Of an elastic job
+# data_parallel_size is {min, max}.
 struct JobSpec {
   jobName @0 :Text;
   model @1 :JobSpecModel $optional;

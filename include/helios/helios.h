@@ -351,6 +351,14 @@ HELIOS_API int helios_joined(uint32_t generation);
 /* The last generation of this rank, also of a process that had its place before; 0 = none. */
 HELIOS_API uint32_t helios_generation(void);
 
+/* The place that this process has in the gang of its job now, where the job may change its size:
+ * asked each time the gang comes together. *number counts the sizes that the gang has had, from 0.
+ * env: NAME=VALUE lines of the variables that go with the size, "" = the process has no place yet,
+ * ask again. HELIOS_ENOENT: it is none of the gang any more; HELIOS_EINVAL: cap bytes are too few.
+ */
+HELIOS_API int helios_join_gang(helios_client *client, const char *job, int attempt, int container,
+                                int local_rank, int32_t *number, char *env, size_t cap);
+
 /* The CRC-32 (zlib's) of each MiB of them, the last one shorter, into `out`: by these the replicas
  * of data-parallel ranks are compared. Needs no client. */
 HELIOS_API int helios_checksums(const void *data, uint64_t size, uint32_t *out);

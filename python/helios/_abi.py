@@ -125,6 +125,7 @@ _PROTOTYPES = {
     "helios_activity": (c_int, [c_int]),
     "helios_joined": (c_int, [c_uint32]),
     "helios_generation": (c_uint32, []),
+    "helios_join_gang": (c_int, [c_void_p, c_char_p, c_int, c_int, c_int, POINTER(ctypes.c_int32), c_char_p, c_size_t]),
 }
 
 
@@ -436,6 +437,15 @@ class Client:
         """This rank can't complete its part. Conflict: the version is visible already."""
         self._check(self._lib.helios_version_abandon(
             self._use(), model.encode(), version, rank, reason.encode(errors="replace")))
+
+    def join_gang(self, job: str, attempt: int, container: int, local_rank: int) -> tuple[int, dict[str, str]]:
+        """Which size of its gang is in force, counted from 0, and what the environment of that process is then;
+        {}: it has no place yet. NotFound: it is none of the gang any more."""
+        number, env = ctypes.c_int32(), ctypes.create_string_buffer(1 << 14)
+        self._check(self._lib.helios_join_gang(self._use(), job.encode(), attempt, container, local_rank,
+                                               ctypes.byref(number), env, len(env)))
+        lines = env.value.decode().splitlines()
+        return number.value, dict(line.split("=", 1) for line in lines)
 
     def stats(self) -> dict[str, Any]:
         """Counters of this client since it was opened: bytes, nanoseconds, path name."""

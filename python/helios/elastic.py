@@ -16,6 +16,11 @@ what is kept over it belongs outside of `train`.
 
 Without that key, and outside of a job, `train` is called once and its errors are raised.
 
+In a job with ``data_parallel_size: {min, max}`` the gang may have another size when it comes together again: the
+replicas that a lost node had are gone, or others have come. Then `train` is called with another rank and world size;
+a process whose replica is lost ends. It grows after a save, whose `save_state_dict` ends with `Resized` on all ranks,
+so leave RuntimeErrors of it to `run`.
+
 Rank 0 has a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next generation. No
 Agent takes part; the Controller is asked when `train` loads. Where rank 0 goes on on another server the Agents say so,
 in a file (_lost.py).
@@ -33,16 +38,18 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Callable, TypeVar
 
-from . import _abi, _arguments, _lost, _replicas, _steps, errors
+from . import _abi, _arguments, _gang, _lost, _replicas, _steps, errors
+from ._gang import Resized
 from .session import Rank, Session
 
-__all__ = ["Gang", "run", "replaces"]
+__all__ = ["Gang", "Resized", "run", "replaces"]
 
 T = TypeVar("T")
 BROKEN = (RuntimeError, ConnectionError, TimeoutError)  # what torch.distributed raises when a peer is gone
 LOOK = 0.01  # seconds between two looks at who is there
 CONNECT = 1.0  # seconds of one try to reach rank 0's store; no signal is handled meanwhile
 REPLACED = os.EX_NOPERM  # another start of the same would end alike
+ASK = 0.5  # seconds between two questions to the Controller, in a gang that changes its size
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -55,6 +62,12 @@ class Gang:
     world_size: int
     version: int
     cause: str  # why the one before ended; "" = this is this process's first
+    dp_rank: int = 0
+    dp_size: int = 1
+
+
+class _Moved(Exception):
+    """The gang has another size than the one in which this process looks for it."""
 
 
 def replaces() -> bool:
@@ -86,6 +99,9 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
     while True:
         try:
             return train(meeting.join(cause))
+        except Resized as error:
+            cause = str(error)
+            error.__traceback__ = None
         except (*BROKEN, errors.HeliosError) as error:
             last, highest = _steps.progress()
             idle = idle + 1 if last < 0 else 0
@@ -159,21 +175,25 @@ class _Meeting:
         self._store: Any = None
         self._host = ""
         self._server: Any = None  # rank 0's, for as long as this process lives
+        self._asked = 0.0  # when the Controller was asked last
         _count_waits()
         os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
 
     def join(self, cause: str) -> Gang:
         """Come together and make the default process group."""
         _steps.activity("joining")
-        deadline = time.monotonic() + self._timeout
         missing = [name for name in ENVIRONMENT if not os.environ.get(name)]
         if missing:
             raise errors.InvalidArgument(f"{missing[0]} is not set: start ranks with 'helios submit'")
+        deadline = self._take_place()
         while True:
             try:
                 generation = self._meet(deadline)
                 version = self._enter(generation)  # of the model
                 break
+            except _Moved:
+                self._drop()
+                deadline = self._take_place()
             except BROKEN as error:
                 why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                 print(f"helios.elastic: rank {self.rank} meets the gang anew: {why}", file=sys.stderr, flush=True)
@@ -182,9 +202,50 @@ class _Meeting:
                                           f"{str(error).splitlines()[0][:200]}") from None
                 self._drop()
         self._before = generation
-        _replicas.meets = True
+        _replicas.meets = _gang.meets = True
         _steps.joined(generation)
-        return Gang(generation, self.rank, self.world, version, cause)
+        me = Rank.from_environment()
+        return Gang(generation, self.rank, self.world, version, cause, me.dp, me.dp_size)
+
+    def _take_place(self) -> float:
+        """Until this process has a place in its gang; when the gang is to have come together."""
+        if not _gang.resizes():
+            return time.monotonic() + self._timeout
+        from . import session
+        before, pause = [os.environ[name] for name in ENVIRONMENT], LOOK
+        while True:
+            try:
+                size, env = _gang.ask(session().client)
+            except (errors.Unavailable, errors.TimedOut):
+                env = {}
+            if env:
+                break
+            time.sleep(pause)  # a new rank waits for as long as the gang goes on without it
+            pause = min(2 * pause, ASK)
+        _gang.take(size, env)
+        me = Rank.from_environment()
+        self.rank, self.world, self._asked = me.global_rank, me.world_size, time.monotonic()
+        session().become(me)
+        if before != [os.environ[name] for name in ENVIRONMENT]:
+            self._store = None
+        return time.monotonic() + self._timeout
+
+    def _look_for_size(self) -> None:
+        """Raises _Moved: those who are missing are not waited for, or others have come."""
+        if not _gang.resizes() or time.monotonic() - self._asked < ASK:
+            return
+        from . import session
+        self._asked = time.monotonic()
+        try:
+            if _gang.ask(session().client)[0] != _gang.number:
+                raise _Moved
+        except (errors.Unavailable, errors.TimedOut):
+            pass
+
+    @property
+    def _prefix(self) -> str:
+        """Ranks of different sizes do not meet."""
+        return f"size-{_gang.number}/" if _gang.resizes() else ""
 
     def leave(self) -> None:
         """Let go of the groups, so that ranks which wait for this one hear of it; and of a save that
@@ -208,14 +269,16 @@ class _Meeting:
     def _connect(self, seconds: float) -> Any:
         """The store of rank 0, which a process of rank 0 makes with the first generation that it joins."""
         import torch.distributed as dist
-        host, port = _lost.master() or os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        moved = "" if _gang.resizes() else _lost.master()
+        host, port = moved or os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         limit = datetime.timedelta(seconds=seconds)
         if host != self._host and self._server is None:
             self._store = None  # rank 0 is on another server now
         self._host = host
         if self.rank == 0 and self._server is None:
             self._server = dist.TCPStore(host, port, None, True, limit, wait_for_workers=False)
-            self._server.set("generation", str(_steps.generation() + 1))
+        if self.rank == 0:
+            self._server.compare_set(f"{self._prefix}generation", "", str(max(_steps.generation(), self._before) + 1))
             self._store = self._server
         if self._store is None:
             self._store = dist.TCPStore(host, port, None, False, limit, wait_for_workers=False)
@@ -225,6 +288,7 @@ class _Meeting:
     def _meet(self, deadline: float) -> int:
         """Until all ranks have joined the same generation."""
         while True:
+            self._look_for_size()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise RuntimeError("a rank is missing")
@@ -240,7 +304,7 @@ class _Meeting:
 
     def _own(self, store: Any) -> None:
         """End here if the rank goes on in a later container: its server was taken for lost, and this process lives."""
-        mine, key = int(os.environ.get("HELIOS_CONTAINER") or 0), f"container/{self.rank}"
+        mine, key = int(os.environ.get("HELIOS_CONTAINER") or 0), f"{self._prefix}container/{self.rank}"
         held = int(store.compare_set(key, "", str(mine)))
         while held < mine:
             held = int(store.compare_set(key, str(held), str(mine)))
@@ -252,19 +316,21 @@ class _Meeting:
     def _claim(self, store: Any) -> int:
         """A generation that this process has not been in, nor one that had its place."""
         self._own(store)
-        token = uuid.uuid4().hex
+        token, at = uuid.uuid4().hex, self._prefix
         while True:
-            now = int(store.get("generation"))
-            if now > self._before and store.compare_set(f"{now}/{self.rank}", "", token) == token.encode():
-                store.add(f"{now}/joined", 1)
+            now = int(store.get(f"{at}generation"))
+            if now > self._before and store.compare_set(f"{at}{now}/{self.rank}", "", token) == token.encode():
+                store.add(f"{at}{now}/joined", 1)
                 return now
-            store.compare_set("generation", str(now), str(now + 1))
+            store.compare_set(f"{at}generation", str(now), str(now + 1))
 
     def _await_all(self, generation: int, deadline: float) -> bool:
         """False: the ranks meet under another number now."""
+        at = self._prefix
         while time.monotonic() < deadline:
-            all_joined = self._store.add(f"{generation}/joined", 0) == self.world
-            if int(self._store.get("generation")) != generation:
+            self._look_for_size()
+            all_joined = self._store.add(f"{at}{generation}/joined", 0) == self.world
+            if int(self._store.get(f"{at}generation")) != generation:
                 return False
             if all_joined:
                 return True
@@ -273,7 +339,7 @@ class _Meeting:
 
     def _enter(self, generation: int) -> int:
         import torch.distributed as dist
-        store = dist.PrefixStore(f"generation-{generation}", self._store)
+        store = dist.PrefixStore(f"{self._prefix}generation-{generation}", self._store)
         try:  # all have joined: who gives up early leaves the others waiting for it
             self._store.set_timeout(datetime.timedelta(seconds=self._timeout))
             dist.init_process_group(self._backend, store=store, rank=self.rank, world_size=self.world,

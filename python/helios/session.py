@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
-from . import _abi, _arguments, _pieces, _replicas, _state, _steps, _tensors
+from . import _abi, _arguments, _gang, _pieces, _replicas, _state, _steps, _tensors
 from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
@@ -235,6 +235,12 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def become(self, rank: Rank) -> None:
+        """This process is another rank of its gang from now on: helios.elastic calls it."""
+        self.rank, self._listed, self._saved = rank, None, None
+        for kept in (self._parts, self._configs, self._rules, self._splits):
+            kept.clear()
 
     def close(self, force: bool = False) -> None:
         """Report accesses and disconnect. Tensors that alias the pool stay valid until dropped."""
@@ -653,8 +659,7 @@ class Session:
             self._creation(name, split, config, state) | ({} if config_text is None else {"config": config_text})
         groups = self._groups(name, state, optim)
         _replicas.check(state, me)
-        layout = _abi.LAYOUT_UNCHECKED if not strict else \
-            _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
+        layout = _abi.LAYOUT_UNCHECKED if not strict else _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
         version = self.client.version_open(name, self._gang(), me.attempt, step, me.global_rank,
                                            me.world_size, layout, split, **create)
         commit = (name, version, me.global_rank, text if me.global_rank == 0 else None)
@@ -672,6 +677,7 @@ class Session:
                 raise
             visible = self.client.version_commit(*commit)  # only the answer was lost: ask for it
         self._saved = None if visible else (name, version)
+        _gang.leave_if_resized(self.client, me)
         return Saved(version, visible, written, time.monotonic() - started)
 
     def abandon_unfinished(self) -> bool:

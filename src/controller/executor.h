@@ -51,6 +51,14 @@ struct job_wait {
     char text[HL_JOB_TEXT_MAX];     /* what the planner or the catalogue said */
 };
 
+/* Of a gang that changes its size (jobs/resize.c). */
+struct job_elastic {
+    bool *asked; /* ranks that are to join have asked for their place, by their number; NULL: none
+                    is */
+    char *lost;  /* LOST=ADDRESS lines of the servers that the attempt has lost; NULL: none */
+    int64_t looked_ms, stopped_ms; /* steady clock: slots were looked for, stops were said again */
+};
+
 /* A job: what was asked, and how far it is. */
 struct job {
     char id[HL_JOB_ID_MAX + 1];
@@ -89,9 +97,10 @@ struct job {
     int looked_attempt;       /* who watches gangs has heard that it is placed */
     int told_attempt;         /* its gang was told of while it ran (jobs/planned.c) */
     struct rank_watch *watch; /* jobs/rank_watch.c; NULL: nothing was seen yet */
-    char *table;              /* rank table of this attempt; NULL = not made yet, "" = can't be */
-    struct hl_ledger ledger;  /* jobs/ledger.c */
-    int64_t ledger_version;   /* the newest of its versions that the ledger has seen */
+    struct job_elastic elastic;
+    char *table;             /* rank table of this attempt; NULL = not made yet, "" = can't be */
+    struct hl_ledger ledger; /* jobs/ledger.c */
+    int64_t ledger_version;  /* the newest of its versions that the ledger has seen */
     struct job_failure *failures; /* the newest first: jobs/failures.c */
     int failure_looked;           /* the last attempt whose first failure was looked for */
     /* jobs/images.c; NULL: nothing is known yet. */

@@ -468,6 +468,10 @@ static void print_state(const struct hl_api_job *job)
     cli_print(stdout, "%s%s)%s%s\n", job->cause[0] != '\0' ? "; repeated because " : "", job->cause,
               job->reason[0] != '\0' ? ": " : "", job->reason);
     print_next_attempt(job);
+    if (job->replicas > 0)
+        cli_print(stdout, "replicas     %d of %d to %d, %d size%s before in this attempt\n",
+                  job->replicas, job->replicas_min, job->replicas_max, job->resizes,
+                  job->resizes == 1 ? "" : "s");
 }
 
 static bool has_exit_code(enum hl_api_container_state state)

@@ -47,7 +47,7 @@ static hl_status find_log(struct hl_controller *c, const struct job *j,
         if (n == NULL)
             return hl_fail(HL_EUNAVAIL, "node '%s', which has the log, is not known any more",
                            j->run.containers[query->index].node);
-        hl_container_id(j->id, query->attempt, query->index, id, cap);
+        hl_container_id(j->id, query->attempt, hl_jobrun_index(&j->run, query->index), id, cap);
         *out = n;
         return HL_OK;
     }
@@ -84,6 +84,19 @@ static void on_log(void *arg, hl_status st, const char *text,
     }
 }
 
+/* A gang that changed its size has other numbers than its nodes know. */
+static int rank_on_node(const struct job *j, const struct log_query *query)
+{
+    const struct hl_plan *plan = j->run.plan;
+    if (query->attempt != j->run.containers_attempt || plan == NULL)
+        return query->rank;
+    const struct hl_plan_container *c = &plan->containers[query->index];
+    for (int k = 0; k < c->rank_count; k++)
+        if (c->ranks[k].rank == query->rank)
+            return c->ranks[k].known_as;
+    return query->rank;
+}
+
 static hl_status ask_agent(struct hl_controller *c, const struct job *j, struct hl_rpc_call *call,
                            const struct log_query *query)
 {
@@ -104,7 +117,7 @@ static hl_status ask_agent(struct hl_controller *c, const struct job *j, struct 
     hl_call_agent_read_log_async(
         n->agent,
         &(struct hl_api_agent_read_log_params){.id = id,
-                                               .rank = query->rank,
+                                               .rank = rank_on_node(j, query),
                                                .offset = query->offset,
                                                .max_bytes = (uint32_t)query->max_bytes},
         c->opts.rpc_timeout_ms, c->opts.loop, on_log, k);

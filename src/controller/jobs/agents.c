@@ -44,7 +44,8 @@ static enum hl_api_failure_kind failure_of(const struct job *j,
     if (status->state != HL_API_CONTAINER_STATE_FAILED)
         return HL_API_FAILURE_KIND_UNSAID;
     enum hl_api_failure_kind kind = hl_failure_kind(status, &rank);
-    return rank >= 0 && rank_watch_ended(j, rank) ? HL_API_FAILURE_KIND_STALL : kind;
+    bool ended = rank >= 0 && rank_watch_ended(j, elastic_rank_told(j, status->id, rank));
+    return ended ? HL_API_FAILURE_KIND_STALL : kind;
 }
 
 static void container_event(struct job *j, const char *node, int attempt, int index,
@@ -75,8 +76,9 @@ static void on_started(void *arg, hl_status st, const char *text,
         return;
     }
     j = job_by_id(k->c, k->job);
-    if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
-        j->starting[k->index] = false;
+    int at = j != NULL && j->run.attempt == k->attempt ? job_position(j, k->index) : -1;
+    if (at >= 0) {
+        j->starting[at] = false;
         if (st == HL_OK) {
             struct node *n = node_find(k->c, k->node);
             if (n != NULL)
@@ -98,18 +100,19 @@ static void start_container(struct job *j, const struct hl_job_action *a)
 {
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, a->node);
-    if (n == NULL || j->starting == NULL || j->starting[a->index] || images_wait(j) ||
+    int at = job_position(j, a->index);
+    if (n == NULL || at < 0 || j->starting == NULL || j->starting[at] || images_wait(j) ||
         !job_may_start(j) || !master_port_ready(j))
         return; /* the next tick tries again */
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    const struct hl_api_agent_start_container_params p = {
-        .spec = job_container_spec(j, a->index, &arena)};
+    const struct hl_api_agent_start_container_params p = {.spec =
+                                                              job_container_spec(j, at, &arena)};
     struct container_call *k = call_new(j, a);
-    if (hl_arena_failed(&arena) || k == NULL) {
+    if (hl_arena_failed(&arena) || p.spec.id == NULL || k == NULL) {
         free(k);
         return; /* the next tick tries again */
     }
-    j->starting[a->index] = true;
+    j->starting[at] = true;
     controller_hold(c);
     hl_call_agent_start_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                         on_started, k);
@@ -168,11 +171,12 @@ static void find_absent(struct job *j, struct node *n,
         char id[HL_JOB_ID_MAX + 24];
         bool starting = j->starting != NULL && j->starting[i];
         if (!hl_jobrun_is_absent(&j->run, i, n->name, starting) ||
-            node_has(containers, hl_container_id(j->id, j->run.attempt, i, id, sizeof(id))))
+            node_has(containers, hl_container_id(j->id, j->run.attempt, hl_jobrun_index(&j->run, i),
+                                                 id, sizeof(id))))
             continue;
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
                                             .attempt = j->run.attempt,
-                                            .index = i,
+                                            .index = hl_jobrun_index(&j->run, i),
                                             .node = n->name});
     }
 }
@@ -265,8 +269,7 @@ static void give_up_silent_node(struct job *j)
         memcpy(name, k->node, sizeof(name));
         snprintf(text, sizeof(text), "silent for %s",
                  hl_format_duration_ms((uint64_t)now.silent_ms, silence, sizeof(silence)));
-        job_event(j,
-                  &(struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = name, .text = text});
+        elastic_lose_node(j, name, text);
         return;
     }
 }
@@ -275,6 +278,7 @@ static void watch_gang(struct job *j)
 {
     rank_watch_round(j);
     give_up_silent_node(j);
+    elastic_round(j);
 }
 
 static void look_for_images(struct job *j)
@@ -286,7 +290,8 @@ static void look_for_images(struct job *j)
         return;
     const struct hl_api_container_status failed = {.state = HL_API_CONTAINER_STATE_FAILED,
                                                    .message = why};
-    container_event(j, j->run.containers[index].node, j->run.attempt, index, &failed);
+    container_event(j, j->run.containers[index].node, j->run.attempt,
+                    hl_jobrun_index(&j->run, index), &failed);
 }
 
 /* Calls that failed for a reason that may pass. */
@@ -294,12 +299,15 @@ static void start_wanted(struct job *j)
 {
     enum hl_api_job_state state = j->run.state;
     if (state != HL_API_JOB_STATE_STARTING && state != HL_API_JOB_STATE_RUNNING)
-        return; /* a gang that runs may have parked containers, and one that takes a lost one's
-                   place */
+        return; /* a gang that runs may have parked containers, one that takes a lost one's place,
+                   and some that are to join */
     for (int i = 0; i < j->run.container_count && j->run.state == state; i++) {
-        if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED)
+        if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED ||
+            j->run.plan->containers[i].leaves)
             continue;
-        struct hl_job_action a = {.kind = HL_JOB_DO_START, .attempt = j->run.attempt, .index = i};
+        struct hl_job_action a = {.kind = HL_JOB_DO_START,
+                                  .attempt = j->run.attempt,
+                                  .index = hl_jobrun_index(&j->run, i)};
         memcpy(a.node, j->run.containers[i].node, sizeof(a.node));
         start_container(j, &a);
     }
@@ -417,6 +425,8 @@ static void agents_carry_out(struct job *j, const struct hl_job_actions *actions
             start_container(j, &actions->list[i]);
         else if (actions->list[i].kind == HL_JOB_DO_STOP)
             stop_container(j, &actions->list[i]);
+        else if (actions->list[i].kind == HL_JOB_DO_FREE)
+            elastic_free_slot(j, &actions->list[i]);
     }
 }
 
@@ -434,7 +444,8 @@ static void agents_describe(const struct job *j, const struct hl_jobrun *run, in
     const struct node *n = node_find(j->controller, run->containers[index].node);
     const struct hl_api_container_status *reported =
         n != NULL && io->id != NULL ? node_reported(n, io->id) : NULL;
-    bool replaced = !hl_jobrun_has_ranks(run, index) && !hl_jobrun_is_parked(run, index);
+    bool replaced = !hl_jobrun_has_ranks(run, index) && !hl_jobrun_is_parked(run, index) &&
+                    run->plan->containers[index].joining == 0;
     (void)arena;
     if (reported != NULL && !replaced) /* the ranks that its lost server told of are elsewhere */
         *io = *reported;

@@ -1,6 +1,26 @@
 /* What a container of the attempt that is placed is started with. */
+#include "api/api.h"
 #include "controller/jobs/jobs_private.h"
+#include "core/planner/resize.h"
 #include "ranktable/plan.h"
+
+/* Its ranks are told the size that the gang has with them. */
+static struct hl_api_container_spec joining_spec(const struct job *j, int index,
+                                                 const struct hl_plan_spec_opts *opts,
+                                                 struct hl_arena *arena)
+{
+    struct hl_job job = j->spec;
+    struct hl_api_container_spec spec = {0};
+    struct hl_plan *plan = NULL;
+    if (hl_plan_copy(j->run.plan, &plan) != HL_OK)
+        return spec;
+    job.grid.dp = hl_plan_admit(plan, &j->spec);
+    const struct hl_api_container_spec borrowed =
+        hl_plan_container_spec(&job, plan, index, opts, arena);
+    hl_status st = hl_api_copy(&hl_api_container_spec_type, &borrowed, arena, &spec);
+    hl_plan_free(plan);
+    return st == HL_OK ? spec : (struct hl_api_container_spec){0};
+}
 
 struct hl_api_container_spec job_container_spec(const struct job *j, int index,
                                                 struct hl_arena *arena)
@@ -17,7 +37,9 @@ struct hl_api_container_spec job_container_spec(const struct job *j, int index,
         .rank_table = HL_RANKTABLE_INITIALIZING,
     };
     struct hl_api_container_spec spec =
-        hl_plan_container_spec(&j->spec, j->run.plan, index, &opts, arena);
+        j->run.plan->containers[index].joining > 0
+            ? joining_spec(j, index, &opts, arena)
+            : hl_plan_container_spec(&j->spec, j->run.plan, index, &opts, arena);
     if (images_pinned(j)[0] != '\0')
         spec.image = images_pinned(j);
     spec.epoch = c->claim.epoch;

@@ -213,7 +213,8 @@ static bool node_may_come(const struct job *j, const char *name)
     return n != NULL && !node_ready(n) && !n->lost && nodes_expected(j->controller);
 }
 
-static void ask_node(struct job *j, const struct node *n, struct job_failure *f)
+/* rank: as the node knows it. */
+static void ask_node(struct job *j, const struct node *n, struct job_failure *f, int rank)
 {
     struct hl_controller *c = j->controller;
     struct failure_call *k = calloc(1, sizeof(*k));
@@ -226,12 +227,12 @@ static void ask_node(struct job *j, const struct node *n, struct job_failure *f)
     const struct hl_api_container_status *told = node_reported(n, f->f.container);
     k->since_ms = told != NULL ? told->started_ms : 0;
     for (size_t i = 0; told != NULL && i < told->ranks.count; i++)
-        if (told->ranks.items[i].rank == f->f.rank)
+        if (told->ranks.items[i].rank == rank)
             k->pid = told->ranks.items[i].pid;
     hl_call_agent_read_log_async(
         n->agent,
         &(struct hl_api_agent_read_log_params){.id = f->f.container,
-                                               .rank = f->f.rank,
+                                               .rank = rank,
                                                .offset = -(int64_t)HL_FAILURE_LOG_MAX,
                                                .max_bytes = (uint32_t)HL_FAILURE_LOG_MAX},
         c->opts.rpc_timeout_ms, c->opts.loop, on_tail, k);
@@ -252,6 +253,8 @@ void failures_look(struct job *j)
     j->failure_looked = attempt;
     if (first.time_ms == 0)
         return;
+    int known_as = first.rank;
+    first.rank = elastic_rank_told(j, first.container, known_as);
     if (first.rank >= 0 && rank_watch_ended(j, first.rank))
         first.kind = HL_API_FAILURE_KIND_STALL;
     if (failure_copy(&first, &f) != HL_OK) {
@@ -260,7 +263,7 @@ void failures_look(struct job *j)
     }
     const struct node *n = node_find(j->controller, first.node);
     if (n != NULL && node_ready(n) && first.rank >= 0) {
-        ask_node(j, n, f);
+        ask_node(j, n, f, known_as);
         return;
     }
     f->f.log_missing = first.rank < 0 ? "no rank of it wrote anything"

@@ -124,6 +124,7 @@ void job_take_plan(struct job *j, struct hl_plan *plan)
     struct hl_controller *c = j->controller;
     free(j->starting);
     j->starting = calloc((size_t)plan->container_count + 1, sizeof(*j->starting));
+    elastic_begin(j);
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
     j->marked = true;
@@ -361,6 +362,7 @@ void job_event(struct job *j, struct hl_job_event *ev)
         if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
             record_event(j, j->actions.list[at].attempt, j->actions.list[at].word,
                          j->actions.list[at].text);
+    elastic_follow(j);
     ledger_follow(j);
     failures_look(j);
     j->stepped = true;

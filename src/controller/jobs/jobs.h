@@ -123,6 +123,8 @@ void method_read_log(void *arg, struct hl_rpc_call *call,
                      const struct hl_api_controller_read_log_params *p);
 void method_first_failure(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_first_failure_params *p);
+void method_join_gang(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_join_gang_params *p);
 void method_rank_table(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_rank_table_params *p);
 

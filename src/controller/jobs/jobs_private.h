@@ -10,6 +10,7 @@
 #include "controller/jobs/jobs.h"
 #include "controller/nodes/nodes.h"
 #include "controller/planned.h"
+#include "core/planner/resize.h"
 
 /* From a rank's loss to the next step of the process in its place. */
 enum recovery_phase {
@@ -105,6 +106,53 @@ void job_record_fini(struct job_record *r);
 /* The events as structs. */
 hl_status job_events_list(const json_t *events, struct hl_arena *arena,
                           struct hl_api_job_event_list *out) HL_CHECK;
+
+/* elastic.c: jobs with data_parallel_size: {min, max} */
+/* What is asked for a size beyond the one that the spec has now. */
+struct elastic_want {
+    struct hl_job *spec;
+    const struct job_executor *executor;
+    const char *id;
+    int attempt;
+    int most_slots; /* that it may have, by its quota */
+};
+
+/* The spec gets the largest size that fits, and *io its plan; the slots of *io are free. */
+void elastic_enlarge(struct hl_controller *c, const struct elastic_want *w, struct hl_plan **io);
+/* The same for a gang that starts, whose slots are held. used: slots of others of its queue. */
+void elastic_enlarge_started(struct hl_controller *c, struct job *j, int used, struct hl_plan **io);
+/* Slots that the job may have by its queue's quota. */
+int elastic_quota_left(const struct hl_controller *c, const struct hl_job *spec, int used);
+/* resize.c: a gang that runs gets another size */
+/* A node was silent for too long: what is lost with it, and who goes on. */
+void elastic_lose_node(struct job *j, const char *node, const char *text);
+/* In a pass over the line, when all have had their turn: a gang gets more replicas, as many as
+ * there are slots for. used: slots of its queue; how many more it has now. */
+int elastic_grow(struct job *j, int used);
+/* With every tick. */
+void elastic_round(struct job *j);
+/* Appends why a gang that runs has not the size that it may have. */
+void elastic_tell(const struct job *j, char *io, size_t cap);
+/* Action FREE. */
+void elastic_free_slot(struct job *j, const struct hl_job_action *a);
+/* The number that a rank has now which its node knows by another one; -1 = it is not in the gang.
+ */
+int elastic_rank_of(const struct hl_plan_container *c, int known_as);
+
+/* The same of a rank of that container; known_as where it is not in the gang. */
+int elastic_rank_told(const struct job *j, const char *container, int known_as);
+
+/* Position of the container with that index, -1 = the attempt has it no more. */
+static inline int job_position(const struct job *j, int index)
+{
+    return hl_plan_position(j->run.plan, index);
+}
+
+/* elastic.c */
+/* Of a new attempt nothing is known yet. */
+void elastic_begin(struct job *j);
+/* The spec has the size of the gang that is placed, else the least. */
+void elastic_follow(struct job *j);
 
 /* submit.c */
 /* On HL_OK the job is taken over, and the call answered when it is saved; when that fails the call

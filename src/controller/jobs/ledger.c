@@ -53,7 +53,7 @@ static const struct hl_api_rank_progress *progress_of(const struct job *j)
             continue;
         char id[HL_JOB_ID_MAX + 32];
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
-        hl_container_id(j->id, j->run.attempt, i, id, sizeof(id));
+        hl_container_id(j->id, j->run.attempt, hl_jobrun_index(&j->run, i), id, sizeof(id));
         const struct hl_api_container_status *c = n != NULL ? node_reported(n, id) : NULL;
         for (size_t k = 0; c != NULL && k < c->ranks.count; k++)
             if (c->ranks.items[k].progress.activity != HL_API_RANK_ACTIVITY_UNSAID)

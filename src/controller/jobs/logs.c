@@ -50,7 +50,7 @@ static struct hl_api_controller_read_log_results job_about(const struct hl_contr
 static hl_status ask_complete(const struct hl_controller *c, const struct job *j,
                               struct log_query *query)
 {
-    int world = (int)hl_rank_world(&j->spec.grid);
+    int world = j->run.plan != NULL ? j->run.plan->world_size : hl_rank_world(&j->spec.grid);
     int last = j->run.plan != NULL ? j->run.containers_attempt : 0;
     if (query->attempt == 0)
         query->attempt = last > 0 ? last : 1;

@@ -59,7 +59,8 @@ static void on_port(void *arg, hl_status st, const char *text,
     j = job_by_id(k->c, k->job);
     if (j != NULL)
         j->port_asked = false;
-    if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_API_JOB_STATE_STARTING)
+    if (j != NULL && j->run.attempt == k->attempt &&
+        (j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING))
         port_answered(j, st, text, st == HL_OK ? r->port : 0);
     free(k);
 }

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "controller/jobs/queue.h"
+#include "core/job/elastic.h"
+#include "core/planner/resize.h"
 
 /* A job as the store has it: what others are told of it can't be undone by a crash. Where the store
  * refuses its record it is told as it is, with a warning (job_warning). */
@@ -38,7 +40,8 @@ static const char *job_warning(const struct job *j)
     for (int i = 0; i < j->run.container_count; i++) {
         char id[HL_JOB_ID_MAX + 32];
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
-        hl_container_id(j->id, j->run.containers_attempt, i, id, sizeof(id));
+        hl_container_id(j->id, j->run.containers_attempt, hl_jobrun_index(&j->run, i), id,
+                        sizeof(id));
         const struct hl_api_container_status *status = n != NULL ? node_reported(n, id) : NULL;
         if (status != NULL && status->warning[0] != '\0')
             return status->warning;
@@ -50,6 +53,7 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
                                   struct hl_arena *arena)
 {
     char reason[HL_JOB_TEXT_MAX];
+    bool elastic = hl_job_is_elastic(&j->spec);
     snprintf(reason, sizeof(reason), "%s", r->reason);
     if (reason[0] == '\0')
         job_waits_for(j, r, reason, sizeof(reason));
@@ -77,6 +81,10 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
                                .warning = job_warning(j),
                                .queue = job_queue_name(j),
                                .priority = j->spec.priority,
+                               .replicas = elastic ? j->spec.grid.dp : 0,
+                               .replicas_min = elastic ? j->spec.dp_min : 0,
+                               .replicas_max = elastic ? j->spec.dp_max : 0,
+                               .resizes = r->resizes,
                                .image = images_pinned(j)};
 }
 
@@ -99,13 +107,30 @@ void method_list_jobs(void *arg, struct hl_rpc_call *call,
     hl_reply_controller_list_jobs(call, &r);
 }
 
+/* A node knows its ranks by the numbers with which it started them. */
+static void number_ranks(const struct hl_plan *plan, int position, struct hl_arena *arena,
+                         struct hl_api_rank_status_list *io)
+{
+    struct hl_api_rank_status *items = hl_arena_array(arena, io->count, sizeof(*items));
+    if (plan == NULL || position >= plan->container_count || items == NULL)
+        return;
+    for (size_t i = 0; i < io->count; i++) {
+        int rank = elastic_rank_of(&plan->containers[position], io->items[i].rank);
+        items[i] = io->items[i];
+        items[i].rank = rank >= 0 ? rank : items[i].rank;
+    }
+    io->items = items;
+}
+
 /* What the job remembers, and what its executor knows beside that. */
 static struct hl_api_container_status_list
 containers_of(const struct job *j, const struct hl_jobrun *run, struct hl_arena *arena)
 {
     struct hl_api_container_status_list list = hl_jobrun_containers(run, arena);
-    for (size_t i = 0; i < list.count; i++)
+    for (size_t i = 0; i < list.count; i++) {
         j->executor->describe(j, run, (int)i, arena, &list.items[i]);
+        number_ranks(run->plan, (int)i, arena, &list.items[i].ranks);
+    }
     return list;
 }
 

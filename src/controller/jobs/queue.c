@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/jobs/queue.h"
+#include "core/job/elastic.h"
 #include "os/loop.h"
 
 #define IDLE_FACTOR 10        /* of ten parts of its time the loop gives one to passes */
@@ -323,6 +324,28 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
     return hl_queue_pass(&in, &planner, out);
 }
 
+/* Those that start and have a choice get the largest size that is left; then those that run. */
+static void enlarge_started(struct queue_run *run, const struct hl_queue_pass *pass)
+{
+    int used[HL_QUEUES_MAX];
+    memcpy(used, run->c->jobs->queue->held, sizeof(used));
+    for (int i = 0; i < run->count; i++)
+        if (pass->verdicts[i].starts)
+            used[run->gangs[i].queue] += run->gangs[i].slots;
+    for (int i = 0; i < pass->line_count; i++) {
+        int gang = pass->line[i], *of_queue = &used[run->gangs[gang].queue];
+        struct hl_plan **plan = &run->slots.plans[gang];
+        if (!pass->verdicts[gang].starts || !hl_job_is_elastic(&run->jobs[gang]->spec))
+            continue;
+        *of_queue -= (*plan)->container_count;
+        elastic_enlarge_started(run->c, run->jobs[gang], *of_queue, plan);
+        *of_queue += (*plan)->container_count;
+    }
+    for (int i = 0; i < run->count; i++)
+        if (run->gangs[i].phase == HL_QUEUE_RUNS && !pass->verdicts[i].stops)
+            used[run->gangs[i].queue] += elastic_grow(run->jobs[i], used[run->gangs[i].queue]);
+}
+
 static void queue_want(struct hl_controller *c);
 
 static void queue_pass(struct hl_controller *c)
@@ -335,6 +358,8 @@ static void queue_pass(struct hl_controller *c)
     if (trouble_is_new(&q->trouble, st))
         hl_error("waiting jobs were not looked at, each tick tries again error=\"%s\"",
                  hl_error_text());
+    if (st == HL_OK)
+        enlarge_started(&run, &pass);
     hl_queue_slots_end(&run.slots);
     if (st == HL_OK)
         carry_out(&run, &pass);

@@ -106,6 +106,7 @@ static void other_text(const struct job *j, char *out, size_t cap)
              : j->run.state == HL_API_JOB_STATE_PENDING ? "it is about to be looked at"
                                                         : "it has its slots",
              waits[0] != '\0' ? "; " : "", waits);
+    elastic_tell(j, out, cap);
 }
 
 static struct hl_api_job_explanation job_explain(const struct job *j, struct hl_arena *arena)

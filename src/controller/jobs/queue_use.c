@@ -17,7 +17,7 @@ static double past_now(const struct hl_controller *c, const struct queue_past *p
 static double job_used(const struct job *j, int64_t now_ms)
 {
     const struct hl_queue_use use = {.slots = j->run.container_count,
-                                     .placed_ms = j->run.placed_ms,
+                                     .placed_ms = hl_jobrun_counted_ms(&j->run),
                                      .released_ms = j->run.released_ms,
                                      .before = j->run.used_slot_ms};
     return hl_queue_used(&use, now_ms, j->controller->opts.queue_half_life_ms);

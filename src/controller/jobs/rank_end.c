@@ -45,7 +45,8 @@ void rank_end(struct job *j, int container, const struct hl_api_rank_status *ran
     *io = (struct rank_end){.pid = rank->pid, .sent_ms = now};
     hl_info("rank is ended job=%s rank=%d pid=%d", j->id, rank->rank, rank->pid);
     const struct hl_api_agent_end_rank_params p = {
-        .id = hl_container_id(j->id, j->run.attempt, container, id, sizeof(id)),
+        .id = hl_container_id(j->id, j->run.attempt, hl_jobrun_index(&j->run, container), id,
+                              sizeof(id)),
         .rank = rank->rank,
         .pid = rank->pid,
         .epoch = c->claim.epoch};

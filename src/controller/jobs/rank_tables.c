@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "controller/jobs/jobs_private.h"
+#include "core/planner/resize.h"
 #include "ranktable/plan.h"
 
 enum { TABLE_UNSENT, TABLE_SENDING, TABLE_SENT };
@@ -50,12 +51,15 @@ static const char *table_of(struct job *j)
     return j->table != NULL ? j->table : "";
 }
 
-/* What ranks of a gang are told in which a spare has taken a lost container's place; "" before. */
+/* What ranks of a gang are told that has lost a server and goes on; "" before. */
 static hl_status meeting_text(const struct job *j, struct hl_buf *out)
 {
     const struct hl_plan *plan = j->run.plan;
+    if (j->elastic.lost != NULL)
+        return hl_buf_printf(out, "MASTER_ADDR=%s\n%s", plan->master_address, j->elastic.lost);
     for (int i = 0; i < j->run.container_count; i++) {
-        if (hl_jobrun_has_ranks(&j->run, i) || hl_jobrun_is_parked(&j->run, i))
+        if (hl_jobrun_has_ranks(&j->run, i) || hl_jobrun_is_parked(&j->run, i) ||
+            hl_plan_is_guest(&plan->containers[i]))
             continue;
         const struct hl_cluster_node *n =
             hl_cluster_find(nodes_cluster(j->controller), plan->containers[i].node);
@@ -78,10 +82,11 @@ static void on_table_sent(void *arg, hl_status st, const char *text,
         return;
     }
     j = job_by_id(k->c, k->job);
-    if (j != NULL && j->table_sent != NULL && j->run.attempt == k->attempt &&
-        k->index < j->run.container_count && j->table_sent[k->index] == TABLE_SENDING) {
-        j->table_sent[k->index] =
-            st == HL_OK ? TABLE_SENT : TABLE_UNSENT; /* the next tick tries again */
+    int at = j != NULL && j->table_sent != NULL && j->run.attempt == k->attempt
+                 ? job_position(j, k->index)
+                 : -1;
+    if (at >= 0 && j->table_sent[at] == TABLE_SENDING) {
+        j->table_sent[at] = st == HL_OK ? TABLE_SENT : TABLE_UNSENT; /* the next tick tries again */
         if (st != HL_OK)
             hl_debug("rank table of %s is not written yet: %s", k->job, text);
     }
@@ -99,10 +104,11 @@ static void rank_table_send(struct job *j, int index)
     struct table_call *k = calloc(1, sizeof(*k));
     if (k == NULL)
         return;
-    *k = (struct table_call){.c = c, .attempt = j->run.attempt, .index = index};
+    *k = (struct table_call){
+        .c = c, .attempt = j->run.attempt, .index = hl_jobrun_index(&j->run, index)};
     memcpy(k->job, j->id, sizeof(k->job));
     const struct hl_api_agent_put_rank_table_params p = {
-        .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)),
+        .id = hl_container_id(j->id, k->attempt, k->index, id, sizeof(id)),
         .document = table_of(j),
         .epoch = c->claim.epoch,
         .meeting = meeting.len > 0 ? meeting.data : ""};

@@ -23,7 +23,7 @@ struct rank_seen {
 };
 
 struct rank_watch {
-    int attempt;
+    int attempt, resizes; /* whose ranks these are */
     size_t count;
     struct rank_seen *seen;     /* by rank */
     struct hl_stall_rank *said; /* of this round */
@@ -50,13 +50,15 @@ void rank_watch_free(struct rank_watch *w)
 static struct rank_watch *watch_of(struct job *j)
 {
     size_t count = (size_t)hl_rank_world(&j->spec.grid);
-    if (j->watch != NULL && j->watch->attempt == j->run.attempt)
+    if (j->watch != NULL && j->watch->attempt == j->run.attempt &&
+        j->watch->resizes == j->run.resizes)
         return j->watch;
     rank_watch_free(j->watch);
     j->watch = calloc(1, sizeof(*j->watch));
     if (j->watch == NULL)
         return NULL;
     *j->watch = (struct rank_watch){.attempt = j->run.attempt,
+                                    .resizes = j->run.resizes,
                                     .count = count,
                                     .seen = calloc(count, sizeof(struct rank_seen)),
                                     .said = calloc(count, sizeof(struct hl_stall_rank)),
@@ -296,18 +298,19 @@ static bool take_reports(struct job *j, struct rank_watch *w)
             continue;
         char id[HL_JOB_ID_MAX + 32];
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
-        hl_container_id(j->id, j->run.attempt, i, id, sizeof(id));
+        hl_container_id(j->id, j->run.attempt, hl_jobrun_index(&j->run, i), id, sizeof(id));
         const struct hl_api_container_status *c = n != NULL ? node_reported(n, id) : NULL;
         fresh &= n != NULL && !n->lost;
         for (size_t k = 0; c != NULL && k < c->ranks.count; k++) {
-            const struct hl_api_rank_status *r = &c->ranks.items[k];
-            if (r->rank < 0 || (size_t)r->rank >= w->count)
+            struct hl_api_rank_status r = c->ranks.items[k];
+            r.rank = elastic_rank_of(&j->run.plan->containers[i], r.rank);
+            if (r.rank < 0 || (size_t)r.rank >= w->count)
                 continue;
-            look_at_rank(j, &w->seen[r->rank], n->name, r);
-            w->seen[r->rank].container = i;
-            w->said[r->rank] = stall_rank_of(r, &w->seen[r->rank], now);
-            w->slow_said[r->rank] = slow_rank_of(j, r);
-            w->told[r->rank] = r;
+            look_at_rank(j, &w->seen[r.rank], n->name, &r);
+            w->seen[r.rank].container = i;
+            w->said[r.rank] = stall_rank_of(&r, &w->seen[r.rank], now);
+            w->slow_said[r.rank] = slow_rank_of(j, &r);
+            w->told[r.rank] = &c->ranks.items[k];
             taken++;
         }
     }

@@ -54,6 +54,7 @@ static hl_status parts_read(struct job *j, json_t *rest)
     HL_TRY(doc_read(j, doc));
     HL_TRY(hl_jobrun_from_json(run, &j->run));
     j->run.policy = hl_job_policy(&j->spec);
+    elastic_follow(j);
     HL_TRY(events_read(j, &r.events));
     j->load_version = r.load_version;
     HL_TRY(images_pin(j, r.image));

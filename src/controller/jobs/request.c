@@ -99,6 +99,14 @@ static void request_end(struct request *r, hl_status st)
         st = r->c->jobs->executor->plan(r->c, &r->spec, r->spec.name, 1, &r->plan);
     if (st == HL_OK)
         st = queue_check(r->c, &r->spec, r->plan);
+    if (st == HL_OK && r->key == NULL && r->plan->feasible)
+        elastic_enlarge(r->c,
+                        &(struct elastic_want){.spec = &r->spec,
+                                               .executor = r->c->jobs->executor,
+                                               .id = r->spec.name,
+                                               .attempt = 1,
+                                               .most_slots = elastic_quota_left(r->c, &r->spec, 0)},
+                        &r->plan);
     request_answer(r, st);
     request_free(r);
 }

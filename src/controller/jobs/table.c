@@ -69,6 +69,8 @@ void job_free(struct job *j)
     free(j->starting);
     free(j->table_sent);
     rank_watch_free(j->watch);
+    free(j->elastic.asked);
+    free(j->elastic.lost);
     images_free(j->images);
     free(j->table);
     free(j);
@@ -238,7 +240,7 @@ void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_
                 strcmp(j->run.containers[i].node, node) != 0)
                 continue;
             *job = j->id;
-            hl_container_id(j->id, j->run.attempt, i, container, cap);
+            hl_container_id(j->id, j->run.attempt, hl_jobrun_index(&j->run, i), container, cap);
             return;
         }
     }

@@ -53,6 +53,7 @@ static const struct hl_controller_handlers handlers = {
     .read_log = method_read_log,
     .first_failure = method_first_failure,
     .rank_table = method_rank_table,
+    .join_gang = method_join_gang,
     .set_option = method_set_option,
     .shard_placement = method_shard_placement,
     .move_shard = method_move_shard,

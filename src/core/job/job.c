@@ -35,6 +35,7 @@ enum kind {
     KEY_KUBERNETES, /* json_t */
     KEY_RANK_GOAL,  /* what becomes of a rank that hangs */
     KEY_FAILURES,   /* struct hl_failure_rules: KIND or CODE: WORD */
+    KEY_RANGE,      /* data_parallel_size: N or {min, max} */
 };
 
 struct key {
@@ -58,7 +59,7 @@ static const struct key job_keys[] = {
     {"dataset.path", KEY_TEXT, 0, 0, AT(dataset)},
     {"parallelism.pipeline_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.pp)},
     {"parallelism.tensor_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.tp)},
-    {"parallelism.data_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.dp)},
+    {"parallelism.data_parallel_size", KEY_RANGE, 0, 0, AT(grid.dp)},
     {"parallelism.context_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.cp)},
     {"parallelism.order", KEY_ORDER, 0, 0, AT(grid.order)},
     {"parallelism.virtual_pipeline_parallel_size", KEY_INT, 1, 1024, AT(virtual_stages)},
@@ -96,6 +97,7 @@ static const struct key job_keys[] = {
     {"recovery.stableAfter", KEY_TIME, 1000, 30 * DAY_MS, AT(stable_ms)},
     {"recovery.backoff", KEY_TIME, 100, DAY_MS, AT(backoff_ms)},
     {"recovery.backoffMax", KEY_TIME, 100, DAY_MS, AT(backoff_max_ms)},
+    {"recovery.growAfter", KEY_TIME, 100, 30 * DAY_MS, AT(grow_after_ms)},
     {"recovery.onHang", KEY_RANK_GOAL, 0, 0, AT(on_hang)},
     {"recovery.onSlow", KEY_RANK_GOAL, 0, 0, AT(on_slow)},
     {"spares", KEY_INT, 1, 16, AT(spares)},
@@ -400,10 +402,16 @@ static hl_status set_env(struct reader *r, const json_t *v)
     return HL_OK;
 }
 
+static hl_status bad_at(struct reader *r, const struct hl_job_fault *fault, bool of_key)
+{
+    reader_enter(r, fault->field, fault->pointer);
+    return bad(r, of_key, "%s", fault->text);
+}
+
 static hl_status set_failures(struct reader *r, const json_t *v, struct hl_failure_rules *out)
 {
     struct hl_job_fault fault;
-    return hl_job_failures_read(v, out, &fault) ? HL_OK : bad(r, 0, "%s", fault.text);
+    return hl_job_failures_read(v, out, &fault) ? HL_OK : bad_at(r, &fault, 0);
 }
 
 /* ---- the document --------------------------------------------------------------------------- */
@@ -411,6 +419,12 @@ static hl_status set_failures(struct reader *r, const json_t *v, struct hl_failu
 static enum hl_job_executor executor_of(const struct reader *r)
 {
     return r->src != NULL ? r->src->executor : HL_JOB_EXECUTOR_ANY;
+}
+
+static hl_status set_range(struct reader *r, const json_t *v)
+{
+    struct hl_job_fault fault;
+    return hl_job_range_read(v, executor_of(r), r->job, &fault) ? HL_OK : bad_at(r, &fault, 0);
 }
 
 static hl_status set_lost_time(const struct reader *r, const struct key *k, const json_t *v,
@@ -486,6 +500,8 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
         return set_text(r, k, v, to);
     case KEY_FAILURES:
         return set_failures(r, v, to);
+    case KEY_RANGE:
+        return set_range(r, v);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));
         *(int *)to = (int)n;
@@ -631,16 +647,6 @@ static hl_status check_program(struct reader *r)
                job->workdir, hl_job_executor_name(executor));
 }
 
-/* Keys that only say how ranks are replaced, or a gang is restarted. */
-static hl_status check_recovery(struct reader *r)
-{
-    struct hl_job_fault fault;
-    if (hl_job_recovery_check(r->job, executor_of(r), &fault))
-        return HL_OK;
-    reader_enter(r, fault.field, fault.pointer);
-    return bad(r, 1, "%s", fault.text);
-}
-
 /* What no single key can tell. */
 static hl_status check_whole(struct reader *r)
 {
@@ -650,7 +656,8 @@ static hl_status check_whole(struct reader *r)
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
     HL_TRY(check_program(r));
-    HL_TRY(check_recovery(r));
+    if (!hl_job_recovery_check(job, executor_of(r), &fault))
+        return bad_at(r, &fault, 1);
     if ((job->venv != NULL) + (job->conda != NULL) + (job->python != NULL) > 1) {
         reader_enter(r, "", job->python != NULL ? "/python" : "/conda");
         return bad(r, 1, "venv, conda and python exclude each other; give one");
@@ -659,16 +666,15 @@ static hl_status check_whole(struct reader *r)
         reader_enter(r, "model", "/model");
         return bad(r, 0, "model.name is missing");
     }
-    if (hl_job_grid_check(r->job, &fault))
-        return HL_OK;
-    reader_enter(r, fault.field, fault.pointer);
-    return bad(r, 0, "%s", fault.text);
+    return hl_job_grid_check(r->job, &fault) ? HL_OK : bad_at(r, &fault, 0);
 }
 
 hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struct hl_job *out)
 {
     struct hl_job job = {.model_version = -1,
                          .grid = {.pp = 1, .tp = 1, .dp = 1, .cp = 1},
+                         .dp_min = 1,
+                         .dp_max = 1,
                          .virtual_stages = 1,
                          .ep = 1,
                          .gpus_per_rank = -1,

@@ -32,6 +32,7 @@
  * without a loss that counts from 0 again. */
 #define HL_JOB_REPLACEMENTS 10
 #define HL_JOB_STABLE_MS    600000
+#define HL_JOB_GROW_MS      60000
 /* How long a node may be silent where its ranks are replaced and a gang that lost it is restarted:
  * such a job wants to go on soon. */
 #define HL_JOB_REPLACE_LOST_MS 10000
@@ -49,11 +50,13 @@ struct hl_job {
     int64_t model_version; /* model.version; -1 = newest visible */
     char *dataset;         /* dataset.path; "" = none */
     struct hl_grid grid;   /* parallelism.{pipeline,tensor,data,context}_parallel_size, .order */
-    int virtual_stages;    /* parallelism.virtual_pipeline_parallel_size; 1 = none */
-    int ep;                /* parallelism.expert_model_parallel_size */
-    int etp;               /* parallelism.expert_tensor_parallel_size; unsaid = tp */
-    char *image;           /* dockerImage; "" = none */
-    char **command;        /* list; a text becomes /bin/sh -c TEXT; empty = the image's own */
+    int dp_min,
+        dp_max; /* data_parallel_size: {min, max}; equal = one size. grid.dp is that of now */
+    int virtual_stages; /* parallelism.virtual_pipeline_parallel_size; 1 = none */
+    int ep;             /* parallelism.expert_model_parallel_size */
+    int etp;            /* parallelism.expert_tensor_parallel_size; unsaid = tp */
+    char *image;        /* dockerImage; "" = none */
+    char **command;     /* list; a text becomes /bin/sh -c TEXT; empty = the image's own */
     size_t command_count;
     char *workdir; /* as written, may be relative; "" = executor\'s choice */
     char *venv;    /* directory of a Python virtual environment; "" = none */
@@ -82,6 +85,7 @@ struct hl_job {
     int64_t stable_ms;        /* recovery.stableAfter */
     int64_t backoff_ms;       /* recovery.backoff */
     int64_t backoff_max_ms;   /* recovery.backoffMax */
+    int64_t grow_after_ms;    /* recovery.growAfter: the least time between two sizes of a gang */
     struct hl_failure_rules on_failure;
     char *on_hang;      /* recovery.onHang: "end", "name"; "" = end if ranks are replaced */
     char *on_slow;      /* recovery.onSlow: the same words; "" = name */

@@ -43,6 +43,8 @@ static const struct {
      "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
      "the nodes' paths, or submit to a cluster that runs jobs by docker or podman, or on "
      "Kubernetes"},
+    {"parallelism.data_parallel_size.min", BY(KUBERNETES),
+     "a Volcano Job has a fixed number of pods; give one size"},
     {"recovery.mode", BY_IMAGE, WHOLE_GANG},
     {"recovery.onHang", BY_IMAGE, NO_PROCESS},
     {"recovery.onSlow", BY_IMAGE, NO_PROCESS},

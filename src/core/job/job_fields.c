@@ -28,6 +28,7 @@ hl_status hl_job_fill(struct hl_job *job)
     job->stable_ms = job->stable_ms > 0 ? job->stable_ms : HL_JOB_STABLE_MS;
     job->backoff_ms = job->backoff_ms > 0 ? job->backoff_ms : HL_REPLACE_WAIT_MS;
     job->backoff_max_ms = job->backoff_max_ms > 0 ? job->backoff_max_ms : HL_REPLACE_WAIT_MAX_MS;
+    job->grow_after_ms = job->grow_after_ms > 0 ? job->grow_after_ms : HL_JOB_GROW_MS;
     if (job->node_lost_ms < 0 && hl_job_replaces(job) &&
         (hl_job_restarts_lost(job) || job->spare_slots > 0))
         job->node_lost_ms = HL_JOB_REPLACE_LOST_MS;
@@ -37,7 +38,7 @@ hl_status hl_job_fill(struct hl_job *job)
 bool hl_job_restarts_lost(const struct hl_job *job)
 {
     return job->on_node_lost[0] != '\0' ? strcmp(job->on_node_lost, "restart") == 0
-                                        : job->restarts > 0;
+                                        : job->restarts > 0 || job->dp_min < job->dp_max;
 }
 
 bool hl_job_replaces(const struct hl_job *job)

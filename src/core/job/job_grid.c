@@ -71,5 +71,5 @@ bool hl_job_grid_check(struct hl_job *job, struct hl_job_fault *f)
     if (job->virtual_stages > 1 && g->pp < 2)
         return fault_say(f, "/parallelism/virtual_pipeline_parallel_size",
                          "needs pipeline_parallel_size of at least 2");
-    return check_experts(job, f);
+    return hl_job_range_check(job, f) && check_experts(job, f);
 }

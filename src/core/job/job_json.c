@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "api/types.h"
-#include "core/job/job.h"
+#include "core/job/elastic.h"
 #include "core/replace/replacing.h"
 
 const char *hl_job_executor_name(enum hl_job_executor executor)
@@ -119,6 +119,8 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
                          time_text(arena, job->backoff_ms != HL_REPLACE_WAIT_MS, job->backoff_ms),
                      .backoff_max = time_text(arena, job->backoff_max_ms != HL_REPLACE_WAIT_MAX_MS,
                                               job->backoff_max_ms),
+                     .grow_after =
+                         time_text(arena, job->grow_after_ms != HL_JOB_GROW_MS, job->grow_after_ms),
                      .on_hang = text_said(job->on_hang),
                      .on_slow = text_said(job->on_slow)},
         .spares = job->spares,
@@ -133,8 +135,13 @@ json_t *hl_job_to_json(const struct hl_job *job)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_api_job_spec spec = spec_of(job, &arena);
     json_t *doc = !hl_arena_failed(&arena) ? hl_api_to_json(&hl_api_job_spec_type, &spec) : NULL;
-    if (doc != NULL && job->kubernetes != NULL &&
-        json_object_set(doc, "kubernetes", job->kubernetes) != 0) {
+    bool kept = doc != NULL && (job->kubernetes == NULL ||
+                                json_object_set(doc, "kubernetes", job->kubernetes) == 0);
+    if (kept && hl_job_is_elastic(job))
+        kept = json_object_set_new(
+                   json_object_get(doc, "parallelism"), "data_parallel_size",
+                   json_pack("{s:i, s:i}", "min", job->dp_min, "max", job->dp_max)) == 0;
+    if (!kept) {
         json_decref(doc);
         return NULL;
     }

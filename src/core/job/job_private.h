@@ -16,6 +16,11 @@ struct hl_job_fault {
 
 /* Whether the grid holds together; sets what was not said: etp. */
 bool hl_job_grid_check(struct hl_job *job, struct hl_job_fault *fault);
+/* The value of data_parallel_size, a number or {min, max}. */
+bool hl_job_range_read(const json_t *v, enum hl_job_executor executor, struct hl_job *job,
+                       struct hl_job_fault *fault);
+/* Whether every size is one of the grid; sets the size of a job that waits. */
+bool hl_job_range_check(struct hl_job *job, struct hl_job_fault *fault);
 /* The value of onFailure. */
 bool hl_job_failures_read(const json_t *v, struct hl_failure_rules *out,
                           struct hl_job_fault *fault);

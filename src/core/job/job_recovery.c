@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/job/elastic.h"
 #include "core/job/job_private.h"
 #include "core/job/jobstate.h"
 
@@ -74,6 +75,10 @@ bool hl_job_recovery_check(const struct hl_job *job, enum hl_job_executor execut
     if (!hl_job_replaces(job) && job->replacements > 0)
         return fault_set(fault, "recovery.replacements", "/recovery/replacements",
                          "has an effect with recovery: {mode: replace} only");
+    if (job->grow_after_ms > 0 && !hl_job_resizes(job))
+        return fault_set(fault, "recovery.growAfter", "/recovery/growAfter",
+                         "has an effect with recovery: {mode: replace} and data_parallel_size: "
+                         "{min, max} only");
     bool waits = job->stable_ms > 0 || job->backoff_ms > 0 || job->backoff_max_ms > 0;
     if (waits && !tries_again(job))
         return fault_set(fault, "recovery", "/recovery",

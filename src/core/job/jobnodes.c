@@ -60,7 +60,9 @@ bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *nod
         k->state == HL_API_CONTAINER_STATE_STARTING || k->state == HL_API_CONTAINER_STATE_RUNNING;
     /* While the job stops, a start that has failed is not repeated. */
     bool given_up = k->state == HL_API_CONTAINER_STATE_WANTED &&
-                    run->state == HL_API_JOB_STATE_STOPPING && !starting;
+                    (run->state == HL_API_JOB_STATE_STOPPING ||
+                     (run->plan != NULL && run->plan->containers[index].leaves)) &&
+                    !starting;
     return (confirmed || given_up) && strcmp(k->node, node) == 0;
 }
 

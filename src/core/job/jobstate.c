@@ -4,34 +4,19 @@
  * they can cause is a stop of a container that belongs to no attempt any more. */
 #include "core/job/jobstate_private.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct step {
-    struct hl_jobrun *run;
-    const struct hl_job_event *ev;
-    struct hl_job_actions *out;
-};
+#include "core/job/jobstate_step.h"
+#include "core/planner/resize.h"
 
 typedef void (*handler)(struct step *s);
 
-/* A text that was cut must not end inside a character: JSON takes only whole ones. */
-static void copy_text(char *to, size_t cap, const char *from)
+void hl_job_actions_fini(struct hl_job_actions *a)
 {
-    size_t n = strnlen(from, cap - 1);
-    memmove(to, from, n);
-    to[n] = '\0';
-    size_t lead = n;
-    while (lead > 0 && ((unsigned char)to[lead - 1] & 0xc0) == 0x80)
-        lead--;
-    if (lead == 0 || (unsigned char)to[lead - 1] < 0xc0)
-        return;
-    unsigned char c = (unsigned char)to[lead - 1];
-    size_t want = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    if (n - (lead - 1) < want)
-        to[lead - 1] = '\0';
+    free(a->list);
+    *a = (struct hl_job_actions){0};
 }
 
 static bool is_active(enum hl_api_container_state s)
@@ -45,65 +30,6 @@ int hl_jobrun_active(const struct hl_jobrun *run)
     for (int i = 0; i < run->container_count; i++)
         n += is_active(run->containers[i].state);
     return n;
-}
-
-/* ---- actions -------------------------------------------------------------------------------- */
-
-void hl_job_actions_fini(struct hl_job_actions *a)
-{
-    free(a->list);
-    *a = (struct hl_job_actions){0};
-}
-
-static hl_status actions_reserve(struct hl_job_actions *a, size_t more)
-{
-    if (a->cap - a->count >= more)
-        return HL_OK;
-    struct hl_job_action *list = realloc(a->list, (a->count + more) * sizeof(*list));
-    if (list == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating the actions of a job");
-    a->list = list;
-    a->cap = a->count + more;
-    return HL_OK;
-}
-
-static struct hl_job_action *actions_add(struct hl_job_actions *out, enum hl_job_action_kind kind,
-                                         int attempt)
-{
-    assert(out->count < out->cap);
-    struct hl_job_action *a = &out->list[out->count++];
-    *a = (struct hl_job_action){.kind = kind, .attempt = attempt};
-    return a;
-}
-
-static void act_on(struct hl_job_actions *out, enum hl_job_action_kind kind, int attempt, int index,
-                   const char *node)
-{
-    struct hl_job_action *a = actions_add(out, kind, attempt);
-    a->index = index;
-    snprintf(a->node, sizeof(a->node), "%s", node);
-}
-
-static void HL_PRINTF(3, 4) record(struct step *s, const char *word, const char *fmt, ...)
-{
-    struct hl_job_action *a = actions_add(s->out, HL_JOB_DO_RECORD, s->run->attempt);
-    char text[2 * HL_JOB_TEXT_MAX];
-    va_list ap;
-    a->word = word;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    copy_text(a->text, sizeof(a->text), text);
-}
-
-static void HL_PRINTF(2, 3) set_reason(struct hl_jobrun *run, const char *fmt, ...)
-{
-    char text[2 * HL_JOB_TEXT_MAX]; /* the arguments may point into the old one */
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    copy_text(run->reason, sizeof(run->reason), text);
 }
 
 /* ---- ends ----------------------------------------------------------------------------------- */
@@ -167,7 +93,7 @@ static void stop_active(struct step *s)
     struct hl_jobrun *run = s->run;
     for (int i = 0; i < run->container_count; i++)
         if (is_active(run->containers[i].state))
-            act_on(s->out, HL_JOB_DO_STOP, run->attempt, i, run->containers[i].node);
+            act_at(s, HL_JOB_DO_STOP, i);
     run->deadline_ms = s->ev->now_ms + run->stop_resend_ms;
 }
 
@@ -206,7 +132,7 @@ static void describe_failure(struct step *s, int index)
         snprintf(how, sizeof(how), "was killed by signal %d", c->signal);
     else
         snprintf(how, sizeof(how), "failed with exit code %d", c->exit_code);
-    set_reason(s->run, "container %d on %s %s%s%s", index, c->node,
+    set_reason(s->run, "container %d on %s %s%s%s", s->run->plan->containers[index].index, c->node,
                *c->message != '\0' && c->state == HL_API_CONTAINER_STATE_FAILED ? "failed: " : how,
                *c->message != '\0' && c->state != HL_API_CONTAINER_STATE_FAILED ? ": " : "",
                c->message);
@@ -283,7 +209,7 @@ static bool take_status(struct step *s)
     if (!is_active(c->state))
         c->finished_ms = ev->now_ms;
     else if (back)
-        act_on(s->out, HL_JOB_DO_STOP, s->run->attempt, ev->index, c->node);
+        act_at(s, HL_JOB_DO_STOP, ev->index);
     return true;
 }
 
@@ -366,12 +292,22 @@ static void on_placed(struct step *s)
     run->slots_held = true;
     run->preemptor[0] = '\0';
     run->placed_ms = s->ev->now_ms;
+    run->counted_ms = run->resized_ms = 0;
+    run->resizes = 0;
     run->released_ms = 0;
     run->deadline_ms = run->start_timeout_ms > 0 ? s->ev->now_ms + run->start_timeout_ms : 0;
     record(s, "placed", "attempt %d: %d container%s, rank 0 on %s", run->attempt,
            run->container_count, run->container_count == 1 ? "" : "s", run->plan->master_node);
     for (int i = 0; i < run->container_count; i++)
-        act_on(s->out, HL_JOB_DO_START, run->attempt, i, run->containers[i].node);
+        act_at(s, HL_JOB_DO_START, i);
+}
+
+static void judge_container(struct step *s)
+{
+    if (hl_plan_is_guest(&s->run->plan->containers[s->ev->index]))
+        hl_jobrun_judge_guest(s);
+    else
+        judge_containers(s);
 }
 
 static void on_status(struct step *s)
@@ -382,7 +318,7 @@ static void on_status(struct step *s)
     if (hl_jobrun_is_parked(s->run, s->ev->index) && !is_active(c->state))
         record(s, "spare-lost", "parked container %d on %s has ended: %s", s->ev->index, c->node,
                c->message);
-    judge_containers(s);
+    judge_container(s);
 }
 
 static void on_status_stopping(struct step *s)
@@ -403,14 +339,15 @@ static bool list_may_be_older(const struct step *s)
 static void on_absent(struct step *s)
 {
     struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
-    if (c->state == HL_API_CONTAINER_STATE_WANTED) {
-        act_on(s->out, HL_JOB_DO_START, s->run->attempt, s->ev->index, c->node);
+    bool leaves = s->run->plan->containers[s->ev->index].leaves;
+    if (c->state == HL_API_CONTAINER_STATE_WANTED && !leaves) {
+        act_at(s, HL_JOB_DO_START, s->ev->index);
         return;
     }
     if (!is_active(c->state) || list_may_be_older(s))
         return;
     set_failed(s, s->ev->index, "it vanished from its node");
-    judge_containers(s);
+    judge_container(s);
 }
 
 static void on_absent_stopping(struct step *s)
@@ -452,7 +389,7 @@ static bool spares_take_over(struct step *s)
             break;
         record(s, "spare-used", "container %d, parked on %s, takes the place of container %d",
                spare, run->containers[spare].node, lost);
-        act_on(s->out, HL_JOB_DO_START, run->attempt, spare, run->containers[spare].node);
+        act_at(s, HL_JOB_DO_START, spare);
     }
     run->reason[0] = '\0';
     return true;
@@ -469,9 +406,13 @@ static void on_node_lost(struct step *s)
                run->container_count, s->ev->text != NULL ? ": " : "",
                s->ev->text != NULL ? s->ev->text : "");
     record(s, "node-lost", "%s", run->reason);
-    if (spares_take_over(s))
+    if (s->ev->plan == NULL && spares_take_over(s))
         return;
     (void)hl_jobrun_note_failure(run, s->ev, HL_API_FAILURE_KIND_LOST);
+    if (s->ev->plan != NULL) {
+        hl_jobrun_go_on(s);
+        return;
+    }
     run->node_losses++;
     if (begun && !run->restart_lost) {
         set_reason(run, "%s; not repeated (%s)", run->reason,
@@ -598,6 +539,10 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
         [HL_JOB_EV_CANCEL] = on_cancel,
         [HL_JOB_EV_PREEMPT] = on_preempt,
         [HL_JOB_EV_TIMER] = on_timer_running,
+        [HL_JOB_EV_GROW] = hl_jobrun_on_grow,
+        [HL_JOB_EV_RESIZED] = hl_jobrun_on_resized,
+        [HL_JOB_EV_DISMISS] = hl_jobrun_on_dismiss,
+        [HL_JOB_EV_FREED] = hl_jobrun_on_freed,
     },
     [HL_API_JOB_STATE_STOPPING] = {
         [HL_JOB_EV_CONTAINER] = on_status_stopping,
@@ -605,6 +550,7 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
         [HL_JOB_EV_NODE_LOST] = on_node_lost_stopping,
         [HL_JOB_EV_CANCEL] = on_cancel_stopping,
         [HL_JOB_EV_TIMER] = on_timer_stopping,
+        [HL_JOB_EV_FREED] = hl_jobrun_on_freed,
     },
 };
 
@@ -613,16 +559,20 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
 /* ---- the step ------------------------------------------------------------------------------- */
 
 /* A status of a container that this state has no place for. True when it is dealt with. */
-static bool is_stale(struct step *s)
+static bool is_stale(struct step *s, struct hl_job_event *ev)
 {
-    const struct hl_job_event *ev = s->ev;
     const struct hl_jobrun *run = s->run;
-    if (ev->kind != HL_JOB_EV_CONTAINER && ev->kind != HL_JOB_EV_ABSENT)
+    if (ev->kind != HL_JOB_EV_CONTAINER && ev->kind != HL_JOB_EV_ABSENT &&
+        ev->kind != HL_JOB_EV_FREED)
         return false;
     int placed = run->state == HL_API_JOB_STATE_STARTING ||
                  run->state == HL_API_JOB_STATE_RUNNING || run->state == HL_API_JOB_STATE_STOPPING;
-    if (placed && ev->attempt == run->attempt && ev->index >= 0 && ev->index < run->container_count)
+    int position =
+        placed && ev->attempt == run->attempt ? hl_plan_position(run->plan, ev->index) : -1;
+    if (position >= 0) {
+        ev->index = position; /* what the handlers go by */
         return false;
+    }
     if (ev->kind == HL_JOB_EV_CONTAINER && is_active(ev->container))
         act_on(s->out, HL_JOB_DO_STOP, ev->attempt, ev->index, ev->node != NULL ? ev->node : "");
     return true;
@@ -643,7 +593,7 @@ static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
         list[i].numa_id = plan->containers[i].numa_id;
     }
     if (run->released_ms > run->placed_ms)
-        run->used_slot_ms += run->container_count * (run->released_ms - run->placed_ms);
+        run->used_slot_ms += run->container_count * (run->released_ms - hl_jobrun_counted_ms(run));
     hl_plan_free(run->plan);
     free(run->containers);
     run->plan = plan;
@@ -657,7 +607,7 @@ static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
 static size_t actions_of(const struct hl_jobrun *run, const struct hl_job_event *ev)
 {
     int n = run->container_count;
-    if (ev != NULL && ev->kind == HL_JOB_EV_PLACED && ev->plan != NULL)
+    if (ev != NULL && ev->plan != NULL && ev->plan->container_count > n)
         n = ev->plan->container_count;
     return (size_t)n + 8;
 }
@@ -665,14 +615,18 @@ static size_t actions_of(const struct hl_jobrun *run, const struct hl_job_event 
 hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
                          struct hl_job_actions *out)
 {
-    struct step s = {run, ev, out};
+    struct hl_job_event at = *ev;
+    struct step s = {run, &at, out};
     HL_TRY(actions_reserve(out, actions_of(run, ev)));
-    if (is_stale(&s))
+    if (is_stale(&s, &at))
         return HL_OK;
     if (ev->kind == HL_JOB_EV_PLACED)
         HL_TRY(take_plan(run, ev->plan));
     if (ev->kind >= HL_JOB_EV_NODE_SILENT && ev->kind <= HL_JOB_EV_NODE_LOST && ev->node == NULL)
         return hl_fail(HL_EINVAL, "an event of a node needs its name");
+    if (ev->kind == HL_JOB_EV_GROW || ev->kind == HL_JOB_EV_RESIZED ||
+        ev->kind == HL_JOB_EV_NODE_LOST)
+        HL_TRY(hl_jobrun_check_resize(run, ev));
     if (ev->kind == HL_JOB_EV_PREEMPT && (ev->preemptor == NULL || ev->text == NULL))
         return hl_fail(HL_EINVAL, "a preemption needs the job that comes instead, and why");
     if (handlers[run->state][ev->kind] != NULL)
@@ -687,13 +641,16 @@ hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *o
         (void)actions_add(out, HL_JOB_DO_PLACE, run->attempt);
     for (int i = 0; i < run->container_count; i++) {
         const struct hl_jobrun_container *c = &run->containers[i];
+        int index = hl_jobrun_index(run, i);
+        bool leaves = run->plan != NULL && run->plan->containers[i].leaves;
         int unconfirmed = c->state == HL_API_CONTAINER_STATE_WANTED ||
                           c->state == HL_API_CONTAINER_STATE_STARTING;
         if ((run->state == HL_API_JOB_STATE_STARTING || run->state == HL_API_JOB_STATE_RUNNING) &&
-            unconfirmed)
-            act_on(out, HL_JOB_DO_START, run->attempt, i, c->node);
+            unconfirmed && !leaves)
+            act_on(out, HL_JOB_DO_START, run->attempt, index, c->node);
         if (run->state == HL_API_JOB_STATE_STOPPING && is_active(c->state))
-            act_on(out, HL_JOB_DO_STOP, run->attempt, i, c->node);
+            act_on(out, HL_JOB_DO_STOP, run->attempt, index, c->node);
+        hl_jobrun_resume_guest(run, i, out);
     }
     return HL_OK;
 }

@@ -16,6 +16,11 @@
  * kind. Attempts that bring no new step are waited for longer each time. Once the gang has run for
  * stable_ms, and made a step that no attempt had made, restarts and lost nodes count from 0 again.
  *
+ * A gang may change its size while it runs (core/planner/resize.h): it goes on without replicas
+ * that were lost with a node, and containers join it and become members. Containers have an index,
+ * which is that of the plan: events, actions and ids speak of it, whatever was taken out before.
+ * What a container is that is no member decides nothing about the gang.
+ *
  * Owns:    the run owns its plan and containers.
  * Threads: one owner. Pure: time comes with the event.
  * Errors:  HL_ENOMEM (nothing changed), HL_ECONFLICT for a plan nobody asked for, HL_ECORRUPT for a
@@ -92,7 +97,10 @@ struct hl_jobrun {
     char preemptor[HL_JOB_ID_MAX + 1];
     int preemptor_attempt;
     int64_t placed_ms, released_ms; /* of its last attempt; released 0 = it holds its slots */
-    int64_t used_slot_ms;           /* of the attempts before that one */
+    int64_t used_slot_ms; /* of the attempts before that one, and of it until counted_ms */
+    int64_t counted_ms;   /* since then it has as many slots as now; 0 = since it was placed */
+    int resizes;          /* of this attempt: sizes that it had before */
+    int64_t resized_ms; /* when its size was changed last, or was to be; 0 = not in this attempt */
 };
 
 struct hl_jobrun_opts {
@@ -114,7 +122,12 @@ enum hl_job_event_kind {
                        */
     HL_JOB_EV_NODE_SILENT, /* node; its containers may run on. text: what follows */
     HL_JOB_EV_NODE_BACK,   /* node; in time */
-    HL_JOB_EV_NODE_LOST,   /* node; text: why, may be NULL */
+    HL_JOB_EV_NODE_LOST,   /* node; text: why, may be NULL. plan: a gang that runs goes on with that
+                            */
+    HL_JOB_EV_GROW,        /* plan: that of now with containers that join; taken over likewise */
+    HL_JOB_EV_RESIZED,     /* plan: those that joined are members; likewise */
+    HL_JOB_EV_DISMISS,     /* those that join leave. text: why */
+    HL_JOB_EV_FREED,       /* index: the slot is free of a container that has left */
     HL_JOB_EV_CANCEL,      /* text: by whom, may be NULL */
     HL_JOB_EV_PREEMPT, /* it stops for `preemptor` in its `attempt`, and waits again. text: why */
     HL_JOB_EV_TIMER,   /* text: what a job that is starting waits for, may be NULL */
@@ -144,6 +157,7 @@ enum hl_job_action_kind {
     HL_JOB_DO_START,   /* container attempt/index on node */
     HL_JOB_DO_STOP,    /* container attempt/index on node; may be of an old attempt */
     HL_JOB_DO_RELEASE, /* every slot of `attempt` (run->plan still names them) */
+    HL_JOB_DO_FREE,    /* the slot of container attempt/index, which has left; answer with FREED */
     HL_JOB_DO_RECORD,  /* a JobEvent: word, text */
 };
 
@@ -177,6 +191,10 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
  * confirmed, stop what has not ended. */
 hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out) HL_CHECK;
 /* Its next attempt is not to be placed yet. */
+/* Of the container at that position; what ids, events and actions say. */
+int hl_jobrun_index(const struct hl_jobrun *run, int position);
+/* Since when it has as many slots as now. */
+int64_t hl_jobrun_counted_ms(const struct hl_jobrun *run);
 bool hl_jobrun_backs_off(const struct hl_jobrun *run, int64_t now_ms);
 /* When a TIMER event is due; INT64_MAX = never. */
 int64_t hl_jobrun_next_ms(const struct hl_jobrun *run);

@@ -55,6 +55,10 @@ void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_m
         run->deadline_ms += stepped_ms + (run->state == HL_API_JOB_STATE_RUNNING ? 0 : paused_ms);
     if (run->slots_held)
         run->placed_ms += stepped_ms;
+    if (run->counted_ms > 0)
+        run->counted_ms += stepped_ms;
+    if (run->resized_ms > 0)
+        run->resized_ms += stepped_ms;
     if (run->retry_ms > 0)
         run->retry_ms += stepped_ms + paused_ms;
     run->failed.last_ms += stepped_ms + paused_ms;

@@ -14,7 +14,8 @@ struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun 
     for (size_t i = 0; i < n && list.items != NULL; i++) {
         const struct hl_jobrun_container *c = &run->containers[i];
         char id[HL_JOB_ID_MAX + 32];
-        hl_container_id(run->id, run->containers_attempt, (int)i, id, sizeof(id));
+        hl_container_id(run->id, run->containers_attempt, hl_jobrun_index(run, (int)i), id,
+                        sizeof(id));
         list.items[list.count++] =
             (struct hl_api_container_status){.id = hl_arena_strdup(arena, id),
                                              .state = c->state,
@@ -60,6 +61,9 @@ static struct hl_api_job_run run_record(const struct hl_jobrun *run, struct hl_a
         .placed_ms = run->placed_ms,
         .released_ms = run->released_ms,
         .used_slot_ms = run->used_slot_ms,
+        .counted_ms = run->counted_ms,
+        .resizes = run->resizes,
+        .resized_ms = run->resized_ms,
     };
     size_t n = (size_t)run->container_count;
     r.containers.items = hl_arena_array(arena, n, sizeof(*r.containers.items));
@@ -142,6 +146,9 @@ static struct hl_jobrun run_of_record(const struct hl_api_job_run *r)
         .placed_ms = r->placed_ms,
         .released_ms = r->released_ms,
         .used_slot_ms = r->used_slot_ms,
+        .counted_ms = r->counted_ms,
+        .resizes = r->resizes,
+        .resized_ms = r->resized_ms,
     };
     snprintf(run.preemptor, sizeof(run.preemptor), "%s", r->preemptor);
     snprintf(run.id, sizeof(run.id), "%s", r->id);

@@ -12,6 +12,21 @@ bool hl_jobrun_note_failure(struct hl_jobrun *run, const struct hl_job_event *ev
 bool hl_jobrun_tries_again(struct hl_jobrun *run, const struct hl_job_event *ev,
                            enum hl_api_failure_kind kind, int code);
 
+/* jobstate_resize.c: a gang that runs and changes its size */
+struct step;
+/* Everything of an event with a plan that can fail, before anything is changed. */
+hl_status hl_jobrun_check_resize(struct hl_jobrun *run, const struct hl_job_event *ev) HL_CHECK;
+/* After the loss of a node. */
+void hl_jobrun_go_on(struct step *s);
+void hl_jobrun_on_grow(struct step *s);
+void hl_jobrun_on_resized(struct step *s);
+void hl_jobrun_on_dismiss(struct step *s);
+void hl_jobrun_on_freed(struct step *s);
+/* The container of the event is no member, and has another state. */
+void hl_jobrun_judge_guest(struct step *s);
+void hl_jobrun_resume_guest(const struct hl_jobrun *run, int position, struct hl_job_actions *out);
+
+/* jobstate_spare.c */
 /* As many containers are parked and run as there are lost ones with ranks. */
 bool hl_jobrun_spares_suffice(const struct hl_jobrun *run);
 /* The first lost one's ranks are given to one that is parked, which is to be started with them;

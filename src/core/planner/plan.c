@@ -136,7 +136,7 @@ static hl_status fill_container(const struct hl_plan_shape *s, int index,
         return short_of_memory();
     for (int i = 0; i < n; i++) {
         struct hl_plan_rank *r = &c->ranks[i];
-        r->rank = first + i;
+        r->rank = r->known_as = first + i;
         r->local_rank = i;
         r->at = hl_rank_of(&s->job->grid, r->rank);
         r->gpu = strdup(s->use_gpus ? slot->gpus[i] : "");
@@ -231,6 +231,7 @@ hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluste
     plan->container_count = s.gang.containers;
     HL_TRY(hl_plan_explain_shape(&s, plan));
     HL_TRY(fill_plan(&s, plan));
+    plan->next_index = plan->container_count;
     *out = hl_steal(&plan);
     return HL_OK;
 }
@@ -248,7 +249,7 @@ void hl_plan_free(struct hl_plan *plan)
         return;
     for (int i = 0; plan->containers != NULL && i < plan->container_count; i++) {
         struct hl_plan_container *c = &plan->containers[i];
-        for (int k = 0; c->ranks != NULL && k < c->rank_count; k++)
+        for (int k = 0; c->ranks != NULL && k < c->rank_count + c->joining; k++)
             free(c->ranks[k].gpu);
         for (int k = 0; k < c->gpu_count; k++)
             free(c->gpus[k]);

@@ -37,7 +37,8 @@ struct hl_plan_rank {
     int rank;
     struct hl_rank at; /* pp, tp, dp */
     int local_rank;
-    char *gpu; /* id, "" = none */
+    char *gpu;    /* id, "" = none */
+    int known_as; /* on its node: the number with which its container was started */
 };
 
 struct hl_plan_container {
@@ -46,7 +47,9 @@ struct hl_plan_container {
     int numa_id;
     char *cpus;
     struct hl_plan_rank *ranks;
-    int rank_count; /* 0: a spare, or it was lost and its ranks are on one */
+    int rank_count; /* 0: a spare, or it was lost and its ranks are on one; joins or leaves */
+    int joining;    /* ranks that are none of the gang yet; rank_count is 0 then (resize.h) */
+    bool leaves;    /* it has lost its ranks, and goes */
     /* Of a spare (core/planner/spares.h); NULL and none of others. */
     char *address; /* its node's rankAddress */
     char **gpus;   /* of its slot */
@@ -107,6 +110,7 @@ struct hl_plan {
     int world_size;
     int ranks_per_container; /* the last container may hold fewer */
     int container_count;     /* needed; containers[] has them only when feasible */
+    int next_index;          /* of a container that joins: none is given twice in an attempt */
     struct hl_plan_container *containers;
     char **arithmetic;    /* NULL-terminated */
     char **warnings;      /* NULL-terminated */

@@ -14,28 +14,38 @@ static struct hl_api_text_list lines_info(char **lines)
     return list;
 }
 
-static struct hl_api_plan_container container_info(const struct hl_plan_container *c,
-                                                   struct hl_arena *arena)
+static struct hl_api_plan_rank_list ranks_info(const struct hl_plan_rank *ranks, int count,
+                                               struct hl_arena *arena)
 {
-    struct hl_api_plan_container info = {.index = c->index,
-                                         .node = c->node,
-                                         .numa_id = c->numa_id,
-                                         .cpus = c->cpus,
-                                         .address = c->address != NULL ? c->address : "",
-                                         .gpus = {(const char **)c->gpus, (size_t)c->gpu_count}};
-    info.ranks.items = hl_arena_array(arena, (size_t)c->rank_count, sizeof(*info.ranks.items));
-    for (int i = 0; i < c->rank_count && info.ranks.items != NULL; i++) {
-        const struct hl_plan_rank *r = &c->ranks[i];
-        info.ranks.items[info.ranks.count++] =
+    struct hl_api_plan_rank_list list = {
+        .items = hl_arena_array(arena, (size_t)count, sizeof(*list.items))};
+    for (int i = 0; i < count && list.items != NULL; i++) {
+        const struct hl_plan_rank *r = &ranks[i];
+        list.items[list.count++] =
             (struct hl_api_plan_rank){.rank = r->rank,
                                       .pp = r->at.pp,
                                       .tp = r->at.tp,
                                       .dp = r->at.dp,
                                       .cp = r->at.cp,
                                       .local_rank = r->local_rank,
-                                      .gpu = r->gpu};
+                                      .gpu = r->gpu,
+                                      .known_as = r->known_as != r->rank ? r->known_as : -1};
     }
-    return info;
+    return list;
+}
+
+static struct hl_api_plan_container container_info(const struct hl_plan_container *c,
+                                                   struct hl_arena *arena)
+{
+    return (struct hl_api_plan_container){.index = c->index,
+                                          .node = c->node,
+                                          .numa_id = c->numa_id,
+                                          .cpus = c->cpus,
+                                          .ranks = ranks_info(c->ranks, c->rank_count, arena),
+                                          .address = c->address,
+                                          .gpus = {(const char **)c->gpus, (size_t)c->gpu_count},
+                                          .joining = ranks_info(c->ranks, c->joining, arena),
+                                          .leaves = c->leaves};
 }
 
 struct hl_api_plan hl_plan_info(const struct hl_plan *plan, struct hl_arena *arena)
@@ -62,16 +72,18 @@ json_t *hl_plan_to_json(const struct hl_plan *plan)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_plan info = hl_plan_info(plan, &arena);
-    const struct hl_api_plan_record record = {.containers = info.containers,
-                                              .world_size = info.world_size,
-                                              .ranks_per_container = info.ranks_per_container,
-                                              .arithmetic = info.arithmetic,
-                                              .warnings = info.warnings,
-                                              .feasible = info.feasible,
-                                              .reason = info.reason,
-                                              .master_node = info.master_node,
-                                              .never = info.never,
-                                              .master_address = plan->master_address};
+    const struct hl_api_plan_record record = {
+        .containers = info.containers,
+        .world_size = info.world_size,
+        .ranks_per_container = info.ranks_per_container,
+        .arithmetic = info.arithmetic,
+        .warnings = info.warnings,
+        .feasible = info.feasible,
+        .reason = info.reason,
+        .master_node = info.master_node,
+        .never = info.never,
+        .master_address = plan->master_address,
+        .next_index = plan->next_index != plan->container_count ? plan->next_index : 0};
     return hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_plan_record_type, &record);
 }
 
@@ -96,6 +108,25 @@ HL_CHECK static hl_status read_lines(const struct hl_api_text_list *list, char *
     return HL_OK;
 }
 
+HL_CHECK static hl_status read_ranks(const struct hl_api_plan_rank_list *from,
+                                     struct hl_plan_container *c, int *count)
+{
+    c->ranks = calloc(from->count + 1, sizeof(*c->ranks));
+    if (c->ranks == NULL)
+        return short_of_memory();
+    for (size_t i = 0; i < from->count; i++) {
+        const struct hl_api_plan_rank *r = &from->items[i];
+        c->ranks[i] =
+            (struct hl_plan_rank){.rank = r->rank,
+                                  .at = {.pp = r->pp, .tp = r->tp, .dp = r->dp, .cp = r->cp},
+                                  .local_rank = r->local_rank,
+                                  .known_as = r->known_as >= 0 ? r->known_as : r->rank};
+        HL_TRY(read_text(r->gpu, &c->ranks[i].gpu));
+        (*count)++;
+    }
+    return HL_OK;
+}
+
 HL_CHECK static hl_status read_container(const struct hl_api_plan_container *from,
                                          struct hl_plan_container *c)
 {
@@ -105,24 +136,15 @@ HL_CHECK static hl_status read_container(const struct hl_api_plan_container *fro
     c->index = from->index;
     c->numa_id = from->numa_id;
     HL_TRY(read_text(from->cpus, &c->cpus));
-    c->ranks = calloc(from->ranks.count + 1, sizeof(*c->ranks));
-    if (c->ranks == NULL)
-        return short_of_memory();
-    if (from->address[0] != '\0') {
+    c->leaves = from->leaves;
+    if (from->address != NULL && from->address[0] != '\0') {
         HL_TRY(read_text(from->address, &c->address));
         HL_TRY(read_lines(&from->gpus, &c->gpus));
         c->gpu_count = (int)from->gpus.count;
     }
-    for (size_t i = 0; i < from->ranks.count; i++) {
-        const struct hl_api_plan_rank *r = &from->ranks.items[i];
-        c->ranks[i] =
-            (struct hl_plan_rank){.rank = r->rank,
-                                  .at = {.pp = r->pp, .tp = r->tp, .dp = r->dp, .cp = r->cp},
-                                  .local_rank = r->local_rank};
-        HL_TRY(read_text(r->gpu, &c->ranks[i].gpu));
-        c->rank_count++;
-    }
-    return HL_OK;
+    bool joins = from->joining.count > 0;
+    return read_ranks(joins ? &from->joining : &from->ranks, c,
+                      joins ? &c->joining : &c->rank_count);
 }
 
 HL_CHECK static hl_status read_plan(const struct hl_api_plan_record *from, struct hl_plan *plan)
@@ -135,6 +157,7 @@ HL_CHECK static hl_status read_plan(const struct hl_api_plan_record *from, struc
     if (plan->containers == NULL)
         return short_of_memory();
     plan->container_count = (int)from->containers.count;
+    plan->next_index = from->next_index > 0 ? from->next_index : plan->container_count;
     for (size_t i = 0; i < from->containers.count; i++)
         HL_TRY(read_container(&from->containers.items[i], &plan->containers[i]));
     HL_TRY(read_lines(&from->arithmetic, &plan->arithmetic));

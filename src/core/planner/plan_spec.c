@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/job/elastic.h"
 #include "core/planner/plan.h"
 
 #define ENV_MAX 32 /* variables of ours */
@@ -75,6 +76,8 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     env_add(env, "HELIOS_CONTROLLER", opts->controller_address);
     env_add(env, "HELIOS_JOB", opts->job_id);
     add_int(env, "HELIOS_ATTEMPT", opts->attempt);
+    if (hl_job_resizes(job))
+        add_int(env, "HELIOS_RESIZES", 1);
     env_add(env, "HELIOS_NODE", c->node);
     if (hl_job_replaces(job)) /* of two processes of a rank, whose it is */
         add_int(env, "HELIOS_CONTAINER", c->index);
@@ -143,11 +146,11 @@ struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
     size_t n = (size_t)c->rank_count;
     char id[192];
     struct hl_api_container_spec spec = {
-        .id = hl_arena_strdup(arena,
-                              hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id))),
+        .id = hl_arena_strdup(
+            arena, hl_container_id(opts->job_id, opts->attempt, c->index, id, sizeof(id))),
         .job = opts->job_id,
         .attempt = opts->attempt,
-        .index = index,
+        .index = c->index,
         .numa_id = c->numa_id,
         .cpus = c->cpus,
         .memory_bytes = job->memory_bytes,

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/text.h"
+#include "core/job/elastic.h"
 #include "core/planner/plan_private.h"
 
 static hl_status short_of_memory(void)
@@ -91,6 +92,11 @@ hl_status hl_plan_explain_shape(const struct hl_plan_shape *s, struct hl_plan *p
         HL_TRY(add_line(&plan->arithmetic,
                         "%d data-parallel replicas of PP %d × TP %d%s = %d rank%s", g->dp, g->pp,
                         g->tp, cp, replica, plural_s(replica)));
+    if (hl_job_is_elastic(s->job))
+        HL_TRY(add_line(&plan->arithmetic,
+                        "data_parallel_size may be %d to %d: a gang gets the largest that has "
+                        "slots when it starts",
+                        s->job->dp_min, s->job->dp_max));
     HL_TRY(add_line(&plan->arithmetic, "ranks count tp first, then %s%s: order %s",
                     hl_grid_cp(g) > 1 ? "cp, " : "",
                     g->order == HL_ORDER_TP_DP_PP ? "dp, then pp" : "pp, then dp",

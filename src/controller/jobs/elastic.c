@@ -1,0 +1,78 @@
+/* Elastic jobs (core/job/elastic.h). In the line such a gang is one of its least size. One that
+ * starts gets the largest size that the slots allow which are left when all of the line had their
+ * turn: nobody waits longer for that, and what is reserved for others stays theirs. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "controller/jobs/queue.h"
+#include "core/job/elastic.h"
+
+void elastic_begin(struct job *j)
+{
+    free(j->elastic.asked);
+    free(j->elastic.lost);
+    j->elastic = (struct job_elastic){0};
+}
+
+void elastic_follow(struct job *j)
+{
+    const struct hl_plan *plan = j->run.plan;
+    if (!hl_job_is_elastic(&j->spec))
+        return;
+    if (plan == NULL || j->run.state == HL_API_JOB_STATE_PENDING)
+        hl_job_set_size(&j->spec, hl_job_size_from(&j->spec, 1));
+    else
+        hl_job_set_size(&j->spec, plan->world_size / hl_job_replica_ranks(&j->spec));
+}
+
+/* NULL: it does not fit. */
+static struct hl_plan *plan_of_size(struct hl_controller *c, const struct elastic_want *w, int dp)
+{
+    struct hl_plan *plan = NULL;
+    hl_job_set_size(w->spec, dp);
+    hl_status st = w->executor->plan(c, w->spec, w->id, w->attempt, &plan);
+    if (st == HL_OK && plan->feasible && plan->container_count <= w->most_slots)
+        return plan;
+    hl_plan_free(plan);
+    hl_error_clear();
+    return NULL;
+}
+
+void elastic_enlarge(struct hl_controller *c, const struct elastic_want *w, struct hl_plan **io)
+{
+    int low = w->spec->grid.dp, high = hl_job_size_up_to(w->spec, INT_MAX);
+    while (low < high) {
+        int size = hl_job_size_from(w->spec, low + (high - low + 1) / 2);
+        struct hl_plan *plan = plan_of_size(c, w, size);
+        if (plan != NULL) {
+            hl_plan_free(*io);
+            *io = plan;
+            low = size;
+        } else {
+            high = hl_job_size_up_to(w->spec, low + (high - low + 1) / 2 - 1);
+        }
+    }
+    hl_job_set_size(w->spec, low);
+}
+
+int elastic_quota_left(const struct hl_controller *c, const struct hl_job *spec, int used)
+{
+    if (c->jobs->queue == NULL)
+        return INT_MAX;
+    const struct hl_queues *queues = &c->jobs->queue->queues;
+    int q = hl_queues_find(queues, spec->queue);
+    int quota = q >= 0 ? queues->list[q].quota : 0;
+    return quota > 0 ? quota - used : INT_MAX;
+}
+
+void elastic_enlarge_started(struct hl_controller *c, struct job *j, int used, struct hl_plan **io)
+{
+    const struct elastic_want want = {.spec = &j->spec,
+                                      .executor = j->executor,
+                                      .id = j->id,
+                                      .attempt = j->run.attempt,
+                                      .most_slots = elastic_quota_left(c, &j->spec, used)};
+    hl_plan_mark(*io, nodes_cluster(c), false);
+    elastic_enlarge(c, &want, io);
+    hl_plan_mark(*io, nodes_cluster(c), true);
+}

@@ -1,0 +1,398 @@
+/* A gang that runs gets another size, without another attempt. What it becomes is worked out in
+ * core/planner/resize.h, and is an event of the job like all that happens to it.
+ *
+ *     a node is lost --NODE_LOST with a plan--> the other replicas are the gang
+ *     slots are free --GROW--> containers start --their ranks ask--> all are there
+ *     a rank of the gang asks --RESIZED--> they are members
+ *
+ * The ranks of the gang ask where they are when they come together again, and rank 0 does when all
+ * have saved: so it grows where nothing is lost by it. Who has asked is kept in memory only, for
+ * those that wait ask again and again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "controller/jobs/queue.h"
+#include "core/job/elastic.h"
+#include "core/job/jobnodes.h"
+#include "core/planner/resize.h"
+
+#define LOOK_MS  1000 /* between two passes that are asked for because a gang could grow */
+#define LOST_MAX 32768
+
+int elastic_rank_of(const struct hl_plan_container *c, int known_as)
+{
+    for (int k = 0; k < c->rank_count; k++)
+        if (c->ranks[k].known_as == known_as)
+            return c->ranks[k].rank;
+    return -1;
+}
+
+int elastic_rank_told(const struct job *j, const char *container, int known_as)
+{
+    char id[HL_JOB_ID_MAX + 1];
+    int attempt, index, at = -1;
+    if (known_as >= 0 && container != NULL &&
+        hl_container_id_parse(container, id, sizeof(id), &attempt, &index) == HL_OK)
+        at = job_position(j, index);
+    int rank = at >= 0 ? elastic_rank_of(&j->run.plan->containers[at], known_as) : -1;
+    return rank >= 0 ? rank : known_as;
+}
+
+static bool gang_resizes(const struct job *j)
+{
+    return hl_job_resizes(&j->spec) && j->run.state == HL_API_JOB_STATE_RUNNING;
+}
+
+static int count_joining(const struct hl_plan *plan)
+{
+    int n = 0;
+    for (int i = 0; i < plan->container_count; i++)
+        n += plan->containers[i].joining;
+    return n;
+}
+
+/* ---- the plan that comes next ---------------------------------------------------------------- */
+
+/* The plan is taken over, or freed. True: it was taken over. */
+static bool give_plan(struct job *j, struct hl_job_event *ev)
+{
+    struct hl_plan *plan = ev->plan;
+    bool moves = plan != NULL && strcmp(plan->master_node, j->run.plan->master_node) != 0;
+    int port_attempt = j->port_attempt;
+    if (moves)
+        j->port_attempt = 0; /* rank 0 meets the others elsewhere: another port is asked for */
+    job_event(j, ev);
+    if (plan != NULL && j->run.plan == plan)
+        return true;
+    if (moves)
+        j->port_attempt = port_attempt;
+    hl_plan_free(plan);
+    return false;
+}
+
+/* Its ranks cut their connections there (python/helios/_lost.py). */
+static void note_lost(struct job *j, const char *node)
+{
+    const struct hl_cluster_node *n = hl_cluster_find(nodes_cluster(j->controller), node);
+    const char *before = j->elastic.lost != NULL ? j->elastic.lost : "";
+    char *lost = NULL;
+    if (n == NULL || n->host_address[0] == '\0' || strlen(before) > LOST_MAX ||
+        asprintf(&lost, "%sLOST=%s\n", before, n->host_address) < 0)
+        return; /* their collectives end with their timeout */
+    free(j->elastic.lost);
+    j->elastic.lost = lost;
+}
+
+/* Ranks have other numbers now. */
+static void renew_tables(struct job *j)
+{
+    free(j->elastic.asked);
+    j->elastic.asked = NULL;
+    if (rank_tables_reset(j, j->run.container_count) != HL_OK)
+        hl_error_clear();
+}
+
+static hl_status plan_without(const struct job *j, const char *node, struct hl_plan **out)
+{
+    int dp = 0, n = j->run.container_count;
+    HL_AUTO(hl_freep) bool *lost = calloc((size_t)n + 1, sizeof(*lost));
+    HL_AUTO(hl_plan_freep) struct hl_plan *plan = NULL;
+    if (lost == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the loss of a node");
+    for (int i = 0; i < n; i++)
+        lost[i] = hl_jobrun_may_run(&j->run, i) && strcmp(j->run.containers[i].node, node) == 0;
+    HL_TRY(hl_plan_copy(j->run.plan, &plan));
+    HL_TRY(hl_plan_shrink(plan, &j->spec, lost, &dp));
+    if (dp == 0)
+        return hl_fail(HL_ENOENT, "fewer than %d whole replicas are left", j->spec.dp_min);
+    HL_TRY(hl_plan_find_master(plan, nodes_cluster(j->controller)));
+    *out = hl_steal(&plan);
+    return HL_OK;
+}
+
+void elastic_lose_node(struct job *j, const char *node, const char *text)
+{
+    char why[HL_JOB_TEXT_MAX];
+    struct hl_job_event ev = {.kind = HL_JOB_EV_NODE_LOST, .node = node, .text = text};
+    if (gang_resizes(j) && hl_job_restarts_lost(&j->spec) &&
+        plan_without(j, node, &ev.plan) != HL_OK) {
+        snprintf(why, sizeof(why), "%s; %s", text, hl_error_text());
+        ev.text = why;
+        hl_error_clear();
+    }
+    if (give_plan(j, &ev)) {
+        note_lost(j, node);
+        renew_tables(j);
+    }
+}
+
+/* ---- larger ---------------------------------------------------------------------------------- */
+
+/* Where so many more replicas would run; NULL: nowhere. */
+static struct hl_plan *plan_more(struct job *j, int replicas, int most_slots)
+{
+    struct hl_job job = j->spec;
+    struct hl_plan *plan = NULL;
+    job.grid.dp = job.dp_min = job.dp_max = replicas;
+    job.ranks_per_slot = j->run.plan->ranks_per_container;
+    hl_status st = j->executor->plan(j->controller, &job, j->id, j->run.attempt, &plan);
+    if (st == HL_OK && plan->feasible && plan->container_count <= most_slots)
+        return plan;
+    hl_plan_free(plan);
+    hl_error_clear();
+    return NULL;
+}
+
+/* For as many as there are slots for. */
+static struct hl_plan *plan_most(struct job *j, int most_slots)
+{
+    int had = j->spec.grid.dp, size = hl_job_size_up_to(&j->spec, j->spec.dp_max);
+    struct hl_plan *plan = NULL;
+    while (size > had && (plan = plan_more(j, size - had, most_slots)) == NULL)
+        size = hl_job_size_up_to(&j->spec, size - 1);
+    return plan;
+}
+
+static bool may_grow(const struct job *j)
+{
+    const struct hl_jobrun *run = &j->run;
+    int64_t since = run->resized_ms > run->placed_ms ? run->resized_ms : run->placed_ms;
+    return gang_resizes(j) && j->spec.grid.dp < j->spec.dp_max && job_is_saved(j) &&
+           run->container_count > 0 && count_joining(run->plan) == 0 &&
+           hl_wall_ms() - since >= j->spec.grow_after_ms;
+}
+
+/* What is kept for each container: those that join come behind the others. */
+static bool make_room(struct job *j, int more)
+{
+    size_t had = (size_t)j->run.container_count, all = had + (size_t)more;
+    bool *starting = realloc(j->starting, (all + 1) * sizeof(*starting));
+    if (starting == NULL)
+        return false;
+    memset(starting + had, 0, (all + 1 - had) * sizeof(*starting));
+    j->starting = starting;
+    free(j->elastic.asked);
+    j->elastic.asked = NULL;
+    return rank_tables_reset(j, (int)all) == HL_OK;
+}
+
+int elastic_grow(struct job *j, int used)
+{
+    struct hl_cluster *cluster = nodes_cluster(j->controller);
+    struct hl_job_event ev = {.kind = HL_JOB_EV_GROW};
+    int had = j->run.container_count;
+    if (!may_grow(j))
+        return 0;
+    HL_AUTO(hl_plan_freep)
+    struct hl_plan *more = plan_most(j, elastic_quota_left(j->controller, &j->spec, used));
+    HL_AUTO(hl_plan_freep) struct hl_plan *slots = NULL;
+    if (more == NULL || !make_room(j, more->container_count) ||
+        hl_plan_copy(more, &slots) != HL_OK || hl_plan_copy(j->run.plan, &ev.plan) != HL_OK)
+        return 0;
+    hl_plan_mark(slots, cluster, true);
+    if (hl_plan_grow(ev.plan, &j->spec, more) != HL_OK)
+        hl_plan_freep(&ev.plan);
+    else if (give_plan(j, &ev))
+        return j->run.container_count - had;
+    hl_plan_mark(slots, cluster, false);
+    return 0;
+}
+
+/* All ranks that are to join have asked for their place. */
+static bool all_asked(const struct job *j)
+{
+    const struct hl_plan *plan = j->run.plan;
+    if (j->elastic.asked == NULL)
+        return false;
+    for (int i = 0; i < plan->container_count; i++)
+        for (int k = 0; k < plan->containers[i].joining; k++)
+            if (!j->elastic.asked[plan->containers[i].ranks[k].rank])
+                return false;
+    return true;
+}
+
+void elastic_tell(const struct job *j, char *io, size_t cap)
+{
+    size_t n = strlen(io);
+    char wait[32];
+    int joining = gang_resizes(j) ? count_joining(j->run.plan) : 0;
+    if (!gang_resizes(j) || j->spec.grid.dp == j->spec.dp_max)
+        return;
+    hl_format_duration_ms((uint64_t)j->spec.grow_after_ms, wait, sizeof(wait));
+    snprintf(io + n, cap - n, "; it has %d of at most %d replicas and grows ", j->spec.grid.dp,
+             j->spec.dp_max);
+    n = strlen(io);
+    if (joining > 0)
+        snprintf(io + n, cap - n, "with its next save: %d new rank%s %s", joining,
+                 joining == 1 ? "" : "s", all_asked(j) ? "wait for that" : "start");
+    else
+        snprintf(io + n, cap - n,
+                 "when no job of the line takes the slots, %s after it changed last", wait);
+}
+
+static void note_asked(struct job *j, int rank)
+{
+    size_t world = (size_t)(j->run.plan->world_size + count_joining(j->run.plan));
+    if (j->elastic.asked == NULL)
+        j->elastic.asked = calloc(world + 1, sizeof(*j->elastic.asked));
+    if (j->elastic.asked != NULL) /* else it asks again */
+        j->elastic.asked[rank] = true;
+}
+
+static void admit_joining(struct job *j)
+{
+    struct hl_job_event ev = {.kind = HL_JOB_EV_RESIZED};
+    if (!gang_resizes(j) || count_joining(j->run.plan) == 0 || !all_asked(j) ||
+        hl_plan_copy(j->run.plan, &ev.plan) != HL_OK)
+        return;
+    hl_plan_admit(ev.plan, &j->spec);
+    if (give_plan(j, &ev))
+        renew_tables(j);
+}
+
+/* ---- what ranks ask -------------------------------------------------------------------------- */
+
+static const char *why_wait(struct job *j, const struct hl_plan_container *c)
+{
+    if (c->joining > 0)
+        return "the gang takes it in when it has saved, or comes together again";
+    if (!job_is_saved(j))
+        return "the size of the gang is being stored";
+    return master_port_ready(j) ? "" : "the node of rank 0 looks for a port";
+}
+
+static bool tells_size(const char *name)
+{
+    static const char *const names[] = {"WORLD_SIZE",       "DATA_PARALLEL_SIZE", "GROUP_RANK",
+                                        "GROUP_WORLD_SIZE", "MASTER_ADDR",        "MASTER_PORT"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static struct hl_api_key_value_list place_env(const struct job *j, int at, int local,
+                                              struct hl_arena *arena)
+{
+    const struct hl_api_container_spec spec = job_container_spec(j, at, arena);
+    const struct hl_api_key_value_list *own = &spec.ranks.items[local].env;
+    struct hl_api_key_value_list list = {
+        .items = hl_arena_array(arena, spec.env.count + own->count, sizeof(*list.items))};
+    if (list.items == NULL)
+        return list;
+    for (size_t i = 0; i < own->count; i++)
+        list.items[list.count++] = own->items[i];
+    for (size_t i = 0; i < spec.env.count; i++)
+        if (tells_size(spec.env.items[i].key))
+            list.items[list.count++] = spec.env.items[i];
+    return list;
+}
+
+static hl_status find_place(struct hl_controller *c,
+                            const struct hl_api_controller_join_gang_params *p, struct job **out,
+                            int *at)
+{
+    struct job *j = job_by_id(c, p->job);
+    bool runs =
+        j != NULL && j->run.attempt == p->attempt &&
+        (j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING);
+    *at = runs ? job_position(j, p->container) : -1;
+    const struct hl_plan_container *k = *at >= 0 ? &j->run.plan->containers[*at] : NULL;
+    if (k == NULL || p->local_rank < 0 || p->local_rank >= k->rank_count + k->joining)
+        return hl_fail(HL_ENOENT,
+                       "container %d of attempt %d is none of the gang of job '%.100s' any more",
+                       p->container, p->attempt, p->job);
+    *out = j;
+    return HL_OK;
+}
+
+void method_join_gang(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_join_gang_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    struct job *j = NULL;
+    int at;
+    hl_status st = find_place(c, p, &j, &at);
+    if (st != HL_OK) {
+        call_reject(call, st);
+        return;
+    }
+    const struct hl_plan_container *k = &j->run.plan->containers[at];
+    if (k->joining > 0)
+        note_asked(j, k->ranks[p->local_rank].rank);
+    else
+        admit_joining(j);
+    struct hl_api_controller_join_gang_results r = {
+        .number = j->run.resizes, .waits = why_wait(j, &j->run.plan->containers[at])};
+    if (r.waits[0] == '\0')
+        r.env = place_env(j, at, p->local_rank, arena);
+    if (hl_arena_failed(arena))
+        call_reject(call, hl_fail(HL_ENOMEM, "out of memory for the place of a rank"));
+    else
+        hl_reply_controller_join_gang(call, &r);
+}
+
+/* ---- what goes ------------------------------------------------------------------------------- */
+
+void elastic_free_slot(struct job *j, const struct hl_job_action *a)
+{
+    int at = a->attempt == j->run.attempt ? job_position(j, a->index) : -1;
+    bool held = at >= 0 && j->marked && j->run.slots_held;
+    if (!held || !j->run.plan->containers[at].leaves || hl_jobrun_may_run(&j->run, at))
+        return;
+    struct hl_plan_container *c = &j->run.plan->containers[at];
+    size_t behind = (size_t)(j->run.container_count - at - 1);
+    hl_cluster_set_busy_at(nodes_cluster(j->controller), &c->node_at, c->node, c->numa_id, false);
+    j->controller->slots_changed = true;
+    if (j->starting != NULL)
+        memmove(j->starting + at, j->starting + at + 1, behind * sizeof(*j->starting));
+    if (j->table_sent != NULL)
+        memmove(j->table_sent + at, j->table_sent + at + 1, behind);
+    job_event(j, &(struct hl_job_event){
+                     .kind = HL_JOB_EV_FREED, .attempt = a->attempt, .index = a->index});
+}
+
+/* What was said once may have been lost with a call or a crash. */
+static void clear_again(struct job *j, int64_t now)
+{
+    if (now - j->elastic.stopped_ms < j->run.stop_resend_ms || !job_is_saved(j))
+        return;
+    j->elastic.stopped_ms = now;
+    bool leaves = false;
+    for (int i = 0; i < j->run.container_count; i++)
+        leaves |= j->run.plan->containers[i].leaves;
+    if (leaves)
+        job_resume(j);
+}
+
+static void give_up_joining(struct job *j)
+{
+    int64_t limit = j->run.start_timeout_ms, since = hl_wall_ms() - j->run.resized_ms;
+    char text[HL_JOB_TEXT_MAX];
+    if (count_joining(j->run.plan) == 0 || limit <= 0 || since < limit || all_asked(j))
+        return;
+    snprintf(text, sizeof(text), "not all of its %d new ranks have asked to join within %lld ms",
+             count_joining(j->run.plan), (long long)limit);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_DISMISS, .text = text});
+}
+
+void elastic_round(struct job *j)
+{
+    struct hl_controller *c = j->controller;
+    int64_t now = controller_steady_ms(c);
+    int free_slots = 0;
+    if (!gang_resizes(j))
+        return;
+    clear_again(j, now);
+    give_up_joining(j);
+    if (!may_grow(j) || now - j->elastic.looked_ms < LOOK_MS || c->jobs->want_pass == NULL)
+        return;
+    j->elastic.looked_ms = now;
+    (void)queue_cluster_mark(nodes_cluster(c), &free_slots);
+    if (free_slots > 0)
+        c->jobs->want_pass(c);
+}

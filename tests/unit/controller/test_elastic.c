@@ -1,0 +1,263 @@
+/* Jobs with a range of data parallel sizes: what the Controller makes of slots and lost nodes. Its
+ * store, line and planner are real; containers are started by nobody. */
+#include "support/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/jobs/queue.h"
+#include "core/job/elastic.h"
+#include "os/loop.h"
+#include "store/store.h"
+#include "store/writer.h"
+
+struct world {
+    struct hl_controller c;
+    struct hl_timer *look;
+    uint64_t until_ns;
+};
+
+static hl_status plan_job(struct hl_controller *c, const struct hl_job *spec, const char *id,
+                          int attempt, struct hl_plan **out)
+{
+    (void)id;
+    (void)attempt;
+    return hl_plan_make(spec, nodes_cluster(c), out);
+}
+
+static void carry_out(struct job *j, const struct hl_job_actions *actions)
+{
+    for (size_t i = 0; i < actions->count; i++)
+        if (actions->list[i].kind == HL_JOB_DO_FREE)
+            elastic_free_slot(j, &actions->list[i]);
+}
+
+static bool nothing_needed(const struct job *j)
+{
+    (void)j;
+    return false;
+}
+
+static void nothing_kept(const struct job *j)
+{
+    (void)j;
+}
+
+static const struct job_executor executor = {
+    .plan = plan_job, .carry_out = carry_out, .needs = nothing_needed, .forget = nothing_kept};
+static const struct job_executor *const executors[] = {&executor, NULL};
+static const struct node_events events = {0};
+
+/* Nodes n0, n1, ... of one slot each. */
+static void world_start(struct world *w, int nodes, const char *queues)
+{
+    *w = (struct world){.c = {.refs = 1}};
+    struct hl_controller *c = &w->c;
+    c->opts.queue_list = queues;
+    hl_listening_init(&c->listening, UINT64_MAX, hl_now_ns(), hl_wall_ms());
+    assert_int_equal(hl_loop_create(&c->opts.loop), HL_OK);
+    assert_int_equal(hl_store_open("mem:", &c->store), HL_OK);
+    assert_int_equal(hl_store_writer_start(c->store, c->opts.loop, &c->writer), HL_OK);
+    assert_int_equal(nodes_create(c, &events), HL_OK);
+    assert_int_equal(jobs_create(c, executors, &executor), HL_OK);
+    assert_int_equal(queue_create(c), HL_OK);
+    for (int i = 0; i < nodes; i++) {
+        char name[16], address[32];
+        struct hl_api_slot slot = {.cpus = "0", .memory_bytes = 1 << 30};
+        snprintf(name, sizeof(name), "n%d", i);
+        snprintf(address, sizeof(address), "10.0.0.%d", i);
+        const struct hl_api_node_info info = {
+            .name = name, .rank_address = address, .host_id = name, .slots = {&slot, 1}};
+        assert_int_equal(hl_cluster_put(nodes_cluster(c), &info), HL_OK);
+    }
+}
+
+static void world_end(struct world *w)
+{
+    struct hl_controller *c = &w->c;
+    queue_destroy(c);
+    jobs_fini(c);
+    nodes_fini(c);
+    hl_store_writer_stop(c->writer);
+    hl_store_close(c->store);
+    hl_loop_destroy(c->opts.loop);
+}
+
+static void on_look(void *arg)
+{
+    struct world *w = arg;
+    if ((w->c.refs == 1 && w->c.jobs->queue->timer == NULL) || hl_now_ns() > w->until_ns)
+        uv_stop(hl_loop_uv(w->c.opts.loop));
+}
+
+/* Until all is written, and the line was looked at. */
+static void world_run(struct world *w)
+{
+    w->until_ns = hl_now_ns() + TEST_PATIENCE_NS;
+    assert_int_equal(hl_timer_create(w->c.opts.loop, 0, 1, on_look, w, &w->look), HL_OK);
+    assert_int_equal(hl_loop_run(w->c.opts.loop), HL_OK);
+    hl_timer_destroy(w->look);
+    assert_null(w->c.jobs->queue->timer);
+}
+
+static struct job *job_put(struct world *w, const char *sizes, const char *more)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    char text[512];
+    json_error_t err;
+    assert_non_null(j);
+    snprintf(text, sizeof(text),
+             "{\"jobName\": \"x\", \"command\": [\"x\"], \"parallelism\": {\"data_parallel_size\": "
+             "%s}, \"resources\": {\"ranks_per_slot\": 1}%s}",
+             sizes, more);
+    json_t *doc = json_loads(text, 0, &err);
+    assert_int_equal(hl_job_parse(doc, NULL, &j->spec), HL_OK);
+    json_decref(doc);
+    j->controller = &w->c;
+    j->executor = &executor;
+    j->seq = ++w->c.jobs->seq;
+    j->load_version = -1;
+    snprintf(j->id, sizeof(j->id), "x-%d", (int)j->seq);
+    j->events = json_array();
+    assert_int_equal(job_doc_make(j), HL_OK);
+    const struct hl_jobrun_opts opts = {
+        .id = j->id, .restart_lost = true, .policy = hl_job_policy(&j->spec)};
+    assert_int_equal(hl_jobrun_init(&j->run, &opts), HL_OK);
+    jobs_add(j);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
+    world_run(w);
+    return j;
+}
+
+#define REPLACE ", \"recovery\": {\"mode\": \"replace\", \"growAfter\": \"100ms\"}"
+
+/* What is to run does. */
+static void job_runs(struct world *w, struct job *j)
+{
+    for (int i = 0; i < j->run.container_count; i++)
+        if (j->run.containers[i].state == HL_API_CONTAINER_STATE_WANTED)
+            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                                                .attempt = j->run.attempt,
+                                                .index = hl_jobrun_index(&j->run, i),
+                                                .node = j->run.containers[i].node,
+                                                .container = HL_API_CONTAINER_STATE_RUNNING});
+    world_run(w);
+    assert_int_equal(j->run.state, HL_API_JOB_STATE_RUNNING);
+}
+
+static int count_busy(const struct world *w)
+{
+    const struct hl_cluster *c = nodes_cluster(&w->c);
+    int n = 0;
+    for (size_t i = 0; i < c->count; i++)
+        n += c->nodes[i].ready && c->nodes[i].slots[0].busy;
+    return n;
+}
+
+/* It is as if it had been as it is for long. */
+static void job_settle(struct job *j)
+{
+    j->run.placed_ms -= 60000;
+    j->run.resized_ms -= j->run.resized_ms > 0 ? 60000 : 0;
+}
+
+static void line_look(struct world *w)
+{
+    w->c.jobs->want_pass(&w->c);
+    world_run(w);
+}
+
+TEST(a_gang_starts_with_the_largest_size_that_has_slots)
+{
+    struct world w;
+    world_start(&w, 3, NULL);
+    struct job *j = job_put(&w, "{\"min\": 1, \"max\": 5}", "");
+    assert_int_equal(j->run.state, HL_API_JOB_STATE_STARTING);
+    assert_int_equal(j->run.plan->world_size, 3);
+    assert_int_equal(j->spec.grid.dp, 3);
+    assert_int_equal(count_busy(&w), 3);
+    struct job *next = job_put(&w, "{\"min\": 2, \"max\": 3}", "");
+    assert_int_equal(next->run.state, HL_API_JOB_STATE_PENDING);
+    assert_int_equal(next->spec.grid.dp, 2);
+    assert_string_equal(next->run.reason, "needs 2 slots, 0 are free of 3 on 3 ready servers");
+    world_end(&w);
+}
+
+TEST(a_size_stays_within_the_quota_and_leaves_slots_to_those_who_wait)
+{
+    struct world w;
+    world_start(&w, 5, "main quota=4");
+    struct job *fixed = job_put(&w, "1", "");
+    assert_int_equal(fixed->run.container_count, 1);
+    struct job *j = job_put(&w, "{\"min\": 1, \"max\": 5}", "");
+    assert_int_equal(j->run.container_count, 3); /* of the quota of 4, on 4 free slots */
+    assert_int_equal(count_busy(&w), 4);
+    world_end(&w);
+}
+
+TEST(a_lost_node_takes_its_replica_and_a_free_slot_brings_one_back)
+{
+    struct world w;
+    world_start(&w, 3, NULL);
+    struct job *j = job_put(&w, "{\"min\": 2, \"max\": 3}", REPLACE);
+    job_runs(&w, j);
+    char lost[64];
+    snprintf(lost, sizeof(lost), "%s", j->run.plan->master_node);
+    hl_cluster_set_ready(nodes_cluster(&w.c), lost, false);
+    elastic_lose_node(j, lost, "silent for 1s");
+    world_run(&w);
+    assert_int_equal(j->run.state, HL_API_JOB_STATE_RUNNING);
+    assert_int_equal(j->spec.grid.dp, 2);
+    assert_int_equal(j->run.container_count, 2);
+    assert_string_not_equal(j->run.plan->master_node, lost);
+    assert_int_equal(j->port_attempt, 0); /* rank 0 is elsewhere: another port */
+    assert_non_null(strstr(j->elastic.lost, "LOST=10.0.0."));
+
+    hl_cluster_set_ready(nodes_cluster(&w.c), lost, true);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 2); /* not so soon */
+    job_settle(j);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+    assert_int_equal(j->spec.grid.dp, 2); /* what starts is none of the gang yet */
+    assert_int_equal(j->run.plan->containers[2].joining, 1);
+    assert_int_equal(count_busy(&w), 3);
+    job_runs(&w, j);
+    assert_int_equal(j->run.resizes, 1);
+    world_end(&w);
+}
+
+TEST(below_the_least_size_the_gang_waits_with_the_reason)
+{
+    struct world w;
+    world_start(&w, 2, NULL);
+    struct job *j = job_put(&w, "{\"min\": 2, \"max\": 3}", REPLACE);
+    job_runs(&w, j);
+    hl_cluster_set_ready(nodes_cluster(&w.c), "n1", false);
+    elastic_lose_node(j, "n1", "silent for 1s");
+    world_run(&w);
+    assert_int_equal(j->run.state, HL_API_JOB_STATE_STOPPING);
+    assert_string_equal(j->run.reason, "node n1 was lost with 1 of 2 containers: silent for 1s; "
+                                       "fewer than 2 whole replicas are left");
+    world_end(&w);
+}
+
+TEST(a_gang_that_runs_grows_behind_all_that_wait)
+{
+    struct world w;
+    world_start(&w, 1, NULL);
+    struct job *j = job_put(&w, "{\"min\": 1, \"max\": 2}", REPLACE);
+    job_runs(&w, j);
+    struct job *next = job_put(&w, "1", "");
+    assert_int_equal(next->run.state, HL_API_JOB_STATE_PENDING);
+    job_settle(j);
+    struct hl_api_slot slot = {.cpus = "0", .memory_bytes = 1 << 30};
+    const struct hl_api_node_info info = {
+        .name = "n1", .rank_address = "10.0.0.1", .host_id = "n1", .slots = {&slot, 1}};
+    assert_int_equal(hl_cluster_put(nodes_cluster(&w.c), &info), HL_OK);
+    line_look(&w);
+    assert_int_equal(next->run.state, HL_API_JOB_STATE_STARTING);
+    assert_int_equal(j->run.container_count, 1);
+    world_end(&w);
+}
