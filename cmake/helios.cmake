@@ -261,7 +261,7 @@ function(hl_tests)
     hl_test(integration_${name} ${source} integration 360 rpc_json ${libs})
   endforeach()
   foreach(name mem_test_device mem_test_device_cuda mem_test_plank mem_test_tier_conformance
-          integration_test_store_route)
+          integration_test_store_route integration_test_store_device hybridps_test_pool_kernels)
     if(TARGET ${name})
       add_dependencies(${name} cuda_stub)
     endif()

@@ -38,8 +38,8 @@ class Gpt(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCAB, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.token(tokens) + self.place(torch.arange(SEQUENCE))
-        mask = torch.full((SEQUENCE, SEQUENCE), float("-inf")).triu(1)
+        x = self.token(tokens) + self.place(torch.arange(SEQUENCE, device=tokens.device))
+        mask = torch.full((SEQUENCE, SEQUENCE), float("-inf"), device=tokens.device).triu(1)
         for layer in self.layers:
             x = layer(x, src_mask=mask)
         return self.head(self.norm(x))

@@ -224,6 +224,7 @@ struct RankProgress {
   trouble @11 :Text;          # what it said last that is wrong with it; "" = nothing
   troubles @12 :UInt32;       # how often it said so, with the processes that had its place before
   doneBefore @13 :Int64;      # steps of lower numbers had ended before its gang came together; 0 = none
+  noLoss @14 :Bool;           # it told none, or one that is no finite number; loss is 0 then
 }
 # From a rank's end to the next step of the process in its place. totalSeconds 0 = there is none.
 struct RecoveryTimes {

@@ -136,6 +136,8 @@ static const struct cli_command commands[] = {
     {"bench chunks", "[--rounds N] [--chunk SIZE]",
      "Time accesses of managed parameters, and chunks that move.",
      cmd_bench_chunks},
+    {"bench device", "[--device cuda:N] [--size LIST]",
+     "Time copies to and from a CUDA device against the driver's own.", cmd_bench_device},
     {"bench follow", "[--shards N]",
      "Time the Controller's loop while it follows shards that come and go.", cmd_bench_follow},
     {"bench get", "[--size LIST] [--path shm|net|both]",

@@ -229,6 +229,9 @@ HELIOS_API void hybridps_kept_free(void *address, uint64_t bytes);
 HELIOS_API int hybridps_share_host(hybridps *h, int file, unsigned kinds);
 HELIOS_API int hybridps_publish(hybridps *h, const uint32_t *tensors, size_t n);
 HELIOS_API int hybridps_renew(hybridps *h, const uint32_t *tensors, size_t n);
+/* What the file has of a tensor's whole chunk ends, where no rank reads it any more: its memory is
+ * free until it is published again. The chunk is not on this rank's host. */
+HELIOS_API int hybridps_withdraw(hybridps *h, uint32_t tensor);
 
 typedef struct hybridps_traffic {
     uint64_t h2d, d2h;         /* bytes */

@@ -20,7 +20,7 @@ class Resized(RuntimeError):
 
 def resizes() -> bool:
     """The gang of this process may get another size while it runs."""
-    return bool(os.environ.get("HELIOS_CONTAINER"))
+    return bool(os.environ.get("HELIOS_RESIZES"))
 
 
 def ask(client: _abi.Client) -> tuple[int, dict[str, str]]:

@@ -48,6 +48,7 @@ T = TypeVar("T")
 BROKEN = (RuntimeError, ConnectionError, TimeoutError)  # what torch.distributed raises when a peer is gone
 LOOK = 0.01  # seconds between two looks at who is there
 CONNECT = 1.0  # seconds of one try to reach rank 0's store; no signal is handled meanwhile
+REPLACED = os.EX_NOPERM  # another start of the same would end alike
 ASK = 0.5  # seconds between two questions to the Controller, in a gang that changes its size
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -301,8 +302,20 @@ class _Meeting:
                 self._store = None  # rank 0 is the one that was lost, or the connection to it
                 time.sleep(LOOK)
 
+    def _own(self, store: Any) -> None:
+        """End here if the rank goes on in a later container: its server was taken for lost, and this process lives."""
+        mine, key = int(os.environ.get("HELIOS_CONTAINER") or 0), f"{self._prefix}container/{self.rank}"
+        held = int(store.compare_set(key, "", str(mine)))
+        while held < mine:
+            held = int(store.compare_set(key, str(held), str(mine)))
+        if held > mine:
+            print(f"helios.elastic: rank {self.rank} goes on in container {held}; this process of container {mine} ends",
+                  file=sys.stderr, flush=True)
+            sys.exit(REPLACED)
+
     def _claim(self, store: Any) -> int:
         """A generation that this process has not been in, nor one that had its place."""
+        self._own(store)
         token, at = uuid.uuid4().hex, self._prefix
         while True:
             now = int(store.get(f"{at}generation"))

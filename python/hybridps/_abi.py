@@ -162,6 +162,7 @@ _PROTOTYPES = {
     "hybridps_share_host": (c_int, [c_void_p, c_int, ctypes.c_uint]),
     "hybridps_publish": (c_int, [c_void_p, c_void_p, c_size_t]),
     "hybridps_renew": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "hybridps_withdraw": (c_int, [c_void_p, c_uint32]),
     "hybridps_settle": (c_int, [c_void_p]),
     "hybridps_keep": (c_int, [c_void_p, c_uint32, c_int, POINTER(_Kept)]),
     "hybridps_kept_free": (None, [c_void_p, c_uint64]),
@@ -335,6 +336,10 @@ class Pool:
         """They are as their ranks published them."""
         ids = (c_uint32 * len(tensors))(*tensors)
         self.check(self.lib.hybridps_renew(self._h, ids, len(tensors)))
+
+    def withdraw(self, tensor: int) -> None:
+        """What ranks shared of its chunk ends: nobody reads it any more."""
+        self.check(self.lib.hybridps_withdraw(self._h, tensor))
 
     def serve_faults(self) -> None:
         """Tensors that are used where their chunk is not are shown there."""

@@ -1,7 +1,8 @@
-"""Adam beside its steps in libhelios: the norm of gradients, which a scaler of losses asks for, and a
-step by torch's operations, on CUDA."""
+"""Adam beside its steps in libhelios: the norm of gradients, which a scaler of losses asks for, and
+steps by torch's operations, on CUDA."""
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,8 @@ from ._params import raw_grad
 
 if TYPE_CHECKING:
     from ._slots import Slot
+
+_ALONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) < 2  # torch 1 steps one after the other
 
 
 def norm_of(stepper: Any, scale: float) -> tuple[float, bool]:
@@ -60,6 +63,27 @@ def _norm(state: Any, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]
                            torch.get_num_threads())
 
 
+def adams_by_torch(tensors: list[tuple[torch.Tensor, ...]], steps: list[int], group: dict,
+                   adamw: bool) -> None:
+    """Steps of several parameters (p, g, m, v) in the operations of torch's foreach Adam, which is what
+    it takes on CUDA unless it is told otherwise."""
+    p, g, m, v = (list(column) for column in zip(*tensors))
+    b1, b2 = group["betas"]
+    if group["weight_decay"]:
+        if adamw:
+            torch._foreach_mul_(p, 1 - group["lr"] * group["weight_decay"])
+        else:
+            g = list(torch._foreach_add(g, p, alpha=group["weight_decay"]))
+    torch._foreach_lerp_(m, g, 1 - b1)
+    torch._foreach_mul_(v, b2)
+    torch._foreach_addcmul_(v, g, g, 1 - b2)
+    rates = [(group["lr"] / (1 - b1 ** step)) * -1 for step in steps]
+    root = torch._foreach_sqrt(v)
+    torch._foreach_div_(root, [(1 - b2 ** step) ** 0.5 for step in steps])
+    torch._foreach_add_(root, group["eps"])
+    torch._foreach_addcdiv_(p, m, root, rates)
+
+
 def adam_by_torch(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, step: int,
                   group: dict, adamw: bool) -> None:
     """One step in the operations of this torch's single-tensor Adam."""
@@ -75,3 +99,37 @@ def adam_by_torch(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Te
     v.mul_(b2).addcmul_(g, g, value=1 - b2)
     denominator = (v.sqrt() / (1 - b2 ** step) ** 0.5).add_(group["eps"])
     p.addcdiv_(m, denominator, value=-(group["lr"] / (1 - b1 ** step)))
+
+
+def adams_on_cuda(stepper: Any, groups: dict[int, dict], slots: list["Slot"]) -> None:
+    """Steps on views of device memory: all of a group at once, as torch's own would on CUDA."""
+    for _, same in itertools.groupby(slots, lambda s: id(groups[id(s.param)])):
+        batch = list(same)
+        group, steps = groups[id(batch[0].param)], [stepper.next_step(s) for s in batch]
+        tensors, adamw = [_on_cuda(stepper, s) for s in batch], stepper.decouples(group)
+        with torch.no_grad():
+            if group.get("foreach") is False or _ALONE_BY_DEFAULT:
+                for (p, g, m, v), step in zip(tensors, steps):
+                    adam_by_torch(p, g, m, v, step, group, adamw)
+            else:
+                adams_by_torch(tensors, steps, group, adamw)
+            for slot, (p, *_), step in zip(batch, tensors, steps):
+                if slot.param.dtype != torch.float32:
+                    _there(slot, slot.tensor).copy_(p)
+                stepper.count_step(slot, step)
+
+
+def _on_cuda(stepper: Any, slot: "Slot") -> tuple[torch.Tensor, ...]:
+    """What steps (the parameter, or its float32 values), its gradient, and Adam's state."""
+    own = stepper.of(slot)
+    p = _there(slot, own["master"][0] if "master" in own else slot.tensor, torch.float32)
+    g = _there(slot, slot.gradient).float()
+    return (p, g.mul(stepper.factor) if stepper.factor != 1.0 else g,
+            *(_there(slot, own[key][0], torch.float32) for key in ("exp_avg", "exp_avg_sq")))
+
+
+def _there(slot: "Slot", tensor: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    found = slot.there.get(tensor)
+    if found is None:
+        found = slot.there[tensor] = slot.view(tensor, DEVICE, dtype)
+    return found

@@ -40,6 +40,10 @@ class OneCopy:
         self._owners: dict[int, int] = {}  # by chunk of gradients
         self._load = [0] * group.world
         self._arrived: set["Slot"] = set()
+        self._slots: dict[int, list["Slot"]] = {}  # by chunk of gradients
+        self._chunk: dict[int, int] = {}  # of each gradient
+        self._published: set[int] = set()  # own chunks of gradients that the file has
+        self._ended: set[int] = set()  # and that are nobody's any more
         self.begins = False  # parameters are being placed
 
     def close(self) -> None:
@@ -72,13 +76,15 @@ class OneCopy:
             if slot.grad >= 0:
                 number, size = self._pool.chunk(slot.grad)
                 chunks[number] = size
+                self._chunk[slot.grad] = number
+                self._slots.setdefault(number, []).append(slot)
         for number, size in sorted(chunks.items(), key=lambda c: -c[1]):
             if number not in self._owners:
                 owner = self._owners[number] = self._load.index(min(self._load))
                 self._load[owner] += size
         for slot in slots:
             if slot.grad >= 0:
-                slot.owner = self._owners[self._pool.chunk(slot.grad)[0]]
+                slot.owner = self._owners[self._chunk[slot.grad]]
                 slot.away = slot.owner != self._group.rank
 
     def meet(self, what: str) -> None:
@@ -86,8 +92,21 @@ class OneCopy:
         self._group.allreduce(torch.zeros(1), "sum", f"one_copy: {what}")
 
     def arrived(self, slot: "Slot") -> None:
-        """A gradient was reduced; if it is this rank's, it was added up."""
+        """A gradient was reduced; if it is this rank's, it is being added up."""
         self._arrived.add(slot)
+        chunk = self._chunk[slot.grad]
+        if chunk in self._published:
+            self._published.remove(chunk)
+            if not any(s.has_grad for s in self._slots[chunk]):
+                self._ended.add(chunk)
+
+    def summed(self, slot: "Slot") -> None:
+        """The new gradient is on the device. What the file has of those before, which have ended on all
+        ranks, need not stay until it is published."""
+        chunk = self._chunk[slot.grad]
+        if chunk in self._ended:
+            self._ended.remove(chunk)
+            self._pool.withdraw(slot.grad)
 
     def forget(self) -> None:
         """The backward failed."""
@@ -102,6 +121,7 @@ class OneCopy:
         for ids in self._chunks(s for s in slots if not s.away):
             with self._pool.on_host(*ids):
                 self._pool.publish(ids)
+            self._published.add(self._chunk[ids[0]])
         self.meet("gradients")
         for ids in self._chunks(s for s in slots if s.away):
             with self._pool.on_host(*ids, write=True):
@@ -112,7 +132,7 @@ class OneCopy:
     def _chunks(self, slots: Iterable["Slot"]) -> list[list[int]]:
         """Their gradients by chunk, so that only one chunk is twice in memory at a time."""
         return [[s.grad for s in run]
-                for _, run in itertools.groupby(slots, lambda s: self._pool.chunk(s.grad)[0])]
+                for _, run in itertools.groupby(slots, lambda s: self._chunk[s.grad])]
 
     def stepped(self, slots: Sequence["Slot"], published: bool) -> None:
         """After a step of every rank's own: all get the values. They are open on the host.

@@ -17,7 +17,7 @@ import torch
 
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
-from ._adam import adam_by_torch
+from ._adam import adams_on_cuda
 from ._group import TYPES
 from ._home import Shown
 from ._params import raw_data, raw_grad, set_grad
@@ -123,7 +123,7 @@ class Stepper:
                 for key, value in list(state.items()):
                     held = self.of(slot).get(key)
                     if held is not None and held[1] is value:
-                        state[key] = value.clone()
+                        state[key] = value.to(slot.came, copy=True)
         self.batches = []
 
     def slots(self) -> Iterator["Slot"]:
@@ -267,9 +267,7 @@ class Stepper:
         phases = self.phases
         if not phases.state.shard:
             return
-        missing = [s.tensor for s in self.slots() if s.tensor not in set(phases.state.held)]
-        if missing:
-            phases.state.hold(missing)
+        phases.state.hold(s.tensor for s in self.slots())
         stepped = [s for s in self.slots() if s.has_grad or s.reuse or s.given is not None]
         for slot in stepped:
             phases.open([slot.tensor])  # what carries it may write by a system call
@@ -313,6 +311,8 @@ class Stepper:
         """State tensors of a parameter's shape that are not in the pool yet move there."""
         new = []
         for slot, state in self._states():
+            if self.hidden and slot.gradient < 0:
+                continue  # torch's own step takes it by a gradient given by hand
             own = self.of(slot)
             for key, value in list(state.items()):
                 if not isinstance(value, torch.Tensor) or value.shape != slot.param.shape:
@@ -320,7 +320,7 @@ class Stepper:
                 held = own.get(key)
                 grad = raw_grad(slot.param)
                 if held is not None and held[1] is value or slot.shows(value) or \
-                        grad is not None and grad.data_ptr() == value.data_ptr():
+                        grad is not None and not grad.is_sparse and grad.data_ptr() == value.data_ptr():
                     continue  # p.grad itself stays what it is
                 if held is not None and held[1].dtype == value.dtype:
                     del held
@@ -343,7 +343,7 @@ class Stepper:
                 host.copy_(value)
             own[key] = (tensor, host)
         if not self.apart:
-            state.hold([tensor for tensor in ids if tensor not in state.held])
+            state.hold(ids)
 
     def _manage(self, new: list[tuple["Slot", dict, str, torch.Tensor]]) -> None:
         if not new:
@@ -371,7 +371,7 @@ class Stepper:
         for slot, state in self._states():
             for key, (tensor, host) in self.of(slot).items() if "step" in state else ():
                 with pool.on_host(tensor):
-                    state[key] = host.clone()
+                    state[key] = host.to(slot.came if drop else host.device, copy=True)
                 if drop:
                     pool.drop([tensor])
 
@@ -382,8 +382,7 @@ class Stepper:
             clones = True
             self._show()
         elif self.apart:  # a system call may be given it, for which no fault is served
-            state.hold([i for slot in self.slots() for i, _ in self.of(slot).values()
-                        if i not in state.held])
+            state.hold(i for slot in self.slots() for i, _ in self.of(slot).values())
         try:
             yield
         finally:
@@ -570,8 +569,22 @@ class Stepper:
         slot.suspect = False
 
     def _adam(self, group: dict, slot: "Slot", constant: _abi.Adam | None = None) -> None:
-        """constant: _constant() of its memory on the device; None: it steps on the host, or by
-        CUDA."""
+        """constant: _constant() of its memory on the device; None: it steps on the host."""
+        step = self.next_step(slot)
+        call = constant or self._constant(slot, self.host_address(slot), self._host_grad(slot))
+        call.step, call.adamw, call.lr = step, self.decouples(group), group["lr"]
+        call.b1, call.b2 = group["betas"]
+        call.eps, call.wd, call.grad_scale = group["eps"], group["weight_decay"], self.factor
+        call.nthreads = torch.get_num_threads()
+        self.phases.state.pool.adam(call)
+        self.count_step(slot, step)
+
+    def decouples(self, group: dict) -> bool:
+        return (isinstance(self.optimizer, torch.optim.AdamW) or
+                bool(group.get("decoupled_weight_decay")))
+
+    def next_step(self, slot: "Slot") -> int:
+        """Its number, from 1."""
         state = self.optimizer.state[slot.param]
         if "step" not in state:
             state["step"] = torch.tensor(0.0)
@@ -583,19 +596,10 @@ class Stepper:
             raise HybridPSError(f"optimizer.state of {slot.name} says step {step - 1}: native Adam "
                                 "counts whole ones; register with native=False" +
                                 self.phases.state.facts())
-        step = int(step)
-        adamw = (isinstance(self.optimizer, torch.optim.AdamW) or
-                 bool(group.get("decoupled_weight_decay")))
-        if constant is None and self.on_device:
-            self._adam_on_cuda(group, slot, step, adamw)
-        else:
-            call = constant or self._constant(slot, self.host_address(slot),
-                                              self._host_grad(slot))
-            call.step, call.adamw, call.lr = step, adamw, group["lr"]
-            call.b1, call.b2 = group["betas"]
-            call.eps, call.wd, call.grad_scale = group["eps"], group["weight_decay"], self.factor
-            call.nthreads = torch.get_num_threads()
-            self.phases.state.pool.adam(call)
+        return int(step)
+
+    def count_step(self, slot: "Slot", step: int) -> None:
+        state = self.optimizer.state[slot.param]
         if isinstance(state["step"], torch.Tensor):
             state["step"].fill_(step)
         else:
@@ -670,8 +674,11 @@ class Stepper:
                 phases.state.pool.moment(b"ADAM", name, phases.state.reserved_bytes())
                 phases.state.pool.access(bundle)
                 try:
-                    for slot, constant in slots:
-                        self._adam(groups[id(slot.param)], slot, constant)
+                    if phases.state.cuda:
+                        adams_on_cuda(self, groups, [slot for slot, _ in slots])
+                    else:
+                        for slot, constant in slots:
+                            self._adam(groups[id(slot.param)], slot, constant)
                 finally:
                     phases.state.pool.release(bundle, HOLD)
                 for slot, _ in slots:
@@ -680,20 +687,6 @@ class Stepper:
             phases.state.pool.moment(b"ADAM", b"end", phases.state.reserved_bytes())
             phases.state.hold(phases.state.held_outside(True))
             phases.state.grads_away = any(s.has_grad for s in phases.state.slots)
-
-    def _adam_on_cuda(self, group: dict, slot: "Slot", step: int, adamw: bool) -> None:
-        """By torch's operations, on views of device memory."""
-        def there(tensor: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-            return slot.view(tensor, DEVICE, dtype)
-        half = _half(slot)
-        own = self.of(slot)
-        p = there(own["master"][0], torch.float32) if half else there(slot.tensor)
-        m = there(own["exp_avg"][0], torch.float32)
-        v = there(own["exp_avg_sq"][0], torch.float32)
-        g = there(slot.gradient).float()
-        adam_by_torch(p, g.mul(self.factor) if self.factor != 1.0 else g, m, v, step, group, adamw)
-        if half:
-            there(slot.tensor).copy_(p)
 
 
 def _half(slot: "Slot") -> bool:

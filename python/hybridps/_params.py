@@ -26,8 +26,24 @@ def is_apart(slot: "Slot") -> bool:
     return slot.gradient < 0 or own is not None and own.is_sparse
 
 
+def move_back(slot: "Slot", value: torch.Tensor, grad: torch.Tensor | None) -> None:
+    """Both have memory of their own, where the parameter came from. A gradient of the user's stays it."""
+    kept = grad is not None and grad is not slot.grad_host
+    if grad is not None:
+        grad = grad.to(slot.came, copy=not kept)
+    set_grad(slot.param, None)  # else of another device than the values for a moment
+    set_data(slot.param, value.to(slot.came, slot.host.dtype, copy=True))
+    set_grad(slot.param, grad)
+
+
 _slots: dict[int, "Slot"] = {}  # by id(parameter), which the slot keeps alive
 _classes: dict[type, type] = {}
+
+
+def _fetch(param: Any) -> None:
+    slot = _slots.get(id(param))
+    if slot is not None:
+        slot.phases.fetch(slot)
 
 
 class _Managed:
@@ -62,6 +78,18 @@ class _Managed:
     @grad.deleter
     def grad(self) -> None:
         self.grad = None
+
+    def detach(self) -> torch.Tensor:
+        _fetch(self)
+        return super().detach()
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        _fetch(self)
+        return super().numpy(*args, **kwargs)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        _fetch(self)
+        return super().__array__(*args, **kwargs)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
         slot = _slots.get(id(self))

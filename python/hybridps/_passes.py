@@ -75,6 +75,8 @@ class Passes:
         if self.state.in_backward and not self.state.closed:
             self.state.in_backward = False
             self.phases.unpin_calls()
+            if self.state.one is not None:
+                self.phases.take_unseen()
             if not self.state.defers:
                 for slot in self.state.slots:  # that this backward did not reach
                     if slot.unreduced and slot.has_grad:
@@ -125,6 +127,8 @@ class Passes:
             grad = state.group.mean_of(grad, slot.name)
             if not slot.away:
                 self._add_up(slot, grad)
+                if state.one is not None:
+                    state.one.summed(slot)
 
     def _reduce(self, slot: Slot) -> None:
         """The sum that this rank has becomes the mean of all ranks'."""
@@ -157,6 +161,8 @@ class Passes:
         if slot.grad_device is None:
             slot.grad_device = slot.view(slot.gradient, DEVICE)
         there = slot.grad_device
+        if slot.cuda:  # a penalty that was computed before the forward gives it on the host
+            grad = grad.to(there.device)
         if not (slot.has_grad or slot.cuda) and grad.stride() == there.stride() and \
                 grad.dtype == there.dtype:
             self.state.pool.grad_put(slot.address(slot.gradient), grad.data_ptr(),

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import weakref
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
@@ -25,7 +27,7 @@ import torch
 from . import _abi
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._home import Shown
-from ._params import is_apart, raw_data, raw_grad, set_data, set_grad
+from ._params import is_apart, move_back, raw_data, raw_grad, set_data, set_grad
 from ._slots import Slot
 from ._state import State
 from ._tensors import uncompiled
@@ -44,12 +46,17 @@ def in_turn(method: Callable) -> Callable:
     return call
 
 
+_open: weakref.WeakSet[Phases] = weakref.WeakSet()
+os.register_at_fork(before=lambda: [phases.before_fork() for phases in list(_open)])
+
+
 class Phases:
     """Moves a State between its phases, and answers reads of a parameter, p.data or p.grad, and
     accesses by hand."""
 
     def __init__(self, state: State) -> None:
         self.state = state
+        _open.add(self)
 
     def enter(self) -> None:
         """Outside to inside; nothing happens when inside."""
@@ -74,6 +81,7 @@ class Phases:
         if not self.state.inside:
             return
         self.unpin_calls()
+        self.take_unseen()
         for bundle in self.state.loose:
             self.state.pool.release(bundle)
         self.state.loose.clear()
@@ -120,7 +128,7 @@ class Phases:
             self.state.pool.drop(dropped)
         else:
             self.state.pool.release(self.state.bundle(dropped, HOST), FREE)
-        self.state.held = []
+        self.state.held = {}
 
     @in_turn
     def changed(self) -> None:
@@ -162,6 +170,9 @@ class Phases:
 
     def _show_grad(self, slot: Slot) -> None:
         """p.grad outside."""
+        if slot.cuda:  # torch wants both on one device, and show() comes later
+            set_data(slot.param, slot.host)
+            slot.given = None if slot.given is None else slot.given.to(slot.host.device)
         if slot.given is None:
             set_grad(slot.param, slot.grad_host)
             slot.grad_version = slot.grad_host._version
@@ -236,10 +247,18 @@ class Phases:
         process): its values are taken home."""
         value = raw_data(slot.param)
         slot.host = slot.view(slot.tensor, HOST)
-        if slot.grad >= 0:  # its own too, perhaps
-            slot.grad_host = slot.view(slot.grad, HOST)
+        if slot.grad >= 0 and slot.grad_host.data_ptr() != self.state.pool.address(slot.grad, HOST):
+            slot.grad_host = slot.view(slot.grad, HOST)  # its own moved too
         self.assign(slot, value)
         set_data(slot.param, slot.host)
+
+    def take_unseen(self) -> None:
+        """Gradients of which no hook told: p.set_() gives a parameter another AccumulateGrad node."""
+        for slot in self.state.slots:
+            if raw_grad(slot.param) is not None and slot.hook is not None and not is_apart(slot):
+                slot.hook.remove()
+                slot.hook = self._hook(slot)
+                self.state.on_gradient(slot)
 
     def take_given(self, slot: Slot) -> None:
         """A gradient that was assigned by hand is in its place, for what adds to it there or steps
@@ -338,6 +357,7 @@ class Phases:
             self._end_given(slot)
             if slot.has_grad:
                 slot.has_grad = False  # a unit that has it accessed ends it when it is done
+                self.state.let_loose(slot.grad_bundle)
                 if not any(unit.calls for unit in slot.units):
                     self.state.pool.drop([slot.gradient])
         if not self.state.inside or value is not None and value.is_sparse:
@@ -432,6 +452,8 @@ class Phases:
 
     def welcome(self, param: torch.nn.Parameter) -> None:
         """A parameter is put into a managed module."""
+        if not isinstance(param, torch.nn.Parameter):
+            return  # for a while, by functional_call; perhaps one of torch.func's, without memory
         data, state = raw_data(param), self.state
         if id(param) not in state.by_param and any(data.data_ptr() == s.host.data_ptr()
                                                    for s in state.slots):
@@ -454,6 +476,24 @@ class Phases:
         """Whether a forward or a backward of the managed modules is running in this process."""
         state = self.state
         return not state.closed and not _abi.forked(state.pid) and state.inside and state.works()
+
+    def fetch(self, slot: Slot) -> None:
+        """Code takes the parameter's memory to read it, perhaps by a system call, for which no fault is
+        served."""
+        if self.state.rests and slot.tensor not in self.state.held:
+            self._fetch(slot)
+
+    @in_turn
+    def _fetch(self, *slots: Slot) -> None:
+        state = self.state
+        if not (state.inside or state.closed or _abi.forked(state.pid)):
+            state.hold(s.tensor for s in slots if not s.gone)
+
+    def before_fork(self) -> None:
+        """Workers of a DataLoader have a handler of SIGSEGV of their own: they are served no faults."""
+        if self.state.rests:
+            with contextlib.suppress(HybridPSError):
+                self._fetch(*self.state.slots)
 
     def look(self, slot: Slot) -> None:
         """p.data is read."""
@@ -516,7 +556,7 @@ class Phases:
         """p.data = value."""
         param = slot.param
         same = (value.shape == param.shape and value.dtype == param.dtype and
-                value.device == slot.host.device)
+                value.device in (slot.host.device, raw_data(param).device))
         if not same or slot.gone:
             raise HybridPSError(
                 f"{slot.name}.data = a tensor of {tuple(value.shape)}, {value.dtype}, on "
@@ -587,9 +627,7 @@ class Phases:
         """Their gradients were dropped: the values are those of the masters."""
         if not slots:
             return
-        missing = [s.tensor for s in slots if s.tensor not in set(self.state.held)]
-        if missing:
-            self.state.hold(missing)
+        self.state.hold(s.tensor for s in slots)
         for slot in slots:
             if slot.master is not None:
                 tensor, master = slot.master
@@ -606,6 +644,7 @@ class Phases:
     def all_shown(self) -> Iterator[None]:
         """Outside, with every parameter's values in p.data."""
         self.leave()
+        self.state.hold(s.tensor for s in self.state.slots if not s.gone)
         gone = [s for s in self.state.slots if s.gone]
         for slot in gone:
             if slot.master is not None:
@@ -679,18 +718,14 @@ class Phases:
             self.fetch_grads()
         self.restore([s for s in state.slots if s.gone and raw_grad(s.param) is None])
         for slot in state.slots:
-            had = raw_grad(slot.param)
             if slot.gone and slot.master is not None:
-                grad = slot.host.clone()
                 with state.pool.on_host(slot.master[0]):
-                    set_data(slot.param, slot.master[1].to(grad.dtype))
-                set_grad(slot.param, grad)
+                    move_back(slot, slot.master[1], slot.host)
             elif state.cuda:
-                set_data(slot.param, slot.host.clone())
-                if had is not None and had is slot.grad_host:
-                    set_grad(slot.param, had.clone())
+                move_back(slot, slot.host, raw_grad(slot.param))
         for stepper in state.optimizers:
             stepper.close()
         for slot in state.slots:
             slot.host = slot.device = slot.grad_host = slot.grad_device = None
             slot.states.clear()
+            slot.there.clear()

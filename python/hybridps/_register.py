@@ -46,6 +46,8 @@ def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native:
     passes.phases.fetch_grads()
     state.optimizers.append(_optim.Stepper(passes.phases, optimizer, native))
     state.lazy = any(s.on_device for s in state.optimizers)
+    state.rests = state.cuda is None and all(s.on_device for s in state.optimizers)
+    state.hold(state.held_outside(True))
 
 
 def close(phases: Phases) -> None:
@@ -156,6 +158,9 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
     devices: dict[torch.device, str] = {}
     for path, param in module.named_parameters():
         name = f"{prefix}.{path}" if prefix else path
+        if torch.nn.parameter.is_lazy(param):
+            raise HybridPSError(f"parameter {name} of a lazy module has no shape yet: call the model "
+                                "with a batch before it is managed" + state.facts())
         if id(param) in state.by_param or param.numel() == 0:
             continue
         if id(param) in _params._slots:
@@ -174,6 +179,10 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
     if len(devices) > 1:
         raise HybridPSError("parameters on mixed devices: " +
                             ", ".join(f"{n} on {d}" for d, n in devices.items()) +
+                            state.facts())
+    if slots and slots[0].param.is_meta:
+        raise HybridPSError(f"parameter {slots[0].name} is on the meta device and has no values: "
+                            "model.to_empty(device=\"cpu\") and fill them before it is managed" +
                             state.facts())
     tied = in_same_memory([raw_data(slot.param) for slot in slots])
     if tied:  # each gets memory of its own: writes to one would not be the other's any more

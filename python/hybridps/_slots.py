@@ -15,11 +15,12 @@ class Slot:
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
                  "addresses", "home", "grad_shown", "given", "write", "unreduced",
-                 "away")
+                 "away", "came", "there")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
         self.phases, self.param, self.name = phases, param, name
         self.cuda = phases.state.cuda
+        self.came = param.device  # where the parameter was, and on CUDA is again at the end
         self.tensor = self.grad = -1
         self.host = self.device = self.grad_host = self.grad_device = None
         self.bundle: Bundle | None = None
@@ -38,13 +39,15 @@ class Slot:
         self.owner = 0  # the rank whose optimizer steps it
         self.away = False  # its gradient is added up by another rank alone (_one_copy.py)
         self.addresses: dict[int, int] = {}  # on the device
+        self.there: dict[int, torch.Tensor] = {}  # views of CUDA's memory, which stay right
         self.home = 0  # address on the host
         self.write: Bundle | None = None  # of the parameter, on the host
         self.grad_shown = False  # p.grad was read, and somebody may keep it
         self.given: torch.Tensor | None = None  # that was assigned to p.grad: it shows the gradient
 
     def view(self, tensor: int, where: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return self.phases.state.view(tensor, where, self.param, dtype)
+        like = self.param if self.host is None else self.host  # the parameter may show something else
+        return self.phases.state.view(tensor, where, like, dtype)
 
     def address(self, tensor: int) -> int:
         found = self.addresses.get(tensor)

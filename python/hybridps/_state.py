@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import os
+import time
 import weakref
 from typing import Any, Callable, Iterable, Sequence
 
@@ -56,7 +57,9 @@ class State:
         self.limited = pool.stats()["host_limit"] > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode
-        self.reserved_bytes = reserved_bytes or (self._reserved if self.cuda else _none)
+        whole = self.cuda == device  # of what torch holds now, the driver has said nothing is free
+        self.reserved_bytes = reserved_bytes or (self._reserved if whole else _none)
+        self._reserved_before = torch.cuda.memory_reserved(self.cuda) if whole else 0
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None
         self.shard = shard and self.group is not None
@@ -70,6 +73,7 @@ class State:
         self.modules: list[Any] = []
         self.optimizers: list[Any] = []
         self.lazy = False  # gradients stay where they are after backward
+        self.rests = False  # and parameters, until they are read
         self.inside = False
         self.grads_away = False
         self.grads_seen = False  # outside, by code that may have written them
@@ -85,7 +89,7 @@ class State:
         self.fresh = True  # the next training forward begins an iteration
         self.closed = False
         self.layouts = 0
-        self.held: list[int] = []  # accessed on the host, outside
+        self.held: dict[int, None] = {}  # accessed on the host, outside
         self._bundles: dict[tuple, Bundle] = {}
         self._spare: dict[int, list[int]] = {}
         # By kind and bytes: tensors that users still show, though others took their place; and
@@ -94,7 +98,7 @@ class State:
         self._free: dict[tuple[int, int], list[int]] = {}
 
     def _reserved(self) -> int:
-        return torch.cuda.memory_reserved(self.cuda)
+        return max(torch.cuda.memory_reserved(self.cuda) - self._reserved_before, 0)
 
     def facts(self) -> str:
         """For messages: what is where."""
@@ -225,7 +229,7 @@ class State:
         self.left.setdefault(key, []).append((tensor, shown))
         if tensor in self.held:
             self.pool.release(self.bundle([tensor], HOST), HOLD)
-            self.held.remove(tensor)
+            del self.held[tensor]
         self.layouts += 1
         return key
 
@@ -257,13 +261,14 @@ class State:
             found = self._bundles[key] = Bundle(ids, where, write)
         return found
 
-    def hold(self, ids: list[int]) -> None:
+    def hold(self, ids: Iterable[int]) -> None:
         """On the host from now on, until the next forward."""
+        ids = [i for i in ids if i not in self.held]
         self.pool.access(self.bundle(ids, HOST))
-        self.held += ids
+        self.held.update(dict.fromkeys(ids))
 
     def held_outside(self, lazy: bool) -> list[int]:
-        ids = [s.tensor for s in self.slots if not (lazy and s.gone)]
+        ids = [] if self.rests else [s.tensor for s in self.slots if not (lazy and s.gone)]
         if not lazy:
             ids += [s.grad for s in self.slots if s.has_grad and not s.reuse]
         for stepper in self.optimizers:
@@ -300,7 +305,24 @@ class State:
 
     def works(self) -> bool:
         """Inside a forward or a backward, whose order must not change."""
-        return self.depth > 0 or (self.in_backward and self.backward() is not None)
+        if self.depth > 0 or not self.in_backward:
+            return self.depth > 0
+        if self.cuda and not self.turn.mine():
+            self._await_autograd()
+        return self.backward() is not None
+
+    def _await_autograd(self) -> None:
+        """On CUDA a backward runs in a thread of autograd, which lets go of one that failed a moment
+        after its caller has the exception."""
+        until = time.monotonic() + 0.1
+        while self.backward() is not None and time.monotonic() < until:
+            time.sleep(0.0005)
+
+    def let_loose(self, bundle: Bundle) -> None:
+        """It is kept on the device no longer."""
+        while bundle in self.loose:
+            self.loose.remove(bundle)
+            self.pool.release(bundle)
 
 
 class _Alone:

@@ -12,6 +12,7 @@ import weakref
 from typing import Any, Callable, Sequence
 
 import torch
+import torch.utils.dlpack
 
 from . import _abi
 
@@ -20,12 +21,34 @@ from . import _abi
 _memories: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-class _DeviceBytes:
-    """What torch.as_tensor needs to see device memory of CUDA."""
+class _DLManaged(ctypes.Structure):
+    """DLPack's DLManagedTensor, of one dimension. torch takes its device as it is; other ways ask the
+    driver what an address is, which knows none where nothing is mapped at the moment."""
 
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "version": 2,
-                                         "data": (address, False), "strides": None}
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p), ("size", ctypes.c_int64)]  # size: the shape
+
+
+_CUDA, _UNSIGNED = 2, 1  # kDLCUDA, kDLUInt
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def _device_bytes(address: int, size: int, device: str) -> torch.Tensor:
+    """Bytes at an address of CUDA, whether memory is there or not."""
+    at = _libc.malloc(ctypes.sizeof(_DLManaged))
+    if not at:
+        raise MemoryError
+    managed = _DLManaged.from_address(at)
+    managed.__init__(address, _CUDA, torch.device(device).index, 1, _UNSIGNED, 8, 1, at + _DLManaged.size.offset,
+                     None, 0, None, ctypes.cast(_libc.free, ctypes.c_void_p).value, size)
+    return torch.utils.dlpack.from_dlpack(_new_capsule(at, b"dltensor", None))
 
 
 def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype,
@@ -38,7 +61,7 @@ def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch
     count = math.prod(shape)
     size = count * _size_of(dtype)
     if cuda:
-        flat = torch.as_tensor(_DeviceBytes(address, size), device=cuda).view(dtype)
+        flat = _device_bytes(address, size, cuda).view(dtype)
         return flat.as_strided(shape, stride)
     memory = (ctypes.c_char * size).from_address(address)
     memory.home = home

@@ -26,7 +26,7 @@ _API = {"register_module", "register_optim", "access", "release", "allreduce", "
 class Client:
     """One process's share of the memory of one device.
 
-    device: "emu:256MiB" (emulated, in host memory) or "cuda:0" (not run yet). policy: "opt",
+    device: "emu:256MiB" (emulated, in host memory) or "cuda:0[:BYTES]". policy: "opt",
     "lru", "fifo", "heat", "random". mode: "copy" keeps a host copy of what is only read on the
     device, "move" does not. chunk_bytes: 0 = chosen. host_bytes: limit of host memory, 0 = none
     but the node's (helios-agent --chunk-memory); with one, native Adam's state is on the host only

@@ -1,9 +1,10 @@
 """How many chunks: a model of overlap, fed with times of this machine.
 
 C: computing all, X: communicating all, o: what each chunk costs more. n chunks take
-max(C, X) + min(C, X) / n + n o, least at n = sqrt(min(C, X) / o). From there powers of two are run,
-downwards or upwards as long as they get faster, for o is a small difference of two measured times. What is
-chosen was run, and gains LEAST_GAIN against one chunk, or nothing is cut.
+max(C, X) + min(C, X) / n + n o, least at n = sqrt(min(C, X) / o). From there, or from 2, powers of two are
+run, downwards or upwards as long as they get faster, for o is a small difference of two measured times: it
+says where to begin, and not whether. What is chosen was run, and gains LEAST_GAIN against one chunk, or
+nothing is cut. Nothing is run where hiding all of the shorter one would gain less.
 """
 from __future__ import annotations
 
@@ -99,18 +100,19 @@ def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callab
         _seconds(carrier, lambda: chunked(1, "serial")),
         _seconds(carrier, lambda: chunked(probe, "serial"))])
     per_chunk = max((serial - plain) / (probe - 1), 1e-6)
-    chunks = best_chunks(c, x, per_chunk, most)
+    first = max(best_chunks(c, x, per_chunk, most), 2)
     facts = {"compute": c, "comm": x, "per_chunk": per_chunk, "plain": plain}
-    hoped = 1 - expected(c, x, per_chunk, chunks) / (c + x)
-    if chunks == 1 or hoped < LEAST_GAIN:
-        return Decision(1, f"chunks would gain {max(hoped, 0) * 100:.1f} %, less than "
+    hoped = 1 - max(c, x) / (c + x)
+    if hoped < LEAST_GAIN:
+        return Decision(1, f"chunks would gain {hoped * 100:.1f} % at best, less than "
                            f"{LEAST_GAIN * 100:.0f} %: it computes {_text(c)} and communicates "
-                           f"{_text(x)}, and a chunk costs {_text(per_chunk)}", **facts)
-    chunks, overlapped = fastest(chunks, most, lambda n: carrier.largest(
+                           f"{_text(x)}", **facts)
+    chunks, overlapped = fastest(first, most, lambda n: carrier.largest(
         [_seconds(carrier, lambda: chunked(n, "overlap"))])[0])
     gain = 1 - overlapped / plain
     if gain < LEAST_GAIN:
-        return Decision(1, f"chunks should gain {hoped * 100:.1f} %; {chunks}, the best that was run, gain "
-                           f"{gain * 100:.1f} %", overlapped=overlapped, **facts)
+        return Decision(1, f"{chunks} chunks, the best that was run, gain {gain * 100:.1f} %: it computes "
+                           f"{_text(c)} and communicates {_text(x)}, and a chunk costs {_text(per_chunk)}",
+                        overlapped=overlapped, **facts)
     return Decision(chunks, f"{chunks} chunks gain {gain * 100:.1f} %", overlapped=overlapped,
                     **facts)

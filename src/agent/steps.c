@@ -2,6 +2,7 @@
  * container, hands every rank its page, and reads them for each report. Nothing is kept between
  * two reports but the files, so an Agent that starts again goes on with them. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +132,8 @@ static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t 
                                          : 0,
         .median_ms = (double)s.median_ns / (double)HL_NS_PER_MS,
         .own_ms = (double)s.own_ns / (double)HL_NS_PER_MS,
-        .loss = s.loss,
+        .loss = isfinite(s.loss) ? s.loss : 0, /* a message takes no other */
+        .no_loss = !isfinite(s.loss),
         .tokens = s.tokens,
         .generation = (uint32_t)s.generation,
         .stopped = process_is_stopped(rank->pid),

@@ -135,7 +135,10 @@ static hl_status device_lend(const struct store_tier *device, struct hl_tier_sto
                                   .crc32 = ref.crc32,
                                   .gen = ref.gen,
                                   .handle = l};
+    struct hl_device_info info;
+    hl_device_info(device->memory, &info);
     snprintf(out->device, sizeof(out->device), "%s", device->device);
+    snprintf(out->pci, sizeof(out->pci), "%s", info.pci);
     return HL_OK;
 }
 

@@ -22,11 +22,15 @@ struct device_mapping {
     struct device_mapping *next;
 };
 
-/* The Agent's name of an emulated device has its number; to import from it none is needed. */
+/* The Agent's names number its devices; a real one is found by its PCI address, for in this process
+ * the driver may count others (CUDA_VISIBLE_DEVICES). To import from an emulated one none is
+ * needed. */
 static hl_status mapping_import(struct operation *op, struct hl_id id,
                                 const struct hl_l3_device_copy *copy, struct device_mapping *m)
 {
-    const char *spec = strncmp(copy->device, "emu", 3) == 0 ? "emu" : copy->device;
+    char spec[32] = "emu";
+    if (copy->pci[0] != '\0')
+        snprintf(spec, sizeof(spec), "cuda:%s", copy->pci);
     const struct hl_device_options options = {.cuda_driver = getenv("HELIOS_DEVICE_CUDA_DRIVER")};
     HL_TRY(names_check(op->client, id, copy->size, copy->crc32));
     HL_TRY(hl_device_open(spec, &options, &m->device));

@@ -45,7 +45,7 @@ static bool find_symbol(void *library, const char *name, void *function)
 
 hl_status cuda_driver_load(const char *library, struct cuda_driver *out)
 {
-    struct cuda_driver cu = {.vmm = 1, .run = 1};
+    struct cuda_driver cu = {.vmm = 1, .run = 1, .context = 1};
     if (library == NULL || library[0] == '\0')
         library = CUDA_DRIVER_NAME;
     void *so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -62,6 +62,9 @@ hl_status cuda_driver_load(const char *library, struct cuda_driver *out)
 #undef X
 #define X(name, args) cu.run &= find_symbol(so, #name, &cu.name);
     CUDA_RUN_CALLS(X)
+#undef X
+#define X(name, args) cu.context &= find_symbol(so, #name, &cu.name);
+    CUDA_CONTEXT_CALLS(X)
 #undef X
     cu_result r = cu.cuInit(0);
     if (r != HL_CUDA_SUCCESS)

@@ -31,6 +31,7 @@
     X(cuDevicePrimaryCtxRelease_v2, (cu_device))                                                   \
     X(cuCtxPushCurrent_v2, (struct CUctx_st *))                                                    \
     X(cuCtxPopCurrent_v2, (struct CUctx_st **))                                                    \
+    X(cuCtxSynchronize, (void))                                                                    \
     X(cuMemGetInfo_v2, (size_t *, size_t *))                                                       \
     X(cuMemAlloc_v2, (cu_ptr *, size_t))                                                           \
     X(cuMemFree_v2, (cu_ptr))                                                                      \
@@ -81,6 +82,9 @@
     X(cuStreamWaitValue64_v2, (struct CUstream_st *, cu_ptr, uint64_t, unsigned int))              \
     X(cuStreamWriteValue64_v2, (struct CUstream_st *, cu_ptr, uint64_t, unsigned int))
 
+/* An event of all that was begun in a context; since CUDA 12.5. */
+#define CUDA_CONTEXT_CALLS(X) X(cuCtxRecordEvent, (struct CUctx_st *, struct CUevent_st *))
+
 /* clang-format on */
 
 struct cuda_driver {
@@ -89,9 +93,11 @@ struct cuda_driver {
     CUDA_CALLS(X)
     CUDA_VMM_CALLS(X)
     CUDA_RUN_CALLS(X)
+    CUDA_CONTEXT_CALLS(X)
 #undef X
-    int vmm; /* all of CUDA_VMM_CALLS are there */
-    int run; /* all of CUDA_RUN_CALLS are there */
+    int vmm;     /* all of CUDA_VMM_CALLS are there */
+    int run;     /* all of CUDA_RUN_CALLS are there */
+    int context; /* all of CUDA_CONTEXT_CALLS are there */
 };
 
 /* `library` NULL = CUDA_DRIVER_NAME. Initialises it. */

@@ -254,11 +254,11 @@ bool hl_kube_config_token_changes(const struct hl_kube_config *c)
 }
 
 /* A program's token is renewed a little before its end. */
-static hl_status plugin_token(const struct hl_kube_config *c, char *out, size_t cap,
-                              int64_t *again_s)
+static hl_status plugin_token(const struct hl_kube_config *c, const atomic_bool *cancel, char *out,
+                              size_t cap, int64_t *again_s)
 {
     int64_t lasts_s;
-    HL_TRY(hl_kube_plugin_token(c->plugin, out, cap, &lasts_s));
+    HL_TRY(hl_kube_plugin_token(c->plugin, cancel, out, cap, &lasts_s));
     if (lasts_s == 0)
         *again_s = PLUGIN_S;
     else
@@ -266,14 +266,14 @@ static hl_status plugin_token(const struct hl_kube_config *c, char *out, size_t 
     return HL_OK;
 }
 
-hl_status hl_kube_config_token(const struct hl_kube_config *c, char *out, size_t cap,
-                               int64_t *again_s)
+hl_status hl_kube_config_token(const struct hl_kube_config *c, const atomic_bool *cancel, char *out,
+                               size_t cap, int64_t *again_s)
 {
     char *text = NULL;
     out[0] = '\0';
     *again_s = TOKEN_S;
     if (c->plugin != NULL)
-        return plugin_token(c, out, cap, again_s);
+        return plugin_token(c, cancel, out, cap, again_s);
     if (c->token_file == NULL) {
         if (c->token != NULL)
             snprintf(out, cap, "%s", c->token);

@@ -15,6 +15,7 @@
 #ifndef HL_KUBE_CONFIG_H
 #define HL_KUBE_CONFIG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -47,9 +48,9 @@ struct hl_kube_source {
 hl_status hl_kube_config_load(const struct hl_kube_source *from,
                               struct hl_kube_config **out) HL_CHECK;
 /* The bearer token as it is now, "" when there is none, and in how many seconds it is to be asked
- * for again. */
-hl_status hl_kube_config_token(const struct hl_kube_config *c, char *out, size_t cap,
-                               int64_t *again_s) HL_CHECK;
+ * for again. A program that says it is killed soon after `cancel` (may be NULL) is not 0. */
+hl_status hl_kube_config_token(const struct hl_kube_config *c, const atomic_bool *cancel, char *out,
+                               size_t cap, int64_t *again_s) HL_CHECK;
 /* It may be another one when it is asked for again. */
 bool hl_kube_config_token_changes(const struct hl_kube_config *c);
 /* NULL is fine. */

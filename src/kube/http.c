@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <curl/curl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #define IDLE_MAX        4
 #define HEADER_MAX      (HL_KUBE_TOKEN_MAX + 64)
 #define UNAUTHORIZED    401
+#define TOKEN_AGAIN_S   5 /* to the next attempt to replace a token that is still good, maybe */
 #define ANSWER_TEXT_MAX 200
 #define ACCEPT          "Accept: application/json"
 #define ACCEPT_METADATA                                                                            \
@@ -29,7 +31,9 @@ struct hl_kube {
     char *base;       /* what stands before a path */
     pthread_mutex_t lock;
     char token[HL_KUBE_TOKEN_MAX];
-    uint64_t token_until_ns; /* it is read again then; 0 = it was not read */
+    uint64_t token_until_ns;  /* it is read again then; 0 = it was not read */
+    uint64_t token_failed_ns; /* when it could last not be had */
+    char token_problem[HL_ERROR_TEXT_MAX];
     CURL *idle[IDLE_MAX];
     unsigned idle_count;
 };
@@ -46,6 +50,8 @@ struct exchange {
     long code;
     int retry_after_s;
     uint64_t until_ns;
+    int gather_ms;
+    bool has_taken; /* since it last gathered */
     bool timed_out, cancelled;
 };
 
@@ -121,6 +127,7 @@ static size_t on_write(char *from, size_t size, size_t n, void *arg)
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
     if (x->stream == NULL || x->code != 200)
         return hl_buf_append(&x->body, from, len) == HL_OK ? len : 0;
+    x->has_taken = true;
     x->stream_st = hl_kube_stream_feed(x->stream, from, len);
     return x->stream_st == HL_OK ? len : 0;
 }
@@ -156,6 +163,21 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     return len;
 }
 
+/* libcurl has taken one record, and would wait for the next one. */
+static void exchange_gather(struct exchange *x)
+{
+    struct pollfd pollfd = {.fd = -1, .events = POLLIN};
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    if (x->gather_ms == 0 || !x->has_taken ||
+        curl_easy_getinfo(x->curl, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK)
+        return;
+    pollfd.fd = fd;
+    if (poll(&pollfd, 1, 0) != 0)
+        return;
+    x->has_taken = false;
+    (void)poll(NULL, 0, x->gather_ms);
+}
+
 static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t ul_total,
                        curl_off_t ul)
 {
@@ -164,6 +186,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
     (void)dl;
     (void)ul_total;
     (void)ul;
+    exchange_gather(x);
     x->timed_out = hl_now_ns() > x->until_ns;
     x->cancelled = x->k->cancel != NULL && atomic_load_explicit(x->k->cancel, memory_order_relaxed);
     return x->timed_out || x->cancelled;
@@ -193,17 +216,41 @@ static void kube_give_handle(struct hl_kube *k, CURL *curl)
         curl_easy_cleanup(curl);
 }
 
-/* The header with the token. A program that says it may take a while: all requests need what it
- * says. */
+/* A program that says it may take a while: all requests need what it says. One that failed while
+ * others waited for it has failed for them, too. A token that can't be replaced in its time is used
+ * until the server refuses it. */
+static hl_status kube_renew_token(struct hl_kube *k, bool anew, uint64_t asked_ns)
+{
+    char token[HL_KUBE_TOKEN_MAX];
+    int64_t again_s = 0;
+    if (!anew && hl_now_ns() < k->token_until_ns)
+        return HL_OK;
+    if (k->token_failed_ns > asked_ns)
+        return hl_fail(HL_EUNAVAIL, "%s", k->token_problem);
+    hl_status st = hl_kube_config_token(k->config, k->cancel, token, sizeof(token), &again_s);
+    if (st == HL_OK) {
+        memcpy(k->token, token, sizeof(token));
+        explicit_bzero(token, sizeof(token));
+    } else if (st == HL_ECANCELED) {
+        return st;
+    } else if (!anew && k->token[0] != '\0') {
+        again_s = TOKEN_AGAIN_S;
+    } else {
+        st = hl_fail_prefix(HL_EUNAVAIL, "no credentials: ");
+        snprintf(k->token_problem, sizeof(k->token_problem), "%s", hl_error_text());
+        k->token_failed_ns = hl_now_ns();
+        return st;
+    }
+    k->token_until_ns = hl_now_ns() + (uint64_t)again_s * HL_NS_PER_S;
+    return HL_OK;
+}
+
+/* The header with the token. */
 static hl_status authorization_header(struct hl_kube *k, bool anew, char *out, size_t cap)
 {
-    hl_status st = HL_OK;
+    uint64_t asked_ns = hl_now_ns();
     pthread_mutex_lock(&k->lock);
-    int64_t again_s = 0;
-    if (anew || hl_now_ns() >= k->token_until_ns) {
-        st = hl_kube_config_token(k->config, k->token, sizeof(k->token), &again_s);
-        k->token_until_ns = st == HL_OK ? hl_now_ns() + (uint64_t)again_s * HL_NS_PER_S : 0;
-    }
+    hl_status st = kube_renew_token(k, anew, asked_ns);
     out[0] = '\0';
     if (k->token[0] != '\0')
         snprintf(out, cap, "Authorization: Bearer %s", k->token);
@@ -406,6 +453,7 @@ hl_status hl_kube_watch(struct hl_kube *k, const struct hl_kube_request *r,
                          .method = "GET",
                          .path = r->path,
                          .only_metadata = r->only_metadata,
+                         .gather_ms = r->gather_ms,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .stream = stream,
                          .until_ns = deadline_ns(r->timeout_ms)};

@@ -4,7 +4,8 @@
  * Threads: any; each request takes a connection of its own.
  * Errors:  HL_EPERM (401, 403: what the server says is missing), HL_ENOENT (404), HL_ECONFLICT
  *          (409), HL_EEXIST (409 AlreadyExists), HL_ESTALE (410), HL_EINVAL (other refusals),
- *          HL_EUNAVAIL (nobody there, 429, 5xx), HL_ETIMEDOUT, HL_ECANCELED, HL_EPROTO (no JSON).
+ *          HL_EUNAVAIL (nobody there, 429, 5xx,
+ *          no credentials), HL_ETIMEDOUT, HL_ECANCELED, HL_EPROTO (no JSON).
  *          Nothing is tried again here, but once after 401 with the token as it is then.
  * Units:   bytes, ms; seconds where a name ends in _s.
  * Limits:  answers of HL_KUBE_ANSWER_MAX bytes.
@@ -39,6 +40,8 @@ struct hl_kube_request {
     const char *type;   /* of the body; NULL = application/json */
     int timeout_ms;     /* 0 = 30000 */
     bool only_metadata; /* of the objects that the server answers with */
+    int gather_ms;      /* of a watch: so long what comes is left with the kernel, when it has been
+                           quiet; each waking costs as much as an event. 0 = not at all */
     const struct hl_kube_members *members; /* of the answer that are taken (parse.h); NULL = all */
     int *retry_after_s;                    /* NULL, or what a refusal asked for; 0 = nothing */
 };

@@ -3,6 +3,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define DEPTH_MAX 2048
 #define SHORT_MAX 18 /* digits that any integer has room for */
@@ -197,23 +200,116 @@ static enum taken is_taken(const struct json_cursor *p, const char *key, size_t 
     return how != LEFT_OUT ? how : is_in(of_all, key, len);
 }
 
+/* ---- what is left out ------------------------------------------------------------------------ */
+
+/* Most bytes of an object are passed here, sixteen at a time: bit I of a mask is that of byte I. */
+struct marks {
+    unsigned quotes, slashes, opening, closing;
+};
+
+/* { and [, } and ] differ in this bit, and no other byte becomes one of them by it. */
+#define BRACKET_BIT 0x20
+
+#ifdef __SSE2__
+static struct marks marks_in(const char *at)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+    __m128i folded = _mm_or_si128(bytes, _mm_set1_epi8(BRACKET_BIT));
+#define MARKS(from, c) (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(from, _mm_set1_epi8(c)))
+    return (struct marks){.quotes = MARKS(bytes, '"'),
+                          .slashes = MARKS(bytes, '\\'),
+                          .opening = MARKS(folded, '{'),
+                          .closing = MARKS(folded, '}')};
+#undef MARKS
+}
+#else
+static struct marks marks_in(const char *at)
+{
+    struct marks m = {0};
+    for (int i = 0; i < 16; i++) {
+        m.quotes |= (unsigned)(at[i] == '"') << i;
+        m.slashes |= (unsigned)(at[i] == '\\') << i;
+        m.opening |= (unsigned)((at[i] | BRACKET_BIT) == '{') << i;
+        m.closing |= (unsigned)((at[i] | BRACKET_BIT) == '}') << i;
+    }
+    return m;
+}
+#endif
+
+/* Where we are in a list or an object: in how many, and whether in a string (all ones) or not. */
+struct passing {
+    int64_t depth;
+    unsigned within;
+};
+
+/* To `stop`, a byte or so beyond it, or behind the bracket that ends it all. */
+static const char *pass_bytes(const char *at, const char *stop, struct passing *s)
+{
+    static const int8_t steps[256] = {['{'] = 1, ['['] = 1, ['}'] = -1, [']'] = -1};
+    while (at < stop && s->depth > 0) {
+        char c = *at++;
+        if (c == '"')
+            s->within = ~s->within;
+        else if (s->within == 0)
+            s->depth += steps[(unsigned char)c];
+        else if (c == '\\')
+            at++;
+    }
+    return at;
+}
+
+/* Few are there; the instruction for it is none of every processor's. */
+static int count_marks(unsigned mask)
+{
+    int n = 0;
+    for (; mask != 0; mask &= mask - 1)
+        n++;
+    return n;
+}
+
+/* The bytes with an odd number of quotes up to and with them. */
+static unsigned within_quotes(unsigned quotes)
+{
+    quotes ^= quotes << 1;
+    quotes ^= quotes << 2;
+    quotes ^= quotes << 4;
+    return quotes ^ quotes << 8;
+}
+
+/* Between brackets, from the first of them. */
+static void pass_group(struct json_cursor *p)
+{
+    struct passing s = {.depth = 1};
+    const char *at = p->at + 1;
+    while (p->end - at >= 16 && s.depth > 0) {
+        const struct marks m = marks_in(at);
+        unsigned within = within_quotes(m.quotes) ^ s.within;
+        int closing = count_marks(m.closing & ~within);
+        if (m.slashes != 0 || closing >= s.depth) {
+            at = pass_bytes(at, at + 16, &s);
+            continue;
+        }
+        s.depth += count_marks(m.opening & ~within) - closing;
+        s.within = (within >> 15 & 1) != 0 ? ~0u : 0;
+        at += 16;
+    }
+    at = pass_bytes(at, p->end, &s);
+    p->at = at < p->end ? at : p->end;
+}
+
 static void pass_value(struct json_cursor *p)
 {
-    size_t depth = 0;
     skip_space(p);
-    while (p->at < p->end) {
-        char c = *p->at;
-        if (depth == 0 && (c == ',' || c == '}' || c == ']'))
-            return;
-        if (c == '"') {
+    if (p->at < p->end && (*p->at | BRACKET_BIT) == '{')
+        pass_group(p);
+    while (p->at < p->end && *p->at != ',' && *p->at != '}' && *p->at != ']')
+        if (*p->at == '"')
             (void)pass_string(p);
-        } else {
-            depth += c == '{' || c == '[';
-            depth -= c == '}' || c == ']';
+        else
             p->at++;
-        }
-    }
 }
+
+/* ---- members --------------------------------------------------------------------------------- */
 
 static int parse_member(struct json_cursor *p, json_t *object)
 {

@@ -123,6 +123,9 @@ static hl_status credential_read(const json_t *doc, int64_t now_s, char *out, si
                                         "have it give a token");
     if (token[0] == '\0')
         return hl_fail(HL_EINVAL, "its ExecCredential has no token");
+    for (const char *t = token; *t != '\0'; t++)
+        if (*t <= ' ' || *t >= 0x7f) /* it becomes a line of a request */
+            return hl_fail(HL_EINVAL, "its token has a character that no token has");
     if (strlen(token) >= cap)
         return hl_fail(HL_EINVAL, "its token has more than %zu bytes", cap - 1);
     if (until[0] != '\0' && !time_read(until, &until_s))
@@ -204,7 +207,22 @@ static char **plugin_env(const struct hl_kube_plugin *p)
     return env;
 }
 
-static hl_status plugin_run(const struct hl_kube_plugin *p, struct hl_command_result *r)
+static bool plugin_goes_on(void *arg, const struct hl_buf *out, const struct hl_buf *err)
+{
+    const atomic_bool *cancel = *(const atomic_bool **)arg;
+    (void)out;
+    (void)err;
+    return cancel == NULL || !atomic_load(cancel);
+}
+
+static hl_status fail_missing(const struct hl_kube_plugin *p)
+{
+    return hl_fail(HL_ENOENT, "there is no program %s%s%s", p->command,
+                   p->hint[0] != '\0' ? ": " : "", p->hint);
+}
+
+static hl_status plugin_run(const struct hl_kube_plugin *p, const atomic_bool *cancel,
+                            struct hl_command_result *r)
 {
     HL_AUTO(texts_freep) char **argv = plugin_argv(p);
     HL_AUTO(texts_freep) char **env = plugin_env(p);
@@ -212,23 +230,28 @@ static hl_status plugin_run(const struct hl_kube_plugin *p, struct hl_command_re
     if (argv == NULL || env == NULL)
         return hl_fail(HL_ENOMEM, "out of memory to run a credential plugin");
     if (hl_process_find(p->command, getenv("PATH"), program, sizeof(program)) != HL_OK)
-        return hl_fail(HL_ENOENT, "there is no program %s%s%s", p->command,
-                       p->hint[0] != '\0' ? ": " : "", p->hint);
-    const struct hl_command command = {
-        .program = program, .argv = argv, .env = env, .timeout_ms = HL_KUBE_PLUGIN_MS};
-    HL_TRY(hl_command_run(&command, r));
-    if (r->exit_code == 0)
-        return HL_OK;
+        return fail_missing(p);
+    const struct hl_command command = {.program = program,
+                                       .argv = argv,
+                                       .env = env,
+                                       .timeout_ms = HL_KUBE_PLUGIN_MS,
+                                       .go_on = plugin_goes_on,
+                                       .arg = &cancel};
+    hl_status st = hl_command_run(&command, r);
+    if (st == HL_ENOENT)
+        return fail_missing(p);
+    if (st != HL_OK || r->exit_code == 0)
+        return st;
     return hl_fail(HL_EPERM, "%s failed (%s %d): %s", p->command,
                    r->signal == 0 ? "exit code" : "signal",
                    r->signal == 0 ? r->exit_code : r->signal, last_line(&r->err));
 }
 
-hl_status hl_kube_plugin_token(const struct hl_kube_plugin *p, char *out, size_t cap,
-                               int64_t *lasts_s)
+hl_status hl_kube_plugin_token(const struct hl_kube_plugin *p, const atomic_bool *cancel, char *out,
+                               size_t cap, int64_t *lasts_s)
 {
     HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
-    hl_status st = plugin_run(p, &r);
+    hl_status st = plugin_run(p, cancel, &r);
     if (st == HL_OK) {
         st = hl_kube_plugin_read(hl_command_text(&r.out), (int64_t)time(NULL), out, cap, lasts_s);
         if (st != HL_OK)

@@ -9,7 +9,8 @@
  * Threads: any; a run blocks for HL_KUBE_PLUGIN_MS at most.
  * Errors:  HL_EINVAL (the kubeconfig, or what the program said), HL_EUNSUPPORTED (a program that
  *          must ask questions, a client certificate), HL_ENOENT (no such program, with the
- *          kubeconfig's hint), HL_EPERM (it failed, with the last line it wrote), HL_ETIMEDOUT.
+ *          kubeconfig's hint), HL_EPERM (it failed, with the last line it wrote), HL_ETIMEDOUT,
+ *          HL_ECANCELED.
  * Units:   seconds.
  * Limits:  1 MiB of output.
  */
@@ -17,6 +18,8 @@
 #define HL_KUBE_PLUGIN_H
 
 #include <jansson.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -30,9 +33,10 @@ hl_status hl_kube_plugin_create(const json_t *exec, const char *dir, const json_
                                 struct hl_kube_plugin **out) HL_CHECK;
 /* NULL is fine. */
 void hl_kube_plugin_free(struct hl_kube_plugin *p);
-/* A token, and how long it lasts; 0: the program does not say. */
-hl_status hl_kube_plugin_token(const struct hl_kube_plugin *p, char *out, size_t cap,
-                               int64_t *lasts_s) HL_CHECK;
+/* A token, and how long it lasts; 0: the program does not say. It is killed soon after `cancel`
+ * (may be NULL) is not 0. */
+hl_status hl_kube_plugin_token(const struct hl_kube_plugin *p, const atomic_bool *cancel, char *out,
+                               size_t cap, int64_t *lasts_s) HL_CHECK;
 /* What a program has said, at that time. Pure. */
 hl_status hl_kube_plugin_read(const char *text, int64_t now_s, char *out, size_t cap,
                               int64_t *lasts_s) HL_CHECK;

@@ -29,6 +29,7 @@
 
 #define PAGE         100
 #define BACKOFF_MS   200
+#define GATHER_MS    20 /* of what a watch brings on demand */
 #define BACKOFF_TOP  10000
 #define RETRY_MAX_S  30    /* of what the server asks for */
 #define ABSENT_MS    60000 /* a kind that the server does not know */
@@ -256,12 +257,14 @@ static hl_status watch_objects(struct hl_kube_watcher *w, int *retry_after_s)
     stream.members = w->opts.members;
     stream.begun = on_begun;
     w->begun_ns = 0;
-    hl_status st = hl_kube_watch(w->opts.kube,
-                                 &(struct hl_kube_request){.path = path,
-                                                           .timeout_ms = (window + LATE_S) * 1000,
-                                                           .only_metadata = w->opts.only_metadata,
-                                                           .retry_after_s = retry_after_s},
-                                 &stream);
+    hl_status st =
+        hl_kube_watch(w->opts.kube,
+                      &(struct hl_kube_request){.path = path,
+                                                .timeout_ms = (window + LATE_S) * 1000,
+                                                .only_metadata = w->opts.only_metadata,
+                                                .gather_ms = w->opts.on_demand ? GATHER_MS : 0,
+                                                .retry_after_s = retry_after_s},
+                      &stream);
     snprintf(w->version, sizeof(w->version), "%s", stream.version);
     hl_kube_stream_fini(&stream);
     return st;

@@ -1,6 +1,7 @@
 #include "ranktable/annotation.h"
 
 #include <ctype.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,152 @@ static hl_status read_all(const json_t *doc, struct hl_ranktable_instance *out)
     return hl_ranktable_check_devices(out);
 }
 
+/* ---- the usual form -------------------------------------------------------------------------- */
+
+/* What device plugins write: an object of plain texts, and a list of such objects, each text of a
+ * member that is known and stands there once. It is read without making objects of it, which takes
+ * a tenth of the time. All else is read_all's, which also says what is wrong. */
+struct usual {
+    const char *at;
+    struct hl_ranktable_instance *out;
+};
+
+struct text_place {
+    const char *key;
+    size_t offset, cap; /* cap 0: nobody reads it */
+};
+
+#define PLACE(type, key, member)                                                                   \
+    {                                                                                              \
+        key, offsetof(struct type, member), sizeof(((struct type *)NULL)->member)                  \
+    }
+
+static const struct text_place of_device[] = {
+    PLACE(hl_ranktable_device, "device_id", id),
+    PLACE(hl_ranktable_device, "device_ip", ip),
+    PLACE(hl_ranktable_device, "super_device_id", super_id),
+};
+static const struct text_place of_pod[] = {
+    {"pod_name", 0, 0},
+    PLACE(hl_ranktable_instance, "server_id", server_id),
+    PLACE(hl_ranktable_instance, "host_ip", host_ip),
+    PLACE(hl_ranktable_instance, "hardware_type", hardware_type),
+    PLACE(hl_ranktable_instance, "super_pod_id", super_pod_id),
+};
+
+static bool usual_mark(struct usual *u, char c)
+{
+    u->at += strspn(u->at, " \t\r\n");
+    if (*u->at != c)
+        return false;
+    u->at++;
+    return true;
+}
+
+/* Between quotes, without escapes; borrowed. */
+static bool usual_text(struct usual *u, const char **text, size_t *len)
+{
+    if (!usual_mark(u, '"'))
+        return false;
+    for (*text = u->at; *u->at > ' ' && *u->at < 0x7f && *u->at != '"' && *u->at != '\\'; u->at++)
+        ;
+    *len = (size_t)(u->at - *text);
+    return *u->at++ == '"';
+}
+
+/* A member that is a text, and has not been `seen`. */
+static bool usual_member(struct usual *u, const char *key, size_t key_len,
+                         const struct text_place *places, size_t count, void *into, unsigned *seen)
+{
+    const char *text;
+    size_t len, i = 0;
+    while (i < count && (strncmp(places[i].key, key, key_len) != 0 || places[i].key[key_len] != 0))
+        i++;
+    if (i == count || (*seen & 1u << i) != 0 || !usual_text(u, &text, &len) ||
+        (places[i].cap > 0 && len >= places[i].cap))
+        return false;
+    *seen |= 1u << i;
+    if (places[i].cap > 0)
+        memcpy((char *)into + places[i].offset, text, len); /* `into` is zeros */
+    return true;
+}
+
+static bool usual_device(struct usual *u, struct hl_ranktable_device *d)
+{
+    unsigned seen = 0;
+    const char *key;
+    size_t len;
+    if (!usual_mark(u, '{'))
+        return false;
+    do
+        if (!usual_text(u, &key, &len) || !usual_mark(u, ':') ||
+            !usual_member(u, key, len, of_device, HL_ARRAY_LEN(of_device), d, &seen))
+            return false;
+    while (usual_mark(u, ','));
+    return usual_mark(u, '}');
+}
+
+static bool usual_devices(struct usual *u)
+{
+    struct hl_ranktable_device all[HL_RANKTABLE_DEVICES_MAX] = {0};
+    size_t n = 0;
+    if (u->out->devices != NULL || !usual_mark(u, '['))
+        return false;
+    do
+        if (n == HL_RANKTABLE_DEVICES_MAX || !usual_device(u, &all[n++]))
+            return false;
+    while (usual_mark(u, ','));
+    u->out->devices = malloc(n * sizeof(*all));
+    if (u->out->devices == NULL || !usual_mark(u, ']'))
+        return false;
+    memcpy(u->out->devices, all, n * sizeof(*all));
+    u->out->device_count = n;
+    return true;
+}
+
+static bool usual_pod(struct usual *u)
+{
+    static const char devices[] = "devices";
+    unsigned seen = 0;
+    const char *key;
+    size_t len;
+    if (!usual_mark(u, '{'))
+        return false;
+    do {
+        if (!usual_text(u, &key, &len) || !usual_mark(u, ':'))
+            return false;
+        bool is_list = len == strlen(devices) && memcmp(key, devices, len) == 0;
+        if (is_list ? !usual_devices(u)
+                    : !usual_member(u, key, len, of_pod, HL_ARRAY_LEN(of_pod), u->out, &seen))
+            return false;
+    } while (usual_mark(u, ','));
+    return usual_mark(u, '}') && usual_mark(u, '\0') && u->out->server_id[0] != '\0' &&
+           u->out->device_count > 0;
+}
+
+/* False: it was not of that form, and *out is as it was. */
+static bool read_usual(const char *text, struct hl_ranktable_instance *out)
+{
+    struct hl_ranktable_instance made = *out;
+    struct usual u = {.at = text, .out = &made};
+    bool ok = usual_pod(&u);
+    if (ok)
+        *out = made;
+    else
+        free(made.devices);
+    return ok;
+}
+
+static hl_status read_text(const char *text, struct hl_ranktable_instance *out)
+{
+    if (read_usual(text, out))
+        return hl_ranktable_check_devices(out);
+    json_t *doc = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    hl_status st = read_all(doc, out);
+    json_decref(doc);
+    return st;
+}
+
 hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instance *out)
 {
     const char *text = NULL, *ip = hl_json_str(json_object_get(pod, "status"), "podIP", "");
@@ -112,9 +259,7 @@ hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instanc
     if (strlen(text) > BYTES_MAX)
         return hl_fail(HL_EINVAL, "%s: its device annotation has more than %d bytes", out->name,
                        BYTES_MAX);
-    json_t *doc = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    hl_status st = read_all(doc, out);
-    json_decref(doc);
+    hl_status st = read_text(text, out);
     if (st != HL_OK) {
         char why[HL_ERROR_TEXT_MAX];
         snprintf(why, sizeof(why), "%s", hl_error_text());

@@ -19,6 +19,7 @@ struct cached_group {
     char *key;
     const struct hl_ranktable_pod **pods; /* by age: who asks for them has least to sort */
     size_t count, cap;
+    size_t ready; /* of them */
     UT_hash_handle hh;
 };
 
@@ -97,8 +98,10 @@ static hl_status put_job(struct cache *c, struct cache_entry *e, json_t *object)
     struct cached_job *j = (struct cached_job *)e;
     if (j->object == NULL)
         DL_APPEND(c->jobs, j);
-    if (j->object == NULL || j->gone || !same_job(j->object, object))
+    if (j->object == NULL || j->gone || !same_job(j->object, object)) {
         j->dirty = true;
+        j->look_ns = 0;
+    }
     j->gone = false;
     json_incref(object);
     json_decref(j->object);
@@ -162,10 +165,16 @@ static void end_if_empty(struct cache *c, struct cached_group *g)
     free(g);
 }
 
+static bool is_ready(const struct hl_ranktable_pod *pod)
+{
+    return pod->st == HL_OK && !pod->gone;
+}
+
 static void leave_group(struct cache *c, const struct cached_pod *p)
 {
     struct cached_group *g = p->group;
     size_t i = 0;
+    g->ready -= is_ready(p->pod);
     while (g->pods[i] != p->pod)
         i++;
     memmove(&g->pods[i], &g->pods[i + 1], (--g->count - i) * sizeof(*g->pods));
@@ -187,6 +196,7 @@ static hl_status join_group(struct cached_group *g, const struct hl_ranktable_po
         g->pods[i] = g->pods[i - 1];
     g->pods[i] = pod;
     g->count++;
+    g->ready += is_ready(pod);
     return HL_OK;
 }
 
@@ -226,15 +236,28 @@ static void drop_pod(struct cache *c, struct cache_entry *e)
     free_entry(c, e);
 }
 
-const struct hl_ranktable_pod *const *cache_pods_of(struct cache *c, const struct cached_job *job,
-                                                    size_t *count)
+/* NULL: there are none. */
+static const struct cached_group *group_of_job(const struct cache *c, const struct cached_job *job)
 {
     struct cached_group *g = NULL;
     char key[CACHE_KEY_MAX];
     full_name(job->ns, job->name, key);
     HASH_FIND_STR(c->groups, key, g);
+    return g;
+}
+
+const struct hl_ranktable_pod *const *cache_pods_of(struct cache *c, const struct cached_job *job,
+                                                    size_t *count)
+{
+    const struct cached_group *g = group_of_job(c, job);
     *count = g != NULL ? g->count : 0;
     return g != NULL ? g->pods : NULL;
+}
+
+size_t cache_ready_of(struct cache *c, const struct cached_job *job)
+{
+    const struct cached_group *g = group_of_job(c, job);
+    return g != NULL ? g->ready : 0;
 }
 
 /* ---- ConfigMaps ------------------------------------------------------------------------------ */

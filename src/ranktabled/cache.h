@@ -53,7 +53,9 @@ struct cached_job {
     uint64_t not_before_ns; /* of the next request, after a failure */
     unsigned tries;
     enum hl_ranktable_state state;
-    size_t counted;                     /* pods in the table */
+    size_t counted, wanted;             /* pods in the table, and those that there are to be */
+    uint64_t look_ns;                   /* when an incomplete one is judged again, with or without
+                                           all its pods; 0 = at any time */
     char told[HL_RANKTABLE_REASON_MAX]; /* the last event on it; "" = none since it was well */
 };
 
@@ -97,6 +99,8 @@ struct cached_map *cache_map(struct cache *c, const char *key);
 /* The pods that name this job, the oldest first; borrowed until one of them changes. */
 const struct hl_ranktable_pod *const *cache_pods_of(struct cache *c, const struct cached_job *job,
                                                     size_t *count);
+/* How many of them may stand in a table: the others lack something, fail or are going. */
+size_t cache_ready_of(struct cache *c, const struct cached_job *job);
 /* Its ConfigMap, NULL when there is none; borrowed. */
 struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job);
 /* The ConfigMap of version `before` was written: it is `after` now and says *text, which is taken

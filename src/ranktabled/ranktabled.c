@@ -12,6 +12,7 @@
 
 #define BATCH_MS 100
 #define TURN_NS  (20 * HL_NS_PER_MS) /* of judging; then the loop's other callers have theirs */
+#define LOOK_NS  HL_NS_PER_S         /* between two judgements of a table that lacks pods */
 
 /* Most of an object, and nothing to a table. Among the volumes of a job's pods is its ConfigMap. */
 static const char *const skipped[] = {
@@ -90,6 +91,18 @@ static hl_status verdict_of(struct hl_ranktabled *d, const struct cached_job *j,
                               pods, count, map->text, out);
 }
 
+/* While a table waits for pods, most that come or go change nothing of it: what is wrong with one
+ * of them is told a little later. */
+static bool may_wait(struct hl_ranktabled *d, const struct cached_job *j, uint64_t now)
+{
+    static const char initializing[] = "{\"status\":\"initializing\"";
+    if (now >= j->look_ns || cache_ready_of(&d->cache, j) >= j->wanted)
+        return false;
+    const struct cached_map *map = cache_map_of(&d->cache, j);
+    return map != NULL && !map->unread && map->text != NULL &&
+           strncmp(map->text, initializing, strlen(initializing)) == 0;
+}
+
 static void judge_job(struct hl_ranktabled *d, struct cached_job *j)
 {
     struct hl_ranktable_verdict v;
@@ -102,6 +115,8 @@ static void judge_job(struct hl_ranktabled *d, struct cached_job *j)
         return;
     }
     j->counted = v.counted;
+    j->wanted = v.wanted;
+    j->look_ns = v.state != HL_RANKTABLE_COMPLETED ? hl_now_ns() + LOOK_NS : 0;
     if (v.text != NULL && d->opts.dry_run)
         hl_info("%s: dry run: a table of %zu bytes is not written", j->entry.key, strlen(v.text));
     else if (v.text != NULL && ranktabled_leads(d))
@@ -159,7 +174,8 @@ static void take_turn(struct hl_ranktabled *d)
     if (d->stopping || d->goes_on || !is_known(d))
         return;
     for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->next) {
-        if (!j->dirty || j->writing || j->gone || now < j->not_before_ns || is_behind(d, j, now))
+        if (!j->dirty || j->writing || j->gone || now < j->not_before_ns || may_wait(d, j, now) ||
+            is_behind(d, j, now))
             continue;
         j->dirty = false;
         judge_job(d, j);

@@ -81,8 +81,29 @@ class OneCopy(unittest.TestCase):
             self.assertGreater(shared, 0.95 * once)
             self.assertLess(own + shared, 1.15 * once)
 
+    def test_a_backward_does_not_keep_the_gradients_of_the_one_before(self):
+        def run(rank):
+            seen = []
+            with hybridps.Group.shm(name(), rank, WORLD) as group:
+                model = make()
+                optimizer = adam(model)
+                last = next(model.parameters())  # whose gradient comes last
+                last.register_hook(lambda _: seen.append(shared_bytes()) if rank == 0 else None)
+                with hybridps.manage(model, optimizer, device="emu:4MiB", group=group, chunk_bytes=CHUNK,
+                                     one_copy=True):
+                    for x, y in batches(3):
+                        optimizer.zero_grad(set_to_none=True)
+                        model(x, targets=y)["loss"].backward()
+                        optimizer.step()
+            return seen
+        seen = ranks(run)[0]
+        once = model_bytes(make())
+        self.assertEqual(len(seen), 3)
+        self.assertLess(max(seen), 1.3 * once)  # parameters, and the last chunk of gradients
+
     def test_clipping_accumulation_and_no_sync(self):
-        for how in (dict(clip=1.0, accumulate=2), dict(clip=1.0, accumulate=3, no_sync=True)):
+        for how in (dict(clip=1.0, accumulate=2), dict(clip=1.0, accumulate=3, no_sync=True),
+                    dict(clip=0.05, accumulate=2, halve=True)):  # pages of its own, which are renewed
             with self.subTest(**how):
                 def run(rank, how=how):
                     with hybridps.Group.shm(name(), rank, WORLD) as group:

@@ -470,6 +470,23 @@ class Choice(unittest.TestCase):
         # Rows and bytes of all but the last chunk (of 3 rows) go beside the computing.
         self.assertAlmostEqual(decision.overlapped, 40 * 5e-4 + 16 * 1e-4 + 3 * 500 * 1e-6)
 
+    def test_chunks_that_seemed_dear_are_run_all_the_same(self):
+        """Somebody used the processor while the cost of a chunk was measured."""
+        now, link, slow = self.slow_link()
+        chunks = []
+
+        def disturbed(x):
+            if len(x) == 10 and len(chunks) < _cost.PROBE * (_cost.REPEATS + 1):
+                chunks.append(now[0])
+                now[0] += 0.02
+            return slow(x)
+        f = overlap_comm(group=link)(disturbed)
+        with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
+            f(torch.zeros(40, 500))
+        decision, = f.overlap.decisions.values()
+        self.assertGreater(decision.per_chunk, 0.02)
+        self.assertEqual(decision.chunks, 16, decision)
+
     @both
     def test_all_ranks_choose_alike_and_say_why(self, run):
         def child(rank, group):

@@ -87,6 +87,15 @@ class Place(unittest.TestCase):
         self.assertEqual((waits["feasible"], waits["never"]), (False, False))
         self.assertEqual(c.job(job)["state"], "running")
 
+        for node in ("node-1", "node-2"):
+            c.json("node", "drain", node)
+        stuck = c.submit(JOB % (8, 1, c.dir / "stop", ""))  # jobs that end would not do, with all servers drained
+        said = wait_for("its reason", lambda: (e := c.json("explain", stuck))["reason"] == "NotEnoughFreeSlots" and e)
+        self.assertIn("`helios node undrain` of a drained server", said["remedy"])
+        c.json("cancel", stuck)
+        for node in ("node-1", "node-2"):
+            c.json("node", "undrain", node)
+
         self.assertEqual(c.json("node", "undrain", "node-3")["changed"], True)
         self.assertEqual(self.nodes_of(self.plan(c, 4, 1, "tensor: leaf required")), {"node-2", "node-3"})
         (c.dir / "stop").touch()

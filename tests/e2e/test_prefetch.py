@@ -78,6 +78,17 @@ class Prefetch(StoreCase):
         self.assertGreaterEqual(self.told(job, 2), 95)
         self.assertEqual(self.at(other), self.bytes)
 
+    def test_a_spare_slot_gets_what_the_ranks_of_a_silent_server_read(self):
+        self.world()
+        job = self.c.submit(JOB % (self.c.dir / "stop", "5m") + "recovery: {mode: replace}\nspareSlots: 1\n")
+        self.c.wait_job(job, "running")
+        first, spare = (c["node"] for c in self.c.job(job)["plan"]["containers"])
+        self.assertGreaterEqual(self.told(job, 1), 95)
+        self.assertEqual(self.at(spare), 0)  # not before it may be of use
+        self.c.kill(first)
+        wait_for("the shards on the spare's node", lambda: self.at(spare) == self.bytes)
+        self.assertEqual((self.c.job(job)["attempt"], self.c.job(job)["state"]), (1, "running"))
+
     def test_moves_of_a_job_that_is_cancelled_are_cancelled(self):
         self.world({"HELIOS_PLACEMENT_MOVES": "1", "HELIOS_COPY_TIMEOUT": "3s", "HELIOS_NODE_LOST": "60s"})
         for node in self.nodes:

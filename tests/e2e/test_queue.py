@@ -16,11 +16,35 @@ stopGrace: 20s
 {more}
 """
 
+# One that ends while it saves; one whose second rank stands still; one that is lost four times before it makes steps again.
+PROGRAM = '''
+import os, pathlib, signal, sys, time
+import helios
+from helios import _steps
+kind, path = sys.argv[1], pathlib.Path(sys.argv[2])
+lives = len(list(path.parent.glob("life-*")))
+if kind == "lost":
+    path.with_name(f"life-{lives}").touch()
+    if 0 < lives < 4:
+        sys.exit(1)
+for step in range(10**9):
+    helios.report(step)  # without a loss
+    time.sleep(0.02)
+    if kind == "lost" and lives == 0:
+        sys.exit(1)
+    if kind == "stall" and os.environ["RANK"] == "1" and step == 20:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "save" and path.exists():
+        _steps.activity("saving")
+        sys.exit(1)
+'''
+
 
 class Queue(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster.of_class(cls, slots=2, env={"HELIOS_QUEUE_LIST": "prod weight=3, dev quota=2", "HELIOS_QUEUE_PENDING": "4"})
+        cls.c = Cluster.of_class(cls, slots=2, env={"HELIOS_QUEUE_LIST": "prod weight=3, dev quota=2", "HELIOS_QUEUE_PENDING": "4",
+                                                  "HELIOS_JOB_HANG_AFTER": "1s"})
 
     def submit(self, name, slots, more=""):
         return self.c.submit(JOB.format(name=name, slots=slots, dir=self.c.dir, more=more))
@@ -120,6 +144,32 @@ onFailure: {{"9": fail}}
         self.assertEqual(c.job(late)["restarts"], 2)
         c.run("cancel", late)
         c.wait_job(late, "cancelled")
+
+    def test_kinds_of_failure_that_only_a_program_with_steps_has(self):
+        c, program = self.c, self.c.dir / "program.py"
+        program.write_text(PROGRAM)
+
+        def submit(kind, ranks, more):
+            return c.submit(json.dumps({"jobName": kind, "parallelism": {"pipeline_parallel_size": ranks},
+                                        "resources": {"ranks_per_slot": 1}, "stopGrace": "1s",
+                                        "command": [sys.executable, str(program), kind, str(c.dir / kind)], **more}))
+        save = submit("save", 1, {"restarts": 1, "onFailure": {"save": "fail"}})
+        stall = submit("stall", 2, {"restarts": 1, "onFailure": {"stall": "fail"}, "recovery": {"onHang": "end"}})
+        lost = submit("lost", 1, {"recovery": {"mode": "replace", "backoff": "500ms"}})
+        self.addCleanup(c.run, "cancel", lost)
+        wait_for("steps of the one that saves", lambda: any(
+            r.get("progress", {}).get("steps", 0) > 0 for k in c.job(save)["containers"] for r in k["ranks"]))
+        (c.dir / "save").touch()
+        for job, kind, said in ((save, "save", "exited with code 1 while it saved a version"),
+                                (stall, "stall", "was ended, for it hung or was slow")):
+            done = c.wait_job(job, "failed")
+            self.assertEqual((done["lastFailure"], done["attempt"], done["failures"][0]["kind"]), (kind, 1, kind))
+            self.assertIn(f"onFailure ends the job after {kind}", done["reason"])
+            self.assertIn(said, c.run("describe", job).stdout)
+        wait_for("the recovery", lambda: "recovered" in self.kinds(lost))
+        merged = [e["text"] for e in c.job(lost)["events"] if e["kind"] == "recovery-merged"]
+        self.assertRegex(merged[0], r"^rank 0 was lost again before a step of it was told, \d time")
+        self.assertRegex(c.run("metrics", "controller").stdout, r"(?m)^helios_recoveries_merged_total [1-9]")
 
     def places(self, job):
         return {k["node"] for k in self.c.job(job)["plan"]["containers"]}

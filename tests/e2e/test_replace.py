@@ -190,6 +190,7 @@ class Replace(unittest.TestCase):
         plan = self.c.job(job)["plan"]["containers"]
         gone, stays = plan[0]["node"], plan[1]["node"]
         self.assertEqual([(c["node"], c["ranks"]) for c in plan[2:]], [(stays, [])])
+        self.assertRegex(self.c.run("describe", job).stdout, rf"(?m)^ *2 +{stays}:\d +\S+ +spare")
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         wait_for("the spare", lambda: self.c.job(job)["containers"][2]["state"] == "running")
         self.kill_server(gone)  # with rank 0, where the others meet
@@ -201,15 +202,12 @@ class Replace(unittest.TestCase):
         self.assertEqual(self.events(job, "spare-used"),
                          [f"container 2, parked on {stays}, takes the place of container 0"])
         self.assertIn("silent for", self.events(job, "node-lost")[0])
-        wait_for("steps that were made before", lambda: self.made_again(job))
+        reached = max(p["step"] for p in self.lines(job, "PROGRESS"))
+        wait_for("a version after that", lambda: any(p["step"] > reached for p in self.lines(job, "SAVED")))
         self.losses_agree(job)
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)  # the server is back
         self.steps_from(job, 2)
         self.assertEqual(self.c.job(job)["attempt"], 1)
-
-    def made_again(self, job: str) -> bool:
-        steps = [p["step"] for p in self.lines(job, "PROGRESS")]
-        return len(steps) > len(set(steps))
 
     def losses_agree(self, job: str) -> None:
         losses: dict[int, float] = {}
@@ -282,6 +280,21 @@ class Meeting(unittest.TestCase):
             torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=2, timeout=limit)
         elastic._Meeting._drop(None)
         self.assertEqual(torch.distributed.distributed_c10d._group_count, 0)
+
+
+    def test_of_two_processes_of_a_rank_the_one_in_the_later_container_stays(self):
+        with mock.patch.dict(os.environ, {"WORLD_SIZE": "2", "GLOBAL_RANK": "1", "DATA_PARALLEL_SIZE": "2",
+                                          "DATA_PARALLEL_RANK": "1"}):
+            store = torch.distributed.HashStore()
+            store.set("generation", "1")
+            old, new = elastic._Meeting("gloo", 1), elastic._Meeting("gloo", 1)
+            self.assertEqual(old._claim(store), 1)
+            with mock.patch.dict(os.environ, {"HELIOS_CONTAINER": "2"}):
+                self.assertEqual(new._claim(store), 2)
+                self.assertEqual(elastic._Meeting("gloo", 1)._claim(store), 3)  # replaced in its container
+            with self.assertRaises(SystemExit) as ended:
+                old._claim(store)
+            self.assertEqual(ended.exception.code, 77)
 
 
 class Lost(unittest.TestCase):

@@ -160,14 +160,20 @@ class File(Case):
 
 class Again(Case):
     def test_up_without_flags_is_as_before(self):
-        c = self.cluster(nodes=2)
-        c.up()
+        c = self.cluster(nodes=2, up=("--l2-size", "1MiB"))
+        pool = pathlib.Path(c.up()["pool"])
         c.kill("node-1")
         self.assertEqual(c.json("up")["started"], ["node-1"])
+        known = {n["node"]["name"]: n["node"]["incarnation"] for n in c.json("nodes")["items"]}
+        daemons = json.loads((c.state / "cluster.json").read_text())
+        self.assertEqual(known["node-1"], daemons["node-1"]["incarnation"])  # not the one that was killed
         c.down("--keep")
         info = c.json("up")
         self.assertEqual((info["nodes"], len(info["started"])), (2, 4))
         self.assertEqual(c.json("conf", "l3.size")["items"][0]["value"], str(32 << 20))
+        c.kill("node-1")
+        c.down()
+        self.assertEqual(list(pool.parent.glob(f"{pool.stem}*")), [])  # nor the socket of the one that was killed
 
     def test_a_password_in_the_environment_is_remembered_for_the_owner_only(self):
         c = self.cluster(env={"HELIOS_KUBE_MASTER": "http://me:hush@127.0.0.1:1"})  # not used by this cluster

@@ -19,6 +19,7 @@
 #include "net/net.h"
 #include "os/loop.h"
 #include "rpc/agent_calls.h"
+#include "support/cuda_library.h"
 #include "support/fault.h"
 #include "support/rpc_json.h"
 
@@ -408,9 +409,7 @@ TEST(a_full_device_is_an_ordinary_error)
 
 int main(int argc, char **argv)
 {
-    const char *build = getenv("HELIOS_BUILD");
-    snprintf(cuda_stub, sizeof(cuda_stub), "%s/tests/libcuda_stub.so",
-             build != NULL ? build : "build");
+    cuda_library(cuda_stub, sizeof(cuda_stub));
     hl_log_init("test", HL_LOG_ERROR);
     source = malloc(SIZE);
     uint64_t x = 88172645463325252u;

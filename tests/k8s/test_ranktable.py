@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
 from support import kube_api, kustomize  # noqa: E402
-from support.apiserver import COLLECTIONS, shared_server  # noqa: E402
+from support.apiserver import COLLECTIONS, RIGHTS, shared_server  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
 from support.ranktable_scenarios import WAIT_S, Controller, Scenarios, World  # noqa: E402
 from support.side_by_side import SideBySide  # noqa: E402
@@ -23,7 +23,6 @@ AT_ONCE = 7  # scenarios; they mostly wait
 
 ACCOUNT = ("helios", "helios-ranktable")
 OVERLAYS = ROOT / "deploy" / "k8s" / "overlays"
-RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 # The least that Prometheus' operator has of it.
 MONITOR_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -519,6 +519,15 @@ static struct mapping *exactly(cu_ptr at, size_t size)
     return NULL;
 }
 
+/* With CUDA_STUB_NEAR: what the CPU finds at addresses of the device. */
+static int show_near(cu_ptr at, size_t size, int fd, cu_enum access)
+{
+    int prot = access == HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : access;
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+    return stub_setting("CUDA_STUB_NEAR", 0) &&
+           mmap((void *)(uintptr_t)at, size, prot, flags | MAP_FIXED, fd, 0) == MAP_FAILED;
+}
+
 cu_result cuMemUnmap(cu_ptr at, size_t size)
 {
     BEGIN(1);
@@ -526,6 +535,8 @@ cu_result cuMemUnmap(cu_ptr at, size_t size)
     if (p == NULL)
         return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
     struct memory *m = p->memory;
+    if (show_near(at, size, -1, 0) != 0)
+        return stub_end(HL_CUDA_ERROR_UNKNOWN);
     *p = (struct mapping){0};
     m->maps--;
     drop_memory(m);
@@ -541,6 +552,8 @@ cu_result cuMemSetAccess(cu_ptr at, size_t size, const struct cu_access_desc *de
         return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
     if (desc->flags == HL_CU_MEM_ACCESS_FLAGS_PROT_READ && without("readonly"))
         return stub_end(HL_CUDA_ERROR_NOT_SUPPORTED);
+    if (show_near(at, size, p->memory->fd, desc->flags) != 0)
+        return stub_end(HL_CUDA_ERROR_UNKNOWN);
     p->access = desc->flags;
     return stub_end(HL_CUDA_SUCCESS);
 }

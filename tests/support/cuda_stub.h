@@ -33,8 +33,20 @@ cu_result stub_map(int fd, size_t size, cu_ptr *out);
 /* A second address of what lies at this one, for cuMemFree. Takes the lock. */
 API cu_result stub_alias(cu_ptr at, cu_ptr *out);
 
+/* As a framework's kernel, in a stream of its own: bytes at that address become `value` after `us`.
+ */
+API cu_result cuda_stub_kernel(cu_ptr at, size_t len, unsigned char value, unsigned long us);
+
 /* What a stream does in its turn. */
-enum stub_what { STUB_COPY, STUB_EVENT, STUB_AWAIT_EVENT, STUB_AWAIT_VALUE, STUB_WRITE, STUB_CALL };
+enum stub_what {
+    STUB_COPY,
+    STUB_KERNEL,
+    STUB_EVENT,
+    STUB_AWAIT_EVENT,
+    STUB_AWAIT_VALUE,
+    STUB_WRITE,
+    STUB_CALL
+};
 
 struct stub_task {
     struct stub_task *next;
@@ -45,7 +57,8 @@ struct stub_task {
     int dst_device, src_device;
     size_t len;
     uint64_t value;
-    cu_host_fn call; /* without the lock */
+    unsigned long us; /* of a kernel: how long it runs before it writes `value` everywhere */
+    cu_host_fn call;  /* without the lock */
     void *arg;
 };
 
@@ -62,6 +75,7 @@ cu_result stub_add_task(struct CUstream_st *s, const struct stub_task *task);
 CUDA_CALLS(X)
 CUDA_VMM_CALLS(X)
 CUDA_RUN_CALLS(X)
+CUDA_CONTEXT_CALLS(X)
 #undef X
 
 #endif

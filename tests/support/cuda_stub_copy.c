@@ -7,6 +7,7 @@
 #include "support/cuda_stub.h"
 
 struct CUstream_st {
+    struct CUstream_st *next; /* of all */
     struct CUctx_st *context;
     struct stub_task *first, **last;
     pthread_cond_t work;
@@ -16,7 +17,10 @@ struct CUstream_st {
 
 struct CUevent_st {
     unsigned long recorded, reached;
+    unsigned parts; /* streams of a context that have not reached it yet; 0: it is one stream's */
 };
+
+static struct CUstream_st *all_streams;
 
 /* Looks its addresses up now, as the engine of a device would: what was unmapped since is an error
  * that the context does not survive. The lock is held. */
@@ -33,6 +37,16 @@ static void run_copy(struct CUctx_st *c, const struct stub_task *t)
         return;
     }
     memmove(dst, src, t->len);
+}
+
+static void run_kernel(struct CUctx_st *c, const struct stub_task *t)
+{
+    cu_enum access = HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    void *dst = stub_shadow(t->dst, t->len, &access);
+    if (dst == NULL || access != HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        c->sticky = HL_CUDA_ERROR_ILLEGAL_ADDRESS;
+    else
+        memset(dst, (int)t->value, t->len);
 }
 
 /* Until it is so, or the stream is destroyed. Without the lock between looks. */
@@ -62,7 +76,9 @@ static void run_other(struct CUstream_st *s, const struct stub_task *t)
     uint64_t *word;
     switch (t->what) {
     case STUB_EVENT:
-        t->event->reached = t->event_turn;
+        if (t->event->parts <= 1)
+            t->event->reached = t->event_turn;
+        t->event->parts -= t->event->parts > 0;
         break;
     case STUB_WRITE:
         word = (uint64_t *)(void *)stub_shadow(t->dst, 8, &access);
@@ -91,14 +107,18 @@ static void *stream_thread(void *arg)
         struct stub_task *t = s->first;
         if (t == NULL)
             break;
-        if (t->what == STUB_COPY) {
-            unsigned long us = stub_setting("CUDA_STUB_DELAY_US", 2000);
+        if (t->what == STUB_COPY || t->what == STUB_KERNEL) {
+            unsigned long us =
+                t->what == STUB_KERNEL ? t->us : stub_setting("CUDA_STUB_DELAY_US", 2000);
             pthread_mutex_unlock(&stub_lock);
             nanosleep(&(struct timespec){.tv_sec = (time_t)(us / 1000000),
                                          .tv_nsec = (long)(us % 1000000) * 1000},
                       NULL);
             pthread_mutex_lock(&stub_lock);
-            run_copy(s->context, t);
+            if (t->what == STUB_KERNEL)
+                run_kernel(s->context, t);
+            else
+                run_copy(s->context, t);
         } else {
             run_other(s, t);
         }
@@ -123,6 +143,8 @@ static struct CUstream_st *new_stream(void)
         free(s);
         return NULL;
     }
+    s->next = all_streams;
+    all_streams = s;
     return s;
 }
 
@@ -150,6 +172,53 @@ cu_result stub_add_task(struct CUstream_st *s, const struct stub_task *task)
     s->last = &t->next;
     pthread_cond_signal(&s->work);
     return HL_CUDA_SUCCESS;
+}
+
+cu_result cuda_stub_kernel(cu_ptr at, size_t len, unsigned char value, unsigned long us)
+{
+    static struct CUstream_st *others; /* to the process's end, as the context's own */
+    BEGIN(1);
+    if (others == NULL)
+        others = new_stream();
+    return stub_end(stub_add_task(others, &(struct stub_task){.what = STUB_KERNEL,
+                                                              .dst = at,
+                                                              .dst_device = 1,
+                                                              .len = len,
+                                                              .value = value,
+                                                              .us = us}));
+}
+
+cu_result cuCtxSynchronize(void)
+{
+    BEGIN(1);
+    struct CUctx_st *c = stub_context();
+    for (struct CUstream_st *s = all_streams; s != NULL; s = s->next)
+        while (s->context == c && s->first != NULL) {
+            pthread_mutex_unlock(&stub_lock);
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+            pthread_mutex_lock(&stub_lock);
+        }
+    return stub_end(c->sticky);
+}
+
+cu_result cuCtxRecordEvent(struct CUctx_st *c, struct CUevent_st *e)
+{
+    cu_result r = HL_CUDA_SUCCESS;
+    BEGIN(1);
+    if (c != stub_context())
+        return stub_end(HL_CUDA_ERROR_INVALID_HANDLE);
+    e->recorded++;
+    e->parts = 0;
+    for (struct CUstream_st *s = all_streams; s != NULL && r == HL_CUDA_SUCCESS; s = s->next) {
+        if (s->context != c || s->first == NULL)
+            continue;
+        e->parts++;
+        r = stub_add_task(
+            s, &(struct stub_task){.what = STUB_EVENT, .event = e, .event_turn = e->recorded});
+    }
+    if (e->parts == 0)
+        e->reached = e->recorded;
+    return stub_end(r);
 }
 
 static cu_result add_copy(struct CUstream_st *s, const struct stub_task *t)
@@ -263,6 +332,10 @@ cu_result cuStreamDestroy_v2(struct CUstream_st *s)
     BEGIN(EVEN_LOST);
     s->stop = 1;
     stub_streams--;
+    struct CUstream_st **p = &all_streams;
+    while (*p != s)
+        p = &(*p)->next;
+    *p = s->next;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&stub_lock);
     pthread_join(s->thread, NULL);

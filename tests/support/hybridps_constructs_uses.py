@@ -108,6 +108,22 @@ def functional(w):
     return out + [result, [v.grad for v in given.values()], [p.grad for p in w.params()]] + w.train(2, 2)
 
 
+@row("`torch.func`: gradients per sample (`vmap`, `grad`, `functional_call`), `jacrev` of the model", needs="func")
+def per_sample(w):
+    out, (x, y) = w.train(1), w.batches(1, 5)[0]
+
+    def loss(params, one, wanted):
+        return F.mse_loss(torch.func.functional_call(w.model, params, (one[None],)), wanted[None])
+    params = {name: p.detach() for name, p in w.model.named_parameters()}
+    grads = torch.vmap(torch.func.grad(loss), (None, 0, 0))(params, x, y)
+    out += [grads, torch.func.jacrev(lambda one: w.model(one[None])[0])(x[0])]
+    w.optimizer.zero_grad()
+    for name, p in w.model.named_parameters():
+        p.grad = grads[name].clamp(-0.1, 0.1).mean(0)
+    w.optimizer.step()
+    return out + w.train(1, 1)
+
+
 @row("parameters tied while they are managed (`a.weight = b.weight`)", make=Student)
 def tied(w):
     w.model.two[2].weight = w.model.one[2].weight
@@ -516,17 +532,21 @@ def named(w):
     return out
 
 
-@row("where all fits, a step moves nothing but new values of parameters to the host")
+@row("where all fits, nothing moves in a step; what is read of the parameters comes once")
 def still(w):
+    def moved():
+        stats = w.client.stats() if w.device == CAPACITIES[-1] else {"total": {"h2d": 0, "d2h": 0}, "faults": 0}
+        return [stats["total"]["h2d"], stats["total"]["d2h"], stats["faults"]]
     out = w.train(3)
-    before = w.client.stats()["total"] if w.client else {}
+    before = moved()
     out += w.train(2, 3)
+    assert moved() == before, (before, moved())
+    out += [p.detach().clone() for p in w.params() for _ in range(2)]
+    out += [w.model.state_dict(), w.model.state_dict()]
     if w.device == CAPACITIES[-1]:
-        after = w.client.stats()
-        chunks = after["host_by_kind"]["param"]
-        assert after["total"]["h2d"] == before["h2d"]
-        assert after["total"]["d2h"] == before["d2h"] + 2 * chunks, (before, after)
-    return out
+        params = w.client.stats()["host_by_kind"]["param"]
+        assert moved() == [before[0], before[1] + params, before[2]], (before, moved())
+    return out + w.train(2, 5)
 
 
 @row("`isinstance` of parameters and modules, and their types' names")
@@ -557,4 +577,63 @@ def scripted(w):
 @row("another type of parameters while they are managed (`model.double()`)", "close the client")
 def other_type(w):
     w.model.double()
+    return []
+
+
+class Triangle(nn.Module):
+    """A parametrization without an inverse: torch calls set_() on the parameter."""
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight.triu() + weight.triu(1).T
+
+
+@row("parametrizations registered and removed while managed (`p.set_()`)")
+def parametrized(w):
+    parametrize = torch.nn.utils.parametrize
+    out = w.train(1)
+    parametrize.register_parametrization(w.model[2], "weight", Triangle())
+    out += w.train(2, 1) + [[p.grad.clone() for p in w.params()]]
+    parametrize.remove_parametrizations(w.model[2], "weight")
+    return out + w.train(2, 3)
+
+
+class Bags(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.words = nn.Embedding(40, WIDTH, sparse=True)
+        self.bag = nn.EmbeddingBag(40, WIDTH, sparse=True, mode="sum")
+        self.out = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        index = (x.abs() * 10).long() % 40
+        return self.out(self.words(index).mean(1) + self.bag(index))
+
+
+@row("sparse gradients of embeddings, stepped by SparseAdam", make=Bags)
+def sparse(w):
+    few = [w.model.words.weight, w.model.bag.weight]
+    w.optimizer.param_groups[0]["params"] = list(w.model.out.parameters())
+    slow = w.register(torch.optim.SparseAdam(few, lr=1e-2))
+    out = []
+    for x, y in w.batches(3):
+        w.optimizer.zero_grad()
+        slow.zero_grad()
+        loss = F.mse_loss(w.model(x), y)
+        loss.backward()
+        w.optimizer.step()
+        slow.step()
+        out.append(loss.item())
+    return out
+
+
+@row("a lazy module that has not seen a batch", "call the model with a batch before",
+     make=lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LazyLinear(WIDTH)))
+def lazy(w):
+    return []
+
+
+@row("parameters on the meta device", "is on the meta device and has no values",
+     make=lambda: nn.Linear(WIDTH, WIDTH, device="meta"))
+def meta(w):
     return []

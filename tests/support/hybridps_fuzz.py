@@ -10,11 +10,16 @@ exception. Nothing may end by a signal, so programs run in children.
     tests/support/hybridps_fuzz.py --replay 4711     one, with what it does
     tests/support/hybridps_fuzz.py --shrink 4711     its shortest part that still fails
     --length 4                                       models and programs four times as long
+    --cuda cuda:0                                    on a GPU; see CUDA_TABLE for what is left out
+
+On a GPU the plain one has its parameters where a managed one has them: on the device in a pass, on the
+host outside; and it steps where that one does.
 """
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import copy
 import gc
 import os
@@ -39,7 +44,9 @@ from torch.utils.checkpoint import checkpoint
 import hybridps
 
 WIDTH = 8
+CUDA = ""  # the device
 LENGTH = 1  # of models and programs; a seed's program is another one with another length
+LOST = 75  # the status of a child whose device is lost
 REFUSALS = (  # what may be said instead of a result
     "needs .* of device memory at once", "written in place between forward and",
     "memory of .*two parameters in the same memory", "this step needs all state on the host at once",
@@ -50,6 +57,10 @@ REFUSALS = (  # what may be said instead of a result
 
 class Wrong(Exception):
     pass
+
+
+class Lost(Wrong):
+    """The device's context is lost: no program runs in this process any more."""
 
 
 # ---- models ----
@@ -111,7 +122,7 @@ def make_model(rng):
         linears[-1].weight = linears[0].weight
     if rng.random() < 0.2:
         rng.choice(list(model.parameters())).requires_grad_(False)
-    return model
+    return model.to(CUDA) if CUDA else model
 
 
 def make_optimizer(rng, params):
@@ -139,6 +150,18 @@ def make_way(rng):
     return way
 
 
+def on_cuda(way, optimizers):
+    """The same in the GPU's unit of memory, which is 512 pages; its bits are those of foreach=False."""
+    size = int(way["device"][4:-3]) * 512
+    host = way.pop("optimizer_device", "") == "host"
+    adams = all(type(o) in (torch.optim.Adam, torch.optim.AdamW) and not o.defaults["amsgrad"] for o in optimizers)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["foreach"] = False
+    return {**way, "device": f"{CUDA}:{size}KiB", "chunk_bytes": way["chunk_bytes"] * 512,
+            "optimizer_device": "device" if adams and not host else "host", "native": adams and not host}
+
+
 # ---- operations: what a user does, by name ----
 
 class Run:
@@ -151,20 +174,55 @@ class Run:
         if rng.random() < 0.2:
             self.optimizers.append(make_optimizer(rng, self.model.parameters()))
         self.way = make_way(rng)
+        if CUDA:
+            self.way = on_cuda(self.way, self.optimizers)
+        self.steps_there = self.way.get("optimizer_device") == "device"
+        self.passes = 0  # that are running, on CUDA in a plain run
         self.seen: list[Any] = []
         self.kept: list[Any] = []
         self.hooks: list[Any] = []
         self.managed = False
-        if rng.random() < 0.1:
+        if rng.random() < 0.1 and not CUDA:
             self.op_hook(rng.randrange(30))
 
     def batch(self, n):
         generator = torch.Generator().manual_seed(n)
-        return torch.randn(2, WIDTH, generator=generator)
+        return torch.randn(2, WIDTH, generator=generator).to(CUDA or "cpu")
 
     def param(self, n):
         params = list(self.model.parameters())
-        return params[n % len(params)]
+        found = params[n % len(params)]
+        if CUDA:
+            assert found.data is not None  # who reads it is told: in a pass it is kept there
+        return found
+
+    @contextlib.contextmanager
+    def there(self):
+        """A pass; of plain torch on CUDA: parameters and gradients are on the device meanwhile."""
+        self.passes += 1
+        if self.passes == 1:
+            self.move(CUDA)
+        try:
+            yield
+        finally:
+            self.passes -= 1
+            if self.passes == 0:
+                self.move("cpu")
+
+    def move(self, where):
+        if not CUDA or self.managed:
+            return
+        for p in self.model.parameters():
+            grad, p.grad = p.grad, None
+            p.data = p.data.to(where)
+            p.grad = None if grad is None else grad.to(where)
+
+    def step(self, who):
+        optimizer = self.optimizers[who % len(self.optimizers)]
+        if not self.steps_there:
+            return optimizer.step()
+        with self.there():
+            return optimizer.step()
 
     def see(self, value):
         self.seen.append(bits(value))
@@ -176,13 +234,15 @@ class Run:
 
     def op_step(self, data, zero, extra, who):
         self.zero(zero)
-        loss = self.loss(data, extra)
-        loss.backward()
+        with self.there():
+            loss = self.loss(data, extra)
+            loss.backward()
         self.see(loss)
-        self.optimizers[who % len(self.optimizers)].step()
+        self.step(who)
 
     def op_accumulate(self, data, extra):
-        self.loss(data, extra).backward()
+        with self.there():
+            self.loss(data, extra).backward()
 
     def op_fork(self, n):
         """A child, as a DataLoader's worker, that reads what it may."""
@@ -210,14 +270,15 @@ class Run:
 
     def op_between(self, data, inner):
         """Other operations between forward and backward."""
-        loss = self.loss(data, 0)
-        for op in inner:
-            self.do(op)
-        loss.backward()
+        with self.there():
+            loss = self.loss(data, 0)
+            for op in inner:
+                self.do(op)
+            loss.backward()
         self.see(loss)
 
     def op_evaluate(self, data):
-        with torch.no_grad():
+        with torch.no_grad(), self.there():
             self.see(self.model(self.batch(data)))
 
     def op_clip(self, _):
@@ -225,7 +286,7 @@ class Run:
             self.see(nn.utils.clip_grad_norm_(self.model.parameters(), 0.05))
 
     def op_just_step(self, who):
-        self.optimizers[who % len(self.optimizers)].step()
+        self.step(who)
 
     def op_zero(self, zero):
         self.zero(zero)
@@ -236,7 +297,8 @@ class Run:
             raise ZeroDivisionError
         handle = list(self.model)[-1].register_forward_hook(stop)
         try:
-            self.model(self.batch(data))
+            with self.there():
+                self.model(self.batch(data))
         except ZeroDivisionError:
             pass
         handle.remove()
@@ -244,13 +306,14 @@ class Run:
     def op_fail_backward(self, data):
         def stop(_):
             raise ZeroDivisionError
-        out = self.model[0](self.batch(data))
-        if out.requires_grad:
-            out.register_hook(stop)
-            try:
-                self.model[1:](out).sum().backward()
-            except ZeroDivisionError:
-                pass
+        with self.there():
+            out = self.model[0](self.batch(data))
+            if out.requires_grad:
+                out.register_hook(stop)
+                try:
+                    self.model[1:](out).sum().backward()
+                except ZeroDivisionError:
+                    pass
 
     def op_thread(self, data):
         thread = threading.Thread(target=self.op_evaluate, args=(data,))
@@ -269,6 +332,7 @@ class Run:
                 p.grad = None
 
     def loss(self, data, extra):
+        extra = 0 if CUDA else extra  # a sum of the host's is not the device's to the bit
         before = sum(p.square().sum() for p in self.model.parameters()) if extra == 1 else 0
         out = self.model(self.batch(data))
         after = sum(p.abs().sum() for p in self.model.parameters()) if extra == 2 else 0
@@ -279,7 +343,7 @@ class Run:
 
     def op_read(self, n, how):
         p = self.param(n)
-        self.see([lambda: p, lambda: p.data, lambda: p.detach().numpy().copy(), lambda: p.norm(),
+        self.see([lambda: p, lambda: p.data, lambda: p.detach().cpu().numpy().copy(), lambda: p.detach().cpu().norm(),
                   lambda: p[..., :1].contiguous(), lambda: list(self.model.state_dict().values())][how]())
 
     def op_write(self, n, how):
@@ -336,7 +400,8 @@ class Run:
 
     def op_copy(self, data):
         with torch.no_grad():
-            self.see(copy.deepcopy(self.model)(self.batch(data)))
+            model = copy.deepcopy(self.model)
+            self.see((model.to(CUDA) if CUDA else model)(self.batch(data)))
 
     # gradients
 
@@ -375,6 +440,8 @@ class Run:
 
     def op_state(self, n, how, who):
         optimizer, p = self.optimizers[who % len(self.optimizers)], self.param(n)
+        if CUDA and (self.steps_there or how == 3):
+            return  # it has no values there
         state = optimizer.state.get(p, {})
         if how == 0:
             optimizer.state.clear()
@@ -423,10 +490,15 @@ TABLE = {
     "forget": (1, 9), "write_kept": (2, 9), "swap": (1, 30, 6), "freeze": (1, 30, 2), "load": (1, 3),
     "copy": (1, 6), "grad": (5, 30, 6), "hook": (1, 30), "state": (4, 30, 8, 2), "state_back": (1, 1),
     "rate": (1, 2), "head": (1, 5)}
+# On CUDA views end with their content, parameters outside of a pass are the host's, no child has the
+# device, and what is not managed lies elsewhere than what is.
+CUDA_TABLE = tuple(name for name in TABLE if name not in (
+    "fork", "keep", "see_kept", "forget", "write_kept", "swap", "hook", "state_back", "head"))
 IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork")
 
 
 def make_op(rng, names):
+    names = [n for n in names if n in CUDA_TABLE] if CUDA else names
     name = rng.choices(names, [TABLE[n][0] for n in names])[0]
     return [name, *(([make_op(rng, IN_A_PASS) for _ in range(rng.randint(1, 3))])
                     if size == "ops" else rng.randrange(size) for size in TABLE[name][1:])]
@@ -451,7 +523,7 @@ def floats_of(value):
 
 def bits(value):
     if isinstance(value, torch.Tensor):
-        flat = value.detach().to_dense() if value.is_sparse else value.detach()
+        flat = (value.detach().to_dense() if value.is_sparse else value.detach()).cpu()
         if flat.dtype == torch.bfloat16:  # which NumPy has not
             flat = flat.view(torch.int16)
         return str(value.dtype), tuple(value.shape), flat.contiguous().numpy().tobytes()
@@ -467,6 +539,7 @@ def execute(seed, program, managed):
     run = Run(seed)
     run.managed = managed
     client, end = None, "end"
+    run.move("cpu")
     try:
         if managed:
             client = hybridps.manage(run.model, run.optimizers, manager="none", spill="none", **run.way)
@@ -492,6 +565,8 @@ def look_after(run):
     """What is there when the client has gone, and that it trains on."""
     run.seen.append("after")
     run.see(list(run.model.parameters()))
+    if CUDA:  # all is where it came from
+        return "end" if not run.managed or all(p.is_cuda for p in run.model.parameters()) else "raised: not on the device"
     run.see([p.grad for p in run.model.parameters()])
     for value in run.kept:
         run.see(value)
@@ -507,6 +582,8 @@ def check(seed, program):
     """"same", or "refused: ..."; Wrong says what differs."""
     plain, plain_end = execute(seed, program, False)
     seen, end = execute(seed, program, True)
+    if "CUDA error" in plain_end + end or "CUDA_ERROR" in end:
+        raise Lost(end)
     for number, (a, b) in enumerate(zip(plain, seen)):
         if a != b:
             at = next(s for s in reversed(plain[:number + 1]) if isinstance(s, str))
@@ -549,7 +626,7 @@ def in_child(seeds, program=None):
         done = _parse(data)
         results.update(done)
         seeds = seeds[len(done):]
-        if code != 0 and seeds:
+        if code not in (0, LOST) and seeds:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
             results[seeds.pop(0)] = f"WRONG: the process ended by {how}"
     return results
@@ -557,15 +634,18 @@ def in_child(seeds, program=None):
 
 def _child(seeds, program, write):
     torch.set_num_threads(1)
+    code = 0
     for seed in seeds:
         signal.alarm(300)  # this one waits for itself
         try:
             result = check(seed, program or make_program(seed))
         except Wrong as wrong:
-            result = f"WRONG: {wrong}"
+            result, code = f"WRONG: {wrong}", LOST if isinstance(wrong, Lost) else 0
         line = pickle.dumps((seed, result))
         os.write(write, len(line).to_bytes(4, "little") + line)
-    os._exit(0)
+        if code != 0:
+            break
+    os._exit(code)
 
 
 def _parse(data):
@@ -606,6 +686,14 @@ def fuzz(first, count, batch=1000, tell=None):
     return counts, wrong
 
 
+def on_this_gpu():
+    """As many parameters in a unit of the GPU's memory as a page holds elsewhere."""
+    global WIDTH
+    WIDTH = 181
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("count", type=int, nargs="?", default=2000, help="programs (2000)")
@@ -613,9 +701,12 @@ def main():
     parser.add_argument("--length", type=int, default=1, help="times the blocks and operations (1)")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one, here")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="shorten one that goes wrong")
+    parser.add_argument("--cuda", default="", metavar="DEVICE", help="on a GPU, as cuda:0")
     args = parser.parse_args()
-    global LENGTH
-    LENGTH = args.length
+    global LENGTH, CUDA
+    LENGTH, CUDA = args.length, args.cuda
+    if CUDA:
+        on_this_gpu()
     torch.set_num_threads(1)
     if args.replay is not None or args.shrink is not None:
         seed = args.replay if args.replay is not None else args.shrink

@@ -178,11 +178,10 @@ class Case:
                              reserved_bytes=watch.moment) as client:
             watch.client = client
             losses = train(model, optimizer, **self.loop)
-            state = model.state_dict()
-            self.same(losses, state, f"{capacity} bytes, {mode}, {policy}")
             stats = client.stats()
             if policy == "opt" and not self.loop.get("evaluate") and not self.loop.get("zeros"):
-                watch.compare(mode, self.native)
+                watch.compare(mode, self.native)  # before anything is read
+            self.same(losses, model.state_dict(), f"{capacity} bytes, {mode}, {policy}")
         self.test.assertEqual(stats["peak_over_avail"], 0)
         self.test.assertLessEqual(stats["device_peak"], stats["capacity"])
         self.same(losses, model.state_dict(), "after the end of managing")

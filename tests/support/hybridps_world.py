@@ -37,7 +37,8 @@ def plain(**options):
     return alone(lambda: _plain(**options))
 
 
-def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6, no_sync=False, world=WORLD):
+def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6, no_sync=False, halve=False,
+           world=WORLD):
     models = [make(dtype=dtype) for _ in range(world)]
     optimizers = [optimizer(m) for m in models]
     losses = [[] for _ in models]
@@ -55,6 +56,8 @@ def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6
             grads = [[p.grad for p in m.parameters()] for m in models]
             means = [mean(parts) for parts in zip(*grads)]
             sums = means if sums is None else [s + m for s, m in zip(sums, means)]
+            if halve and turn + 1 < accumulate:
+                sums = [s * 0.5 for s in sums]
             for m in models:
                 m.zero_grad(set_to_none=True)
         for m, step in zip(models, optimizers):
@@ -68,7 +71,8 @@ def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6
 
 
 def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, optimizer=adam, accumulate=1,
-            steps=6, no_sync=False, look=lambda: None, **options):
+            steps=6, no_sync=False, halve=False, look=lambda: None, **options):
+    """halve: gradients, between the backwards of a step."""
     model = make(seed=3 + rank, dtype=dtype)  # rank 0's values are everybody's
     step = optimizer(model)
     losses = []
@@ -86,6 +90,8 @@ def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, opt
                     loss = model(x, targets=y)["loss"]
                     loss.backward()
                 losses.append(loss.item())
+                for p in model.parameters() if halve and turn + 1 < accumulate else ():
+                    p.grad.mul_(0.5)
                 look()
             if clip:
                 nn.utils.clip_grad_norm_(model.parameters(), clip)

@@ -2,10 +2,11 @@
 whatever may go wrong on the way. A real one runs the same scenarios through `Client`."""
 from __future__ import annotations
 
-import copy
+import collections
 import http.client
 import http.server
 import json
+import marshal
 import select
 import threading
 import time
@@ -28,6 +29,11 @@ def path_of(plural, namespace=None, name=None):
         out += f"/namespaces/{namespace}"
     out += f"/{CALLED.get(plural, plural)}"
     return out if name is None else f"{out}/{name}"
+
+
+def clone(obj):
+    """As copy.deepcopy, for what JSON has; a tenth of its time."""
+    return marshal.loads(marshal.dumps(obj))
 
 
 def merge(into, patch):
@@ -56,7 +62,8 @@ class Server:
     """`with Server() as s:` serves on s.port. Knobs are plain attributes."""
 
     def __init__(self):
-        self.lock = threading.Condition()
+        self.lock = threading.RLock()
+        self.news = collections.defaultdict(lambda: threading.Condition(self.lock))  # of a plural
         self.objects = {}       # (plural, namespace, name) -> object
         self.history = []       # (version, plural, before, after, time), one for every version from FIRST
         self.version = FIRST
@@ -90,10 +97,15 @@ class Server:
         if after is not None:
             after["metadata"]["resourceVersion"] = str(self.version)
         else:
-            before = copy.deepcopy(before)
+            before = clone(before)
             before["metadata"]["resourceVersion"] = str(self.version)
         self.history.append((self.version, plural, before, after, time.monotonic()))
-        self.lock.notify_all()
+        self.news[plural].notify_all()
+
+    def _end_watches(self):
+        self.generation += 1
+        for news in self.news.values():
+            news.notify_all()
 
     def put(self, plural, obj):
         """Create or replace, whatever its version."""
@@ -106,10 +118,10 @@ class Server:
             meta.setdefault("creationTimestamp", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
             if before is None and plural in self.bulk:
                 meta.setdefault("annotations", {})["padding"] = "x" * self.bulk[plural]
-            obj = copy.deepcopy(obj)
+            obj = clone(obj)
             self.objects[key] = obj
             self._note(plural, before, obj)
-            return copy.deepcopy(obj)
+            return clone(obj)
 
     def patch(self, plural, namespace, name, patch):
         with self.lock:
@@ -120,13 +132,13 @@ class Server:
             wanted = patch.get("metadata", {}).get("resourceVersion")
             if wanted is not None and wanted != before["metadata"]["resourceVersion"]:
                 raise Refused(409, "Conflict", "the object has been modified")
-            after = copy.deepcopy(before)
+            after = clone(before)
             merge(after, patch)
             self.objects[key] = after
             self._note(plural, before, after)
             if plural == "configmaps":
                 self.patched.append((name, after["data"].get("hccl.json")))
-            return copy.deepcopy(after)
+            return clone(after)
 
     def delete(self, plural, namespace, name, grace=0):
         """A pod on a node stays as long as its kubelet says nothing, but for a grace of 0."""
@@ -144,19 +156,17 @@ class Server:
         with self.lock:
             if (plural, namespace, name) not in self.objects:
                 raise Refused(404, "NotFound")
-            return copy.deepcopy(self.objects[plural, namespace, name])
+            return clone(self.objects[plural, namespace, name])
 
     def forget(self):
         """All versions before this one are too old; watches end."""
         with self.lock:
             self.oldest = self.version
-            self.generation += 1
-            self.lock.notify_all()
+            self._end_watches()
 
     def cut_watches(self):
         with self.lock:
-            self.generation += 1
-            self.lock.notify_all()
+            self._end_watches()
 
     def kubeconfig(self, path, **cluster):
         """Any token will do."""
@@ -374,7 +384,7 @@ class Server:
                 happened = time.monotonic() - self.late.get(plural, 0)
                 news = [e for e in self.history[max(at - FIRST, 0):] if e[1] == plural and e[4] <= happened]
                 if not news and generation == self.generation:
-                    self.lock.wait(STEP_S * 5)
+                    self.news[plural].wait(STEP_S * 5 if plural in self.late else min(until, bookmark) - time.monotonic())
                 if generation != self.generation:
                     h.close_connection = True
                     h.connection.shutdown(2)  # in the middle, without an end

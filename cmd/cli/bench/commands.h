@@ -11,12 +11,13 @@
 
 #include "cli/cli/cli.h"
 
-/* adam.c, archive.c, bodies.c, chunks.c, follow.c, get.c, group.c,
+/* adam.c, archive.c, bodies.c, chunks.c, device.c, follow.c, get.c, group.c,
  * import.c, maco.c, migrate.c, place.c, plank.c, policy.c, put.c, queue.c, reshard.c */
 hl_status cmd_bench_adam(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_bodies(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_group(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_chunks(struct cli *cli, int argc, char **argv);
+hl_status cmd_bench_device(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_archive(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_follow(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_get(struct cli *cli, int argc, char **argv);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -216,8 +217,53 @@ static void end_oom(struct drill_target *t)
     t->group[0] = '\0';
 }
 
-/* In a group of its own that has room for nothing: with the next page it asks for, the kernel kills
- * it as any process that has used up its limit. Other ranks of the container keep theirs. */
+#define PAGES_MAX 256
+
+/* Of its own memory, from `from` to `to`: zeros are written where it has no page yet, which changes
+ * nothing but that it needs one. True: that failed, or there were enough. */
+static bool ask_pages(pid_t pid, int pagemap, uint64_t from, uint64_t to, int *asked)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), entry;
+    char zero = 0;
+    for (uint64_t at = from; at < to; at += page) {
+        struct iovec here = {&zero, 1}, there = {(void *)(uintptr_t)at, 1};
+        if (pread(pagemap, &entry, sizeof(entry), (off_t)(at / page * sizeof(entry))) !=
+            (ssize_t)sizeof(entry))
+            return true;
+        if (entry >> 62 != 0) /* it is there, or swapped out */
+            continue;
+        if (process_vm_writev(pid, &here, 1, &there, 1, 0) != 1 || ++*asked == PAGES_MAX)
+            return true;
+    }
+    return false;
+}
+
+/* A training that has all its memory may ask for no more for long. */
+static void ask_memory(const struct drill_target *t)
+{
+    char path[64], line[512];
+    int asked = 0;
+    bool over = false;
+    snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)t->pid);
+    HL_AUTO(hl_closep) int pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)t->pid);
+    FILE *maps = pagemap >= 0 ? fopen(path, "re") : NULL;
+    while (maps != NULL && !over && fgets(line, sizeof(line), maps) != NULL) {
+        uint64_t from, to;
+        char rights[8], file[8];
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*s %*s %7s", &from, &to, rights, file) ==
+                4 &&
+            strcmp(rights, "rw-p") == 0 && strcmp(file, "0") == 0 && strstr(line, "[stack") == NULL)
+            over = ask_pages(t->pid, pagemap, from, to, &asked);
+    }
+    if (maps != NULL)
+        fclose(maps);
+    else
+        hl_debug("process %d asks for memory when it does", (int)t->pid);
+}
+
+/* In a group of its own that has room for nothing: with the next page it needs, the kernel kills it
+ * as any process that has used up its limit. Other ranks of the container keep theirs. */
 static hl_status make_oom(struct drill_target *t)
 {
     char pid[16];
@@ -231,7 +277,9 @@ static hl_status make_oom(struct drill_target *t)
     hl_status st = group_write(t, v2 ? "memory.max" : "memory.limit_in_bytes", "4096");
     if (st == HL_OK)
         st = group_write(t, "cgroup.procs", pid);
-    if (st != HL_OK)
+    if (st == HL_OK)
+        ask_memory(t);
+    else
         end_oom(t);
     return st;
 }

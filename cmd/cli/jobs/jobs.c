@@ -512,7 +512,7 @@ static void rank_row(struct cli_table *t, const struct hl_api_rank_status *r)
     cli_cell(t, p->step >= 0 ? "%lld" : "-", (long long)p->step);
     cli_cell_duration(t, p->since_ms);
     cli_cell(t, p->median_ms > 0 ? "%.1f" : "-", p->median_ms);
-    cli_cell(t, p->step >= 0 ? "%.4f" : "-", p->loss);
+    cli_cell(t, p->step < 0 ? "-" : p->no_loss ? "nan" : "%.4f", p->loss);
     cli_cell(t, "%u", p->generation);
     cli_cell(t, "%u", r->replaced);
 }

@@ -281,7 +281,7 @@ static struct hl_slow_rank slow_rank_of(const struct job *j, const struct hl_api
 {
     bool settled = r->progress.steps >= SLOW_STEPS; /* whatever it is busy with at the moment */
     return (struct hl_slow_rank){.stage = hl_rank_of(&j->spec.grid, r->rank).pp,
-                                 .process = r->replaced,
+                                 .process = (uint32_t)r->pid,
                                  .reported = r->progress.steps,
                                  .own_ms = settled ? r->progress.own_ms : 0,
                                  .step_ms = r->progress.median_ms};

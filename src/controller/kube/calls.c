@@ -413,7 +413,7 @@ static void find_logs(const struct job *j, int attempt, struct call *k)
     k->logs = calloc(LOGS_MAX, sizeof(*k->logs));
     for (int i = 0; plan != NULL && k->logs != NULL && i < plan->container_count; i++) {
         const struct hl_plan_container *c = &plan->containers[i];
-        const json_t *pod = json_object_get(j->controller->gangs->pods, c->node);
+        const json_t *pod = hl_kube_table_find(&j->controller->gangs->pods, c->node);
         if (pod == NULL)
             continue;
         for (int r = 0; r < c->rank_count && k->log_count < LOGS_MAX; r++) {

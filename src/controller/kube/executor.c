@@ -114,7 +114,7 @@ static void kube_read_log(struct job *j, struct hl_rpc_call *call, const struct 
         return;
     }
     const struct hl_plan_container *c = &plan->containers[query->index];
-    const json_t *pod = json_object_get(j->controller->gangs->pods, c->node);
+    const json_t *pod = hl_kube_table_find(&j->controller->gangs->pods, c->node);
     if (hl_volcano_attempt_of(pod, j->gang->id) != query->attempt)
         pod = NULL;
     gang_log_read(j, call, pod, query->rank - c->ranks[0].rank, query);
@@ -125,7 +125,7 @@ static bool has_objects(const struct gangs *g, const struct job *j)
 {
     const char *name;
     json_t *object;
-    json_object_foreach (g->jobs, name, object) {
+    json_object_foreach (g->jobs.now, name, object) {
         if (hl_volcano_attempt_of(object, j->gang->id) > 0)
             return true;
     }
@@ -135,7 +135,7 @@ static bool has_objects(const struct gangs *g, const struct job *j)
 static bool kube_needs(const struct job *j)
 {
     const struct gangs *g = j->controller->gangs;
-    return g != NULL && (!g->jobs_synced || j->gang->busy || has_objects(g, j));
+    return g != NULL && (!g->jobs.synced || j->gang->busy || has_objects(g, j));
 }
 
 static struct hl_podspec_rules kube_pod_rules(const struct hl_controller *c)

@@ -21,7 +21,7 @@
 const json_t *gang_pod(const struct job *j, int index)
 {
     const json_t *pod =
-        json_object_get(j->controller->gangs->pods, j->run.plan->containers[index].node);
+        hl_kube_table_find(&j->controller->gangs->pods, j->run.plan->containers[index].node);
     return hl_volcano_attempt_of(pod, j->gang->id) == j->run.containers_attempt ? pod : NULL;
 }
 
@@ -34,13 +34,13 @@ static const json_t *job_of(const struct job *j, int attempt)
 {
     char name[HL_VOLCANO_NAME_MAX];
     hl_volcano_job_name(j->id, attempt, name);
-    const json_t *job = json_object_get(j->controller->gangs->jobs, name);
+    const json_t *job = hl_kube_table_find(&j->controller->gangs->jobs, name);
     return hl_volcano_attempt_of(job, j->gang->id) == attempt ? job : NULL;
 }
 
 bool gangs_synced(const struct gangs *g)
 {
-    return g->jobs_synced && g->pods_synced;
+    return g->jobs.synced && g->pods.synced;
 }
 
 /* Volcano deletes what has succeeded by itself. */
@@ -404,7 +404,7 @@ void gangs_tick(struct hl_controller *c)
         if (!hl_job_state_ended(j->run.state))
             gang_reconcile(j);
     }
-    json_object_foreach_safe(c->gangs->jobs, iter, name, object)
+    json_object_foreach_safe(c->gangs->jobs.now, iter, name, object)
     {
         j = gang_owner(c->gangs, object);
         if (j != NULL && hl_job_state_ended(j->run.state))

@@ -13,6 +13,7 @@
 #include "controller/executor.h"
 #include "controller/kube/gangs.h"
 #include "core/job/gang.h"
+#include "kube/table.h"
 #include "kube/watcher.h"
 #include "volcano/gang.h"
 #include "volcano/podgroup.h"
@@ -71,12 +72,11 @@ struct gangs {
     struct kube_node *nodes; /* of the whole cluster, by name */
     int64_t node_lost_ms;    /* where the job does not say */
     struct gang_engine engine;
-    struct hl_gang_root root;      /* of gangs: Volcano Jobs, or PodGroups */
-    json_t *jobs, *pods;           /* name -> object, of our namespace; jobs: roots of gangs */
-    json_t *groups;                /* name of a Job -> its PodGroup */
-    json_t *topologies;            /* name of a node -> its NodeResourceTopology */
-    json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
-    bool jobs_synced, pods_synced;
+    struct hl_gang_root root;        /* of gangs: Volcano Jobs, or PodGroups */
+    struct hl_kube_table jobs;       /* by name, of our namespace: roots of gangs */
+    struct hl_kube_table pods;       /* by name, of our namespace */
+    struct hl_kube_table groups;     /* PodGroups, by the name of their Volcano Job */
+    struct hl_kube_table topologies; /* NodeResourceTopologies, by the name of the node */
     unsigned calls;                  /* under way */
     void (*answered)(struct job *j); /* a request of the job has ended */
     bool reconcile_posted;           /* a reconciliation of what is stale is posted */
@@ -99,9 +99,7 @@ void nodes_changed(void *arg, enum hl_kube_event type, json_t *object);
 bool gang_node_lost(const struct job *j, const json_t *pod, char *why, size_t cap);
 void nodes_free(struct gangs *g);
 
-/* kubelets.c: of the watch of NodeResourceTopologies. */
-void topologies_listed(void *arg, const json_t *objects, unsigned page);
-void topology_changed(void *arg, enum hl_kube_event type, json_t *object);
+/* kubelets.c */
 /* What is known of the kubelets, for pods of several containers. */
 void gangs_kubelets(const struct gangs *g, struct hl_volcano_kubelets *out);
 /* Why a pod's ranks may be on several NUMA nodes; "" = they are not, it is not known, or no matter.
@@ -115,9 +113,9 @@ void engine_tick(struct gangs *g);
 /* HL_EUNAVAIL while nothing is known of it. */
 hl_status engine_check(const struct gangs *g) HL_CHECK;
 
-/* waiting.c: of the watch of PodGroups. */
-void groups_listed(void *arg, const json_t *objects, unsigned page);
-void group_changed(void *arg, enum hl_kube_event type, json_t *object);
+/* waiting.c */
+/* The Volcano Job that made a PodGroup, NULL = none did. Borrowed. */
+const char *gang_of_group(const json_t *group);
 /* Why the gang is not up, as its objects say; "" = they don't. Into cap bytes. */
 void gang_waits_for(const struct job *j, char *out, size_t cap);
 

@@ -3,47 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "controller/kube/gangs_private.h"
 #include "controller/kube/objects_private.h"
 #include "volcano/kubelet.h"
-
-static void topology_set(struct gangs *g, json_t *object)
-{
-    const char *name;
-    if (object_text(object, "metadata.name", &name) == HL_OK)
-        json_object_set(g->topologies, name, object);
-    else
-        hl_error("Kubernetes: a NodeResourceTopology is left out error=\"%s\"", hl_error_text());
-}
-
-void topologies_listed(void *arg, const json_t *objects, unsigned page)
-{
-    struct gangs *g = arg;
-    json_t *o;
-    size_t i;
-    if ((page & HL_KUBE_FIRST) != 0)
-        json_object_clear(g->topologies);
-    json_array_foreach (objects, i, o)
-        topology_set(g, o);
-}
-
-void topology_changed(void *arg, enum hl_kube_event type, json_t *object)
-{
-    struct gangs *g = arg;
-    const char *name;
-    if (type != HL_KUBE_DELETED)
-        topology_set(g, object);
-    else if (object_text(object, "metadata.name", &name) == HL_OK)
-        json_object_del(g->topologies, name);
-}
 
 void gangs_kubelets(const struct gangs *g, struct hl_volcano_kubelets *out)
 {
     const char *name;
     json_t *object;
     *out = (struct hl_volcano_kubelets){0};
-    json_object_foreach (g->topologies, name, object) {
+    json_object_foreach (g->topologies.now, name, object) {
         const struct hl_kubelet k = hl_kubelet_read(object);
         char why[192];
         if (k.policy[0] == '\0' && k.scope[0] == '\0')
@@ -64,7 +33,7 @@ void gang_pod_spreads(const struct job *j, const json_t *pod, char *out, size_t 
     if (!hl_volcano_needs_pod_scope(&j->spec, j->run.plan, &g->volcano) ||
         object_text_if_any(pod, "spec.nodeName", &node) != HL_OK || node[0] == '\0')
         return;
-    const struct hl_kubelet k = hl_kubelet_read(json_object_get(g->topologies, node));
+    const struct hl_kubelet k = hl_kubelet_read(hl_kube_table_find(&g->topologies, node));
     hl_kubelet_spreads(&k, true, why, sizeof(why));
     if (why[0] != '\0')
         snprintf(out, cap, "its ranks may be on several NUMA nodes: node %.60s, %.180s", node, why);

@@ -3,12 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "controller/kube/gangs_private.h"
 #include "controller/kube/objects_private.h"
 
-/* NULL: no Volcano Job made it. Borrowed. */
-static const char *job_of_group(const json_t *group)
+const char *gang_of_group(const json_t *group)
 {
     const json_t *owners = json_object_get(json_object_get(group, "metadata"), "ownerReferences"),
                  *o;
@@ -20,34 +18,6 @@ static const char *job_of_group(const json_t *group)
             return name;
     }
     return NULL;
-}
-
-static void group_set(struct gangs *g, json_t *group)
-{
-    const char *job = job_of_group(group);
-    if (job != NULL)
-        json_object_set(g->groups, job, group);
-}
-
-void groups_listed(void *arg, const json_t *objects, unsigned page)
-{
-    struct gangs *g = arg;
-    json_t *o;
-    size_t i;
-    if ((page & HL_KUBE_FIRST) != 0)
-        json_object_clear(g->groups);
-    json_array_foreach (objects, i, o)
-        group_set(g, o);
-}
-
-void group_changed(void *arg, enum hl_kube_event type, json_t *object)
-{
-    struct gangs *g = arg;
-    const char *job = job_of_group(object);
-    if (type != HL_KUBE_DELETED)
-        group_set(g, object);
-    else if (job != NULL)
-        json_object_del(g->groups, job);
 }
 
 /* The first pod that says why it waits. */
@@ -74,9 +44,9 @@ void gang_waits_for(const struct job *j, char *out, size_t cap)
         return;
     hl_volcano_job_name(j->id, j->run.attempt, name);
     if (g->podgroups[0] != '\0')
-        hl_podgroup_waits(json_object_get(g->jobs, name), group, sizeof(group));
+        hl_podgroup_waits(hl_kube_table_find(&g->jobs, name), group, sizeof(group));
     else
-        hl_volcano_group_waits(json_object_get(g->groups, name), group, sizeof(group));
+        hl_volcano_group_waits(hl_kube_table_find(&g->groups, name), group, sizeof(group));
     pod_waits_for(j, pod, sizeof(pod));
     snprintf(out, cap, "%s%s%s", group, group[0] != '\0' && pod[0] != '\0' ? "; " : "", pod);
 }

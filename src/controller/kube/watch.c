@@ -47,62 +47,55 @@ static void owner_mark_stale(struct gangs *g, const json_t *object)
     g->reconcile_posted = true;
 }
 
-/* A list takes the place of what there was when its last page is here. */
-static bool take_page(json_t **now, json_t **next, const json_t *objects, unsigned page)
+static void take_list(struct hl_kube_table *t, const json_t *objects, unsigned page)
 {
-    json_t *o;
-    size_t i;
-    const char *name;
-    if ((page & HL_KUBE_FIRST) != 0 || *next == NULL) {
-        json_decref(*next);
-        *next = json_object();
-    }
-    json_array_foreach (objects, i, o)
-        if ((name = name_of(o)) != NULL)
-            json_object_set(*next, name, o);
-    if ((page & HL_KUBE_LAST) == 0)
-        return false;
-    json_decref(*now);
-    *now = hl_steal(next);
-    return true;
+    if (hl_kube_table_list(t, objects, page) != HL_OK)
+        hl_error("Kubernetes: a list is left out error=\"%s\"", hl_error_text());
+}
+
+static void take_change(struct hl_kube_table *t, enum hl_kube_event type, json_t *object)
+{
+    if (hl_kube_table_change(t, type, object) != HL_OK)
+        hl_error("Kubernetes: an object is left out error=\"%s\"", hl_error_text());
 }
 
 static void on_jobs(void *arg, const json_t *objects, unsigned page)
 {
     struct gangs *g = arg;
-    g->jobs_synced |= take_page(&g->jobs, &g->next_jobs, objects, page);
+    take_list(&g->jobs, objects, page);
     gangs_tick(g->c);
 }
 
 static void on_pods(void *arg, const json_t *objects, unsigned page)
 {
     struct gangs *g = arg;
-    g->pods_synced |= take_page(&g->pods, &g->next_pods, objects, page);
+    take_list(&g->pods, objects, page);
     gangs_tick(g->c);
-}
-
-static void on_change(struct gangs *g, json_t *all, enum hl_kube_event type, json_t *object)
-{
-    const char *name = name_of(object);
-    if (name == NULL)
-        return;
-    if (type == HL_KUBE_DELETED)
-        json_object_del(all, name);
-    else
-        json_object_set(all, name, object);
-    owner_mark_stale(g, object);
 }
 
 static void on_job(void *arg, enum hl_kube_event type, json_t *object)
 {
     struct gangs *g = arg;
-    on_change(g, g->jobs, type, object);
+    take_change(&g->jobs, type, object);
+    owner_mark_stale(g, object);
 }
 
 static void on_pod(void *arg, enum hl_kube_event type, json_t *object)
 {
     struct gangs *g = arg;
-    on_change(g, g->pods, type, object);
+    take_change(&g->pods, type, object);
+    owner_mark_stale(g, object);
+}
+
+/* Of a table that is only looked at: `arg` is the table. */
+static void on_listed(void *arg, const json_t *objects, unsigned page)
+{
+    take_list(arg, objects, page);
+}
+
+static void on_changed(void *arg, enum hl_kube_event type, json_t *object)
+{
+    take_change(arg, type, object);
 }
 
 /* Most of an object, of which we made it. */
@@ -122,7 +115,8 @@ static hl_status watch_path(struct gangs *g, const char *path,
     opts.kube = g->api;
     opts.loop = g->c->opts.loop;
     opts.path = path;
-    opts.arg = g;
+    if (opts.arg == NULL)
+        opts.arg = g;
     return hl_kube_watcher_start(&opts, out);
 }
 
@@ -152,10 +146,11 @@ static hl_status watch_all(struct gangs *g)
                       (struct hl_kube_watcher_opts){.listed = on_pods, .changed = on_pod},
                       &g->pods_watch));
     if (g->podgroups[0] == '\0')
-        HL_TRY(watch_kind(g, "/apis/scheduling.volcano.sh/v1beta1", "podgroups",
-                          (struct hl_kube_watcher_opts){
-                              .listed = groups_listed, .changed = group_changed, .optional = true},
-                          &g->groups_watch));
+        HL_TRY(watch_kind(
+            g, "/apis/scheduling.volcano.sh/v1beta1", "podgroups",
+            (struct hl_kube_watcher_opts){
+                .listed = on_listed, .changed = on_changed, .arg = &g->groups, .optional = true},
+            &g->groups_watch));
     HL_TRY(watch_path(g, "/api/v1/nodes",
                       &(struct hl_kube_watcher_opts){.selector = "",
                                                      .members = &node_members,
@@ -166,8 +161,9 @@ static hl_status watch_all(struct gangs *g)
     return watch_path(g, HL_VOLCANO_TOPOLOGIES,
                       &(struct hl_kube_watcher_opts){.selector = "",
                                                      .members = &topology_members,
-                                                     .listed = topologies_listed,
-                                                     .changed = topology_changed,
+                                                     .listed = on_listed,
+                                                     .changed = on_changed,
+                                                     .arg = &g->topologies,
                                                      .optional = true},
                       &g->topologies_watch);
 }
@@ -237,6 +233,14 @@ static hl_status gangs_open(struct gangs *g, const struct hl_kube_opts *opts)
     return HL_OK;
 }
 
+static hl_status make_tables(struct gangs *g)
+{
+    HL_TRY(hl_kube_table_init(&g->jobs, name_of));
+    HL_TRY(hl_kube_table_init(&g->pods, name_of));
+    HL_TRY(hl_kube_table_init(&g->groups, gang_of_group));
+    return hl_kube_table_init(&g->topologies, name_of);
+}
+
 hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, struct gangs **out)
 {
     struct gangs *g = calloc(1, sizeof(*g));
@@ -245,11 +249,9 @@ hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, 
     g->c = c;
     g->answered = gang_reconcile;
     pthread_mutex_init(&g->spool_lock, NULL);
-    g->jobs = json_object();
-    g->pods = json_object();
-    g->groups = json_object();
-    g->topologies = json_object();
-    hl_status st = gangs_open(g, opts);
+    hl_status st = make_tables(g);
+    if (st == HL_OK)
+        st = gangs_open(g, opts);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
@@ -275,12 +277,10 @@ void gangs_stop(struct gangs *g)
         uv_run(hl_loop_uv(g->c->opts.loop), UV_RUN_ONCE);
     gang_logs_fini(g);
     nodes_free(g);
-    json_decref(g->jobs);
-    json_decref(g->pods);
-    json_decref(g->groups);
-    json_decref(g->topologies);
-    json_decref(g->next_jobs);
-    json_decref(g->next_pods);
+    hl_kube_table_fini(&g->jobs);
+    hl_kube_table_fini(&g->pods);
+    hl_kube_table_fini(&g->groups);
+    hl_kube_table_fini(&g->topologies);
     hl_kube_close(g->api);
     hl_kube_config_free(g->config);
     pthread_mutex_destroy(&g->spool_lock);

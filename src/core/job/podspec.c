@@ -332,7 +332,30 @@ static bool check_env(const struct walk *w, const json_t *list)
     return true;
 }
 
-static bool check_mounts(const struct walk *w, const json_t *list)
+/* The same directory: slashes that stand twice or at the end say nothing. */
+static bool same_path(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        while (*a == '/' && (a[1] == '/' || a[1] == '\0'))
+            a++;
+        if (*a != *b)
+            return false;
+        if (*a == '\0')
+            return true;
+    }
+}
+
+static bool has_volume(const json_t *volumes, const char *name)
+{
+    size_t i;
+    const json_t *volume;
+    json_array_foreach (volumes, i, volume)
+        if (strcmp(text_of(volume, "name"), name) == 0)
+            return true;
+    return false;
+}
+
+static bool check_mounts(const struct walk *w, const json_t *list, const json_t *volumes)
 {
     static const char *const ours[] = {"/dev/shm", "/user/serverid/devindex/config"};
     size_t i;
@@ -343,8 +366,11 @@ static bool check_mounts(const struct walk *w, const json_t *list)
         if (path[0] != '/' || text_of(mount, "name")[0] == '\0')
             return walk_fail(&at, false, "needs the name of a volume and an absolute mountPath");
         for (size_t k = 0; k < HL_ARRAY_LEN(ours); k++)
-            if (strcmp(path, ours[k]) == 0)
-                return walk_fail(&at, false, "%s is mounted by Helios", path);
+            if (same_path(path, ours[k]))
+                return walk_fail(&at, false, "%s is mounted by Helios", ours[k]);
+        if (!has_volume(volumes, text_of(mount, "name")))
+            return walk_fail(&at, false, "the template has no volume '%.64s'",
+                             text_of(mount, "name"));
     }
     return true;
 }
@@ -368,7 +394,7 @@ static bool check_amounts(const struct walk *w, const json_t *amounts)
     return true;
 }
 
-static bool check_rank(struct walk *w, const json_t *rank)
+static bool check_rank(struct walk *w, const json_t *rank, const json_t *volumes)
 {
     if (strcmp(text_of(rank, "name"), HL_PODSPEC_RANK) != 0)
         return walk_fail(w, false,
@@ -380,7 +406,7 @@ static bool check_rank(struct walk *w, const json_t *rank)
     if (!check_env(&env, json_object_get(rank, "env")))
         return false;
     struct walk mounts = walk_into(w, "volumeMounts");
-    if (!check_mounts(&mounts, json_object_get(rank, "volumeMounts")))
+    if (!check_mounts(&mounts, json_object_get(rank, "volumeMounts"), volumes))
         return false;
     const json_t *resources = json_object_get(rank, "resources");
     struct walk at = walk_into(w, "resources");
@@ -406,7 +432,8 @@ static bool check_spec(const struct walk *w, const json_t *spec)
         return walk_fail(&list, false, "has %zu containers; the only one is '" HL_PODSPEC_RANK "'",
                          json_array_size(containers));
     struct walk first = walk_item(&list, 0);
-    return json_array_size(containers) == 0 || check_rank(&first, json_array_get(containers, 0));
+    return json_array_size(containers) == 0 ||
+           check_rank(&first, json_array_get(containers, 0), json_object_get(spec, "volumes"));
 }
 
 /* ---- the section ---------------------------------------------------------------------------- */

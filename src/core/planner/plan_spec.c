@@ -77,8 +77,10 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     env_add(env, "HELIOS_JOB", opts->job_id);
     add_int(env, "HELIOS_ATTEMPT", opts->attempt);
     if (hl_job_resizes(job))
-        add_int(env, "HELIOS_CONTAINER", c->index);
+        add_int(env, "HELIOS_RESIZES", 1);
     env_add(env, "HELIOS_NODE", c->node);
+    if (hl_job_replaces(job)) /* of two processes of a rank, whose it is */
+        add_int(env, "HELIOS_CONTAINER", c->index);
     add_model(env, job, opts->model_version);
     if (*job->dataset != '\0')
         env_add(env, "HELIOS_DATASET", job->dataset);

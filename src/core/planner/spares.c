@@ -22,19 +22,18 @@ int hl_plan_gang_count(const struct hl_plan *plan)
 /* ---- where ----------------------------------------------------------------------------------- */
 
 /* Containers of the plan that are there. */
-static int count_on(const struct hl_plan *plan, const struct hl_cluster_node *node)
+static int count_on(const struct hl_plan *plan, size_t node_at)
 {
     int n = 0;
     for (int i = 0; i < plan->container_count; i++)
-        n += strcmp(plan->containers[i].node, node->name) == 0;
+        n += plan->containers[i].node_at == node_at;
     return n;
 }
 
-static bool is_taken(const struct hl_plan *plan, const struct hl_cluster_node *node, int numa_id)
+static bool is_taken(const struct hl_plan *plan, size_t node_at, int numa_id)
 {
     for (int i = 0; i < plan->container_count; i++)
-        if (plan->containers[i].numa_id == numa_id &&
-            strcmp(plan->containers[i].node, node->name) == 0)
+        if (plan->containers[i].numa_id == numa_id && plan->containers[i].node_at == node_at)
             return true;
     return false;
 }
@@ -45,16 +44,17 @@ static bool node_takes_jobs(const struct hl_plan_shape *s, const struct hl_clust
            !hl_window_meets(node->reserved, s->needs.begin_ms, s->needs.end_ms);
 }
 
-/* The next free slot there that fits, by number; *free_slots: how many are free at all. */
+/* The first free slot there that fits; *free_slots: how many are free at all. */
 static const struct hl_cluster_slot *find_slot(const struct hl_plan_shape *s,
-                                               const struct hl_plan *plan,
-                                               const struct hl_cluster_node *node, int *free_slots)
+                                               const struct hl_plan *plan, size_t node_at,
+                                               int *free_slots)
 {
+    const struct hl_cluster_node *node = &s->cluster->nodes[node_at];
     const struct hl_cluster_slot *best = NULL;
     *free_slots = 0;
     for (int k = 0; k < node->slot_count; k++) {
         const struct hl_cluster_slot *x = &node->slots[k];
-        if (x->busy || is_taken(plan, node, x->numa_id))
+        if (x->busy || is_taken(plan, node_at, x->numa_id))
             continue;
         ++*free_slots;
         if (best == NULL && hl_plan_slot_fits(s, x))
@@ -70,11 +70,11 @@ static const struct hl_cluster_slot *choose_slot(const struct hl_plan_shape *s,
     const struct hl_cluster_slot *best = NULL;
     int best_used = s->gang.containers, best_free = INT_MAX;
     for (size_t i = 0; i < s->cluster->count; i++) {
-        const struct hl_cluster_node *node = &s->cluster->nodes[i];
-        int used = count_on(plan, node), free_slots;
-        if (used > best_used || used >= s->gang.containers || !node_takes_jobs(s, node))
+        int used = count_on(plan, i), free_slots;
+        if (used > best_used || used >= s->gang.containers ||
+            !node_takes_jobs(s, &s->cluster->nodes[i]))
             continue;
-        const struct hl_cluster_slot *x = find_slot(s, plan, node, &free_slots);
+        const struct hl_cluster_slot *x = find_slot(s, plan, i, &free_slots);
         if (x == NULL || (used == best_used && free_slots >= best_free))
             continue;
         best = x;

@@ -31,7 +31,7 @@
 /* A rank of now. */
 struct hl_slow_rank {
     int stage;         /* ranks of one do the same work */
-    uint32_t process;  /* counts the processes that had its place */
+    uint32_t process;  /* which has its place: another number for each */
     uint64_t reported; /* steps; no judgement without a new one */
     double own_ms;     /* median own time; 0 = not known yet */
     double step_ms;    /* median of whole steps; 0 = not known */

@@ -1,6 +1,7 @@
 #include "hybridps/chunks/chunks.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,14 @@ hl_status hl_chunk_host_publish(struct hl_chunk_memory *m, uint64_t offset, uint
                            "write %" PRIu64 " bytes that ranks share: %m", bytes);
         done += (uint64_t)n;
     }
+    return HL_OK;
+}
+
+hl_status hl_chunk_host_withdraw(struct hl_chunk_memory *m)
+{
+    if (fallocate(m->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)m->file_at,
+                  (off_t)m->span) != 0)
+        return hl_fail(hl_status_of_errno(errno), "give back what ranks shared: %m");
     return HL_OK;
 }
 

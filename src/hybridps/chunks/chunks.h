@@ -49,6 +49,8 @@ hl_status hl_chunk_memory_share(struct hl_chunk_memory *m, int file, uint64_t at
 /* What this process wrote in a part of its host memory becomes the file's. */
 hl_status hl_chunk_host_publish(struct hl_chunk_memory *m, uint64_t offset,
                                 uint64_t bytes) HL_CHECK;
+/* The file has nothing of the chunk any more, and gives its memory back. */
+hl_status hl_chunk_host_withdraw(struct hl_chunk_memory *m) HL_CHECK;
 /* A part of its host memory, which is shown, is as the file has it, and the file's own again where
  * whole pages are. */
 hl_status hl_chunk_host_renew(struct hl_chunk_memory *m, uint64_t offset, uint64_t bytes) HL_CHECK;

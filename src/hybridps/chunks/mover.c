@@ -35,8 +35,19 @@ static hl_status charge_device(struct hl_chunk_pool *p, uint64_t bytes)
     return p->o.charge != NULL ? p->o.charge(p->o.charge_arg, 0, (int64_t)bytes) : HL_OK;
 }
 
+hl_status pool_quiesce(struct hl_chunk_pool *p)
+{
+    if (!p->used)
+        return HL_OK;
+    HL_TRY(hl_device_quiesce(p->device));
+    p->used = false;
+    return HL_OK;
+}
+
 void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c)
 {
+    if (pool_quiesce(p) != HL_OK)
+        hl_error_clear();
     hl_chunk_device_drop(&c->mem);
     c->r->device = 0;
     p->newer -= c->newer;
@@ -228,6 +239,8 @@ void pool_settle(struct hl_chunk_pool *p)
 
 hl_status pool_move(struct hl_chunk_pool *p)
 {
+    if (p->moves.leave_count + p->moves.out_count > 0)
+        HL_TRY(pool_quiesce(p));
     for (size_t i = 0; i < p->moves.leave_count; i++)
         p->chunks[p->moves.leave[i]].leaving = 1;
     HL_TRY(pool_host_room(p, p->moves.host_bytes));

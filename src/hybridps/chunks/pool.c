@@ -21,7 +21,7 @@ hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
         return hl_fail(HL_ENOMEM, "out of memory allocating chunks");
     }
     p->o = *options;
-    struct hl_device_options device = {.keeps_memory = 1};
+    struct hl_device_options device = {.keeps_memory = 1, .cuda_driver = options->cuda_driver};
     hl_status st = hl_policy_create(options->policy, &options->policy_options, &p->policy);
     if (st == HL_OK)
         st = hl_device_open(options->device, &device, &p->device);
@@ -51,7 +51,9 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
 {
     if (p == NULL)
         return;
-    pool_settle_ahead(p);
+    hl_chunk_pool_settle_ahead(p);
+    if (p->device != NULL && hl_device_quiesce(p->device) != HL_OK)
+        hl_error_clear(); /* the context is lost, and nothing of it runs */
     for (uint32_t i = 0; i < p->count; i++) {
         pool_drop_view(p, &p->chunks[i]);
         hl_chunk_memory_fini(&p->chunks[i].mem);
@@ -223,7 +225,7 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
 {
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
-    pool_settle_ahead(p);
+    hl_chunk_pool_settle_ahead(p);
     for (size_t i = 0; i < count; i++)
         pool_end_view(p, &p->chunks[uses[i].chunk]);
     p->s.host_short = 0;
@@ -256,7 +258,10 @@ void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, bool on_host
     if (on_host) {
         if (--c->r->host_pins == 0)
             c->r->host_write = 0;
-    } else if (--c->r->device_pins == 0) {
+        return;
+    }
+    p->used = true;
+    if (--c->r->device_pins == 0) {
         c->r->device_write = 0;
         p->s.pinned -= c->r->bytes;
     }
@@ -267,7 +272,7 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk)
     struct chunk *c = &p->chunks[chunk];
     assert(chunk < p->count && c->r->host_pins == 0 && c->r->device_pins == 0);
     if (c->ahead)
-        pool_settle_ahead(p);
+        hl_chunk_pool_settle_ahead(p);
     pool_drop_view(p, c);
     if (c->r->device)
         pool_leave_device(p, c);
@@ -281,6 +286,7 @@ static void chunk_unpin(struct hl_chunk_pool *p, struct chunk *c)
 {
     p->s.pins -= c->r->device_pins + c->r->host_pins;
     p->s.pinned -= c->r->device_pins > 0 ? c->r->bytes : 0;
+    p->used |= c->r->device_pins > 0;
     c->r->device_pins = c->r->host_pins = 0;
     c->r->device_write = c->r->host_write = 0;
 }

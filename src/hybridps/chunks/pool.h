@@ -33,7 +33,8 @@ struct hl_chunk_pool;
 
 struct hl_chunk_pool_options {
     const char *device;
-    bool copy; /* mode copy; 0 = move */
+    const char *cuda_driver; /* library; NULL = libcuda.so.1 */
+    bool copy;               /* mode copy; 0 = move */
     const char *policy;
     struct hl_policy_options policy_options;
     uint64_t host_bytes; /* limit; 0 = none */
@@ -92,6 +93,8 @@ void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *us
  * the caller does: as far as there is room now, and only what would be copied then in any case. */
 void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count,
                          uint64_t avail, int most);
+/* Copies begun ahead come to their end. One that failed has done nothing. */
+void hl_chunk_pool_settle_ahead(struct hl_chunk_pool *p);
 
 /* Chunks 0 .. count - 1, none of which is pinned, go where they are said to be (plan.h's places) as
  * far as they have content. */
@@ -133,6 +136,9 @@ hl_status hl_chunk_pool_publish(struct hl_chunk_pool *p, uint32_t chunk, uint64_
                                 uint64_t bytes) HL_CHECK;
 hl_status hl_chunk_pool_renew(struct hl_chunk_pool *p, uint32_t chunk, uint64_t offset,
                               uint64_t bytes) HL_CHECK;
+/* The file's memory of a chunk is free, until it is published again; its content is not this
+ * process's on the host. */
+hl_status hl_chunk_pool_withdraw(struct hl_chunk_pool *p, uint32_t chunk) HL_CHECK;
 /* From now on hl_chunk_pool_fault may be called. HL_EUNSUPPORTED where the CPU does not reach the
  * device's memory. */
 hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;

@@ -6,12 +6,24 @@
  *             0 --begin_leaving---> AHEAD_OUT --settle_out--> 0, left the device
  *             a copy that fails: 0, and it is where it was
  *
+ * Where faults are served, who touches what is leaving (by p.data from before) faults, and waits: a
+ * write would be lost.
+ *
  * The copies run while the caller computes, outside of any call of the pool. Nothing reads those
  * chunks meanwhile: every call that moves chunks, or ends the content of one of these, begins with
- * pool_settle_ahead, which waits for all of them. Device memory of AHEAD_IN is counted from its
- * beginning, that of AHEAD_OUT until its end, so the limit holds all the time. */
+ * hl_chunk_pool_settle_ahead, which waits for all of them. Device memory of AHEAD_IN is counted
+ * from its beginning, that of AHEAD_OUT until its end, so the limit holds all the time. */
 #include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
+
+/* The copy out has failed. */
+static void stay(struct hl_chunk_pool *p, struct chunk *c)
+{
+    pool_lower_host(p, c, (enum hl_chunk_host)c->host_before);
+    if (p->serves && hl_chunk_device_show(&c->mem, true) != HL_OK)
+        p->lost = 1; /* nobody reaches it any more */
+    hl_error_clear();
+}
 
 /* At once where the host has the content; else by a copy, if there is host memory without anybody
  * having to leave it. */
@@ -28,15 +40,16 @@ static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
     if (p->o.host_bytes > 0 && p->s.host + more > p->o.host_bytes)
         return;
     c->host_before = (uint8_t)c->mem.host_state;
-    hl_status st = pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
+    hl_status st = p->serves ? hl_chunk_device_show(&c->mem, false) : HL_OK;
+    if (st == HL_OK)
+        st = pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
     if (st == HL_OK)
         st = pool_begin(p, c, 1, 0);
     if (st == HL_OK) {
         c->ahead = AHEAD_OUT;
         p->ahead[p->ahead_count++] = chunk;
     } else {
-        hl_error_clear();
-        pool_lower_host(p, c, (enum hl_chunk_host)c->host_before);
+        stay(p, c);
     }
 }
 
@@ -66,6 +79,10 @@ void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *use
     struct hl_residency r = pool_residency(p, avail);
     if (!hl_residency_ahead(&r, uses, count, &p->moves))
         return pool_forget(p);
+    if (p->moves.leave_count > 0 && pool_quiesce(p) != HL_OK) {
+        hl_error_clear(); /* the next access says it */
+        return pool_forget(p);
+    }
     for (size_t i = 0; i < p->moves.leave_count; i++)
         begin_leaving(p, p->moves.leave[i]);
     pool_forget(p);
@@ -99,7 +116,7 @@ static void settle_out(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)
 {
     struct chunk *c = &p->chunks[chunk];
     if (st != HL_OK) {
-        pool_lower_host(p, c, (enum hl_chunk_host)c->host_before);
+        stay(p, c);
         return;
     }
     c->r->host = 1;
@@ -108,7 +125,7 @@ static void settle_out(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)
     pool_leave_device(p, c);
 }
 
-void pool_settle_ahead(struct hl_chunk_pool *p)
+void hl_chunk_pool_settle_ahead(struct hl_chunk_pool *p)
 {
     uint64_t began = p->ahead_count > 0 ? hl_now_ns() : 0;
     if (p->lost)

@@ -23,7 +23,7 @@ hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p)
         return hl_fail(HL_EUNSUPPORTED,
                        "%s: the CPU does not reach its memory, so faults there can't be served",
                        p->info.name);
-    pool_settle_ahead(p);
+    hl_chunk_pool_settle_ahead(p);
     p->serves = true;
     return HL_OK;
 }
@@ -116,7 +116,7 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
     struct chunk *c = pool_chunk_at(p, (uintptr_t)access->address, &place);
     if (c == NULL || p->lost)
         return HL_ENOENT;
-    pool_settle_ahead(p);
+    hl_chunk_pool_settle_ahead(p);
     *chunk = (uint32_t)(c - p->chunks);
     bool again = c->view == place; /* it can be read, so this is a write, unless two came at once */
     if (c->view != VIEW_NONE && !again)

@@ -12,7 +12,7 @@
 
 void hl_chunk_pool_before_fork(struct hl_chunk_pool *p)
 {
-    pool_settle_ahead(p);
+    hl_chunk_pool_settle_ahead(p);
     for (uint32_t i = 0; i < p->count; i++) {
         struct chunk *c = &p->chunks[i];
         if (!c->r->device || c->r->host || c->mem.shared)

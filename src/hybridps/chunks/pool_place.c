@@ -35,7 +35,7 @@ hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places, ui
 {
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
-    pool_settle_ahead(p);
+    hl_chunk_pool_settle_ahead(p);
     HL_TRY(pool_refresh(p));
     hl_status st = pool_choose_moves(p, places, count);
     if (st == HL_OK)

@@ -69,6 +69,7 @@ struct hl_chunk_pool {
     uint32_t count, cap;
     uint64_t now, accesses;
     bool lost; /* a copy never ended */
+    bool used; /* a chunk was pinned on the device since pool_quiesce: what used it may still run */
     struct hl_chunk_pool_stats s;
     uint32_t *wanted; /* of an access; moves: what was decided for it */
     size_t wanted_count;
@@ -91,6 +92,10 @@ void pool_forget(struct hl_chunk_pool *p);
 /* mover.c: p->moves are made, or contents are as they were; then settle, and forget in any case. */
 hl_status pool_move(struct hl_chunk_pool *p) HL_CHECK;
 void pool_settle(struct hl_chunk_pool *p);
+/* What the caller began on the device, as kernels that use chunks, is over: they may be copied and
+ * leave. */
+hl_status pool_quiesce(struct hl_chunk_pool *p) HL_CHECK;
+/* Quiesces, and leaves all the same if that fails: the context is lost then. */
 void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c);
 hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone) HL_CHECK;
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone) HL_CHECK;
@@ -119,8 +124,6 @@ hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 /* pool_share.c: a new chunk's host memory is the file's, if its kind is. */
 hl_status pool_share_new(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
-/* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
-void pool_settle_ahead(struct hl_chunk_pool *p);
 /* pool_fault.c: the chunk at that address, and in which place; NULL: none. */
 struct chunk *pool_chunk_at(struct hl_chunk_pool *p, uintptr_t at, int *place);
 /* The chunk's view ends, before its content moves or changes; what was written to it

@@ -5,7 +5,8 @@ static hl_status chunk_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
 {
     c->newer = 0;
     p->newer--;
-    pool_seal(p, c); /* before it is read */
+    pool_seal(p, c);                      /* before it is read */
+    HL_TRY(hl_device_quiesce(p->device)); /* it is pinned: what reads it may run */
     HL_TRY(hl_chunk_copy_now(&c->mem, false));
     p->s.total.h2d += c->r->bytes;
     return HL_OK;

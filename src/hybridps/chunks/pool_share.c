@@ -7,6 +7,8 @@
  *     write ... publish      the owner's bytes go to the file, and its pages are the file's again
  *     renew                  the others' pages too: they see what was published
  *
+ *     withdraw               the file's pages of a chunk go, where nobody reads them any more
+ *
  * So writes mean in each process what they mean without sharing, and cost memory until the next
  * publication. Who publishes what, and that nobody reads meanwhile, is the callers' agreement. */
 #include <errno.h>
@@ -55,6 +57,15 @@ hl_status hl_chunk_pool_publish(struct hl_chunk_pool *p, uint32_t chunk, uint64_
     HL_TRY(check_shared(p, chunk));
     HL_TRY(hl_chunk_host_publish(&c->mem, offset, bytes));
     return hl_chunk_pool_renew(p, chunk, offset, bytes);
+}
+
+hl_status hl_chunk_pool_withdraw(struct hl_chunk_pool *p, uint32_t chunk)
+{
+    struct chunk *c = &p->chunks[chunk];
+    if (!c->mem.shared || c->r->host)
+        return hl_fail(HL_EINVAL, "%s: chunk %u is %s", p->info.name, (unsigned)chunk,
+                       c->mem.shared ? "on the host" : "not one that ranks share");
+    return hl_chunk_host_withdraw(&c->mem);
 }
 
 hl_status hl_chunk_pool_renew(struct hl_chunk_pool *p, uint32_t chunk, uint64_t offset,

@@ -277,6 +277,7 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
     hl_status st = find_tensor(h, tensor, &x);
     if (st == HL_OK) {
         struct hl_chunk_info info = {0};
+        hl_chunk_pool_settle_ahead(h->pool); /* what is told stays so until the next call */
         if (x->chunk != HL_TENSOR_NONE)
             hl_chunk_pool_info(h->pool, x->chunk, &info);
         int has = x->state != HYBRIDPS_FREE;

@@ -39,6 +39,15 @@ int hybridps_publish(hybridps *h, const uint32_t *tensors, size_t n)
     return client_leave(h, each_part(h, tensors, n, hl_chunk_pool_publish));
 }
 
+int hybridps_withdraw(hybridps *h, uint32_t tensor)
+{
+    HL_TRY(client_enter(h));
+    if (tensor >= h->tensors.count || h->tensors.list[tensor].chunk == HL_TENSOR_NONE)
+        return client_leave(
+            h, hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 " in a chunk", tensor));
+    return client_leave(h, hl_chunk_pool_withdraw(h->pool, h->tensors.list[tensor].chunk));
+}
+
 int hybridps_renew(hybridps *h, const uint32_t *tensors, size_t n)
 {
     HL_TRY(client_enter(h));

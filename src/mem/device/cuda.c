@@ -553,6 +553,31 @@ static void cuda_settle(struct hl_device *d)
     leave_context(c);
 }
 
+/* Of the whole context, whichever streams others use. A driver older than CUDA 12.5 has no event of
+ * it, and waits itself, for as long as it takes. In the context. */
+static cu_result context_quiesce(struct cuda *c, struct flight *f, int timeout_ms)
+{
+    if (!c->cu.context)
+        return c->cu.cuCtxSynchronize();
+    cu_result r = c->cu.cuCtxRecordEvent(c->context, f->event);
+    return r == HL_CUDA_SUCCESS ? ask_until(c, f->event, NULL, timeout_ms) : r;
+}
+
+static hl_status cuda_quiesce(struct hl_device *d, int timeout_ms)
+{
+    struct cuda *c = cuda_of(d);
+    struct flight *f = NULL;
+    HL_TRY(enter_context(c));
+    hl_status st = take_flight(d, &f);
+    cu_result r = st == HL_OK ? context_quiesce(c, f, timeout_ms) : HL_CUDA_SUCCESS;
+    leave_context(c);
+    HL_TRY(st);
+    end_flight(c, f);
+    if (r == HL_CUDA_ERROR_NOT_READY)
+        return hl_fail(HL_ETIMEDOUT, "%s: its work is not done after %d ms", d->name, timeout_ms);
+    return r == HL_CUDA_SUCCESS ? HL_OK : cuda_fail(&c->cu, "waiting for the device", r);
+}
+
 static hl_status cuda_pin(struct hl_device *d, void *ptr, size_t len)
 {
     struct cuda *c = cuda_of(d);
@@ -585,6 +610,7 @@ const struct device_ops device_cuda = {
     .copy = cuda_copy,
     .begin = cuda_begin,
     .wait = cuda_wait,
+    .quiesce = cuda_quiesce,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .export = cuda_export,

@@ -584,6 +584,11 @@ hl_status hl_device_wait(struct hl_device_copy *copy, int timeout_ms)
     return st;
 }
 
+hl_status hl_device_quiesce(struct hl_device *d)
+{
+    return d->ops->quiesce == NULL ? HL_OK : d->ops->quiesce(d, d->timeout_ms);
+}
+
 hl_status hl_device_pin(struct hl_device *d, void *ptr, size_t len)
 {
     return d->ops->pin(d, ptr, len);

@@ -141,6 +141,11 @@ hl_status hl_device_begin_out(struct hl_device *d, const struct hl_device_block 
 /* timeout_ms 0 only asks. */
 hl_status hl_device_wait(struct hl_device_copy *copy, int timeout_ms) HL_CHECK;
 
+/* Waits until all is over that this process has begun on the device, also what others in it began,
+ * as a framework's kernels that use blocks by their addresses. Copies of such a block read what was
+ * there before, and freeing it faults them, unless this comes first. HL_ETIMEDOUT: not over yet. */
+hl_status hl_device_quiesce(struct hl_device *d) HL_CHECK;
+
 /* Lock host memory so that copies of it run at full speed and beside the CPU. */
 hl_status hl_device_pin(struct hl_device *d, void *ptr, size_t len) HL_CHECK;
 void hl_device_unpin(struct hl_device *d, void *ptr);

@@ -57,6 +57,8 @@ struct device_ops {
     hl_status (*begin)(struct hl_device *d, const struct device_op *op, void **handle);
     /* Anything but HL_ETIMEDOUT ends the copy and the handle. */
     hl_status (*wait)(struct hl_device *d, void *handle, int timeout_ms);
+    /* NULL: nobody else begins anything there. */
+    hl_status (*quiesce)(struct hl_device *d, int timeout_ms);
     hl_status (*pin)(struct hl_device *d, void *ptr, size_t len);
     void (*unpin)(struct hl_device *d, void *ptr);
     hl_status (*export)(struct hl_device *d, const struct device_mem *m, int *fd);

@@ -267,7 +267,9 @@ hl_status hl_l3_map(struct hl_l3_client *c, struct hl_id id, int timeout_ms,
                                       .size = a.size,
                                       .crc32 = a.crc32,
                                       .token = a.slot};
-    snprintf(out->device, sizeof(out->device), "%.95s", a.text);
+    size_t name = strcspn(a.text, " ");
+    snprintf(out->device, sizeof(out->device), "%.*s", (int)(name < 95 ? name : 95), a.text);
+    snprintf(out->pci, sizeof(out->pci), "%.15s", a.text[name] == ' ' ? a.text + name + 1 : "");
     return HL_OK;
 }
 

@@ -26,7 +26,8 @@ enum hl_l3_type {
     HL_L3_UNPIN = 3, /* id, offset -> */
     HL_L3_PUT = 4,   /* id (0 = a fresh one), size, memfd -> id, offset, size, crc32, gen, slot */
     HL_L3_MAP = 6,   /* id -> id, offset in the descriptor, incarnation = bytes to map, size, crc32,
-                        gen, slot = token, text = device; descriptor of device memory */
+                        gen, slot = token, text = device, or device and PCI address with a blank in
+                        between; descriptor of device memory */
     HL_L3_UNMAP = 7, /* offset = token -> */
     HL_L3_DROP = 5,  /* id, of the shard this connection has put last -> */
     HL_L3_LEASE = 8, /* as PUT with id 0, but it is this connection's alone: pinned once, never

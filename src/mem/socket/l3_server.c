@@ -299,7 +299,7 @@ static void handle_map(struct l3_conn *c, const struct hl_l3_request *req)
                                   .crc32 = x->crc32,
                                   .gen = x->gen,
                                   .slot = m->token};
-        snprintf(a.text, sizeof(a.text), "%s", x->device);
+        snprintf(a.text, sizeof(a.text), "%s%s%s", x->device, x->pci[0] != '\0' ? " " : "", x->pci);
     }
     send_answer(c, req, st, hl_error_text(), &a, fd);
 }

@@ -39,6 +39,7 @@ struct hl_l3_mapping {
     uint64_t size;           /* of the shard */
     uint32_t crc32, gen;
     char device[96];
+    char pci[16]; /* address of a real one, "" of others */
     void *handle; /* the lender's own */
 };
 
@@ -114,7 +115,8 @@ struct hl_l3_device_copy {
     uint64_t size;
     uint32_t crc32;
     uint32_t token;
-    char device[96]; /* "emu:0" */
+    char device[96]; /* the node's name of it: "emu:0" */
+    char pci[16];    /* "" = none; ordinals of a driver differ between processes */
 };
 
 /* HL_ENOENT: in no device; HL_EUNSUPPORTED: the node has none. */

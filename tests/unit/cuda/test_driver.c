@@ -47,6 +47,9 @@ _Static_assert(sizeof(struct cu_ipc_handle) == sizeof(CUipcMemHandle), "cu_ipc_h
 CUDA_CALLS(X)
 CUDA_VMM_CALLS(X)
 CUDA_RUN_CALLS(X)
+#if CUDA_VERSION >= 12050
+CUDA_CONTEXT_CALLS(X)
+#endif
 #undef X
 #else
 #include "cuda/driver.h"

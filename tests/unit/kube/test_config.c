@@ -80,7 +80,7 @@ TEST_IN(setup, teardown, the_current_context)
     assert_string_equal(c->ca, "PEM");
     assert_string_equal(c->tls_server_name, "api");
     assert_string_equal(c->proxy, "http://proxy:3128");
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, NULL, token, sizeof(token), &again_s), HL_OK);
     assert_string_equal(token, "secret");
     hl_kube_config_free(c);
 }
@@ -139,10 +139,10 @@ TEST_IN(setup, teardown, in_a_pod_the_token_changes)
     assert_int_equal(hl_kube_config_load(&from, &c), HL_OK);
     assert_string_equal(c->server, "https://[fd00::1]:443");
     assert_string_equal(c->ns, "kube-system");
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, NULL, token, sizeof(token), &again_s), HL_OK);
     assert_string_equal(token, "first");
     write_file("token", "second");
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, NULL, token, sizeof(token), &again_s), HL_OK);
     assert_string_equal(token, "second");
     hl_kube_config_free(c);
 }

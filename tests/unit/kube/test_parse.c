@@ -1,6 +1,7 @@
 /* Our parser says what jansson says; and members that are left out. */
 #include "support/test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,4 +194,26 @@ TEST(one_byte_is_another)
             json_decref(parse(text, sizeof(sample) - 1, &skipped));
         }
     assert_true(json > sizeof(sample));
+}
+
+/* Many bytes are looked at together. */
+TEST(what_is_left_out_ends_anywhere)
+{
+    static const char *const odd[] = {"",       "\\n",      "\\\\", "\\\"", "\\\\\\\"",
+                                      "][}{,:", "\xc3\xa9", "\x1f", "\x7f"};
+    static const char *const ends[] = {"\"", "\",{}", "\",{\"a\":[\"]\"]}", "\",[[[]]],7"};
+    static const char a[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    char text[256];
+    for (size_t o = 0; o < HL_ARRAY_LEN(odd); o++)
+        for (size_t e = 0; e < HL_ARRAY_LEN(ends); e++)
+            for (int before = 0; before < 34; before++)
+                for (int after = 0; after < 18; after += 17) {
+                    int n = snprintf(text, sizeof(text), "{\"drop\":[\"%.*s%s%.*s%s],\"left\":[]}",
+                                     before, a, odd[o], after, a, ends[e]);
+                    json_t *left = parse(text, (size_t)n, &skipped);
+                    assert_non_null(json_object_get(left, "left"));
+                    assert_int_equal(json_object_size(left), 1);
+                    json_decref(left);
+                    assert_null(parse(text, (size_t)n - 12, &skipped)); /* without its end */
+                }
 }

@@ -81,8 +81,10 @@ TEST(a_credential_is_read_with_its_end)
         {"{\"kind\":\"ExecCredential\",\"status\":{\"clientCertificateData\":\"c\"}}",
          HL_EUNSUPPORTED, 0, "client certificate"},
         {"{\"kind\":\"ExecCredential\",\"status\":{}}", HL_EINVAL, 0, "no token"},
-        {"{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"a token of more than 15 bytes\"}}",
+        {"{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"a-token-of-more-than-15-bytes\"}}",
          HL_EINVAL, 0, "more than 15"},
+        {"{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"a\\nX: y\"}}", HL_EINVAL, 0,
+         "a character"},
         {"{\"kind\":\"Status\"}", HL_EINVAL, 0, "ExecCredential"},
         {"Please log in", HL_EINVAL, 0, "ExecCredential"},
     };
@@ -115,7 +117,7 @@ TEST_IN(setup, teardown, a_program_is_asked_with_what_the_kubeconfig_gives_it)
                           &c),
                      HL_OK);
     assert_true(hl_kube_config_token_changes(c));
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, NULL, token, sizeof(token), &again_s), HL_OK);
     assert_string_equal(token, "eks.eu.0"); /* nobody answers its questions */
     assert_true(again_s > 1000000);
     hl_kube_config_free(c);
@@ -128,12 +130,30 @@ TEST_IN(setup, teardown, a_program_that_fails_says_why)
     int64_t again_s;
     write_file("login", "#!/bin/sh\necho one >&2; echo 'session has ended; log in' >&2; exit 7\n");
     assert_int_equal(load(V1 "command: ./login", &c), HL_OK);
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_EPERM);
+    assert_int_equal(hl_kube_config_token(c, NULL, token, sizeof(token), &again_s), HL_EPERM);
     assert_non_null(strstr(hl_error_text(), "exit code 7): session has ended; log in"));
     hl_kube_config_free(c);
     assert_int_equal(load(V1 "command: no-such-login, installHint: get it from x", &c), HL_OK);
-    assert_int_equal(hl_kube_config_token(c, token, sizeof(token), &again_s), HL_ENOENT);
+    assert_int_equal(hl_kube_config_token(c, NULL, token, sizeof(token), &again_s), HL_ENOENT);
     assert_non_null(strstr(hl_error_text(), "no-such-login: get it from x"));
+    hl_kube_config_free(c);
+    assert_int_equal(load(V1 "command: /no/such/login, installHint: get it from x", &c), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, NULL, token, sizeof(token), &again_s), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "/no/such/login: get it from x"));
+    hl_kube_config_free(c);
+}
+
+/* It would be waited for half a minute. */
+TEST_IN(setup, teardown, a_program_that_hangs_ends_with_us)
+{
+    struct hl_kube_config *c;
+    char token[1024];
+    int64_t again_s;
+    atomic_bool cancel = true;
+    write_file("login", "#!/bin/sh\nsleep 600 & wait\n");
+    assert_int_equal(load(V1 "command: ./login", &c), HL_OK);
+    assert_int_equal(hl_kube_config_token(c, &cancel, token, sizeof(token), &again_s),
+                     HL_ECANCELED);
     hl_kube_config_free(c);
 }
 

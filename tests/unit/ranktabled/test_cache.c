@@ -102,6 +102,62 @@ TEST(a_pod_concerns_its_job)
     cache_fini(&c);
 }
 
+static size_t ready_of(struct cache *c, const char *key)
+{
+    return cache_ready_of(c, job_of(c, key));
+}
+
+static json_t *failed(json_t *pod)
+{
+    json_object_set_new(pod, "status", json_pack("{s:s}", "phase", "Failed"));
+    return pod;
+}
+
+/* It wants a device that it has not been given. */
+static json_t *waiting(json_t *pod)
+{
+    json_object_set_new(pod, "spec",
+                        json_pack("{s:[{s:{s:{s:s}}}]}", "containers", "resources", "limits",
+                                  "huawei.com/Ascend910", "1"));
+    return pod;
+}
+
+TEST(how_many_pods_are_ready)
+{
+    struct cache c = two_jobs();
+    assert_int_equal(ready_of(&c, "vcjob ns/a"), 0);
+    put(&c, CACHE_PODS, make_pod("p", "a"));
+    put(&c, CACHE_PODS, waiting(make_pod("q", "a")));
+    put(&c, CACHE_PODS, failed(make_pod("r", "a")));
+    assert_int_equal(ready_of(&c, "vcjob ns/a"), 1);
+    put(&c, CACHE_PODS, make_pod("q", "a"));
+    assert_int_equal(ready_of(&c, "vcjob ns/a"), 2);
+    put(&c, CACHE_PODS, failed(make_pod("q", "a")));
+    assert_int_equal(ready_of(&c, "vcjob ns/a"), 1);
+    put(&c, CACHE_PODS, make_pod("p", "b"));
+    assert_int_equal(ready_of(&c, "vcjob ns/a"), 0);
+    assert_int_equal(ready_of(&c, "vcjob ns/b"), 1);
+    drop(&c, CACHE_PODS, make_pod("p", "b"));
+    drop(&c, CACHE_PODS, make_pod("r", "a"));
+    assert_int_equal(ready_of(&c, "vcjob ns/b"), 0);
+    assert_int_equal(pods_of(&c, "vcjob ns/a"), 1);
+    cache_fini(&c);
+}
+
+/* A job that changed is judged at once. */
+TEST(a_job_that_changed_waits_for_no_look)
+{
+    struct cache c = two_jobs();
+    job_of(&c, "vcjob ns/a")->look_ns = 7;
+    put(&c, CACHE_VCJOBS, make_job("a", "2026-01-01T00:00:00Z"));
+    assert_int_equal(job_of(&c, "vcjob ns/a")->look_ns, 7);
+    json_t *job = make_job("a", "2026-01-01T00:00:00Z");
+    json_object_set_new(json_object_get(job, "spec"), "minAvailable", json_integer(1));
+    put(&c, CACHE_VCJOBS, job);
+    assert_int_equal(job_of(&c, "vcjob ns/a")->look_ns, 0);
+    cache_fini(&c);
+}
+
 /* "abc": the pods of job a, by their names. */
 static void expect_pods(struct cache *c, const char *names)
 {

@@ -168,6 +168,30 @@ TEST(what_is_copied_to_the_device_ahead_is_never_seen_half)
     hybridps_close(w.h);
 }
 
+TEST(a_write_to_what_leaves_the_device_ahead_counts)
+{
+    struct world w = world_make("copy", "opt");
+    uint8_t wanted[COUNT] = {0};
+    for (int k = 0; k < 30; k++) {
+        OK(hybridps_iteration(w.h, "train"));
+        for (size_t s = 0; s < 2 * (size_t)COUNT; s++) {
+            size_t i = s < COUNT ? s : 2 * COUNT - 1 - s; /* there, and back */
+            OK(hybridps_moment(w.h, s < COUNT ? "FWD" : "BWD", "x", 0));
+            access_one(&w, i, HYBRIDPS_DEVICE, 1);
+            memset((void *)at(&w, i, HYBRIDPS_DEVICE), wanted[i], w.bytes);
+            /* Only one: a fault elsewhere would wait for all that is on its way. */
+            size_t j = (7 * s + (size_t)k) % COUNT;
+            wanted[j]++;
+            at(&w, j, HYBRIDPS_DEVICE)[0] = wanted[j];
+            release_one(&w, i, HYBRIDPS_HOLD);
+        }
+        OK(hybridps_settle(w.h));
+        for (size_t j = 0; j < COUNT; j++)
+            assert_int_equal(at(&w, j, HYBRIDPS_DEVICE)[0], wanted[j]);
+    }
+    hybridps_close(w.h);
+}
+
 /* Both have the content, and an address that was kept is written: no access tells of it. */
 TEST(a_write_on_the_host_that_nobody_tells_is_what_the_device_has)
 {

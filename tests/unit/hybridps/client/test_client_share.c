@@ -94,6 +94,40 @@ TEST(a_write_is_its_rank_s_until_it_is_published_and_renewed)
     close(file);
 }
 
+static uint64_t blocks_of(int file)
+{
+    struct stat s;
+    OK(fstat(file, &s));
+    return (uint64_t)s.st_blocks * 512;
+}
+
+TEST(what_is_withdrawn_is_free_until_it_is_published_again)
+{
+    int file = file_make();
+    struct rank a = rank_make(file), b = rank_make(file);
+    hybridps_use there = {.tensor = a.t[0], .where = HYBRIDPS_DEVICE, .write = 1};
+    memset(a.host[0], 1, 2 * a.bytes);
+    OK(hybridps_publish(a.h, a.t, COUNT));
+    uint64_t all = blocks_of(file);
+    assert_int_equal(hybridps_withdraw(a.h, a.t[0]), HL_EINVAL); /* it is on the host */
+    OK(hybridps_release(a.h, a.t, COUNT, HYBRIDPS_HOLD));
+    OK(hybridps_access(a.h, &there, 1));
+    memset(there.address, 5, a.bytes);
+    OK(hybridps_withdraw(a.h, a.t[0]));
+    assert_true(blocks_of(file) <= all / 2);
+    expect(&b, 0, 0);
+    expect(&b, 2, 0);
+    OK(hybridps_release(a.h, a.t, 1, HYBRIDPS_HOLD));
+    hybridps_use home = {.tensor = a.t[0], .where = HYBRIDPS_HOST};
+    OK(hybridps_access(a.h, &home, 1));
+    OK(hybridps_publish(a.h, a.t, 1));
+    expect(&b, 0, 5);
+    assert_int_equal(hybridps_withdraw(a.h, 999), HL_ENOENT);
+    hybridps_close(a.h);
+    hybridps_close(b.h);
+    close(file);
+}
+
 TEST(what_is_not_shared_or_not_in_use_is_refused)
 {
     int file = file_make();

@@ -13,6 +13,7 @@
 
 #include "mem/device/device.h"
 #include "mem/pool/pool.h"
+#include "support/cuda_library.h"
 #include "unit/mem/tier/tier_rig.h"
 
 /* ---- pool ---- */
@@ -74,9 +75,8 @@ static hl_status emu_open(struct tier_rig *r)
 /* The driver's own rules, and memory that the CPU can't reach. */
 static hl_status cuda_open(struct tier_rig *r)
 {
-    const char *build = getenv("HELIOS_BUILD");
     char library[512];
-    snprintf(library, sizeof(library), "%s/tests/libcuda_stub.so", build != NULL ? build : "build");
+    cuda_library(library, sizeof(library));
     setenv("CUDA_STUB_DELAY_US", "20", 1);
     if (r->device == NULL)
         HL_TRY(hl_device_open("cuda:0:64MiB", &(struct hl_device_options){.cuda_driver = library},

@@ -1,0 +1,111 @@
+#!/usr/bin/python3
+"""What MacoOptimizer gains where the network is slower than the processor: two ranks of gloo on a link
+that tc limits, in network namespaces of their own.
+
+    ./run bench overlap
+
+A linear layer of which each rank has half of the inner dimension, and the sum of its result over the
+ranks, plain and as MacoOptimizer with chunks="auto" makes it, a call of each in turn. The link takes no
+processor while it sends, so there is something to hide behind on a machine with two cores. Needs root.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "net"), str(ROOT / "bench")]
+
+BAR = 1 / 1.15  # of the plain time
+PORT = 29431
+
+
+def rank(number: int, args: argparse.Namespace) -> None:
+    """Its lines are JSON."""
+    import torch
+    import torch.distributed as dist
+    from maco import MacoOptimizer
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(args.inner, args.outer, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.linear(x)
+            dist.all_reduce(y)
+            return y
+
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "backbone"
+    dist.init_process_group("gloo", init_method=f"tcp://10.77.1.1:{PORT}", rank=number, world_size=2)
+    torch.manual_seed(number)
+    plain, x = Layer(), torch.randn(args.rows, args.inner)
+    with torch.no_grad():
+        optimizer = MacoOptimizer(plain, (x,))
+        made = optimizer.optimize()
+        taken: dict[str, list[float]] = {"plain": [], "made": []}
+        for _ in range(args.calls + 1):
+            for name, run in (("plain", plain), ("made", made)):
+                dist.barrier()
+                begun = time.perf_counter()
+                run(x)
+                taken[name].append(time.perf_counter() - begun)
+        differs = float((plain(x) - made(x)).abs().max())
+    report = optimizer.report()
+    print(json.dumps({"seconds": {name: statistics.median(t[1:]) for name, t in taken.items()},
+                      "chunks": report[0].chunks, "report": str(report), "differs": differs}), flush=True)
+    dist.destroy_process_group()
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Both ranks on a link of args.rate; the slower one's times."""
+    import hosts
+    command = [sys.executable, __file__, *(f"--{k}={getattr(args, k)}" for k in ("rows", "inner", "outer", "calls"))]
+    with hosts.Lab() as lab:
+        for host in lab.hosts:
+            host.slow("backbone", f"tbf rate {args.rate} burst 64k latency 50ms")
+        started = [host.start(*command, f"--rank={number}") for number, host in enumerate(lab.hosts)]
+        said = [process.line(60) for process in started]
+    out = said[0]
+    out["seconds"] = {name: max(s["seconds"][name] for s in said) for name in out["seconds"]}
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rate", default="400mbit", help="of the link, as tc writes it")
+    parser.add_argument("--rows", type=int, default=1024)
+    parser.add_argument("--inner", type=int, default=2048)
+    parser.add_argument("--outer", type=int, default=512)
+    parser.add_argument("--calls", type=int, default=9)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank is not None:
+        rank(args.rank, args)
+        return 0
+    import hosts
+    from bars import Bars
+    why = hosts.missing() or hosts.lacks(f"tbf rate {args.rate} burst 64k latency 50ms")
+    if why is not None:
+        print(f"overlap: not run: {why}")
+        return 0
+    said = run(args)
+    print(said["report"])
+    plain, made = said["seconds"]["plain"], said["seconds"]["made"]
+    print(f"a link of {args.rate}: plain {plain * 1e3:.1f} ms, optimized {made * 1e3:.1f} ms, {plain / made:.2f} x with "
+          f"{said['chunks']} chunks; largest difference {said['differs']:g}")
+    busy = os.getloadavg()[0] - 2  # the ranks' own
+    bars = Bars()
+    bars.judge("optimized by plain", made / plain, BAR, lacks=f"others use {busy:.0f} processors" if busy > 1 else "")
+    return bars.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
