@@ -213,6 +213,7 @@ TEST(a_lost_node_takes_its_replica_and_a_free_slot_brings_one_back)
     assert_int_equal(j->spec.grid.dp, 2);
     assert_int_equal(j->run.container_count, 2);
     assert_string_not_equal(j->run.plan->master_node, lost);
+    assert_string_equal(j->run.plan->arithmetic[0], "now 2 replicas of PP 1 × TP 1 = 1 rank");
     assert_int_equal(j->port_attempt, 0); /* rank 0 is elsewhere: another port */
     assert_non_null(strstr(j->elastic.lost, "LOST=10.0.0."));
 
