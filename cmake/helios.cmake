@@ -287,7 +287,7 @@ function(hl_tests)
     endif()
     # One thread for torch's matrices: the processors are taken by the tests beside it.
     set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77
-      ENVIRONMENT "OMP_NUM_THREADS=1;HELIOS_AGENT_HEALTH=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
+      ENVIRONMENT "OMP_NUM_THREADS=1;HELIOS_AGENT_HEALTH=false;HELIOS_L3_PREFAULT=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
 endfunction()
 
@@ -358,7 +358,7 @@ function(hl_net_tests)
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME net_${name} COMMAND /usr/bin/python3 ${script})
     set_tests_properties(net_${name} PROPERTIES LABELS net TIMEOUT 300 SKIP_RETURN_CODE 77
-      ENVIRONMENT "HELIOS_AGENT_HEALTH=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
+      ENVIRONMENT "HELIOS_AGENT_HEALTH=false;HELIOS_L3_PREFAULT=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
 endfunction()
 
@@ -369,7 +369,7 @@ function(hl_k8s_tests)
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME k8s_${name} COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/k8s/run.py --if-built -p ${name}.py)
     set_tests_properties(k8s_${name} PROPERTIES LABELS k8s TIMEOUT 1500 SKIP_RETURN_CODE 77
-      ENVIRONMENT "HELIOS_AGENT_HEALTH=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
+      ENVIRONMENT "HELIOS_AGENT_HEALTH=false;HELIOS_L3_PREFAULT=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
 endfunction()
 
@@ -410,7 +410,7 @@ function(hl_test name source label timeout)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77
-    ENVIRONMENT "HELIOS_AGENT_HEALTH=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};HELIOS_SOURCE=${CMAKE_SOURCE_DIR}")
+    ENVIRONMENT "HELIOS_AGENT_HEALTH=false;HELIOS_L3_PREFAULT=false;HELIOS_BUILD=${CMAKE_BINARY_DIR};HELIOS_SOURCE=${CMAKE_SOURCE_DIR}")
 endfunction()
 
 # tests/vm/X.c: programs that the virtual machine of ./run test-vm runs; not tests of this machine.

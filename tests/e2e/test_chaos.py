@@ -1,11 +1,11 @@
-"""A minute of ./run chaos: random faults during imports, pulls, saves, jobs, copies, reads from the archive."""
+"""Half a minute of ./run chaos: random faults during imports, pulls, saves, jobs, copies, reads from the archive."""
 import pathlib
 import subprocess
 import sys
 import unittest
 
 CHAOS = pathlib.Path(__file__).resolve().parent.parent / "chaos" / "run.py"
-MINUTES = "1"
+MINUTES = "0.5"
 
 
 class Chaos(unittest.TestCase):

@@ -123,8 +123,8 @@ class Experts(ModelCase):
             shapes |= {f"model.layers.{LAYERS}.{n}": s for n, s in {**layer(LAYERS), **MTP}.items()}
         shapes = {under + name: shape for name, shape in shapes.items()}
         rng, home = random.Random(family), self.c.dir / f"source-{family}"
-        numbers = {name: torch.tensor([rng.randrange(1 << 20) for _ in range(torch.Size(shape).numel())],
-                                      dtype=torch.float32).reshape(shape) for name, shape in shapes.items()}
+        numbers = {name: (torch.frombuffer(bytearray(rng.randbytes(4 * torch.Size(shape).numel())), dtype=torch.int32) &
+                          (1 << 20) - 1).float().reshape(shape) for name, shape in shapes.items()}
         if mtp:
             numbers[f"model.layers.{LAYERS}.embed_tokens.weight"] = numbers["model.embed_tokens.weight"]
             numbers[f"model.layers.{LAYERS}.shared_head.head.weight"] = numbers["lm_head.weight"]
