@@ -30,6 +30,7 @@ struct hl_chunk_memory {
     void *host;
     enum hl_chunk_host host_state;
     bool sealed;                    /* host memory is shown, but only to be read */
+    bool device_sealed;             /* the device's, too */
     bool shared;                    /* host memory shows a file that other processes show too, */
     int file;                       /* borrowed; */
     uint64_t file_at;               /* what is written there is this process's alone */
@@ -60,6 +61,8 @@ void hl_chunk_device_drop(struct hl_chunk_memory *m);
 /* Close what was taken to the CPU's users, or open it: for memory that the CPU reaches, where
  * copies do not need it open. */
 hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown) HL_CHECK;
+/* What is shown can only be read, or is written again. */
+hl_status hl_chunk_device_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;
 /* Hidden memory keeps its content. What is new is zero. */
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
 
