@@ -98,6 +98,22 @@ def slotted(w):
     return w.train(4)
 
 
+@row("`p.data` taken at the beginning of a forward, and written while other modules run", make=Student)
+def kept_in_a_pass(w):
+    targets: list[torch.Tensor] = []
+
+    def take(model):
+        targets[:] = [p.data for p in model.two.parameters()]
+
+    def follow(*_):
+        for mine, p in zip(targets, w.model.one.parameters()):
+            mine.mul_(0.9).add_(p.data, alpha=0.1)
+    w.model.inner = take
+    for layer in w.model.one:
+        layer.register_forward_hook(follow)
+    return w.train(3) + [w.evaluate()]
+
+
 @row("`functional_call` with other values")
 def functional(w):
     call = getattr(torch, "func", torch.nn.utils.stateless).functional_call

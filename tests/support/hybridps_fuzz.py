@@ -360,6 +360,10 @@ class Run:
             else:
                 p.detach().add_(0.01)
 
+    def op_write_data(self, n, how):
+        """In a pass too, where torch notices no such write."""
+        self.op_write(n, 1 + how)
+
     def op_keep(self, n, how):
         p = self.param(n)
         makers = [lambda: p.data, lambda: p.detach(), lambda: p.detach().numpy(), lambda: p.grad,
@@ -487,7 +491,7 @@ class Run:
 # Name, weight, and the range of each argument; "ops" are operations that may stand in a pass.
 TABLE = {
     "step": (14, 6, 5, 3, 2), "accumulate": (3, 6, 3), "between": (4, 6, "ops"), "evaluate": (3, 6),
-    "clip": (1, 1), "fork": (1, 30), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
+    "write_data": (1, 30, 2), "clip": (1, 1), "fork": (1, 30), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
     "thread": (1, 6), "read": (4, 30, 6), "write": (4, 30, 5), "keep": (5, 30, 8), "see_kept": (4, 9),
     "forget": (1, 9), "write_kept": (2, 9), "swap": (1, 30, 6), "freeze": (1, 30, 2), "load": (1, 3),
     "copy": (1, 6), "grad": (5, 30, 6), "hook": (1, 30), "state": (4, 30, 8, 2), "state_back": (1, 1),
@@ -495,8 +499,8 @@ TABLE = {
 # On CUDA views end with their content, parameters outside of a pass are the host's, no child has the
 # device, and what is not managed lies elsewhere than what is.
 CUDA_TABLE = tuple(name for name in TABLE if name not in (
-    "fork", "keep", "see_kept", "forget", "write_kept", "swap", "hook", "state_back", "head"))
-IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork")
+    "fork", "keep", "see_kept", "forget", "write_kept", "swap", "hook", "state_back", "head", "write_data"))
+IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork", "write_data")
 
 
 def make_op(rng, names):

@@ -198,6 +198,7 @@ static hl_status take_piece(struct hl_chunk_memory *m, uint64_t at, uint64_t lef
 
 hl_status hl_chunk_device_take(struct hl_chunk_memory *m)
 {
+    m->device_sealed = false;
     for (uint64_t at = 0; at < m->span;) {
         hl_status st = take_piece(m, at, m->span - at);
         if (st != HL_OK) {
@@ -218,14 +219,24 @@ void hl_chunk_device_drop(struct hl_chunk_memory *m)
     m->count = 0;
 }
 
-hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown)
+HL_CHECK static hl_status protect_device(struct hl_chunk_memory *m, int prot)
 {
-    int prot = shown ? PROT_READ | PROT_WRITE : PROT_NONE;
     if (mprotect((void *)(uintptr_t)m->address, m->span, prot) != 0)
         return hl_fail(hl_status_of_errno(errno),
                        "device memory of a chunk of %" PRIu64 " bytes: %s", m->span,
                        strerror(errno));
+    m->device_sealed = prot == PROT_READ;
     return HL_OK;
+}
+
+hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown)
+{
+    return protect_device(m, shown ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+hl_status hl_chunk_device_seal(struct hl_chunk_memory *m, bool sealed)
+{
+    return protect_device(m, sealed ? PROT_READ : PROT_READ | PROT_WRITE);
 }
 
 /* ---- host ---- */

@@ -29,12 +29,13 @@ struct hl_chunk_memory {
     uint64_t address;
     void *host;
     enum hl_chunk_host host_state;
-    bool sealed;       /* host memory is shown, but only to be read */
-    bool shared;       /* host memory shows a file that other processes show too, */
-    int file;          /* borrowed; */
-    uint64_t file_at;  /* what is written there is this process's alone */
-    bool pins, pinned; /* shown host memory is to be locked for the device's copies; it is */
-    bool keeps_pinned; /* also while it has no content, which then is not given back */
+    bool sealed;                    /* host memory is shown, but only to be read */
+    bool device_sealed;             /* the device's, too */
+    bool shared;                    /* host memory shows a file that other processes show too, */
+    int file;                       /* borrowed; */
+    uint64_t file_at;               /* what is written there is this process's alone */
+    bool pins, pinned;              /* host memory is to be locked for the device's copies; is */
+    bool keeps_pinned;              /* also while it has no content, which is not given back */
     bool keeps_host, keeps_device;  /* the addresses are somebody else's; fini leaves them */
     struct hl_device_block *blocks; /* one after the other from `address`; none: not there */
     struct hl_device_copy *copies;  /* one to a block, while a copy is under way */
@@ -62,6 +63,8 @@ void hl_chunk_device_drop(struct hl_chunk_memory *m);
 /* Close what was taken to the CPU's users, or open it: for memory that the CPU reaches, where
  * copies do not need it open. */
 hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown) HL_CHECK;
+/* What is shown can only be read, or is written again. */
+hl_status hl_chunk_device_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;
 /* Host memory is pinned when it is shown, from now on, so that copies run at the speed of the link.
  * Pinning takes as long as some copies: with `keep` it lasts while the chunk has no content, too,
  * and what is new is what was there. Where the driver refuses, all is as before. */

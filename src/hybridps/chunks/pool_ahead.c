@@ -110,6 +110,7 @@ static void settle_in(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)
         c->r->host = 0;
         pool_lower_host(p, c, HL_CHUNK_HOST_NONE);
     }
+    pool_seal(p, c);
 }
 
 static void settle_out(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)

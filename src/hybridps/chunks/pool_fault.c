@@ -123,6 +123,9 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
         pool_end_view(p, c);
     if (place == VIEW_HOST && c->mem.sealed)
         return pool_open_seal(p, c);
+    bool reads = access->write_known && !access->write;
+    if (place == VIEW_DEVICE && c->r->device && c->mem.device_sealed && !reads)
+        HL_TRY(pool_open_device(p, c));
     bool there = place == VIEW_HOST ? c->mem.host_state == HL_CHUNK_HOST_SHOWN : c->r->device;
     if (there)
         return HL_OK; /* it came meanwhile */

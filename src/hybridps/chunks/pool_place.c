@@ -43,6 +43,8 @@ hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places, ui
     if (st == HL_OK) {
         pool_settle(p);
         forget_copies(p, places, count);
+        for (uint32_t i = 0; i < p->count; i++)
+            pool_seal(p, &p->chunks[i]);
     }
     pool_forget(p);
     return st;

@@ -10,15 +10,38 @@
  *     on both, sealed --write on the host--> on both, newer --pool_refresh--> on the host
  *                                                           \--pinned there--> on both, sealed
  *
- * It costs a change of access when a chunk comes to be in both places, and one fault for a chunk
+ * The device's memory is sealed too, for what a program took there before the chunk was in both
+ * places. A write to it voids the host's copy; or, where somebody reads that one, or it was written
+ * as well, the chunk leaves the device, and the write goes to a view (pool_fault.c).
+ *
+ * It costs changes of access when a chunk comes to be in both places, and one fault for a chunk
  * that is written. Only pools that serve faults do it. */
 #include "hybridps/chunks/pool_private.h"
 
 void pool_seal(struct hl_chunk_pool *p, struct chunk *c)
 {
     bool both = c->r->host && (c->r->device || c->loading) && !c->newer;
-    if (p->serves && c->mem.sealed != both && hl_chunk_host_seal(&c->mem, both) != HL_OK)
+    if (!p->serves)
+        return;
+    if (c->mem.sealed != both && hl_chunk_host_seal(&c->mem, both) != HL_OK)
         hl_error_clear(); /* too many mappings: as without seals */
+    if (c->r->device && c->mem.device_sealed != (c->r->host != 0) &&
+        hl_chunk_device_seal(&c->mem, c->r->host != 0) != HL_OK)
+        hl_error_clear();
+}
+
+hl_status pool_open_device(struct hl_chunk_pool *p, struct chunk *c)
+{
+    if (c->r->host && !c->newer && c->r->host_pins == 0) {
+        c->r->host = 0;
+        pool_lower_host(p, c, HL_CHUNK_HOST_HIDDEN);
+    } else if (c->r->host && c->r->device_pins == 0) {
+        pool_leave_device(p, c);
+        p->s.total.evictions++;
+        p->s.total.drops++;
+        return HL_OK;
+    }
+    return hl_chunk_device_seal(&c->mem, false);
 }
 
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c)

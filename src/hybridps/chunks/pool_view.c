@@ -29,7 +29,10 @@ void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c)
 void pool_end_view(struct hl_chunk_pool *p, struct chunk *c)
 {
     uint64_t *to = pool_view_content(c), *twin = c->view_twin;
-    if (c->view_written && to == c->mem.host && hl_chunk_host_seal(&c->mem, false) != HL_OK)
+    bool on_host = to == c->mem.host;
+    if (c->view_written && to != NULL &&
+        (on_host ? hl_chunk_host_seal(&c->mem, false) : hl_chunk_device_seal(&c->mem, false)) !=
+            HL_OK)
         to = NULL;
     if (c->view_written && to != NULL &&
         hl_chunk_view_open(&c->mem, c->view == VIEW_HOST, 0) == HL_OK) {

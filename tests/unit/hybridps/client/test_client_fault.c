@@ -192,6 +192,42 @@ TEST(a_write_to_what_leaves_the_device_ahead_counts)
     hybridps_close(w.h);
 }
 
+/* The same by an address on the device, which was kept from before the chunk came there. */
+TEST(a_write_on_the_device_that_nobody_tells_counts_although_the_host_has_it_too)
+{
+    struct world w = world_make("copy", "lru");
+    volatile uint8_t *kept = at(&w, 0, HYBRIDPS_DEVICE), *home = at(&w, 0, HYBRIDPS_HOST);
+    for (int pinned = 0; pinned < 3; pinned++) { /* nowhere; on the device; on the host */
+        access_one(&w, 0, HYBRIDPS_DEVICE, 0);
+        if (pinned != 1)
+            release_one(&w, 0, HYBRIDPS_HOLD);
+        if (pinned == 2)
+            access_one(&w, 0, HYBRIDPS_HOST, 0);
+        kept[9] = (uint8_t)(60 + pinned);
+        assert_int_equal(kept[9], 60 + pinned);
+        assert_int_equal(kept[8], 1);
+        if (pinned > 0)
+            release_one(&w, 0, HYBRIDPS_HOLD);
+        OK(hybridps_settle(w.h));
+        access_one(&w, 0, HYBRIDPS_HOST, 0);
+        assert_int_equal(home[9], 60 + pinned);
+        release_one(&w, 0, HYBRIDPS_HOLD);
+        access_one(&w, 0, HYBRIDPS_DEVICE, 0);
+        assert_int_equal(kept[9], 60 + pinned);
+        release_one(&w, 0, HYBRIDPS_HOLD);
+    }
+    /* And after a write on the host that nobody told: both are kept. */
+    access_one(&w, 0, HYBRIDPS_DEVICE, 0);
+    release_one(&w, 0, HYBRIDPS_HOLD);
+    home[3] = 70;
+    kept[4] = 71;
+    access_one(&w, 0, HYBRIDPS_HOST, 0);
+    assert_int_equal(home[3], 70);
+    assert_int_equal(home[4], 71);
+    release_one(&w, 0, HYBRIDPS_HOLD);
+    hybridps_close(w.h);
+}
+
 /* Both have the content, and an address that was kept is written: no access tells of it. */
 TEST(a_write_on_the_host_that_nobody_tells_is_what_the_device_has)
 {
