@@ -132,8 +132,14 @@ struct hl_volcano_pod {
     char message[HL_JOB_TEXT_MAX]; /* why it waits, failed or was lost; "" = nothing to say */
 };
 
-/* first_rank: of the pod's, for the message. */
-void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_pod *out);
+/* Of a pod, which follow each other. */
+struct hl_volcano_ranks {
+    int first, count;
+};
+
+/* ranks: for the message. */
+void hl_volcano_pod_read(const json_t *pod, const struct hl_volcano_ranks *ranks,
+                         struct hl_volcano_pod *out);
 /* Its ranks are processes of one container, whose output is theirs. */
 bool hl_volcano_pod_is_shared(const json_t *pod);
 /* The rank's process has ended, or never will begin. */

@@ -44,14 +44,18 @@ static const json_t *state_of(const json_t *container, const char *which)
 }
 
 /* Of a container by its name; those that somebody added to the pod (a mesh's) are not ranks. */
-static const char *container_label(const json_t *container, int first_rank, char buf[48])
+static const char *container_label(const json_t *container, const struct hl_volcano_ranks *ranks,
+                                   char buf[48])
 {
     const char *name = hl_json_str(container, "name", "");
     uint64_t local;
     if (strncmp(name, "local-", 6) == 0 && hl_parse_number(name + 6, LOCAL_MAX, &local))
-        snprintf(buf, 48, "rank %d", first_rank + (int)local);
+        snprintf(buf, 48, "rank %d", ranks->first + (int)local);
+    else if (strcmp(name, HL_VOLCANO_SHARED) == 0 && ranks->count > 1)
+        snprintf(buf, 48, "the container of ranks %d to %d", ranks->first,
+                 ranks->first + ranks->count - 1);
     else if (strcmp(name, HL_VOLCANO_SHARED) == 0)
-        snprintf(buf, 48, "rank %d or one beside it", first_rank);
+        snprintf(buf, 48, "rank %d", ranks->first);
     else
         snprintf(buf, 48, "container %.30s", name);
     return buf;
@@ -109,7 +113,7 @@ static void describe_end(const json_t *end, char *rank, struct hl_volcano_pod *o
 }
 
 /* Returns 1 when a rank has failed; else how many have begun. */
-static bool look_at_ranks(const json_t *list, int first_rank, size_t *begun,
+static bool look_at_ranks(const json_t *list, const struct hl_volcano_ranks *ranks, size_t *begun,
                           struct hl_volcano_pod *out)
 {
     char rank[48];
@@ -118,13 +122,13 @@ static bool look_at_ranks(const json_t *list, int first_rank, size_t *begun,
     json_array_foreach (list, i, c) {
         const json_t *end = state_of(c, "terminated"), *wait = state_of(c, "waiting");
         if (end != NULL && hl_json_int(end, "exitCode", 0) != 0) {
-            container_label(c, first_rank, rank);
+            container_label(c, ranks, rank);
             describe_end(end, rank, out);
             return true;
         }
         *begun += end != NULL || state_of(c, "running") != NULL;
         if (wait != NULL)
-            set_message(out, "%s waits: %.60s %.140s", container_label(c, first_rank, rank),
+            set_message(out, "%s waits: %.60s %.140s", container_label(c, ranks, rank),
                         hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
     }
     return false;
@@ -160,18 +164,19 @@ static bool was_taken(const json_t *status, struct hl_volcano_pod *out)
     return found;
 }
 
-static void read_failed(const json_t *status, int first_rank, struct hl_volcano_pod *out)
+static void read_failed(const json_t *status, const struct hl_volcano_ranks *ranks,
+                        struct hl_volcano_pod *out)
 {
     size_t begun = 0;
-    if (!look_at_ranks(hl_json_list(status, "containerStatuses"), first_rank, &begun, out)) {
+    if (!look_at_ranks(hl_json_list(status, "containerStatuses"), ranks, &begun, out)) {
         out->state = HL_API_CONTAINER_STATE_LOST;
         set_message(out, "the pod failed: %.60s %.140s", hl_json_str(status, "reason", ""),
                     hl_json_str(status, "message", ""));
     }
 }
 
-static void read_alive(const json_t *pod, const json_t *status, int first_rank,
-                       struct hl_volcano_pod *out)
+static void read_alive(const json_t *pod, const json_t *status,
+                       const struct hl_volcano_ranks *ranks, struct hl_volcano_pod *out)
 {
     const json_t *list = hl_json_list(status, "containerStatuses");
     const json_t *unplaced = find_condition(status, "PodScheduled", "False");
@@ -180,13 +185,14 @@ static void read_alive(const json_t *pod, const json_t *status, int first_rank,
     if (unplaced != NULL)
         set_message(out, "%.60s: %.160s", hl_json_str(unplaced, "reason", ""),
                     hl_json_str(unplaced, "message", ""));
-    if (look_at_ranks(list, first_rank, &begun, out))
+    if (look_at_ranks(list, ranks, &begun, out))
         return;
     if (strcmp(hl_json_str(status, "phase", ""), "Running") == 0 && begun >= wanted)
         out->state = HL_API_CONTAINER_STATE_RUNNING;
 }
 
-void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_pod *out)
+void hl_volcano_pod_read(const json_t *pod, const struct hl_volcano_ranks *ranks,
+                         struct hl_volcano_pod *out)
 {
     const json_t *status = json_object_get(pod, "status");
     const char *phase = hl_json_str(status, "phase", "Pending");
@@ -199,9 +205,9 @@ void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_po
         out->state = HL_API_CONTAINER_STATE_LOST;
         set_message(out, "the pod is being deleted");
     } else if (strcmp(phase, "Failed") == 0) {
-        read_failed(status, first_rank, out);
+        read_failed(status, ranks, out);
     } else {
-        read_alive(pod, status, first_rank, out);
+        read_alive(pod, status, ranks, out);
     }
 }
 

@@ -65,6 +65,15 @@ class Faults(Scripted, unittest.TestCase):
             pod["metadata"]["annotations"][KEY] = devices(server + i)
             self.server.put("pods", pod)
 
+    def test_an_api_server_that_is_back_at_once(self):
+        """To start a real one takes longer than to notice that it has gone."""
+        _, c = self.two()
+        self.kill_server()
+        self.start_server()
+        self.delete("pods", "j-w-0")
+        self.wait_status("initializing")
+        self.assertIsNone(c.process.poll())
+
     def test_a_write_whose_answer_is_lost(self):
         job = self.job()
         c = self.controller()

@@ -34,7 +34,7 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
     if (hl_ranktable_annotation(object, &devices) == HL_OK)
         hl_ranktable_instance_fini(&devices);
     (void)!hl_ranktable_wanted_index(object, &index);
-    hl_volcano_pod_read(object, 3, &pod);
+    hl_volcano_pod_read(object, &(struct hl_volcano_ranks){.first = 3, .count = 4}, &pod);
     (void)hl_volcano_rank_ended(object, 1);
     (void)hl_volcano_job_trouble(object);
     json_array_append_new(s->events, json_pack("[i o]", (int)type, object));

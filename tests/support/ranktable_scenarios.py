@@ -447,8 +447,6 @@ class Scenarios(World):
         self.start_server()
         self.pod(job, 1, server=2)
         self.assertEqual(self.ranks(), {"1": 0, "2": 2})
-        self.kill_server()
-        self.start_server()
         self.delete("pods", first["metadata"]["name"])
         self.wait_status("initializing")
 

@@ -164,8 +164,12 @@ static hl_status wait_cluster(struct local *l)
             st = fail_late(l, &s);
         if (st != HL_OK)
             break;
-        local_progress_show(&progress, "%d of %d nodes are ready, L3 is %s", s.ready,
-                            l->settings.nodes, s.l3 ? "ready" : "not ready");
+        if (s.l3 && s.ready >= l->settings.nodes) /* in one line of a terminal */
+            local_progress_show(&progress, "Kubernetes: %.*s",
+                                progress.terminal ? 60 : (int)sizeof(s.kube_state), s.kube_state);
+        else
+            local_progress_show(&progress, "%d of %d nodes are ready, L3 is %s", s.ready,
+                                l->settings.nodes, s.l3 ? "ready" : "not ready");
         poll(NULL, 0, LOCAL_LOOK_MS);
     }
     local_progress_end(&progress);

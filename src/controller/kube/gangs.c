@@ -27,7 +27,9 @@ const json_t *gang_pod(const struct job *j, int index)
 
 void gang_pod_read(const struct job *j, int index, const json_t *pod, struct hl_volcano_pod *out)
 {
-    hl_volcano_pod_read(pod, j->run.plan->containers[index].ranks[0].rank, out);
+    const struct hl_plan_container *c = &j->run.plan->containers[index];
+    hl_volcano_pod_read(
+        pod, &(struct hl_volcano_ranks){.first = c->ranks[0].rank, .count = c->rank_count}, out);
 }
 
 static const json_t *job_of(const struct job *j, int attempt)

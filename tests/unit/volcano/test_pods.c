@@ -68,7 +68,7 @@ static const struct told cases[] = {
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
      "\"state\":{\"terminated\":{\"exitCode\":137,\"reason\":\"OOMKilled\"}}}]}}",
      HL_API_CONTAINER_STATE_FAILED, 137, 9,
-     "rank 8 or one beside it was killed, its memory was full (OOMKilled)"},
+     "the container of ranks 8 to 11 was killed, its memory was full (OOMKilled)"},
     /* It saw that the kernel had killed a process for memory, whatever the kubelet says of it. */
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
      "\"state\":{\"terminated\":{\"exitCode\":137,\"reason\":\"Error\",\"message\":\"rank 11 "
@@ -84,11 +84,12 @@ static const struct told cases[] = {
      "\"state\":{\"terminated\":{\"exitCode\":1,\"message\":\"rank 11 exited with code 1 out of "
      "memory?\"}}}]}}",
      HL_API_CONTAINER_STATE_FAILED, 1, 0,
-     "rank 8 or one beside it exited with code 1: rank 11 exited with code 1 out of memory?"},
+     "the container of ranks 8 to 11 exited with code 1: rank 11 exited with code 1 out of "
+     "memory?"},
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"ranks\","
      "\"state\":{\"terminated\":{\"exitCode\":126,\"message\":\"rank x exited with code 7\"}}}]}}",
      HL_API_CONTAINER_STATE_FAILED, 126, 0,
-     "rank 8 or one beside it exited with code 126: rank x exited with code 7"},
+     "the container of ranks 8 to 11 exited with code 126: rank x exited with code 7"},
     /* What the system takes away is nobody's failure, whatever the ranks ended with. */
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"Evicted\",\"message\":\"low on "
      "memory\",\"containerStatuses\":["
@@ -128,10 +129,11 @@ TEST(a_rank_of_a_shared_container_has_ended_with_it)
 
 TEST(every_state_of_a_pod_is_understood)
 {
+    const struct hl_volcano_ranks ranks = {.first = 8, .count = 4};
     for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
         struct hl_volcano_pod p;
         json_t *pod = parse(cases[i].pod);
-        hl_volcano_pod_read(pod, 8, &p);
+        hl_volcano_pod_read(pod, &ranks, &p);
         if (p.state != cases[i].state || p.exit_code != cases[i].exit_code ||
             p.signal != cases[i].signal || strcmp(p.message, cases[i].says) != 0)
             fail_msg("%s: %s, %d, %d, '%s'", cases[i].pod, hl_api_container_state_name(p.state),
@@ -139,7 +141,7 @@ TEST(every_state_of_a_pod_is_understood)
         json_decref(pod);
     }
     struct hl_volcano_pod p;
-    hl_volcano_pod_read(NULL, 8, &p);
+    hl_volcano_pod_read(NULL, &ranks, &p);
     assert_int_equal(p.state, HL_API_CONTAINER_STATE_WANTED);
 }
 
