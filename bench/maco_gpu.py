@@ -1,7 +1,7 @@
 """MACO on a GPU: every body against torch, random graphs against an oracle, the demo, what a launch costs, how workers
 scale, products beside torch's, what a copy engine hides, collectives inside the kernel.
 
-    python3 bench/maco_gpu.py --out DIR [--lib PATH] [--only bodies,graphs,demo,launch,sweep,speed,overlap,peers] [--quick]
+    python3 bench/maco_gpu.py --out DIR [--lib PATH] [--only bodies,graphs,demo,launch,sweep,speed,overlap,peers,processes] [--quick]
 
 One command on a machine with a GPU, torch >= 2, nvcc, cmake and a C compiler: without --lib it builds a libhelios that
 has MACO alone, for this GPU, into build-gpu-ARCH. Each section is a process of its own with a deadline, so that a kernel
@@ -411,6 +411,7 @@ class Rank:
 
     def __init__(self, x, rank, world, count, runs):
         self.x, self.rank, self.world, self.runs, self.us, self.why = x, rank, world, runs, 0.0, None
+        self.name = None
         self.data = x.rand(count, dtype=x.torch.bfloat16)
         self.out = x.torch.zeros_like(self.data)
         self.thread = threading.Thread(target=self.main)
@@ -418,7 +419,7 @@ class Rank:
     def main(self):
         group, lib = C.c_void_p(), self.x.lib
         try:
-            name = f"helios-test-peers-{os.getpid()}".encode()
+            name = self.name or f"helios-test-peers-{os.getpid()}".encode()
             lib("hybridps_group_shm", C.byref(ShmOptions(name, self.rank, self.world, 30000)), C.byref(group))
             self.communicate(group)
         except Failed as why:
@@ -466,7 +467,55 @@ def peers(x):
                 x.wrong("; ".join(str(r.why) for r in ranks if r.why) or f"bits of {world} ranks, {count} elements")
 
 
-SECTIONS = {f.__name__: f for f in (bodies, graphs, demo, launch, sweep, speed, overlap, peers)}
+class Child(Rank):
+    """The same in a process of its own. Data are the rank's number's, so that each knows those of all."""
+
+    def __init__(self, x, rank, world, count, runs, name):
+        super().__init__(x, rank, world, count, runs)
+        self.name, self.all = name.encode(), [self.of(k, count) for k in range(world)]
+        self.data = self.all[rank]
+
+    def of(self, rank, count):
+        self.x.torch.manual_seed(rank + 1)
+        return self.x.rand(count, dtype=self.x.torch.bfloat16)
+
+    def wanted(self):
+        want = self.all[0]
+        for other in self.all[1:]:
+            want = (want.float() + other.float()).to(self.x.torch.bfloat16)
+        return want
+
+
+def child(x, words):
+    """One rank of processes(): rank/world/count/runs/name. The last line is what it found, as JSON."""
+    rank, world, count, runs, name = words.split("/")
+    r = Child(x, int(rank), int(world), int(count), int(runs), name)
+    x.torch.cuda.synchronize()
+    r.main()
+    x.torch.cuda.synchronize()
+    right = r.why is None and x.torch.equal(r.out, r.wanted())
+    print(json.dumps({"right": right, "us": r.us, "why": str(r.why or ""), "route": getattr(r, "route", "")}))
+
+
+def processes(x):
+    """ALLREDUCE inside the kernel: ranks that are processes, as of a training; they take turns on this GPU."""
+    for world, count in ((2, 1000),) if x.quick else ((2, 1000), (2, 1 << 20), (3, 1 << 20)):
+        name = f"maco-gpu-processes-{os.getpid()}-{world}-{count}"
+        command = [sys.executable, __file__, "--section", "processes", "--lib", x.lib.path]
+        command += ["--quick"] * x.quick + (["--driver", x.lib.driver.decode()] if x.lib.driver else [])
+        ranks = [subprocess.Popen([*command, "--rank", f"{k}/{world}/{count}/5/{name}"], stdout=subprocess.PIPE, text=True)
+                 for k in range(world)]
+        said = [r.communicate(timeout=100)[0].strip().splitlines() for r in ranks]
+        found = [json.loads(lines[-1]) if lines else {"right": False, "us": 0.0, "why": "it said nothing", "route": ""} for lines in said]
+        right = all(f["right"] for f in found)
+        x.report.line(f"  {found[0]['route']}")
+        x.report.line(f"  {world} processes, {count:9} bfloat16: {found[0]['us']:10.1f} us a run, bits right: {right}")
+        x.report.number(f"allreduce of {count}, {world} processes", found[0]["us"], "us")
+        if not right:
+            x.wrong("; ".join(f["why"] for f in found if f["why"]) or f"bits of {world} processes, {count} elements")
+
+
+SECTIONS = {f.__name__: f for f in (bodies, graphs, demo, launch, sweep, speed, overlap, peers, processes)}
 
 
 # ---- running them ----
@@ -493,6 +542,9 @@ def run_section(name, args, torch):
     report = Report(name)
     x = Context(torch, Lib(args.lib, args.driver), report, args.quick)
     torch.manual_seed(1)
+    if args.rank:
+        child(x, args.rank)
+        return 0
     report.line(f"\n{name}: {SECTIONS[name].__doc__}")
     try:
         SECTIONS[name](x)
@@ -566,6 +618,7 @@ def main():
     parser.add_argument("--driver", help="the driver's library, libcuda.so.1")
     parser.add_argument("--section", help=argparse.SUPPRESS)
     parser.add_argument("--numbers", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
     args = parser.parse_args()
     unknown = [name for name in args.only.split(",") if name not in SECTIONS]
     if unknown:

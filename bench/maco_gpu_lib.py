@@ -60,7 +60,7 @@ class Failed(Exception):
 
 class Lib:
     def __init__(self, path, driver=None):
-        self.so = C.CDLL(str(path))
+        self.path, self.so = str(path), C.CDLL(str(path))
         self.so.helios_last_error.restype = self.so.maco_cuda_route.restype = C.c_char_p
         self.so.hybridps_group_close.argtypes = [C.c_void_p]
         self.driver = driver.encode() if driver else None

@@ -276,13 +276,12 @@ class _Meeting:
             self._store = None  # rank 0 is on another server now
         self._host = host
         if self.rank == 0 and self._server is None:
-            self._server = dist.TCPStore(host, port, None, True, limit, wait_for_workers=False)
-        if self.rank == 0:
-            self._server.compare_set(f"{self._prefix}generation", "", str(max(_steps.generation(), self._before) + 1))
-            self._store = self._server
-        if self._store is None:
+            self._server = self._store = dist.TCPStore(host, port, None, True, limit, wait_for_workers=False)
+        if self._store is None:  # rank 0's own connection may be the one that was cut
             self._store = dist.TCPStore(host, port, None, False, limit, wait_for_workers=False)
         self._store.set_timeout(limit)
+        if self.rank == 0:
+            self._store.compare_set(f"{self._prefix}generation", "", str(max(_steps.generation(), self._before) + 1))
         return self._store
 
     def _meet(self, deadline: float) -> int:

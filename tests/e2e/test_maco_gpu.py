@@ -55,13 +55,13 @@ class Script(unittest.TestCase):
             self.skipTest(why)
         with tempfile.TemporaryDirectory() as out:
             done = run("--quick", "--out", out, "--lib", lib, "--driver", BUILD / "tests/libcuda_stub.so",
-                       "--only", "graphs,demo,overlap,peers", stub=True)
+                       "--only", "graphs,demo,overlap,peers,processes", stub=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertEqual(len(re.findall("3 graphs, 2 runs each, [a-z]+: right", done.stdout)), 3)
             self.assertEqual(done.stdout.count("rounds in order, values right: True"), 3)
             found = json.loads((pathlib.Path(out) / "numbers.json").read_text())["numbers"]
             wrong = {n["section"]: n["value"] for n in found if n["name"] == "wrong"}
-            self.assertEqual(wrong, {"graphs": 0, "demo": 0, "overlap": 0, "peers": 0})
+            self.assertEqual(wrong, {"graphs": 0, "demo": 0, "overlap": 0, "peers": 0, "processes": 0})
             self.assertIn("all right", (pathlib.Path(out) / "report.txt").read_text())
 
 

@@ -61,7 +61,7 @@ static void container_event(struct job *j, const char *node, int attempt, int in
         .signal = status->signal,
         .container = status->state,
         .failure = failure_of(j, status),
-        .is_parked = status->ranks.count == 0,
+        .is_parked = j->spec.spare_slots > 0 && status->ranks.count == 0,
     };
     job_event(j, &ev);
 }

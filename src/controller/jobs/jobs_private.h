@@ -133,6 +133,8 @@ int elastic_grow(struct job *j, int used);
 void elastic_round(struct job *j);
 /* Appends why a gang that runs has not the size that it may have. */
 void elastic_tell(const struct job *j, char *io, size_t cap);
+/* At a start, before slots are held again. */
+void elastic_restore(struct job *j);
 /* Action FREE. */
 void elastic_free_slot(struct job *j, const struct hl_job_action *a);
 /* The number that a rank has now which its node knows by another one; -1 = it is not in the gang.

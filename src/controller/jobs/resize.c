@@ -356,6 +356,24 @@ void elastic_free_slot(struct job *j, const struct hl_job_action *a)
                      .kind = HL_JOB_EV_FREED, .attempt = a->attempt, .index = a->index});
 }
 
+/* What had ended may have given its slot to another job, whatever the record says. */
+void elastic_restore(struct job *j)
+{
+    struct hl_jobrun *run = &j->run;
+    for (int i = run->container_count - 1; run->slots_held && run->plan != NULL && i >= 0; i--) {
+        struct hl_job_actions none = {0};
+        const struct hl_job_event freed = {.kind = HL_JOB_EV_FREED,
+                                           .now_ms = hl_wall_ms(),
+                                           .attempt = run->attempt,
+                                           .index = hl_jobrun_index(run, i)};
+        if (!run->plan->containers[i].leaves || hl_jobrun_may_run(run, i))
+            continue;
+        if (hl_jobrun_step(run, &freed, &none) != HL_OK)
+            hl_error_clear(); /* its slot is held until it is freed */
+        hl_job_actions_fini(&none);
+    }
+}
+
 /* What was said once may have been lost with a call or a crash. */
 static void clear_again(struct job *j, int64_t now)
 {

@@ -114,6 +114,8 @@ void jobs_resume(struct hl_controller *c)
 {
     HASH_SORT(c->jobs->table, by_seq);
     for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
+        elastic_restore(j);
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         if (j->run.slots_held && j->run.plan != NULL) {
             hl_plan_mark(j->run.plan, nodes_cluster(c), 1);
             j->marked = true;

@@ -195,7 +195,7 @@ static bool take_status(struct step *s)
         return false;
     if (ev->container <= c->state && !back)
         return false;
-    if (ev->is_parked && is_active(ev->container) && hl_jobrun_has_ranks(s->run, ev->index))
+    if (ev->is_parked && is_active(ev->container) && hl_jobrun_took_place(s->run, ev->index))
         return false; /* as it was before it got ranks */
     if (ev->container == HL_API_CONTAINER_STATE_WANTED ||
         ev->container == HL_API_CONTAINER_STATE_LOST)

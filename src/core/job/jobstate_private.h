@@ -27,6 +27,8 @@ void hl_jobrun_judge_guest(struct step *s);
 void hl_jobrun_resume_guest(const struct hl_jobrun *run, int position, struct hl_job_actions *out);
 
 /* jobstate_spare.c */
+/* It was parked, and has the ranks of a lost container. */
+bool hl_jobrun_took_place(const struct hl_jobrun *run, int index);
 /* As many containers are parked and run as there are lost ones with ranks. */
 bool hl_jobrun_spares_suffice(const struct hl_jobrun *run);
 /* The first lost one's ranks are given to one that is parked, which is to be started with them;

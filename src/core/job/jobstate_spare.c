@@ -12,6 +12,12 @@ bool hl_jobrun_is_parked(const struct hl_jobrun *run, int index)
     return !hl_jobrun_has_ranks(run, index) && hl_plan_is_spare(&run->plan->containers[index]);
 }
 
+bool hl_jobrun_took_place(const struct hl_jobrun *run, int index)
+{
+    return run->plan != NULL && hl_jobrun_has_ranks(run, index) &&
+           hl_plan_is_spare(&run->plan->containers[index]);
+}
+
 int hl_jobrun_next_parked(const struct hl_jobrun *run, int at)
 {
     while (at < run->container_count &&

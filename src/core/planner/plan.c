@@ -174,6 +174,7 @@ static hl_status place_gang(const struct hl_plan_shape *s, uint32_t *where)
         return short_of_memory();
     HL_TRY(hl_place_view_init(&v, x, &s->needs, HL_VIEW_FREE));
     HL_TRY(hl_gang_place(&s->gang, &v, listed));
+    HL_TRY(hl_plan_prefer_nics(s, listed));
     for (int i = 0; i < s->gang.containers; i++)
         where[hl_plan_unit_rank(s, i / unit) * unit + i % unit] = x->node_at[listed[i]];
     return HL_OK;

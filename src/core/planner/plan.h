@@ -4,8 +4,9 @@
  * One container takes one slot and holds k consecutive ranks. Rules, in order: a slot is never
  * shared; all containers or none; what the job's placement requires; a tensor-parallel group on the
  * fewest servers and of those in the fewest leaves; stages of one replica on different servers; all
- * in one spine; few half-used servers; lowest name; on a server slots with a NIC of their own. The
- * result depends on nothing but the input.
+ * in one spine; few half-used servers; servers whose free slots have NICs of their own
+ * (plan_nics.c); lowest name; on a server slots with a NIC of their own. The result depends on
+ * nothing but the input.
  *
  * A plan is of one version of the cluster. hl_plan_commit holds its slots if nothing has changed
  * since; to ask "what if", mark what would leave, plan, and mark it back.

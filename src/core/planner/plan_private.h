@@ -18,6 +18,9 @@ struct hl_plan_shape {
     struct hl_slot_needs needs;
 };
 
+/* plan_nics.c: *io is where the gang is; it stays, or becomes a place that is as good and nearer to
+ * NICs. */
+hl_status hl_plan_prefer_nics(const struct hl_plan_shape *s, uint32_t *io) HL_CHECK;
 bool hl_plan_slot_fits(const struct hl_plan_shape *s, const struct hl_cluster_slot *slot);
 /* The cluster's index is fresh. */
 struct hl_plan_shape hl_plan_shape_of(const struct hl_job *job, const struct hl_cluster *cluster);

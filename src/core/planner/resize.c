@@ -2,6 +2,7 @@
  * data parallel index is all that changes of it. */
 #include "core/planner/resize.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,30 @@ static void container_leave(struct hl_plan_container *c)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+static void lines_clear(char **lines)
+{
+    for (size_t i = 0; lines != NULL && lines[i] != NULL; i++) {
+        free(lines[i]);
+        lines[i] = NULL;
+    }
+}
+
+/* What was said of the size before is no more so. Without memory nothing is. */
+static void plan_retell(struct hl_plan *plan, const struct hl_grid *g)
+{
+    bool has_room = plan->arithmetic != NULL && plan->arithmetic[0] != NULL;
+    char *text = NULL, cp[24] = "";
+    int ranks = hl_rank_world(g) / g->dp;
+    lines_clear(plan->arithmetic);
+    lines_clear(plan->warnings);
+    if (hl_grid_cp(g) > 1)
+        snprintf(cp, sizeof(cp), " × CP %d", g->cp);
+    if (has_room &&
+        asprintf(&text, "now %d replica%s of PP %d × TP %d%s = %d rank%s", g->dp,
+                 g->dp == 1 ? "" : "s", g->pp, g->tp, cp, ranks, ranks == 1 ? "" : "s") >= 0)
+        plan->arithmetic[0] = text;
+}
+
 /* place: the new data parallel index of each one of before. */
 static void plan_renumber(struct hl_plan *plan, const struct hl_job *job, const int *place, int dp)
 {
@@ -51,6 +76,7 @@ static void plan_renumber(struct hl_plan *plan, const struct hl_job *job, const 
             r->rank = hl_rank_number(&grid, r->at);
         }
     plan->world_size = hl_rank_world(&grid);
+    plan_retell(plan, &grid);
 }
 
 hl_status hl_plan_find_master(struct hl_plan *plan, const struct hl_cluster *cluster)

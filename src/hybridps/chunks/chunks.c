@@ -55,11 +55,36 @@ hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d, u
     return HL_OK;
 }
 
+/* Before memory is given back: the device would go on with what is not there any more. */
+static void unpin_host(struct hl_chunk_memory *m)
+{
+    if (m->pinned)
+        hl_device_unpin(m->device, m->host);
+    m->pinned = false;
+}
+
+static void pin_host(struct hl_chunk_memory *m)
+{
+    if (!m->pins || m->pinned)
+        return;
+    m->pinned = hl_device_pin(m->device, m->host, m->span) == HL_OK;
+    m->pins = m->pinned;
+    if (!m->pinned)
+        hl_error_clear(); /* copies are slower, and right */
+}
+
+void hl_chunk_host_pin(struct hl_chunk_memory *m, bool keep)
+{
+    m->pins = true;
+    m->keeps_pinned = keep;
+}
+
 void hl_chunk_memory_fini(struct hl_chunk_memory *m)
 {
     if (m->device == NULL)
         return;
     hl_chunk_device_drop(m);
+    unpin_host(m);
     hl_status st = m->keeps_device ? hl_device_range_take(m->device, m->address)
                                    : hl_device_unreserve(m->device, m->address);
     (void)st; /* only a copy that never ended keeps it; closing the device ends that too */
@@ -221,8 +246,10 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
     int rc = 0;
     if (state == m->host_state)
         return HL_OK;
-    if (state == HL_CHUNK_HOST_NONE)
+    if (state == HL_CHUNK_HOST_NONE && !(m->pinned && m->keeps_pinned)) {
+        unpin_host(m);
         rc = madvise(m->host, m->span, MADV_DONTNEED);
+    }
     if (rc == 0)
         rc = mprotect(m->host, m->span,
                       state == HL_CHUNK_HOST_SHOWN ? PROT_READ | PROT_WRITE : PROT_NONE);
@@ -231,6 +258,8 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
                        m->span, strerror(errno));
     m->host_state = state;
     m->sealed = false;
+    if (state == HL_CHUNK_HOST_SHOWN)
+        pin_host(m);
     return HL_OK;
 }
 

@@ -34,6 +34,8 @@ struct hl_chunk_memory {
     bool shared;                    /* host memory shows a file that other processes show too, */
     int file;                       /* borrowed; */
     uint64_t file_at;               /* what is written there is this process's alone */
+    bool pins, pinned;              /* host memory is to be locked for the device's copies; is */
+    bool keeps_pinned;              /* also while it has no content, which is not given back */
     bool keeps_host, keeps_device;  /* the addresses are somebody else's; fini leaves them */
     struct hl_device_block *blocks; /* one after the other from `address`; none: not there */
     struct hl_device_copy *copies;  /* one to a block, while a copy is under way */
@@ -63,6 +65,10 @@ void hl_chunk_device_drop(struct hl_chunk_memory *m);
 hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown) HL_CHECK;
 /* What is shown can only be read, or is written again. */
 hl_status hl_chunk_device_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;
+/* Host memory is pinned when it is shown, from now on, so that copies run at the speed of the link.
+ * Pinning takes as long as some copies: with `keep` it lasts while the chunk has no content, too,
+ * and what is new is what was there. Where the driver refuses, all is as before. */
+void hl_chunk_host_pin(struct hl_chunk_memory *m, bool keep);
 /* Hidden memory keeps its content. What is new is zero. */
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
 

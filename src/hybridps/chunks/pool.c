@@ -105,6 +105,9 @@ hl_status hl_chunk_pool_add(struct hl_chunk_pool *p, int kind, uint64_t bytes, u
     *c = (struct chunk){.kind = kind, .r = &p->r[p->count]};
     *c->r = (struct hl_resident){.bytes = bytes};
     HL_TRY(hl_chunk_memory_init(&c->mem, p->device, span > 0 ? span : bytes));
+    /* Mode move gives host memory back with every load, and pins would go with it. */
+    if (strcmp(p->info.kind, "cuda") == 0 && p->o.copy)
+        hl_chunk_host_pin(&c->mem, p->o.host_bytes == 0 && p->o.charge == NULL);
     hl_status st = pool_share_new(p, c);
     if (st != HL_OK) {
         hl_chunk_memory_fini(&c->mem);

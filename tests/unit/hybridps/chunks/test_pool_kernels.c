@@ -134,6 +134,43 @@ TEST(chunks_that_leave_ahead_wait_for_kernels_too)
     rig_close(&r);
 }
 
+/* The driver says so of memory that it has locked already. */
+static bool is_pinned(struct rig *r, uint32_t c)
+{
+    void *host = info_of(r, c).host;
+    cu_result answer = r->cu.cuMemHostRegister_v2(host, UNIT, HL_CU_MEMHOSTREGISTER_PORTABLE);
+    if (answer == HL_CUDA_SUCCESS)
+        (void)r->cu.cuMemHostUnregister(host);
+    return answer == HL_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+
+TEST(host_memory_of_chunks_is_pinned_where_it_stays)
+{
+    for (int copy = 0; copy < 2; copy++) {
+        struct rig r;
+        rig_open(&r, copy);
+        assert_false(is_pinned(&r, r.c[0]));
+        begin_kernel(&r, r.c[0], 3);
+        assert_host_has(&r, r.c[0], 3);
+        assert_int_equal(is_pinned(&r, r.c[0]), copy);
+        hl_chunk_pool_end(r.pool, r.c[0]); /* nobody counts it: it is kept for the next content */
+        assert_int_equal(is_pinned(&r, r.c[0]), copy);
+        rig_close(&r); /* the stub ends a process that leaves pins behind */
+    }
+}
+
+TEST(where_the_driver_pins_nothing_copies_are_right_all_the_same)
+{
+    struct rig r;
+    setenv("CUDA_STUB_FAIL", "cuMemHostRegister:1:800", 1);
+    rig_open(&r, true);
+    begin_kernel(&r, r.c[0], 4);
+    assert_host_has(&r, r.c[0], 4);
+    unsetenv("CUDA_STUB_FAIL");
+    assert_false(is_pinned(&r, r.c[0]));
+    rig_close(&r);
+}
+
 int main(int argc, char **argv)
 {
     const char *build = getenv("HELIOS_BUILD");
