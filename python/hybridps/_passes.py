@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _abi, _wrappers
+from . import _abi, _hooks, _wrappers
 from ._abi import DEVICE, HybridPSError
 from ._params import raw_grad, set_grad
 from ._phases import Phases
@@ -76,7 +76,7 @@ class Passes:
             self.state.in_backward = False
             self.phases.unpin_calls()
             if self.state.one is not None:
-                self.phases.take_unseen()
+                _hooks.take_unseen(self.state)
             if not self.state.defers:
                 for slot in self.state.slots:  # that this backward did not reach
                     if slot.unreduced and slot.has_grad:

@@ -24,7 +24,7 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from . import _abi
+from . import _abi, _hooks
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._home import Shown
 from ._params import is_apart, move_back, raw_data, raw_grad, set_data, set_grad
@@ -81,7 +81,7 @@ class Phases:
         if not self.state.inside:
             return
         self.unpin_calls()
-        self.take_unseen()
+        _hooks.take_unseen(self.state)
         for bundle in self.state.loose:
             self.state.pool.release(bundle)
         self.state.loose.clear()
@@ -251,14 +251,6 @@ class Phases:
             slot.grad_host = slot.view(slot.grad, HOST)  # its own moved too
         self.assign(slot, value)
         set_data(slot.param, slot.host)
-
-    def take_unseen(self) -> None:
-        """Gradients of which no hook told: p.set_() gives a parameter another AccumulateGrad node."""
-        for slot in self.state.slots:
-            if raw_grad(slot.param) is not None and slot.hook is not None and not is_apart(slot):
-                slot.hook.remove()
-                slot.hook = self._hook(slot)
-                self.state.on_gradient(slot)
 
     def take_given(self, slot: Slot) -> None:
         """A gradient that was assigned by hand is in its place, for what adds to it there or steps
@@ -535,22 +527,6 @@ class Phases:
                 self.state.pool.release(bundle)
         slot.suspect = True
 
-    def copies(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values of a state_dict in a forward or a backward, for keeps."""
-        out = values.__class__(values)
-        addresses = {raw_data(s.param).data_ptr(): s for s in self.state.slots}
-        for key, value in values.items():
-            slot = addresses.get(value.data_ptr()) if isinstance(value, torch.Tensor) else None
-            if slot is None:
-                continue
-            self.state.is_needed([slot])
-            if self.state.cuda:
-                self.state.pool.access(slot.bundle)
-            out[key] = value.clone()
-            if self.state.cuda:
-                self.state.pool.release(slot.bundle)
-        return out
-
     @in_turn
     def assign(self, slot: Slot, value: torch.Tensor) -> None:
         """p.data = value."""
@@ -682,19 +658,7 @@ class Phases:
         for slot in slots:
             slot.grad_host = slot.host if slot.reuse else slot.view(slot.grad, HOST)
             slot.grad_bundle = Bundle([slot.gradient], DEVICE, True)
-            slot.hook = self._hook(slot)
-
-    def _hook(self, slot: Slot) -> Any:
-        """Have _accumulated called whenever autograd has completed a gradient of it."""
-        param = slot.param
-        if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch 2.1
-            return torch.Tensor.register_post_accumulate_grad_hook(
-                param, lambda _: self.state.on_gradient(slot))
-        with torch.enable_grad():
-            node = param.expand_as(param).grad_fn.next_functions[0][0]
-        handle = node.register_hook(lambda *_: self.state.on_gradient(slot))
-        handle.node = node  # alive as long as the hook
-        return handle
+            slot.hook = _hooks.add(self.state, slot)
 
     def end(self) -> HybridPSError | None:
         """Parameters and gradients have memory of their own again. What went wrong before."""

@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Any, Container, Iterator
 import torch
 
 from . import _abi
+from ._params import raw_data
 from ._tensors import tensors_of, uncompiled
 
 if TYPE_CHECKING:
     from ._passes import Passes
     from ._slots import Slot
+    from ._state import State
 
 # Modules that use the parameters of their children without calling them.
 WHOLE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
@@ -292,13 +294,30 @@ def _unit(module: torch.nn.Module) -> Unit | None:
     return unit if unit is not None and unit.module() is module else None
 
 
+def _copies(state: "State", values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a state_dict in a forward or a backward, for keeps."""
+    out = values.__class__(values)
+    addresses = {raw_data(s.param).data_ptr(): s for s in state.slots}
+    for key, value in values.items():
+        slot = addresses.get(value.data_ptr()) if isinstance(value, torch.Tensor) else None
+        if slot is None:
+            continue
+        state.is_needed([slot])
+        if state.cuda:
+            state.pool.access(slot.bundle)
+        out[key] = value.clone()
+        if state.cuda:
+            state.pool.release(slot.bundle)
+    return out
+
+
 def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """As torch's: the values themselves; in a forward, and where CUDA moves them, copies."""
     unit = _unit(module)
     if unit is None or _abi.forked(unit.passes.state.pid):
         return type(module).state_dict(module, *args, **kwargs)
     if unit.passes.phases.runs():
-        return unit.passes.phases.copies(type(module).state_dict(module, *args, **kwargs))
+        return _copies(unit.passes.state, type(module).state_dict(module, *args, **kwargs))
     with unit.passes.phases.all_shown():
         out = type(module).state_dict(module, *args, **kwargs)
     if unit.passes.state.mode == "move" and unit.passes.state.cuda:

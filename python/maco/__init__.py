@@ -15,10 +15,15 @@ the collectives of functions and models that stay torch's, training included. Ru
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .errors import MacoError
+
+if TYPE_CHECKING:  # what __getattr__ gives, for type checkers
+    from .decorators import overlap_comm
+    from .optimizer import MacoOptimizer, mark
+    from .task_graph import Plan, Result, Task, TaskGraph, TaskType
 
 _HOME = {
     "TaskGraph": "task_graph", "TaskType": "task_graph", "Task": "task_graph",
@@ -27,7 +32,8 @@ _HOME = {
     "MacoOptimizer": "optimizer", "mark": "optimizer",
 }
 
-__all__ = ["MacoError", "errors", *_HOME]
+__all__ = ["MacoError", "errors", "TaskGraph", "TaskType", "Task", "Plan", "Result", "overlap_comm",
+           "MacoOptimizer", "mark"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 """What the Python packages say about wrong arguments and a missing torch, and what an editor completes."""
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 import os
@@ -86,6 +87,12 @@ class HybridPS(unittest.TestCase):
                 signature = inspect.signature(one)
                 untyped = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
                 self.assertEqual(untyped, [], one)
+
+    def test_a_type_checker_finds_what_is_imported_late(self):
+        tree = ast.parse((ROOT / "python" / "maco" / "__init__.py").read_text())
+        told = {(line.module, name.name) for block in tree.body if isinstance(block, ast.If)
+                for line in block.body for name in line.names}
+        self.assertEqual(told, {(home, name) for name, home in maco._HOME.items()})
 
     def test_the_page_has_every_option_of_manage(self):
         page = (ROOT / "docs" / "hybridps.md").read_text()

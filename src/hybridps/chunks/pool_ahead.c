@@ -17,7 +17,7 @@
 #include "hybridps/chunks/pool_private.h"
 
 /* The copy out has failed. */
-static void stay(struct hl_chunk_pool *p, struct chunk *c)
+static void chunk_stay(struct hl_chunk_pool *p, struct chunk *c)
 {
     pool_lower_host(p, c, (enum hl_chunk_host)c->host_before);
     if (p->serves && hl_chunk_device_show(&c->mem, true) != HL_OK)
@@ -49,7 +49,7 @@ static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
         c->ahead = AHEAD_OUT;
         p->ahead[p->ahead_count++] = chunk;
     } else {
-        stay(p, c);
+        chunk_stay(p, c);
     }
 }
 
@@ -117,7 +117,7 @@ static void settle_out(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)
 {
     struct chunk *c = &p->chunks[chunk];
     if (st != HL_OK) {
-        stay(p, c);
+        chunk_stay(p, c);
         return;
     }
     c->r->host = 1;

@@ -109,6 +109,21 @@ static hl_status bring_up(struct hl_chunk_pool *p, struct chunk *c)
     return pool_fetch_one(p, c);
 }
 
+/* Somebody of whom no access told writes on the device, where it is sealed (pool_seal.c). */
+HL_CHECK static hl_status chunk_open_device(struct hl_chunk_pool *p, struct chunk *c)
+{
+    if (c->r->host && !c->newer && c->r->host_pins == 0) {
+        c->r->host = 0;
+        pool_lower_host(p, c, HL_CHUNK_HOST_HIDDEN);
+    } else if (c->r->host && c->r->device_pins == 0) {
+        pool_leave_device(p, c);
+        p->s.total.evictions++;
+        p->s.total.drops++;
+        return HL_OK;
+    }
+    return hl_chunk_device_seal(&c->mem, false);
+}
+
 hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault_access *access,
                               uint32_t *chunk, bool *lost)
 {
@@ -125,7 +140,7 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
         return pool_open_seal(p, c);
     bool reads = access->write_known && !access->write;
     if (place == VIEW_DEVICE && c->r->device && c->mem.device_sealed && !reads)
-        HL_TRY(pool_open_device(p, c));
+        HL_TRY(chunk_open_device(p, c));
     bool there = place == VIEW_HOST ? c->mem.host_state == HL_CHUNK_HOST_SHOWN : c->r->device;
     if (there)
         return HL_OK; /* it came meanwhile */

@@ -120,8 +120,6 @@ void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
 void pool_seal(struct hl_chunk_pool *p, struct chunk *c);
 /* The host's bytes are needed by somebody who writes them now. */
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
-/* And the device's; or the chunk has left it. */
-hl_status pool_open_device(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 /* pool_refresh.c: what was written on the host is on the device too, or nothing is there. */
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 /* pool_share.c: a new chunk's host memory is the file's, if its kind is. */

@@ -30,20 +30,6 @@ void pool_seal(struct hl_chunk_pool *p, struct chunk *c)
         hl_error_clear();
 }
 
-hl_status pool_open_device(struct hl_chunk_pool *p, struct chunk *c)
-{
-    if (c->r->host && !c->newer && c->r->host_pins == 0) {
-        c->r->host = 0;
-        pool_lower_host(p, c, HL_CHUNK_HOST_HIDDEN);
-    } else if (c->r->host && c->r->device_pins == 0) {
-        pool_leave_device(p, c);
-        p->s.total.evictions++;
-        p->s.total.drops++;
-        return HL_OK;
-    }
-    return hl_chunk_device_seal(&c->mem, false);
-}
-
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c)
 {
     HL_TRY(hl_chunk_host_seal(&c->mem, false));

@@ -1,0 +1,32 @@
+"""Hooks by which autograd tells that it has completed a gradient."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._params import is_apart, raw_grad
+from ._slots import Slot
+from ._state import State
+
+
+def add(state: State, slot: Slot) -> Any:
+    """Have state.on_gradient called whenever a gradient of the slot is complete."""
+    param = slot.param
+    if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch 2.1
+        return torch.Tensor.register_post_accumulate_grad_hook(
+            param, lambda _: state.on_gradient(slot))
+    with torch.enable_grad():
+        node = param.expand_as(param).grad_fn.next_functions[0][0]
+    handle = node.register_hook(lambda *_: state.on_gradient(slot))
+    handle.node = node  # alive as long as the hook
+    return handle
+
+
+def take_unseen(state: State) -> None:
+    """Gradients of which no hook told: p.set_() gives a parameter another AccumulateGrad node."""
+    for slot in state.slots:
+        if raw_grad(slot.param) is not None and slot.hook is not None and not is_apart(slot):
+            slot.hook.remove()
+            slot.hook = add(state, slot)
+            state.on_gradient(slot)
