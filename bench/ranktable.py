@@ -132,6 +132,7 @@ class Real:
     def __init__(self, folder):
         if pathlib.Path("/dev/shm").is_dir():
             tempfile.tempdir = "/dev/shm"  # where the store is
+        apiserver.GOGC = "400"
         self.server = apiserver.shared_server(*apiserver.NO_MANAGED_FIELDS)
         if not self.server.has_namespace("helios"):
             self.server.namespace("helios")

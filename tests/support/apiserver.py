@@ -27,7 +27,7 @@ from support.cluster import wait_for
 from support.ports import free_port
 
 READY_S = 240  # 4 to 7 s on a free machine
-GOGC = "400"   # Go collects less often: a fifth of their time, for some 200 MB
+GOGC = "100"   # Go's own default; with more it collects less often
 # The least that Volcano's Job is to those who read and write it.
 VOLCANO_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "jobs.batch.volcano.sh"},
