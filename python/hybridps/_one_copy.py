@@ -157,9 +157,12 @@ class OneCopy:
         for slot in slots:
             slot.grad_host = slot.view(slot.grad, HOST)
         if held:
-            self.refuse(f"your code still has {held[0].name}.grad, whose memory the next gradient needs: "
-                        "keep a clone(), or let go of it before")
+            self.refuse_kept(held[0])
         return [slot for slot in ending if slot.has_grad]
+
+    def refuse_kept(self, slot: "Slot") -> None:
+        self.refuse(f"your code still has {slot.name}.grad, whose memory the next gradient needs: "
+                    "keep a clone(), or let go of it before")
 
     def refuse_shown(self, slot: "Slot", shown: "Shown") -> None:
         """Other values come."""

@@ -150,7 +150,21 @@ class Passes:
             slot.grad_device.copy_(slot.given)
         slot.has_grad = True
 
+    def _add_apart(self, slot: Slot, grad: torch.Tensor) -> None:
+        """Its place is a user's until the pass has ended: the sum is as one that was assigned by hand."""
+        if self.state.defers:
+            raise HybridPSError(f"your code still has {slot.name}.grad, whose memory the next gradient "
+                                "needs within no_sync: keep a clone()" + self.state.facts())
+        if slot.given is None:
+            slot.given = grad
+        else:
+            with torch.no_grad():
+                slot.given.add_(grad)
+
     def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
+        if slot.left:
+            self._add_apart(slot, grad)
+            return
         if slot.reuse:
             self.state.is_needed([slot])
         held = not (slot.reuse or slot.away) and any([unit.calls for unit in slot.units])

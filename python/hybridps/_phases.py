@@ -93,6 +93,7 @@ class Phases:
             lost = error
         state = self.state
         state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
+        self._end_left([s for s in state.slots if s.left])
         for slot in self.state.slots:
             if slot.has_grad or slot.given is not None:
                 self._show_grad(slot)
@@ -192,8 +193,9 @@ class Phases:
         for slot in shown:
             if raw_grad(slot.param) is slot.grad_host:
                 set_grad(slot.param, None)
-            old.append((slot.name + ".grad", slot.grad, Shown(slot.grad_host)))
-            slot.grad_host = None
+            old.append((slot.name + ".grad", slot.grad,
+                        slot.left or Shown(slot.grad_host, slot.grad_device)))
+            slot.grad_host = slot.grad_device = slot.left = None
             slot.grad_shown = False
         if self.state.one is not None:
             return self.state.one.ended(slots, shown, [kept for _, _, kept in old])
@@ -202,11 +204,18 @@ class Phases:
             slot.grad_host = slot.view(tensor, HOST)
             if tensor != before:
                 slot.has_grad = False
-                slot.grad_device = None
                 slot.grad_bundle = Bundle([tensor], DEVICE, True)
                 for unit in slot.units:
                     unit.back = None
         return [s for s in slots if s.has_grad]
+
+    def _end_left(self, slots: list[Slot]) -> None:
+        """What ended within the pass and is a user's gets its memory."""
+        for slot in slots:
+            slot.has_grad = True
+        self.state.pool.drop([s.grad for s in self._leave_to_users(slots)])
+        for slot in slots:
+            slot.has_grad = False
 
     def _changes(self) -> tuple[list[int], list[int]]:
         """What was written on the host since leave, and gradients that were dropped."""
@@ -348,9 +357,13 @@ class Phases:
             self._take_new(slot)
             self._end_given(slot)
             if slot.has_grad:
+                slot.give_up_grad()
+                if slot.left and self.state.one is not None:
+                    slot.left = None
+                    self.state.one.refuse_kept(slot)
                 slot.has_grad = False  # a unit that has it accessed ends it when it is done
                 self.state.let_loose(slot.grad_bundle)
-                if not any(unit.calls for unit in slot.units):
+                if not slot.left and not any(unit.calls for unit in slot.units):
                     self.state.pool.drop([slot.gradient])
         if not self.state.inside or value is not None and value.is_sparse:
             return False
@@ -386,6 +399,7 @@ class Phases:
                 self.state.pool.release(slot.grad_bundle, _abi.AFTER_BWD)
         if slot.grad_device is None:
             slot.grad_device = slot.view(slot.gradient, DEVICE)
+        slot.grad_shown = True
         return slot.grad_device
 
     def look_at_grad(self, slot: Slot) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from ._abi import DEVICE, Bundle
+from ._abi import DEVICE, HOST, Bundle
+from ._home import Shown
 
 
 class Slot:
@@ -15,7 +16,7 @@ class Slot:
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
                  "addresses", "home", "grad_shown", "given", "write", "unreduced",
-                 "away", "came", "there")
+                 "away", "came", "there", "left")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
         self.phases, self.param, self.name = phases, param, name
@@ -43,6 +44,7 @@ class Slot:
         self.home = 0  # address on the host
         self.write: Bundle | None = None  # of the parameter, on the host
         self.grad_shown = False  # p.grad was read, and somebody may keep it
+        self.left: Shown | None = None  # its gradient has ended in this pass, and is a user's by these
         self.given: torch.Tensor | None = None  # that was assigned to p.grad: it shows the gradient
 
     def view(self, tensor: int, where: int, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -54,6 +56,16 @@ class Slot:
         if found is None:
             found = self.addresses[tensor] = self.phases.state.pool.address(tensor, DEVICE)
         return found
+
+    def give_up_grad(self) -> None:
+        """Its gradient ends in a pass. What users still show of it is left to them."""
+        if not self.grad_shown or self.reuse or self.cuda:
+            return
+        shown = Shown(self.grad_host, self.grad_device)
+        self.grad_host = self.grad_device = None
+        self.left = shown if shown() else None
+        self.grad_host = self.view(self.grad, HOST)
+        self.grad_shown = self.left is not None
 
     @property
     def gradient(self) -> int:

@@ -158,11 +158,11 @@ class Unit:
     def unpin_backward(self) -> None:
         """Gradients that didn't come have no content."""
         pool = self.passes.state.pool
-        none = [s.grad for s in self.slots if s.grad >= 0 and not (s.has_grad or s.away)]
+        none = [s.grad for s in self.slots if s.grad >= 0 and not (s.has_grad or s.left or s.away)]
         if not none:
             pool.release(self.back, _abi.AFTER_BWD)
             return
-        here = [s.grad for s in self.slots if s.grad >= 0 and s.has_grad and not s.away]
+        here = [s.grad for s in self.slots if s.grad >= 0 and (s.has_grad or s.left) and not s.away]
         pool.release(_abi.Bundle(self.bundle.ids, _abi.DEVICE, False, here), _abi.AFTER_BWD)
         pool.release(_abi.Bundle(none, _abi.DEVICE, False), _abi.FREE)
 
