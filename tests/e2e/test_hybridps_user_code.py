@@ -20,6 +20,7 @@ torch = needs.torch()
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 
 from hybridps_model import hybridps  # noqa: E402
 
@@ -167,6 +168,51 @@ class Gradients(Code):
                 optimizer.step()
             return out
         self.same(use, make)
+
+    def test_gradients_that_a_hook_ends_stay_what_is_kept_of_them(self):
+        def use(model, optimizer, kept, rest):
+            def take(p):
+                kept.append(p.grad)
+                p.grad = rest(p)
+            nodes = [p.expand_as(p).grad_fn.next_functions[0][0] for p in model.parameters()]
+            handles = [node.register_hook(lambda *_, p=p: take(p)) for node, p in zip(nodes, model.parameters())]
+            out = []
+            for x, y in data(3):
+                F.mse_loss(model(x), y).backward()
+                out.append([k.clone() for k in kept])
+            for handle in handles:
+                handle.remove()
+            return out
+
+        def made_outside(model, optimizer):
+            train(model, optimizer, data(1))
+            kept = [p.grad for p in model.parameters()]
+            return use(model, optimizer, kept, lambda p: None) + [k.clone() for k in kept]
+
+        def made_in_the_hook(model, optimizer):
+            return use(model, optimizer, [], lambda p: None)
+
+        def followed_by_another(model, optimizer):
+            train(model, optimizer, data(1))
+            return use(model, optimizer, [p.grad for p in model.parameters()], torch.ones_like)
+
+        for case in (made_outside, made_in_the_hook, followed_by_another):
+            for make in (layers, Twice):
+                with self.subTest(case=case.__name__, model=make.__name__):
+                    self.same(case, make)
+
+
+class Twice(nn.Module):
+    """A gradient arrives twice in one backward."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.again = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        x = checkpoint(self.again, self.first(x), use_reentrant=True)
+        return checkpoint(self.again, torch.tanh(x), use_reentrant=True)
 
 
 def several(model, optimizer):
