@@ -161,6 +161,7 @@ class OneCopy:
         return [slot for slot in ending if slot.has_grad]
 
     def refuse_kept(self, slot: "Slot") -> None:
+        slot.left = None
         self.refuse(f"your code still has {slot.name}.grad, whose memory the next gradient needs: "
                     "keep a clone(), or let go of it before")
 

@@ -74,7 +74,7 @@ class Passes:
     def _end_backward(self) -> None:
         if self.state.in_backward and not self.state.closed:
             self.state.in_backward = False
-            self.phases.unpin_calls()
+            self.state.unpin_calls()
             if self.state.one is not None:
                 _hooks.take_unseen(self.state)
             if not self.state.defers:

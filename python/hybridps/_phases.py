@@ -80,7 +80,7 @@ class Phases:
         """Inside to outside; nothing happens when outside."""
         if not self.state.inside:
             return
-        self.unpin_calls()
+        self.state.unpin_calls()
         _hooks.take_unseen(self.state)
         for bundle in self.state.loose:
             self.state.pool.release(bundle)
@@ -93,7 +93,10 @@ class Phases:
             lost = error
         state = self.state
         state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
-        self._end_left([s for s in state.slots if s.left])
+        left = [s for s in state.slots if s.left]
+        for slot in left:
+            slot.has_grad = True  # until now, for users
+        self._end_grads(left)
         for slot in self.state.slots:
             if slot.has_grad or slot.given is not None:
                 self._show_grad(slot)
@@ -209,10 +212,7 @@ class Phases:
                     unit.back = None
         return [s for s in slots if s.has_grad]
 
-    def _end_left(self, slots: list[Slot]) -> None:
-        """What ended within the pass and is a user's gets its memory."""
-        for slot in slots:
-            slot.has_grad = True
+    def _end_grads(self, slots: list[Slot]) -> None:
         self.state.pool.drop([s.grad for s in self._leave_to_users(slots)])
         for slot in slots:
             slot.has_grad = False
@@ -303,9 +303,7 @@ class Phases:
         there = [s for s in slots if s.has_grad and not s.reuse]
         for slot in there:
             set_grad(slot.param, None)
-        self.state.pool.drop([s.grad for s in self._leave_to_users(there)])
-        for slot in there:
-            slot.has_grad = False
+        self._end_grads(there)
         slots = self.state.slots
         if self.state.grads_away and not any(s.has_grad for s in slots[:1] + slots[-1:]):
             self.state.grads_away = any(s.has_grad for s in slots)
@@ -359,7 +357,6 @@ class Phases:
             if slot.has_grad:
                 slot.give_up_grad()
                 if slot.left and self.state.one is not None:
-                    slot.left = None
                     self.state.one.refuse_kept(slot)
                 slot.has_grad = False  # a unit that has it accessed ends it when it is done
                 self.state.let_loose(slot.grad_bundle)
@@ -432,20 +429,15 @@ class Phases:
                         raise
         elif self.state.works():  # a hook in backward
             if self.state.cuda:
-                self._keep([slot.tensor])
+                self.state.keep_loose([slot.tensor])
         else:
             self.listed()
-
-    def _keep(self, tensors: list[int]) -> None:
-        bundle = Bundle(tensors, DEVICE)
-        self.state.pool.access(bundle)
-        self.state.loose.append(bundle)
 
     def keep_all(self) -> None:
         """Backward makes a graph (create_graph=True): a pass through it needs the parameters
         in an unknown order. They stay until backward has ended that makes none."""
         if not self.state.graph_grows:
-            self._keep([s.tensor for s in self.state.slots])
+            self.state.keep_loose([s.tensor for s in self.state.slots])
             self.state.graph_grows = self.state.graph_waits = True
 
     def _ask_to_leave(self, what: str) -> None:
@@ -476,7 +468,7 @@ class Phases:
             self.leave()
         elif slots and self.state.cuda:
             with contextlib.suppress(HybridPSError):  # their shapes need no memory
-                self._keep([s.tensor for s in slots])
+                self.state.keep_loose([s.tensor for s in slots])
 
     def runs(self) -> bool:
         """Whether a forward or a backward of the managed modules is running in this process."""
@@ -653,11 +645,6 @@ class Phases:
         for slot in gone:
             set_grad(slot.param, None)
         self.restore(gone)
-
-    def unpin_calls(self) -> None:
-        for unit in self.state.units:
-            for call in list(unit.calls):
-                call.after()
 
     def add_grads(self, slots: Iterable[Slot]) -> None:
         slots = list(slots)

@@ -318,6 +318,16 @@ class State:
         while self.backward() is not None and time.monotonic() < until:
             time.sleep(0.0005)
 
+    def unpin_calls(self) -> None:
+        for unit in self.units:
+            for call in list(unit.calls):
+                call.after()
+
+    def keep_loose(self, tensors: list[int]) -> None:
+        bundle = Bundle(tensors, DEVICE)
+        self.pool.access(bundle)
+        self.loose.append(bundle)
+
     def let_loose(self, bundle: Bundle) -> None:
         """It is kept on the device no longer."""
         while bundle in self.loose:
