@@ -151,7 +151,8 @@ class Passes:
         slot.has_grad = True
 
     def _add_apart(self, slot: Slot, grad: torch.Tensor) -> None:
-        """Its place is a user's until the pass has ended: the sum is as one that was assigned by hand."""
+        """In torch's memory: the sum begins with a tensor of the user's, who may look at it or write it at any
+        time, as after a backward that failed; or its place is a user's until the pass has ended."""
         if self.state.defers:
             raise HybridPSError(f"your code still has {slot.name}.grad, whose memory the next gradient "
                                 "needs within no_sync: keep a clone()" + self.state.facts())
@@ -162,7 +163,8 @@ class Passes:
                 slot.given.add_(grad)
 
     def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
-        if slot.left:
+        alone = not (slot.reuse or slot.cuda or self.state.group)
+        if slot.left or alone and slot.given is not None and not slot.has_grad:
             self._add_apart(slot, grad)
             return
         if slot.reuse:

@@ -201,6 +201,24 @@ class Gradients(Code):
                 with self.subTest(case=case.__name__, model=make.__name__):
                     self.same(case, make)
 
+    def test_a_gradient_that_was_given_has_what_a_failed_backward_added_to_it(self):
+        def stop(_):
+            raise ZeroDivisionError
+
+        def use(model, optimizer):
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            kept = [p.grad for p in model.parameters()]
+            out = model[0](data(1)[0][0])
+            out.register_hook(stop)
+            try:
+                model[1:](out).sum().backward()
+            except ZeroDivisionError:
+                for k in kept:
+                    k.mul_(0.5)
+            return [k.clone() for k in kept] + [p.grad.clone() for p in model.parameters()]
+        self.same(use)
+
 
 class Twice(nn.Module):
     """A gradient arrives twice in one backward."""
