@@ -43,7 +43,8 @@ class Output(unittest.TestCase):
         up = self.c.info
         flags = {"l3-size": str, "no-supervise": str, "nodes": str, "slots": str}
         daemons = {"l3d": {**DAEMON, "dataAddress": str, "socket": str, "pool": str}, "controllerd": DAEMON,
-                   "node-0": {**DAEMON, "name": str, "dataAddress": str, "migrateAddress": str, "storeSocket": str}}
+                   "node-0": {**DAEMON, "name": str, "dataAddress": str, "migrateAddress": str, "storeSocket": str,
+                               "incarnation": str}}
         settings = up.pop("settings")
         environment = up.pop("environment")
         self.assertEqual(shape(up), {**CLUSTER, **daemons, "flags": flags, "started": [str], "restarted": bool})

@@ -152,6 +152,12 @@ class Binding(unittest.TestCase):
         calls()
         return client
 
+    def test_a_place_in_a_gang_is_a_number_and_variables(self):
+        client = self.open()
+        self.assertEqual(client.join_gang("gpt-1", 2, 5, 1), (3, {"RANK": "1", "MASTER_ADDR": "a=b"}))
+        self.assertEqual(calls(), ["join_gang gpt-1 2 5 1"])
+        client.close()
+
     def test_open_passes_options_and_turns_codes_into_exceptions(self):
         _abi.Client("c:1", "tcp://l:2", "net", 500, -1).close()
         self.assertEqual(calls(), ["open c:1 tcp://l:2 net 500 -1", "close mapped=0"])

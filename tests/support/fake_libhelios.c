@@ -176,6 +176,16 @@ int helios_version_abandon(helios_client *client, const char *model, int64_t ver
     return 0;
 }
 
+int helios_join_gang(helios_client *client, const char *job, int attempt, int container,
+                     int local_rank, int32_t *number, char *env, size_t cap)
+{
+    (void)client;
+    CALL("join_gang %s %d %d %d\n", job, attempt, container, local_rank);
+    *number = 3;
+    snprintf(env, cap, "RANK=1\nMASTER_ADDR=a=b\n");
+    return 0;
+}
+
 static int put_ready(const helios_tensor *tensors, size_t count, helios_shard *out)
 {
     for (size_t i = 0; i < count; i++) {
