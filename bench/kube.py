@@ -75,7 +75,7 @@ class Measured(gang_scenarios.World):
         """From a rank's end, or a pod's, to the program of the last rank of the next attempt. These ranks make no steps:
         without a back-off of their own most of the time would be that."""
         job = c.submit(self.plain(BEGUN % c.dir).replace(
-            "restarts: 0", f"restarts: {2 * RESTARTS}\nrecovery: {{backoff: 1ms, backoffMax: 1ms}}"))
+            "restarts: 0", f"restarts: {2 * RESTARTS}\nrecovery: {{backoff: 100ms, backoffMax: 100ms}}"))
         until(lambda: self.begun(1))
         times = {"a rank is killed": [], "a pod is deleted": []}
         for attempt in range(1, 2 * RESTARTS + 1):
