@@ -123,11 +123,13 @@ def main() -> int:
     args = parser.parse_args()
     out = pathlib.Path(args.out).absolute()
     args.out = out
+    there, wanted = parts(args), set(filter(None, args.only.split(",")))
+    unknown = wanted - {called for n in there for called in (n, n.split("-")[0])}
+    if unknown:
+        parser.error(f"no part {min(unknown)}; there are {', '.join(there)}")
+    chosen = {n: p for n, p in there.items() if not wanted or wanted & {n, n.split("-")[0]}}
     here = card(args.probe)
     out.mkdir(parents=True, exist_ok=True)
-    chosen = {n: p for n, p in parts(args).items() if not args.only or n in args.only.split(",") or n.split("-")[0] in args.only.split(",")}
-    if not chosen:
-        parser.error(f"no part {args.only}; there are {', '.join(parts(args))}")
     print(here, flush=True)
     lines, failed, beside = [here], 0, []
 
