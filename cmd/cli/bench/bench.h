@@ -33,6 +33,13 @@ static inline void bench_add(struct bench_samples *s, uint64_t ns)
         s->ns[s->count++] = ns;
 }
 
+/* Operations that move round_bytes, from `least` to `most`. */
+static inline size_t bench_ops(uint64_t round_bytes, uint64_t size, size_t least, size_t most)
+{
+    size_t ops = (size_t)(round_bytes / size);
+    return ops > most ? most : ops < least ? least : ops;
+}
+
 struct bench_row {
     char system[24];
     char op[16];

@@ -75,10 +75,10 @@ static hl_status open_driver(struct device_bench *b, const struct device_args *a
 static hl_status setup_device_bench(struct device_bench *b, const struct device_args *a)
 {
     struct hl_device_options o = {.cuda_driver = a->driver};
-    HL_TRY(hl_device_open(a->device, &o, &b->device));
     if (strncmp(a->device, "cuda", 4) != 0)
         return hl_fail(HL_EINVAL, "--device %s: it is a CUDA device that is measured, as cuda:0",
                        a->device);
+    HL_TRY(hl_device_open(a->device, &o, &b->device));
     HL_TRY(hl_device_alloc(b->device, b->largest, HL_DEVICE_ANYWHERE, &b->block));
     for (int way = PINNED; way < WAYS; way++) {
         void *p = mmap(NULL, b->largest, PROT_READ | PROT_WRITE,
@@ -150,8 +150,7 @@ static hl_status time_copy(struct device_bench *b, enum way way, bool out, uint6
 
 static size_t ops_of(uint64_t size)
 {
-    size_t ops = ROUND_BYTES / size;
-    return ops > ROUND_OPS ? ROUND_OPS : ops < 3 ? 3 : ops;
+    return bench_ops(ROUND_BYTES, size, 3, ROUND_OPS);
 }
 
 static hl_status one_round(struct device_bench *b, uint64_t size)
@@ -186,14 +185,11 @@ static hl_status run_device_bench(struct cli *cli, struct device_bench *b,
 {
     HL_TRY(setup_device_bench(b, a));
     for (size_t i = 0; i < b->count; i++) {
+        HL_TRY(one_round(b, b->sizes[i])); /* warm: its samples go with the next line */
         for (int out = 0; out < 2; out++)
             for (int way = 0; way < WAYS; way++)
                 HL_TRY(bench_samples_init(&b->samples[out][way],
-                                          ops_of(b->sizes[i]) * ((size_t)a->rounds + 1)));
-        HL_TRY(one_round(b, b->sizes[i])); /* warm */
-        for (int out = 0; out < 2; out++)
-            for (int way = 0; way < WAYS; way++)
-                b->samples[out][way].count = 0;
+                                          ops_of(b->sizes[i]) * (size_t)a->rounds));
         for (int64_t r = 0; r < a->rounds; r++)
             HL_TRY(one_round(b, b->sizes[i]));
         report_size(b, b->sizes[i]);

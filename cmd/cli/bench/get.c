@@ -151,8 +151,7 @@ static hl_status setup_get_bench(struct cli *cli, struct get_bench *b)
 
 static size_t ops_of(const struct size_run *run)
 {
-    size_t ops = ROUND_BYTES / run->size;
-    return ops > ROUND_OPS ? ROUND_OPS : ops < 4 ? 4 : ops;
+    return bench_ops(ROUND_BYTES, run->size, 4, ROUND_OPS);
 }
 
 static void time_memcpy(struct get_bench *b, struct size_run *run, size_t ops)

@@ -275,8 +275,7 @@ static hl_status time_copy(struct way *w, uint64_t piece)
 
 static size_t ops_of(const struct size_run *run, size_t most)
 {
-    size_t ops = ROUND_BYTES / run->size;
-    return ops > most ? most : ops < 4 ? 4 : ops;
+    return bench_ops(ROUND_BYTES, run->size, 4, most);
 }
 
 static struct way way_of(struct plank_bench *b, const struct size_run *run, size_t i)

@@ -68,8 +68,7 @@ static hl_status parse_sizes(struct cli *cli, const char *text, struct put_bench
 
 static size_t ops_of(uint64_t size, size_t most)
 {
-    size_t ops = (size_t)(ROUND_BYTES / size);
-    return ops > most ? most : ops < 2 ? 2 : ops;
+    return bench_ops(ROUND_BYTES, size, 2, most);
 }
 
 static uint64_t room_of(const struct size_run *run)

@@ -25,11 +25,9 @@ void elastic_follow(struct job *j)
         hl_job_set_size(&j->spec, plan->world_size / hl_job_replica_ranks(&j->spec));
 }
 
-/* NULL: it does not fit. */
-static struct hl_plan *plan_of_size(struct hl_controller *c, const struct elastic_want *w, int dp)
+struct hl_plan *elastic_plan(struct hl_controller *c, const struct elastic_want *w)
 {
     struct hl_plan *plan = NULL;
-    hl_job_set_size(w->spec, dp);
     hl_status st = w->executor->plan(c, w->spec, w->id, w->attempt, &plan);
     if (st == HL_OK && plan->feasible && plan->container_count <= w->most_slots)
         return plan;
@@ -43,7 +41,8 @@ void elastic_enlarge(struct hl_controller *c, const struct elastic_want *w, stru
     int low = w->spec->grid.dp, high = hl_job_size_up_to(w->spec, INT_MAX);
     while (low < high) {
         int size = hl_job_size_from(w->spec, low + (high - low + 1) / 2);
-        struct hl_plan *plan = plan_of_size(c, w, size);
+        hl_job_set_size(w->spec, size);
+        struct hl_plan *plan = elastic_plan(c, w);
         if (plan != NULL) {
             hl_plan_free(*io);
             *io = plan;

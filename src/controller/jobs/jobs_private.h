@@ -117,6 +117,8 @@ struct elastic_want {
     int most_slots; /* that it may have, by its quota */
 };
 
+/* Of the size that the spec has. NULL: it does not fit. */
+struct hl_plan *elastic_plan(struct hl_controller *c, const struct elastic_want *w);
 /* The spec gets the largest size that fits, and *io its plan; the slots of *io are free. */
 void elastic_enlarge(struct hl_controller *c, const struct elastic_want *w, struct hl_plan **io);
 /* The same for a gang that starts, whose slots are held. used: slots of others of its queue. */

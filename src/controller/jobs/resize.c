@@ -135,15 +135,14 @@ void elastic_lose_node(struct job *j, const char *node, const char *text)
 static struct hl_plan *plan_more(struct job *j, int replicas, int most_slots)
 {
     struct hl_job job = j->spec;
-    struct hl_plan *plan = NULL;
     job.grid.dp = job.dp_min = job.dp_max = replicas;
     job.ranks_per_slot = j->run.plan->ranks_per_container;
-    hl_status st = j->executor->plan(j->controller, &job, j->id, j->run.attempt, &plan);
-    if (st == HL_OK && plan->feasible && plan->container_count <= most_slots)
-        return plan;
-    hl_plan_free(plan);
-    hl_error_clear();
-    return NULL;
+    const struct elastic_want want = {.spec = &job,
+                                      .executor = j->executor,
+                                      .id = j->id,
+                                      .attempt = j->run.attempt,
+                                      .most_slots = most_slots};
+    return elastic_plan(j->controller, &want);
 }
 
 /* For as many as there are slots for. */

@@ -1,5 +1,4 @@
-/* Sizes of an elastic job. The rule for experts is that of the grid (job_grid.c): of every stage
- * the ranks of all replicas together hold each expert as often. */
+/* Sizes of an elastic job. */
 #include "core/job/elastic.h"
 
 #include <stdarg.h>
@@ -18,9 +17,7 @@ int hl_job_replica_ranks(const struct hl_job *job)
 
 bool hl_job_size_is_allowed(const struct hl_job *job, int dp)
 {
-    int etp = job->etp > 0 ? job->etp : job->grid.tp;
-    int64_t stage = (int64_t)job->grid.tp * hl_grid_cp(&job->grid) * dp;
-    return dp >= job->dp_min && dp <= job->dp_max && stage % ((int64_t)job->ep * etp) == 0;
+    return dp >= job->dp_min && dp <= job->dp_max && hl_job_experts_fit(job, dp);
 }
 
 int hl_job_size_up_to(const struct hl_job *job, int dp)

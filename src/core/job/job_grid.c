@@ -31,7 +31,6 @@ static bool HL_PRINTF(3, 4)
     return false;
 }
 
-/* As Megatron has it: the ranks of a stage are shared out to etp, then to ep. */
 static bool check_experts(struct hl_job *job, struct hl_job_fault *f)
 {
     const struct hl_grid *g = &job->grid;
@@ -40,7 +39,7 @@ static bool check_experts(struct hl_job *job, struct hl_job_fault *f)
         return fault_say(f, "/parallelism/expert_tensor_parallel_size",
                          "%d is not a divisor of tensor_parallel_size %d", job->etp, g->tp);
     int64_t ranks = (int64_t)g->tp * hl_grid_replicas(g), share = (int64_t)job->ep * job->etp;
-    if (ranks % share != 0)
+    if (!hl_job_experts_fit(job, g->dp))
         return fault_say(f, "/parallelism/expert_model_parallel_size",
                          "%d times expert_tensor_parallel_size %d does not divide the %d ranks of "
                          "a stage, tensor_parallel_size %d times data_parallel_size %d%s",

@@ -16,6 +16,16 @@ struct hl_job_fault {
 
 /* Whether the grid holds together; sets what was not said: etp. */
 bool hl_job_grid_check(struct hl_job *job, struct hl_job_fault *fault);
+
+/* As Megatron has it: the ranks of a stage, with that many replicas, are shared out to etp, then to
+ * ep, and it comes out even. */
+static inline bool hl_job_experts_fit(const struct hl_job *job, int dp)
+{
+    int64_t stage = (int64_t)job->grid.tp * hl_grid_cp(&job->grid) * dp;
+    int etp = job->etp > 0 ? job->etp : job->grid.tp;
+    return stage % ((int64_t)job->ep * etp) == 0;
+}
+
 /* The value of data_parallel_size, a number or {min, max}. */
 bool hl_job_range_read(const json_t *v, enum hl_job_executor executor, struct hl_job *job,
                        struct hl_job_fault *fault);

@@ -8,11 +8,6 @@
 #include "core/planner/plan_private.h"
 #include "core/planner/spares.h"
 
-static hl_status short_of_memory(void)
-{
-    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
-}
-
 /* ---- whether there is room ------------------------------------------------------------------ */
 
 /* Too few slots fit, even if all were free. */
@@ -133,7 +128,7 @@ static hl_status fill_container(const struct hl_plan_shape *s, int index,
     c->cpus = strdup(slot->cpus);
     c->ranks = calloc((size_t)n, sizeof(*c->ranks));
     if (c->cpus == NULL || c->ranks == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     for (int i = 0; i < n; i++) {
         struct hl_plan_rank *r = &c->ranks[i];
         r->rank = r->known_as = first + i;
@@ -142,7 +137,7 @@ static hl_status fill_container(const struct hl_plan_shape *s, int index,
         r->gpu = strdup(s->use_gpus ? slot->gpus[i] : "");
         c->rank_count = i + 1;
         if (r->gpu == NULL)
-            return short_of_memory();
+            return hl_plan_no_memory();
     }
     return HL_OK;
 }
@@ -153,7 +148,7 @@ static hl_status fill_containers(const struct hl_plan_shape *s, const uint32_t *
     const struct hl_cluster_node *nodes = s->cluster->nodes;
     const struct hl_cluster_slot **last = calloc(s->cluster->count + 1, sizeof(void *));
     plan->containers = calloc((size_t)s->gang.containers, sizeof(*plan->containers));
-    hl_status st = last != NULL && plan->containers != NULL ? HL_OK : short_of_memory();
+    hl_status st = last != NULL && plan->containers != NULL ? HL_OK : hl_plan_no_memory();
     for (int i = 0; st == HL_OK && i < s->gang.containers; i++) {
         const struct hl_cluster_node *node = &nodes[where[i]];
         last[where[i]] = next_slot(s, node, last[where[i]]);
@@ -171,7 +166,7 @@ static hl_status place_gang(const struct hl_plan_shape *s, uint32_t *where)
     HL_AUTO(hl_freep) uint32_t *listed = calloc((size_t)s->gang.containers, sizeof(*listed));
     HL_AUTO(hl_place_view_fini) struct hl_place_view v = {0};
     if (listed == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     HL_TRY(hl_place_view_init(&v, x, &s->needs, HL_VIEW_FREE));
     HL_TRY(hl_gang_place(&s->gang, &v, listed));
     HL_TRY(hl_plan_prefer_nics(s, listed));
@@ -186,7 +181,7 @@ static hl_status set_text(char **to, const char *text)
 {
     char *copy = strdup(text);
     if (copy == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     free(*to);
     *to = copy;
     return HL_OK;
@@ -203,7 +198,7 @@ static hl_status fill_plan(const struct hl_plan_shape *s, struct hl_plan *plan)
         return hl_plan_explain_refusal(s, &t, plan);
     HL_AUTO(hl_freep) uint32_t *where = calloc((size_t)s->gang.containers, sizeof(*where));
     if (where == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     HL_TRY(place_gang(s, where));
     HL_TRY(fill_containers(s, where, plan));
     HL_TRY(set_text(&plan->master_node, s->cluster->nodes[where[0]].name));
@@ -219,7 +214,7 @@ hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluste
 {
     HL_AUTO(hl_plan_freep) struct hl_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     HL_TRY(refresh_index(cluster));
     const struct hl_plan_shape s = hl_plan_shape_of(job, cluster);
     HL_TRY(set_text(&plan->reason, ""));

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "core/planner/plan.h"
+#include "core/planner/plan_private.h"
 
 static struct hl_api_text_list lines_info(char **lines)
 {
@@ -87,22 +87,17 @@ json_t *hl_plan_to_json(const struct hl_plan *plan)
     return hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_plan_record_type, &record);
 }
 
-static hl_status short_of_memory(void)
-{
-    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
-}
-
 HL_CHECK static hl_status read_text(const char *text, char **out)
 {
     *out = strdup(text);
-    return *out != NULL ? HL_OK : short_of_memory();
+    return *out != NULL ? HL_OK : hl_plan_no_memory();
 }
 
 HL_CHECK static hl_status read_lines(const struct hl_api_text_list *list, char ***out)
 {
     *out = calloc(list->count + 1, sizeof(char *));
     if (*out == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     for (size_t i = 0; i < list->count; i++)
         HL_TRY(read_text(list->items[i], &(*out)[i]));
     return HL_OK;
@@ -113,7 +108,7 @@ HL_CHECK static hl_status read_ranks(const struct hl_api_plan_rank_list *from,
 {
     c->ranks = calloc(from->count + 1, sizeof(*c->ranks));
     if (c->ranks == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     for (size_t i = 0; i < from->count; i++) {
         const struct hl_api_plan_rank *r = &from->items[i];
         c->ranks[i] =
@@ -155,7 +150,7 @@ HL_CHECK static hl_status read_plan(const struct hl_api_plan_record *from, struc
     plan->ranks_per_container = from->ranks_per_container;
     plan->containers = calloc(from->containers.count + 1, sizeof(*plan->containers));
     if (plan->containers == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     plan->container_count = (int)from->containers.count;
     plan->next_index = from->next_index > 0 ? from->next_index : plan->container_count;
     for (size_t i = 0; i < from->containers.count; i++)
@@ -173,7 +168,7 @@ hl_status hl_plan_from_json(const json_t *doc, struct hl_plan **out)
     HL_AUTO(hl_plan_freep) struct hl_plan *plan = calloc(1, sizeof(*plan));
     struct hl_api_plan_record record;
     if (plan == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     HL_TRY(hl_api_record_from_json(&hl_api_plan_record_type, doc, &arena, &record));
     HL_TRY(read_plan(&record, plan));
     *out = hl_steal(&plan);

@@ -55,7 +55,7 @@ static hl_status cost_of(const struct hl_plan_shape *s, const uint32_t *where, s
     HL_AUTO(hl_freep) uint16_t *used = calloc(x->count + 1, sizeof(*used));
     HL_AUTO(hl_freep) bool *spines = calloc(x->spine_count + 1, sizeof(*spines));
     if (used == NULL || spines == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+        return hl_plan_no_memory();
     *out = (struct cost){0};
     for (int i = 0; i < s->gang.containers; i++) {
         used[where[i]]++;
@@ -83,7 +83,7 @@ hl_status hl_plan_prefer_nics(const struct hl_plan_shape *s, uint32_t *io)
     needs.nic = ANY_NIC;
     HL_AUTO(hl_freep) uint32_t *other = calloc((size_t)s->gang.containers, sizeof(*other));
     if (other == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+        return hl_plan_no_memory();
     HL_TRY(hl_place_view_init(&v, s->cluster->index, &needs, HL_VIEW_FREE));
     if (v.slots < s->gang.containers || hl_gang_obstacle(&s->gang, &v) != HL_LEVEL_ANY)
         return HL_OK;

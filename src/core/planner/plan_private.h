@@ -18,6 +18,11 @@ struct hl_plan_shape {
     struct hl_slot_needs needs;
 };
 
+HL_CHECK static inline hl_status hl_plan_no_memory(void)
+{
+    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+}
+
 /* plan_nics.c: *io is where the gang is; it stays, or becomes a place that is as good and nearer to
  * NICs. */
 hl_status hl_plan_prefer_nics(const struct hl_plan_shape *s, uint32_t *io) HL_CHECK;

@@ -8,11 +8,6 @@
 #include "core/job/elastic.h"
 #include "core/planner/plan_private.h"
 
-static hl_status short_of_memory(void)
-{
-    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
-}
-
 const char *hl_plan_reason_name(enum hl_plan_reason reason)
 {
     static const char *const names[HL_PLAN_REASONS] = {"",
@@ -41,11 +36,11 @@ static hl_status add_line_v(char ***list, const char *fmt, va_list ap)
         n++;
     char **more = realloc(*list, (n + 2) * sizeof(*more));
     if (more == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     *list = more;
     more[n] = more[n + 1] = NULL;
     if (vasprintf(&line, fmt, ap) < 0)
-        return short_of_memory();
+        return hl_plan_no_memory();
     more[n] = line;
     return HL_OK;
 }
@@ -201,7 +196,7 @@ hl_status hl_plan_explain_refusal(const struct hl_plan_shape *s, const struct hl
         say_never(s, t, &text);
     if (text.failed) {
         hl_buf_fini(&text);
-        return short_of_memory();
+        return hl_plan_no_memory();
     }
     free(plan->reason);
     plan->reason = hl_buf_take(&text);
@@ -314,7 +309,7 @@ static hl_status count_spread(const struct hl_plan_shape *s, const uint32_t *whe
     int tp = s->job->grid.tp, groups = s->world / tp, spread = 0;
     HL_AUTO(hl_freep) int *first = calloc((size_t)groups + 1, sizeof(int)); /* -1 = is spread */
     if (first == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     for (int t = 0; t < groups; t++) {
         int *f = &first[group_number(s, kind, t)];
         int last = (t * tp + tp - 1) / s->per_container;
@@ -400,7 +395,7 @@ static hl_status warn_cpus(const struct hl_plan_shape *s, const uint32_t *where,
     int shared = 0;
     HL_AUTO(hl_freep) struct host_entry *list = calloc((size_t)s->gang.containers, sizeof(*list));
     if (list == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     for (int i = 0; i < s->gang.containers; i++) {
         const struct hl_cluster_node *node = &s->cluster->nodes[where[i]];
         list[i] = (struct host_entry){*node->host_id != '\0' ? node->host_id : node->name, i};
@@ -421,7 +416,7 @@ hl_status hl_plan_warn(const struct hl_plan_shape *s, const uint32_t *where, str
 {
     HL_AUTO(hl_freep) int *seen = calloc(s->cluster->count + 1, sizeof(int));
     if (seen == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     HL_TRY(warn_spread(s, where, seen, plan));
     HL_TRY(warn_stages(s, where, seen, plan));
     HL_TRY(warn_levels(s, where, plan));

@@ -7,16 +7,12 @@
 #include <string.h>
 
 #include "core/job/elastic.h"
-
-static hl_status short_of_memory(void)
-{
-    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
-}
+#include "core/planner/plan_private.h"
 
 hl_status hl_plan_copy(const struct hl_plan *plan, struct hl_plan **out)
 {
     json_t *doc = hl_plan_to_json(plan);
-    hl_status st = doc != NULL ? hl_plan_from_json(doc, out) : short_of_memory();
+    hl_status st = doc != NULL ? hl_plan_from_json(doc, out) : hl_plan_no_memory();
     json_decref(doc);
     return st;
 }
@@ -91,7 +87,7 @@ hl_status hl_plan_find_master(struct hl_plan *plan, const struct hl_cluster *clu
             if (host == NULL || address == NULL) {
                 free(host);
                 free(address);
-                return short_of_memory();
+                return hl_plan_no_memory();
             }
             free(plan->master_node);
             free(plan->master_address);
@@ -159,7 +155,7 @@ hl_status hl_plan_shrink(struct hl_plan *plan, const struct hl_job *job, const b
     HL_AUTO(hl_freep) bool *dead = calloc(n, sizeof(*dead));
     HL_AUTO(hl_freep) int *place = calloc(n, sizeof(*place));
     if (dead == NULL || place == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     *dp = find_dead(plan, job, lost, dead);
     if (*dp == 0)
         return HL_OK;
@@ -198,7 +194,7 @@ hl_status hl_plan_grow(struct hl_plan *plan, const struct hl_job *job, struct hl
     struct hl_plan_container *list = realloc(plan->containers, all * sizeof(*list));
     struct hl_grid grid = job->grid;
     if (list == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     plan->containers = list;
     grid.dp += more->world_size / hl_job_replica_ranks(job);
     for (int i = 0; i < more->container_count; i++) {

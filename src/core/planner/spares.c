@@ -87,11 +87,6 @@ static const struct hl_cluster_slot *choose_slot(const struct hl_plan_shape *s,
 
 /* ---- what ------------------------------------------------------------------------------------ */
 
-static hl_status short_of_memory(void)
-{
-    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
-}
-
 /* Room for as many ranks as any of the gang's has. */
 static hl_status fill_spare(const struct hl_plan_shape *s, size_t node_at,
                             const struct hl_cluster_slot *slot, struct hl_plan_container *c)
@@ -105,11 +100,11 @@ static hl_status fill_spare(const struct hl_plan_shape *s, size_t node_at,
     c->ranks = calloc((size_t)s->per_container, sizeof(*c->ranks));
     c->gpus = calloc((size_t)s->per_container, sizeof(*c->gpus));
     if (c->cpus == NULL || c->address == NULL || c->ranks == NULL || c->gpus == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     for (int i = 0; s->use_gpus && i < s->per_container; i++) {
         c->gpus[i] = strdup(slot->gpus[i]);
         if (c->gpus[i] == NULL)
-            return short_of_memory();
+            return hl_plan_no_memory();
         c->gpu_count++;
     }
     return HL_OK;
@@ -121,7 +116,7 @@ static hl_status add_spare(const struct hl_plan_shape *s, size_t node_at,
     size_t n = (size_t)plan->container_count;
     struct hl_plan_container *list = realloc(plan->containers, (n + 1) * sizeof(*list));
     if (list == NULL)
-        return short_of_memory();
+        return hl_plan_no_memory();
     plan->containers = list;
     list[n] = (struct hl_plan_container){.index = plan->container_count++};
     return fill_spare(s, node_at, slot, &list[n]);
@@ -158,7 +153,7 @@ hl_status hl_plan_move_ranks(struct hl_plan *plan, int from, int spare)
     if (ranks[0].rank == 0) {
         char *name = strdup(b->node);
         if (name == NULL)
-            return short_of_memory();
+            return hl_plan_no_memory();
         free(plan->master_node);
         plan->master_node = name;
         swap_texts(&plan->master_address, &b->address);
