@@ -1,7 +1,6 @@
 #include "kube/http.h"
 
 #include <ctype.h>
-#include <curl/curl.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -12,6 +11,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "core/json.h"
+#include "curl/library.h"
 
 #define CONNECT_MS      5000
 #define CALL_MS         30000
@@ -86,6 +86,7 @@ static hl_status use_server_name(struct hl_kube *k)
 hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_bool *cancel,
                        struct hl_kube **out)
 {
+    HL_TRY(hl_curl_load());
     struct hl_kube *k = calloc(1, sizeof(*k));
     if (k == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating an API client");

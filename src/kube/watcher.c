@@ -13,7 +13,6 @@
  * request that runs is ended by opts.kube's own cancel. */
 #include "kube/watcher.h"
 
-#include <curl/curl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +24,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "core/json.h"
+#include "curl/library.h"
 #include "os/cond.h"
 
 #define PAGE         100
