@@ -296,6 +296,8 @@ class Stepper:
             type(self.optimizer).zero_grad, self.optimizer)
         if args[0] if args else kwargs.get("set_to_none", _NONE_BY_DEFAULT):
             self.phases.drop_grads(self.slots())
+            for slot in self.slots():
+                slot.note_assigned(False)
             for p in self.all_params():
                 set_grad(p, None)
         original(*args, **kwargs)

@@ -340,9 +340,9 @@ class Phases:
     def assign_grad(self, slot: Slot, value: torch.Tensor | None) -> bool:
         """p.grad = value. Whether that is all."""
         state = self.state
-        if state.inside and not state.closed and not _abi.forked(state.pid):
-            if state.works() or not slot.reuse:
-                return self._assign_in_pass(slot, value)
+        slot.note_assigned(value is not None)
+        if state.inside and not (state.closed or _abi.forked(state.pid)) and (state.works() or not slot.reuse):
+            return self._assign_in_pass(slot, value)
         if value is None:
             self.drop_grads([slot])
         else:

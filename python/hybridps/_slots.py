@@ -83,6 +83,17 @@ class Slot:
             raise HybridPSError(f"{self.name}.grad.data = other memory: with gradients=\"reuse\" its "
                                 "memory is the parameter's: write to p.grad in place")
 
+    def note_assigned(self, there: bool) -> None:
+        """p.grad was assigned. What takes the place of a rank's own sum, or is assigned within no_sync, is
+        a rank's own too."""
+        state = self.phases.state
+        self.unreduced = there and state.group is not None and (self.waits or state.defers)
+
+    @property
+    def waits(self) -> bool:
+        """For a backward outside of no_sync, which reduces its gradient."""
+        return self.unreduced and (self.has_grad or self.given is not None)
+
     @property
     def gradient(self) -> int:
         """The tensor in which its gradient lies; -1: it was never trained."""
