@@ -282,3 +282,67 @@ TEST(a_gang_that_runs_grows_behind_all_that_wait)
     assert_int_equal(j->run.container_count, 1);
     world_end(&w);
 }
+
+TEST(a_spare_slot_that_was_used_is_filled_again_within_the_quota)
+{
+    struct world w;
+    world_start(&w, 4, "main quota=3");
+    struct job *j = job_put(&w, "1", ", \"recovery\": {\"mode\": \"replace\"}, \"spareSlots\": 1");
+    job_runs(&w, j);
+    assert_int_equal(count_busy(&w), 2);
+    char lost[64];
+    snprintf(lost, sizeof(lost), "%s", j->run.containers[0].node);
+    hl_cluster_set_ready(nodes_cluster(&w.c), lost, false);
+    elastic_lose_node(j, lost, "silent for 1s");
+    world_run(&w);
+    job_runs(&w, j);
+    assert_int_equal(j->run.attempt, 1);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+    assert_true(hl_jobrun_is_parked(&j->run, 2));
+    assert_int_equal(count_busy(&w), 2); /* of the nodes that are ready */
+    job_runs(&w, j);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+
+    /* The next one would be the fourth: the quota counts the lost one until its node is back. */
+    snprintf(lost, sizeof(lost), "%s", j->run.containers[2].node);
+    hl_cluster_set_ready(nodes_cluster(&w.c), lost, false);
+    elastic_lose_node(j, lost, "silent for 1s");
+    world_run(&w);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+    hl_cluster_set_ready(nodes_cluster(&w.c), lost, true);
+    job_event(j, &(struct hl_job_event){
+                     .kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 2, .node = lost});
+    world_run(&w);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+    assert_int_equal(hl_jobrun_index(&j->run, 2), 3);
+    assert_true(hl_jobrun_is_parked(&j->run, 2));
+    world_end(&w);
+}
+
+/* Its slots are those of the job's plan, however often it is read from its record. */
+TEST(a_gang_that_ends_frees_the_slots_that_it_got_later)
+{
+    struct world w;
+    world_start(&w, 3, NULL);
+    struct job *j = job_put(&w, "1", ", \"recovery\": {\"mode\": \"replace\"}, \"spareSlots\": 1");
+    job_runs(&w, j);
+    elastic_lose_node(j, j->run.containers[0].node, "silent for 1s");
+    world_run(&w);
+    line_look(&w);
+    assert_int_equal(count_busy(&w), 3);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL});
+    for (int i = 0; i < j->run.container_count; i++)
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                                            .attempt = 1,
+                                            .index = hl_jobrun_index(&j->run, i),
+                                            .node = j->run.containers[i].node,
+                                            .container = HL_API_CONTAINER_STATE_STOPPED});
+    world_run(&w);
+    assert_int_equal(j->run.state, HL_API_JOB_STATE_CANCELLED);
+    assert_int_equal(count_busy(&w), 0);
+    world_end(&w);
+}
