@@ -136,6 +136,11 @@ int elastic_grow(struct job *j, int used);
 void elastic_round(struct job *j);
 /* Appends why a gang that runs has not the size that it may have. */
 void elastic_tell(const struct job *j, char *io, size_t cap);
+/* A rank asks for its place; what it learns borrows from the arena and the job. HL_ENOENT: it is
+ * none of the gang any more. */
+hl_status elastic_join(struct hl_controller *c, const struct hl_api_controller_join_gang_params *p,
+                       struct hl_arena *arena,
+                       struct hl_api_controller_join_gang_results *out) HL_CHECK;
 /* At a start, before slots are held again. */
 void elastic_restore(struct job *j);
 /* Action FREE. */

@@ -344,18 +344,12 @@ static hl_status find_place(struct hl_controller *c,
     return HL_OK;
 }
 
-void method_join_gang(void *arg, struct hl_rpc_call *call,
-                      const struct hl_api_controller_join_gang_params *p)
+hl_status elastic_join(struct hl_controller *c, const struct hl_api_controller_join_gang_params *p,
+                       struct hl_arena *arena, struct hl_api_controller_join_gang_results *out)
 {
-    struct hl_controller *c = controller_enter(arg);
-    struct hl_arena *arena = hl_rpc_call_arena(call);
     struct job *j = NULL;
     int at;
-    hl_status st = find_place(c, p, &j, &at);
-    if (st != HL_OK) {
-        call_reject(call, st);
-        return;
-    }
+    HL_TRY(find_place(c, p, &j, &at));
     const struct hl_plan_container *k = &j->run.plan->containers[at];
     if (k->joining > 0)
         note_asked(j, k->ranks[p->local_rank].rank);
@@ -366,9 +360,21 @@ void method_join_gang(void *arg, struct hl_rpc_call *call,
     if (r.waits[0] == '\0')
         r.env = place_env(j, at, p->local_rank, arena);
     if (hl_arena_failed(arena))
-        call_reject(call, hl_fail(HL_ENOMEM, "out of memory for the place of a rank"));
-    else
+        return hl_fail(HL_ENOMEM, "out of memory for the place of a rank");
+    *out = r;
+    return HL_OK;
+}
+
+void method_join_gang(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_join_gang_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_api_controller_join_gang_results r;
+    hl_status st = elastic_join(c, p, hl_rpc_call_arena(call), &r);
+    if (st == HL_OK)
         hl_reply_controller_join_gang(call, &r);
+    else
+        call_reject(call, st);
 }
 
 /* ---- what goes ------------------------------------------------------------------------------- */

@@ -151,8 +151,9 @@ static char *refill(struct hl_plan *plan, int count, char *out, size_t size)
 TEST_IN(NULL, teardown, a_spare_that_was_used_is_found_another_slot_with_a_number_of_its_own)
 {
     char text[128];
-    for (int i = 0; i < 3; i++)
-        add_server((const char *const[]){"a", "b", "c"}[i], 2, 0);
+    for (int i = 0; i < 4; i++)
+        add_server((const char *const[]){"a", "b", "c", "d"}[i], 1 + (i != 3), 0);
+    hl_cluster_set_ready(&cluster, "d", false);
     struct hl_plan *plan = make(2, 1), *copy = NULL;
     assert_int_equal(hl_plan_commit(plan, &cluster), HL_OK);
     const char *lost = plan->containers[0].node;
@@ -161,13 +162,13 @@ TEST_IN(NULL, teardown, a_spare_that_was_used_is_found_another_slot_with_a_numbe
     json_t *doc = hl_plan_to_json(plan); /* as after a restart: it does not know where nodes are */
     assert_int_equal(hl_plan_from_json(doc, &copy), HL_OK);
     json_decref(doc);
-    /* Of b and c, with one of the gang's each, b comes first; its first slot is held. */
     assert_string_equal(plan->containers[1].node, "b");
     assert_string_equal(plan->containers[2].node, "c");
-    assert_string_equal(refill(copy, 1, text, sizeof(text)), "b:1#3 ");
+    hl_cluster_set_ready(&cluster, "d", true);
+    assert_string_equal(refill(copy, 1, text, sizeof(text)), "d:0#3 "); /* without the gang's */
     assert_int_equal(copy->next_index, 4);
     hl_plan_mark(copy, &cluster, true);
-    assert_string_equal(refill(copy, 3, text, sizeof(text)), "c:1#4 "); /* there is no more */
+    assert_string_equal(refill(copy, 3, text, sizeof(text)), "b:1#4 c:1#5 "); /* and no more */
     assert_string_equal(refill(copy, 0, text, sizeof(text)), "");
     assert_true(copy->warnings == NULL || copy->warnings[0] == NULL);
     hl_plan_free(copy);
