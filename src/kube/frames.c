@@ -20,7 +20,7 @@ enum { STATUS_MESSAGE = 3, STATUS_REASON, STATUS_DETAILS, STATUS_CODE, DETAILS_R
 static const char magic[] = {'k', '8', 's', '\0'};
 
 /* The object of an answer; false: it has none. */
-static bool unwrap(const char *bytes, size_t len, struct hl_protobuf_field *out)
+static bool unwrap_object(const char *bytes, size_t len, struct hl_protobuf_field *out)
 {
     return len >= sizeof(magic) && memcmp(bytes, magic, sizeof(magic)) == 0 &&
            hl_protobuf_find(bytes + sizeof(magic), len - sizeof(magic), UNKNOWN_RAW, out);
@@ -40,7 +40,7 @@ static int64_t find_number(const char *bytes, size_t len, uint32_t number)
 json_t *hl_kube_status_decode(const char *bytes, size_t len)
 {
     struct hl_protobuf_field status, none = {.bytes = ""};
-    if (!unwrap(bytes, len, &status))
+    if (!unwrap_object(bytes, len, &status))
         return NULL;
     struct hl_protobuf_field message = none, reason = none, details = none;
     (void)hl_protobuf_find(status.bytes, status.len, STATUS_MESSAGE, &message);
@@ -76,7 +76,7 @@ static hl_status on_object(struct hl_kube_stream *s, const struct hl_protobuf_fi
         json_decref(status);
         return st;
     }
-    if (!unwrap(raw->bytes, raw->len, &object))
+    if (!unwrap_object(raw->bytes, raw->len, &object))
         return hl_fail(HL_EPROTO, "watch: an event without an object");
     for (size_t i = 0; stream_events[i] != NULL; i++)
         if (is_text(type, stream_events[i]))
