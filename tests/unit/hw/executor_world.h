@@ -246,7 +246,7 @@ static inline char *await_line(struct world *w, const char *id, int rank)
  * with json_decref. */
 static inline json_t *await_running(struct world *w, const char *id)
 {
-    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
     for (;;) {
         json_t *c = status_of(w, id);
         if (strcmp(hl_json_str(c, "state", ""), "running") == 0)
