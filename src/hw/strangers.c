@@ -127,12 +127,9 @@ hl_status hl_labelled_find(enum hl_engine_kind kind, const char *containers_dir,
     HL_TRY(hl_engine_client(kind, &e));
     hl_engine_owner(containers_dir, owner);
     struct hl_args args = hl_engine_args(&e, arena);
-    hl_args_add(&args, "ps");
-    hl_args_add(&args, "--all");
-    hl_args_add(&args, "--no-trunc");
-    hl_args_add(&args, "--filter=label=" HL_LABEL_CONTAINER);
-    hl_args_add(&args, "--format={{.ID}} {{.Label \"" HL_LABEL_OWNER
-                       "\"}} {{.Label \"" HL_LABEL_CONTAINER "\"}}");
+    static const char *const having[] = {HL_LABEL_CONTAINER, NULL};
+    static const char *const shown[] = {HL_LABEL_OWNER, HL_LABEL_CONTAINER, NULL};
+    hl_engine_list_args(kind, having, shown, &args);
     HL_TRY(hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r));
     char *at = r.out.data;
     for (char *line; at != NULL && (line = strsep(&at, "\n")) != NULL;)
@@ -148,8 +145,7 @@ static hl_status end_labelled(enum hl_engine_kind kind, const struct hl_stranger
     HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
     HL_TRY(hl_engine_client(kind, &e));
     struct hl_args args = hl_engine_args(&e, &arena);
-    hl_args_add(&args, "rm");
-    hl_args_add(&args, "--force");
+    hl_engine_remove_args(kind, &args);
     hl_args_add(&args, x->handle);
     return hl_engine_call(&e, &args, NULL, HL_ENGINE_CALL_MS, &r);
 }

@@ -205,7 +205,14 @@ class Replace(unittest.TestCase):
         reached = max(p["step"] for p in self.lines(job, "PROGRESS"))
         wait_for("a version after that", lambda: any(p["step"] > reached for p in self.lines(job, "SAVED")))
         self.losses_agree(job)
+        self.assertEqual(self.events(job, "spare-added"), [])  # there is no free slot
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)  # the server is back
+
+        def parked():
+            shown = self.c.job(job)
+            states = {c["id"].rsplit(".", 1)[1]: c["state"] for c in shown["containers"]}
+            return [(p["node"], p["index"]) for p in shown["plan"]["containers"] if not p["ranks"] and states[str(p["index"])] == "running"]
+        wait_for("a spare in place of the one that was used", lambda: parked() == [(gone, 3)])
         self.steps_from(job, 2)
         self.assertEqual(self.c.job(job)["attempt"], 1)
 

@@ -25,6 +25,32 @@ def missing():
     return "" if os.geteuid() == 0 else "dockerd needs root"
 
 
+def image(directories, links, files, word=""):
+    """A root file system as a tar, for `import`; /etc/which says `word`."""
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as out:
+        for directory in directories:
+            entry = tarfile.TarInfo(directory)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            out.addfile(entry)
+        for path, source in files.items():
+            out.add(source, path)
+        for path, target in links.items():
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            out.addfile(entry)
+        for path, text in (("etc/passwd", b"root:x:0:0::/:/bin/sh\n"), ("etc/which", word.encode())):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(text)
+            out.addfile(entry, io.BytesIO(text))
+    return tar.getvalue()
+
+
+def busybox_image(word=""):
+    return image(("bin", "etc", "tmp", "proc", "sys", "dev", "run", "usr"), {f"bin/{applet}": "busybox" for applet in APPLETS},
+                 {"bin/busybox": shutil.which("busybox")}, word)
+
+
 class Docker:
     """`host`: for DOCKER_HOST; its environment is this process's as well."""
 
@@ -91,32 +117,15 @@ class Docker:
 
     def add(self, name, word=""):
         """An image of busybox alone; /etc/which says `word`."""
-        return self.put(name, ("bin", "etc", "tmp", "proc", "sys", "dev", "run", "usr"),
-                        {f"bin/{applet}": "busybox" for applet in APPLETS}, {"bin/busybox": shutil.which("busybox")}, word)
+        return self.put(name, busybox_image(word))
 
     def add_empty(self, name):
         """One without files, for the host's own: with /usr and /etc/ld.so.cache mounted its programs run."""
-        return self.put(name, ("etc", "tmp", "proc", "sys", "dev", "run", "usr", "sbin"),  # the engine's init goes to sbin
-                        {link: f"usr/{link}" for link in ("bin", "lib", "lib64")}, {})
+        return self.put(name, image(("etc", "tmp", "proc", "sys", "dev", "run", "usr", "sbin"),  # the engine's init goes to sbin
+                                    {link: f"usr/{link}" for link in ("bin", "lib", "lib64")}, {}))
 
-    def put(self, name, directories, links, files, word=""):
-        tar = io.BytesIO()
-        with tarfile.open(fileobj=tar, mode="w") as out:
-            for directory in directories:
-                entry = tarfile.TarInfo(directory)
-                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-                out.addfile(entry)
-            for path, source in files.items():
-                out.add(source, path)
-            for path, target in links.items():
-                entry = tarfile.TarInfo(path)
-                entry.type, entry.linkname = tarfile.SYMTYPE, target
-                out.addfile(entry)
-            for path, text in (("etc/passwd", b"root:x:0:0::/:/bin/sh\n"), ("etc/which", word.encode())):
-                entry = tarfile.TarInfo(path)
-                entry.size = len(text)
-                out.addfile(entry, io.BytesIO(text))
-        done = subprocess.run(["docker", "import", "-", name], env={**os.environ, "DOCKER_HOST": self.host}, input=tar.getvalue(),
+    def put(self, name, tar):
+        done = subprocess.run(["docker", "import", "-", name], env={**os.environ, "DOCKER_HOST": self.host}, input=tar,
                               capture_output=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return name

@@ -1,6 +1,6 @@
 """Runs in the test machine as root: prepares soft-RoCE and runs the tests; one TAP line for each.
 
-Under systemd it runs those of test_systemd.py, without it all others."""
+Under systemd it runs those that are for it (run.py), without it all others."""
 import os
 import sys
 
@@ -8,6 +8,7 @@ import prepare
 from harness import run
 
 if os.path.exists("/run/systemd/system"):
+    import test_podman  # noqa: F401
     import test_systemd  # noqa: F401
 else:
     import test_cluster  # noqa: F401

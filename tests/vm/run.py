@@ -19,10 +19,10 @@ PROGRAMS = ("build/bin", "build/lib", "build/tests/vm")
 # Tests of this machine that look different where there are verbs and nodes.
 UNIT_TESTS = ("hw_test_topology", "mem_test_pool", "mem_test_pool_regions")
 # What the tests drive.
-HELPERS = ("net_peer",)
+HELPERS = ("net_peer", "hw_test_executor_suite")
 BOOT_SECONDS = 300
 # Process 1 of the machine, and the tests that are for it.
-INITS = {"none": ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs"), "systemd": ("test_systemd",)}
+INITS = {"none": ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs"), "systemd": ("test_podman", "test_systemd")}
 SERVICE = """[Unit]
 Wants=multi-user.target
 After=multi-user.target

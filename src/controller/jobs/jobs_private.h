@@ -128,13 +128,19 @@ int elastic_quota_left(const struct hl_controller *c, const struct hl_job *spec,
 /* resize.c: a gang that runs gets another size */
 /* A node was silent for too long: what is lost with it, and who goes on. */
 void elastic_lose_node(struct job *j, const char *node, const char *text);
-/* In a pass over the line, when all have had their turn: a gang gets more replicas, as many as
- * there are slots for. used: slots of its queue; how many more it has now. */
+/* In a pass over the line, when all have had their turn: a gang gets the spare slots that it lacks,
+ * or more replicas, as many as there are slots for. used: slots of its queue; how many more it has
+ * now. */
 int elastic_grow(struct job *j, int used);
 /* With every tick. */
 void elastic_round(struct job *j);
 /* Appends why a gang that runs has not the size that it may have. */
 void elastic_tell(const struct job *j, char *io, size_t cap);
+/* A rank asks for its place; what it learns borrows from the arena and the job. HL_ENOENT: it is
+ * none of the gang any more. */
+hl_status elastic_join(struct hl_controller *c, const struct hl_api_controller_join_gang_params *p,
+                       struct hl_arena *arena,
+                       struct hl_api_controller_join_gang_results *out) HL_CHECK;
 /* At a start, before slots are held again. */
 void elastic_restore(struct job *j);
 /* Action FREE. */

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "controller/jobs/jobs_private.h"
 #include "core/planner/resize.h"
+#include "core/planner/spares.h"
 #include "ranktable/plan.h"
 
 enum { TABLE_UNSENT, TABLE_SENDING, TABLE_SENT };
@@ -58,13 +59,15 @@ static hl_status meeting_text(const struct job *j, struct hl_buf *out)
     if (j->elastic.lost != NULL)
         return hl_buf_printf(out, "MASTER_ADDR=%s\n%s", plan->master_address, j->elastic.lost);
     for (int i = 0; i < j->run.container_count; i++) {
-        if (hl_jobrun_has_ranks(&j->run, i) || hl_jobrun_is_parked(&j->run, i) ||
-            hl_plan_is_guest(&plan->containers[i]))
+        const struct hl_plan_container *c = &plan->containers[i];
+        bool has_ranks = hl_jobrun_has_ranks(&j->run, i);
+        bool lost = !has_ranks && !hl_plan_is_spare(c) && !hl_plan_is_guest(c);
+        if (!lost && !(has_ranks && hl_plan_is_spare(c)))
             continue;
-        const struct hl_cluster_node *n =
-            hl_cluster_find(nodes_cluster(j->controller), plan->containers[i].node);
         if (out->len == 0)
             HL_TRY(hl_buf_printf(out, "MASTER_ADDR=%s\n", plan->master_address));
+        const struct hl_cluster_node *n =
+            lost ? hl_cluster_find(nodes_cluster(j->controller), c->node) : NULL;
         if (n != NULL && n->host_address[0] != '\0')
             HL_TRY(hl_buf_printf(out, "LOST=%s\n", n->host_address));
     }

@@ -4,6 +4,7 @@
  *     a node is lost --NODE_LOST with a plan--> the other replicas are the gang
  *     slots are free --GROW--> containers start --their ranks ask--> all are there
  *     a rank of the gang asks --RESIZED--> they are members
+ *     a spare slot was used, and one is free --GROW--> a container starts that is parked there
  *
  * The ranks of the gang ask where they are when they come together again, and rank 0 does when all
  * have saved: so it grows where nothing is lost by it. Who has asked is kept in memory only, for
@@ -18,6 +19,7 @@
 #include "core/job/elastic.h"
 #include "core/job/jobnodes.h"
 #include "core/planner/resize.h"
+#include "core/planner/spares.h"
 
 #define LOOK_MS  1000 /* between two passes that are asked for because a gang could grow */
 #define LOST_MAX 32768
@@ -178,11 +180,45 @@ static bool make_room(struct job *j, int more)
     return rank_tables_reset(j, (int)all) == HL_OK;
 }
 
+/* ---- spare slots ----------------------------------------------------------------------------- */
+
+static bool lacks_spares(const struct job *j)
+{
+    return j->spec.spare_slots > 0 && job_is_saved(j) &&
+           hl_jobrun_missing_spares(&j->run, j->spec.spare_slots) > 0;
+}
+
+/* As many parked containers as it has lost, or never had, where slots are free for them. */
+static int refill_spares(struct job *j, int most_slots)
+{
+    struct hl_job_event ev = {.kind = HL_JOB_EV_GROW};
+    struct hl_cluster *cluster = nodes_cluster(j->controller);
+    HL_AUTO(hl_plan_freep) struct hl_plan *plan = NULL;
+    int found = 0, missing = hl_jobrun_missing_spares(&j->run, j->spec.spare_slots);
+    if (hl_plan_copy(j->run.plan, &plan) != HL_OK ||
+        hl_plan_refill_spares(plan, &j->spec, cluster, missing < most_slots ? missing : most_slots,
+                              &found) != HL_OK ||
+        found == 0 || !make_room(j, found))
+        return 0;
+    ev.plan = hl_steal(&plan);
+    if (!give_plan(j, &ev))
+        return 0;
+    for (int i = j->run.container_count - found; i < j->run.container_count; i++) {
+        struct hl_plan_container *c = &j->run.plan->containers[i];
+        hl_cluster_set_busy_at(cluster, &c->node_at, c->node, c->numa_id, true);
+    }
+    return found;
+}
+
+/* ---- larger, or filled up -------------------------------------------------------------------- */
+
 int elastic_grow(struct job *j, int used)
 {
     struct hl_cluster *cluster = nodes_cluster(j->controller);
     struct hl_job_event ev = {.kind = HL_JOB_EV_GROW};
     int had = j->run.container_count;
+    if (lacks_spares(j))
+        return refill_spares(j, elastic_quota_left(j->controller, &j->spec, used));
     if (!may_grow(j))
         return 0;
     HL_AUTO(hl_plan_freep)
@@ -308,18 +344,12 @@ static hl_status find_place(struct hl_controller *c,
     return HL_OK;
 }
 
-void method_join_gang(void *arg, struct hl_rpc_call *call,
-                      const struct hl_api_controller_join_gang_params *p)
+hl_status elastic_join(struct hl_controller *c, const struct hl_api_controller_join_gang_params *p,
+                       struct hl_arena *arena, struct hl_api_controller_join_gang_results *out)
 {
-    struct hl_controller *c = controller_enter(arg);
-    struct hl_arena *arena = hl_rpc_call_arena(call);
     struct job *j = NULL;
     int at;
-    hl_status st = find_place(c, p, &j, &at);
-    if (st != HL_OK) {
-        call_reject(call, st);
-        return;
-    }
+    HL_TRY(find_place(c, p, &j, &at));
     const struct hl_plan_container *k = &j->run.plan->containers[at];
     if (k->joining > 0)
         note_asked(j, k->ranks[p->local_rank].rank);
@@ -330,9 +360,21 @@ void method_join_gang(void *arg, struct hl_rpc_call *call,
     if (r.waits[0] == '\0')
         r.env = place_env(j, at, p->local_rank, arena);
     if (hl_arena_failed(arena))
-        call_reject(call, hl_fail(HL_ENOMEM, "out of memory for the place of a rank"));
-    else
+        return hl_fail(HL_ENOMEM, "out of memory for the place of a rank");
+    *out = r;
+    return HL_OK;
+}
+
+void method_join_gang(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_join_gang_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_api_controller_join_gang_results r;
+    hl_status st = elastic_join(c, p, hl_rpc_call_arena(call), &r);
+    if (st == HL_OK)
         hl_reply_controller_join_gang(call, &r);
+    else
+        call_reject(call, st);
 }
 
 /* ---- what goes ------------------------------------------------------------------------------- */
@@ -402,11 +444,12 @@ void elastic_round(struct job *j)
     struct hl_controller *c = j->controller;
     int64_t now = controller_steady_ms(c);
     int free_slots = 0;
-    if (!gang_resizes(j))
+    if (j->run.state != HL_API_JOB_STATE_RUNNING || (!gang_resizes(j) && j->spec.spare_slots == 0))
         return;
     clear_again(j, now);
     give_up_joining(j);
-    if (!may_grow(j) || now - j->elastic.looked_ms < LOOK_MS || c->jobs->want_pass == NULL)
+    bool wants = may_grow(j) || lacks_spares(j);
+    if (!wants || now - j->elastic.looked_ms < LOOK_MS || c->jobs->want_pass == NULL)
         return;
     j->elastic.looked_ms = now;
     (void)queue_cluster_mark(nodes_cluster(c), &free_slots);

@@ -63,7 +63,8 @@ bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *nod
                     (run->state == HL_API_JOB_STATE_STOPPING ||
                      (run->plan != NULL && run->plan->containers[index].leaves)) &&
                     !starting;
-    return (confirmed || given_up) && strcmp(k->node, node) == 0;
+    return (confirmed || given_up || hl_jobrun_is_left_over(run, index)) &&
+           strcmp(k->node, node) == 0;
 }
 
 bool hl_container_is_stray(const struct hl_jobrun *run, int attempt,

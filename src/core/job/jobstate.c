@@ -190,7 +190,8 @@ static bool take_status(struct step *s)
 {
     const struct hl_job_event *ev = s->ev;
     struct hl_jobrun_container *c = &s->run->containers[ev->index];
-    int back = c->state == HL_API_CONTAINER_STATE_LOST;
+    bool back = c->state == HL_API_CONTAINER_STATE_LOST;
+    bool left_over = hl_jobrun_is_left_over(s->run, ev->index);
     if (!is_active(c->state) && !back)
         return false;
     if (ev->container <= c->state && !back)
@@ -210,6 +211,8 @@ static bool take_status(struct step *s)
         c->finished_ms = ev->now_ms;
     else if (back)
         act_at(s, HL_JOB_DO_STOP, ev->index);
+    if (left_over)
+        hl_plan_leave(s->run->plan, ev->index);
     return true;
 }
 
@@ -316,8 +319,8 @@ static void on_status(struct step *s)
     if (!take_status(s))
         return;
     if (hl_jobrun_is_parked(s->run, s->ev->index) && !is_active(c->state))
-        record(s, "spare-lost", "parked container %d on %s has ended: %s", s->ev->index, c->node,
-               c->message);
+        record(s, "spare-lost", "parked container %d on %s has ended: %s",
+               hl_jobrun_index(s->run, s->ev->index), c->node, c->message);
     judge_container(s);
 }
 
@@ -342,6 +345,11 @@ static void on_absent(struct step *s)
     bool leaves = s->run->plan->containers[s->ev->index].leaves;
     if (c->state == HL_API_CONTAINER_STATE_WANTED && !leaves) {
         act_at(s, HL_JOB_DO_START, s->ev->index);
+        return;
+    }
+    if (hl_jobrun_is_left_over(s->run, s->ev->index)) {
+        hl_plan_leave(s->run->plan, s->ev->index);
+        act_at(s, HL_JOB_DO_FREE, s->ev->index);
         return;
     }
     if (!is_active(c->state) || list_may_be_older(s))
@@ -388,7 +396,8 @@ static bool spares_take_over(struct step *s)
         if (lost < 0)
             break;
         record(s, "spare-used", "container %d, parked on %s, takes the place of container %d",
-               spare, run->containers[spare].node, lost);
+               hl_jobrun_index(run, spare), run->containers[spare].node,
+               hl_jobrun_index(run, lost));
         act_at(s, HL_JOB_DO_START, spare);
     }
     run->reason[0] = '\0';

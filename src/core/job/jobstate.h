@@ -124,7 +124,8 @@ enum hl_job_event_kind {
     HL_JOB_EV_NODE_BACK,   /* node; in time */
     HL_JOB_EV_NODE_LOST,   /* node; text: why, may be NULL. plan: a gang that runs goes on with that
                             */
-    HL_JOB_EV_GROW,        /* plan: that of now with containers that join; taken over likewise */
+    HL_JOB_EV_GROW,        /* plan: that of now with containers that join, or that are parked; taken
+                              over likewise */
     HL_JOB_EV_RESIZED,     /* plan: those that joined are members; likewise */
     HL_JOB_EV_DISMISS,     /* those that join leave. text: why */
     HL_JOB_EV_FREED,       /* index: the slot is free of a container that has left */
@@ -190,11 +191,11 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 /* What the state asks for again after the Controller was restarted: place, start what is not
  * confirmed, stop what has not ended. */
 hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out) HL_CHECK;
-/* Its next attempt is not to be placed yet. */
 /* Of the container at that position; what ids, events and actions say. */
 int hl_jobrun_index(const struct hl_jobrun *run, int position);
 /* Since when it has as many slots as now. */
 int64_t hl_jobrun_counted_ms(const struct hl_jobrun *run);
+/* Its next attempt is not to be placed yet. */
 bool hl_jobrun_backs_off(const struct hl_jobrun *run, int64_t now_ms);
 /* When a TIMER event is due; INT64_MAX = never. */
 int64_t hl_jobrun_next_ms(const struct hl_jobrun *run);
@@ -207,6 +208,12 @@ bool hl_jobrun_has_ranks(const struct hl_jobrun *run, int index);
 bool hl_jobrun_is_parked(const struct hl_jobrun *run, int index);
 /* The first such container that runs, from `at` on; -1: there is none. */
 int hl_jobrun_next_parked(const struct hl_jobrun *run, int at);
+/* How many of the parked containers that the gang is to have it has not; those that ended by
+ * themselves are not replaced. */
+int hl_jobrun_missing_spares(const struct hl_jobrun *run, int wanted);
+/* It was lost with its node, and the gang goes on without it: when the node answers again it goes.
+ */
+bool hl_jobrun_is_left_over(const struct hl_jobrun *run, int index);
 /* Containers that may still occupy their slot. */
 int hl_jobrun_active(const struct hl_jobrun *run);
 

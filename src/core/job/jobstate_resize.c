@@ -85,18 +85,20 @@ void hl_jobrun_go_on(struct step *s)
 void hl_jobrun_on_grow(struct step *s)
 {
     struct hl_jobrun *run = s->run;
-    int had = run->container_count;
+    int had = run->container_count, more = s->ev->plan->container_count - had;
     count_slots(run, s->ev->now_ms);
     adopt_plan(s);
-    run->container_count = run->plan->container_count;
+    run->container_count += more;
     for (int i = had; i < run->container_count; i++) {
         const struct hl_plan_container *c = &run->plan->containers[i];
         memcpy(run->containers[i].node, c->node, sizeof(c->node));
         run->containers[i].numa_id = c->numa_id;
         act_at(s, HL_JOB_DO_START, i);
     }
-    record(s, "growing", "%d container%s start%s to join the gang", run->container_count - had,
-           run->container_count - had == 1 ? "" : "s", run->container_count - had == 1 ? "s" : "");
+    bool joins = run->plan->containers[had].joining > 0;
+    record(s, joins ? "growing" : "spare-added", "%d container%s start%s to %s", more,
+           more == 1 ? "" : "s", more == 1 ? "s" : "",
+           joins ? "join the gang" : "be parked in place of what was lost or missing");
 }
 
 void hl_jobrun_on_resized(struct step *s)

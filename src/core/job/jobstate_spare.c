@@ -1,5 +1,6 @@
 /* Containers that are parked on other servers, and what becomes of them when one is lost. */
 #include "core/job/jobstate_private.h"
+#include "core/planner/resize.h"
 #include "core/planner/spares.h"
 
 bool hl_jobrun_has_ranks(const struct hl_jobrun *run, int index)
@@ -9,7 +10,8 @@ bool hl_jobrun_has_ranks(const struct hl_jobrun *run, int index)
 
 bool hl_jobrun_is_parked(const struct hl_jobrun *run, int index)
 {
-    return !hl_jobrun_has_ranks(run, index) && hl_plan_is_spare(&run->plan->containers[index]);
+    return !hl_jobrun_has_ranks(run, index) && hl_plan_is_spare(&run->plan->containers[index]) &&
+           !run->plan->containers[index].leaves;
 }
 
 bool hl_jobrun_took_place(const struct hl_jobrun *run, int index)
@@ -25,6 +27,23 @@ int hl_jobrun_next_parked(const struct hl_jobrun *run, int at)
              run->containers[at].state == HL_API_CONTAINER_STATE_RUNNING))
         at++;
     return at < run->container_count ? at : -1;
+}
+
+int hl_jobrun_missing_spares(const struct hl_jobrun *run, int wanted)
+{
+    if (run->state != HL_API_JOB_STATE_RUNNING)
+        return 0;
+    for (int i = 0; i < run->container_count; i++)
+        wanted -=
+            hl_jobrun_is_parked(run, i) && run->containers[i].state != HL_API_CONTAINER_STATE_LOST;
+    return wanted > 0 ? wanted : 0;
+}
+
+bool hl_jobrun_is_left_over(const struct hl_jobrun *run, int index)
+{
+    return run->state == HL_API_JOB_STATE_RUNNING &&
+           run->containers[index].state == HL_API_CONTAINER_STATE_LOST &&
+           !hl_jobrun_has_ranks(run, index) && !hl_plan_is_guest(&run->plan->containers[index]);
 }
 
 static bool is_lost(const struct hl_jobrun *run, int index)

@@ -38,11 +38,6 @@ static bool has_required(const struct hl_place_rules *r)
     return r->tensor.required || r->pipeline.required || r->data.required || r->gang.required;
 }
 
-static hl_status refresh_index(const struct hl_cluster *cluster)
-{
-    return cluster->index != NULL ? hl_place_index_refresh(cluster->index, cluster) : HL_OK;
-}
-
 /* The level of a rule that can't be kept with these slots. */
 static hl_status find_obstacle(const struct hl_plan_shape *s, enum hl_view_of of,
                                enum hl_level *out)
@@ -79,7 +74,7 @@ hl_status hl_plan_check(const struct hl_job *job, const struct hl_cluster *clust
 {
     struct hl_plan_tally t;
     bool never;
-    HL_TRY(refresh_index(cluster));
+    HL_TRY(hl_plan_refresh_index(cluster));
     const struct hl_plan_shape s = hl_plan_shape_of(job, cluster);
     HL_TRY(judge_job(&s, &t, &never));
     *out = t.why;
@@ -215,7 +210,7 @@ hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluste
     HL_AUTO(hl_plan_freep) struct hl_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL)
         return hl_plan_no_memory();
-    HL_TRY(refresh_index(cluster));
+    HL_TRY(hl_plan_refresh_index(cluster));
     const struct hl_plan_shape s = hl_plan_shape_of(job, cluster);
     HL_TRY(set_text(&plan->reason, ""));
     HL_TRY(set_text(&plan->master_node, ""));

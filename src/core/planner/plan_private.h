@@ -23,6 +23,12 @@ HL_CHECK static inline hl_status hl_plan_no_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
 }
 
+/* Before a shape is made. */
+HL_CHECK static inline hl_status hl_plan_refresh_index(const struct hl_cluster *cluster)
+{
+    return cluster->index != NULL ? hl_place_index_refresh(cluster->index, cluster) : HL_OK;
+}
+
 /* plan_nics.c: *io is where the gang is; it stays, or becomes a place that is as good and nearer to
  * NICs. */
 hl_status hl_plan_prefer_nics(const struct hl_plan_shape *s, uint32_t *io) HL_CHECK;

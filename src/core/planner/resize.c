@@ -34,6 +34,11 @@ static void container_leave(struct hl_plan_container *c)
     c->leaves = true;
 }
 
+void hl_plan_leave(struct hl_plan *plan, int position)
+{
+    container_leave(&plan->containers[position]);
+}
+
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 static void lines_clear(char **lines)
@@ -180,6 +185,10 @@ void hl_plan_remove(struct hl_plan *plan, int position)
 {
     struct hl_plan_container *c = &plan->containers[position];
     container_leave(c);
+    for (int k = 0; k < c->gpu_count; k++)
+        free(c->gpus[k]);
+    free(c->gpus);
+    free(c->address);
     free(c->ranks);
     free(c->cpus);
     plan->container_count--;

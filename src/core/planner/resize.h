@@ -35,6 +35,8 @@ hl_status hl_plan_grow(struct hl_plan *plan, const struct hl_job *job,
                        struct hl_plan *more) HL_CHECK;
 /* Those that join are members, and the ranks are counted anew; how many replicas it has then. */
 int hl_plan_admit(struct hl_plan *plan, const struct hl_job *job);
+/* The container at that position leaves. */
+void hl_plan_leave(struct hl_plan *plan, int position);
 /* Those that join leave. */
 void hl_plan_dismiss(struct hl_plan *plan);
 /* Take the container at that position out. */

@@ -122,18 +122,48 @@ static hl_status add_spare(const struct hl_plan_shape *s, size_t node_at,
     return fill_spare(s, node_at, slot, &list[n]);
 }
 
-hl_status hl_plan_add_spares(const struct hl_plan_shape *s, struct hl_plan *plan)
+/* How many of `count` were found. */
+static hl_status add_spares(const struct hl_plan_shape *s, struct hl_plan *plan, int count,
+                            int *found)
 {
-    for (int i = 0; i < s->job->spare_slots; i++) {
+    for (*found = 0; *found < count; ++*found) {
         size_t node_at = 0;
         const struct hl_cluster_slot *slot = choose_slot(s, plan, &node_at);
         if (slot == NULL)
-            return hl_plan_add_warning(plan,
-                                       "only %d of %d spare slots: no other server has a free slot "
-                                       "that fits",
-                                       i, s->job->spare_slots);
+            return HL_OK;
         HL_TRY(add_spare(s, node_at, slot, plan));
     }
+    return HL_OK;
+}
+
+hl_status hl_plan_add_spares(const struct hl_plan_shape *s, struct hl_plan *plan)
+{
+    int found, wanted = s->job->spare_slots;
+    HL_TRY(add_spares(s, plan, wanted, &found));
+    return found == wanted
+               ? HL_OK
+               : hl_plan_add_warning(plan,
+                                     "only %d of %d spare slots: no other server has a free slot "
+                                     "that fits",
+                                     found, wanted);
+}
+
+hl_status hl_plan_refill_spares(struct hl_plan *plan, const struct hl_job *job,
+                                const struct hl_cluster *cluster, int count, int *found)
+{
+    struct hl_job as_placed = *job; /* a slot has to take as many ranks as the gang's do */
+    int had = plan->container_count, next = plan->next_index;
+    as_placed.ranks_per_slot = plan->ranks_per_container;
+    HL_TRY(hl_plan_refresh_index(cluster));
+    const struct hl_plan_shape s = hl_plan_shape_of(&as_placed, cluster);
+    for (int i = 0; i < had; i++) {
+        const struct hl_cluster_node *n = hl_cluster_find(cluster, plan->containers[i].node);
+        plan->containers[i].node_at = n != NULL ? (size_t)(n - cluster->nodes) : SIZE_MAX;
+    }
+    HL_TRY(add_spares(&s, plan, count, found));
+    for (int i = had; i < plan->container_count; i++)
+        plan->containers[i].index = next++;
+    plan->next_index = next;
     return HL_OK;
 }
 

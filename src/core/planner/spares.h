@@ -21,6 +21,10 @@ struct hl_plan_shape;
  * where there are fewer. */
 hl_status hl_plan_add_spares(const struct hl_plan_shape *s, struct hl_plan *plan) HL_CHECK;
 
+/* The same of a gang that runs: behind its containers, `count` at most; how many were found. */
+hl_status hl_plan_refill_spares(struct hl_plan *plan, const struct hl_job *job,
+                                const struct hl_cluster *cluster, int count, int *found) HL_CHECK;
+
 /* It was added as a spare, whether it has ranks by now or not. */
 bool hl_plan_is_spare(const struct hl_plan_container *c);
 /* Containers with ranks. */

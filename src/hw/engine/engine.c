@@ -1,6 +1,6 @@
 /* Command lines of the engines. docker's is the reference; what podman has otherwise stands where
- * it matters: its --gpus is accepted and does nothing, so that it gets GPUs by CDI alone, and its
- * log driver has another name. */
+ * it matters: its --gpus is accepted and does nothing, so that it gets GPUs by CDI alone; its log
+ * driver has another name; its `ps` knows no .Label, and its `rm --force` waits for an end. */
 #include "hw/engine/engine.h"
 
 #include <stdarg.h>
@@ -302,4 +302,28 @@ hl_status hl_engine_create_args(const struct hl_engine_create *c, struct hl_args
     for (size_t i = 1; i < s->command_count; i++)
         hl_args_add(args, s->command[i]);
     return HL_OK;
+}
+
+void hl_engine_list_args(enum hl_engine_kind kind, const char *const *having,
+                         const char *const *shown, struct hl_args *args)
+{
+    const char *field = kind == HL_ENGINE_PODMAN ? "index .Labels" : ".Label";
+    const char *format = "--format={{.ID}}";
+    hl_args_add(args, "ps");
+    hl_args_add(args, "--all");
+    hl_args_add(args, "--no-trunc");
+    for (; *having != NULL; having++)
+        hl_args_printf(args, "--filter=label=%s", *having);
+    for (; *shown != NULL && format != NULL; shown++)
+        format = hl_arena_printf(args->arena, "%s {{%s \"%s\"}}", format, field, *shown);
+    if (format != NULL)
+        hl_args_add(args, format);
+}
+
+void hl_engine_remove_args(enum hl_engine_kind kind, struct hl_args *args)
+{
+    hl_args_add(args, "rm");
+    hl_args_add(args, "--force");
+    if (kind == HL_ENGINE_PODMAN)
+        hl_args_add(args, "--time=0");
 }

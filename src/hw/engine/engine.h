@@ -112,6 +112,13 @@ void hl_engine_owner(const char *containers_dir, char out[16]);
 hl_status hl_engine_create_args(const struct hl_engine_create *c, struct hl_args *args,
                                 struct hl_args *env) HL_CHECK;
 
+/* `ps` of all containers with these labels ("KEY" or "KEY=VALUE"), a line of its id and the values
+ * of `shown` for each; both lists end with NULL. */
+void hl_engine_list_args(enum hl_engine_kind kind, const char *const *having,
+                         const char *const *shown, struct hl_args *args);
+/* `rm` of containers whether they run or not, at once; their ids are to follow. */
+void hl_engine_remove_args(enum hl_engine_kind kind, struct hl_args *args);
+
 /* Append. A failure is the arena's, which is looked at once in the end. */
 void hl_args_add(struct hl_args *args, const char *text);
 void hl_args_printf(struct hl_args *args, const char *format, ...) HL_PRINTF(2, 3);

@@ -27,12 +27,10 @@ static hl_status find_earlier(struct hl_shim *s)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
     struct hl_args args = hl_engine_args(e, &arena);
-    hl_args_add(&args, "ps");
-    hl_args_add(&args, "--all");
-    hl_args_add(&args, "--no-trunc");
-    hl_args_printf(&args, "--filter=label=" HL_LABEL_CONTAINER "=%s", s->spec.id);
-    hl_args_printf(&args, "--filter=label=" HL_LABEL_OWNER "=%s", e->owner);
-    hl_args_add(&args, "--format={{.ID}} {{.Label \"" HL_LABEL_RANK "\"}}");
+    const char *having[] = {hl_arena_printf(&arena, HL_LABEL_CONTAINER "=%s", s->spec.id),
+                            hl_arena_printf(&arena, HL_LABEL_OWNER "=%s", e->owner), NULL};
+    static const char *const shown[] = {HL_LABEL_RANK, NULL};
+    hl_engine_list_args(e->kind, having, shown, &args);
     HL_TRY(hl_engine_call(e, &args, NULL, HL_ENGINE_CALL_MS, &r));
     char *at = r.out.data;
     for (char *line; at != NULL && (line = strsep(&at, "\n")) != NULL;) {
@@ -106,8 +104,7 @@ static hl_status remove_containers(const struct hl_engine_ranks *e, const char *
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     HL_AUTO(hl_command_fini) struct hl_command_result r = {0};
     struct hl_args args = hl_engine_args(e, &arena);
-    hl_args_add(&args, "rm");
-    hl_args_add(&args, "--force");
+    hl_engine_remove_args(e->kind, &args);
     for (size_t i = 0; i < count; i++)
         hl_args_add(&args, ids[i]);
     hl_status st = count > 0 ? hl_engine_call(e, &args, NULL, HL_ENGINE_CALL_MS, &r) : HL_OK;

@@ -9,6 +9,7 @@
 #include "controller/jobs/queue.h"
 #include "core/job/elastic.h"
 #include "os/loop.h"
+#include "rpc/controller_calls.h"
 #include "store/store.h"
 #include "store/writer.h"
 
@@ -281,4 +282,184 @@ TEST(a_gang_that_runs_grows_behind_all_that_wait)
     assert_int_equal(next->run.state, HL_API_JOB_STATE_STARTING);
     assert_int_equal(j->run.container_count, 1);
     world_end(&w);
+}
+
+TEST(a_spare_slot_that_was_used_is_filled_again_within_the_quota)
+{
+    struct world w;
+    world_start(&w, 4, "main quota=3");
+    struct job *j = job_put(&w, "1", ", \"recovery\": {\"mode\": \"replace\"}, \"spareSlots\": 1");
+    job_runs(&w, j);
+    assert_int_equal(count_busy(&w), 2);
+    char lost[64];
+    snprintf(lost, sizeof(lost), "%s", j->run.containers[0].node);
+    hl_cluster_set_ready(nodes_cluster(&w.c), lost, false);
+    elastic_lose_node(j, lost, "silent for 1s");
+    world_run(&w);
+    job_runs(&w, j);
+    assert_int_equal(j->run.attempt, 1);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+    assert_true(hl_jobrun_is_parked(&j->run, 2));
+    assert_int_equal(count_busy(&w), 2); /* of the nodes that are ready */
+    job_runs(&w, j);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+
+    /* The next one would be the fourth: the quota counts the lost one until its node is back. */
+    snprintf(lost, sizeof(lost), "%s", j->run.containers[2].node);
+    hl_cluster_set_ready(nodes_cluster(&w.c), lost, false);
+    elastic_lose_node(j, lost, "silent for 1s");
+    world_run(&w);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+    hl_cluster_set_ready(nodes_cluster(&w.c), lost, true);
+    job_event(j, &(struct hl_job_event){
+                     .kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 2, .node = lost});
+    world_run(&w);
+    line_look(&w);
+    assert_int_equal(j->run.container_count, 3);
+    assert_int_equal(hl_jobrun_index(&j->run, 2), 3);
+    assert_true(hl_jobrun_is_parked(&j->run, 2));
+    world_end(&w);
+}
+
+/* Its slots are those of the job's plan, however often it is read from its record. */
+TEST(a_gang_that_ends_frees_the_slots_that_it_got_later)
+{
+    struct world w;
+    world_start(&w, 3, NULL);
+    struct job *j = job_put(&w, "1", ", \"recovery\": {\"mode\": \"replace\"}, \"spareSlots\": 1");
+    job_runs(&w, j);
+    elastic_lose_node(j, j->run.containers[0].node, "silent for 1s");
+    world_run(&w);
+    line_look(&w);
+    assert_int_equal(count_busy(&w), 3);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL});
+    for (int i = 0; i < j->run.container_count; i++)
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                                            .attempt = 1,
+                                            .index = hl_jobrun_index(&j->run, i),
+                                            .node = j->run.containers[i].node,
+                                            .container = HL_API_CONTAINER_STATE_STOPPED});
+    world_run(&w);
+    assert_int_equal(j->run.state, HL_API_JOB_STATE_CANCELLED);
+    assert_int_equal(count_busy(&w), 0);
+    world_end(&w);
+}
+
+/* ---- a rank asks for its place ----------------------------------------------------------------
+ */
+
+static struct hl_api_controller_join_gang_results said;
+static struct hl_arena said_arena;
+
+static hl_status ask(struct world *w, int attempt, int container, int local)
+{
+    const struct hl_api_controller_join_gang_params p = {
+        .job = "x-1", .attempt = attempt, .container = container, .local_rank = local};
+    hl_arena_fini(&said_arena);
+    said = (struct hl_api_controller_join_gang_results){0};
+    return elastic_join(&w->c, &p, &said_arena, &said);
+}
+
+/* Its place in `key`, "-": it has none yet. */
+static const char *place_of(struct world *w, int container, const char *key)
+{
+    assert_int_equal(ask(w, 1, container, 0), HL_OK);
+    assert_int_equal(said.waits[0] == '\0', said.env.count > 0);
+    for (size_t i = 0; i < said.env.count; i++)
+        if (strcmp(said.env.items[i].key, key) == 0)
+            return said.env.items[i].value;
+    return "-";
+}
+
+/* One rank runs, on n0; one more starts, on n1. */
+static struct job *gang_that_grows(struct world *w)
+{
+    struct job *j = job_put(w, "{\"min\": 1, \"max\": 2}", REPLACE);
+    job_runs(w, j);
+    j->port = 7777;
+    j->port_attempt = 1;
+    job_settle(j);
+    struct hl_api_slot slot = {.cpus = "0", .memory_bytes = 1 << 30};
+    const struct hl_api_node_info info = {
+        .name = "n1", .rank_address = "10.0.0.1", .host_id = "n1", .slots = {&slot, 1}};
+    assert_int_equal(hl_cluster_put(nodes_cluster(&w->c), &info), HL_OK);
+    line_look(w);
+    assert_int_equal(j->run.container_count, 2);
+    job_runs(w, j);
+    return j;
+}
+
+/* Containers are told where the Controller is. */
+static void world_serve(struct world *w)
+{
+    static const struct hl_controller_handlers none = {0};
+    assert_int_equal(hl_rpc_create(&w->c.opts.rpc), HL_OK);
+    assert_int_equal(hl_serve_controller(w->c.opts.rpc,
+                                         &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
+                                                                     .loop = w->c.opts.loop},
+                                         &none, &w->c.server),
+                     HL_OK);
+}
+
+static void world_end_served(struct world *w)
+{
+    hl_rpc_server_close(w->c.server);
+    hl_rpc_destroy(w->c.opts.rpc);
+    hl_arena_fini(&said_arena);
+    world_end(w);
+}
+
+TEST(who_has_asked_is_taken_in_when_one_of_the_gang_asks)
+{
+    struct world w;
+    world_start(&w, 1, NULL);
+    world_serve(&w);
+    struct job *j = gang_that_grows(&w);
+    assert_string_equal(place_of(&w, 0, "WORLD_SIZE"), "1"); /* the other one has not asked */
+    assert_int_equal(said.number, 0);
+    assert_string_equal(place_of(&w, 1, "RANK"), "-");
+    assert_string_equal(said.waits,
+                        "the gang takes it in when it has saved, or comes together again");
+    assert_int_equal(j->run.resizes, 0); /* it is not for the new one to say when */
+    assert_string_equal(place_of(&w, 0, "RANK"), "-");
+    assert_string_equal(said.waits, "the size of the gang is being stored");
+    assert_int_equal(said.number, 1);
+    world_run(&w);
+    assert_string_equal(place_of(&w, 0, "WORLD_SIZE"), "2");
+    assert_string_equal(place_of(&w, 0, "RANK"), "0");
+    assert_string_equal(place_of(&w, 0, "MASTER_PORT"), "7777");
+    assert_string_equal(place_of(&w, 1, "DATA_PARALLEL_RANK"), "1");
+    assert_string_equal(place_of(&w, 1, "MASTER_ADDR"), "10.0.0.0");
+    assert_int_equal(said.number, 1);
+    world_end_served(&w);
+}
+
+TEST(who_is_left_of_a_lost_server_gets_another_place_and_the_lost_one_none)
+{
+    struct world w;
+    world_start(&w, 1, NULL);
+    world_serve(&w);
+    struct job *j = gang_that_grows(&w);
+    assert_int_equal(ask(&w, 1, 1, 0), HL_OK);
+    assert_int_equal(ask(&w, 1, 0, 0), HL_OK);
+    world_run(&w);
+    hl_cluster_set_ready(nodes_cluster(&w.c), "n0", false);
+    elastic_lose_node(j, "n0", "silent for 1s");
+    world_run(&w);
+    assert_int_equal(ask(&w, 1, 0, 0), HL_ENOENT);
+    assert_string_equal(hl_error_text(),
+                        "container 0 of attempt 1 is none of the gang of job 'x-1' any more");
+    assert_string_equal(place_of(&w, 1, "RANK"), "-");
+    assert_string_equal(said.waits, "the node of rank 0 looks for a port");
+    assert_int_equal(said.number, 2);
+    j->port_attempt = 1;
+    assert_string_equal(place_of(&w, 1, "RANK"), "0");
+    assert_string_equal(place_of(&w, 1, "WORLD_SIZE"), "1");
+    assert_string_equal(place_of(&w, 1, "MASTER_ADDR"), "10.0.0.1");
+    assert_int_equal(ask(&w, 1, 1, 1), HL_ENOENT); /* a rank that it never had */
+    assert_int_equal(ask(&w, 2, 1, 0), HL_ENOENT); /* another attempt's */
+    world_end_served(&w);
 }

@@ -179,7 +179,7 @@ TEST_IN(setup, teardown, what_ignores_a_stop_is_killed_and_its_port_is_free)
     json_object_set_new(spec, "stopGraceMs", json_integer(200));
     start(w, spec);
     free(await_line(w, "deaf", 0));
-    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
     while (bind_port(port) == 0 && hl_now_ns() < deadline)
         poll(NULL, 0, 10);
     assert_int_equal(bind_port(port), EADDRINUSE);
@@ -201,7 +201,7 @@ TEST_IN(setup, teardown, logs_are_kept_by_attempt)
     reopen(w, false, 0);
     assert_log(w, "j.1.0", 0, "first\n");
     assert_log(w, "j.2.0", 0, "second\n");
-    assert_int_equal(hl_executor_forget(w->ex, "j.1.0"), HL_OK);
+    forget(w, "j.1.0");
     struct hl_log_slice s;
     assert_int_equal(hl_executor_read_log(w->ex, "j.1.0", 0, 0, 0, &s), HL_ENOENT);
     assert_log(w, "j.2.0", 0, "second\n");
@@ -213,7 +213,7 @@ TEST_IN(setup, teardown, a_container_is_started_once)
     char text[32];
     start(w, spec_of("once", "echo run; exec sleep 1000", 1));
     free(await_line(w, "once", 0));
-    json_t *before = status_of(w, "once");
+    json_t *before = await_running(w, "once");
     assert_int_equal(start_json(w, spec_of("once", "echo twice", 1), text, sizeof(text)), HL_OK);
     assert_string_equal(text, "running");
     json_t *after = status_of(w, "once");
@@ -228,7 +228,7 @@ TEST_IN(setup, teardown, a_restarted_agent_finds_what_runs)
     struct world *w = *state;
     start(w, spec_of("live", "echo up; exec sleep 1000", 1));
     free(await_line(w, "live", 0));
-    json_t *before = status_of(w, "live");
+    json_t *before = await_running(w, "live");
     reopen(w, false, 0);
     json_t *c = status_of(w, "live");
     assert_state(c, "running");
@@ -364,7 +364,7 @@ TEST_IN(setup, teardown, a_rank_has_the_cpus_of_its_slot)
     json_object_set_new(spec, "cpus", json_string(cpu));
     start(w, spec);
     free(await_line(w, "bound", 0));
-    json_t *c = status_of(w, "bound");
+    json_t *c = await_running(w, "bound");
     const char *binding = hl_json_str(c, "binding", "");
     assert_true(strcmp(binding, "cpuset-cgroup") == 0 ||
                 (!test_has_image() && strcmp(binding, "affinity") == 0));
@@ -444,7 +444,7 @@ TEST_IN(setup, teardown, a_rank_table_changes_while_ranks_run)
     assert_state(c, "succeeded");
     json_decref(c);
     assert_int_equal(hl_executor_put_rank_table(w->ex, "nobody", "x"), HL_ENOENT);
-    assert_int_equal(hl_executor_forget(w->ex, "table"), HL_OK);
+    forget(w, "table");
     assert_int_equal(access(dir, F_OK), -1);
 }
 

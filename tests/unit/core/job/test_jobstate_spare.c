@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/job/jobnodes.h"
 #include "core/planner/spares.h"
 #include "unit/core/job/jobstate_rig.h"
 
@@ -15,7 +16,7 @@ static char said[2048];
 
 static void step(struct hl_job_event ev)
 {
-    static const char *const verbs[] = {"place", "start", "stop", "release", "record"};
+    static const char *const verbs[] = {"place", "start", "stop", "release", "free"};
     struct hl_job_actions a = {0};
     ev.now_ms = 1000;
     assert_int_equal(hl_jobrun_step(&run, &ev, &a), HL_OK);
@@ -98,7 +99,7 @@ TEST_IN(begin, end, a_parked_container_takes_the_place_of_a_lost_one_in_the_same
     assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
 }
 
-TEST_IN(begin, end, a_lost_container_that_comes_back_is_stopped_and_ends_nothing)
+TEST_IN(begin, end, a_lost_container_that_comes_back_is_stopped_and_its_slot_free)
 {
     container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
     lose("node-1");
@@ -107,7 +108,7 @@ TEST_IN(begin, end, a_lost_container_that_comes_back_is_stopped_and_ends_nothing
     container(1, HL_API_CONTAINER_STATE_RUNNING, false);
     assert_string_equal(said, "stop 1; ");
     container(1, HL_API_CONTAINER_STATE_STOPPED, false);
-    assert_string_equal(said, "");
+    assert_string_equal(said, "free 1; ");
     assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
 }
 
@@ -160,4 +161,67 @@ TEST_IN(begin, end, a_gang_with_a_spare_in_use_comes_back_from_its_record)
     assert_int_equal(a.list[0].index, PARKED);
     hl_job_actions_fini(&a);
     hl_jobrun_fini(&back);
+}
+
+/* The plan of now with one more parked container, of index `index` on `node`. */
+static struct hl_plan *plan_refilled(int index, const char *node)
+{
+    struct hl_plan *plan = NULL;
+    json_t *doc = hl_plan_to_json(run.plan);
+    json_array_append_new(json_object_get(doc, "containers"),
+                          json_pack("{s:i, s:s, s:i, s:s, s:[], s:s}", "index", index, "node", node,
+                                    "numaId", 8, "cpus", "0", "ranks", "address", "10.0.1.9"));
+    assert_int_equal(hl_plan_from_json(doc, &plan), HL_OK);
+    json_decref(doc);
+    return plan;
+}
+
+TEST_IN(begin, end, a_spare_that_was_used_is_missing_until_another_one_is_parked)
+{
+    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 0);
+    assert_int_equal(hl_jobrun_missing_spares(&run, 3), 1); /* none was found at the start */
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    container(PARKED + 1, HL_API_CONTAINER_STATE_FAILED, true);
+    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 0); /* it would only end again */
+    lose("node-0");
+    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 1);
+    step((struct hl_job_event){.kind = HL_JOB_EV_GROW, .plan = plan_refilled(4, "node-9")});
+    assert_string_equal(said, "start 4; spare-added; ");
+    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 0);
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+
+    container(4, HL_API_CONTAINER_STATE_RUNNING, true);
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, false);
+    lose("node-2"); /* where the ranks of node-0 had gone on */
+    assert_string_equal(said, "node-lost; spare-used; start 4; ");
+    assert_int_equal(run.plan->containers[4].ranks[0].rank, 0);
+    assert_string_equal(run.plan->master_node, "node-9");
+    assert_int_equal(run.attempt, 1);
+}
+
+TEST_IN(begin, end, a_parked_container_that_is_lost_with_its_server_is_missing)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose("node-2");
+    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 1);
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true); /* its server is back */
+    assert_string_equal(said, "stop 2; ");
+    assert_int_equal(hl_jobrun_next_parked(&run, 0), -1); /* it is on its way out */
+    container(PARKED, HL_API_CONTAINER_STATE_STOPPED, true);
+    assert_string_equal(said, "free 2; ");
+}
+
+TEST_IN(begin, end, a_lost_server_that_is_back_gets_the_slot_free)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose("node-0");
+    assert_true(hl_jobrun_is_absent(&run, 0, "node-0", false));
+    step((struct hl_job_event){
+        .kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0"});
+    assert_string_equal(said, "free 0; ");
+    step((struct hl_job_event){.kind = HL_JOB_EV_FREED, .attempt = 1, .index = 0});
+    assert_int_equal(run.container_count, 3);
+    assert_int_equal(hl_jobrun_index(&run, 0), 1); /* the others keep their numbers */
+    container(1, HL_API_CONTAINER_STATE_RUNNING, false);
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
 }

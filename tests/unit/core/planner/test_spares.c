@@ -119,3 +119,58 @@ TEST_IN(NULL, teardown, the_ranks_of_a_lost_container_get_the_gpus_of_the_spares
     hl_plan_free(back);
     hl_plan_free(plan);
 }
+
+/* What was found, as "NODE:SLOT#INDEX ". */
+static char *refill(struct hl_plan *plan, int count, char *out, size_t size)
+{
+    static char name[] = "j", empty[] = "", replace[] = "replace";
+    const struct hl_job job = {.name = name,
+                               .model = empty,
+                               .image = empty,
+                               .on_node_lost = empty,
+                               .recovery = replace,
+                               .virtual_stages = 1,
+                               .ep = 1,
+                               .etp = 1,
+                               .gpus_per_rank = -1,
+                               .spare_slots = count,
+                               .grid = {2, 1, 1, HL_ORDER_TP_DP_PP}};
+    int had = plan->container_count, found = -1;
+    assert_int_equal(hl_plan_refill_spares(plan, &job, &cluster, count, &found), HL_OK);
+    assert_int_equal(plan->container_count, had + found);
+    out[0] = '\0';
+    for (int i = had; i < plan->container_count; i++) {
+        const struct hl_plan_container *c = &plan->containers[i];
+        assert_true(hl_plan_is_spare(c));
+        assert_int_equal(c->rank_count, 0);
+        snprintf(out + strlen(out), size - strlen(out), "%s:%d#%d ", c->node, c->numa_id, c->index);
+    }
+    return out;
+}
+
+TEST_IN(NULL, teardown, a_spare_that_was_used_is_found_another_slot_with_a_number_of_its_own)
+{
+    char text[128];
+    for (int i = 0; i < 4; i++)
+        add_server((const char *const[]){"a", "b", "c", "d"}[i], 1 + (i != 3), 0);
+    hl_cluster_set_ready(&cluster, "d", false);
+    struct hl_plan *plan = make(2, 1), *copy = NULL;
+    assert_int_equal(hl_plan_commit(plan, &cluster), HL_OK);
+    const char *lost = plan->containers[0].node;
+    hl_cluster_set_ready(&cluster, lost, false);
+    assert_int_equal(hl_plan_move_ranks(plan, 0, 2), HL_OK);
+    json_t *doc = hl_plan_to_json(plan); /* as after a restart: it does not know where nodes are */
+    assert_int_equal(hl_plan_from_json(doc, &copy), HL_OK);
+    json_decref(doc);
+    assert_string_equal(plan->containers[1].node, "b");
+    assert_string_equal(plan->containers[2].node, "c");
+    hl_cluster_set_ready(&cluster, "d", true);
+    assert_string_equal(refill(copy, 1, text, sizeof(text)), "d:0#3 "); /* without the gang's */
+    assert_int_equal(copy->next_index, 4);
+    hl_plan_mark(copy, &cluster, true);
+    assert_string_equal(refill(copy, 3, text, sizeof(text)), "b:1#4 c:1#5 "); /* and no more */
+    assert_string_equal(refill(copy, 0, text, sizeof(text)), "");
+    assert_true(copy->warnings == NULL || copy->warnings[0] == NULL);
+    hl_plan_free(copy);
+    hl_plan_free(plan);
+}

@@ -323,3 +323,35 @@ TEST(an_unknown_executor_is_refused_with_the_names)
     assert_int_equal(hl_engine_kind_of("lxc", &kind), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "use process, docker or podman"));
 }
+
+static char *words_of(const struct hl_args *args, char *out, size_t size)
+{
+    out[0] = '\0';
+    for (size_t i = 0; i < args->count; i++)
+        snprintf(out + strlen(out), size - strlen(out), "%s|", args->v[i]);
+    return out;
+}
+
+/* Podman 4.3 ends with "can't evaluate field Label", and waits 10 s for what it removes. */
+TEST(containers_are_listed_and_removed_in_the_engines_own_words)
+{
+    static const char *const having[] = {"helios.container=a", "helios.owner=b", NULL};
+    static const char *const shown[] = {"helios.owner", "helios.rank", NULL};
+    struct hl_arena arena = {0};
+    struct hl_args docker = {.arena = &arena}, podman = docker, rm = docker, rm_podman = docker;
+    char text[512];
+    hl_engine_list_args(HL_ENGINE_DOCKER, having, shown, &docker);
+    assert_string_equal(words_of(&docker, text, sizeof(text)),
+                        "ps|--all|--no-trunc|--filter=label=helios.container=a|"
+                        "--filter=label=helios.owner=b|"
+                        "--format={{.ID}} {{.Label \"helios.owner\"}} {{.Label \"helios.rank\"}}|");
+    hl_engine_list_args(HL_ENGINE_PODMAN, having, shown, &podman);
+    assert_string_equal(podman.v[podman.count - 1], "--format={{.ID}} {{index .Labels "
+                                                    "\"helios.owner\"}} {{index .Labels "
+                                                    "\"helios.rank\"}}");
+    hl_engine_remove_args(HL_ENGINE_DOCKER, &rm);
+    assert_string_equal(words_of(&rm, text, sizeof(text)), "rm|--force|");
+    hl_engine_remove_args(HL_ENGINE_PODMAN, &rm_podman);
+    assert_string_equal(words_of(&rm_podman, text, sizeof(text)), "rm|--force|--time=0|");
+    hl_arena_fini(&arena);
+}

@@ -25,7 +25,7 @@ static void touch(const struct world *w, const char *id, const char *name)
 /* Wait until the log has `after` somewhere behind `text`. */
 static void await_text(struct world *w, const char *id, const char *text, const char *after)
 {
-    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
     for (bool found = false; !found;) {
         char *log = log_of(w, id, 0);
         const char *at = strstr(log, text);
@@ -39,7 +39,7 @@ static void await_text(struct world *w, const char *id, const char *text, const 
 /* The warning of a container once it has `part` in it, to be freed. */
 static char *await_warning(struct world *w, const char *id, const char *part)
 {
-    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
     for (;;) {
         json_t *c = status_of(w, id);
         char *text = strdup(hl_json_str(c, "warning", ""));

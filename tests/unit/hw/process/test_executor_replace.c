@@ -85,7 +85,7 @@ TEST_IN(setup, teardown, the_container_fails_when_the_replacements_are_used_up)
 /* Until a process of the container has made it. */
 static void await_file(const struct world *w, const char *id, const char *name)
 {
-    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
     char path[256];
     snprintf(path, sizeof(path), "%s/containers/%s/work/%s", w->dir, id, name);
     while (access(path, F_OK) != 0) {
