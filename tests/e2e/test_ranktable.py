@@ -238,10 +238,15 @@ class Faults(Scripted, unittest.TestCase):
         self.assertLessEqual(len(lines), 4)  # another time when it has broken ten seconds long
 
     def test_protocol_buffers_that_cannot_be_read(self):
-        """It is said, and JSON is asked for."""
+        """It is said, and JSON is asked for: lists alone would do, too, but bring no events."""
         self.server.nonsense = b"\0\0\0\7nothing"
         _, c = self.two(self.controller("--no-leader-elect"))
         self.assertEqual(c.text().count("are not an event"), 1)
+
+        def is_told():
+            self.api.patch("pods", self.ns, "j-w-0", {"metadata": {"annotations": {"at": str(time.monotonic_ns())}}})
+            return c.events("pods") > 0
+        wait_for("the watch brings changes", is_told, WAIT_S)
 
     def test_a_server_that_takes_no_watch_up(self):
         """It takes connections and says nothing: that is no watch that has ended in peace."""
