@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+import late
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEBIAN = ROOT / "deploy" / "debian"
 COMPONENTS = {"libhelios0": ["library"], "libhelios-dev": ["development"], "helios": ["programs", "manual"],
@@ -96,7 +98,8 @@ def control_files(work, package, stage, version):
     substitutions = work / f"{package}.substvars"
     substitutions.touch()
     if elves:
-        run("dpkg-shlibdeps", f"-T{substitutions}", f"-S{stage.parent / 'libhelios0'}", *[f"-e{f}" for f in elves], cwd=work)
+        run("dpkg-shlibdeps", f"-T{substitutions}", f"-S{stage.parent / 'libhelios0'}",
+            *[f"-e{f}" for f in (*elves, *late.linked(elves, work))], cwd=work)
     sums = [f"{hashlib.md5(f.read_bytes()).hexdigest()}  {f.relative_to(stage)}\n" for f in sorted(stage.rglob("*"))
             if f.is_file() and not f.is_symlink() and made not in f.parents and f"/{f.relative_to(stage)}" not in conffiles]
     (made / "md5sums").write_text("".join(sums))

@@ -17,6 +17,8 @@ import tempfile
 import tomllib
 import zipfile
 
+import late
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = ROOT / "python"
 LIBRARY = "libhelios.so.0"
@@ -45,7 +47,7 @@ def library(build, work):
     found = (work / "usr/lib" / LIBRARY).resolve()
     (work / "debian").mkdir()
     shutil.copy(ROOT / "deploy/debian/control", work / "debian")
-    depends = run("dpkg-shlibdeps", "-O", f"-e{found}", cwd=work).partition("=")[2]
+    depends = run("dpkg-shlibdeps", "-O", *[f"-e{f}" for f in (found, *late.linked([found], work))], cwd=work).partition("=")[2]
     packages = sorted(re.findall(r"(?:^|, )([a-z0-9][-+.a-z0-9]*)", depends.strip()))
     release = platform.freedesktop_os_release().get("PRETTY_NAME", "this system")
     return found, f"this wheel was made for {release}; there `apt-get install {' '.join(packages)}` brings what it needs"

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._abi import DEVICE, HOLD
+from ._abi import DEVICE, HOLD, HybridPSError
 from ._group import TYPES
 from ._params import raw_grad
+from ._tensors import is_at
 
 if TYPE_CHECKING:
     from ._slots import Slot
@@ -54,13 +55,23 @@ def _device_norms(state: Any, slots: list["Slot"], scale: float) -> list[tuple[f
 
 def _norm(state: Any, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]:
     grad = raw_grad(slot.param)
-    if grad is not slot.grad_host:
+    if not slot.shows_grad(grad):
         grad = torch.empty_like(slot.host).copy_(grad)
         address = grad.data_ptr()
     else:
         address = at(slot.gradient)
     return state.pool.norm(address, TYPES[slot.param.dtype], slot.param.numel(), scale,
                            torch.get_num_threads())
+
+
+def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]], state: dict[str, Any]) -> None:
+    """What was put into optimizer.state is what native Adam steps by. What could be managed is."""
+    for key in ("exp_avg", "exp_avg_sq"):
+        host = own[key][1]
+        if key in state and not is_at(state[key], host):
+            raise HybridPSError(f"optimizer.state of {slot.name} has a {key} that is not {host.dtype} of "
+                                f"shape {tuple(host.shape)}: put one of its type and shape there, or "
+                                "register with native=False" + slot.phases.state.facts())
 
 
 def adams_by_torch(tensors: list[tuple[torch.Tensor, ...]], steps: list[int], group: dict,

@@ -12,10 +12,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-import torch
-
 from . import _abi
-from ._tensors import memory_of
+from ._tensors import memory_at
 
 
 class Home:
@@ -61,13 +59,13 @@ class Homes:
 
 
 class Shown:
-    """Asked after all of ours were given up: whether a user's tensor or array shows the memory of
-    these views."""
+    """Asked after all of our views were given up: whether a user's tensor or array shows the memory
+    at these addresses, on the host or an emulated device."""
 
     __slots__ = ("_memory",)
 
-    def __init__(self, *views: torch.Tensor | None) -> None:
-        self._memory = [memory_of(view) for view in views if view is not None]
+    def __init__(self, *addresses: int) -> None:
+        self._memory = [memory_at(address) for address in addresses]
 
     def __call__(self) -> bool:
         return any(memory() is not None for memory in self._memory)

@@ -23,6 +23,18 @@ def add(state: State, slot: Slot) -> Any:
     return handle
 
 
+def bring_moved(state: State) -> None:
+    """Gradients that users gave other memory in the pass (p.grad.data = values) come to their place."""
+    for slot in state.slots:
+        value = slot.grad_device
+        if value is None or slot.cuda or value.data_ptr() == slot.address(slot.gradient):
+            continue
+        slot.grad_device = None
+        if slot.has_grad:
+            with state.pool.on_host(slot.gradient, write=True), torch.no_grad():
+                slot.grad_host.copy_(value)
+
+
 def take_unseen(state: State) -> None:
     """Gradients of which no hook told: p.set_() gives a parameter another AccumulateGrad node."""
     for slot in state.slots:

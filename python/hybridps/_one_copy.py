@@ -155,7 +155,7 @@ class OneCopy:
         """Of gradients that end, those that there are; slots: of them, whose views were given up."""
         held = [slot for slot, shown in zip(slots, kept) if shown()]
         for slot in slots:
-            slot.grad_host = slot.view(slot.grad, HOST)
+            slot.show_grad_host()
         if held:
             self.refuse_kept(held[0])
         return [slot for slot in ending if slot.has_grad]

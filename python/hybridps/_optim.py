@@ -17,11 +17,11 @@ import torch
 
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
-from ._adam import adams_on_cuda
+from ._adam import adams_on_cuda, check_held
 from ._group import TYPES
 from ._home import Shown
 from ._params import raw_data, raw_grad, set_grad
-from ._tensors import kind_of_state, uncompiled
+from ._tensors import is_at, kind_of_state, moved, uncompiled
 
 if TYPE_CHECKING:
     from ._phases import Phases
@@ -122,7 +122,7 @@ class Stepper:
             for slot, state in self._states():
                 for key, value in list(state.items()):
                     held = self.of(slot).get(key)
-                    if held is not None and held[1] is value:
+                    if held is not None and is_at(value, held[1]):
                         state[key] = value.to(slot.came, copy=True)
         self.batches = []
 
@@ -296,6 +296,8 @@ class Stepper:
             type(self.optimizer).zero_grad, self.optimizer)
         if args[0] if args else kwargs.get("set_to_none", _NONE_BY_DEFAULT):
             self.phases.drop_grads(self.slots())
+            for slot in self.slots():
+                slot.note_assigned(False)
             for p in self.all_params():
                 set_grad(p, None)
         original(*args, **kwargs)
@@ -319,13 +321,13 @@ class Stepper:
                     continue
                 held = own.get(key)
                 grad = raw_grad(slot.param)
-                if held is not None and held[1] is value or slot.shows(value) or \
+                if held is not None and is_at(value, held[1]) or slot.shows(value) or \
                         grad is not None and not grad.is_sparse and grad.data_ptr() == value.data_ptr():
                     continue  # p.grad itself stays what it is
                 if held is not None and held[1].dtype == value.dtype:
                     del held
                     self._put(slot, {key: value})
-                    state.pop(key) if self.hidden else state.update({key: own[key][1]})
+                    state.pop(key) if self.hidden else state.update({key: moved(value, own[key][1])})
                 elif held is None and value.dim() > 0 and value.numel() > 0:
                     new.append((slot, state, key, value))
         self._manage(new)
@@ -335,7 +337,7 @@ class Stepper:
         state, own = self.phases.state, self.of(slot)
         ids = [own[key][0] for key in values]
         if not state.cuda:
-            old = [(f"{slot.name}.{key}", own[key][0], Shown(own.pop(key)[1])) for key in values]
+            old = [(f"{slot.name}.{key}", own[key][0], Shown(own.pop(key)[1].data_ptr())) for key in values]
             ids = state.replace(old)
         for (key, value), tensor in zip(values.items(), ids):
             host = slot.view(tensor, HOST, value.dtype)
@@ -357,7 +359,7 @@ class Stepper:
             if self.hidden:
                 state.pop(key, None)  # a read would find no memory there
             else:
-                state[key] = host
+                state[key] = moved(value, host) if key in state else host.detach()
         if not self.apart:
             phases.state.hold(ids)
 
@@ -378,6 +380,7 @@ class Stepper:
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
         state, clones = self.phases.state, False
+        before = {id(slot): dict(held) for slot, held in self._states()}
         if self.apart and (self.hidden or state.limited):
             clones = True
             self._show()
@@ -391,7 +394,7 @@ class Stepper:
                     if self.hidden:
                         state.pop(key, None)
                     elif "step" in state:
-                        state[key] = host
+                        state[key] = before.get(id(slot), {}).get(key, host.detach())
 
     def getstate(self) -> dict:
         """What a copy of the optimizer is made of: with all state."""
@@ -459,7 +462,7 @@ class Stepper:
             del host
         self._put(slot, values)
         for key, (_, host) in self.of(slot).items() if state else ():
-            state.pop(key, None) if self.hidden else state.update({key: host})
+            state.pop(key, None) if self.hidden else state.update({key: host.detach()})
 
     # ---- Adam in libhelios ----
 
@@ -545,6 +548,8 @@ class Stepper:
             state = self.optimizer.state.get(slot.param) or {}
             keys = ("exp_avg", "exp_avg_sq")
             lost = [key for key in keys if key not in state]
+            if "step" in state and not self.hidden:
+                check_held(slot, self.of(slot), state)
             if "step" not in state:
                 self._put(slot, {key: torch.zeros_like(self.of(slot)[key][1]) for key in keys})
             elif lost and not self.hidden:
@@ -589,7 +594,7 @@ class Stepper:
         if "step" not in state:
             state["step"] = torch.tensor(0.0)
             if not self.hidden:
-                state.update({key: host for key, (_, host) in self.of(slot).items()})
+                state.update({key: host.detach() for key, (_, host) in self.of(slot).items()})
         self.begun.add(id(slot))
         step = float(state["step"]) + 1
         if not step.is_integer():
@@ -620,7 +625,7 @@ class Stepper:
     @staticmethod
     def _host_grad(slot: "Slot") -> torch.Tensor | None:
         own = raw_grad(slot.param)
-        if own is slot.grad_host:
+        if slot.shows_grad(own):
             return None
         if own.stride() != slot.param.stride() or own.dtype != slot.param.dtype:
             own = torch.empty_like(slot.host).copy_(own)

@@ -79,7 +79,7 @@ class Passes:
                 _hooks.take_unseen(self.state)
             if not self.state.defers:
                 for slot in self.state.slots:  # that this backward did not reach
-                    if slot.unreduced and slot.has_grad:
+                    if slot.waits:
                         self._reduce(slot)
             if self.state.depth == 0 and not self.state.graph_grows:
                 if self.state.one is not None:
@@ -112,7 +112,7 @@ class Passes:
         """Each becomes the mean of all ranks'; within no_sync it is this rank's own, and waits for
         the first one after it."""
         state = self.state
-        slot.unreduced = slot.unreduced and slot.has_grad
+        slot.unreduced = slot.waits
         if state.one is not None and not state.defers:
             state.one.arrived(slot)
         if state.group is None:
@@ -132,13 +132,17 @@ class Passes:
 
     def _reduce(self, slot: Slot) -> None:
         """The sum that this rank has becomes the mean of all ranks'."""
+        slot.unreduced = False
+        if not slot.has_grad:  # it was assigned by hand
+            with torch.no_grad():
+                slot.given.copy_(self.state.group.mean_of(slot.given, slot.name))
+            return
         self.state.pool.access(slot.grad_bundle)
         try:
             with torch.no_grad():
                 slot.grad_device.copy_(self.state.group.mean_of(slot.grad_device, slot.name))
         finally:
             self.state.pool.release(slot.grad_bundle, _abi.AFTER_BWD)
-        slot.unreduced = False
         if self.state.one is not None:
             self.state.one.arrived(slot)
 

@@ -92,6 +92,9 @@ class Phases:
         except HybridPSError as error:  # of what could not be read: when the phase has ended
             lost = error
         state = self.state
+        # After it users wrote, by faults, to what looks as if the pass went on.
+        failed = state.in_backward and not state.cuda and not state.works()
+        _hooks.bring_moved(state)
         state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
         left = [s for s in state.slots if s.left]
         for slot in left:
@@ -103,9 +106,10 @@ class Phases:
         self.state.hold(self.state.held_outside(self.state.lazy))
         wrong = []
         for slot in self.state.slots:
-            param = slot.param
-            if param._version != slot.version:
-                wrong.append(slot.name)
+            if slot.param._version != slot.version:
+                slot.written = slot.suspect = True
+                if not failed:
+                    wrong.append(slot.name)
             self.show(slot)
         self.state.grads_away = self.state.lazy and any(s.has_grad for s in self.state.slots)
         self.state.inside = False
@@ -197,14 +201,14 @@ class Phases:
             if raw_grad(slot.param) is slot.grad_host:
                 set_grad(slot.param, None)
             old.append((slot.name + ".grad", slot.grad,
-                        slot.left or Shown(slot.grad_host, slot.grad_device)))
+                        slot.left or Shown(slot.grad_home, slot.address(slot.grad))))
             slot.grad_host = slot.grad_device = slot.left = None
             slot.grad_shown = False
         if self.state.one is not None:
             return self.state.one.ended(slots, shown, [kept for _, _, kept in old])
         for slot, (_, before, _), tensor in zip(shown, old, self.state.replace(old)):
             slot.grad = tensor
-            slot.grad_host = slot.view(tensor, HOST)
+            slot.show_grad_host()
             if tensor != before:
                 slot.has_grad = False
                 slot.grad_bundle = Bundle([tensor], DEVICE, True)
@@ -236,8 +240,10 @@ class Phases:
                 if slot.has_grad:
                     ending.append(slot)
             elif slot.reuse or slot.grad < 0:
-                continue
-            elif grad is not slot.grad_host:
+                slot.refuse_moved()
+            elif not slot.shows_grad(grad):
+                if grad is slot.grad_host:
+                    slot.show_grad_host()
                 slot.given = grad
                 if slot.has_grad:
                     ending.append(slot)
@@ -257,7 +263,7 @@ class Phases:
         value = raw_data(slot.param)
         slot.host = slot.view(slot.tensor, HOST)
         if slot.grad >= 0 and slot.grad_host.data_ptr() != self.state.pool.address(slot.grad, HOST):
-            slot.grad_host = slot.view(slot.grad, HOST)  # its own moved too
+            slot.show_grad_host()  # its own moved too
         self.assign(slot, value)
         set_data(slot.param, slot.host)
 
@@ -334,9 +340,9 @@ class Phases:
     def assign_grad(self, slot: Slot, value: torch.Tensor | None) -> bool:
         """p.grad = value. Whether that is all."""
         state = self.state
-        if state.inside and not state.closed and not _abi.forked(state.pid):
-            if state.works() or not slot.reuse:
-                return self._assign_in_pass(slot, value)
+        slot.note_assigned(value is not None)
+        if state.inside and not (state.closed or _abi.forked(state.pid)) and (state.works() or not slot.reuse):
+            return self._assign_in_pass(slot, value)
         if value is None:
             self.drop_grads([slot])
         else:
@@ -544,15 +550,13 @@ class Phases:
                 f"{slot.name}.data = a tensor of {tuple(value.shape)}, {value.dtype}, on "
                 f"{value.device}: the parameter is managed as {tuple(param.shape)}, {param.dtype}"
                 f"{', and its gradient is in its place' if slot.gone else ''}; close the client "
-                "first" +
-                self.state.facts())
+                "first" + self.state.facts())
         self.state.usable()
         for other in self.state.slots:
             if other is not slot and other.shows(value):
                 raise HybridPSError(
                     f"{slot.name}.data = memory of {other.name}: two parameters in the same memory "
-                    "can't be managed; copy_() the values, or assign a clone()" +
-                    self.state.facts())
+                    "can't be managed; copy_() the values, or assign a clone()" + self.state.facts())
         if slot.shows(value):
             self.look(slot)
             return
@@ -568,7 +572,7 @@ class Phases:
         """Other values come. Where a user, or a graph, still shows the old ones (backup = p.data),
         these stay as they are, and the parameter has a new place; an old one, if they are there."""
         state, before = self.state, slot.tensor
-        shown = Shown(slot.host, slot.device)
+        shown = Shown(slot.home, slot.address(slot.tensor))
         if state.one is not None:
             return state.one.refuse_shown(slot, shown)
         back = state.take_back(value) if value.stride() == slot.host.stride() else None
@@ -657,7 +661,7 @@ class Phases:
         if separate:
             self.state.layout()
         for slot in slots:
-            slot.grad_host = slot.host if slot.reuse else slot.view(slot.grad, HOST)
+            slot.show_grad_host()
             slot.grad_bundle = Bundle([slot.gradient], DEVICE, True)
             slot.hook = _hooks.add(self.state, slot)
 

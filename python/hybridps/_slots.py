@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ._abi import DEVICE, HOST, Bundle
+from ._abi import DEVICE, HOST, Bundle, HybridPSError
 from ._home import Shown
 
 
@@ -15,7 +15,7 @@ class Slot:
     __slots__ = ("phases", "param", "name", "tensor", "host", "device", "grad", "grad_host",
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
-                 "addresses", "home", "grad_shown", "given", "write", "unreduced",
+                 "addresses", "home", "grad_home", "grad_shown", "given", "write", "unreduced",
                  "away", "came", "there", "left")
 
     def __init__(self, phases: Any, param: torch.nn.Parameter, name: str) -> None:
@@ -41,7 +41,7 @@ class Slot:
         self.away = False  # its gradient is added up by another rank alone (_one_copy.py)
         self.addresses: dict[int, int] = {}  # on the device
         self.there: dict[int, torch.Tensor] = {}  # views of CUDA's memory, which stay right
-        self.home = 0  # address on the host
+        self.home = self.grad_home = 0  # addresses on the host
         self.write: Bundle | None = None  # of the parameter, on the host
         self.grad_shown = False  # p.grad was read, and somebody may keep it
         self.left: Shown | None = None  # its gradient has ended in this pass, and is a user's by these
@@ -61,11 +61,38 @@ class Slot:
         """Its gradient ends in a pass. What users still show of it is left to them."""
         if not self.grad_shown or self.reuse or self.cuda:
             return
-        shown = Shown(self.grad_host, self.grad_device)
+        shown = Shown(self.grad_home, self.address(self.grad))
         self.grad_host = self.grad_device = None
         self.left = shown if shown() else None
-        self.grad_host = self.view(self.grad, HOST)
+        self.show_grad_host()
         self.grad_shown = self.left is not None
+
+    def show_grad_host(self) -> None:
+        """Its place on the host anew. Users have that very tensor: p.grad.data = values moves it away."""
+        self.grad_host = self.view(self.gradient, HOST)
+        self.grad_home = self.grad_host.data_ptr()
+
+    def shows_grad(self, grad: torch.Tensor) -> bool:
+        """Whether p.grad is its place on the host."""
+        return grad is self.grad_host and grad.data_ptr() == self.grad_home
+
+    def refuse_moved(self) -> None:
+        """In the place of the parameter it can't have other memory."""
+        if self.gone and self.grad_host.data_ptr() != self.grad_home:
+            self.show_grad_host()
+            raise HybridPSError(f"{self.name}.grad.data = other memory: with gradients=\"reuse\" its "
+                                "memory is the parameter's: write to p.grad in place")
+
+    def note_assigned(self, there: bool) -> None:
+        """p.grad was assigned. What takes the place of a rank's own sum, or is assigned within no_sync, is
+        a rank's own too."""
+        state = self.phases.state
+        self.unreduced = there and state.group is not None and (self.waits or state.defers)
+
+    @property
+    def waits(self) -> bool:
+        """For a backward outside of no_sync, which reduces its gradient."""
+        return self.unreduced and (self.has_grad or self.given is not None)
 
     @property
     def gradient(self) -> int:

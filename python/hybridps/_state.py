@@ -19,6 +19,7 @@ from ._abi import DEVICE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
 from ._home import Homes, Shown
 from ._one_copy import OneCopy
+from ._params import raw_grad
 from ._slots import Slot
 from ._tensors import view
 from ._turn import BackwardTurn, Turn
@@ -298,7 +299,7 @@ class State:
     def check_reduced(self, slots: Iterable[Slot]) -> None:
         """Before a step."""
         for slot in slots:
-            if slot.unreduced and slot.has_grad:
+            if slot.unreduced and raw_grad(slot.param) is not None:
                 raise HybridPSError(f"step by the gradient of {slot.name}, which is this rank's alone "
                                     "(no_sync): the last backward before a step is outside of "
                                     "no_sync" + self.facts())

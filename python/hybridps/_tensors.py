@@ -17,7 +17,7 @@ import torch.utils.dlpack
 from . import _abi
 
 
-# By id(tensor), of those that view() has made. Not in an attribute: torch pickles what a tensor has.
+# By address: all views that are alive at a time share one, so that it tells of the first as of the last.
 _memories: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
@@ -54,7 +54,7 @@ def _device_bytes(address: int, size: int, device: str) -> torch.Tensor:
 def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype,
          cuda: str | None = None, home: Any = None) -> torch.Tensor:
     """A tensor at ``address``; its strides leave no holes. home: lives as long as it, or any other
-    that shows the same memory; ``memory_of`` the result tells how long that is."""
+    that shows the same memory; ``memory_at`` the address tells how long that is."""
     if torch.is_inference_mode_enabled():  # it outlives its first user
         with torch.inference_mode(False):
             return view(address, shape, stride, dtype, cuda, home)
@@ -63,21 +63,41 @@ def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch
     if cuda:
         flat = _device_bytes(address, size, cuda).view(dtype)
         return flat.as_strided(shape, stride)
-    memory = (ctypes.c_char * size).from_address(address)
-    memory.home = home
-    out = torch.frombuffer(memory, dtype=dtype, count=count).as_strided(shape, stride)
-    _memories[id(out)] = memory
-    return out
+    memory = _memories.get(address)
+    if memory is None or memory.home is not home or len(memory) != size:
+        memory = _memories[address] = (ctypes.c_char * size).from_address(address)
+        memory.home = home
+    return torch.frombuffer(memory, dtype=dtype, count=count).as_strided(shape, stride)
 
 
-def memory_of(made: torch.Tensor) -> weakref.ref[Any]:
-    """What is alive as long as a tensor or array shows the memory of what view() has made."""
-    return weakref.ref(_memories[id(made)])
+def memory_at(address: int) -> Callable[[], Any]:
+    """What gives something as long as a tensor or array shows the memory of what view() has made."""
+    memory = _memories.get(address)
+    return _nothing if memory is None else weakref.ref(memory)
+
+
+def _nothing() -> None:
+    pass
 
 
 @functools.lru_cache(maxsize=None)
 def _size_of(dtype: torch.dtype) -> int:
     return torch.empty(0, dtype=dtype).element_size()
+
+
+def is_at(value: Any, host: torch.Tensor) -> bool:
+    """Whether it shows the memory of host, as that does."""
+    return (isinstance(value, torch.Tensor) and value.data_ptr() == host.data_ptr() and
+            value.dtype == host.dtype and value.stride() == host.stride())
+
+
+def moved(value: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
+    """A user's tensor, whose values host has, shows it from now on: who kept the tensor sees what is
+    written there."""
+    if type(value) is not torch.Tensor or value.device != host.device or value.is_inference():
+        return host.detach()
+    value.data = host
+    return value
 
 
 def is_dense(t: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@
  *     connection          kept in   used by
  *     RPC peer            kept      all copy threads at once; it stays until the store is closed
  *     socket, this host   kept      one copy; it is out of the list while it is leased
+ *     migration line      kept      one copy; it is out of the list while it is leased
  *     data port           conns     one copy (fetch/conn_pool.h)
  *     put queue           puts      all small copies to its address, counted by `users`
  *
@@ -20,15 +21,15 @@
 #include "agent/store_private.h"
 #include "net/dispatch/put_queue.h"
 
-#define LOCAL_IDLE_MAX 8
-#define PUTS_MAX       8
-#define LOCAL_MS       3000 /* a socket of this host */
+#define IDLE_MAX 8 /* of a kind; one that is idle longest makes room */
+#define PUTS_MAX 8
+#define LOCAL_MS 3000 /* a socket of this host */
 
-enum kind { LOCAL, RPC };
+enum kind { LOCAL, LINE, RPC };
 
 static enum kind kind_of(const struct store_conn *conn)
 {
-    return conn->local != NULL ? LOCAL : RPC;
+    return conn->local != NULL ? LOCAL : conn->line != NULL ? LINE : RPC;
 }
 
 static struct store_conn *conn_new(const char *address)
@@ -42,6 +43,7 @@ static struct store_conn *conn_new(const char *address)
 static void conn_free(struct store_conn *conn)
 {
     hl_l3_close(conn->local);
+    hl_migrate_line_close(conn->line);
     hl_rpc_peer_close(conn->rpc);
     free(conn);
 }
@@ -65,18 +67,34 @@ static void conn_keep(struct store *s, struct store_conn *conn)
     s->kept = conn;
 }
 
-/* Back into the list when it is of use and there is room. */
+/* Under the lock: the one of its kind that is idle longest, out of the list, when there are too
+ * many; NULL otherwise. The list begins with what came last. */
+static struct store_conn *conn_surplus(struct store *s, enum kind kind)
+{
+    struct store_conn **last = NULL;
+    unsigned idle = 0;
+    for (struct store_conn **at = &s->kept; *at != NULL; at = &(*at)->next)
+        if (kind_of(*at) == kind) {
+            idle++;
+            last = at;
+        }
+    if (idle <= IDLE_MAX)
+        return NULL;
+    struct store_conn *conn = *last;
+    *last = conn->next;
+    return conn;
+}
+
+/* Back into the list when it is of use. What is closed is closed after the lock. */
 static void conn_give_back(struct store *s, struct store_conn *conn, hl_status st)
 {
-    unsigned idle = 0;
-    pthread_mutex_lock(&s->lock);
-    for (const struct store_conn *i = s->kept; i != NULL; i = i->next)
-        idle += kind_of(i) == kind_of(conn);
-    if (!hl_conn_is_broken(st) && idle < LOCAL_IDLE_MAX) {
+    enum kind kind = kind_of(conn);
+    if (!hl_conn_is_broken(st)) {
+        pthread_mutex_lock(&s->lock);
         conn_keep(s, conn);
-        conn = NULL;
+        conn = conn_surplus(s, kind);
+        pthread_mutex_unlock(&s->lock);
     }
-    pthread_mutex_unlock(&s->lock);
     if (conn != NULL)
         conn_free(conn);
 }
@@ -131,6 +149,32 @@ void store_local_release(struct store *s, const char *socket, struct hl_l3_clien
         return;
     }
     conn->local = c;
+    conn_give_back(s, conn, st);
+}
+
+/* Connecting and disconnecting takes as long as some MiB do. A line whose receiver was restarted
+ * connects again by itself. */
+hl_status store_line_acquire(struct store *s, const char *address, struct hl_migrate_line **out)
+{
+    pthread_mutex_lock(&s->lock);
+    struct store_conn *conn = conn_take(s, LINE, address);
+    pthread_mutex_unlock(&s->lock);
+    if (conn == NULL)
+        return hl_migrate_line_open(address, s->opts.migrate.io_threads, out);
+    *out = conn->line;
+    free(conn);
+    return HL_OK;
+}
+
+void store_line_release(struct store *s, const char *address, struct hl_migrate_line *line,
+                        hl_status st)
+{
+    struct store_conn *conn = conn_new(address);
+    if (conn == NULL) {
+        hl_migrate_line_close(line);
+        return;
+    }
+    conn->line = line;
     conn_give_back(s, conn, st);
 }
 

@@ -90,10 +90,14 @@ struct store_note {
     UT_hash_handle hh;
 };
 
-/* A connection that is kept: for the next copy from the same place (local), or for all (rpc). */
+struct hl_migrate_line;
+
+/* A connection that is kept: for the next copy from or to the same place (local, line), or for all
+ * (rpc). */
 struct store_conn {
     char address[STORE_ADDRESS_MAX];
-    struct hl_l3_client *local; /* one of the two */
+    struct hl_l3_client *local; /* one of the three */
+    struct hl_migrate_line *line;
     struct hl_rpc_peer *rpc;
     struct store_conn *next;
 };
@@ -240,6 +244,10 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
 hl_status store_local_acquire(struct store *s, const char *socket, int timeout_ms,
                               struct hl_l3_client **out) HL_CHECK;
 void store_local_release(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st);
+hl_status store_line_acquire(struct store *s, const char *address,
+                             struct hl_migrate_line **out) HL_CHECK;
+void store_line_release(struct store *s, const char *address, struct hl_migrate_line *line,
+                        hl_status st);
 hl_status store_net_acquire(struct store *s, const char *address, enum hl_net_mode mode,
                             int timeout_ms, struct hl_conn_lease *out) HL_CHECK;
 void store_net_release(struct store *s, const char *address, enum hl_net_mode mode,

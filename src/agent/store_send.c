@@ -53,22 +53,24 @@ static struct hl_pace *pace_of(struct sending *x)
  * an earlier one has brought is not sent again. */
 static hl_status send_migration(struct sending *x)
 {
+    struct hl_migrate_line *line;
     int ms;
     HL_TRY(store_left(x->s, x->r, &ms));
+    HL_TRY(store_line_acquire(x->s, x->r->target_address, &line));
     snprintf(x->transport, sizeof(x->transport), "zmq");
     const struct hl_migrate_tuning *t = &x->s->opts.migrate;
     struct hl_migrate_report report = {0};
-    hl_status st = hl_migrate_send(&(struct hl_migrate_send_opts){.address = x->r->target_address,
+    hl_status st = hl_migrate_send(&(struct hl_migrate_send_opts){.line = line,
                                                                   .id = x->r->migration,
                                                                   .object = x->ref.id,
                                                                   .chunk_size = t->chunk_size,
                                                                   .chunk_crcs = x->crcs,
                                                                   .cancel = x->r->stop,
                                                                   .dead_ms = t->dead_ms,
-                                                                  .io_threads = t->io_threads,
                                                                   .zstd = x->s->zstd,
                                                                   .pace = pace_of(x)},
                                    x->data, x->ref.size, x->ref.crc32, ms, &report);
+    store_line_release(x->s, x->r->target_address, line, st);
     if (report.chunks_had > 0) {
         hl_fault_count("migration-resumed", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         hl_info("migration went on id=%s object=%s to=%s had=%" PRIu32 " of=%" PRIu32

@@ -1,7 +1,6 @@
 #include "kube/http.h"
 
 #include <ctype.h>
-#include <curl/curl.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -12,6 +11,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "core/json.h"
+#include "curl/library.h"
 
 #define CONNECT_MS      5000
 #define CALL_MS         30000
@@ -21,6 +21,8 @@
 #define TOKEN_AGAIN_S   5 /* to the next attempt to replace a token that is still good, maybe */
 #define ANSWER_TEXT_MAX 200
 #define ACCEPT          "Accept: application/json"
+#define ENCODED         "application/vnd.kubernetes.protobuf"
+#define ACCEPT_ENCODED  "Accept: " ENCODED ",application/json"
 #define ACCEPT_METADATA                                                                            \
     "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
@@ -42,7 +44,7 @@ struct hl_kube {
 struct exchange {
     struct hl_kube *k;
     const char *method, *path;
-    bool only_metadata;
+    const char *accept;
     CURL *curl;
     struct hl_buf body;
     struct hl_kube_stream *stream; /* takes the body of a 200; NULL = `body` does */
@@ -51,7 +53,8 @@ struct exchange {
     int retry_after_s;
     uint64_t until_ns;
     int gather_ms;
-    bool has_taken; /* since it last gathered */
+    bool has_taken;  /* since it last gathered */
+    bool is_encoded; /* the answer is in Protocol Buffers */
     bool timed_out, cancelled;
 };
 
@@ -86,6 +89,7 @@ static hl_status use_server_name(struct hl_kube *k)
 hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_bool *cancel,
                        struct hl_kube **out)
 {
+    HL_TRY(hl_curl_load());
     struct hl_kube *k = calloc(1, sizeof(*k));
     if (k == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating an API client");
@@ -148,6 +152,23 @@ static int parse_seconds(const char *from, size_t len)
     return hl_parse_number(text, INT_MAX, &seconds) ? (int)seconds : 0;
 }
 
+static bool answer_is_encoded(const struct exchange *x)
+{
+    char *type = NULL;
+    return curl_easy_getinfo(x->curl, CURLINFO_CONTENT_TYPE, &type) == CURLE_OK && type != NULL &&
+           strncasecmp(type, ENCODED, strlen(ENCODED)) == 0;
+}
+
+/* Of a watch, at their end. */
+static void on_headers(struct exchange *x)
+{
+    struct hl_kube_stream *s = x->stream;
+    curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
+    s->is_encoded = x->is_encoded = s->encoded != NULL && answer_is_encoded(x);
+    if (x->code == 200 && s->begun != NULL)
+        s->begun(s->arg);
+}
+
 static size_t on_header(char *line, size_t size, size_t n, void *arg)
 {
     static const char name[] = "retry-after:";
@@ -155,11 +176,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     size_t len = size * n;
     if (len > strlen(name) && strncasecmp(line, name, strlen(name)) == 0)
         x->retry_after_s = parse_seconds(line + strlen(name), len - strlen(name));
-    if (x->stream != NULL && x->stream->begun != NULL && len == 2 && line[0] == '\r') {
-        curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
-        if (x->code == 200)
-            x->stream->begun(x->stream->arg);
-    }
+    if (x->stream != NULL && len == 2 && line[0] == '\r')
+        on_headers(x);
     return len;
 }
 
@@ -329,8 +347,7 @@ static hl_status perform_once(struct exchange *x, const char *body, const char *
     char line[HEADER_MAX], kind[96], *url = NULL;
     HL_TRY(authorization_header(x->k, anew, line, sizeof(line)));
     snprintf(kind, sizeof(kind), "Content-Type: %s", type != NULL ? type : "application/json");
-    bool ok = add_line(&headers, line) &&
-              add_line(&headers, x->only_metadata ? ACCEPT_METADATA : ACCEPT) &&
+    bool ok = add_line(&headers, line) && add_line(&headers, x->accept) &&
               add_line(&headers, "User-Agent: helios/" HELIOS_VERSION) &&
               add_line(&headers, body != NULL ? kind : "") &&
               add_line(&connect_to, x->k->connect_to != NULL ? x->k->connect_to : "") &&
@@ -374,12 +391,13 @@ static hl_status fail_curl(const struct exchange *x, CURLcode rc)
 static hl_status fail_code(const struct exchange *x)
 {
     char what[512];
-    json_t *status = x->body.len > 0 ? json_loadb(x->body.data, x->body.len, 0, NULL) : NULL;
+    const char *body = x->body.len > 0 ? x->body.data : "";
+    json_t *status = x->is_encoded ? hl_kube_status_decode(body, x->body.len)
+                                   : json_loadb(body, x->body.len, 0, NULL);
     snprintf(what, sizeof(what), "%s %.*s", x->method, (int)strcspn(x->path, "?"), x->path);
     if (hl_json_int(status, "code", 0) == 0) { /* a proxy's, or plain text */
         json_decref(status);
-        status = json_pack("{s:I s:s%}", "code", (json_int_t)x->code, "message",
-                           x->body.len > 0 ? x->body.data : "",
+        status = json_pack("{s:I s:s%}", "code", (json_int_t)x->code, "message", body,
                            x->body.len < ANSWER_TEXT_MAX ? x->body.len : ANSWER_TEXT_MAX);
     }
     hl_status st = hl_kube_status_fail(status, what);
@@ -414,12 +432,17 @@ static hl_status parse_answer(const struct exchange *x, const struct hl_kube_mem
                                         (int)strcspn(x->path, "?"), x->path);
 }
 
+static const char *accept_of(const struct hl_kube_request *r)
+{
+    return r->encoded ? ACCEPT_ENCODED : r->only_metadata ? ACCEPT_METADATA : ACCEPT;
+}
+
 hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_t **out)
 {
     struct exchange x = {.k = k,
                          .method = r->method,
                          .path = r->path,
-                         .only_metadata = r->only_metadata,
+                         .accept = accept_of(r),
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .until_ns = deadline_ns(r->timeout_ms)};
     HL_AUTO(hl_freep) char *body = r->body != NULL ? json_dumps(r->body, JSON_COMPACT) : NULL;
@@ -437,6 +460,7 @@ hl_status hl_kube_text(struct hl_kube *k, const char *path, int timeout_ms, stru
     struct exchange x = {.k = k,
                          .method = "GET",
                          .path = path,
+                         .accept = ACCEPT,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .until_ns = deadline_ns(timeout_ms)};
     hl_status st = run_exchange(&x, NULL, NULL);
@@ -452,7 +476,7 @@ hl_status hl_kube_watch(struct hl_kube *k, const struct hl_kube_request *r,
     struct exchange x = {.k = k,
                          .method = "GET",
                          .path = r->path,
-                         .only_metadata = r->only_metadata,
+                         .accept = accept_of(r),
                          .gather_ms = r->gather_ms,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .stream = stream,

@@ -1,4 +1,4 @@
-#include "kube/stream.h"
+#include "kube/stream_private.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,28 +18,6 @@ void hl_kube_stream_fini(struct hl_kube_stream *s)
     hl_buf_fini(&s->line);
 }
 
-hl_status hl_kube_status_fail(const json_t *status, const char *what)
-{
-    long code = (long)hl_json_int(status, "code", 0);
-    const char *reason = hl_json_str(status, "reason", "");
-    const char *message = hl_json_str(status, "message", "");
-    hl_status st = code == 404                               ? HL_ENOENT
-                   : code == 401 || code == 403              ? HL_EPERM
-                   : code == 409                             ? HL_ECONFLICT
-                   : code == 410                             ? HL_ESTALE
-                   : code == 429 || code >= 500 || code == 0 ? HL_EUNAVAIL
-                                                             : HL_EINVAL;
-    if (strcmp(reason, "AlreadyExists") == 0)
-        st = HL_EEXIST;
-    return hl_fail(st, "%s: %ld %s: %.400s", what, code, reason, message);
-}
-
-static hl_status on_error(struct hl_kube_stream *s, const json_t *status)
-{
-    s->retry_after_s = (int)hl_json_int(json_object_get(status, "details"), "retryAfterSeconds", 0);
-    return hl_kube_status_fail(status, "watch");
-}
-
 static void read_version(const struct hl_kube_stream *s, const json_t *object, char *out)
 {
     const char *v = hl_json_str(json_object_get(object, "metadata"), "resourceVersion", "");
@@ -49,17 +27,16 @@ static void read_version(const struct hl_kube_stream *s, const json_t *object, c
 
 static hl_status on_event(struct hl_kube_stream *s, json_t *event)
 {
-    static const char *const names[] = {"ADDED", "MODIFIED", "DELETED"};
     const char *type = hl_json_str(event, "type", "");
     const json_t *object = json_object_get(event, "object");
     if (!json_is_object(object))
         return hl_fail(HL_EPROTO, "watch: an event without an object");
     if (strcmp(type, "ERROR") == 0)
-        return on_error(s, object);
+        return stream_on_error(s, object);
     char version[sizeof(s->version)];
     read_version(s, object, version);
-    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
-        if (strcmp(type, names[i]) == 0)
+    for (size_t i = 0; stream_events[i] != NULL; i++)
+        if (strcmp(type, stream_events[i]) == 0)
             HL_TRY(s->event(s->arg, (enum hl_kube_event)i, hl_json_take(event, "object")));
     /* Only now: a version that is ahead of the cache loses what is between. Types of tomorrow are
      * passed over, as BOOKMARK is. */
@@ -84,7 +61,7 @@ static hl_status on_line(struct hl_kube_stream *s, const char *line, size_t len)
     return st;
 }
 
-hl_status hl_kube_stream_feed(struct hl_kube_stream *s, const char *bytes, size_t len)
+static hl_status feed_lines(struct hl_kube_stream *s, const char *bytes, size_t len)
 {
     while (len > 0) {
         const char *end = memchr(bytes, '\n', len);
@@ -101,4 +78,9 @@ hl_status hl_kube_stream_feed(struct hl_kube_stream *s, const char *bytes, size_
         len -= n + 1;
     }
     return HL_OK;
+}
+
+hl_status hl_kube_stream_feed(struct hl_kube_stream *s, const char *bytes, size_t len)
+{
+    return s->is_encoded ? stream_feed_frames(s, bytes, len) : feed_lines(s, bytes, len);
 }

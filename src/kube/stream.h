@@ -1,12 +1,13 @@
-/* kube/stream.h - the answer of a watch: JSON objects, one to a line, cut anywhere.
+/* kube/stream.h - the answer of a watch, cut anywhere: JSON objects, one to a line; or, where
+ * somebody takes them so, Protocol Buffers, each behind its length.
  *
  * Owns:    the bytes of the line that is not at its end yet.
  * Threads: one at a time. Pure.
- * Errors:  HL_EPROTO (a line that is no event), HL_ENOMEM (also for a line beyond the limit),
+ * Errors:  HL_EPROTO (what is no event), HL_ENOMEM (also for a line beyond the limit),
  *          HL_ESTALE (the server no longer knows our version: list again), HL_EUNAVAIL (any other
  *          ERROR event, with what it says); and whatever `event` returns.
  * Units:   bytes.
- * Limits:  HL_KUBE_LINE_MAX bytes to a line.
+ * Limits:  HL_KUBE_LINE_MAX bytes to a line, and to an event of Protocol Buffers.
  */
 #ifndef HL_KUBE_STREAM_H
 #define HL_KUBE_STREAM_H
@@ -28,6 +29,9 @@ struct hl_kube_stream {
     int retry_after_s;                     /* that an ERROR event asked for */
     /* Owns the object from now on, also when it fails. */
     hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object);
+    /* An object of Protocol Buffers, borrowed; NULL = only JSON is taken. */
+    hl_status (*encoded)(void *arg, enum hl_kube_event type, const char *bytes, size_t len);
+    bool is_encoded;          /* the server sends Protocol Buffers */
     void (*begun)(void *arg); /* the server has taken the watch up; NULL = nobody asks */
     void *arg;
 };
@@ -39,6 +43,8 @@ void hl_kube_stream_init(struct hl_kube_stream *s, const char *version,
 hl_status hl_kube_stream_feed(struct hl_kube_stream *s, const char *bytes, size_t len) HL_CHECK;
 void hl_kube_stream_fini(struct hl_kube_stream *s);
 
+/* A Status object of Protocol Buffers, as an answer has it. New reference; NULL: it is none. */
+json_t *hl_kube_status_decode(const char *bytes, size_t len);
 /* What a Status object means. `what` stands in front. */
 hl_status hl_kube_status_fail(const json_t *status, const char *what);
 

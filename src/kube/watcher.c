@@ -7,13 +7,12 @@
  *       ^  '--failed: back off           '--410, a broken stream--> stale
  *       '---------------------------------'   other failures: back off, watch on
  *
- * `lock` guards info, the waiting messages, `called` and `refs`; `version`, `tries` and `told` are
- * the thread's. References keep the watcher until its owner, a call that was posted and a delivery
+ * `lock` guards info, the waiting messages, `called` and `refs`; `version` to `told` are the
+ * thread's. References keep the watcher until its owner, a call that was posted and a delivery
  * that runs are through, as a callback may stop it. `stops` wakes the thread from a pause; a
  * request that runs is ended by opts.kube's own cancel. */
 #include "kube/watcher.h"
 
-#include <curl/curl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +24,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "core/json.h"
+#include "curl/library.h"
 #include "os/cond.h"
 
 #define PAGE         100
@@ -63,6 +63,7 @@ struct hl_kube_watcher {
     unsigned refs;  /* the owner's, that of the call, and of who delivers */
     bool dead;      /* stopped: messages are dropped */
     char version[64];
+    bool only_json;      /* what else the server sends can't be read */
     unsigned tries;      /* failures since a watch was well */
     uint64_t listed_ns;  /* when the last list was begun */
     uint64_t begun_ns;   /* when the server took the present watch up; 0 = not yet */
@@ -73,6 +74,7 @@ struct hl_kube_watcher {
 struct message {
     struct message *prev, *next;
     json_t *object; /* or the array of a page */
+    void *decoded;  /* or an object that was not JSON */
     bool is_page;
     unsigned page;
     enum hl_kube_event type;
@@ -104,7 +106,11 @@ static struct message *take_waiting(struct hl_kube_watcher *w)
 
 static void deliver_message(struct hl_kube_watcher *w, struct message *m)
 {
-    if (!w->dead && m->is_page)
+    if (m->decoded != NULL && w->dead)
+        w->opts.decoder->drop(m->decoded);
+    else if (m->decoded != NULL)
+        w->opts.decoder->changed(w->opts.arg, m->type, m->decoded);
+    else if (!w->dead && m->is_page)
         w->opts.listed(w->opts.arg, m->object, m->page);
     else if (!w->dead)
         w->opts.changed(w->opts.arg, m->type, m->object);
@@ -139,20 +145,22 @@ static void on_call(void *arg)
     deliver_all(w);
 }
 
-/* The object goes along, or away. */
-static hl_status post_message(struct hl_kube_watcher *w, json_t *object, struct message what)
+/* What it holds goes along, or away. */
+static hl_status post_message(struct hl_kube_watcher *w, struct message what)
 {
     struct message *m = malloc(sizeof(*m));
-    if (m == NULL || object == NULL) {
+    if (m == NULL || (what.object == NULL && what.decoded == NULL)) {
         free(m);
-        json_decref(object);
+        json_decref(what.object);
+        if (what.decoded != NULL)
+            w->opts.decoder->drop(what.decoded);
         return hl_fail(HL_ENOMEM, "out of memory allocating an event of %s", w->path);
     }
     *m = what;
-    m->object = object;
     pthread_mutex_lock(&w->lock);
     DL_APPEND(w->waiting, m);
     w->count++;
+    w->info.events += !m->is_page;
     bool call = !w->called && (m->is_page || !w->opts.on_demand || w->count >= HL_KUBE_WAITING);
     w->called |= call;
     w->refs += (unsigned)call;
@@ -164,7 +172,15 @@ static hl_status post_message(struct hl_kube_watcher *w, json_t *object, struct 
 
 static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
 {
-    return post_message(arg, object, (struct message){.type = type});
+    return post_message(arg, (struct message){.type = type, .object = object});
+}
+
+static hl_status on_encoded(void *arg, enum hl_kube_event type, const char *bytes, size_t len)
+{
+    struct hl_kube_watcher *w = arg;
+    struct message what = {.type = type};
+    HL_TRY(w->opts.decoder->decode(bytes, len, &what.decoded));
+    return post_message(w, what);
 }
 
 static unsigned seconds_since(uint64_t ns)
@@ -221,8 +237,10 @@ static hl_status take_page(struct hl_kube_watcher *w, json_t *page, unsigned at,
         at |= HL_KUBE_LAST;
     if (w->version[0] == '\0')
         return hl_fail(HL_EPROTO, "list of %s: it has no resourceVersion", w->path);
-    return post_message(w, listed ? hl_json_take(page, "items") : json_array(),
-                        (struct message){.is_page = true, .page = at});
+    return post_message(
+        w, (struct message){.object = listed ? hl_json_take(page, "items") : json_array(),
+                            .is_page = true,
+                            .page = at});
 }
 
 static hl_status list_objects(struct hl_kube_watcher *w, int *retry_after_s)
@@ -256,16 +274,21 @@ static hl_status watch_objects(struct hl_kube_watcher *w, int *retry_after_s)
     hl_kube_stream_init(&stream, w->version, on_event, w);
     stream.members = w->opts.members;
     stream.begun = on_begun;
+    if (w->opts.decoder != NULL && !w->only_json)
+        stream.encoded = on_encoded;
     w->begun_ns = 0;
     hl_status st =
         hl_kube_watch(w->opts.kube,
                       &(struct hl_kube_request){.path = path,
                                                 .timeout_ms = (window + LATE_S) * 1000,
                                                 .only_metadata = w->opts.only_metadata,
+                                                .encoded = stream.encoded != NULL,
                                                 .gather_ms = w->opts.on_demand ? GATHER_MS : 0,
                                                 .retry_after_s = retry_after_s},
                       &stream);
     snprintf(w->version, sizeof(w->version), "%s", stream.version);
+    if (st == HL_EPROTO && stream.is_encoded)
+        w->only_json = true;
     hl_kube_stream_fini(&stream);
     return st;
 }

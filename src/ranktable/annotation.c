@@ -8,25 +8,8 @@
 
 #include "base/text.h"
 #include "core/json.h"
-#include "ranktable/object_private.h"
 
 #define BYTES_MAX 65536
-
-static const char *const keys[] = {
-    "ascend.kubectl.kubernetes.io/ascend-910-configuration",
-    "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
-    "atlas.kubectl.kubernetes.io/ascend-910-configuration",
-};
-
-static const json_t *pod_annotations(const json_t *pod)
-{
-    return json_object_get(object_meta(pod), "annotations");
-}
-
-static const char *name_of(const json_t *pod)
-{
-    return hl_json_str(object_meta(pod), "name", "");
-}
 
 /* A member that is a text or a whole number, may be absent, and is printable. */
 static hl_status text_member(const char *pod, const json_t *obj, const char *key, char *out,
@@ -106,7 +89,7 @@ static hl_status read_all(const json_t *doc, struct hl_ranktable_instance *out)
  * member that is known and stands there once. It is read without making objects of it, which takes
  * a tenth of the time. All else is read_all's, which also says what is wrong. */
 struct usual {
-    const char *at;
+    const char *at, *end;
     struct hl_ranktable_instance *out;
 };
 
@@ -133,10 +116,16 @@ static const struct text_place of_pod[] = {
     PLACE(hl_ranktable_instance, "super_pod_id", super_pod_id),
 };
 
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 static bool usual_mark(struct usual *u, char c)
 {
-    u->at += strspn(u->at, " \t\r\n");
-    if (*u->at != c)
+    while (u->at < u->end && is_space(*u->at))
+        u->at++;
+    if (u->at == u->end || *u->at != c)
         return false;
     u->at++;
     return true;
@@ -147,10 +136,11 @@ static bool usual_text(struct usual *u, const char **text, size_t *len)
 {
     if (!usual_mark(u, '"'))
         return false;
-    for (*text = u->at; *u->at > ' ' && *u->at < 0x7f && *u->at != '"' && *u->at != '\\'; u->at++)
-        ;
+    *text = u->at;
+    while (u->at<u->end && * u->at> ' ' && *u->at < 0x7f && *u->at != '"' && *u->at != '\\')
+        u->at++;
     *len = (size_t)(u->at - *text);
-    return *u->at++ == '"';
+    return u->at < u->end && *u->at++ == '"';
 }
 
 /* A member that is a text, and has not been `seen`. */
@@ -203,6 +193,13 @@ static bool usual_devices(struct usual *u)
     return true;
 }
 
+static bool usual_end(struct usual *u)
+{
+    while (u->at < u->end && is_space(*u->at))
+        u->at++;
+    return u->at == u->end;
+}
+
 static bool usual_pod(struct usual *u)
 {
     static const char devices[] = "devices";
@@ -219,15 +216,15 @@ static bool usual_pod(struct usual *u)
                     : !usual_member(u, key, len, of_pod, HL_ARRAY_LEN(of_pod), u->out, &seen))
             return false;
     } while (usual_mark(u, ','));
-    return usual_mark(u, '}') && usual_mark(u, '\0') && u->out->server_id[0] != '\0' &&
+    return usual_mark(u, '}') && usual_end(u) && u->out->server_id[0] != '\0' &&
            u->out->device_count > 0;
 }
 
 /* False: it was not of that form, and *out is as it was. */
-static bool read_usual(const char *text, struct hl_ranktable_instance *out)
+static bool read_usual(const char *text, size_t len, struct hl_ranktable_instance *out)
 {
     struct hl_ranktable_instance made = *out;
-    struct usual u = {.at = text, .out = &made};
+    struct usual u = {.at = text, .end = text + len, .out = &made};
     bool ok = usual_pod(&u);
     if (ok)
         *out = made;
@@ -236,49 +233,44 @@ static bool read_usual(const char *text, struct hl_ranktable_instance *out)
     return ok;
 }
 
-static hl_status read_text(const char *text, struct hl_ranktable_instance *out)
+static hl_status read_text(const char *text, size_t len, struct hl_ranktable_instance *out)
 {
-    if (read_usual(text, out))
+    if (read_usual(text, len, out))
         return hl_ranktable_check_devices(out);
-    json_t *doc = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
     hl_status st = read_all(doc, out);
     json_decref(doc);
     return st;
 }
 
-hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instance *out)
+hl_status hl_ranktable_annotation(const char *text, size_t len, struct hl_ranktable_instance *out)
 {
-    const char *text = NULL, *ip = hl_json_str(json_object_get(pod, "status"), "podIP", "");
-    for (size_t i = 0; i < HL_ARRAY_LEN(keys) && text == NULL; i++)
-        text = hl_json_str(pod_annotations(pod), keys[i], NULL);
-    *out = (struct hl_ranktable_instance){.rank_index = -1};
-    snprintf(out->name, sizeof(out->name), "%s", name_of(pod));
-    snprintf(out->container_ip, sizeof(out->container_ip), "%.45s", ip);
     if (text == NULL)
         return hl_fail(HL_ENOENT, "%s: it has no device annotation yet", out->name);
-    if (strlen(text) > BYTES_MAX)
+    if (len > BYTES_MAX)
         return hl_fail(HL_EINVAL, "%s: its device annotation has more than %d bytes", out->name,
                        BYTES_MAX);
-    hl_status st = read_text(text, out);
+    struct hl_ranktable_instance before = *out;
+    hl_status st = read_text(text, len, out);
     if (st != HL_OK) {
         char why[HL_ERROR_TEXT_MAX];
         snprintf(why, sizeof(why), "%s", hl_error_text());
         hl_ranktable_instance_fini(out);
+        *out = before;
         return hl_fail(st, "%s", why);
     }
     return HL_OK;
 }
 
-hl_status hl_ranktable_wanted_index(const json_t *pod, int32_t *out)
+hl_status hl_ranktable_wanted_index(const char *text, size_t len, struct hl_ranktable_instance *out)
 {
-    const char *s = hl_json_str(pod_annotations(pod), "hccl/rankIndex", NULL);
+    char number[33];
     uint64_t index;
-    *out = -1;
-    if (s == NULL)
-        return HL_OK;
-    if (!hl_parse_number(s, HL_RANKTABLE_INDEX_MAX, &index))
-        return hl_fail(HL_EINVAL, "%.253s: hccl/rankIndex is '%.32s', not a number from 0 to %d",
-                       name_of(pod), s, HL_RANKTABLE_INDEX_MAX);
-    *out = (int32_t)index;
+    snprintf(number, sizeof(number), "%.*s", (int)(len < sizeof(number) ? len : sizeof(number)),
+             text);
+    if (len >= sizeof(number) || !hl_parse_number(number, HL_RANKTABLE_INDEX_MAX, &index))
+        return hl_fail(HL_EINVAL, "%.253s: hccl/rankIndex is '%s', not a number from 0 to %d",
+                       out->name, number, HL_RANKTABLE_INDEX_MAX);
+    out->rank_index = (int32_t)index;
     return HL_OK;
 }

@@ -11,11 +11,12 @@
 
 #include "ranktable/table.h"
 
-/* Everything but group, place and rank index. Keys, the newest first: ascend.kubectl.kubernetes.io/
- * ascend-910-configuration, ascend.kubectl.kubernetes.io/ascend-npu-configuration,
- * atlas.kubectl.kubernetes.io/ascend-910-configuration. */
-hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instance *out) HL_CHECK;
-/* hccl/rankIndex; -1 when there is none. HL_EINVAL when it is not a number up to 10000. */
-hl_status hl_ranktable_wanted_index(const json_t *pod, int32_t *out) HL_CHECK;
+/* Into an instance that has its name and no devices: everything but group, place and rank index.
+ * `text` has no 0 behind it; NULL = there is none. */
+hl_status hl_ranktable_annotation(const char *text, size_t len,
+                                  struct hl_ranktable_instance *out) HL_CHECK;
+/* The value of hccl/rankIndex. HL_EINVAL when it is not a number up to 10000. */
+hl_status hl_ranktable_wanted_index(const char *text, size_t len,
+                                    struct hl_ranktable_instance *out) HL_CHECK;
 
 #endif

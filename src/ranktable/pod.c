@@ -1,168 +1,145 @@
-#include "ranktable/pod.h"
+#include "ranktable/pod_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/text.h"
 #include "core/json.h"
 #include "ranktable/annotation.h"
-#include "ranktable/object_private.h"
 
-const char *const hl_ranktable_pod_members[] = {
-    "metadata",
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "ownerReferences",
-    "labels",
-    HL_RANKTABLE_LABEL,
-    "volcano.sh/job-name",
-    "volcano.sh/task-spec",
-    "volcano.sh/task-index",
-    "volcano.sh/job-version",
-    "deploy-name",
-    "job-name",
-    "batch.kubernetes.io/job-completion-index",
-    "annotations",
-    "ascend.kubectl.kubernetes.io/ascend-910-configuration",
-    "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
-    "atlas.kubectl.kubernetes.io/ascend-910-configuration",
-    "hccl/rankIndex",
-    "spec",
-    "containers",
-    "resources",
-    "limits*",
-    "status",
-    "phase",
-    "podIP",
-    NULL,
+const char *const pod_keys[POD_KEYS] = {
+    [KEY_DEVICES] = "ascend.kubectl.kubernetes.io/ascend-910-configuration",
+    [KEY_DEVICES_NPU] = "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
+    [KEY_DEVICES_ATLAS] = "atlas.kubectl.kubernetes.io/ascend-910-configuration",
+    [KEY_RANK] = "hccl/rankIndex",
+    [KEY_LABEL] = HL_RANKTABLE_LABEL,
+    [KEY_VOLCANO_JOB] = "volcano.sh/job-name",
+    [KEY_DEPLOYMENT] = "deploy-name",
+    [KEY_BATCH_JOB] = "job-name",
+    [KEY_TASK] = "volcano.sh/task-spec",
+    [KEY_TASK_INDEX] = "volcano.sh/task-index",
+    [KEY_VERSION] = "volcano.sh/job-version",
+    [KEY_INDEX] = "batch.kubernetes.io/job-completion-index",
 };
-
-static const char *pod_label(const json_t *pod, const char *key)
-{
-    return hl_json_str(json_object_get(object_meta(pod), "labels"), key, NULL);
-}
-
-/* Volcano says the same in both; which one depends on its version. */
-static const char *pod_mark(const json_t *pod, const char *key)
-{
-    const char *s = hl_json_str(json_object_get(object_meta(pod), "annotations"), key, NULL);
-    return s != NULL ? s : pod_label(pod, key);
-}
 
 static hl_status no_memory(void)
 {
     return hl_fail(HL_ENOMEM, "out of memory allocating a pod");
 }
 
-static hl_status copy_text(const char *from, char **to)
-{
-    *to = from != NULL ? strdup(from) : NULL;
-    return from == NULL || *to != NULL ? HL_OK : no_memory();
-}
-
-static const char *job_of(const json_t *pod)
-{
-    static const char *const keys[] = {"volcano.sh/job-name", "deploy-name", "job-name"};
-    for (size_t i = 0; i < HL_ARRAY_LEN(keys); i++)
-        if (pod_label(pod, keys[i]) != NULL)
-            return pod_label(pod, keys[i]);
-    return NULL;
-}
-
-/* A container of it asks for devices. */
-static bool asks_for_devices(const json_t *pod)
+bool pod_is_device(struct pod_text resource, struct pod_text amount)
 {
     static const char prefix[] = "huawei.com/";
-    const json_t *container, *amount;
-    const char *resource;
-    size_t i;
-    json_array_foreach (hl_json_list(json_object_get(pod, "spec"), "containers"), i, container) {
-        const json_t *limits = json_object_get(json_object_get(container, "resources"), "limits");
-        json_object_foreach ((json_t *)limits, resource, amount) {
-            const char *text = json_string_value(amount);
-            if (strncmp(resource, prefix, strlen(prefix)) == 0 &&
-                (text == NULL || strcmp(text, "0") != 0))
-                return true;
-        }
-    }
-    return false;
+    return resource.len >= strlen(prefix) && memcmp(resource.at, prefix, strlen(prefix)) == 0 &&
+           !(amount.at != NULL && amount.len == 1 && amount.at[0] == '0');
 }
 
-static int64_t parse_number(const char *s)
+/* Volcano says the same in both; which one depends on its version. */
+static struct pod_text view_mark(const struct pod_view *v, enum pod_key key)
 {
+    return v->annotations[key].at != NULL ? v->annotations[key] : v->labels[key];
+}
+
+static struct pod_text view_job(const struct pod_view *v)
+{
+    enum pod_key key = KEY_VOLCANO_JOB;
+    while (key < KEY_BATCH_JOB && v->labels[key].at == NULL)
+        key++;
+    return v->labels[key];
+}
+
+/* -1: it is none. */
+static int64_t parse_number(struct pod_text from, uint64_t most)
+{
+    char text[24];
     uint64_t number;
-    return s != NULL && hl_parse_number(s, 999999, &number) ? (int64_t)number : -1;
+    if (from.at == NULL || from.len >= sizeof(text) || memchr(from.at, 0, from.len) != NULL)
+        return -1;
+    memcpy(text, from.at, from.len);
+    text[from.len] = '\0';
+    return hl_parse_number(text, most, &number) ? (int64_t)number : -1;
 }
 
-static void read_numbers(const json_t *from, struct hl_ranktable_pod *p)
+static void read_numbers(const struct pod_view *v, struct hl_ranktable_pod *p)
 {
-    const char *version = pod_mark(from, "volcano.sh/job-version");
     const char *dash = strrchr(p->instance.name, '-');
-    uint64_t number = 0;
-    p->has_version = version != NULL;
-    int known = version == NULL || hl_parse_number(version, INT64_MAX, &number);
-    p->version = known ? (int64_t)number : -1;
-    p->task_index = parse_number(pod_mark(from, "volcano.sh/task-index"));
+    struct pod_text version = view_mark(v, KEY_VERSION);
+    p->has_version = version.at != NULL;
+    p->version = p->has_version ? parse_number(version, INT64_MAX) : 0;
+    p->task_index = parse_number(view_mark(v, KEY_TASK_INDEX), 999999);
     if (p->task_index < 0 && dash != NULL)
-        p->task_index = parse_number(dash + 1);
-    p->index = parse_number(pod_mark(from, "batch.kubernetes.io/job-completion-index"));
+        p->task_index = parse_number((struct pod_text){dash + 1, strlen(dash + 1)}, 999999);
+    p->index = parse_number(view_mark(v, KEY_INDEX), 999999);
 }
 
-static hl_status read_owners(const json_t *from, struct hl_ranktable_pod *p)
+/* All of them in one piece, which is that of the first. */
+static hl_status read_texts(const struct pod_view *v, struct hl_ranktable_pod *p)
 {
-    struct hl_buf text = HL_BUF(65536);
-    const json_t *owner;
-    size_t i;
-    hl_buf_printf(&text, "\n");
-    json_array_foreach (hl_json_list(object_meta(from), "ownerReferences"), i, owner)
-        hl_buf_printf(&text, "%s\n", hl_json_str(owner, "uid", ""));
-    hl_status st = text.failed ? no_memory() : copy_text(text.data, &p->owners);
-    hl_buf_fini(&text);
-    return st;
-}
-
-static hl_status read_texts(const json_t *from, struct hl_ranktable_pod *p)
-{
-    const json_t *gone = json_object_get(object_meta(from), "deletionTimestamp");
-    const char *phase = hl_json_str(json_object_get(from, "status"), "phase", "");
-    p->gone = (gone != NULL && !json_is_null(gone)) || strcmp(phase, "Failed") == 0;
-    snprintf(p->born, sizeof(p->born), "%.31s",
-             hl_json_str(object_meta(from), "creationTimestamp", ""));
-    HL_TRY(copy_text(hl_json_str(object_meta(from), "uid", ""), &p->uid));
-    HL_TRY(copy_text(hl_json_str(object_meta(from), "namespace", ""), &p->ns));
-    HL_TRY(copy_text(job_of(from), &p->job));
-    HL_TRY(copy_text(pod_label(from, HL_RANKTABLE_LABEL), &p->label));
-    HL_TRY(copy_text(pod_mark(from, "volcano.sh/task-spec"), &p->task));
-    return read_owners(from, p);
-}
-
-static hl_status read_pod(const json_t *from, struct hl_ranktable_pod *p)
-{
-    HL_TRY(read_texts(from, p));
-    p->st = hl_ranktable_annotation(from, &p->instance);
-    if (p->st == HL_ENOENT && !asks_for_devices(from))
-        p->st = HL_OK;
-    if (p->st == HL_OK)
-        p->st = hl_ranktable_wanted_index(from, &p->instance.rank_index);
-    if (p->st == HL_ENOMEM)
-        return p->st;
-    if (p->st != HL_OK)
-        HL_TRY(copy_text(hl_error_text(), &p->reason));
-    snprintf(p->instance.name, sizeof(p->instance.name), "%s",
-             hl_json_str(object_meta(from), "name", ""));
-    read_numbers(from, p);
+    static const struct pod_text none = {"", 0};
+    const struct pod_text from[] = {
+        v->uid.at != NULL ? v->uid : none,
+        v->ns.at != NULL ? v->ns : none,
+        view_job(v),
+        v->labels[KEY_LABEL],
+        view_mark(v, KEY_TASK),
+        {v->owners.data != NULL ? v->owners.data : "", v->owners.len},
+    };
+    char **const to[] = {&p->uid, &p->ns, &p->job, &p->label, &p->task, &p->owners};
+    size_t len = 0;
+    for (size_t i = 0; i < HL_ARRAY_LEN(from); i++)
+        len += from[i].len + 1;
+    char *at = malloc(len);
+    if (at == NULL)
+        return no_memory();
+    for (size_t i = 0; i < HL_ARRAY_LEN(from); i++) {
+        if (from[i].at == NULL)
+            continue;
+        *to[i] = memcpy(at, from[i].at, from[i].len);
+        at[from[i].len] = '\0';
+        at += from[i].len + 1;
+    }
     return HL_OK;
 }
 
-hl_status hl_ranktable_pod_read(const json_t *from, struct hl_ranktable_pod **out)
+static hl_status read_devices(const struct pod_view *v, struct hl_ranktable_instance *out)
+{
+    enum pod_key key = KEY_DEVICES;
+    while (key < KEY_DEVICES_ATLAS && v->annotations[key].at == NULL)
+        key++;
+    snprintf(out->container_ip, sizeof(out->container_ip), "%.*s",
+             (int)(v->ip.len < sizeof(out->container_ip) ? v->ip.len : 0), v->ip.at);
+    return hl_ranktable_annotation(v->annotations[key].at, v->annotations[key].len, out);
+}
+
+static hl_status read_pod(const struct pod_view *v, struct hl_ranktable_pod *p)
+{
+    struct hl_ranktable_instance *instance = &p->instance;
+    struct pod_text rank = v->annotations[KEY_RANK];
+    p->gone = v->gone;
+    memcpy(p->born, v->born, sizeof(p->born));
+    HL_TRY(read_texts(v, p));
+    *instance = (struct hl_ranktable_instance){.rank_index = -1};
+    snprintf(instance->name, sizeof(instance->name), "%.*s",
+             (int)(v->name.len < sizeof(instance->name) ? v->name.len : 0), v->name.at);
+    p->st = read_devices(v, instance);
+    if (p->st == HL_ENOENT && !v->asks)
+        p->st = HL_OK;
+    if (p->st == HL_OK && rank.at != NULL)
+        p->st = hl_ranktable_wanted_index(rank.at, rank.len, instance);
+    if (p->st == HL_ENOMEM)
+        return p->st;
+    if (p->st != HL_OK && (p->reason = strdup(hl_error_text())) == NULL)
+        return no_memory();
+    read_numbers(v, p);
+    return HL_OK;
+}
+
+hl_status pod_of_view(struct pod_view *v, struct hl_ranktable_pod **out)
 {
     struct hl_ranktable_pod *p = calloc(1, sizeof(*p));
-    hl_status st = p != NULL ? read_pod(from, p) : no_memory();
+    hl_status st = p != NULL && !v->owners.failed ? read_pod(v, p) : no_memory();
+    hl_buf_fini(&v->owners);
     if (st != HL_OK) {
         hl_ranktable_pod_free(p);
         return no_memory();
@@ -176,12 +153,7 @@ void hl_ranktable_pod_free(struct hl_ranktable_pod *p)
     if (p == NULL)
         return;
     hl_ranktable_instance_fini(&p->instance);
-    free(p->uid);
-    free(p->ns);
-    free(p->job);
-    free(p->label);
-    free(p->task);
-    free(p->owners);
+    free(p->uid); /* and the other texts */
     free(p->reason);
     free(p);
 }

@@ -16,13 +16,13 @@
 #define HL_RANKTABLE_LABEL_VALUE "ascend-910" /* where nothing else is said */
 
 struct hl_ranktable_pod {
-    char *uid, *ns;
-    char *job;     /* that its labels name; NULL = none */
-    char *label;   /* value of HL_RANKTABLE_LABEL; NULL = none */
-    char *task;    /* volcano.sh/task-spec; NULL = none */
-    char *owners;  /* uids, each with a newline before and after */
-    char born[32]; /* RFC 3339 in UTC, which sorts as text */
-    bool gone;     /* is being deleted, or has failed */
+    char *uid, *ns; /* the block of all texts down to `owners` begins at uid */
+    char *job;      /* that its labels name; NULL = none */
+    char *label;    /* value of HL_RANKTABLE_LABEL; NULL = none */
+    char *task;     /* volcano.sh/task-spec; NULL = none */
+    char *owners;   /* uids, each with a newline before and after */
+    char born[32];  /* RFC 3339 in UTC, which sorts as text */
+    bool gone;      /* is being deleted, or has failed */
     bool has_version;
     int64_t version;           /* volcano.sh/job-version; -1 = no number */
     int64_t task_index, index; /* Volcano's, and that of a batch Job; -1 = none */
@@ -35,6 +35,9 @@ struct hl_ranktable_pod {
 extern const char *const hl_ranktable_pod_members[];
 
 hl_status hl_ranktable_pod_read(const json_t *from, struct hl_ranktable_pod **out) HL_CHECK;
+/* The same of a pod in Protocol Buffers. HL_EPROTO: it is none. */
+hl_status hl_ranktable_pod_decode(const char *bytes, size_t len,
+                                  struct hl_ranktable_pod **out) HL_CHECK;
 /* By age, the oldest first; as qsort's and strcmp's. */
 int hl_ranktable_pod_order(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
 /* 1: to a table they are the same. */

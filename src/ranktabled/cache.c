@@ -39,14 +39,6 @@ static void key_of(enum cache_kind kind, const char *ns, const char *name, char 
     snprintf(out, CACHE_KEY_MAX, "%s %.300s/%.300s", names[kind], ns, name);
 }
 
-static void key_of_object(enum cache_kind kind, const json_t *object, char *out)
-{
-    if (kind == CACHE_PODS)
-        snprintf(out, CACHE_KEY_MAX, "%.300s", cache_meta(object, "uid"));
-    else
-        key_of(kind, cache_meta(object, "namespace"), cache_meta(object, "name"), out);
-}
-
 static hl_status no_memory(void)
 {
     return hl_fail(HL_ENOMEM, "out of memory allocating the cache of the API server's objects");
@@ -59,15 +51,42 @@ static struct cache_entry *cache_find(const struct cache *c, enum cache_kind kin
     return e;
 }
 
+/* NULL: no memory. It counts as listed. */
+static struct cache_entry *find_or_make(struct cache *c, enum cache_kind kind, const char *key,
+                                        bool *is_new)
+{
+    static const size_t sizes[CACHE_KINDS] = {
+        [CACHE_VCJOBS] = sizeof(struct cached_job),      [CACHE_JOBS] = sizeof(struct cached_job),
+        [CACHE_DEPLOYMENTS] = sizeof(struct cached_job), [CACHE_PODS] = sizeof(struct cached_pod),
+        [CACHE_MAPS] = sizeof(struct cached_map),
+    };
+    struct cache_entry *e = cache_find(c, kind, key);
+    *is_new = e == NULL;
+    if (*is_new) {
+        e = calloc(1, sizes[kind]);
+        if (e == NULL || (e->key = strdup(key)) == NULL) {
+            free(e);
+            return NULL;
+        }
+        e->kind = kind;
+        HASH_ADD_KEYPTR(hh, c->all[kind], e->key, strlen(e->key), e);
+    }
+    e->listed = true;
+    return e;
+}
+
 /* ---- whom it concerns ------------------------------------------------------------------------ */
 
-static void mark_owner(struct cache *c, const struct hl_ranktable_pod *pod)
+/* For each event of a pod: texts are compared where their hashes are the same. */
+static void mark_owner(struct cache *c, const struct cached_group *g)
 {
-    if (pod == NULL || pod->job == NULL)
-        return;
-    for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
-        if (strcmp(j->name, pod->job) == 0 && strcmp(j->ns, pod->ns) == 0)
-            j->dirty = true;
+    char key[CACHE_KEY_MAX];
+    for (struct cached_job *j = c->jobs; j != NULL; j = j->next) {
+        if (j->hash != g->hh.hashv)
+            continue;
+        full_name(j->ns, j->name, key);
+        j->dirty |= strcmp(key, g->key) == 0;
+    }
 }
 
 /* `but_writers`: who is writing there may be told of what it writes; the answer says. */
@@ -109,6 +128,9 @@ static hl_status put_job(struct cache *c, struct cache_entry *e, json_t *object)
     j->ns = cache_meta(object, "namespace");
     j->name = cache_meta(object, "name");
     hl_ranktable_config_map(object, j->map, sizeof(j->map));
+    char key[CACHE_KEY_MAX];
+    full_name(j->ns, j->name, key);
+    HASH_VALUE(key, strlen(key), j->hash);
     return HL_OK;
 }
 
@@ -140,7 +162,7 @@ static void drop_job(struct cache *c, struct cache_entry *e)
 
 static struct cached_group *group_of(struct cache *c, const struct hl_ranktable_pod *pod)
 {
-    struct cached_group *g = NULL;
+    struct cached_group *g = NULL; /* of no job: of "", which none is called */
     char key[CACHE_KEY_MAX];
     full_name(pod->ns, pod->job != NULL ? pod->job : "", key);
     HASH_FIND_STR(c->groups, key, g);
@@ -200,40 +222,58 @@ static hl_status join_group(struct cached_group *g, const struct hl_ranktable_po
     return HL_OK;
 }
 
-static hl_status put_pod(struct cache *c, struct cache_entry *e, json_t *object)
+static hl_status change_pod(struct cache *c, struct cached_pod *p, struct hl_ranktable_pod *pod)
 {
-    struct cached_pod *p = (struct cached_pod *)e;
-    struct hl_ranktable_pod *pod;
-    HL_TRY(hl_ranktable_pod_read(object, &pod));
-    if (p->pod != NULL && hl_ranktable_pod_equal(p->pod, pod)) {
-        hl_ranktable_pod_free(pod);
-        return HL_OK;
-    }
     struct cached_group *g = group_of(c, pod);
     hl_status st = g != NULL ? join_group(g, pod) : no_memory();
     if (st != HL_OK) {
         if (g != NULL)
             end_if_empty(c, g);
-        hl_ranktable_pod_free(pod);
         return st;
     }
-    if (p->group != NULL) /* only now: it may be the last of the same */
+    if (p->group != NULL) { /* only now: it may be the last of the same */
+        mark_owner(c, p->group);
         leave_group(c, p);
+    }
+    mark_owner(c, g);
     p->group = g;
-    mark_owner(c, p->pod); /* it may have been another's */
-    mark_owner(c, pod);
     hl_ranktable_pod_free(p->pod);
     p->pod = pod;
     return HL_OK;
 }
 
+hl_status cache_put_pod(struct cache *c, struct hl_ranktable_pod *pod)
+{
+    bool is_new;
+    struct cache_entry *e = find_or_make(c, CACHE_PODS, pod->uid, &is_new);
+    struct cached_pod *p = (struct cached_pod *)e;
+    if (p != NULL && p->pod != NULL && hl_ranktable_pod_equal(p->pod, pod)) {
+        hl_ranktable_pod_free(pod);
+        return HL_OK;
+    }
+    hl_status st = p != NULL ? change_pod(c, p, pod) : no_memory();
+    if (st != HL_OK) {
+        hl_ranktable_pod_free(pod);
+        if (e != NULL && is_new)
+            free_entry(c, e);
+    }
+    return st;
+}
+
 static void drop_pod(struct cache *c, struct cache_entry *e)
 {
     struct cached_pod *p = (struct cached_pod *)e;
-    mark_owner(c, p->pod);
+    mark_owner(c, p->group);
     leave_group(c, p);
     hl_ranktable_pod_free(p->pod);
     free_entry(c, e);
+}
+
+void cache_drop_pod(struct cache *c, const char *uid)
+{
+    struct cache_entry *e = cache_find(c, CACHE_PODS, uid);
+    if (e != NULL)
+        drop_pod(c, e);
 }
 
 /* NULL: there are none. */
@@ -394,15 +434,12 @@ const struct cached_job *cache_rival(struct cache *c, const struct cached_job *j
 /* ---- all kinds ------------------------------------------------------------------------------- */
 
 static const struct {
-    size_t size;
     hl_status (*put)(struct cache *c, struct cache_entry *e, json_t *object);
     void (*drop)(struct cache *c, struct cache_entry *e);
 } kinds[CACHE_KINDS] = {
-    [CACHE_VCJOBS] = {sizeof(struct cached_job), put_job, drop_job},
-    [CACHE_JOBS] = {sizeof(struct cached_job), put_job, drop_job},
-    [CACHE_DEPLOYMENTS] = {sizeof(struct cached_job), put_job, drop_job},
-    [CACHE_PODS] = {sizeof(struct cached_pod), put_pod, drop_pod},
-    [CACHE_MAPS] = {sizeof(struct cached_map), put_map, drop_map},
+    [CACHE_VCJOBS] = {put_job, drop_job},      [CACHE_JOBS] = {put_job, drop_job},
+    [CACHE_DEPLOYMENTS] = {put_job, drop_job}, [CACHE_PODS] = {.drop = drop_pod},
+    [CACHE_MAPS] = {put_map, drop_map},
 };
 
 struct cached_job *cache_job(struct cache *c, enum cache_kind kind, const char *key)
@@ -418,21 +455,16 @@ struct cached_map *cache_map(struct cache *c, const char *key)
 hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)
 {
     char key[CACHE_KEY_MAX];
-    key_of_object(kind, object, key);
-    struct cache_entry *e = cache_find(c, kind, key);
-    bool is_new = e == NULL;
-    if (is_new) {
-        e = calloc(1, kinds[kind].size);
-        if (e == NULL || (e->key = strdup(key)) == NULL) {
-            free(e);
-            return no_memory();
-        }
-        e->kind = kind;
-        HASH_ADD_KEYPTR(hh, c->all[kind], e->key, strlen(e->key), e);
+    struct hl_ranktable_pod *pod;
+    bool is_new;
+    if (kind == CACHE_PODS) {
+        HL_TRY(hl_ranktable_pod_read(object, &pod));
+        return cache_put_pod(c, pod);
     }
-    e->listed = true;
-    hl_status st = kinds[kind].put(c, e, object);
-    if (st != HL_OK && is_new)
+    key_of(kind, cache_meta(object, "namespace"), cache_meta(object, "name"), key);
+    struct cache_entry *e = find_or_make(c, kind, key, &is_new);
+    hl_status st = e != NULL ? kinds[kind].put(c, e, object) : no_memory();
+    if (st != HL_OK && e != NULL && is_new)
         free_entry(c, e);
     return st;
 }
@@ -440,7 +472,11 @@ hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)
 void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object)
 {
     char key[CACHE_KEY_MAX];
-    key_of_object(kind, object, key);
+    if (kind == CACHE_PODS) {
+        cache_drop_pod(c, cache_meta(object, "uid"));
+        return;
+    }
+    key_of(kind, cache_meta(object, "namespace"), cache_meta(object, "name"), key);
     struct cache_entry *e = cache_find(c, kind, key);
     if (e != NULL)
         kinds[kind].drop(c, e);

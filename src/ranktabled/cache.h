@@ -46,6 +46,7 @@ struct cached_job {
     struct cached_job *prev, *next;
     json_t *object;
     const char *ns, *name;  /* of the object */
+    unsigned hash;          /* of both */
     char map[256];          /* its ConfigMap */
     bool dirty;             /* must be judged again */
     bool writing;           /* a request is under way; what comes meanwhile waits for its end */
@@ -89,6 +90,9 @@ const char *cache_meta(const json_t *object, const char *key);
 
 hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object) HL_CHECK;
 void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object);
+/* A pod that was read already; taken, also on failure. */
+hl_status cache_put_pod(struct cache *c, struct hl_ranktable_pod *pod) HL_CHECK;
+void cache_drop_pod(struct cache *c, const char *uid);
 /* All that there is of a kind is put in between; the rest is dropped at the end. */
 void cache_list_begin(struct cache *c, enum cache_kind kind);
 void cache_list_end(struct cache *c, enum cache_kind kind);

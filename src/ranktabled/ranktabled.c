@@ -45,6 +45,33 @@ static void on_changed(void *arg, enum hl_kube_event type, json_t *object)
         hl_error("%s", hl_error_text());
 }
 
+static hl_status decode_pod(const char *bytes, size_t len, void **out)
+{
+    struct hl_ranktable_pod *pod;
+    HL_TRY(hl_ranktable_pod_decode(bytes, len, &pod));
+    *out = pod;
+    return HL_OK;
+}
+
+static void drop_decoded(void *object)
+{
+    hl_ranktable_pod_free(object);
+}
+
+static void on_pod(void *arg, enum hl_kube_event type, void *object)
+{
+    struct cache *cache = &((struct feed *)arg)->d->cache;
+    struct hl_ranktable_pod *pod = object;
+    if (type == HL_KUBE_DELETED) {
+        cache_drop_pod(cache, pod->uid);
+        hl_ranktable_pod_free(pod);
+    } else if (cache_put_pod(cache, pod) != HL_OK) {
+        hl_error("%s", hl_error_text());
+    }
+}
+
+static const struct hl_kube_decoder decoder = {decode_pod, on_pod, drop_decoded};
+
 static void on_listed(void *arg, const json_t *objects, unsigned page)
 {
     struct feed *f = arg;
@@ -219,20 +246,28 @@ static void gauge_jobs(struct hl_ranktabled *d, struct hl_buf *out)
 
 static void gauge_feeds(struct hl_ranktabled *d, struct hl_buf *out)
 {
-    struct hl_kube_watcher_info info[CACHE_KINDS];
-    hl_buf_printf(out, "# HELP helios_ranktable_lists_total Complete lists of a kind of object.\n"
-                       "# TYPE helios_ranktable_lists_total counter\n");
-    for (int i = 0; i < CACHE_KINDS; i++) {
-        hl_kube_watcher_info(d->feeds[i].watcher, &info[i]);
-        hl_buf_printf(out, "helios_ranktable_lists_total{kind=\"%s\"} %lu\n", feed_rows[i].name,
-                      info[i].lists);
+    static const struct {
+        const char *name, *help;
+        size_t at;
+    } rows[] = {
+        {"lists_total", "Complete lists of a kind of object.",
+         offsetof(struct hl_kube_watcher_info, lists)},
+        {"events_total", "Objects of a kind that watches have brought.",
+         offsetof(struct hl_kube_watcher_info, events)},
+        {"watch_failures_total", "Lists and watches that failed.",
+         offsetof(struct hl_kube_watcher_info, failures)},
+    };
+    struct hl_kube_watcher_info info;
+    for (size_t row = 0; row < HL_ARRAY_LEN(rows); row++) {
+        hl_buf_printf(out, "# HELP helios_ranktable_%s %s\n# TYPE helios_ranktable_%s counter\n",
+                      rows[row].name, rows[row].help, rows[row].name);
+        for (int i = 0; i < CACHE_KINDS; i++) {
+            hl_kube_watcher_info(d->feeds[i].watcher, &info);
+            hl_buf_printf(out, "helios_ranktable_%s{kind=\"%s\"} %lu\n", rows[row].name,
+                          feed_rows[i].name,
+                          *(const unsigned long *)((const char *)&info + rows[row].at));
+        }
     }
-    hl_buf_printf(out,
-                  "# HELP helios_ranktable_watch_failures_total Lists and watches that failed.\n"
-                  "# TYPE helios_ranktable_watch_failures_total counter\n");
-    for (int i = 0; i < CACHE_KINDS; i++)
-        hl_buf_printf(out, "helios_ranktable_watch_failures_total{kind=\"%s\"} %lu\n",
-                      feed_rows[i].name, info[i].failures);
 }
 
 hl_status hl_ranktabled_gauges(struct hl_ranktabled *d, struct hl_buf *out)
@@ -281,6 +316,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
                                        .path = path,
                                        .selector = selector,
                                        .members = feed_rows[kind].members,
+                                       .decoder = kind == CACHE_PODS ? &decoder : NULL,
                                        .on_demand = true,
                                        .only_metadata = feed_rows[kind].only_metadata,
                                        .optional = feed_rows[kind].optional,

@@ -94,6 +94,13 @@ class World(unittest.TestCase):
     def test_no_sync_and_steps_in_between(self):
         how = dict(clip=1.0, accumulate=3, no_sync=True)
 
+        def refused(step):
+            try:
+                step.step()
+            except hybridps.HybridPSError as error:
+                return "this rank's alone (no_sync)" in str(error)
+            return False
+
         def run(rank):
             with hybridps.Group.shm(name(), rank, WORLD) as group:
                 out = managed(rank, group, **how)
@@ -103,12 +110,43 @@ class World(unittest.TestCase):
                     x, y = next(batches(1))
                     with client.no_sync():
                         model(x, targets=y)["loss"].backward()
-                    try:
-                        step.step()
-                    except hybridps.HybridPSError as error:
-                        assert "this rank's alone (no_sync)" in str(error)
-                        return out
+                    assert refused(step)
+                    p = model.head.weight
+                    p.grad = p.grad * 0.5  # a tensor of one's own in its place
+                    for q in model.parameters():
+                        q.grad = p.grad if q is p else None
+                    assert refused(step)
+                    p.grad = None
+                    p.grad = torch.ones_like(p)  # alike on all ranks, and nobody's sum
+                    step.step()
+                return out
         compare(self, run, plain(**how))
+
+    def test_gradients_given_by_hand_within_no_sync_are_reduced_with_the_others(self):
+        for halve in (True, "anew"):
+            with self.subTest(halve=halve):
+                how = dict(accumulate=2, no_sync=True, halve=halve, steps=2)
+
+                def run(rank):
+                    with hybridps.Group.shm(name(), rank, WORLD) as group:
+                        return managed(rank, group, policy="lru", **how)
+                compare(self, run, plain(**how))
+
+    def test_a_given_gradient_that_the_last_backward_does_not_reach_is_reduced_too(self):
+        def run(rank):
+            torch.manual_seed(0)
+            model = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
+            step = torch.optim.SGD(model.parameters(), lr=1.0)
+            with hybridps.Group.shm(name(), rank, WORLD) as group, \
+                    hybridps.manage(model, step, device="emu:64KiB", group=group) as client:
+                before = model[1].weight.detach().clone()
+                with client.no_sync():
+                    for p in model[1].parameters():
+                        p.grad = torch.full_like(p, rank + 1.0)
+                model[0](torch.ones(1, 4)).sum().backward()
+                step.step()
+                return bool((before - model[1].weight).allclose(torch.full((4, 4), 1.5)))
+        self.assertEqual(ranks(run), [True] * WORLD)
 
     def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_back(self):
         losses, parameters, state = plain()

@@ -237,6 +237,12 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual(["goes on" in line for line in lines][:2], [False, True])
         self.assertLessEqual(len(lines), 4)  # another time when it has broken ten seconds long
 
+    def test_protocol_buffers_that_cannot_be_read(self):
+        """It is said, and JSON is asked for."""
+        self.server.nonsense = b"\0\0\0\7nothing"
+        _, c = self.two(self.controller("--no-leader-elect"))
+        self.assertEqual(c.text().count("are not an event"), 1)
+
     def test_a_server_that_takes_no_watch_up(self):
         """It takes connections and says nothing: that is no watch that has ended in peace."""
         _, c = self.two(self.controller("--watch-window", "1s"))

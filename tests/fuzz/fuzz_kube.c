@@ -1,7 +1,7 @@
 /* The answer of a watch, of any bytes and cut anywhere: however it is cut, the same events come and
- * the same end; what is left out of an event's text is what would be dropped from its object. Pods
- * and Jobs are read as the executor does, annotations as helios-ranktable does. The first byte says
- * how it is cut. */
+ * the same end, as JSON and as Protocol Buffers; what is left out of an event's text is what would
+ * be dropped from its object. Pods and Jobs are read as the executor does, annotations as
+ * helios-ranktable does. The first byte says how it is cut. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,6 @@
 #include "core/json.h"
 #include "kube/parse.h"
 #include "kube/stream.h"
-#include "ranktable/annotation.h"
 #include "ranktable/pod.h"
 #include "volcano/gang.h"
 
@@ -28,12 +27,7 @@ struct seen {
 static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
 {
     struct hl_volcano_pod pod;
-    struct hl_ranktable_instance devices = {0};
-    int32_t index;
     struct seen *s = arg;
-    if (hl_ranktable_annotation(object, &devices) == HL_OK)
-        hl_ranktable_instance_fini(&devices);
-    (void)!hl_ranktable_wanted_index(object, &index);
     hl_volcano_pod_read(object, &(struct hl_volcano_ranks){.first = 3, .count = 4}, &pod);
     (void)hl_volcano_rank_ended(object, 1);
     (void)hl_volcano_job_trouble(object);
@@ -41,14 +35,28 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
     return HL_OK;
 }
 
+/* The same objects again are the same pods. */
+static hl_status on_encoded(void *arg, enum hl_kube_event type, const char *bytes, size_t len)
+{
+    struct hl_ranktable_pod *pod = NULL;
+    struct seen *s = arg;
+    hl_status st = hl_ranktable_pod_decode(bytes, len, &pod);
+    json_array_append_new(s->events, json_pack("[i i i]", (int)type, (int)st,
+                                               st == HL_OK ? (int)strlen(pod->owners) : 0));
+    hl_ranktable_pod_free(pod);
+    return st;
+}
+
 /* Pieces of `cut` bytes, 0 = in one. */
 static void run(const char *bytes, size_t len, size_t cut, const struct hl_kube_members *members,
-                struct seen *out)
+                bool is_encoded, struct seen *out)
 {
     struct hl_kube_stream s;
     *out = (struct seen){.events = json_array(), .st = HL_OK};
     hl_kube_stream_init(&s, "1", on_event, out);
     s.members = members;
+    s.encoded = on_encoded;
+    s.is_encoded = is_encoded;
     for (size_t at = 0; at < len && out->st == HL_OK;) {
         size_t n = cut == 0 || cut > len - at ? len - at : cut;
         char *piece = malloc(n); /* so that a read behind it is seen */
@@ -120,26 +128,41 @@ static int same_pods(const json_t *whole, const json_t *less)
     return same;
 }
 
+static void free_seen(struct seen *s)
+{
+    json_decref(s->events);
+}
+
+/* However it is cut. */
+static void check_cuts(const char *bytes, size_t len, size_t cut, bool is_encoded)
+{
+    struct seen whole, pieces;
+    run(bytes, len, 0, NULL, is_encoded, &whole);
+    run(bytes, len, cut, NULL, is_encoded, &pieces);
+    if (whole.st != pieces.st || strcmp(whole.version, pieces.version) != 0 ||
+        !json_equal(whole.events, pieces.events))
+        abort();
+    free_seen(&whole);
+    free_seen(&pieces);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct seen whole, cut, less, pods;
+    struct seen whole, less, pods;
     if (size < 2)
         return 0;
     const char *bytes = (const char *)data + 1;
-    run(bytes, size - 1, 0, NULL, &whole);
-    run(bytes, size - 1, 1 + data[0] % 64, NULL, &cut);
-    if (whole.st != cut.st || strcmp(whole.version, cut.version) != 0 ||
-        !json_equal(whole.events, cut.events))
-        abort();
-    run(bytes, size - 1, 0, &but_skipped, &less);
-    run(bytes, size - 1, 0, &of_pods, &pods);
+    check_cuts(bytes, size - 1, 1 + data[0] % 64, false);
+    check_cuts(bytes, size - 1, 1 + data[0] % 64, true);
+    run(bytes, size - 1, 0, NULL, false, &whole);
+    run(bytes, size - 1, 0, &but_skipped, false, &less);
+    run(bytes, size - 1, 0, &of_pods, false, &pods);
     if (whole.st == HL_OK && (json_array_size(whole.events) != json_array_size(less.events) ||
                               !same_pods(whole.events, pods.events)))
         abort();
     check_parse(bytes, size - 1);
-    json_decref(whole.events);
-    json_decref(cut.events);
-    json_decref(less.events);
-    json_decref(pods.events);
+    free_seen(&whole);
+    free_seen(&less);
+    free_seen(&pods);
     return 0;
 }

@@ -1,9 +1,9 @@
 /* The archive in an S3 store: Debian's Swift, which checks signatures and checksums for real. */
-#include <curl/curl.h>
 #include <ftw.h>
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "curl/library.h"
 #include "support/swift_s3.h"
 #include "unit/mem/archive/archive_conformance.h"
 
@@ -50,6 +50,7 @@ static long raw(const char *method, const char *path, const char *secret, const 
 {
     char url[512], user[128];
     long code = 0;
+    assert_int_equal(hl_curl_load(), HL_OK);
     CURL *c = curl_easy_init();
     struct curl_slist *h = curl_slist_append(NULL, "x-amz-content-sha256: UNSIGNED-PAYLOAD");
     snprintf(url, sizeof(url), "%s/%s/%s", swift.endpoint, swift.bucket, path);

@@ -2,13 +2,12 @@
  * soon as it is there. What is set up wrongly ends the start. The store is Debian's Swift. */
 #include "support/test.h"
 
-#include <curl/curl.h>
-
 #include "integration/client_world.h"
 
 #include "base/clock.h"
 #include "core/catalog/derived_id.h"
 #include "core/json.h"
+#include "curl/library.h"
 #include "mem/socket/socket.h"
 #include "rpc/rpc.h"
 #include "support/rpc_json.h"
@@ -43,6 +42,7 @@ static char *page(const struct world *w, const char *path)
     json_t *ready = json_load_file(w->ready, 0, NULL);
     snprintf(url, sizeof(url), "http://%s%s", hl_json_str(ready, "metrics", ""), path);
     json_decref(ready);
+    assert_int_equal(hl_curl_load(), HL_OK);
     CURL *c = curl_easy_init();
     curl_easy_setopt(c, CURLOPT_URL, url);
     curl_easy_setopt(c, CURLOPT_NOPROXY, "*");

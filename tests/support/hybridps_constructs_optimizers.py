@@ -40,6 +40,38 @@ def entries(w):
     return out + w.train(2, 2)
 
 
+@row("a tensor put into `optimizer.state` and kept")
+def put(w):
+    sgd = w.register(torch.optim.SGD(w.model.parameters(), lr=1e-2, momentum=0.9))
+    out, kept = w.train(2) + w.train(2, 2, sgd), []
+    for optimizer, key in ((w.optimizer, "exp_avg"), (sgd, "momentum_buffer")):
+        for p in w.params():
+            kept.append(optimizer.state[p][key] * 0.5)
+            optimizer.state[p][key] = kept[-1]
+    out += w.train(2, 4) + w.train(2, 6, sgd) + [k.clone() for k in kept]
+    for k in kept:
+        k.mul_(0.5)
+    return out + w.train(2, 8) + w.train(2, 10, sgd) + kept
+
+
+@row("other memory for a tensor of `optimizer.state` (`state[p][\"exp_avg\"].data = values`)")
+def moved_state(w):
+    sgd = w.register(torch.optim.SGD(w.model.parameters(), lr=1e-2, momentum=0.9))
+    out = w.train(2) + w.train(2, 2, sgd)
+    for optimizer, key in ((w.optimizer, "exp_avg"), (sgd, "momentum_buffer")):
+        for p in w.params():
+            optimizer.state[p][key].data = optimizer.state[p][key] * 0.5
+    return out + w.train(2, 4) + w.train(2, 6, sgd)
+
+
+@row("state of another type put there for native Adam", "put one of its type and shape there")
+def other_type(w):
+    w.train(1)
+    if w.client is not None:  # plain torch may end in an assertion of its own
+        w.optimizer.state[w.params()[0]]["exp_avg"] = w.optimizer.state[w.params()[0]]["exp_avg"].double()
+    return w.train(1)
+
+
 @row("two optimizers over the same parameters")
 def two(w):
     second = w.register(torch.optim.Adam(w.model.parameters(), lr=1e-3))

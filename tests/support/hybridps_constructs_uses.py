@@ -408,6 +408,58 @@ def swapped(w):
     return out
 
 
+@row("`state_dict()` kept, `p.data` swapped for others and back, then assigned anew")
+def kept_and_swapped(w):
+    out = w.train(1)
+    kept, p = w.model.state_dict(), w.params()[0]
+    for number in range(2):
+        backup = p.data
+        p.data = p.data * 0.5
+        out.append(w.evaluate())
+        p.data = backup
+        del backup
+        out.append(list(kept.values())[0].clone())
+    p.data = p.data * 0.9
+    return out + w.train(2, 2) + list(kept.values())[:1]
+
+
+@row("parameters of a kept `state_dict()` written after a backward that failed")
+def written_after_failure(w):
+    def fail(gradient):
+        raise ZeroDivisionError
+    out, kept = w.train(1), w.model.state_dict()
+    for number in range(2):
+        hidden = w.model[:2](w.batches(1)[0][0])
+        hidden.register_hook(fail)
+        try:
+            w.model[2:](hidden).sum().backward()
+        except ZeroDivisionError:
+            pass
+        for value in kept.values():
+            value.mul_(0.9)
+        out.append(w.evaluate())
+        for p in w.params():
+            p.grad = None
+        out += w.train(1, number)
+    return out
+
+
+@row("`p.grad.data = values`")
+def other_gradient(w):
+    out, sgd = [], w.register(torch.optim.SGD(w.model.parameters(), lr=1e-2))
+    for number, optimizer in enumerate((w.optimizer, sgd) * 2):
+        w.backward(number)
+        kept = [p.grad for p in w.params()]
+        for p in w.params():
+            p.grad.data = p.grad.data * 0.5
+        if number > 1:
+            w.backward(number + 4)  # adds to them
+        optimizer.step()
+        out += [k.clone() for k in kept]
+        optimizer.zero_grad(set_to_none=number % 2 == 0)
+    return out
+
+
 @row("`p.data = q.data` of another parameter", "two parameters in the same memory")
 def shared(w):
     w.model[1] = nn.Tanh()

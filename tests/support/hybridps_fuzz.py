@@ -426,6 +426,8 @@ class Run:
         elif how == 5:
             p.grad = torch.full_like(p, 0.1)
             self.kept.append(p.grad)
+        elif how == 6 and p.grad is not None:
+            p.grad.data = p.grad.data * 0.5
 
     def op_hook(self, n):
         """main_grad, as Megatron and apex keep it: the gradient is taken when it is complete."""
@@ -466,6 +468,10 @@ class Run:
             for key, value in list(state.items()):
                 if isinstance(value, torch.Tensor) and value.dim() > 0:
                     state[key] = value * 0.8
+        elif how == 8:
+            for value in floats_of(dict(state)):
+                if value.dim() > 0:
+                    value.data = value * 0.7
         elif how == 6:
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         else:
@@ -494,7 +500,7 @@ TABLE = {
     "write_data": (1, 30, 2), "clip": (1, 1), "fork": (1, 30), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
     "thread": (1, 6), "read": (4, 30, 6), "write": (4, 30, 5), "keep": (5, 30, 8), "see_kept": (4, 9),
     "forget": (1, 9), "write_kept": (2, 9), "swap": (1, 30, 6), "freeze": (1, 30, 2), "load": (1, 3),
-    "copy": (1, 6), "grad": (5, 30, 6), "hook": (1, 30), "state": (4, 30, 8, 2), "state_back": (1, 1),
+    "copy": (1, 6), "grad": (5, 30, 7), "hook": (1, 30), "state": (4, 30, 9, 2), "state_back": (1, 1),
     "rate": (1, 2), "head": (1, 5)}
 # On CUDA views end with their content, parameters outside of a pass are the host's, no child has the
 # device, and what is not managed lies elsewhere than what is.

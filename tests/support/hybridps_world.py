@@ -52,6 +52,9 @@ def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6
                 loss.backward()
                 losses[r].append(loss.item())
             if no_sync and turn + 1 < accumulate:
+                for m in models if halve else ():
+                    for p in m.parameters():
+                        p.grad.mul_(0.5)
                 continue
             grads = [[p.grad for p in m.parameters()] for m in models]
             means = [mean(parts) for parts in zip(*grads)]
@@ -72,7 +75,7 @@ def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6
 
 def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, optimizer=adam, accumulate=1,
             steps=6, no_sync=False, halve=False, look=lambda: None, **options):
-    """halve: gradients, between the backwards of a step."""
+    """halve: gradients, between the backwards of a step; "anew": other tensors."""
     model = make(seed=3 + rank, dtype=dtype)  # rank 0's values are everybody's
     step = optimizer(model)
     losses = []
@@ -91,7 +94,10 @@ def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, opt
                     loss.backward()
                 losses.append(loss.item())
                 for p in model.parameters() if halve and turn + 1 < accumulate else ():
-                    p.grad.mul_(0.5)
+                    if halve == "anew":
+                        p.grad = p.grad * 0.5
+                    else:
+                        p.grad.mul_(0.5)
                 look()
             if clip:
                 nn.utils.clip_grad_norm_(model.parameters(), clip)

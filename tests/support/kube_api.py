@@ -22,6 +22,8 @@ CALLED = {"vcjobs": "jobs", "gangs": "podgroups"}  # where two groups have a kin
 STEP_S = 0.02
 FIRST = 100  # version of an empty server
 
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
 
 def path_of(plural, namespace=None, name=None):
     out = PLURALS[plural]
@@ -87,6 +89,7 @@ class Server:
         self.patched = []       # (name, text) of every patch of a ConfigMap that was taken
         self.generation = 0     # watches of before end
         self.silent = False     # watches are not answered
+        self.nonsense = b""     # what a watch says that may come in Protocol Buffers
         self.amnesia = False    # every version of a watch is too old
         self.open = set()
 
@@ -369,10 +372,13 @@ class Server:
         until = time.monotonic() + min(float(query.get("timeoutSeconds", 300)), self.window_s)
         while self.silent:
             time.sleep(STEP_S)
+        nonsense = self.nonsense if PROTOBUF in h.headers.get("Accept", "") else b""
         h.send_response(200)
-        h.send_header("Content-Type", "application/json")
+        h.send_header("Content-Type", f"{PROTOBUF};stream=watch" if nonsense else "application/json")
         h.send_header("Transfer-Encoding", "chunked")
         h.end_headers()
+        if nonsense:
+            self._piece(h, nonsense)
         with self.lock:
             generation = self.generation
             if at < self.oldest or self.amnesia:
@@ -404,9 +410,12 @@ class Server:
         line = json.dumps(event).encode() + b"\n"
         step = self.cut or len(line)
         for i in range(0, len(line), step):
-            piece = line[i:i + step]
-            h.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-            h.wfile.flush()
+            self._piece(h, line[i:i + step])
+
+    @staticmethod
+    def _piece(h, piece):
+        h.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        h.wfile.flush()
 
 
 class Client:

@@ -55,6 +55,9 @@ class Controller:
     def reads(self):
         return self.metric("helios_ranktable_reads_total")
 
+    def events(self, kind):
+        return self.metric(f'helios_ranktable_events_total{{kind="{kind}"}}')
+
     def rounds(self):
         return self.metric("helios_ranktable_rounds_total")
 

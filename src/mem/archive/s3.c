@@ -164,11 +164,6 @@ static hl_status find_endpoint(struct s3 *s, const char *endpoint)
     return hl_fail(HL_EINVAL, "archive.s3_endpoint must be http://HOST:PORT or https://HOST:PORT");
 }
 
-static void init_curl(void)
-{
-    curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
 static void s3_close(struct hl_archive *a)
 {
     s3_fini(&s3_of(a)->s3);
@@ -178,8 +173,7 @@ static void s3_close(struct hl_archive *a)
 static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
                          struct hl_archive **out)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, init_curl);
+    HL_TRY(hl_curl_load());
     struct s3_archive *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return hl_fail(HL_ENOMEM, "archive s3:%s: out of memory", rest);

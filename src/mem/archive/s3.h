@@ -12,7 +12,6 @@
 #ifndef HL_MEM_ARCHIVE_S3_H
 #define HL_MEM_ARCHIVE_S3_H
 
-#include <curl/curl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -21,6 +20,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/status.h"
+#include "curl/library.h"
 
 #define S3_XML_MAX  ((size_t)4 << 20)
 #define S3_IDLE_MAX 16

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucs/debug/log_def.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -126,7 +125,7 @@ static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
                         (opts->rma ? UCP_FEATURE_RMA : 0),
             .name = "helios",
         };
-        status = ucp_init(&params, config, &u->context);
+        status = ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &u->context);
         if (status != UCS_OK)
             st = hl_fail(HL_EUNSUPPORTED, "starting UCX on device \"%s\": %s", opts->device,
                          ucs_status_string(status));
@@ -147,9 +146,10 @@ static ucs_status_t create_worker(struct hl_ucx *u)
 hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, take_ucx_log);
     memset(u, 0, sizeof(*u));
     u->efd = -1;
+    HL_TRY(hl_ucx_load());
+    pthread_once(&once, take_ucx_log);
     u->listens = opts->listens;
     u->spin_ns = (uint64_t)(opts->spin_us > 0 ? opts->spin_us : 0) * 1000;
     HL_TRY(open_context(u, opts));

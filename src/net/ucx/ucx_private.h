@@ -10,10 +10,10 @@
 #define HL_NET_UCX_PRIVATE_H
 
 #include <stdbool.h>
-#include <ucp/api/ucp.h>
 
 #include "net/addr.h"
 #include "net/net.h"
+#include "net/ucx/library.h"
 #include "net/ucx/ucx.h"
 #include "net/ucx/wire.h"
 

@@ -24,13 +24,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zmq.h>
 
 #include "api/types.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/pace.h"
 #include "base/plane.h"
+#include "net/zmq/library.h"
 #include "net/zmq/zmq_private.h"
 #include "net/zmq/zstd.h"
 

@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <zmq.h>
 
 #include "auth/secret.h"
 #include "net/addr.h"
+#include "net/zmq/library.h"
 #include "net/zmq/zmq_private.h"
 
 #define RECONNECT_MS      50
@@ -35,6 +35,7 @@ hl_status hl_mig_endpoint(const char *address, int timeout_ms, char out[HL_MIG_E
 
 hl_status hl_mig_context(int io_threads, void **out)
 {
+    HL_TRY(hl_zmq_load());
     void *ctx = zmq_ctx_new();
     if (ctx == NULL)
         return hl_fail(HL_ENOMEM, "migration channel: %s", zmq_strerror(errno));

@@ -3,9 +3,9 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zmq.h>
 
 #include "base/clock.h"
+#include "net/zmq/library.h"
 #include "net/zmq/zmq_private.h"
 
 #define PULSE_QUEUE 4

@@ -23,12 +23,12 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/addr.h"
 #include "net/zmq/inbox.h"
+#include "net/zmq/library.h"
 #include "net/zmq/zmq_private.h"
 #include "os/background.h"
 

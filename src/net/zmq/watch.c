@@ -6,12 +6,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <zmq.h>
 
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "net/zmq/library.h"
 #include "net/zmq/zmq_private.h"
 
 #define REFUSED   (ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)

@@ -242,6 +242,21 @@ static inline char *await_line(struct world *w, const char *id, int rank)
     }
 }
 
+/* An engine's rank prints before its container's record says that it runs. Give the record back
+ * with json_decref. */
+static inline json_t *await_running(struct world *w, const char *id)
+{
+    uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
+    for (;;) {
+        json_t *c = status_of(w, id);
+        if (strcmp(hl_json_str(c, "state", ""), "running") == 0)
+            return c;
+        json_decref(c);
+        assert_true(hl_now_ns() < deadline);
+        poll(NULL, 0, 3);
+    }
+}
+
 static inline bool process_lives(pid_t pid)
 {
     char path[64];

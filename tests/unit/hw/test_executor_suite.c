@@ -213,7 +213,7 @@ TEST_IN(setup, teardown, a_container_is_started_once)
     char text[32];
     start(w, spec_of("once", "echo run; exec sleep 1000", 1));
     free(await_line(w, "once", 0));
-    json_t *before = status_of(w, "once");
+    json_t *before = await_running(w, "once");
     assert_int_equal(start_json(w, spec_of("once", "echo twice", 1), text, sizeof(text)), HL_OK);
     assert_string_equal(text, "running");
     json_t *after = status_of(w, "once");
@@ -228,7 +228,7 @@ TEST_IN(setup, teardown, a_restarted_agent_finds_what_runs)
     struct world *w = *state;
     start(w, spec_of("live", "echo up; exec sleep 1000", 1));
     free(await_line(w, "live", 0));
-    json_t *before = status_of(w, "live");
+    json_t *before = await_running(w, "live");
     reopen(w, false, 0);
     json_t *c = status_of(w, "live");
     assert_state(c, "running");
@@ -364,7 +364,7 @@ TEST_IN(setup, teardown, a_rank_has_the_cpus_of_its_slot)
     json_object_set_new(spec, "cpus", json_string(cpu));
     start(w, spec);
     free(await_line(w, "bound", 0));
-    json_t *c = status_of(w, "bound");
+    json_t *c = await_running(w, "bound");
     const char *binding = hl_json_str(c, "binding", "");
     assert_true(strcmp(binding, "cpuset-cgroup") == 0 ||
                 (!test_has_image() && strcmp(binding, "affinity") == 0));

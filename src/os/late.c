@@ -1,0 +1,32 @@
+#include "os/late.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+static hl_status late_find(const struct hl_late *late, void *so)
+{
+    for (size_t i = 0; i < late->count; i++) {
+        void *symbol = dlsym(so, late->names[i]);
+        if (symbol == NULL)
+            return hl_fail(HL_EUNAVAIL, "%s has no %s: it is not the library that is needed",
+                           late->library, late->names[i]);
+        /* ISO C has no conversion from void * to a function; POSIX says these bytes are one. */
+        memcpy((char *)late->calls + i * sizeof(symbol), &symbol, sizeof(symbol));
+    }
+    return HL_OK;
+}
+
+hl_status hl_late_load(struct hl_late *late)
+{
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&late->lock);
+    if (!late->is_loaded) {
+        void *so = dlopen(late->library, RTLD_NOW | RTLD_LOCAL);
+        st = so != NULL ? late_find(late, so)
+                        : hl_fail(HL_EUNAVAIL, "loading %s: %s; install its package", late->library,
+                                  dlerror());
+        late->is_loaded = st == HL_OK;
+    }
+    pthread_mutex_unlock(&late->lock);
+    return st;
+}

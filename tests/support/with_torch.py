@@ -1,0 +1,217 @@
+#!/usr/bin/python3
+"""with_torch.py SCRIPT: run it in a fork of a process that has imported torch, which costs more than a second of a
+processor each time. The first script of a CTest starts that process; it ends with CTest. A script whose caller is
+killed is killed. Where the process can't be had, the script runs as it is, by itself."""
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import sys
+import time
+
+NAME = "\0helios-torch-{}-{}"  # in the abstract name space: gone with who listens
+PEER = struct.Struct("3i")
+STATUS = struct.Struct("i")
+
+
+# ---- the process with torch ----
+
+class Server:
+    def __init__(self, listener: socket.socket, parent: int) -> None:
+        import select
+        self.listener, self.parent = listener, parent
+        self.poll = select.poll()
+        self.poll.register(listener, select.POLLIN)
+        self.poll.register(parent, select.POLLIN)
+        self.callers: dict[int, tuple[socket.socket, int]] = {}  # by descriptor, with its child's pid
+        self.children: dict[int, int] = {}  # a child's descriptor to its caller's
+
+    def run(self) -> None:
+        while True:
+            for fd, _ in self.poll.poll():
+                if fd == self.parent:
+                    for _, pid in self.callers.values():
+                        end(pid)
+                    return
+                if fd == self.listener.fileno():
+                    self.begin(self.listener.accept()[0])
+                elif fd in self.callers:  # it has closed: it was killed
+                    self.poll.unregister(fd)
+                    end(self.callers[fd][1])
+                else:
+                    self.tell(fd)
+
+    def begin(self, caller: socket.socket) -> None:
+        _, user, _ = PEER.unpack(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        caller.settimeout(10)
+        try:
+            wanted, fds = receive(caller) if user == os.getuid() else (None, [])
+        except OSError:
+            wanted, fds = None, []
+        if wanted is None or len(fds) != 3:
+            caller.close()
+            return
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                for fd in (self.parent, *self.children):
+                    os.close(fd)
+                for other in (self.listener, caller, *(s for s, _ in self.callers.values())):
+                    other.close()
+                for target, fd in enumerate(fds):
+                    os.dup2(fd, target)
+                    os.close(fd)
+                run_here(wanted)
+            finally:
+                os._exit(1)
+        for fd in fds:
+            os.close(fd)
+        caller.send(b"+")
+        child = os.pidfd_open(pid)
+        self.callers[caller.fileno()], self.children[child] = (caller, pid), caller.fileno()
+        self.poll.register(caller, 0)  # its end alone
+        self.poll.register(child)
+
+    def tell(self, child: int) -> None:
+        caller, pid = self.callers.pop(self.children.pop(child))
+        self.poll.unregister(child)
+        os.close(child)
+        status = os.waitpid(pid, 0)[1]
+        try:
+            self.poll.unregister(caller)
+            caller.send(STATUS.pack(status))
+        except (KeyError, OSError):  # it was killed
+            pass
+        caller.close()
+
+
+def end(pid: int) -> None:
+    import signal
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def receive(caller: socket.socket) -> tuple[dict | None, list[int]]:
+    data, fds, _, _ = socket.recv_fds(caller, 1 << 20, 3)
+    while data and not data.endswith(b"\n"):
+        more = caller.recv(1 << 20)
+        data = data + more if more else b""
+    return json.loads(data) if data else None, fds
+
+
+def run_here(wanted: dict) -> None:
+    """As `python3 SCRIPT` with this environment."""
+    import atexit
+    import traceback
+    import types
+    os.chdir(wanted["directory"])
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    script = wanted["script"]
+    before = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
+    sys.path[0:1] = [os.path.dirname(os.path.abspath(script)), *before]
+    sys.argv = sys.orig_argv[1:] = [script]
+    main = types.ModuleType("__main__")
+    main.__file__ = script
+    sys.modules["__main__"] = main
+    code: object = 1
+    try:
+        with open(script, "rb") as file:
+            text = file.read()
+        exec(compile(text, script, "exec"), main.__dict__)
+        code = 0
+    except SystemExit as leave:
+        code = 0 if leave.code is None else leave.code
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(code) & 255)  # what ends with the process needs no tearing down, which takes a third of a second
+
+
+def serve(listener: int, parent: int) -> None:
+    import gc
+    import torch  # noqa: F401
+    gc.freeze()  # no child looks at torch's objects in its collections, which would copy their pages
+    Server(socket.socket(fileno=listener), parent).run()
+    os._exit(0)
+
+
+# ---- who asks for a script ----
+
+def start(name: str, parent: int) -> None:
+    """A process that answers to `name` until `parent` ends, unless there is one."""
+    import subprocess
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            listener.bind(name)
+        except OSError:  # another script has begun to start it
+            time.sleep(0.01)
+            return
+        listener.listen(64)
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        watch = os.pidfd_open(parent)
+        if os.fork() == 0:  # the process is nobody's child: CTest ends those of a script that takes too long
+            subprocess.Popen([sys.executable, __file__, "--serve", str(listener.fileno()), str(watch)],
+                             pass_fds=(listener.fileno(), watch), start_new_session=True, env=environment,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            os._exit(0)
+        os.wait()
+        os.close(watch)
+
+
+def connect(name: str, parent: int) -> socket.socket | None:
+    for _ in range(100):
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.connect(name)
+            return server
+        except OSError:
+            server.close()
+        start(name, parent)
+    return None
+
+
+def ask(script: str) -> int | None:
+    """The script's exit status, or None if it has not run."""
+    parent = os.getppid()
+    server = connect(NAME.format(os.getuid(), parent), parent)
+    if server is None:
+        return None
+    wanted = {"script": script, "directory": os.getcwd(), "environment": dict(os.environ)}
+    try:
+        socket.send_fds(server, [json.dumps(wanted).encode() + b"\n"], [0, 1, 2])
+        if server.recv(1) != b"+":
+            return None
+    except OSError:
+        return None
+    told = server.recv(STATUS.size)
+    if len(told) != STATUS.size:
+        print("with_torch.py: the process that runs the scripts has ended", file=sys.stderr)
+        return 1
+    return os.waitstatus_to_exitcode(STATUS.unpack(told)[0])
+
+
+def main() -> None:
+    if sys.argv[1] == "--serve":
+        serve(int(sys.argv[2]), int(sys.argv[3]))
+        return
+    code = ask(sys.argv[1])
+    if code is None:
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
