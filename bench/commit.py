@@ -4,7 +4,6 @@ Controller answers meanwhile. A model of small tensors with as many parts as a l
 import argparse
 import itertools
 import pathlib
-import shutil
 import sys
 import threading
 import time
@@ -12,7 +11,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.cluster import cluster, leave_by_signals  # noqa: E402
 
 import helios  # noqa: E402
 
@@ -50,9 +49,8 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--stages", type=int, default=126, help="of a layer each, with 8 tensor ranks")
     stages = p.parse_args().stages
-    c = Cluster(nodes=1, slots=1, size="1GiB")
-    c.up()
-    try:
+    leave_by_signals()
+    with cluster(nodes=1, slots=1, size="1GiB") as c:
         source, _ = checkpoints.llama(c.dir / "source", layers=stages, hidden=64, heads=8, groups=8, ffn=64)
         c.json("model", "import", source, "--name", "m", "--tp", TP, "--pp", stages)
         pid, stop, took = c.pid("controllerd"), threading.Event(), []
@@ -72,9 +70,6 @@ def main():
         print(f"Controller: {before >> 10} MiB before, {peak_kib(pid) >> 10} MiB at most; {len(during)} other calls during "
               f"the last one, p50 {1e3 * during[len(during) // 2]:.2f} ms, p99 {1e3 * during[len(during) * 99 // 100]:.2f} ms, "
               f"longest {1e3 * during[-1]:.1f} ms")
-    finally:
-        c.run("down")
-        shutil.rmtree(c.dir, ignore_errors=True)
     return 0 if last <= BAR_S else 1
 
 

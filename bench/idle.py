@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
 from support import wire  # noqa: E402
-from support.cluster import cluster  # noqa: E402
+from support.cluster import cluster, leave_by_signals  # noqa: E402
 
 BAR = 2.0
 SPARE_FILES = 200
@@ -126,6 +126,7 @@ def main():
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     missed = 0
+    leave_by_signals()
     with cluster(nodes=1, tcp=True, secret="none", up=("--l2-size", "32MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}) as c:
         ports = wire.ports(c.state)
         if most < args.connections * len(ports) + SPARE_FILES:

@@ -17,7 +17,7 @@ sys.dont_write_bytecode = True
 
 from bars import Bars  # noqa: E402
 from support import gang_scenarios, gang_scripted  # noqa: E402
-from support.cluster import wait_for  # noqa: E402
+from support.cluster import leave_by_signals, wait_for  # noqa: E402
 
 REASON_S, RESTART_S = 2, 5  # bars
 REASONS, RESTARTS = 20, 6   # of either kind
@@ -108,6 +108,7 @@ def main():
     parser.add_argument("--real", action="store_true", help="also against kube-apiserver")
     args = parser.parse_args()
     bars = Bars()
+    leave_by_signals()
     for kind in [OnScriptedServer] + ([real()] if args.real else []):
         kind.bars = bars
         kind.setUpClass()

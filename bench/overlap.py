@@ -78,6 +78,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return out
 
 
+def used() -> tuple[float, float]:
+    """Seconds: of the wall clock; of processors, by programs that are not this one's and by the host."""
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    ticks = dict(zip(names, map(int, pathlib.Path("/proc/stat").read_text().split()[1:])))
+    busy = sum(ticks[name] for name in ("user", "nice", "system", "steal")) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic(), busy - sum(os.times()[:4])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rate", default="400mbit", help="of the link, as tc writes it")
@@ -96,14 +104,17 @@ def main() -> int:
     if why is not None:
         print(f"overlap: not run: {why}")
         return 0
+    begun = used()
     said = run(args)
+    seconds, others = (now - before for now, before in zip(used(), begun))
     print(said["report"])
     plain, made = said["seconds"]["plain"], said["seconds"]["made"]
     print(f"a link of {args.rate}: plain {plain * 1e3:.1f} ms, optimized {made * 1e3:.1f} ms, {plain / made:.2f} x with "
           f"{said['chunks']} chunks; largest difference {said['differs']:g}")
-    busy = os.getloadavg()[0] - 2  # the ranks' own
+    busy = others / seconds
     bars = Bars()
-    bars.judge("optimized by plain", made / plain, BAR, lacks=f"others use {busy:.0f} processors" if busy > 1 else "")
+    bars.judge("optimized by plain", made / plain, BAR,
+               lacks=f"others used {busy:.1f} processors meanwhile" if busy > 0.3 else "")
     return bars.status()
 
 

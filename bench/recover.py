@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "examples"), str(ROOT / "python"
 from support import needs  # noqa: E402
 
 needs.torch()
-from support.cluster import BUILD, Cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, cluster, leave_by_signals, wait_for  # noqa: E402
 
 import hf_llama  # noqa: E402
 
@@ -163,10 +163,9 @@ def main():
     wrong = set(args.only.split(",")) - set(KINDS)
     if wrong:
         p.error(f"--only: {min(wrong)} is none of {','.join(KINDS)}")
-    c = Cluster(nodes=3, slots=1, size="1GiB")
-    c.limit = 7200
-    c.up()
-    try:
+    leave_by_signals()
+    with cluster(nodes=3, slots=1, size="1GiB") as c:
+        c.limit = 7200
         model = hf_llama.Llama(hf_llama.Config(hidden_size=64, intermediate_size=128, max_position_embeddings=64))
         model.init_weights(seed=1)
         hf_llama.save(model, c.dir / "hf")
@@ -175,8 +174,6 @@ def main():
         bench = Bench(c, args)
         for kind in args.only.split(","):
             getattr(bench, kind)()
-    finally:
-        c.run("down", "--purge")
     return 0 if bench.met else 1
 
 

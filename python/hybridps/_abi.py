@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import functools
 import os
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from helios import _loader
 
@@ -238,8 +238,8 @@ class Bundle:
 
     __slots__ = ("uses", "ids", "count", "uses_at", "ids_at")
 
-    def __init__(self, tensors: Sequence[int], where: int, write: bool = False,
-                 written: Sequence[int] = ()) -> None:
+    def __init__(self, tensors: Iterable[int], where: int, write: bool = False,
+                 written: Iterable[int] = ()) -> None:
         """``written``: further ones, that are written."""
         uses = [(t, where, int(write), None) for t in tensors]
         uses += [(t, where, 1, None) for t in written]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor  # within Group, torch is one of its methods
 
 from . import _abi
 from ._abi import HybridPSError
@@ -31,7 +32,8 @@ class Group:
     another one. Raises HybridPSError with what each rank did."""
 
     def __init__(self, lib: ctypes.CDLL, handle: ctypes.c_void_p, carrier: Any = None) -> None:
-        self._lib, self._h, self._carrier = lib, handle, carrier
+        self._lib, self._carrier = lib, carrier
+        self._h: ctypes.c_void_p | None = handle
         self.rank = lib.hybridps_group_rank(handle)
         self.world = lib.hybridps_group_world(handle)
 
@@ -80,28 +82,28 @@ class Group:
             raise _abi.failure(lib, code)
         return cls(lib, handle, carrier)
 
-    def allreduce(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
+    def allreduce(self, tensor: Tensor, op: str = "sum", name: str = "") -> Tensor:
         """A new tensor: the "sum", "mean", "min", "max" or "prod" of every rank's, in the order of
         ranks."""
         out = self._host(tensor)
         self.allreduce_(out, op, name)
         return self._like(out, tensor)
 
-    def allreduce_(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> None:
+    def allreduce_(self, tensor: Tensor, op: str = "sum", name: str = "") -> None:
         """In place, for host tensors without holes."""
         kind, op_number = self._reduction("allreduce", tensor, op, name)
         self._in_place("allreduce_", tensor, name)
         self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), tensor.data_ptr(),
                                                        tensor.numel(), kind, op_number))
 
-    def mean_of(self, gradient: torch.Tensor, name: str) -> torch.Tensor:
+    def mean_of(self, gradient: Tensor, name: str) -> Tensor:
         """Of every rank's, as training needs it: those of 16 bits are summed and divided in float32,
         and rounded once."""
         if gradient.dtype in (torch.float16, torch.bfloat16):
             return self.allreduce(gradient.float(), "mean", name).to(gradient.dtype)
         return self.allreduce(gradient, "mean", name)
 
-    def reduce_scatter(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
+    def reduce_scatter(self, tensor: Tensor, op: str = "sum", name: str = "") -> Tensor:
         """Of a tensor whose first dimension has as many rows for each rank: this rank's rows, reduced
         over all ranks."""
         kind, op_number = self._reduction("reduce_scatter", tensor, op, name)
@@ -111,7 +113,7 @@ class Group:
             self._h, name.encode(), mine.data_ptr(), out.data_ptr(), out.numel(), kind, op_number))
         return self._like(out, tensor)
 
-    def alltoall(self, tensor: torch.Tensor, name: str = "") -> torch.Tensor:
+    def alltoall(self, tensor: Tensor, name: str = "") -> Tensor:
         """As many rows go to each rank; a new tensor with what each rank had for this one."""
         mine, _ = self._host(tensor), self._rows("alltoall", tensor, name)
         out = torch.empty_like(mine)
@@ -120,34 +122,34 @@ class Group:
                                                       out.data_ptr(), size))
         return self._like(out, tensor)
 
-    def send(self, tensor: torch.Tensor, dst: int, tag: int = 0, name: str = "") -> None:
+    def send(self, tensor: Tensor, dst: int, tag: int = 0, name: str = "") -> None:
         """To one rank, which receives it meanwhile: of two that exchange something one receives
         first."""
         mine = self._host(tensor)
         self._check(self._lib.hybridps_group_send(self._h, name.encode(), mine.data_ptr(),
                                                   mine.numel() * mine.element_size(), dst, tag))
 
-    def recv(self, tensor: torch.Tensor, src: int, tag: int = 0, name: str = "") -> torch.Tensor:
+    def recv(self, tensor: Tensor, src: int, tag: int = 0, name: str = "") -> Tensor:
         """A new tensor, like this one, that rank src sends."""
         out = self._host(tensor)
         self._check(self._lib.hybridps_group_recv(self._h, name.encode(), out.data_ptr(),
                                                   out.numel() * out.element_size(), src, tag))
         return self._like(out, tensor)
 
-    def broadcast(self, tensor: torch.Tensor, src: int = 0, name: str = "") -> torch.Tensor:
+    def broadcast(self, tensor: Tensor, src: int = 0, name: str = "") -> Tensor:
         """A new tensor with the values of rank src."""
         out = self._host(tensor)
         self.broadcast_(out, src, name)
         return self._like(out, tensor)
 
-    def broadcast_(self, tensor: torch.Tensor, src: int = 0, name: str = "") -> None:
+    def broadcast_(self, tensor: Tensor, src: int = 0, name: str = "") -> None:
         """In place, for host tensors without holes."""
         self._in_place("broadcast_", tensor, name)
         size = tensor.numel() * tensor.element_size()
         self._check(self._lib.hybridps_group_broadcast(self._h, name.encode(), tensor.data_ptr(),
                                                        size, src))
 
-    def allgather(self, tensor: torch.Tensor, name: str = "") -> list[torch.Tensor]:
+    def allgather(self, tensor: Tensor, name: str = "") -> list[Tensor]:
         """Every rank's tensor of this shape, in the order of ranks."""
         mine = self._host(tensor)
         out = torch.empty((self.world, *mine.shape), dtype=mine.dtype)
@@ -182,7 +184,7 @@ class Group:
         self.close()
 
     @staticmethod
-    def _reduction(call: str, tensor: torch.Tensor, op: str, name: str) -> tuple[int, int]:
+    def _reduction(call: str, tensor: Tensor, op: str, name: str) -> tuple[int, int]:
         if op not in _OPS:
             raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it may be {', '.join(_OPS)}")
         if tensor.dtype not in _ADDED:
@@ -190,7 +192,7 @@ class Group:
                                 + ", ".join(str(t) for t in _ADDED))
         return _ADDED[tensor.dtype], _OPS[op]
 
-    def _rows(self, call: str, tensor: torch.Tensor, name: str) -> int:
+    def _rows(self, call: str, tensor: Tensor, name: str) -> int:
         rows = tensor.shape[0] if tensor.dim() > 0 else 0
         if tensor.dim() == 0 or rows % self.world:
             raise HybridPSError(f"{call} of {name!r}: {rows} rows for {self.world} ranks: there must "
@@ -198,20 +200,20 @@ class Group:
         return rows // self.world
 
     @staticmethod
-    def _in_place(call: str, tensor: torch.Tensor, name: str) -> None:
+    def _in_place(call: str, tensor: Tensor, name: str) -> None:
         if tensor.device.type != "cpu" or not (tensor.is_contiguous() or is_dense(tensor)):
             raise HybridPSError(f"{call} of {name!r}: a tensor of shape {tuple(tensor.shape)} with strides "
                                 f"{tensor.stride()} on {tensor.device}: in place it is for tensors of the "
                                 "host without holes")
 
     @staticmethod
-    def _host(tensor: torch.Tensor) -> torch.Tensor:
+    def _host(tensor: Tensor) -> Tensor:
         """A copy on the host, without holes."""
         host = torch.empty(tensor.shape, dtype=tensor.dtype)
         return host.copy_(tensor.detach())
 
     @staticmethod
-    def _like(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    def _like(out: Tensor, tensor: Tensor) -> Tensor:
         return out.to(tensor.device) if tensor.is_cuda else out
 
     def _check(self, code: int) -> None:
@@ -287,7 +289,7 @@ class _Torch:
             view(data, (size,), (1,), torch.uint8).copy_(moved)
         return self.attempt("recv", what, run)
 
-    def taken(self, data: int, size: int) -> torch.Tensor:
+    def taken(self, data: int, size: int) -> Tensor:
         """A tensor of torch's own memory. Threads of the backend let go of it when they like, and
         one that needs Python for that (as a view does) while the process ends would abort it."""
         return torch.empty(size, dtype=torch.uint8, device=self.on).copy_(

@@ -23,9 +23,13 @@ class Slot:
         self.cuda = phases.state.cuda
         self.came = param.device  # where the parameter was, and on CUDA is again at the end
         self.tensor = self.grad = -1
-        self.host = self.device = self.grad_host = self.grad_device = None
-        self.bundle: Bundle | None = None
-        self.grad_bundle: Bundle | None = None
+        # What shows them in each place, and what accesses them there: Any, as all but a new slot has it.
+        self.host: Any = None
+        self.device: Any = None
+        self.grad_host: Any = None
+        self.grad_device: Any = None
+        self.bundle: Any = None
+        self.grad_bundle: Any = None
         self.has_grad = False
         self.unreduced = False  # the gradient is this rank's alone, by no_sync
         self.version = self.grad_version = 0  # of what torch counts, when we looked last

@@ -73,7 +73,9 @@ def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch
 def memory_at(address: int) -> Callable[[], Any]:
     """What gives something as long as a tensor or array shows the memory of what view() has made."""
     memory = _memories.get(address)
-    return _nothing if memory is None else weakref.ref(memory)
+    if memory is None:
+        return _nothing
+    return weakref.ref(memory)
 
 
 def _nothing() -> None:

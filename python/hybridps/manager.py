@@ -108,7 +108,7 @@ class Manager:
         them."""
         number = 0
         if isinstance(size, Ticket):
-            size, device, number = size.size, size.device, size.number
+            device, number, size = size.device, size.number, size.size
         self._check(self._lib.hybridps_manager_add(
             self._open(), _check_device(device), _check_whole("size", size), number))
 

@@ -3,7 +3,8 @@
 C: computing all, X: communicating all, o: what each chunk costs more. n chunks take
 max(C, X) + min(C, X) / n + n o, least at n = sqrt(min(C, X) / o). From there, or from 2, powers of two are
 run, downwards or upwards as long as they get faster, for o is a small difference of two measured times: it
-says where to begin, and not whether. What is chosen was run, and gains LEAST_GAIN against one chunk, or
+says where to begin, and not whether. The fastest of many short measurements is one by luck too, and others
+use the machine now and then: so it is run again, in turns with one chunk. It gains LEAST_GAIN there, or
 nothing is cut. Nothing is run where hiding all of the shorter one would gain less.
 """
 from __future__ import annotations
@@ -69,17 +70,18 @@ def fastest(first: int, most: int, seconds: Callable[[int], float]) -> tuple[int
     return best, least
 
 
-def _seconds(carrier: Carrier, run: Callable[[], Any]) -> float:
-    """Median of some runs that all ranks begin together."""
-    taken = []
+def _seconds(carrier: Carrier, *runs: Callable[[], Any]) -> list[float]:
+    """Of each the median of some runs, in turns, that all ranks begin together."""
+    taken: list[list[float]] = [[] for _ in runs]
     for _ in range(REPEATS + 1):
-        carrier.largest([0.0])
-        begun = time.perf_counter()
-        run()
-        if carrier.device.type == "cuda":
-            torch.cuda.synchronize()
-        taken.append(time.perf_counter() - begun)
-    return statistics.median(taken[1:])
+        for seconds, run in zip(taken, runs):
+            carrier.largest([0.0])
+            begun = time.perf_counter()
+            run()
+            if carrier.device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - begun)
+    return [statistics.median(seconds[1:]) for seconds in taken]
 
 
 def _text(seconds: float) -> str:
@@ -96,23 +98,25 @@ def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callab
         return Decision(1, "a single row can't be cut")
     probe = min(PROBE, most)
     c, x, plain, serial = carrier.largest([
-        _seconds(carrier, compute), _seconds(carrier, comm),
-        _seconds(carrier, lambda: chunked(1, "serial")),
-        _seconds(carrier, lambda: chunked(probe, "serial"))])
+        *_seconds(carrier, compute), *_seconds(carrier, comm),
+        *_seconds(carrier, lambda: chunked(1, "serial")),
+        *_seconds(carrier, lambda: chunked(probe, "serial"))])
     per_chunk = max((serial - plain) / (probe - 1), 1e-6)
     first = max(best_chunks(c, x, per_chunk, most), 2)
-    facts = {"compute": c, "comm": x, "per_chunk": per_chunk, "plain": plain}
+    facts = {"compute": c, "comm": x, "per_chunk": per_chunk}
     hoped = 1 - max(c, x) / (c + x)
     if hoped < LEAST_GAIN:
         return Decision(1, f"chunks would gain {hoped * 100:.1f} % at best, less than "
                            f"{LEAST_GAIN * 100:.0f} %: it computes {_text(c)} and communicates "
-                           f"{_text(x)}", **facts)
-    chunks, overlapped = fastest(first, most, lambda n: carrier.largest(
-        [_seconds(carrier, lambda: chunked(n, "overlap"))])[0])
+                           f"{_text(x)}", plain=plain, **facts)
+    chunks, _ = fastest(first, most, lambda n: carrier.largest(
+        _seconds(carrier, lambda: chunked(n, "overlap")))[0])
+    plain, overlapped = carrier.largest(_seconds(carrier, lambda: chunked(1, "serial"),
+                                                 lambda: chunked(chunks, "overlap")))
+    facts.update(plain=plain, overlapped=overlapped)
     gain = 1 - overlapped / plain
     if gain < LEAST_GAIN:
         return Decision(1, f"{chunks} chunks, the best that was run, gain {gain * 100:.1f} %: it computes "
                            f"{_text(c)} and communicates {_text(x)}, and a chunk costs {_text(per_chunk)}",
-                        overlapped=overlapped, **facts)
-    return Decision(chunks, f"{chunks} chunks gain {gain * 100:.1f} %", overlapped=overlapped,
-                    **facts)
+                        **facts)
+    return Decision(chunks, f"{chunks} chunks gain {gain * 100:.1f} %", **facts)

@@ -270,10 +270,12 @@ def _measure(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: 
             carrier.reduce_scatter(out, apart, "max").wait()
     whole = x if spec.comm_op != "allgather" else torch.cat([x] * world, dim)
     unit = UNIT if spec.deterministic else 1
-    return _cost.decide(
-        carrier, -(-rows // unit), lambda: call(whole), comm,
-        lambda n, schedule: run(spec, carrier, call, x, dim, bounds(rows, n, unit),
-                                schedule).wait())
+
+    def chunked(n: int, schedule: str) -> torch.Tensor:
+        meets = n > 1 and carrier.device.type == "cpu"  # as each call does, at the cost that it has there
+        on = Met(carrier, _meet(spec, carrier, x, dim)) if meets else carrier
+        return run(spec, on, call, x, dim, bounds(rows, n, unit), schedule).wait()
+    return _cost.decide(carrier, -(-rows // unit), lambda: call(whole), comm, chunked)
 
 
 # ---- the three of them ----

@@ -13,8 +13,10 @@
 #include "base/plane.h"
 #include "os/cond.h"
 #include "os/process.h"
+#include "os/socket.h"
 
-#define DRAIN_MS 1000
+#define DRAIN_MS     1000
+#define SOCKET_AGE_S 60 /* no Agent takes so long to listen at its own */
 
 static void changed_on_loop(void *arg)
 {
@@ -58,10 +60,21 @@ static void on_store_change(void *arg)
     hl_loop_post(a->loop, changed_on_loop, a);
 }
 
+/* Sockets that killed Agents have left beside their pools. */
+static void sweep_sockets(void)
+{
+    char head[32];
+    snprintf(head, sizeof(head), "helios-%u-", (unsigned)getuid());
+    size_t n = hl_socket_sweep("/dev/shm", head, ".l2.sock", SOCKET_AGE_S);
+    if (n > 0)
+        hl_info("removed %zu socket%s of Agents that are gone from /dev/shm", n, n == 1 ? "" : "s");
+}
+
 static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
     struct store_opts o = opts->store;
     char pool[320];
+    sweep_sockets();
     snprintf(pool, sizeof(pool), "/dev/shm/helios-%u-%s.l2", (unsigned)getuid(), a->name);
     snprintf(a->host_id, sizeof(a->host_id), "%s", o.host_id);
     if (a->host_id[0] == '\0')

@@ -1,8 +1,11 @@
 #include "os/socket.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -32,14 +35,19 @@ static hl_status fail_errno(const char *what, const char *path, int err)
     return hl_fail(st, "%s %s: %s", what, path, strerror(err));
 }
 
+/* What comes of connecting there; 0 = a connection. */
+static int connect_errno(const struct sockaddr_un *addr)
+{
+    HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool connected = fd >= 0 && connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0;
+    return connected ? 0 : errno;
+}
+
 /* True when somebody accepts connections there. */
 static bool somebody_listens(const struct sockaddr_un *addr)
 {
-    HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return false;
-    int rc = connect(fd, (const struct sockaddr *)addr, sizeof(*addr));
-    return rc == 0 || errno == EAGAIN || errno == EPROTOTYPE;
+    int err = connect_errno(addr);
+    return err == 0 || err == EAGAIN || err == EPROTOTYPE;
 }
 
 hl_status hl_socket_listen(const char *path, int *out)
@@ -63,6 +71,37 @@ hl_status hl_socket_listen(const char *path, int *out)
     *out = fd;
     fd = -1;
     return HL_OK;
+}
+
+/* With its age by the clock of its file system. */
+static bool socket_is_dead(const char *path, int min_age_s)
+{
+    struct sockaddr_un addr;
+    struct stat sb;
+    if (fill_address(path, &addr) != HL_OK) {
+        hl_error_clear();
+        return false;
+    }
+    return lstat(path, &sb) == 0 && S_ISSOCK(sb.st_mode) && sb.st_uid == geteuid() &&
+           hl_wall_ms() / 1000 - sb.st_ctime >= min_age_s && connect_errno(&addr) == ECONNREFUSED;
+}
+
+size_t hl_socket_sweep(const char *dir, const char *head, const char *tail, int min_age_s)
+{
+    size_t removed = 0, head_len = strlen(head), tail_len = strlen(tail);
+    DIR *list = opendir(dir);
+    for (struct dirent *d; list != NULL && (d = readdir(list)) != NULL;) {
+        char path[PATH_MAX];
+        size_t len = strlen(d->d_name);
+        if (len < head_len + tail_len || strncmp(d->d_name, head, head_len) != 0 ||
+            strcmp(d->d_name + len - tail_len, tail) != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", dir, d->d_name);
+        removed += socket_is_dead(path, min_age_s) && unlink(path) == 0;
+    }
+    if (list != NULL)
+        closedir(list);
+    return removed;
 }
 
 hl_status hl_socket_accept(int listener, int *out)

@@ -5,7 +5,7 @@
  * Errors:  HL_EPERM (another user), HL_EUNAVAIL (nobody listens, the peer is gone), HL_ETIMEDOUT,
  *          HL_EBUSY (somebody already listens there), HL_EINVAL (path too long), HL_EPROTO (wrong
  *          length).
- * Units:   milliseconds.
+ * Units:   milliseconds; ages in seconds.
  * Limits:  paths of 107 bytes; one descriptor per message.
  */
 #ifndef HL_OS_SOCKET_H
@@ -18,6 +18,10 @@
 
 /* Listen; a dead socket file of an earlier process is replaced. Non-blocking. */
 hl_status hl_socket_listen(const char *path, int *out) HL_CHECK;
+/* Sockets of this user in a directory, named HEAD...TAIL, at which no process listens any more:
+ * they are removed; how many. Not those that are younger than min_age_s: one that is just being
+ * made is not listened at yet. */
+size_t hl_socket_sweep(const char *dir, const char *head, const char *tail, int min_age_s);
 /* Non-blocking descriptor of the next client; HL_EBUSY when none waits. */
 hl_status hl_socket_accept(int listener, int *out) HL_CHECK;
 /* Of a Unix socket of any type: the peer runs as this process's user or as root. HL_EPERM names who

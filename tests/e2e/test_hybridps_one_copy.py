@@ -160,11 +160,16 @@ class OneCopy(unittest.TestCase):
             hybridps.manage(model, optimizer, device="emu:1MiB", group=group, one_copy=True,
                             chunk_bytes=CHUNK * (1 + rank))
 
+        def read_in_a_backward(_, group, model, optimizer):
+            next(model.parameters()).register_hook(lambda _: [p.grad for p in model.parameters()] and None)
+            begin(group, model, optimizer)
+
         def in_mode_move(_, group, model, optimizer):
             begin(group, model, optimizer, mode="move")
 
         for use, words in ((keep, "your code still has .*grad"), (assign, "your code still has .*weight.data"),
                            (thaw, "was frozen"), (read_in_a_child, "child 0$"),
+                           (read_in_a_backward, "another rank's until the backward has ended"),
                            (on_devices_that_differ, "chunks out otherwise"), (in_mode_move, "mode=\"copy\"")):
             for said in refused(use):
                 with self.subTest(use.__name__):

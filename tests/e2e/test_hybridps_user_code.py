@@ -4,6 +4,7 @@ less device memory than the model has parameters, or is refused by name."""
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import pathlib
 import pickle
@@ -43,9 +44,10 @@ def layers(seed=1):
 
 
 def bits(value):
-    """Tensors as their bytes, in lists of any depth."""
+    """Tensors as a hash of their bytes, whose difference is short to print, in lists of any depth."""
     if isinstance(value, torch.Tensor):
-        return value.dtype, tuple(value.shape), value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
+        flat = value.detach().reshape(-1).view(torch.uint8).numpy()
+        return value.dtype, tuple(value.shape), hashlib.blake2b(flat, digest_size=16).hexdigest()
     return [bits(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 

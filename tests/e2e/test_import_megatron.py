@@ -41,7 +41,7 @@ class ImportMegatron(unittest.TestCase):
     def test_a_hugging_face_checkpoint_comes_out_as_the_original(self):
         with cluster() as c:
             script = ROOT / "tests" / "support" / "megatron_checkpoints.py"
-            subprocess.run([sys.executable, "-W", "ignore", script, c.dir / "m", *SOURCES], check=True)
+            subprocess.run(needs.command(script, c.dir / "m", *SOURCES), check=True)
             for family, sources in SOURCES.items():
                 original = plain(checkpoints.read(c.dir / "m" / family / "hf" / "model.safetensors")[1])
                 for source in sources:
@@ -58,7 +58,7 @@ class ImportMegatron(unittest.TestCase):
         """Of the args alone comes the same model: nothing else in the directory says which one it is."""
         with cluster() as c:
             script = ROOT / "tests" / "support" / "megatron_checkpoints.py"
-            subprocess.run([sys.executable, "-W", "ignore", script, c.dir / "m", *EXPERTS], check=True)
+            subprocess.run(needs.command(script, c.dir / "m", *EXPERTS), check=True)
             for family, naming in EXPERTS.items():
                 original = checkpoints.read(c.dir / "m" / family / "hf" / "model.safetensors")[1]
                 c.json("model", "import", c.dir / "m" / family / "hf", "--name", family)
@@ -75,7 +75,7 @@ class ImportMegatron(unittest.TestCase):
     def test_a_training_goes_on_from_an_imported_optimizer_at_any_layout(self):
         with cluster() as c:
             script = ROOT / "tests" / "support" / "megatron_checkpoints.py"
-            subprocess.run([sys.executable, "-W", "ignore", script, c.dir / "m", "llama", "mixtral"], check=True)
+            subprocess.run(needs.command(script, c.dir / "m", "llama", "mixtral"), check=True)
             for name, source in (("a", "llama/torch-2"), ("b", "llama/dist-state-2"), ("c", "mixtral/torch-5"),
                                  ("d", "mixtral/dist-state-1")):
                 done = c.json("model", "import", c.dir / "m" / source, "--name", name, "--optimizer", "--tp", 2)

@@ -6,7 +6,7 @@ import sys
 import unittest
 import zipfile
 
-from support import checkpoints
+from support import checkpoints, needs
 from support.cluster import ROOT, cluster
 
 MODEL = ("--tp", 2, "--pp", 2)
@@ -14,7 +14,7 @@ MODEL = ("--tp", 2, "--pp", 2)
 
 def to_torch(directory):
     script = ROOT / "tests" / "support" / "torch_files.py"
-    subprocess.run([sys.executable, "-W", "ignore", script, directory, "bin"], check=True)
+    subprocess.run(needs.command(script, directory, "bin"), check=True)
 
 
 class Hostile:

@@ -10,21 +10,17 @@ import subprocess
 import sys
 import unittest
 
-try:
-    import torch  # noqa: F401
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-EXAMPLES = ROOT / "examples" / "maco"
-sys.path[:0] = [str(ROOT / "python"), str(EXAMPLES)]
-sys.dont_write_bytecode = True
+torch = needs.torch()
+EXAMPLES = needs.ROOT / "examples" / "maco"
+sys.path.insert(0, str(EXAMPLES))
 from benchmark_nccl_2gpu import report, unmeasurable  # noqa: E402
 
 
 def run(name, *args):
-    done = subprocess.run([sys.executable, "-B", EXAMPLES / f"{name}.py", *args], timeout=120,
+    done = subprocess.run(needs.command(EXAMPLES / f"{name}.py", *args), timeout=120,
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

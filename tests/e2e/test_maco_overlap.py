@@ -487,6 +487,25 @@ class Choice(unittest.TestCase):
         self.assertGreater(decision.per_chunk, 0.02)
         self.assertEqual(decision.chunks, 16, decision)
 
+    def test_one_chunk_that_seemed_slow_promises_nothing(self):
+        """Somebody used the processor while it was measured first."""
+        now, link, slow = self.slow_link()
+        whole_ones = []
+
+        def dear(x):
+            now[0] += 0.02  # a call's own, so that chunks gain nothing
+            if len(x) == 40:
+                whole_ones.append(x)
+                if _cost.REPEATS + 1 < len(whole_ones) <= 2 * (_cost.REPEATS + 1):
+                    now[0] += 0.1
+            return slow(x)
+        f = overlap_comm(group=link, check=False)(dear)
+        with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
+            f(torch.zeros(40, 500))
+        decision, = f.overlap.decisions.values()
+        self.assertEqual(decision.chunks, 1, decision)
+        self.assertAlmostEqual(decision.plain, 0.0601)
+
     @both
     def test_all_ranks_choose_alike_and_say_why(self, run):
         def child(rank, group):

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -164,13 +165,26 @@ def alive(pid):
         return False
 
 
+def leave_by_signals():
+    """A signal that ends this process lets it take down what it has started; the next one does not break that off."""
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+    def leave(number, _):
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+    for each in numbers:
+        if signal.getsignal(each) != signal.SIG_IGN:  # of nohup, or a shell's background
+            signal.signal(each, leave)
+
+
 @contextlib.contextmanager
 def cluster(**kwargs):
     made = Cluster(**kwargs)
     try:
         made.up()
         yield made
-    except BaseException:
+    except Exception:
         for log in sorted(made.state.glob("log/*.log")):
             print(f"--- {log.name}\n{log.read_text()[-3000:]}")
         raise

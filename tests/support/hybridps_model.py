@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import hybridps  # noqa: E402
 
 VOCAB, WIDTH, SEQUENCE, LAYERS, STEPS = 128, 64, 16, 4, 20
+FEW = 8  # steps of a row that differs little from another one: two more than training plans ahead
 CHUNK = 64 << 10
 SIZES = (1, 0.6, 0.35)  # of the bytes of parameters, gradients and optimizer state
 

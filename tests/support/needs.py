@@ -27,6 +27,11 @@ def torch() -> ModuleType:
     return found
 
 
+def command(script: object, *arguments: object) -> list[str]:
+    """That runs a script which uses torch and need not be a process of its own from its first line on."""
+    return [sys.executable, str(ROOT / "tests" / "support" / "with_torch.py"), str(script), *map(str, arguments)]
+
+
 def programs() -> None:
     """The build's, and its library for this process."""
     helios = BUILD / "bin" / "helios"

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""with_torch.py SCRIPT: run it in a fork of a process that has imported torch, which costs more than a second of a
+"""with_torch.py SCRIPT [ARGS]: run it in a fork of a process that has imported torch, which costs more than a second of a
 processor each time. The first script of a CTest starts that process; it ends with CTest. A script whose caller is
-killed is killed. Where the process can't be had, the script runs as it is, by itself."""
+killed is killed. Where the process can't be had, the script runs as it is, by itself. A script may run others the same way."""
 from __future__ import annotations
 
 import json
@@ -11,7 +11,8 @@ import struct
 import sys
 import time
 
-NAME = "\0helios-torch-{}-{}"  # in the abstract name space: gone with who listens
+NAME = "helios-torch-{}-{}"  # in the abstract name space: gone with who listens
+TOLD = "TESTS_TORCH"  # the name, for scripts of scripts
 PEER = struct.Struct("3i")
 STATUS = struct.Struct("i")
 
@@ -112,10 +113,11 @@ def run_here(wanted: dict) -> None:
     os.chdir(wanted["directory"])
     os.environ.clear()
     os.environ.update(wanted["environment"])
-    script = wanted["script"]
+    sys.argv = wanted["arguments"]
+    script = sys.argv[0]
     before = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
     sys.path[0:1] = [os.path.dirname(os.path.abspath(script)), *before]
-    sys.argv = sys.orig_argv[1:] = [script]
+    sys.orig_argv[1:] = sys.argv
     main = types.ModuleType("__main__")
     main.__file__ = script
     sys.modules["__main__"] = main
@@ -141,6 +143,7 @@ def run_here(wanted: dict) -> None:
 def serve(listener: int, parent: int) -> None:
     import gc
     import torch  # noqa: F401
+    sys.dont_write_bytecode = True
     gc.freeze()  # no child looks at torch's objects in its collections, which would copy their pages
     Server(socket.socket(fileno=listener), parent).run()
     os._exit(0)
@@ -153,7 +156,7 @@ def start(name: str, parent: int) -> None:
     import subprocess
     with socket.socket(socket.AF_UNIX) as listener:
         try:
-            listener.bind(name)
+            listener.bind("\0" + name)
         except OSError:  # another script has begun to start it
             time.sleep(0.01)
             return
@@ -173,7 +176,7 @@ def connect(name: str, parent: int) -> socket.socket | None:
     for _ in range(100):
         server = socket.socket(socket.AF_UNIX)
         try:
-            server.connect(name)
+            server.connect("\0" + name)
             return server
         except OSError:
             server.close()
@@ -181,13 +184,16 @@ def connect(name: str, parent: int) -> socket.socket | None:
     return None
 
 
-def ask(script: str) -> int | None:
+def ask(arguments: list[str]) -> int | None:
     """The script's exit status, or None if it has not run."""
     parent = os.getppid()
-    server = connect(NAME.format(os.getuid(), parent), parent)
+    if parent == 1:  # the caller has ended, and nobody would tell the process when to
+        return None
+    name = os.environ.setdefault(TOLD, NAME.format(os.getuid(), parent))
+    server = connect(name, parent)
     if server is None:
         return None
-    wanted = {"script": script, "directory": os.getcwd(), "environment": dict(os.environ)}
+    wanted = {"arguments": arguments, "directory": os.getcwd(), "environment": dict(os.environ)}
     try:
         socket.send_fds(server, [json.dumps(wanted).encode() + b"\n"], [0, 1, 2])
         if server.recv(1) != b"+":
@@ -205,7 +211,7 @@ def main() -> None:
     if sys.argv[1] == "--serve":
         serve(int(sys.argv[2]), int(sys.argv[3]))
         return
-    code = ask(sys.argv[1])
+    code = ask(sys.argv[1:])
     if code is None:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     if code < 0:

@@ -138,7 +138,7 @@ static hl_status create_rank(struct hl_shim *s, size_t i)
     HL_TRY(hl_engine_create_args(&create, &args, &values));
     snprintf(cid, sizeof(cid), "rank-%d.cid", s->spec.ranks[i].rank);
     unlink(hl_path_in(s->dir, cid).s); /* of a try before */
-    HL_TRY(hl_engine_call(e, &args, &values, HL_ENGINE_CALL_MS, &r));
+    HL_TRY(hl_engine_call(e, &args, &values, HL_ENGINE_START_MS, &r));
     const char *out = hl_command_text(&r.out), *id = out + strlen(out);
     while (id > out && (id == out + strlen(out) || id[-1] != '\n'))
         id--;
@@ -154,7 +154,7 @@ static hl_status start_created(struct hl_shim *s, size_t i)
     struct hl_args args = hl_engine_args(e, &arena);
     hl_args_add(&args, "start");
     hl_args_add(&args, e->ranks[i].id);
-    return hl_engine_call(e, &args, NULL, HL_ENGINE_CALL_MS, &r);
+    return hl_engine_call(e, &args, NULL, HL_ENGINE_START_MS, &r);
 }
 
 /* The kernel refuses it where the engine's daemon may not raise limits. */

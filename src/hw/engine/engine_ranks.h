@@ -26,6 +26,8 @@
 
 #define HL_ENGINE_LOOK_MS 5000
 #define HL_ENGINE_CALL_MS 30000
+/* Of create and start, which copy and mount: on a busy machine they take their time. */
+#define HL_ENGINE_START_MS 120000
 
 struct hl_engine_rank {
     char id[80];            /* of the engine's container; "" = none */

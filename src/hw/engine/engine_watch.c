@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "hw/engine/engine_ranks.h"
+#include "hw/load/oom_log.h"
 #include "os/command.h"
 #include "os/file.h"
 
@@ -156,12 +157,25 @@ hl_status hl_engine_look(struct hl_shim *s, struct hl_arena *arena, struct hl_en
 
 /* ---- ends ---- */
 
+/* Podman 4.3 with control groups of the second kind says nothing of a child of the rank that was
+ * killed, as Docker does. The kernel's log names the group, which has the container's id. */
+static bool log_tells_kill(const struct hl_engine_ranks *e, size_t i)
+{
+    char line[512];
+    const struct hl_oom_query query = {.group = e->ranks[i].id};
+    if (hl_oom_log_find(HL_OOM_LOG, &query, line, sizeof(line)) == HL_OK)
+        return line[0] != '\0';
+    hl_debug("whether rank %zu was killed for want of memory: %s", i, hl_error_text());
+    return false;
+}
+
 static void rank_over(struct hl_shim *s, size_t i, const struct hl_engine_state *end)
 {
     struct hl_engine_rank *r = &s->engine->ranks[i];
     if (r->follower > 0) /* its log's end did not come: what came is in the pipe */
         kill(r->follower, SIGKILL);
-    s->engine->oom += end->oom;
+    s->engine->oom +=
+        end->oom || (s->engine->kind == HL_ENGINE_PODMAN && log_tells_kill(s->engine, i));
     hl_shim_rank_ended(s, i, end->exit_code, end->signal);
 }
 

@@ -1,4 +1,4 @@
-/* Connecting to a socket whose queue of clients is full. */
+/* Connecting to a socket whose queue of clients is full; sockets whose process is gone. */
 #include "support/test.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "os/file.h"
 #include "os/socket.h"
 #include "support/process_state.h"
 
@@ -122,4 +123,44 @@ TEST(nobody_listens_is_said_at_once)
 {
     int fd;
     assert_int_equal(hl_socket_connect("/nonexistent/socket", PATIENT_MS, &fd), HL_EUNAVAIL);
+}
+
+static void leave_socket(const char *dir, const char *name)
+{
+    char path[96];
+    int fd;
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_int_equal(hl_socket_listen(path, &fd), HL_OK);
+    close(fd); /* as a process that is killed */
+}
+
+static bool is_there(const char *dir, const char *name)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+TEST(a_sweep_takes_sockets_at_which_no_process_listens_and_nothing_else)
+{
+    char dir[] = "/tmp/hl-sweep-XXXXXX", path[96];
+    int alive;
+    assert_non_null(mkdtemp(dir));
+    leave_socket(dir, "helios-0-a.l2.sock");
+    leave_socket(dir, "helios-1-a.l2.sock");
+    leave_socket(dir, "helios-0-a.sock");
+    snprintf(path, sizeof(path), "%s/helios-0-b.l2.sock", dir);
+    assert_int_equal(hl_socket_listen(path, &alive), HL_OK);
+    snprintf(path, sizeof(path), "%s/helios-0-c.l2.sock", dir);
+    close(open(path, O_CREAT | O_WRONLY, 0600)); /* a file with such a name */
+    assert_int_equal(hl_socket_sweep(dir, "helios-0-", ".l2.sock", 3600), 0);
+    assert_int_equal(hl_socket_sweep(dir, "helios-0-", ".l2.sock", 0), 1);
+    assert_false(is_there(dir, "helios-0-a.l2.sock"));
+    assert_true(is_there(dir, "helios-1-a.l2.sock"));
+    assert_true(is_there(dir, "helios-0-a.sock"));
+    assert_true(is_there(dir, "helios-0-b.l2.sock"));
+    assert_true(is_there(dir, "helios-0-c.l2.sock"));
+    assert_int_equal(hl_socket_sweep("/no/such", "", "", 0), 0);
+    close(alive);
+    assert_int_equal(hl_dir_remove(dir), HL_OK);
 }
