@@ -80,7 +80,7 @@ static hl_status pin_locked(struct operation *op, struct shm *shm,
     HL_TRY(hl_l3_pin(shm->socket, request->id, 0, operation_socket_ms(op), &ref));
     hl_status listed = names_check(op->client, request->id, ref.size, ref.crc32);
     if (listed != HL_OK) {
-        (void)!hl_l3_unpin_post(shm->socket, &ref, operation_socket_ms(op));
+        (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
         return listed;
     }
     const void *data = hl_pool_view_data(shm->view, &ref);
@@ -88,11 +88,11 @@ static hl_status pin_locked(struct operation *op, struct shm *shm,
         HASH_FIND_PTR(a->mappings, &data, m);
     if (m != NULL) {
         /* One pin is enough for all views of a shard that are not written. */
-        (void)!hl_l3_unpin_post(shm->socket, &ref, operation_socket_ms(op));
+        (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
     } else {
         hl_status st = view_create(shm, &ref, request->writable, &m);
         if (st != HL_OK) {
-            (void)!hl_l3_unpin_post(shm->socket, &ref, operation_socket_ms(op));
+            (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
             return st;
         }
         HASH_ADD_PTR(a->mappings, data, m);
@@ -115,7 +115,7 @@ static void mapping_release(struct operation *op, struct mapping *m)
         /* A connection that was replaced has dropped its pins by itself. */
         if (m->pin != NULL && (m->pin == atomic_load_explicit(&a->shm, memory_order_relaxed) ||
                                m->pin == atomic_load_explicit(&a->store, memory_order_relaxed)))
-            (void)!hl_l3_unpin_post(m->pin->socket, &m->ref, operation_socket_ms(op));
+            (void)!hl_l3_unpin(m->pin->socket, &m->ref, operation_socket_ms(op));
         attach_unref(op->client, m->shm);
     }
     free(m);

@@ -151,24 +151,6 @@ TEST(what_is_put_is_read_through_the_view_of_another_client)
     free(expected);
 }
 
-TEST(posted_unpins_are_done_before_the_next_answer_and_a_refused_one_breaks_nothing)
-{
-    struct world w;
-    struct hl_pool_ref ref, pin;
-    world_start(&w, 0);
-    struct hl_l3_client *a = connect_to(&w);
-    assert_int_equal(put(a, 100, 7, &ref), HL_OK);
-    for (int i = 0; i < 40; i++) /* more than answers may be owed */
-        assert_int_equal(hl_l3_pin(a, ref.id, 0, MS, &pin), HL_OK);
-    for (int i = 0; i < 41; i++) /* the last one is refused */
-        assert_int_equal(hl_l3_unpin_post(a, &pin, MS), HL_OK);
-    assert_int_equal(hl_l3_pin(a, ref.id, 0, MS, &pin), HL_OK);
-    assert_int_equal(hl_l3_unpin(a, &pin, MS), HL_OK);
-    assert_int_equal(hl_l3_unpin(a, &pin, MS), HL_ENOENT);
-    hl_l3_close(a);
-    world_end(&w);
-}
-
 TEST(pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes)
 {
     struct world w;

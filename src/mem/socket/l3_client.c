@@ -1,13 +1,12 @@
 /* One request and its answer at a time under a lock, which is held for the whole exchange: other
- * threads of the process queue up for the socket. A posted unpin is the exception: its answer is
- * owed, and taken before the next request.
+ * threads of the process queue up for the socket.
  *
  *     connected --a deadline, a closed socket, an answer of another protocol--> broken, for good
  *
  * An answer that comes too late would be taken for the next one's, so a client that ran into a
  * deadline is broken: its user closes it and connects again. The view needs no lock (pool/view.c).
  *
- * The lock guards fd, seq, owed and broken. `path`, `rpc_address` and `view` are constant once
+ * The lock guards fd, seq and broken. `path`, `rpc_address` and `view` are constant once
  * hl_l3_connect returns. A thread that waits for the lock waits as long as the exchanges before it
  * take: its own deadline begins with its own exchange. */
 #include "mem/socket/socket.h"
@@ -19,7 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "mem/socket/l3_proto.h"
 #include "os/file.h"
 #include "os/shm.h"
@@ -29,70 +27,30 @@ struct hl_l3_client {
     char *path;
     char rpc_address[256]; /* of the server's process */
     struct hl_pool_view *view;
-    pthread_mutex_t lock; /* guards fd, seq, owed, broken */
+    pthread_mutex_t lock; /* guards fd, seq, broken */
     int fd;
     uint32_t seq;
-    unsigned owed; /* answers to posted unpins, the last ones sent; at most MOST_OWED */
     bool broken;
 };
-
-enum {
-    MOST_OWED = 16
-}; /* that few answers fit the socket's buffer, so that the server never waits */
 
 static hl_status fail_broken(const struct hl_l3_client *c)
 {
     return hl_fail(HL_EUNAVAIL, "the connection to %s is lost; connect again", c->path);
 }
 
-static hl_status recv_answer(struct hl_l3_client *c, uint16_t type, uint32_t seq, int timeout_ms,
-                             struct hl_l3_answer *answer, int *passed)
-{
-    HL_TRY(hl_socket_recv(c->fd, answer, sizeof(*answer), passed, timeout_ms));
-    if (answer->magic != HL_L3_MAGIC || answer->version != HL_L3_VERSION || answer->seq != seq ||
-        answer->type != type || answer->status > 0)
-        return hl_fail(HL_EPROTO, "invalid answer; is this the socket of helios-l3d?");
-    answer->text[sizeof(answer->text) - 1] = '\0';
-    return HL_OK;
-}
-
-/* With the lock held. Nobody can mend a refused unpin by then: it is logged. */
-static hl_status recv_owed(struct hl_l3_client *c, int timeout_ms)
-{
-    while (c->owed > 0) {
-        struct hl_l3_answer a;
-        HL_AUTO(hl_closep) int fd = -1;
-        HL_TRY(recv_answer(c, HL_L3_UNPIN, c->seq - c->owed + 1, timeout_ms, &a, &fd));
-        c->owed--;
-        if (a.status != 0)
-            hl_warn("unpin refused socket=%s error=\"%s\"", c->path, a.text);
-    }
-    return HL_OK;
-}
-
-static hl_status send_request(struct hl_l3_client *c, struct hl_l3_request *req, int pass,
-                              int timeout_ms)
-{
-    req->magic = HL_L3_MAGIC;
-    req->version = HL_L3_VERSION;
-    req->seq = ++c->seq;
-    return hl_socket_send(c->fd, req, sizeof(*req), pass, timeout_ms);
-}
-
 /* With the lock held: an answer belongs to the request that was sent last. */
 static hl_status exchange_messages(struct hl_l3_client *c, struct hl_l3_request *req, int pass,
                                    int timeout_ms, struct hl_l3_answer *answer, int *passed)
 {
-    HL_TRY(recv_owed(c, timeout_ms));
-    HL_TRY(send_request(c, req, pass, timeout_ms));
-    return recv_answer(c, req->type, req->seq, timeout_ms, answer, passed);
-}
-
-/* With the lock held. */
-static hl_status break_connection(struct hl_l3_client *c, hl_status st)
-{
-    c->broken = true;
-    return hl_fail_prefix(st, "pool socket %s: ", c->path);
+    req->magic = HL_L3_MAGIC;
+    req->version = HL_L3_VERSION;
+    req->seq = ++c->seq;
+    HL_TRY(hl_socket_send(c->fd, req, sizeof(*req), pass, timeout_ms));
+    HL_TRY(hl_socket_recv(c->fd, answer, sizeof(*answer), passed, timeout_ms));
+    if (answer->magic == HL_L3_MAGIC && answer->version == HL_L3_VERSION &&
+        answer->seq == req->seq && answer->type == req->type && answer->status <= 0)
+        return HL_OK;
+    return hl_fail(HL_EPROTO, "invalid answer; is this the socket of helios-l3d?");
 }
 
 /* On HL_OK the answer's own status is HL_OK too. */
@@ -104,10 +62,13 @@ static hl_status ask_server(struct hl_l3_client *c, struct hl_l3_request *req, i
     hl_status st =
         c->broken ? fail_broken(c)
                   : exchange_messages(c, req, pass, timeout_ms < 1 ? 1 : timeout_ms, answer, &got);
-    if (st != HL_OK && !c->broken)
-        st = break_connection(c, st);
+    if (st != HL_OK && !c->broken) {
+        c->broken = true;
+        st = hl_fail_prefix(st, "pool socket %s: ", c->path);
+    }
     pthread_mutex_unlock(&c->lock);
     HL_TRY(st);
+    answer->text[sizeof(answer->text) - 1] = '\0';
     if (answer->status != 0)
         return hl_fail((hl_status)answer->status, "%s", answer->text);
     if (passed != NULL) {
@@ -227,28 +188,6 @@ hl_status hl_l3_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref, int
     struct hl_l3_request req = {
         .type = HL_L3_UNPIN, .id_hi = ref->id.hi, .id_lo = ref->id.lo, .offset = ref->offset};
     return ask_server(c, &req, -1, timeout_ms, &a, NULL);
-}
-
-/* With the lock held. */
-static hl_status post_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref, int timeout_ms)
-{
-    struct hl_l3_request req = {
-        .type = HL_L3_UNPIN, .id_hi = ref->id.hi, .id_lo = ref->id.lo, .offset = ref->offset};
-    if (c->owed == MOST_OWED)
-        HL_TRY(recv_owed(c, timeout_ms));
-    HL_TRY(send_request(c, &req, -1, timeout_ms));
-    c->owed++;
-    return HL_OK;
-}
-
-hl_status hl_l3_unpin_post(struct hl_l3_client *c, const struct hl_pool_ref *ref, int timeout_ms)
-{
-    pthread_mutex_lock(&c->lock);
-    hl_status st = c->broken ? fail_broken(c) : post_unpin(c, ref, timeout_ms < 1 ? 1 : timeout_ms);
-    if (st != HL_OK && !c->broken)
-        st = break_connection(c, st);
-    pthread_mutex_unlock(&c->lock);
-    return st;
 }
 
 hl_status hl_l3_staging_open(uint64_t size, struct hl_l3_staging *out)

@@ -105,11 +105,6 @@ hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, in
                     struct hl_pool_ref *ref) HL_CHECK;
 hl_status hl_l3_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref,
                       int timeout_ms) HL_CHECK;
-/* The same without waiting for the answer: it costs its caller no turn of a busy owner. The owner
- * drops the pin before it answers any later request of this connection, and soon for others. A
- * refusal is logged. */
-hl_status hl_l3_unpin_post(struct hl_l3_client *c, const struct hl_pool_ref *ref,
-                           int timeout_ms) HL_CHECK;
 
 /* A copy in the memory of one of the node's devices: map [offset, offset + length) of fd
  * (hl_device_import); the shard is its first `size` bytes. It stays until hl_l3_unmap or the end of
