@@ -485,7 +485,7 @@ class Scenarios(World):
         first.kill()
         began = time.monotonic()
         wait_for("the other one to lead", second.leads, WAIT_S)
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 12)  # a lease is 15 s unless it is set
 
     def test_instances_for_different_labels_write_side_by_side(self):
         first = self.controller("--lease-namespace", self.lease_ns)
