@@ -202,8 +202,9 @@ class Phases:
                 set_grad(slot.param, None)
             old.append((slot.name + ".grad", slot.grad,
                         slot.left or Shown(slot.grad_home, slot.address(slot.grad))))
-            slot.grad_host = slot.grad_device = slot.left = None
-            slot.grad_shown = False
+            slot.hide_grad()
+        for slot in slots:
+            slot.show_moved()
         if self.state.one is not None:
             return self.state.one.ended(slots, shown, [kept for _, _, kept in old])
         for slot, (_, before, _), tensor in zip(shown, old, self.state.replace(old)):
@@ -247,8 +248,7 @@ class Phases:
                 slot.given = grad
                 if slot.has_grad:
                     ending.append(slot)
-            elif not self.state.grads_away and (self.state.grads_seen or
-                                          grad._version != slot.grad_version):
+            elif not self.state.grads_away and (self.state.grads_seen or grad._version != slot.grad_version):
                 written.append(slot.grad)
                 slot.grad_version = grad._version
         self.state.grads_seen = False

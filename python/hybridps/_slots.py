@@ -76,9 +76,19 @@ class Slot:
         self.grad_host = self.view(self.gradient, HOST)
         self.grad_home = self.grad_host.data_ptr()
 
+    def hide_grad(self) -> None:
+        """Its place is its users' alone."""
+        self.grad_host = self.grad_device = self.left = None
+        self.grad_shown = False
+
     def shows_grad(self, grad: torch.Tensor) -> bool:
         """Whether p.grad is its place on the host."""
         return grad is self.grad_host and grad.data_ptr() == self.grad_home
+
+    def show_moved(self) -> None:
+        """After p.grad.data = values, what users have is no view of its place any more: another one is."""
+        if self.grad_host is not None and self.grad_host.data_ptr() != self.grad_home:
+            self.show_grad_host()
 
     def refuse_moved(self) -> None:
         """In the place of the parameter it can't have other memory."""
