@@ -27,7 +27,8 @@ struct step {
 /* A text that was cut must not end inside a character: JSON takes only whole ones. */
 static inline void copy_text(char *to, size_t cap, const char *from)
 {
-    size_t n = strnlen(from, cap - 1);
+    size_t n = strlen(from);
+    n = n < cap ? n : cap - 1;
     memmove(to, from, n);
     to[n] = '\0';
     size_t lead = n;
