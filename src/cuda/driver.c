@@ -1,8 +1,8 @@
 #include "cuda/driver.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
-#include <string.h>
+
+#include "os/late.h"
 
 hl_status cuda_fail(const struct cuda_driver *cu, const char *call, cu_result r)
 {
@@ -35,14 +35,6 @@ hl_status cuda_fail(const struct cuda_driver *cu, const char *call, cu_result r)
     return hl_fail(st, "%s: %s (%u): %s", call, name, r, text);
 }
 
-/* ISO C has no conversion from void * to a function; POSIX says these bytes are one. */
-static bool find_symbol(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
-
 hl_status cuda_driver_load(const char *library, struct cuda_driver *out)
 {
     struct cuda_driver cu = {.vmm = 1, .run = 1, .context = 1};
@@ -52,18 +44,18 @@ hl_status cuda_driver_load(const char *library, struct cuda_driver *out)
     if (so == NULL)
         return hl_fail(HL_EUNAVAIL, "no CUDA driver: %s", dlerror());
 #define X(name, args)                                                                              \
-    if (!find_symbol(so, #name, &cu.name))                                                         \
+    if (!hl_late_symbol(so, #name, &cu.name))                                                      \
         return hl_fail(HL_EUNAVAIL, "%s has no %s: it is not a CUDA driver, or too old", library,  \
                        #name);
     CUDA_CALLS(X)
 #undef X
-#define X(name, args) cu.vmm &= find_symbol(so, #name, &cu.name);
+#define X(name, args) cu.vmm &= hl_late_symbol(so, #name, &cu.name);
     CUDA_VMM_CALLS(X)
 #undef X
-#define X(name, args) cu.run &= find_symbol(so, #name, &cu.name);
+#define X(name, args) cu.run &= hl_late_symbol(so, #name, &cu.name);
     CUDA_RUN_CALLS(X)
 #undef X
-#define X(name, args) cu.context &= find_symbol(so, #name, &cu.name);
+#define X(name, args) cu.context &= hl_late_symbol(so, #name, &cu.name);
     CUDA_CONTEXT_CALLS(X)
 #undef X
     cu_result r = cu.cuInit(0);

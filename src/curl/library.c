@@ -4,12 +4,7 @@
 
 struct curl_calls curl_calls;
 
-static const char *const names[] = {
-#define X(name) #name,
-    CURL_CALLS(X)
-#undef X
-};
-
+static struct hl_late late = HL_LATE("libcurl.so.4", CURL_CALLS, curl_calls);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void init_curl(void)
@@ -19,11 +14,6 @@ static void init_curl(void)
 
 hl_status hl_curl_load(void)
 {
-    static struct hl_late late = {.library = "libcurl.so.4",
-                                  .names = names,
-                                  .calls = &curl_calls,
-                                  .count = HL_ARRAY_LEN(names),
-                                  .lock = PTHREAD_MUTEX_INITIALIZER};
     HL_TRY(hl_late_load(&late));
     pthread_once(&once, init_curl);
     return HL_OK;

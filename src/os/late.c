@@ -3,15 +3,20 @@
 #include <dlfcn.h>
 #include <string.h>
 
+/* ISO C has no conversion from void * to a function; POSIX says these bytes are one. */
+bool hl_late_symbol(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof(symbol));
+    return symbol != NULL;
+}
+
 static hl_status late_find(const struct hl_late *late, void *so)
 {
     for (size_t i = 0; i < late->count; i++) {
-        void *symbol = dlsym(so, late->names[i]);
-        if (symbol == NULL)
+        if (!hl_late_symbol(so, late->names[i], (char *)late->calls + i * sizeof(void *)))
             return hl_fail(HL_EUNAVAIL, "%s has no %s: it is not the library that is needed",
                            late->library, late->names[i]);
-        /* ISO C has no conversion from void * to a function; POSIX says these bytes are one. */
-        memcpy((char *)late->calls + i * sizeof(symbol), &symbol, sizeof(symbol));
     }
     return HL_OK;
 }

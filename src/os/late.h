@@ -28,6 +28,18 @@ struct hl_late {
     bool is_loaded;
 };
 
+/* One of a file: `list` is the X macro of the functions, of which `table` has the pointers. */
+#define HL_LATE(so, list, table)                                                                   \
+    {                                                                                              \
+        .library = (so), .names = (const char *const[]){list(HL_LATE_NAME)}, .calls = &(table),    \
+        .count = sizeof(table) / sizeof(void (*)(void)), .lock = PTHREAD_MUTEX_INITIALIZER         \
+    }
+#define HL_LATE_NAME(name) #name,
+
 hl_status hl_late_load(struct hl_late *late) HL_CHECK;
+
+/* Of a library that is open: `function` is a pointer to a pointer to a function, which is NULL and
+ * the answer false where there is none of that name. */
+bool hl_late_symbol(void *library, const char *name, void *function);
 
 #endif

@@ -2,17 +2,11 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <string.h>
+
+#include "os/late.h"
 
 static struct hl_blas found;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* POSIX says these bytes are a function; ISO C has no conversion. */
-static void find_symbol(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof(symbol));
-}
 
 static void find_blas(void)
 {
@@ -21,9 +15,9 @@ static void find_blas(void)
         void *so = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
         if (so == NULL)
             continue;
-        find_symbol(so, "sgemm_", &found.sgemm);
-        find_symbol(so, "openblas_set_num_threads", &found.set_threads);
-        find_symbol(so, "openblas_get_num_threads", &found.get_threads);
+        (void)hl_late_symbol(so, "sgemm_", &found.sgemm);
+        (void)hl_late_symbol(so, "openblas_set_num_threads", &found.set_threads);
+        (void)hl_late_symbol(so, "openblas_get_num_threads", &found.get_threads);
         if (found.get_threads == NULL)
             found.set_threads = NULL;
         found.name = names[i];

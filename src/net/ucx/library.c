@@ -4,19 +4,10 @@
 
 struct ucx_calls ucx_calls;
 
-static const char *const names[] = {
-#define X(name) #name,
-    UCX_CALLS(X)
-#undef X
-};
-
 /* libucs, which has the ucs_ among them, comes with libucp. */
+static struct hl_late late = HL_LATE("libucp.so.0", UCX_CALLS, ucx_calls);
+
 hl_status hl_ucx_load(void)
 {
-    static struct hl_late late = {.library = "libucp.so.0",
-                                  .names = names,
-                                  .calls = &ucx_calls,
-                                  .count = HL_ARRAY_LEN(names),
-                                  .lock = PTHREAD_MUTEX_INITIALIZER};
     return hl_late_load(&late);
 }

@@ -4,18 +4,9 @@
 
 struct zmq_calls zmq_calls;
 
-static const char *const names[] = {
-#define X(name) #name,
-    ZMQ_CALLS(X)
-#undef X
-};
+static struct hl_late late = HL_LATE("libzmq.so.5", ZMQ_CALLS, zmq_calls);
 
 hl_status hl_zmq_load(void)
 {
-    static struct hl_late late = {.library = "libzmq.so.5",
-                                  .names = names,
-                                  .calls = &zmq_calls,
-                                  .count = HL_ARRAY_LEN(names),
-                                  .lock = PTHREAD_MUTEX_INITIALIZER};
     return hl_late_load(&late);
 }
