@@ -53,8 +53,7 @@ struct exchange {
     int retry_after_s;
     uint64_t until_ns;
     int gather_ms;
-    bool has_taken;  /* since it last gathered */
-    bool is_encoded; /* the answer is in Protocol Buffers */
+    bool has_taken; /* since it last gathered */
     bool timed_out, cancelled;
 };
 
@@ -164,7 +163,7 @@ static void on_headers(struct exchange *x)
 {
     struct hl_kube_stream *s = x->stream;
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
-    s->is_encoded = x->is_encoded = s->encoded != NULL && answer_is_encoded(x);
+    s->is_encoded = s->encoded != NULL && answer_is_encoded(x);
     if (x->code == 200 && s->begun != NULL)
         s->begun(s->arg);
 }
@@ -392,8 +391,9 @@ static hl_status fail_code(const struct exchange *x)
 {
     char what[512];
     const char *body = x->body.len > 0 ? x->body.data : "";
-    json_t *status = x->is_encoded ? hl_kube_status_decode(body, x->body.len)
-                                   : json_loadb(body, x->body.len, 0, NULL);
+    bool is_encoded = x->stream != NULL && x->stream->is_encoded;
+    json_t *status = is_encoded ? hl_kube_status_decode(body, x->body.len)
+                                : json_loadb(body, x->body.len, 0, NULL);
     snprintf(what, sizeof(what), "%s %.*s", x->method, (int)strcspn(x->path, "?"), x->path);
     if (hl_json_int(status, "code", 0) == 0) { /* a proxy's, or plain text */
         json_decref(status);
@@ -434,7 +434,7 @@ static hl_status parse_answer(const struct exchange *x, const struct hl_kube_mem
 
 static const char *accept_of(const struct hl_kube_request *r)
 {
-    return r->encoded ? ACCEPT_ENCODED : r->only_metadata ? ACCEPT_METADATA : ACCEPT;
+    return r->only_metadata ? ACCEPT_METADATA : ACCEPT;
 }
 
 hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_t **out)
@@ -476,7 +476,7 @@ hl_status hl_kube_watch(struct hl_kube *k, const struct hl_kube_request *r,
     struct exchange x = {.k = k,
                          .method = "GET",
                          .path = r->path,
-                         .accept = accept_of(r),
+                         .accept = stream->encoded != NULL ? ACCEPT_ENCODED : accept_of(r),
                          .gather_ms = r->gather_ms,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .stream = stream,

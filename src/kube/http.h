@@ -40,7 +40,6 @@ struct hl_kube_request {
     const char *type;   /* of the body; NULL = application/json */
     int timeout_ms;     /* 0 = 30000 */
     bool only_metadata; /* of the objects that the server answers with */
-    bool encoded;       /* a watch may come in Protocol Buffers, if the server has them */
     int gather_ms;      /* of a watch: so long what comes is left with the kernel, when it has been
                            quiet; each waking costs as much as an event. 0 = not at all */
     const struct hl_kube_members *members; /* of the answer that are taken (parse.h); NULL = all */

@@ -282,7 +282,6 @@ static hl_status watch_objects(struct hl_kube_watcher *w, int *retry_after_s)
                       &(struct hl_kube_request){.path = path,
                                                 .timeout_ms = (window + LATE_S) * 1000,
                                                 .only_metadata = w->opts.only_metadata,
-                                                .encoded = stream.encoded != NULL,
                                                 .gather_ms = w->opts.on_demand ? GATHER_MS : 0,
                                                 .retry_after_s = retry_after_s},
                       &stream);
