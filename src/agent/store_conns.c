@@ -40,8 +40,11 @@ static struct store_conn *conn_new(const char *address)
     return conn;
 }
 
+/* NULL is fine. */
 static void conn_free(struct store_conn *conn)
 {
+    if (conn == NULL)
+        return;
     hl_l3_close(conn->local);
     hl_migrate_line_close(conn->line);
     hl_rpc_peer_close(conn->rpc);
@@ -85,18 +88,34 @@ static struct store_conn *conn_surplus(struct store *s, enum kind kind)
     return conn;
 }
 
-/* Back into the list when it is of use. What is closed is closed after the lock. */
-static void conn_give_back(struct store *s, struct store_conn *conn, hl_status st)
+static struct store_conn *conn_lease(struct store *s, enum kind kind, const char *address)
 {
-    enum kind kind = kind_of(conn);
+    pthread_mutex_lock(&s->lock);
+    struct store_conn *conn = conn_take(s, kind, address);
+    pthread_mutex_unlock(&s->lock);
+    return conn;
+}
+
+/* Into the list when it is of use; what the list is too long for is closed after the lock. The rest
+ * of `leased` is what conn_new sets. */
+static void conn_release(struct store *s, const char *address, struct store_conn leased,
+                         hl_status st)
+{
+    struct store_conn *conn = conn_new(address), *closes = conn;
+    if (conn == NULL) {
+        hl_l3_close(leased.local);
+        hl_migrate_line_close(leased.line);
+        return;
+    }
+    conn->local = leased.local;
+    conn->line = leased.line;
     if (!hl_conn_is_broken(st)) {
         pthread_mutex_lock(&s->lock);
         conn_keep(s, conn);
-        conn = conn_surplus(s, kind);
+        closes = conn_surplus(s, kind_of(conn));
         pthread_mutex_unlock(&s->lock);
     }
-    if (conn != NULL)
-        conn_free(conn);
+    conn_free(closes);
 }
 
 /* Made under the lock, so that two copies do not make two. */
@@ -128,37 +147,26 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
 hl_status store_local_acquire(struct store *s, const char *socket, int timeout_ms,
                               struct hl_l3_client **out)
 {
-    pthread_mutex_lock(&s->lock);
-    struct store_conn *conn = conn_take(s, LOCAL, socket);
-    pthread_mutex_unlock(&s->lock);
+    struct store_conn *conn = conn_lease(s, LOCAL, socket);
     if (conn != NULL && hl_l3_alive(conn->local) == HL_OK) {
         *out = conn->local;
         free(conn);
         return HL_OK;
     }
-    if (conn != NULL)
-        conn_free(conn);
+    conn_free(conn);
     return hl_l3_connect(socket, timeout_ms < LOCAL_MS ? timeout_ms : LOCAL_MS, out);
 }
 
 void store_local_release(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st)
 {
-    struct store_conn *conn = conn_new(socket);
-    if (conn == NULL) {
-        hl_l3_close(c);
-        return;
-    }
-    conn->local = c;
-    conn_give_back(s, conn, st);
+    conn_release(s, socket, (struct store_conn){.local = c}, st);
 }
 
 /* Connecting and disconnecting takes as long as some MiB do. A line whose receiver was restarted
  * connects again by itself. */
 hl_status store_line_acquire(struct store *s, const char *address, struct hl_migrate_line **out)
 {
-    pthread_mutex_lock(&s->lock);
-    struct store_conn *conn = conn_take(s, LINE, address);
-    pthread_mutex_unlock(&s->lock);
+    struct store_conn *conn = conn_lease(s, LINE, address);
     if (conn == NULL)
         return hl_migrate_line_open(address, s->opts.migrate.io_threads, out);
     *out = conn->line;
@@ -169,13 +177,7 @@ hl_status store_line_acquire(struct store *s, const char *address, struct hl_mig
 void store_line_release(struct store *s, const char *address, struct hl_migrate_line *line,
                         hl_status st)
 {
-    struct store_conn *conn = conn_new(address);
-    if (conn == NULL) {
-        hl_migrate_line_close(line);
-        return;
-    }
-    conn->line = line;
-    conn_give_back(s, conn, st);
+    conn_release(s, address, (struct store_conn){.line = line}, st);
 }
 
 static struct hl_net_connect_opts connect_opts(const struct store *s, const char *address,
