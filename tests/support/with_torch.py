@@ -4,12 +4,12 @@ processor each time. The first script of a CTest starts that process; it ends wi
 killed is killed. Where the process can't be had, the script runs as it is, by itself. A script may run others the same way."""
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
 import struct
 import sys
-import time
 
 NAME = "helios-torch-{}-{}"  # in the abstract name space: gone with who listens
 TOLD = "TESTS_TORCH"  # the name, for scripts of scripts
@@ -152,14 +152,10 @@ def serve(listener: int, parent: int) -> None:
 # ---- who asks for a script ----
 
 def start(name: str, parent: int) -> None:
-    """A process that answers to `name` until `parent` ends, unless there is one."""
+    """A process that answers to `name` until `parent` ends."""
     import subprocess
     with socket.socket(socket.AF_UNIX) as listener:
-        try:
-            listener.bind("\0" + name)
-        except OSError:  # another script has begun to start it
-            time.sleep(0.01)
-            return
+        listener.bind("\0" + name)
         listener.listen(64)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         watch = os.pidfd_open(parent)
@@ -172,16 +168,30 @@ def start(name: str, parent: int) -> None:
         os.close(watch)
 
 
+def reach(name: str) -> socket.socket | None:
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        server.connect("\0" + name)
+    except OSError:
+        server.close()
+        return None
+    return server
+
+
 def connect(name: str, parent: int) -> socket.socket | None:
-    for _ in range(100):
-        server = socket.socket(socket.AF_UNIX)
-        try:
-            server.connect("\0" + name)
-            return server
-        except OSError:
-            server.close()
-        start(name, parent)
-    return None
+    server = reach(name)
+    if server is not None:
+        return server
+    with open(__file__, encoding="utf-8") as lock:  # one of the scripts that come at once starts it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        server = reach(name)
+        if server is None:
+            try:
+                start(name, parent)
+            except OSError:  # somebody has the name, and does not answer
+                return None
+            server = reach(name)
+    return server
 
 
 def ask(arguments: list[str]) -> int | None:
