@@ -108,7 +108,7 @@ class Platform(unittest.TestCase):
 
 try:
     import torch
-except ImportError:
+except ModuleNotFoundError:
     torch = None
 else:
     os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))

@@ -63,6 +63,6 @@ class ImportTorch(unittest.TestCase):
 if __name__ == "__main__":
     try:
         import torch  # noqa: F401
-    except ImportError:
+    except ModuleNotFoundError:
         sys.exit(77)
     unittest.main()

@@ -37,7 +37,7 @@ try:
     import torch
     from hybridps import _abi as hybridps_abi
     from maco import _abi as maco_abi
-except ImportError:
+except ModuleNotFoundError:
     torch = None
 
 library = _abi.library()

@@ -24,7 +24,7 @@ from helios import _abi, _naming, errors, safetensors  # noqa: E402
 try:
     import torch
     from support import file_client, slicer
-except ImportError:
+except ModuleNotFoundError:
     torch = None
 
 

@@ -20,7 +20,9 @@ import sys
 
 try:
     import torch
-except ImportError:
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
     sys.exit(77)
 
 import torch_files

@@ -22,7 +22,9 @@ def skip(why: str) -> NoReturn:
 def torch() -> ModuleType:
     try:
         import torch as found
-    except ImportError as missing:
+    except ModuleNotFoundError as missing:  # a torch that is there and can't be imported is a fault
+        if missing.name != "torch":
+            raise
         skip(f"torch is not installed ({missing})")
     return found
 

@@ -27,8 +27,8 @@ static const char python_server[] =
     "import os, sys, traceback\n"
     "try:\n"
     "    import torch\n"
-    "except ImportError:\n"
-    "    sys.exit(77)\n"
+    "except ModuleNotFoundError as missing:\n"
+    "    sys.exit(77 if missing.name == 'torch' else traceback.print_exc() or 1)\n"
     "answer, code = os.fdopen(os.dup(1), 'w'), 0\n"
     "os.dup2(2, 1)\n"
     "while True:\n"
@@ -68,10 +68,15 @@ static inline void python_main(int in, int out)
     _exit(PYTHON_NONE);
 }
 
+/* Of the code, or of the process if that has ended. */
 static inline int python_answer(void)
 {
-    int code;
-    return fscanf(python.from, "%d", &code) == 1 ? code : PYTHON_NONE;
+    int code, status;
+    if (fscanf(python.from, "%d", &code) == 1)
+        return code;
+    if (waitpid(python.pid, &status, 0) != python.pid || !WIFEXITED(status))
+        return 1;
+    return WEXITSTATUS(status);
 }
 
 /* 0, or PYTHON_NONE. */

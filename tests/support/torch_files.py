@@ -22,7 +22,9 @@ import checkpoints
 
 try:
     import torch
-except ImportError:
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
     sys.exit(77)
 
 DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",

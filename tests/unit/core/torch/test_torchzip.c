@@ -133,7 +133,7 @@ TEST(torch_loads_it_with_the_safe_unpickler)
         TEST_SKIP("no Python here");
     int rc = python("import sys\n"
                     "try: import torch\n"
-                    "except ImportError: sys.exit(77)\n"
+                    "except ModuleNotFoundError: sys.exit(77)\n"
                     "for safe in (True, False):\n"
                     "  d = torch.load(sys.argv[1], weights_only=safe)\n"
                     "  assert list(d) == [\"model\", \"checkpoint_version\", \"iteration\"]\n"
@@ -183,7 +183,7 @@ TEST(args_are_a_namespace_of_pythons_types)
     int rc = python_with_args(
         "import sys, argparse\n"
         "try: import torch\n"
-        "except ImportError: sys.exit(77)\n"
+        "except ModuleNotFoundError: sys.exit(77)\n"
         "d = torch.load(sys.argv[1])\n"
         "assert list(d) == [\"model\", \"checkpoint_version\", \"iteration\", \"args\","
         " \"helios_optimizer\"]\n"
