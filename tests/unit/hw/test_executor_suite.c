@@ -275,8 +275,9 @@ TEST_IN(setup, teardown, a_killed_shim_does_not_lose_the_container)
              "echo one; until [ -e %s ]; do sleep 0.02; done; echo two; exit 4", gate);
     start(w, with_share(w, spec_of("shim", script, 1)));
     free(await_line(w, "shim", 0));
-    kill(shim_of(w, "shim"), SIGKILL);
-    await_death(shim_of(w, "shim"));
+    pid_t shim = shim_of(w, "shim"); /* soon the file names the one in its place */
+    kill(shim, SIGKILL);
+    await_death(shim);
     touch(gate);
     json_t *c = await_end(w, "shim");
     assert_state(c, "failed");
