@@ -325,7 +325,8 @@ static void engine_start(struct hl_shim *s)
         hl_shim_stop_asked(s); /* of an earlier shim */
     if (st == HL_OK)
         st = start_all(s);
-    while (st == HL_EUNAVAIL && all_ran_before(s) && !s->requested) { /* they may run on */
+    /* They may run on, unless the engine says that it has none of them. */
+    while (st != HL_OK && st != HL_ENOENT && all_ran_before(s) && !s->requested) {
         hl_engine_tell_down(s);
         hl_shim_await_signals(s, ENGINE_AGAIN_MS);
         st = start_all(s);

@@ -55,8 +55,9 @@ struct hl_engine_ranks {
     char progress[256]; /* of the pull, as last told */
 };
 
-/* One call of the engine: HL_EUNAVAIL when it can't be reached, HL_ENOENT when it does not know the
- * container or image; the text is what it printed. `env`: beside the caller's; NULL = none. */
+/* One call of the engine: HL_EUNAVAIL when it can't be reached or its client can't be started,
+ * HL_ENOENT when it does not know the container or image; the text is what it printed. `env`:
+ * beside the caller's; NULL = none. */
 hl_status hl_engine_call(const struct hl_engine_ranks *e, struct hl_args *args,
                          const struct hl_args *env, int timeout_ms,
                          struct hl_command_result *out) HL_CHECK;

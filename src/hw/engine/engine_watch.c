@@ -205,7 +205,7 @@ static void take_state(struct hl_shim *s, size_t i, const struct hl_engine_state
     }
 }
 
-/* The engine is silent: a first process that we saw end has ended. */
+/* The engine is silent, or fails: a first process that we saw end has ended. */
 static void take_silence(struct hl_shim *s)
 {
     struct hl_engine_ranks *e = s->engine;
@@ -226,13 +226,10 @@ static void look_now(struct hl_shim *s)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_engine_state *states = hl_arena_array(&arena, s->spec.rank_count, sizeof(*states));
     s->look_ns = hl_now_ns() + HL_ENGINE_LOOK_MS * HL_NS_PER_MS;
-    hl_status st = states != NULL ? hl_engine_look(s, &arena, states) : HL_ENOMEM;
-    if (st == HL_EUNAVAIL) {
-        take_silence(s);
-        return;
-    }
+    hl_status st = states != NULL ? hl_engine_look(s, &arena, states)
+                                  : hl_fail(HL_ENOMEM, "out of memory looking at the ranks");
     if (st != HL_OK) {
-        hl_warn("container %s: %s", s->spec.id, hl_error_text());
+        take_silence(s);
         return;
     }
     hl_engine_tell_up(s);

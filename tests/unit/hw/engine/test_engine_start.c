@@ -26,7 +26,10 @@ static const char client[] =
     "to start container process: error during container init: error setting rlimits for ready "
     "process: error setting rlimit type 8: operation not permitted: unknown\"\n"
     "    fi; echo x >$D/started ;;\n"
-    "inspect) [ -e $D/started ] && echo 'c0ffee exited 0 false 0 ' ;;\n"
+    "inspect) [ ! -e $D/broken ] || no 'the store is damaged'\n"
+    "    [ -e $D/runs ] && cat $D/runs && exit 0\n"
+    "    [ -e $D/started ] && echo 'c0ffee exited 0 false 0 ' ;;\n"
+    "ps) [ ! -e $D/started ] || echo 'c0ffee 0' ;;\n"
     "rm) rm -f $D/started ;;\n"
     "esac\n"
     "exit 0\n";
@@ -122,6 +125,80 @@ TEST_IN(set_up_engine, teardown, an_image_by_id_that_is_not_here_is_not_looked_f
     assert_int_equal(count_of(calls, "pull "), 0);
     assert_int_equal(count_of(calls, "create "), 0);
     free(calls);
+}
+
+/* ---- an engine that fails while containers run ---- */
+
+static void await_warning(struct world *w, const char *id, const char *words)
+{
+    uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
+    for (;;) {
+        json_t *c = status_of(w, id);
+        const char *warning = hl_json_str(c, "warning", "");
+        assert_false(is_ended(c));
+        bool came = words[0] != '\0' ? strstr(warning, words) != NULL : warning[0] == '\0';
+        if (!came && hl_now_ns() >= deadline)
+            fail_msg("its warning is '%s', not '%s'", warning, words);
+        json_decref(c);
+        if (came)
+            return;
+        poll(NULL, 0, 5);
+    }
+}
+
+static void assert_ends_well(struct world *w, const char *id)
+{
+    drop(w, "runs");
+    json_t *c = await_end(w, id);
+    assert_string_equal(hl_json_str(c, "message", "?"), "");
+    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
+    json_decref(c);
+}
+
+TEST_IN(set_up_engine, teardown, a_client_that_is_away_for_a_while_ends_no_container)
+{
+    struct world *w = *state;
+    struct hl_path client_path = hl_path_in(w->dir, "docker");
+    put(w, "image", "sha256:aa []\n");
+    put(w, "runs", "c0ffee running 0 false 0 \n");
+    start(w, spec_of("on", "true", 1));
+    json_decref(await_running(w, "on"));
+    assert_int_equal(rename(client_path.s, hl_path_in(w->dir, "away").s), 0);
+    await_warning(w, "on", "docker does not answer: exec ");
+    await_warning(w, "on", "; its ranks may run on");
+    assert_int_equal(rename(hl_path_in(w->dir, "away").s, client_path.s), 0);
+    await_warning(w, "on", "");
+    assert_ends_well(w, "on");
+}
+
+TEST_IN(set_up_engine, teardown, an_engine_that_fails_for_a_while_is_a_warning)
+{
+    struct world *w = *state;
+    put(w, "image", "sha256:aa []\n");
+    put(w, "runs", "c0ffee running 0 false 0 \n");
+    start(w, spec_of("ill", "true", 1));
+    json_decref(await_running(w, "ill"));
+    put(w, "broken", "");
+    await_warning(w, "ill", "docker inspect: the store is damaged; its ranks may run on");
+    drop(w, "broken");
+    await_warning(w, "ill", "");
+    assert_ends_well(w, "ill");
+}
+
+/* Its successor has nothing to go by but the engine. */
+TEST_IN(set_up_engine, teardown, a_shim_that_follows_a_killed_one_waits_for_an_engine_that_fails)
+{
+    struct world *w = *state;
+    put(w, "image", "sha256:aa []\n");
+    put(w, "runs", "c0ffee running 0 false 0 \n");
+    start(w, spec_of("next", "true", 1));
+    json_decref(await_running(w, "next"));
+    put(w, "broken", "");
+    kill(shim_of(w, "next"), SIGKILL);
+    await_warning(w, "next", "docker inspect: the store is damaged; its ranks may run on");
+    drop(w, "broken");
+    await_warning(w, "next", "");
+    assert_ends_well(w, "next");
 }
 
 /* ---- images ahead of containers ---- */
