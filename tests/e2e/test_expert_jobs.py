@@ -2,6 +2,7 @@
 """A gang of a model with experts: each rank loads its own slices, at the job's sizes, and what all of them save is a version."""
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
 import textwrap
@@ -64,11 +65,12 @@ class ExpertJobs(ModelCase):
         out = self.c.dir / name
         out.mkdir()
         self.c.json("model", "import", self.source, "--name", name)
+        command, env = needs.job_command(self.script)
         job = self.c.submit(textwrap.dedent(f"""
             jobName: {name}
             model: {{name: {name}}}
-            command: [/usr/bin/python3, {self.script}]
-            env: {{OUT: {out}}}
+            command: {json.dumps(command)}
+            env: {json.dumps({"OUT": str(out), **env})}
             parallelism:
               pipeline_parallel_size: {pp}
               tensor_parallel_size: {tp}

@@ -50,15 +50,15 @@ class World(unittest.TestCase):
     def load(self, **options):
         return self.session.load_state_dict("toy", **options)
 
-    def python(self, code, **env):
-        """Run a program with the package; its exit status, output and errors."""
+    def python(self, code, alone=False, **env):
+        """Run a program with the package; its exit status, output and errors. `alone`: an interpreter that is taken down, too."""
         outside = {k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "CONTROLLER_"))}
         if not env:  # who is told of a cluster's directory finds the secret there
             env = {"HELIOS_AUTH_SECRET_FILE": os.environ["HELIOS_AUTH_SECRET_FILE"]}
         env = {**outside, "HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"], "CONTROLLER": self.controller,
                "PYTHONPATH": str(ROOT / "python"), **env}
-        return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=env, text=True,
-                              capture_output=True, timeout=100, check=False)
+        command = [sys.executable, "-c", textwrap.dedent(code)] if alone else needs.command("-c", textwrap.dedent(code))
+        return subprocess.run(command, env=env, text=True, capture_output=True, timeout=100, check=False)
 
 
 class Mapped(World):
@@ -128,7 +128,7 @@ class Mapped(World):
             sys.generator = frame()
             next(sys.generator)
             sys.module_kept = _abi
-        """)
+        """, alone=True)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def test_a_tensor_that_outlives_the_module_globals_goes_in_silence(self):
@@ -144,7 +144,7 @@ class Mapped(World):
                         vars(module)[name] = None
             del kept, opened
             print("dropped")
-        """)
+        """, alone=True)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "dropped\n", ""))
 
 

@@ -4,6 +4,7 @@ with real daemons: the same bytes as a fresh import for those stages, and none o
 from __future__ import annotations
 
 import itertools
+import json
 import pathlib
 import sys
 import textwrap
@@ -187,10 +188,12 @@ class Split(ModelCase):
             saved = helios.save_state_dict(state, step=1)
             print("rank", me.global_rank, "saved", saved.version, flush=True)
         """))
+        command, env = needs.job_command(script)
         text = textwrap.dedent(f"""
             jobName: other-stages
             model: {{name: four}}
-            command: [/usr/bin/python3, {script}]
+            command: {json.dumps(command)}
+            env: {json.dumps(env)}
             parallelism: {{pipeline_parallel_size: 2, tensor_parallel_size: 2, data_parallel_size: 1}}
             resources: {{ranks_per_slot: 2}}
         """)
@@ -211,10 +214,12 @@ class Split(ModelCase):
             helios.save_state_dict(state, step=1)
         """))
         self.c.json("model", "import", self.source, "--name", "whole", "--tp", 1, "--pp", 1)
+        command, env = needs.job_command(script)
         job = self.c.submit(textwrap.dedent(f"""
             jobName: other-size
             model: {{name: whole}}
-            command: [/usr/bin/python3, {script}]
+            command: {json.dumps(command)}
+            env: {json.dumps(env)}
             parallelism: {{pipeline_parallel_size: 1, tensor_parallel_size: 4, data_parallel_size: 1}}
             resources: {{ranks_per_slot: 2}}
         """))

@@ -32,8 +32,8 @@ class KillCase(unittest.TestCase):
         return self.start(str(HELIOS), "--state", str(self.c.state), *map(str, args))
 
     def python(self, code, *args):
-        """A program of its own that uses libhelios."""
-        return self.start(sys.executable, "-c", code, *map(str, args))
+        """A program of its own that uses libhelios and torch."""
+        return self.start(*needs.command("-c", code, *args))
 
     def start(self, *command):
         env = {**self.c.env, "PYTHONPATH": str(needs.ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}

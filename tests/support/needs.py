@@ -34,6 +34,15 @@ def command(script: object, *arguments: object) -> list[str]:
     return [sys.executable, str(ROOT / "tests" / "support" / "with_torch.py"), str(script), *map(str, arguments)]
 
 
+def job_command(script: object) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of ranks that run it so. A rank's own process only waits then: this is for ranks whose
+    pid, cgroup and signals a test does not look at."""
+    told = os.environ.get("TESTS_TORCH")
+    if told is None:  # by hand: a rank would start a process with torch of its own
+        return [sys.executable, str(script)], {}
+    return command(script), {"TESTS_TORCH": told}
+
+
 def programs() -> None:
     """The build's, and its library for this process."""
     helios = BUILD / "bin" / "helios"

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""with_torch.py SCRIPT [ARGS]: run it in a fork of a process that has imported torch, which costs more than a second of a
+"""with_torch.py SCRIPT|-c CODE [ARGS]: run it in a fork of a process that has imported torch, which costs more than a second of a
 processor each time. The first script of a CTest starts that process; it ends with CTest. A script whose caller is
 killed is killed. Where the process can't be had, the script runs as it is, by itself. A script may run others the same way."""
 from __future__ import annotations
@@ -106,7 +106,7 @@ def receive(caller: socket.socket) -> tuple[dict | None, list[int]]:
 
 
 def run_here(wanted: dict) -> None:
-    """As `python3 SCRIPT` with this environment."""
+    """As `python3 SCRIPT` or `python3 -c CODE` with this environment, up to where the interpreter would be taken down."""
     import atexit
     import traceback
     import types
@@ -114,17 +114,21 @@ def run_here(wanted: dict) -> None:
     os.environ.clear()
     os.environ.update(wanted["environment"])
     sys.argv = wanted["arguments"]
-    script = sys.argv[0]
-    before = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
-    sys.path[0:1] = [os.path.dirname(os.path.abspath(script)), *before]
     sys.orig_argv[1:] = sys.argv
     main = types.ModuleType("__main__")
-    main.__file__ = script
+    if sys.argv[0] == "-c":
+        script, text, folder = "<string>", sys.argv.pop(1).encode(), ""
+    else:
+        script = main.__file__ = sys.argv[0]
+        text, folder = None, os.path.dirname(os.path.abspath(script))
+    before = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
+    sys.path[0:1] = [folder, *before]
     sys.modules["__main__"] = main
     code: object = 1
     try:
-        with open(script, "rb") as file:
-            text = file.read()
+        if text is None:
+            with open(script, "rb") as file:
+                text = file.read()
         exec(compile(text, script, "exec"), main.__dict__)
         code = 0
     except SystemExit as leave:

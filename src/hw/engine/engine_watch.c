@@ -20,7 +20,7 @@
 
 #define SOON_MS      200   /* until the next look, where something is about to happen */
 #define AGAIN_MS     1000  /* between two followers of one log */
-#define LOG_TAIL_MS  5000  /* how long the log of an ended rank is waited for */
+#define LOG_TAIL_MS  30000 /* how long the log of an ended rank is waited for, as for any call */
 #define DOWN_DEAD_MS 15000 /* without an answer for so long, a process that is gone has ended */
 
 /* ---- followers ---- */
@@ -172,8 +172,11 @@ static bool log_tells_kill(const struct hl_engine_ranks *e, size_t i)
 static void rank_over(struct hl_shim *s, size_t i, const struct hl_engine_state *end)
 {
     struct hl_engine_rank *r = &s->engine->ranks[i];
-    if (r->follower > 0) /* its log's end did not come: what came is in the pipe */
+    if (r->follower > 0) { /* what came is in the pipe */
         kill(r->follower, SIGKILL);
+        hl_warn("the log of rank %d may lack its end, which %s has not brought",
+                s->spec.ranks[i].rank, hl_engine_name(s->engine->kind));
+    }
     s->engine->oom +=
         end->oom || (s->engine->kind == HL_ENGINE_PODMAN && log_tells_kill(s->engine, i));
     hl_shim_rank_ended(s, i, end->exit_code, end->signal);
@@ -200,8 +203,8 @@ static void take_state(struct hl_shim *s, size_t i, const struct hl_engine_state
         rank_over(s, i, now);
     } else if (r->follower == 0 && hl_now_ns() >= r->followed_ns + AGAIN_MS * HL_NS_PER_MS) {
         hl_engine_follow(s, i); /* the daemon went and came */
-    } else if ((now->ended || r->follower == 0) && soon < s->look_ns) {
-        s->look_ns = soon;
+    } else if (r->follower == 0 && soon < s->look_ns) {
+        s->look_ns = soon; /* not for an ended one, whose follower's end is the next look */
     }
 }
 

@@ -32,14 +32,26 @@
 #include "os/process.h"
 #include "support/process_state.h"
 
-/* Milliseconds for what must come; HELIOS_TEST_PATIENCE: how many times longer it takes here. */
-static inline uint64_t deadline_ms(void)
+/* How many times longer everything takes here: HELIOS_TEST_PATIENCE. */
+static inline uint64_t patience(void)
 {
     const char *times = getenv("HELIOS_TEST_PATIENCE");
     uint64_t n = 1;
     if (times != NULL && !hl_parse_number(times, 1000, &n))
         fail_msg("HELIOS_TEST_PATIENCE=%s is not a number up to 1000", times);
-    return 60000 * n;
+    return n;
+}
+
+/* Milliseconds for what must come. */
+static inline uint64_t deadline_ms(void)
+{
+    return 60000 * patience();
+}
+
+/* Between two looks, which on a slow machine hold up what they look for. */
+static inline void rest(void)
+{
+    poll(NULL, 0, 3 * (int)patience());
 }
 
 struct world {
@@ -130,7 +142,7 @@ static inline json_t *await_end(struct world *w, const char *id)
             return c;
         json_decref(c);
         assert_true(hl_now_ns() < deadline);
-        poll(NULL, 0, 3);
+        rest();
     }
 }
 
@@ -166,13 +178,15 @@ static inline int teardown(void **state)
     return 0;
 }
 
-/* A container that runs `script` by sh in every rank. */
+/* A container that runs `script` by sh in every rank; $NAP is how long it may sleep in a loop. */
 static inline json_t *spec_of(const char *id, const char *script, int ranks)
 {
     json_t *list = json_array();
     for (int i = 0; i < ranks; i++)
-        json_array_append_new(list, json_pack("{si s[{ss so}]}", "rank", i, "env", "key", "RANK",
-                                              "value", json_sprintf("%d", i)));
+        json_array_append_new(list,
+                              json_pack("{si s[{ss so}{ss so}]}", "rank", i, "env", "key", "RANK",
+                                        "value", json_sprintf("%d", i), "key", "NAP", "value",
+                                        json_sprintf("%.2f", 0.02 * (double)patience())));
     json_t *spec = json_pack("{ss s[sss] so si}", "id", id, "command", "/bin/sh", "-c", script,
                              "ranks", list, "stopGraceMs", 2000);
     if (test_has_image())
@@ -238,7 +252,7 @@ static inline char *await_line(struct world *w, const char *id, int rank)
             return text;
         free(text);
         assert_true(hl_now_ns() < deadline);
-        poll(NULL, 0, 3);
+        rest();
     }
 }
 
@@ -253,7 +267,7 @@ static inline json_t *await_running(struct world *w, const char *id)
             return c;
         json_decref(c);
         assert_true(hl_now_ns() < deadline);
-        poll(NULL, 0, 3);
+        rest();
     }
 }
 
@@ -270,7 +284,7 @@ static inline void await_death(pid_t pid)
     uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
     while (process_lives(pid)) {
         assert_true(hl_now_ns() < deadline);
-        poll(NULL, 0, 3);
+        rest();
     }
 }
 

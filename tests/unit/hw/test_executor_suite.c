@@ -129,7 +129,7 @@ TEST_IN(setup, teardown, a_stop_lets_a_rank_say_goodbye)
 {
     struct world *w = *state;
     start(w,
-          spec_of("bye", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.02; done", 1));
+          spec_of("bye", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep $NAP; done", 1));
     free(await_line(w, "bye", 0));
     assert_int_equal(hl_executor_stop(w->ex, "bye", 10000), HL_OK);
     json_t *c = await_end(w, "bye");
@@ -173,7 +173,7 @@ TEST_IN(setup, teardown, what_ignores_a_stop_is_killed_and_its_port_is_free)
         TEST_SKIP("busybox, which listens at the port, is not installed");
     snprintf(script, sizeof(script),
              "trap '' TERM; setsid /bin/busybox nc -l -p %d & echo up; "
-             "while :; do sleep 0.02; done",
+             "while :; do sleep $NAP; done",
              port);
     json_t *spec = spec_of("deaf", script, 1);
     json_object_set_new(spec, "stopGraceMs", json_integer(200));
@@ -181,7 +181,7 @@ TEST_IN(setup, teardown, what_ignores_a_stop_is_killed_and_its_port_is_free)
     free(await_line(w, "deaf", 0));
     uint64_t deadline = hl_now_ns() + deadline_ms() * HL_NS_PER_MS;
     while (bind_port(port) == 0 && hl_now_ns() < deadline)
-        poll(NULL, 0, 10);
+        rest();
     assert_int_equal(bind_port(port), EADDRINUSE);
     uint64_t asked = hl_now_ns();
     assert_int_equal(hl_executor_stop(w->ex, "deaf", 600000), HL_OK);
@@ -251,7 +251,7 @@ TEST_IN(setup, teardown, a_result_waits_for_the_agent)
     struct world *w = *state;
     char gate[96], script[256];
     snprintf(gate, sizeof(gate), "%s/gate", w->dir);
-    snprintf(script, sizeof(script), "echo up; until [ -e %s ]; do sleep 0.02; done; exit 9", gate);
+    snprintf(script, sizeof(script), "echo up; until [ -e %s ]; do sleep $NAP; done; exit 9", gate);
     start(w, with_share(w, spec_of("away", script, 1)));
     free(await_line(w, "away", 0));
     pid_t shim = shim_of(w, "away");
@@ -272,7 +272,7 @@ TEST_IN(setup, teardown, a_killed_shim_does_not_lose_the_container)
     char gate[96], script[256];
     snprintf(gate, sizeof(gate), "%s/gate", w->dir);
     snprintf(script, sizeof(script),
-             "echo one; until [ -e %s ]; do sleep 0.02; done; echo two; exit 4", gate);
+             "echo one; until [ -e %s ]; do sleep $NAP; done; echo two; exit 4", gate);
     start(w, with_share(w, spec_of("shim", script, 1)));
     free(await_line(w, "shim", 0));
     pid_t shim = shim_of(w, "shim"); /* soon the file names the one in its place */
@@ -429,7 +429,7 @@ TEST_IN(setup, teardown, a_rank_table_changes_while_ranks_run)
     mode_t mask = umask(0077);
     json_t *spec = spec_of("table",
                            "cat $RANK_TABLE_FILE; until grep -q new $RANK_TABLE_FILE; do "
-                           "sleep 0.02; done",
+                           "sleep $NAP; done",
                            1);
     json_object_set_new(spec, "rankTable", json_string("first\n"));
     start(w, spec);
