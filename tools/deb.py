@@ -1,5 +1,7 @@
 """Debian packages of what is built: `deb.py BUILD OUT` prints their paths. Needs dpkg-dev and a finished `installed` target.
 
+They are compressed with xz, or as DPKG_DEB_COMPRESSOR_TYPE says.
+
 Each package is one or two install components of cmake/helios.cmake with the control files of deploy/debian.
 """
 import argparse
@@ -126,7 +128,8 @@ def main():
             control_files(work, package, stage, project)
             for old in args.out.glob(f"{package}_*.deb"):
                 old.unlink()
-            print(re.search(r"in '(.*)'", run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", stage, args.out)).group(1))
+            kind = os.environ.get("DPKG_DEB_COMPRESSOR_TYPE", "xz")
+            print(re.search(r"in '(.*)'", run("dpkg-deb", "--root-owner-group", f"-Z{kind}", "--build", stage, args.out)).group(1))
 
 
 main()

@@ -184,15 +184,16 @@ class Run:
     def play(self) -> int:
         print(f"chaos: seed {self.seed}, {self.args.minutes:g} minutes" + (f"; no sandbox: {self.reason}" if self.reason else ""),
               flush=True)
+        holds = False  # all of the cluster that there is
         try:
-            self.renew()
             for number, (phase, fault) in enumerate(self.deck(), 1):
                 if self.left() <= 0 or (self.args.rounds and number > self.args.rounds):
                     break
-                if not self.one(number, phase, fault):
-                    if not self.args.keep_going:
-                        break
+                if not holds:
                     self.renew()
+                holds = self.one(number, phase, fault)
+                if not holds and not self.args.keep_going:
+                    break
         finally:
             if self.world is not None:
                 self.world.close(self.args.keep and self.failures > 0)

@@ -13,13 +13,15 @@ class Chaos(unittest.TestCase):
         self.assertEqual(subprocess.run([sys.executable, CHAOS, MINUTES], check=False, timeout=600).returncode, 0)
 
     def test_what_is_broken_on_purpose_fails_the_run_with_its_seed(self):
-        for fault, words in (("planted wrong byte", "wrong bytes: base@1"), ("planted loss", "committed and no longer there"),
-                             ("planted leak", "leaked: files in /dev/shm"), ("planted gang kill", "healthy gang was touched")):
-            with self.subTest(fault):
-                done = subprocess.run([sys.executable, CHAOS, "2", "--seed", "1", "--rounds", "1", "--phase", "pull", "--fault", fault],
-                                      capture_output=True, text=True, check=False, timeout=120)
-                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-                self.assertRegex(done.stdout, f"FAILED in round 1 .* of seed 1: .*{words}")
+        faults = {"planted wrong byte": "wrong bytes: base@1", "planted loss": "committed and no longer there",
+                  "planted leak": "leaked: files in /dev/shm", "planted gang kill": "healthy gang was touched"}
+        rounds = ["--rounds", str(len(faults)), "--keep-going"]  # each in a cluster of its own, after the failure before
+        done = subprocess.run([sys.executable, CHAOS, "8", "--seed", "1", *rounds, "--phase", "pull",
+                               *(word for fault in faults for word in ("--fault", fault))],
+                              capture_output=True, text=True, check=False, timeout=500)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        for fault, words in faults.items():
+            self.assertRegex(done.stdout, rf"FAILED in round \d+ \(pull x {fault}\) of seed 1: .*{words}", done.stderr)
 
 
 if __name__ == "__main__":

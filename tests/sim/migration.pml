@@ -6,40 +6,31 @@
  * run out of time, and after TRIES of them is the deadline. The readers' grace is that
  * those who were told of a copy have read it.
  *
- * Bounds: FAILOVERS, LOSSES and DOUBLES of messages, UNSURE commits, CANCELS, one host that is lost
- * (LOSE: 1 the source's, 2 the goal's), READS. NO_... leaves a rule out, which must be found. That a
- * drop needs a confirmed copy is left to the simulator: here a lost host excuses it at any time.
- * A copy is also cancelled where CANCELS is 0: that looks as if it had failed. */
-#ifndef FAILOVERS
-#define FAILOVERS 2
-#endif
-#ifndef LOSSES
-#define LOSSES 1
-#endif
-#ifndef DOUBLES
-#define DOUBLES 1
-#endif
-#ifndef UNSURE
-#define UNSURE 1
-#endif
-#ifndef CANCELS
-#define CANCELS 0
-#endif
-#ifndef LOSE
-#define LOSE 0
-#endif
-#ifndef READS
-#define READS 1
-#endif
-#ifndef TRIES
-#define TRIES 1
-#endif
-#define EPOCHS (FAILOVERS + 1)
+ * The environment gives a run its bounds, so that one program does for all: FAILOVERS (less than
+ * EPOCHS), LOSSES and DOUBLES of messages, UNSURE commits, CANCELS, READS, TRIES, and LOSE, the
+ * host that is lost (1 the source's, 2 the goal's). NO_... leaves a rule out, which must be found.
+ * That a drop needs a confirmed copy is left to the simulator: here a lost host excuses it at any
+ * time. A copy is also cancelled where CANCELS is 0: that looks as if it had failed.
+ *
+ * What is not read any more gets one value at once: states that differ by it alone would be
+ * searched for nothing. */
+#define EPOCHS 2
 #define S      0
 #define T      1
 #define GONE   0 /* a copy: not there, right, damaged */
 #define GOOD   1
 #define BAD    2
+#define SILENT 3 /* an answer that has not come */
+
+c_decl {
+\#include <stdlib.h>
+
+    static int given(const char *name)
+    {
+        const char *text = getenv(name);
+        return text != NULL ? atoi(text) : 0;
+    }
+}
 
 mtype = {COPY, CHECK, DROP, STOP};
 mtype = {NEW, COPYING, CLEANING, UNDOING, ENDED};
@@ -52,16 +43,21 @@ bool lost[2]; /* with its host */
 byte seen_epoch[2], seen_order[2];
 byte told_epoch[2];
 byte transfer = 0; /* the order of the copy that is being made */
-byte transfer_epoch;
 byte stopped; /* the newest STOP that the goal's holder has obeyed */
 byte offer = S; /* what the Controller of this epoch tells readers */
 bool reading[2];
-byte losses = LOSSES, doubles = DOUBLES, unsure = UNSURE, cancels = CANCELS;
+byte losses, doubles, unsure, cancels;
+/* The same in all states of a run. */
+hidden byte failovers, reads, lose, tries_max;
+hidden byte no_crc, no_order, no_stop, no_grace, no_sure, no_end;
 
 chan order_to_s = [2] of {mtype, byte, byte}; /* kind, epoch, number */
 chan order_to_t = [2] of {mtype, byte, byte};
-/* The newest answer of each holder to each Controller; one that is overwritten was lost. */
-byte answered[(EPOCHS + 1) * 2], told[(EPOCHS + 1) * 2];
+/* The order of each Controller whose answer it waits for, and what each holder has answered. */
+byte asked[EPOCHS + 1], told[(EPOCHS + 1) * 2] = SILENT;
+
+#define ORDER(e)        (e * 16) /* before the first of an epoch */
+#define EPOCH_OF(order) (order / 16)
 
 /* One that does not fit is lost. */
 inline tell(to, kind, number)
@@ -76,8 +72,17 @@ inline tell(to, kind, number)
 
 inline answer(e, number, who)
 {
-    answered[e * 2 + who] = number;
-    told[e * 2 + who] = copy[who]
+    if
+    :: asked[e] == number -> told[e * 2 + who] = copy[who]
+    :: else /* nobody waits for it any more */
+    fi
+}
+
+inline wait_no_more(e)
+{
+    asked[e] = 0;
+    told[e * 2 + S] = SILENT;
+    told[e * 2 + T] = SILENT
 }
 
 inline drop_copy(who)
@@ -103,23 +108,19 @@ end:
            :: else
            fi;
            if
-#ifndef NO_ORDER
-           :: e < seen_epoch[who]
-           :: e >= seen_epoch[who] && number < seen_order[who]
-#endif
+           :: !no_order && e < seen_epoch[who]
+           :: !no_order && e >= seen_epoch[who] && number < seen_order[who]
            :: else ->
               assert(e >= told_epoch[who]);
               seen_epoch[who] = e;
               seen_order[who] = number;
               if
-#ifndef NO_STOP
-              :: kind == STOP -> transfer = 0
-#endif
+              :: kind == STOP && !no_stop -> transfer = 0
               :: kind == COPY && transfer != number -> transfer = 0
               :: else
               fi;
               if
-              :: kind == COPY && copy[T] == GONE -> transfer = number; transfer_epoch = e
+              :: kind == COPY && copy[T] == GONE -> transfer = number
               :: kind == COPY && copy[T] != GONE -> answer(e, number, T)
               :: kind == CHECK -> answer(e, number, who)
               :: kind == STOP -> stopped = number
@@ -136,7 +137,7 @@ end:
            :: copy[S] == GOOD -> copy[T] = BAD
            :: copy[S] == GONE
            fi;
-           answer(transfer_epoch, transfer, T);
+           answer(EPOCH_OF(transfer), transfer, T);
            transfer = 0
        }
     od
@@ -149,19 +150,19 @@ proctype Weather()
     byte e, number;
 end:
     do
-    :: atomic { losses > 0 && nempty(order_to_s) -> losses--; order_to_s?kind, e, number }
-    :: atomic { losses > 0 && nempty(order_to_t) -> losses--; order_to_t?kind, e, number }
+    :: atomic { losses > 0 && nempty(order_to_s) -> losses--; order_to_s?_, _, _ }
+    :: atomic { losses > 0 && nempty(order_to_t) -> losses--; order_to_t?_, _, _ }
     :: atomic {
            doubles > 0 && nempty(order_to_s) && nfull(order_to_s) -> doubles--;
-           order_to_s?<kind, e, number>; order_to_s!kind, e, number
+           order_to_s?<kind, e, number>; order_to_s!kind, e, number;
+           kind = 0; e = 0; number = 0
        }
     :: atomic {
            doubles > 0 && nempty(order_to_t) && nfull(order_to_t) -> doubles--;
-           order_to_t?<kind, e, number>; order_to_t!kind, e, number
+           order_to_t?<kind, e, number>; order_to_t!kind, e, number;
+           kind = 0; e = 0; number = 0
        }
-#if LOSE
-    :: atomic { !lost[LOSE - 1] -> lost[LOSE - 1] = true; copy[LOSE - 1] = GONE }
-#endif
+    :: atomic { lose > 0 && !lost[lose - 1] -> lost[lose - 1] = true; copy[lose - 1] = GONE }
     od
 }
 
@@ -191,49 +192,52 @@ inline check()
 {
     atomic {
         number++;
+        asked[e] = number;
         tell(order_to_s, CHECK, number);
         tell(order_to_t, CHECK, number)
     };
     if
     :: atomic {
-           answered[e * 2 + S] == number && answered[e * 2 + T] == number ->
+           told[e * 2 + S] != SILENT && told[e * 2 + T] != SILENT ->
            heard = true;
            has_s = told[e * 2 + S];
-           has_t = told[e * 2 + T]
+           has_t = told[e * 2 + T];
+           wait_no_more(e)
        }
-    :: atomic { true -> heard = false; has_s = GONE; has_t = GONE } /* too late */
+    :: atomic { true -> wait_no_more(e) } /* too late */
     fi
+}
+
+/* What was heard is done with; nobody may know it any more, or states differ by it. */
+inline forget()
+{
+    heard = false;
+    has_s = GONE;
+    has_t = GONE
+}
+
+inline be_done()
+{
+    forget();
+    number = 0;
+    tries = 0
 }
 
 inline drop_at(place, to)
 {
-    atomic { number++; tell(to, DROP, number) };
+    atomic { forget(); number++; asked[e] = number; tell(to, DROP, number) };
     if
-    :: answered[e * 2 + place] == number -> goto ends
-    :: true
+    :: atomic { told[e * 2 + place] != SILENT -> wait_no_more(e); be_done(); goto ends }
+    :: atomic { true -> wait_no_more(e) }
     fi
 }
 
-#ifdef NO_GRACE
-#define GRACE(place) true
-#else
-#define GRACE(place) !reading[place]
-#endif
-#ifdef NO_CRC
-#define RIGHT(c) (c != GONE)
-#else
-#define RIGHT(c) (c == GOOD)
-#endif
-
-#ifdef NO_END
-#define TRIED skip
-#else
-#define TRIED tries++
-#endif
+#define GRACE(place) (no_grace || !reading[place])
+#define RIGHT(c)     (c == GOOD || (no_crc && c == BAD))
 
 proctype Controller(byte e)
 {
-    byte number = e * 16, tries, has_s, has_t;
+    byte number = ORDER(e), tries, has_s, has_t;
     bool heard;
     {
         if
@@ -241,24 +245,30 @@ proctype Controller(byte e)
         :: atomic { journal == COPYING -> goto resumes }
         :: atomic { journal == CLEANING -> offers(T); goto cleans }
         :: atomic { journal == UNDOING -> offers(S); goto undoes }
-        :: atomic { journal == ENDED -> goto over }
+        :: atomic { journal == ENDED -> number = 0; goto over }
         fi;
 decides:
         commit(COPYING);
         if
-        :: atomic { cancels > 0 -> cancels--; goto ends }
-        :: atomic { true -> number++; tell(order_to_t, COPY, number) }
+        :: atomic { cancels > 0 -> cancels--; be_done(); goto ends }
+        :: atomic { true -> number++; asked[e] = number; tell(order_to_t, COPY, number) }
         fi;
         if
-        :: atomic { answered[e * 2 + T] == number && RIGHT(told[e * 2 + T]) -> goto switches }
-        :: true -> goto stops /* cancelled, or too late */
-        :: atomic { answered[e * 2 + T] == number && told[e * 2 + T] != GOOD -> goto reverts }
+        :: atomic {
+               RIGHT(told[e * 2 + T]) -> wait_no_more(e);
+               goto switches
+           }
+        :: atomic { true -> wait_no_more(e); goto stops } /* cancelled, or too late */
+        :: atomic {
+               told[e * 2 + T] != SILENT && told[e * 2 + T] != GOOD -> wait_no_more(e);
+               goto reverts
+           }
         fi;
 resumes:
         check();
         if
-        :: atomic { has_t == GOOD -> heard = false; has_t = 0; has_s = 0; goto switches }
-        :: atomic { has_t != GOOD -> heard = false; has_t = 0; has_s = 0; goto stops }
+        :: atomic { has_t == GOOD -> forget(); goto switches }
+        :: atomic { has_t != GOOD -> forget(); goto stops }
         fi;
 stops: /* the copy's answer is not needed: it may come after all */
         atomic { number++; tell(order_to_t, STOP, number); goto reverts };
@@ -267,40 +277,51 @@ switches:
             if
             :: e != epoch -> goto dies
             :: e == epoch -> journal = CLEANING
-            :: e == epoch && unsure > 0 -> unsure--; journal = CLEANING; goto unsure_of_it
-            :: e == epoch && unsure > 0 -> unsure--; goto unsure_of_it
+            :: e == epoch && unsure > 0 -> unsure--; journal = CLEANING; goto is_unsure
+            :: e == epoch && unsure > 0 ->
+               unsure--;
+is_unsure:
+               if
+               :: no_sure -> goto undoes
+               :: else -> goto reverts
+               fi
             fi
         };
         offers(T);
 cleans:
         atomic { GRACE(S) -> tries = 0 };
         do
-        :: atomic { tries == TRIES -> goto ends }
-        :: atomic { tries < TRIES -> TRIED };
+        :: atomic { tries == tries_max -> be_done(); goto ends }
+        :: atomic { tries < tries_max -> tries = tries + !no_end };
            check();
            if
-           :: atomic { heard && has_s != GOOD && has_t == GOOD -> goto ends }
+           :: atomic { heard && has_s != GOOD && has_t == GOOD -> be_done(); goto ends }
            :: heard && has_s == GOOD && has_t == GOOD -> drop_at(S, order_to_s)
-           :: atomic { heard && has_t != GOOD && has_s == GOOD -> goto reverts }
-           :: atomic { heard && has_s == GOOD && cancels > 0 -> cancels--; goto reverts }
-           :: !heard || (has_s != GOOD && has_t != GOOD)
+           :: atomic {
+                  heard && has_t != GOOD && has_s == GOOD -> forget(); tries = 0;
+                  goto reverts
+              }
+           :: atomic {
+                  heard && has_s == GOOD && cancels > 0 -> cancels--; forget(); tries = 0;
+                  goto reverts
+              }
+           :: atomic { !heard || (has_s != GOOD && has_t != GOOD) -> forget() }
            fi
         od;
-unsure_of_it:
-#ifdef NO_SURE
-        goto undoes;
-#endif
 reverts:
         commit(UNDOING);
         offers(S);
 undoes:
-        atomic { GRACE(T) -> tries = 0; heard = false; has_t = 0; has_s = 0 };
+        atomic { GRACE(T) -> tries = 0 };
         do
-        :: atomic { tries == TRIES -> goto ends }
-        :: atomic { tries < TRIES -> TRIED };
+        :: atomic { tries == tries_max -> be_done(); goto ends }
+        :: atomic { tries < tries_max -> tries = tries + !no_end };
            check();
            if
-           :: atomic { heard && (has_s != GOOD || has_t != GOOD) -> goto ends } /* one is lost */
+           :: atomic { /* one is lost */
+                  heard && (has_s != GOOD || has_t != GOOD) -> be_done();
+                  goto ends
+              }
            :: heard && has_s == GOOD && has_t == GOOD -> drop_at(T, order_to_t)
            :: !heard
            fi
@@ -309,20 +330,20 @@ ends:
         commit(ENDED);
 over:
 dies:
-        atomic { number = 0; tries = 0; heard = false; has_t = 0; has_s = 0 }
-    } unless { dead[e] }
+        atomic { be_done() }
+    } unless { atomic { dead[e] -> dead[e] = false; be_done() } }
 }
 
 /* Another Controller takes over; the one before is dead, or does not know yet. */
 proctype Failover()
 {
-    byte n = FAILOVERS;
+    byte n = failovers;
 end:
     do
     :: atomic {
            n > 0 && journal != ENDED -> n--;
            if
-           :: dead[epoch] = true
+           :: dead[epoch] = true; wait_no_more(epoch)
            :: true
            fi;
            epoch++;
@@ -339,11 +360,11 @@ end:
 /* Told where the copy is, one reads it there; only the loss of a host excuses that it is not. */
 proctype Reader()
 {
-    byte place, n = READS;
+    byte place, n = reads;
     do
     :: n == 0 -> break
     :: atomic { n > 0 -> n--; place = offer; reading[place] = true };
-       atomic { assert(copy[place] == GOOD || lost[place]); reading[place] = false }
+       atomic { assert(copy[place] == GOOD || lost[place]); reading[place] = false; place = S }
     od
 }
 
@@ -356,6 +377,23 @@ proctype End()
 init
 {
     atomic {
+        c_code {
+            now.losses = given("LOSSES");
+            now.doubles = given("DOUBLES");
+            now.unsure = given("UNSURE");
+            now.cancels = given("CANCELS");
+            failovers = given("FAILOVERS");
+            reads = given("READS");
+            lose = given("LOSE");
+            tries_max = given("TRIES");
+            no_crc = given("NO_CRC");
+            no_order = given("NO_ORDER");
+            no_stop = given("NO_STOP");
+            no_grace = given("NO_GRACE");
+            no_sure = given("NO_SURE");
+            no_end = given("NO_END");
+        };
+        assert(failovers < EPOCHS);
         copy[S] = GOOD;
         run Holder(S, order_to_s);
         run Holder(T, order_to_t);
