@@ -203,8 +203,12 @@ def ask(arguments: list[str]) -> int | None:
     parent = os.getppid()
     if parent == 1:  # the caller has ended, and nobody would tell the process when to
         return None
-    name = os.environ.setdefault(TOLD, NAME.format(os.getuid(), parent))
-    server = connect(name, parent)
+    name = os.environ.get(TOLD)
+    if name is not None:  # one that ended with this script's parent would take the scripts of others with it
+        server = reach(name)
+    else:
+        name = os.environ[TOLD] = NAME.format(os.getuid(), parent)
+        server = connect(name, parent)
     if server is None:
         return None
     wanted = {"arguments": arguments, "directory": os.getcwd(), "environment": dict(os.environ)}

@@ -9,6 +9,7 @@
 
 #include "base/crc32.h"
 #include "core/torch/torchzip.h"
+#include "support/torch_command.h"
 
 #define COUNT 5
 
@@ -98,12 +99,11 @@ static int python(const char *code)
     z = plan("model1.");
     save(&z, chunked);
     hl_torchzip_fini(&z);
-    snprintf(command, sizeof(command), "LD_PRELOAD= /usr/bin/python3 -W ignore -c '%s' %s %s", code,
-             plain, chunked);
-    int rc = system(command);
+    snprintf(command, sizeof(command), "-c '%s' %s %s", code, plain, chunked);
+    int rc = torch_command(command);
     unlink(plain);
     unlink(chunked);
-    return rc == -1 ? -1 : rc >> 8;
+    return rc;
 }
 
 TEST(python_reads_the_zip_and_its_checksums)
@@ -166,11 +166,10 @@ static int python_with_args(const char *code, json_t *args)
     save(&z, path);
     hl_torchzip_fini(&z);
     json_decref(args);
-    snprintf(command, sizeof(command), "LD_PRELOAD= /usr/bin/python3 -W ignore -c '%s' %s", code,
-             path);
-    int rc = system(command);
+    snprintf(command, sizeof(command), "-c '%s' %s", code, path);
+    int rc = torch_command(command);
     unlink(path);
-    return rc == -1 ? -1 : rc >> 8;
+    return rc;
 }
 
 TEST(args_are_a_namespace_of_pythons_types)

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "core/torch/file.h"
+#include "support/torch_command.h"
 
 struct rig_file {
     uint8_t *bytes;
@@ -31,16 +32,13 @@ static bool rig_made; /* torch has made the files */
 
 static inline int rig_make(const char *what)
 {
-    const char *root = getenv("HELIOS_SOURCE");
-    char command[1024];
+    char arguments[256];
     if (mkdtemp(rig_dir) == NULL)
         return 1;
-    snprintf(command, sizeof(command),
-             "LD_PRELOAD= /usr/bin/python3 -W ignore %s/tests/support/torch_files.py %s %s",
-             root != NULL ? root : ".", rig_dir, what);
-    int rc = access("/usr/bin/python3", X_OK) == 0 ? system(command) : 77 << 8;
+    snprintf(arguments, sizeof(arguments), "tests/support/torch_files.py %s %s", rig_dir, what);
+    int rc = torch_command(arguments);
     rig_made = rc == 0;
-    return rc == 0 || rc >> 8 == 77 ? 0 : 1;
+    return rc == 0 || rc == 77 ? 0 : 1;
 }
 
 static inline int rig_teardown(void **state __attribute__((unused)))

@@ -11,6 +11,7 @@
 #include "mem/import/import.h"
 #include "support/heap_sink.h"
 #include "support/hf_slices.h"
+#include "support/torch_command.h"
 
 /* ---- a directory for each test ------------------------------------------------------------------
  */
@@ -103,13 +104,10 @@ static void same_shard(const struct kept *k, const struct hl_import_shard *s, si
 /* Skips where torch is not installed. */
 static void turn_into_torch(void)
 {
-    const char *root = getenv("HELIOS_SOURCE");
-    char command[512];
-    snprintf(command, sizeof(command),
-             "LD_PRELOAD= /usr/bin/python3 -W ignore %s/tests/support/torch_files.py %s bin",
-             root != NULL ? root : ".", dir);
-    int rc = access("/usr/bin/python3", X_OK) == 0 ? system(command) : 77 << 8;
-    if (rc >> 8 == 77)
+    char arguments[256];
+    snprintf(arguments, sizeof(arguments), "tests/support/torch_files.py %s bin", dir);
+    int rc = torch_command(arguments);
+    if (rc == 77)
         TEST_SKIP("torch is not installed");
     assert_int_equal(rc, 0);
 }
