@@ -221,7 +221,7 @@ static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms)
     }
     hl_px_signal(e, SIGTERM);
     int slack_ms = e->engine == HL_ENGINE_NONE ? STOP_SLACK_MS : ASK_SLACK_MS;
-    uint64_t at = hl_now_ns() + (uint64_t)(grace_ms + slack_ms) * HL_NS_PER_MS;
+    uint64_t at = hl_now_ns() + ((uint64_t)grace_ms + (uint64_t)slack_ms) * HL_NS_PER_MS;
     if (e->kill_at_ns == 0 || at < e->kill_at_ns)
         e->kill_at_ns = at;
     wake_watcher(px);
