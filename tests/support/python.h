@@ -27,7 +27,9 @@ static const char python_server[] =
     "import os, sys, traceback\n"
     "try:\n"
     "    import torch\n"
-    "except ImportError:\n"
+    "except ModuleNotFoundError as absent:\n"
+    "    if absent.name != 'torch':\n"
+    "        raise\n"
     "    sys.exit(77)\n"
     "answer, code = os.fdopen(os.dup(1), 'w'), 0\n"
     "os.dup2(2, 1)\n"
@@ -68,10 +70,17 @@ static inline void python_main(int in, int out)
     _exit(PYTHON_NONE);
 }
 
+/* A Python that has ended otherwise than by saying that there is none is a fault, and no reason to
+ * skip. */
 static inline int python_answer(void)
 {
-    int code;
-    return fscanf(python.from, "%d", &code) == 1 ? code : PYTHON_NONE;
+    int code, status;
+    if (fscanf(python.from, "%d", &code) == 1)
+        return code;
+    pid_t ended = waitpid(python.pid, &status, 0);
+    return ended == python.pid && WIFEXITED(status) && WEXITSTATUS(status) == PYTHON_NONE
+               ? PYTHON_NONE
+               : 1;
 }
 
 /* 0, or PYTHON_NONE. */
