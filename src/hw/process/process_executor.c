@@ -41,6 +41,7 @@
 
 #define LOG_SLICE_MAX  (1u << 20)
 #define STOP_SLACK_MS  10000
+#define ASK_SLACK_MS   60000 /* of a shim that has to ask an engine, twice at least */
 #define FORGET_WAIT_MS 5000
 
 static const char *const own_shim[] = {"/proc/self/exe", "shim", NULL};
@@ -219,7 +220,8 @@ static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms)
         grace_ms = e->stop_grace_ms;
     }
     hl_px_signal(e, SIGTERM);
-    uint64_t at = hl_now_ns() + ((uint64_t)grace_ms + STOP_SLACK_MS) * HL_NS_PER_MS;
+    int slack_ms = e->engine == HL_ENGINE_NONE ? STOP_SLACK_MS : ASK_SLACK_MS;
+    uint64_t at = hl_now_ns() + (uint64_t)(grace_ms + slack_ms) * HL_NS_PER_MS;
     if (e->kill_at_ns == 0 || at < e->kill_at_ns)
         e->kill_at_ns = at;
     wake_watcher(px);
