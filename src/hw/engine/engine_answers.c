@@ -104,13 +104,20 @@ static bool is_of_repository(const char *digest, const char *image)
            (have == want || digest[have - want - 1] == '/');
 }
 
+/* podman's name for what was made or loaded on this node: no other node gets it by that. A
+ * registry on this host has a port. */
+static bool is_of_no_registry(const char *digest)
+{
+    return strncmp(digest, "localhost/", strlen("localhost/")) == 0;
+}
+
 static const char *find_digest(const json_t *digests, const char *image)
 {
     size_t i;
     const json_t *one;
     json_array_foreach (digests, i, one) {
         const char *text = json_string_value(one);
-        if (text != NULL && is_of_repository(text, image))
+        if (text != NULL && !is_of_no_registry(text) && is_of_repository(text, image))
             return text;
     }
     return NULL;

@@ -309,6 +309,9 @@ TEST(an_image_is_pinned_to_the_digest_of_its_repository)
     /* made on this node: its id is all there is, which podman says without its kind */
     assert_pinned("own:1", "sha256:6 []", "sha256:6");
     assert_pinned("own:1", "6f null", "sha256:6f");
+    assert_pinned("own:1", "6f [\"localhost/own@sha256:5\"]", "sha256:6f"); /* podman 4.3.1 */
+    assert_pinned("localhost:5000/own:1", "6f [\"localhost:5000/own@sha256:5\"]",
+                  "localhost:5000/own@sha256:5");
     /* the job has said it already */
     assert_pinned("r/x@sha256:7", "sha256:1 [\"r/x@sha256:8\"]", "r/x@sha256:7");
     assert_pinned("sha256:9", "sha256:9 [\"r/x@sha256:8\"]", "sha256:9");
