@@ -217,7 +217,7 @@ function(hl_tests)
   endforeach()
   # The GPU kernels compiled for the CPU, which that driver runs in a GPU's place.
   add_library(cuda_cpu_kernels SHARED ${CMAKE_SOURCE_DIR}/tests/support/cuda_cpu_kernels.cpp)
-  target_link_libraries(cuda_cpu_kernels PRIVATE hl_options hl_test_options)
+  target_link_libraries(cuda_cpu_kernels PRIVATE hl_options hl_test_computes)
   target_compile_definitions(cuda_cpu_kernels PRIVATE HL_NCCL_DEVICE)
   target_include_directories(cuda_cpu_kernels PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
     ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/tests/support/nccl_device)
@@ -414,7 +414,9 @@ function(hl_test name source label timeout)
   endif()
   add_executable(${name} ${source} $<TARGET_OBJECTS:shm_left> $<TARGET_OBJECTS:test_main>)
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)
-  if(NOT source MATCHES "unit/maco" OR source MATCHES "unit/maco/cuda") # the others compute for long
+  if(source MATCHES "unit/maco/cuda|unit/group|queue_random|reshard_families|test_tensors|test_place_")
+    target_link_libraries(${name} PRIVATE hl_test_computes)
+  elseif(NOT source MATCHES "unit/maco") # the others compute for long
     target_link_libraries(${name} PRIVATE hl_test_options)
   endif()
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
