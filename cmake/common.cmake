@@ -21,17 +21,25 @@ if(HELIOS_SANITIZE)
   target_link_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE})
 endif()
 
-# Of a test's own source, which runs for moments: compiled in two thirds of the time. gold links
-# it in half the time (lld takes members of archives in another order); ld does it where there is no gold.
+# Of a test's own source, which runs for moments: without optimisation it is compiled in half the time. One that computes
+# for seconds is optimised, and all are where the compiler shall see what may be wrong (HELIOS_WERROR) or programs are
+# emulated. gold links in half the time (lld takes members of archives in another order); ld does it where there is no gold.
 include(CheckLinkerFlag)
 add_library(hl_test_options INTERFACE)
+add_library(hl_test_computes INTERFACE)
 if(NOT HELIOS_SANITIZE)
-  target_compile_options(hl_test_options INTERFACE -O1)
+  target_compile_options(hl_test_computes INTERFACE -O1)
+  if(HELIOS_WERROR OR CMAKE_CROSSCOMPILING)
+    target_compile_options(hl_test_options INTERFACE -O1)
+  else()
+    target_compile_options(hl_test_options INTERFACE -O0 -U_FORTIFY_SOURCE)
+  endif()
 endif()
 if(NOT HELIOS_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   check_linker_flag(C -fuse-ld=gold HL_HAS_GOLD)
   if(HL_HAS_GOLD)
     target_link_options(hl_test_options INTERFACE -fuse-ld=gold)
+    target_link_options(hl_test_computes INTERFACE -fuse-ld=gold)
   endif()
 endif()
 
