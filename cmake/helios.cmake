@@ -306,7 +306,7 @@ function(hl_tests)
     endif()
     add_test(NAME e2e_${name} COMMAND /usr/bin/python3 ${script})
     set(timeout 300)
-    if(name MATCHES "test_chaos|test_moves|kill_moments") # two minutes of rounds or kills, and the end of the last one
+    if(name MATCHES "test_chaos|test_moves|kill_moments|first_steps") # minutes of rounds, kills, training of four ranks
       set(timeout 660)
     endif()
     # One thread for torch's matrices: the processors are taken by the tests beside it.
