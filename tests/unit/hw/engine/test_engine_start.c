@@ -20,7 +20,9 @@ static const char client[] =
     "    echo \"sha256:aa [\\\"${2%:*}@sha256:bb\\\"]\" >$D/image ;;\n"
     "create) case \"$*\" in *--ulimit=memlock*) echo m >$D/memlock ;; *) rm -f $D/memlock ;; esac\n"
     "    echo c0ffee ;;\n"
-    "start) if [ -e $D/memlock ] && [ -e $D/refuse ]; then\n"
+    "start) [ ! -e $D/user ] || no 'crun: the requested cgroup controller `cpuset` is not "
+    "available'\n"
+    "    if [ -e $D/memlock ] && [ -e $D/refuse ]; then\n"
     "        no \"failed to create shim task: OCI runtime create failed: runc create failed: "
     "unable "
     "to start container process: error during container init: error setting rlimits for ready "
@@ -107,6 +109,20 @@ TEST_IN(set_up_engine, teardown, a_limit_that_the_host_grants_is_no_warning)
     assert_int_equal(count_of(calls, "create "), 1);
     assert_int_equal(count_of(calls, "--ulimit=memlock=-1:-1"), 1);
     free(calls);
+}
+
+TEST_IN(set_up_engine, teardown, a_control_group_that_is_not_delegated_comes_with_advice)
+{
+    struct world *w = *state;
+    put(w, "image", "sha256:aa []\n");
+    put(w, "user", "");
+    json_t *c = run(w, "own", spec_of("own", "true", 1));
+    assert_string_equal(hl_json_str(c, "state", ""), "failed");
+    assert_string_equal(hl_json_str(c, "message", ""),
+                        "rank 0: docker start: crun: the requested cgroup controller `cpuset` is "
+                        "not available; systemd has to delegate it to the Agent's user "
+                        "(docs/executors.md), or root to run the Agent");
+    json_decref(c);
 }
 
 /* Its name says what it is, and not from where. */
