@@ -21,7 +21,8 @@ CACHE = ROOT / "build-vm"
 # What the programs need at run time and what the tests look with. Libraries of ours that are not
 # here come with the job (run.py), so a new dependency does not make a new image.
 PACKAGES = """libucx0 ibverbs-providers ibverbs-utils rdma-core libzmq5 libhwloc15 libisal2 libsqlite3-0
- libjansson4 libyaml-0-2 libnuma1 numactl iproute2 kmod procps python3 busybox-static systemd-sysv dbus podman crun netavark catatonit""".split()
+ libjansson4 libyaml-0-2 libnuma1 numactl iproute2 kmod procps python3 busybox-static systemd-sysv dbus podman crun netavark catatonit
+ docker-registry uidmap dbus-user-session libpam-systemd""".split()
 KERNEL = "linux-image-amd64"
 # In the root image, with everything they depend on. rxe wants its checksum by name, not by dependency.
 MODULES = """ib_uverbs rdma_rxe rdma_ucm rdma_cm veth 9pnet_virtio 9p overlay crc32_generic crc32-pclmul""".split()

@@ -1,21 +1,14 @@
-"""Runs in the test machine as root: prepares soft-RoCE and runs the tests; one TAP line for each.
-
-Under systemd it runs those that are for it (run.py), without it all others."""
-import os
+"""Runs in the test machine as root: prepares soft-RoCE and runs the tests that are for this machine (run.py); one TAP line
+for each."""
+import importlib
+import pathlib
 import sys
 
 import prepare
 from harness import run
 
-if os.path.exists("/run/systemd/system"):
-    import test_podman  # noqa: F401
-    import test_systemd  # noqa: F401
-else:
-    import test_cluster  # noqa: F401
-    import test_numa  # noqa: F401
-    import test_programs  # noqa: F401
-    import test_puts  # noqa: F401
-    import test_verbs  # noqa: F401
+for module in pathlib.Path("/job/modules").read_text(encoding="ascii").split():
+    importlib.import_module(module)
 
 if __name__ == "__main__":
     prepare.rxe()

@@ -1,5 +1,6 @@
 """Tests are functions with a sentence; they run in the order of their registration. One that hangs is ended, and
 says where."""
+import collections
 import pathlib
 import signal
 import time
@@ -37,17 +38,18 @@ def _hangs(_number, _frame):
 
 
 def _one(number, sentence, function, tap):
+    """passed, skipped or failed"""
     notes = Notes()
     begin = time.monotonic()
-    verdict, tail = "ok", ""
+    verdict, tail, result = "ok", "", "passed"
     signal.signal(signal.SIGALRM, _hangs)
     signal.alarm(HANGS)
     try:
         function(notes)
     except Skip as why:
-        tail = f" # SKIP {why}"
+        tail, result = f" # SKIP {why}", "skipped"
     except BaseException:  # noqa: BLE001 - everything is a failure of this test alone
-        verdict = "not ok"
+        verdict, result = "not ok", "failed"
         notes(traceback.format_exc())
     finally:
         signal.alarm(0)
@@ -55,13 +57,15 @@ def _one(number, sentence, function, tap):
               else f"{verdict} {number} - {sentence}{tail}\n")
     tap.writelines(f"#   {line}\n" for line in notes.lines)
     tap.flush()
-    return verdict == "ok"
+    return result
 
 
 def run(words):
     chosen = [(s, f) for s, f in TESTS if not words or any(w in s or w in f.__name__ for w in words)]
     with open(TAP, "a", encoding="utf-8") as tap:
         tap.write(f"1..{len(chosen)}\n")
-        passed = [_one(n, s, f, tap) for n, (s, f) in enumerate(chosen, 1)]
-        tap.write(f"# {sum(passed)} of {len(passed)} passed\n")
-    return 0 if passed and all(passed) else 1
+        results = [(_one(n, s, f, tap), s) for n, (s, f) in enumerate(chosen, 1)]
+        count = collections.Counter(result for result, _ in results)
+        tap.write(f"# {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped\n")
+        tap.writelines(f"# failed: {s}\n" for result, s in results if result == "failed")
+    return 0 if count["passed"] and not count["failed"] else 1

@@ -1,4 +1,4 @@
-"""./run test-vm: our programs in a virtual machine with RDMA verbs (soft-RoCE) and two NUMA nodes.
+"""./run test-vm: our programs in virtual machines with RDMA verbs (soft-RoCE) and two NUMA nodes.
 
 Results and logs lie in build-vm/: out/ is what the guest wrote, serial.log is its console."""
 import argparse
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import typing
 
 import build
 
@@ -21,8 +22,19 @@ UNIT_TESTS = ("hw_test_topology", "mem_test_pool", "mem_test_pool_regions")
 # What the tests drive.
 HELPERS = ("net_peer", "hw_test_executor_suite")
 BOOT_SECONDS = 300
-# Process 1 of the machine, and the tests that are for it.
-INITS = {"none": ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs"), "systemd": ("test_podman", "test_systemd")}
+
+
+class Machine(typing.NamedTuple):
+    """Process 1, the processors of each of its two NUMA nodes, and the modules of tests that are for it."""
+    systemd: bool
+    cores: int
+    modules: tuple
+
+
+# Podman's calls are short programs of one busy thread: emulated processors beyond the host's two would only take turns.
+MACHINES = {"plain": Machine(False, 2, ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs")),
+            "systemd": Machine(True, 2, ("test_systemd",)),
+            "podman": Machine(True, 1, ("test_podman", "test_podman_jobs", "test_podman_user"))}
 SERVICE = """[Unit]
 Wants=multi-user.target
 After=multi-user.target
@@ -44,8 +56,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog="./run test-vm", description=__doc__)
     parser.add_argument("-k", metavar="WORD", action="append", default=[],
                         help="only tests whose name has one of these words")
-    parser.add_argument("--init", choices=sorted(INITS), action="append",
-                        help="only with this process 1 [both, one after the other; none for --shell and --script]")
+    parser.add_argument("--machine", choices=sorted(MACHINES), action="append",
+                        help="only in this one [all, one after the other; plain for --shell and --script]")
     parser.add_argument("--shell", action="store_true", help="a shell in the machine instead of the tests")
     parser.add_argument("--script", metavar="FILE", help="a shell script to run in the machine instead of the tests")
     parser.add_argument("--kvm", action="store_true", help="use KVM; the default, emulation, works everywhere")
@@ -69,19 +81,19 @@ def shared_libraries(programs, known):
     return needed
 
 
-def inits(args):
+def machines(args):
     """Those that have a test which -k names."""
-    if args.init or args.shell or args.script:
-        return args.init or ["none"]
-    named = [init for init, files in INITS.items() if not args.k or any(
-        word in said for name in files for word in args.k
-        for said in re.findall(r'^@test\("(.*)"\)|^def (\w+)', (HERE / f"{name}.py").read_text(), re.M) for said in said)]
+    if args.machine or args.shell or args.script:
+        return args.machine or ["plain"]
+    named = [name for name, machine in MACHINES.items() if not args.k or any(
+        word in said for module in machine.modules for word in args.k
+        for said in re.findall(r'^@test\("(.*)"\)|^def (\w+)', (HERE / f"{module}.py").read_text(), re.M) for said in said)]
     if not named:
         raise build.Missing(f"no test has one of these words: {' '.join(args.k)}")
     return named
 
 
-def stage(job, image, args, init):
+def stage(job, image, args, machine):
     """The directory that host and guest share."""
     shutil.rmtree(job, ignore_errors=True)
     (job / "out").mkdir(parents=True)
@@ -101,7 +113,8 @@ def stage(job, image, args, init):
         shutil.copy(path, job / "lib" / name)
     (job / "tests").write_text("\n".join(UNIT_TESTS) + "\n")
     (job / "limit").write_text(f"{args.limit}\n")
-    if init == "systemd":
+    (job / "modules").write_text("\n".join(machine.modules) + "\n")
+    if machine.systemd:
         (job / "systemd").write_text(SERVICE % args.limit)
     guest = "python3 /job/tree/tests/vm/guest.py"
     words = " ".join(f"'{w}'" for w in args.k)
@@ -114,12 +127,14 @@ def stage(job, image, args, init):
                                    "echo 'Tests: guest.py in /job/tree/tests/vm. Leave with exit.'\nPS1='vm# '\n")
 
 
-def qemu(image, job, kvm):
+def qemu(image, job, kvm, cores):
     # Not chosen by itself: a /dev/kvm inside another virtual machine may open and then hang the guest.
     accel = "kvm" if kvm else "tcg,thread=multi"
-    return ["qemu-system-x86_64", "-accel", accel, "-cpu", "max", "-smp", "4,sockets=2,cores=2,threads=1", "-m", "4096M",
+    last = 2 * cores - 1
+    return ["qemu-system-x86_64", "-accel", accel, "-cpu", "max", "-smp", f"{2 * cores},sockets=2,cores={cores},threads=1", "-m", "4096M",
             "-object", "memory-backend-ram,id=m0,size=2G", "-object", "memory-backend-ram,id=m1,size=2G",
-            "-numa", "node,nodeid=0,memdev=m0,cpus=0-1", "-numa", "node,nodeid=1,memdev=m1,cpus=2-3",
+            "-numa", f"node,nodeid=0,memdev=m0,cpus=0-{cores - 1}", "-numa",
+            f"node,nodeid=1,memdev=m1,cpus={cores}-{last}",
             "-numa", "dist,src=0,dst=1,val=20",
             "-kernel", image / "vmlinuz", "-initrd", image / "initrd.gz",
             # On a busy host no tick may come while the kernel tests its timer, and it would panic. Its tests of its
@@ -193,9 +208,10 @@ def main():
             job = build.CACHE / "job"
             serial = build.CACHE / "serial.log"
             failed = 0
-            for init in inits(args):
-                stage(job, image, args, init)
-                command = qemu(image, job, args.kvm)
+            for name in machines(args):
+                machine = MACHINES[name]
+                stage(job, image, args, machine)
+                command = qemu(image, job, args.kvm, machine.cores)
                 if args.shell:
                     sys.exit(subprocess.run(command, check=False).returncode)
                 failed |= report(job, serial, boot(command, job, serial, args.limit))

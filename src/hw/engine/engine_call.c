@@ -47,6 +47,15 @@ static void telling_line(const char *text, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)(end - begin), begin);
 }
 
+/* What to do where the engine's own words do not say it. */
+static const char *advice_for(const char *line)
+{
+    return strstr(line, "requested cgroup controller") != NULL
+               ? "; systemd has to delegate it to the Agent's user (docs/executors.md), or root to "
+                 "run the Agent"
+               : "";
+}
+
 static hl_status explain_call(const struct hl_engine_ranks *e, const struct hl_args *args,
                               const struct hl_command_result *r)
 {
@@ -68,8 +77,8 @@ static hl_status explain_call(const struct hl_engine_ranks *e, const struct hl_a
     if (st == HL_EUNAVAIL)
         return hl_fail(st, "%s does not answer (%s); start its daemon on this node", e->program,
                        line);
-    return hl_fail(st, "%s %s: %s", hl_engine_name(e->kind), args->count > 1 ? args->v[1] : "",
-                   line[0] != '\0' ? line : "it failed without a word");
+    return hl_fail(st, "%s %s: %s%s", hl_engine_name(e->kind), args->count > 1 ? args->v[1] : "",
+                   line[0] != '\0' ? line : "it failed without a word", advice_for(line));
 }
 
 /* The caller's environment behind `more`: of two variables with one name the first counts. */

@@ -20,7 +20,9 @@ static const char client[] =
     "    echo \"sha256:aa [\\\"${2%:*}@sha256:bb\\\"]\" >$D/image ;;\n"
     "create) case \"$*\" in *--ulimit=memlock*) echo m >$D/memlock ;; *) rm -f $D/memlock ;; esac\n"
     "    echo c0ffee ;;\n"
-    "start) if [ -e $D/memlock ] && [ -e $D/refuse ]; then\n"
+    "start) [ ! -e $D/user ] || no 'crun: the requested cgroup controller `cpuset` is not "
+    "available'\n"
+    "    if [ -e $D/memlock ] && [ -e $D/refuse ]; then\n"
     "        no \"failed to create shim task: OCI runtime create failed: runc create failed: "
     "unable "
     "to start container process: error during container init: error setting rlimits for ready "
@@ -109,6 +111,20 @@ TEST_IN(set_up_engine, teardown, a_limit_that_the_host_grants_is_no_warning)
     free(calls);
 }
 
+TEST_IN(set_up_engine, teardown, a_control_group_that_is_not_delegated_comes_with_advice)
+{
+    struct world *w = *state;
+    put(w, "image", "sha256:aa []\n");
+    put(w, "user", "");
+    json_t *c = run(w, "own", spec_of("own", "true", 1));
+    assert_string_equal(hl_json_str(c, "state", ""), "failed");
+    assert_string_equal(hl_json_str(c, "message", ""),
+                        "rank 0: docker start: crun: the requested cgroup controller `cpuset` is "
+                        "not available; systemd has to delegate it to the Agent's user "
+                        "(docs/executors.md), or root to run the Agent");
+    json_decref(c);
+}
+
 /* Its name says what it is, and not from where. */
 TEST_IN(set_up_engine, teardown, an_image_by_id_that_is_not_here_is_not_looked_for_in_a_registry)
 {
@@ -164,8 +180,7 @@ TEST_IN(set_up_engine, teardown, a_client_that_is_away_for_a_while_ends_no_conta
     start(w, spec_of("on", "true", 1));
     json_decref(await_running(w, "on"));
     assert_int_equal(rename(client_path.s, hl_path_in(w->dir, "away").s), 0);
-    await_warning(w, "on", "docker does not answer: exec ");
-    await_warning(w, "on", "; its ranks may run on");
+    await_warning(w, "on", "; its ranks may run on"); /* behind what exec says, or its sh */
     assert_int_equal(rename(hl_path_in(w->dir, "away").s, client_path.s), 0);
     await_warning(w, "on", "");
     assert_ends_well(w, "on");
