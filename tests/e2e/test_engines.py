@@ -131,7 +131,9 @@ class Engines(unittest.TestCase):
 
     def test_4_helios_run_pulls_what_the_rank_loads_and_becomes_the_command(self):
         self.docker.add_empty("helios-host:1")
-        mounts = [f"{path}:{path}:ro" for path in ("/usr", "/etc/ld.so.cache", "/etc/alternatives", str(ROOT))]
+        up = self.c.dir / "up"
+        up.mkdir()
+        mounts = [*(f"{path}:{path}:ro" for path in ("/usr", "/etc/ld.so.cache", "/etc/alternatives", str(ROOT))), f"{up}:/up"]
         job_file = ("jobName: loads\ndockerImage: helios-host:1\nmodel: {name: tiny}\nparallelism: {tensor_parallel_size: 2}\n"
                     f"mounts: {json.dumps(mounts)}\nresources: {{ranks_per_slot: 1}}\n"
                     f"env: {{PATH: '{BUILD}/bin:/usr/bin:/bin', LD_LIBRARY_PATH: {BUILD}/lib}}\ncommand: ")
@@ -144,13 +146,15 @@ class Engines(unittest.TestCase):
         wanted = [hashlib.sha256((whole / f"release/mp_rank_{tp:02}/model_optim_rng.pt").read_bytes()).hexdigest()
                   for tp in (0, 1)]
         tell = "cd $HELIOS_LOAD; cat latest_checkpointed_iteration.txt; echo; ls release; sha256sum release/*/*.pt; echo $0 $1; exit 4"
-        # The first rank that ends with 4 has the other one stopped, which says all the same what it has.
-        on = ["/bin/sh", "-c", "trap '' TERM; exec \"$@\"", "sh"]
+        # The first rank that ends with 4 has the other one stopped, which says all the same what it has: both ignore that
+        # before either goes on.
+        ignore = "trap '' TERM; mktemp /up/XXXXXX; until [ $(ls /up | wc -l) = 2 ]; do sleep 0.1; done; exec \"$@\""
+        on = ["/bin/sh", "-c", ignore, "sh"]
         job = c.submit(job_file + json.dumps([*on, run, "--megatron", "-", "--naming", "te", "/bin/sh", "-c", tell, "an", "a b"]))
         end = c.wait_job(job, "failed")
         self.assertIn("exited with code 4", end["reason"])  # the command's own
         for tp in (0, 1):
-            words = [line for line in c.log(job, tp).splitlines() if not line.startswith(("exported", "left out", "warning", "Megatron"))]
+            words = [line for line in c.log(job, tp).splitlines() if not line.startswith(("exported", "left out", "warning", "Megatron", "/up/"))]
             self.assertEqual(words, ["release", f"mp_rank_{tp:02}",
                                      f"{wanted[tp]}  release/mp_rank_{tp:02}/model_optim_rng.pt", "an a b"])
         # Shards that can't be had keep the command from starting.
