@@ -34,8 +34,8 @@ static inline void swift_launch(struct swift *s)
     snprintf(script, sizeof(script), "%s/tests/support/swift_s3.py", source != NULL ? source : ".");
     s->pid = fork();
     if (s->pid == 0) {
-        execl("/usr/bin/python3", "python3", script, s->dir, s->port[0] != '\0' ? s->port : NULL,
-              NULL);
+        execl("/usr/bin/python3", "/usr/bin/python3", script, s->dir,
+              s->port[0] != '\0' ? s->port : NULL, NULL);
         _exit(77);
     }
 }
