@@ -181,26 +181,28 @@ static hl_status grow_pieces(struct hl_chunk_memory *m)
 }
 
 /* The rest in one piece, or as long a piece as there is. */
-static hl_status take_piece(struct hl_chunk_memory *m, uint64_t at, uint64_t left)
+static hl_status take_piece(struct hl_chunk_memory *m, uint64_t at, uint64_t left, bool closed)
 {
     HL_TRY(grow_pieces(m));
-    hl_status st = hl_device_alloc(m->device, left, m->address + at, &m->blocks[m->count]);
+    hl_status (*alloc)(struct hl_device *, uint64_t, uint64_t, struct hl_device_block *) =
+        closed ? hl_device_alloc_closed : hl_device_alloc;
+    hl_status st = alloc(m->device, left, m->address + at, &m->blocks[m->count]);
     if (st == HL_ENOSPC) {
         struct hl_device_info info;
         hl_device_info(m->device, &info);
         if (info.free < left || info.largest == 0 || info.largest >= left)
             return st;
-        st = hl_device_alloc(m->device, info.largest, m->address + at, &m->blocks[m->count]);
+        st = alloc(m->device, info.largest, m->address + at, &m->blocks[m->count]);
     }
     m->count += st == HL_OK;
     return st;
 }
 
-hl_status hl_chunk_device_take(struct hl_chunk_memory *m)
+hl_status hl_chunk_device_take(struct hl_chunk_memory *m, bool closed)
 {
     m->device_sealed = false;
     for (uint64_t at = 0; at < m->span;) {
-        hl_status st = take_piece(m, at, m->span - at);
+        hl_status st = take_piece(m, at, m->span - at, closed);
         if (st != HL_OK) {
             hl_chunk_device_drop(m);
             return st;

@@ -58,7 +58,8 @@ hl_status hl_chunk_host_withdraw(struct hl_chunk_memory *m) HL_CHECK;
  * whole pages are. */
 hl_status hl_chunk_host_renew(struct hl_chunk_memory *m, uint64_t offset, uint64_t bytes) HL_CHECK;
 
-hl_status hl_chunk_device_take(struct hl_chunk_memory *m) HL_CHECK;
+/* Closed: nobody reads there before hl_chunk_device_show. */
+hl_status hl_chunk_device_take(struct hl_chunk_memory *m, bool closed) HL_CHECK;
 void hl_chunk_device_drop(struct hl_chunk_memory *m);
 /* Close what was taken to the CPU's users, or open it: for memory that the CPU reaches, where
  * copies do not need it open. */

@@ -138,7 +138,8 @@ hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
 {
     pool_end_view(p, c);
     HL_TRY(charge_device(p, c->r->bytes));
-    hl_status st = hl_chunk_device_take(&c->mem);
+    /* Another thread may read at this address: it faults, and waits for the content. */
+    hl_status st = hl_chunk_device_take(&c->mem, p->serves && c->r->host);
     if (st != HL_OK) {
         pool_discharge(p, 0, c->r->bytes);
         return st;
@@ -146,8 +147,6 @@ hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
     c->loading = 1;
     count_device(p, c, 1);
     pool_seal(p, c);
-    if (p->serves && c->r->host)
-        HL_TRY(hl_chunk_device_show(&c->mem, 0));
     return c->r->host ? pool_begin(p, c, 0, alone) : HL_OK;
 }
 

@@ -260,8 +260,8 @@ static hl_status fill_block(struct hl_device *d, uint64_t at, struct device_mem 
     return st;
 }
 
-hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
-                          struct hl_device_block *out)
+HL_CHECK static hl_status alloc_block(struct hl_device *d, uint64_t size, uint64_t at, bool closed,
+                                      struct hl_device_block *out)
 {
     if (size == 0 || size > INT64_MAX - d->granule)
         return hl_fail(HL_EINVAL, "%s: invalid block size of %" PRIu64 " bytes", d->name, size);
@@ -275,8 +275,10 @@ hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
     pthread_mutex_unlock(&d->lock);
     HL_TRY(st);
     /* The driver works on a copy: slots[] may be reallocated meanwhile. */
-    struct device_mem m = {.size = size, .address = at == HL_DEVICE_UNMAPPED ? 0 : at};
+    struct device_mem m = {
+        .size = size, .address = at == HL_DEVICE_UNMAPPED ? 0 : at, .closed = closed};
     st = fill_block(d, at, &m);
+    m.closed = false;
     pthread_mutex_lock(&d->lock);
     if (st == HL_OK) {
         d->slots[i].mem = m;
@@ -288,6 +290,20 @@ hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
     }
     pthread_mutex_unlock(&d->lock);
     return st;
+}
+
+hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
+                          struct hl_device_block *out)
+{
+    return alloc_block(d, size, at, false, out);
+}
+
+hl_status hl_device_alloc_closed(struct hl_device *d, uint64_t size, uint64_t at,
+                                 struct hl_device_block *out)
+{
+    if (at == HL_DEVICE_ANYWHERE || at == HL_DEVICE_UNMAPPED)
+        return hl_fail(HL_EINVAL, "%s: a closed block needs an address in a range", d->name);
+    return alloc_block(d, size, at, true, out);
 }
 
 /* Claimed under the lock, freed without it, given back under it: a driver call may take

@@ -102,6 +102,10 @@ void hl_device_info(struct hl_device *d, struct hl_device_info *out);
 /* `at`: HL_DEVICE_ANYWHERE, HL_DEVICE_UNMAPPED, or an address in a range. Content is undefined. */
 hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
                           struct hl_device_block *out) HL_CHECK;
+/* The same at an address in a range. Where the CPU reaches the memory it has no access until the
+ * caller gives it (mprotect): nobody reads there what the block is still to be filled with. */
+hl_status hl_device_alloc_closed(struct hl_device *d, uint64_t size, uint64_t at,
+                                 struct hl_device_block *out) HL_CHECK;
 /* HL_EBUSY while a copy of it is under way. An imported block is only unmapped. */
 hl_status hl_device_free(struct hl_device *d, const struct hl_device_block *block) HL_CHECK;
 

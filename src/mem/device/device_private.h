@@ -21,6 +21,7 @@ struct device_mem {
     uint64_t address;
     void *host;
     bool own_address; /* not in a range of the caller's */
+    bool closed;      /* to be mapped without access for the CPU */
     bool imported;
 };
 

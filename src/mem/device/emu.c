@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -280,7 +281,30 @@ static bool uncache_mapping(struct emu *e, const struct device_mem *m, void *pla
     bool same = one != NULL && one->offset == m->offset;
     hl_mapping_cache_forget(&e->mappings, (uintptr_t)place, m->size);
     pthread_mutex_unlock(&e->lock);
-    return same && mprotect(place, m->size, PROT_READ | PROT_WRITE) == 0;
+    return same && (m->closed || mprotect(place, m->size, PROT_READ | PROT_WRITE) == 0);
+}
+
+/* Its pages are found while it is elsewhere: at `place` another thread may read at any moment.
+ * libucm's mremap loses the fifth argument, so the kernel is called. */
+static bool map_closed(struct emu *e, const struct device_mem *m, void *place)
+{
+    void *p = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, e->fd,
+                   (off_t)m->offset);
+    if (p == MAP_FAILED)
+        return false;
+    if (mprotect(p, m->size, PROT_NONE) == 0 &&
+        syscall(SYS_mremap, p, m->size, m->size, MREMAP_MAYMOVE | MREMAP_FIXED, place) != -1)
+        return true;
+    int err = errno;
+    munmap(p, m->size);
+    errno = err;
+    return false;
+}
+
+static bool map_open(struct emu *e, const struct device_mem *m, void *place)
+{
+    return mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+                e->fd, (off_t)m->offset) != MAP_FAILED;
 }
 
 static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
@@ -290,8 +314,7 @@ static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
         at == HL_DEVICE_ANYWHERE ? (void *)(e->window + m->offset) : (void *)(uintptr_t)at;
     /* Its pages are there already; finding them one fault at a time takes longer than a copy. */
     if (!uncache_mapping(e, m, place) &&
-        mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, e->fd,
-             (off_t)m->offset) == MAP_FAILED)
+        !(m->closed ? map_closed(e, m, place) : map_open(e, m, place)))
         return fail_errno(errno, "a mapping", m->size);
     m->host = place;
     m->address = (uintptr_t)place;

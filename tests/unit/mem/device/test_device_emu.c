@@ -77,6 +77,40 @@ TEST_IN(setup, teardown, an_evicted_range_faults_and_serves_again)
     assert_int_equal(touching(at, 0), SIGSEGV);
 }
 
+/* Filled, opened and freed; whether its mapping is new or was kept from before. */
+static void fill_closed(struct hl_device *d, uint64_t range, unsigned char with)
+{
+    static unsigned char content[MIB];
+    struct hl_device_block b;
+    volatile unsigned char *at = (void *)(uintptr_t)range;
+    assert_int_equal(hl_device_alloc_closed(d, MIB, range, &b), HL_OK);
+    assert_int_equal(touching(at, 0), SIGSEGV);
+    memset(content, with, sizeof(content));
+    assert_int_equal(hl_device_copy_in(d, &b, 0, content, sizeof(content)), HL_OK);
+    assert_int_equal(touching(at, 0), SIGSEGV);
+    assert_int_equal(mprotect(b.host, MIB, PROT_READ | PROT_WRITE), 0);
+    assert_int_equal(at[0], with);
+    assert_int_equal(at[MIB - 1], with);
+    assert_int_equal(hl_device_free(d, &b), HL_OK);
+    assert_int_equal(touching(at, 0), SIGSEGV);
+}
+
+TEST(a_closed_block_is_filled_before_anybody_reads_it)
+{
+    const struct hl_device_options keeps = {.keeps_memory = true};
+    struct hl_device_block b;
+    struct hl_device *d;
+    uint64_t range;
+    assert_int_equal(hl_device_open("emu:4MiB", &keeps, &d), HL_OK);
+    assert_int_equal(hl_device_alloc_closed(d, MIB, HL_DEVICE_ANYWHERE, &b), HL_EINVAL);
+    assert_int_equal(hl_device_alloc_closed(d, MIB, HL_DEVICE_UNMAPPED, &b), HL_EINVAL);
+    assert_int_equal(hl_device_reserve(d, 2 * MIB, &range), HL_OK);
+    fill_closed(d, range, 5);
+    fill_closed(d, range, 6);
+    fill_closed(d, range + MIB, 7);
+    hl_device_close(d);
+}
+
 TEST_IN(setup, teardown, freed_memory_goes_back_to_the_host_and_comes_zeroed)
 {
     struct rig *r = *state;
