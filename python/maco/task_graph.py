@@ -38,6 +38,7 @@ from .module_graph import ModuleCalls, from_module
 __all__ = ["Plan", "Result", "Task", "TaskGraph", "TaskType"]
 
 WAVES = 4096  # priorities of a graph are as far apart, those of waves lie between
+_LOOK_S = 0.2  # between two looks at a run that is waited for
 _abandoned: list[Any] = []  # memory that a task which never ended may still use
 
 
@@ -97,7 +98,9 @@ class Result:
         """Until the run is done; raises what went wrong in it."""
         if self._thread is not None:
             try:
-                self._thread.join()
+                # Python sleeps through a signal that comes just before it waits: it looks again.
+                while self._thread.is_alive():
+                    self._thread.join(_LOOK_S)
             except BaseException:  # KeyboardInterrupt: a caller that stops waiting wants no run either
                 self._cancel()
                 self._thread.join()
