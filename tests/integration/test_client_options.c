@@ -95,7 +95,7 @@ TEST(the_pause_before_a_daemon_is_asked_again_is_that_of_the_environment)
     world_start(&own, "32MiB");
     for (int i = 0; i < 2; i++) {
         setenv("HELIOS_READ_DAEMON_PAUSE", pauses[i], 1);
-        clients[i] = world_client(&own, "net", 2000, 0);
+        clients[i] = world_client(&own, "net", 5000, 0);
     }
     unsetenv("HELIOS_READ_DAEMON_PAUSE");
     world_end(&own);
