@@ -88,6 +88,8 @@ void hl_chunk_memory_fini(struct hl_chunk_memory *m)
     hl_status st = m->keeps_device ? hl_device_range_take(m->device, m->address)
                                    : hl_device_unreserve(m->device, m->address);
     (void)st; /* only a copy that never ended keeps it; closing the device ends that too */
+    if (m->landing != NULL)
+        munmap(m->landing, m->span);
     if (!m->keeps_host)
         munmap(m->host, m->span);
     free(m->blocks);
@@ -265,6 +267,58 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
     return HL_OK;
 }
 
+/* ---- landing ---- */
+
+/* libucm's mremap loses the fifth argument, so the kernel is called. */
+static bool move_pages(void *from, void *to, uint64_t span, int flags)
+{
+    return syscall(SYS_mremap, from, span, span, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != -1;
+}
+
+/* As far from a huge page's beginning as the chunk is: huge pages stay whole when they move. */
+hl_status hl_chunk_host_land(struct hl_chunk_memory *m)
+{
+    void *p = reserve_host(m->span);
+    if (p == MAP_FAILED)
+        return hl_fail(hl_status_of_errno(errno), "addresses for %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
+    if (!move_pages(m->host, p, m->span, MREMAP_DONTUNMAP) ||
+        mprotect(p, m->span, PROT_READ | PROT_WRITE) != 0) {
+        int err = errno;
+        munmap(p, m->span);
+        return hl_fail(hl_status_of_errno(err), "move %" PRIu64 " bytes of host memory: %s",
+                       m->span, strerror(err));
+    }
+    m->landing = p;
+    return HL_OK;
+}
+
+hl_status hl_chunk_host_landed(struct hl_chunk_memory *m)
+{
+    if (!move_pages(m->landing, m->host, m->span, 0))
+        return hl_fail(hl_status_of_errno(errno), "move %" PRIu64 " bytes of host memory: %s",
+                       m->span, strerror(errno));
+    m->landing = NULL;
+    m->host_state = HL_CHUNK_HOST_SHOWN;
+    m->sealed = false;
+    return HL_OK;
+}
+
+void hl_chunk_host_unland(struct hl_chunk_memory *m)
+{
+    if (m->landing == NULL)
+        return;
+    if (mprotect(m->landing, m->span, PROT_NONE) != 0 ||
+        !move_pages(m->landing, m->host, m->span, 0))
+        munmap(m->landing, m->span); /* what was hidden is stale */
+    m->landing = NULL;
+}
+
+void *hl_chunk_host_reach(const struct hl_chunk_memory *m)
+{
+    return m->landing != NULL ? m->landing : m->host;
+}
+
 hl_status hl_chunk_host_seal(struct hl_chunk_memory *m, bool sealed)
 {
     if (m->host_state != HL_CHUNK_HOST_SHOWN || m->sealed == sealed)
@@ -371,7 +425,7 @@ hl_status hl_chunk_copy_wait(struct hl_chunk_memory *m, int timeout_ms)
 
 static hl_status begin_piece(struct hl_chunk_memory *m, int out, size_t i, uint64_t at)
 {
-    uint8_t *host = (uint8_t *)m->host + at;
+    uint8_t *host = (uint8_t *)hl_chunk_host_reach(m) + at;
     const struct hl_device_block *b = &m->blocks[i];
     return out ? hl_device_begin_out(m->device, b, 0, host, b->size, &m->copies[i])
                : hl_device_begin_in(m->device, b, 0, host, b->size, &m->copies[i]);
@@ -394,7 +448,7 @@ hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, bool out)
 
 hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, bool out)
 {
-    uint8_t *host = m->host;
+    uint8_t *host = hl_chunk_host_reach(m);
     for (size_t i = 0; i < m->count; i++) {
         const struct hl_device_block *b = &m->blocks[i];
         HL_TRY(out ? hl_device_copy_out(m->device, b, 0, host, b->size)

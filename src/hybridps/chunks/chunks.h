@@ -28,6 +28,7 @@ struct hl_chunk_memory {
     uint64_t span; /* whole granules and pages */
     uint64_t address;
     void *host;
+    void *landing; /* where host memory is while it is filled; NULL: at its address */
     enum hl_chunk_host host_state;
     bool sealed;                    /* host memory is shown, but only to be read */
     bool device_sealed;             /* the device's, too */
@@ -72,6 +73,14 @@ hl_status hl_chunk_device_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;
 void hl_chunk_host_pin(struct hl_chunk_memory *m, bool keep);
 /* Hidden memory keeps its content. What is new is zero. */
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
+
+/* Hidden host memory is filled before anybody reads it: until it has landed, or is taken back as it
+ * was hidden before, copies find it elsewhere, and its address stays closed. */
+hl_status hl_chunk_host_land(struct hl_chunk_memory *m) HL_CHECK;
+hl_status hl_chunk_host_landed(struct hl_chunk_memory *m) HL_CHECK; /* shown */
+void hl_chunk_host_unland(struct hl_chunk_memory *m);
+/* Where copies find it. */
+void *hl_chunk_host_reach(const struct hl_chunk_memory *m);
 
 /* Shown host memory can only be read, or is written again. */
 hl_status hl_chunk_host_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;

@@ -99,13 +99,15 @@ static hl_status copy_out(struct hl_chunk_pool *p)
     for (; begun < p->moves.out_count && st == HL_OK; begun++) {
         struct chunk *c = &p->chunks[p->moves.out[begun]];
         c->host_before = (uint8_t)c->mem.host_state;
-        st = pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
+        st = pool_land(p, c);
         if (st == HL_OK)
             st = pool_begin(p, c, 1, p->moves.out_count == 1);
     }
     for (size_t i = 0; i < begun; i++) {
         struct chunk *c = &p->chunks[p->moves.out[i]];
         hl_status mine = c->flight ? pool_wait(p, c) : HL_EIO;
+        if (mine == HL_OK)
+            mine = pool_landed(c);
         st = st == HL_OK ? mine : st;
         c->arrived = mine == HL_OK;
         if (mine == HL_OK)
@@ -116,7 +118,7 @@ static hl_status copy_out(struct hl_chunk_pool *p)
         if (c->arrived && (st == HL_OK || p->o.copy))
             c->r->host = 1;
         else if (!p->lost)
-            pool_lower_host(p, c, (enum hl_chunk_host)c->host_before);
+            pool_unland(p, c, (enum hl_chunk_host)c->host_before);
     }
     pool_count_stall(p, at);
     return st;

@@ -19,7 +19,7 @@
 /* The copy out has failed. */
 static void chunk_stay(struct hl_chunk_pool *p, struct chunk *c)
 {
-    pool_lower_host(p, c, (enum hl_chunk_host)c->host_before);
+    pool_unland(p, c, (enum hl_chunk_host)c->host_before);
     if (p->serves && hl_chunk_device_show(&c->mem, true) != HL_OK)
         p->lost = 1; /* nobody reaches it any more */
     hl_error_clear();
@@ -42,7 +42,7 @@ static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
     c->host_before = (uint8_t)c->mem.host_state;
     hl_status st = p->serves ? hl_chunk_device_show(&c->mem, false) : HL_OK;
     if (st == HL_OK)
-        st = pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
+        st = pool_land(p, c);
     if (st == HL_OK)
         st = pool_begin(p, c, 1, 0);
     if (st == HL_OK) {
@@ -116,6 +116,8 @@ static void settle_in(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)
 static void settle_out(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)
 {
     struct chunk *c = &p->chunks[chunk];
+    if (st == HL_OK)
+        st = pool_landed(c);
     if (st != HL_OK) {
         chunk_stay(p, c);
         return;

@@ -106,6 +106,11 @@ void pool_count_stall(struct hl_chunk_pool *p, uint64_t began);
 hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
                         enum hl_chunk_host state) HL_CHECK;
 void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
+/* Host memory for content that is to come, which nobody reads before. It is shown with its
+ * content, or is as it was. */
+hl_status pool_land(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
+hl_status pool_landed(struct chunk *c) HL_CHECK;
+void pool_unland(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host before);
 /* Bytes go back to the external accounting. */
 void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes);
 /* Room for `more` bytes under the host's limit, and in the external accounting; others leave the

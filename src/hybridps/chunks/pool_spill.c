@@ -87,6 +87,35 @@ void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_hos
         hl_error_clear();
 }
 
+/* Where faults are not served, an address that is closed would end the process. */
+hl_status pool_land(struct hl_chunk_pool *p, struct chunk *c)
+{
+    if (!p->serves)
+        return pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
+    if (c->view == VIEW_HOST)
+        pool_end_view(p, c);
+    HL_TRY(pool_set_host(p, c, HL_CHUNK_HOST_HIDDEN));
+    if (hl_chunk_host_land(&c->mem) == HL_OK)
+        return HL_OK;
+    hl_error_clear(); /* too many mappings, or Linux before 5.7: as where faults are not served */
+    return pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
+}
+
+hl_status pool_landed(struct chunk *c)
+{
+    if (c->mem.landing == NULL)
+        return HL_OK;
+    hl_status st = hl_chunk_host_landed(&c->mem);
+    c->r->host_memory = (uint8_t)c->mem.host_state;
+    return st;
+}
+
+void pool_unland(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host before)
+{
+    hl_chunk_host_unland(&c->mem);
+    pool_lower_host(p, c, before);
+}
+
 /* ---- below ---- */
 
 static void forget_below(struct hl_chunk_pool *p, struct chunk *c)
@@ -157,10 +186,13 @@ hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more)
 
 hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c)
 {
-    HL_TRY(pool_set_host(p, c, HL_CHUNK_HOST_SHOWN));
-    hl_status st = p->o.spill->get(p->o.spill_arg, c->below, c->mem.host, c->mem.span);
+    hl_status st = pool_land(p, c);
+    if (st == HL_OK)
+        st = p->o.spill->get(p->o.spill_arg, c->below, hl_chunk_host_reach(&c->mem), c->mem.span);
+    if (st == HL_OK)
+        st = pool_landed(c);
     if (st != HL_OK) {
-        pool_lower_host(p, c, HL_CHUNK_HOST_NONE);
+        pool_unland(p, c, HL_CHUNK_HOST_NONE);
         return hl_fail_prefix(st, "%s: chunk %u could not be fetched from %s: ", p->info.name,
                               (unsigned)(c - p->chunks), p->o.spill->name);
     }

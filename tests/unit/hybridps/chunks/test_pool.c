@@ -281,6 +281,70 @@ TEST(test_random_operations_keep_contents_and_books)
     }
 }
 
+/* ---- other threads ---- */
+
+struct looker {
+    struct rig *rig;
+    int pipe[2];
+    unsigned looks, wrong;
+};
+
+/* As a thread that has had the address for long: what can be read there at once is the content. */
+static void look(struct looker *l, uint32_t c, bool on_host)
+{
+    struct rig *r = l->rig;
+    uint64_t word = 0;
+    if (write(l->pipe[1], at(r, c, on_host), sizeof(word)) != sizeof(word))
+        return; /* it would fault, and wait */
+    assert_int_equal(read(l->pipe[0], &word, sizeof(word)), sizeof(word));
+    l->looks++;
+    l->wrong += word != (r->version[c] << 8 | c);
+}
+
+static int look_at_all(void *arg)
+{
+    struct looker *l = arg;
+    for (uint32_t c = 0; c < CHUNKS && l->rig->pool != NULL; c++)
+        if (l->rig->version[c] != 0) {
+            look(l, c, false);
+            look(l, c, true);
+        }
+    return 0;
+}
+
+static void use_beside(struct looker *l, int copy)
+{
+    struct rig r = {.seed = 5, .copy = copy, .avail = 4 * page()};
+    char spec[32];
+    snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)r.avail);
+    struct hl_chunk_pool_options o = {
+        .device = spec, .copy = copy, .policy = "lru", .fail = look_at_all, .fail_arg = l};
+    l->rig = &r;
+    assert_int_equal(hl_chunk_pool_open(&o, &r.pool), HL_OK);
+    assert_int_equal(hl_chunk_pool_serve(r.pool), HL_OK);
+    for (uint32_t i = 0, c; i < CHUNKS; i++) {
+        r.pages[i] = 1;
+        assert_int_equal(hl_chunk_pool_add(r.pool, 0, page(), 0, &c), HL_OK);
+    }
+    for (unsigned n = 0; n < 2000; n++) {
+        hl_chunk_pool_moment(r.pool, r.avail);
+        assert_int_equal(step(&r, pick(&r, CHUNKS), pick(&r, 4) == 0, pick(&r, 2) == 0), HL_OK);
+    }
+    hl_chunk_pool_close(r.pool);
+}
+
+TEST(test_whoever_reads_while_chunks_move_finds_the_content_or_waits)
+{
+    struct looker l = {0};
+    assert_int_equal(pipe(l.pipe), 0);
+    for (int copy = 0; copy < 2; copy++)
+        use_beside(&l, copy);
+    close(l.pipe[0]);
+    close(l.pipe[1]);
+    assert_true(l.looks > 1000);
+    assert_int_equal(l.wrong, 0);
+}
+
 TEST(test_a_chunk_finds_room_in_pieces)
 {
     struct rig r = {.seed = 1};
