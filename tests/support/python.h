@@ -64,7 +64,8 @@ static inline void python_main(int in, int out)
     setenv("OMP_NUM_THREADS", "1", 1);
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
-    execl("/usr/bin/python3", "/usr/bin/python3", "-W", "ignore", "-c", python_server, (char *)NULL);
+    execl("/usr/bin/python3", "/usr/bin/python3", "-W", "ignore", "-c", python_server,
+          (char *)NULL);
     _exit(PYTHON_NONE);
 }
 
