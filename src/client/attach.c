@@ -195,12 +195,17 @@ static hl_status renew_once(struct operation *op, int limit_ms)
 /* The lock is given back between two attempts: a sleep must not keep others from looking. */
 hl_status attach_renew(struct operation *op, enum renew how)
 {
+    hl_status before = HL_OK;
     for (;;) {
         pthread_mutex_lock(&op->client->attach.lock);
         hl_status st = renew_once(op, how == RENEW_QUICK ? QUICK_MS : ATTEMPT_MS);
         pthread_mutex_unlock(&op->client->attach.lock);
         if (st == HL_OK || how != RENEW_WAIT || !hl_status_retryable(st))
             return st;
+        /* The last attempt may have a moment only: what the one before has found out counts. */
+        if (st == HL_ETIMEDOUT && before == HL_EUNAVAIL)
+            st = HL_EUNAVAIL;
+        before = st;
         if (!operation_pause_for_daemon(op))
             return hl_fail_prefix(st, "the L3 daemon was not reachable again within %d ms: ",
                                   op->client->read.timeout_ms);
