@@ -31,6 +31,12 @@ static void *reserve_host(uint64_t span)
     return at;
 }
 
+/* libucm's mremap loses the fifth argument, so the kernel is called. */
+static bool move_pages(void *from, void *to, uint64_t span, int flags)
+{
+    return syscall(SYS_mremap, from, span, span, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != -1;
+}
+
 hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d, uint64_t bytes)
 {
     struct hl_device_info info;
@@ -269,12 +275,6 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
 
 /* ---- landing ---- */
 
-/* libucm's mremap loses the fifth argument, so the kernel is called. */
-static bool move_pages(void *from, void *to, uint64_t span, int flags)
-{
-    return syscall(SYS_mremap, from, span, span, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != -1;
-}
-
 /* As far from a huge page's beginning as the chunk is: huge pages stay whole when they move. */
 hl_status hl_chunk_host_land(struct hl_chunk_memory *m)
 {
@@ -369,13 +369,11 @@ void hl_chunk_snapshot_drop(const struct hl_chunk_memory *m, void *snapshot)
         munmap(snapshot, m->span);
 }
 
-/* libucm's mremap loses the fifth argument, so the kernel is called; libucm hears of the change by
- * the mmap before it. */
+/* libucm hears of the change by the mmap before it. */
 hl_status hl_chunk_snapshot_show(struct hl_chunk_memory *m, bool on_host, void *snapshot)
 {
     hl_chunk_view_drop(m, on_host);
-    if (syscall(SYS_mremap, snapshot, m->span, m->span, MREMAP_MAYMOVE | MREMAP_FIXED,
-                view_address(m, on_host)) == -1)
+    if (!move_pages(snapshot, view_address(m, on_host), m->span, 0))
         return hl_fail(hl_status_of_errno(errno), "a view of %" PRIu64 " bytes: %s", m->span,
                        strerror(errno));
     return HL_OK;
