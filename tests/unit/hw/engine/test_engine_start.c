@@ -171,14 +171,20 @@ static void assert_ends_well(struct world *w, const char *id)
     json_decref(c);
 }
 
+/* The engine says that it runs, until it is told otherwise. */
+static void start_running(struct world *w, const char *id)
+{
+    put(w, "image", "sha256:aa []\n");
+    put(w, "runs", "c0ffee running 0 false 0 \n");
+    start(w, spec_of(id, "true", 1));
+    json_decref(await_running(w, id));
+}
+
 TEST_IN(set_up_engine, teardown, a_client_that_is_away_for_a_while_ends_no_container)
 {
     struct world *w = *state;
     struct hl_path client_path = hl_path_in(w->dir, "docker");
-    put(w, "image", "sha256:aa []\n");
-    put(w, "runs", "c0ffee running 0 false 0 \n");
-    start(w, spec_of("on", "true", 1));
-    json_decref(await_running(w, "on"));
+    start_running(w, "on");
     assert_int_equal(rename(client_path.s, hl_path_in(w->dir, "away").s), 0);
     await_warning(w, "on", "; its ranks may run on"); /* behind what exec says, or its sh */
     assert_int_equal(rename(hl_path_in(w->dir, "away").s, client_path.s), 0);
@@ -189,10 +195,7 @@ TEST_IN(set_up_engine, teardown, a_client_that_is_away_for_a_while_ends_no_conta
 TEST_IN(set_up_engine, teardown, an_engine_that_fails_for_a_while_is_a_warning)
 {
     struct world *w = *state;
-    put(w, "image", "sha256:aa []\n");
-    put(w, "runs", "c0ffee running 0 false 0 \n");
-    start(w, spec_of("ill", "true", 1));
-    json_decref(await_running(w, "ill"));
+    start_running(w, "ill");
     put(w, "broken", "");
     await_warning(w, "ill", "docker inspect: the store is damaged; its ranks may run on");
     drop(w, "broken");
@@ -204,10 +207,7 @@ TEST_IN(set_up_engine, teardown, an_engine_that_fails_for_a_while_is_a_warning)
 TEST_IN(set_up_engine, teardown, a_shim_that_follows_a_killed_one_waits_for_an_engine_that_fails)
 {
     struct world *w = *state;
-    put(w, "image", "sha256:aa []\n");
-    put(w, "runs", "c0ffee running 0 false 0 \n");
-    start(w, spec_of("next", "true", 1));
-    json_decref(await_running(w, "next"));
+    start_running(w, "next");
     put(w, "broken", "");
     kill(shim_of(w, "next"), SIGKILL);
     await_warning(w, "next", "docker inspect: the store is damaged; its ranks may run on");
