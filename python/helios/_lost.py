@@ -69,11 +69,14 @@ def cut(addresses: set[str]) -> int:
     return count
 
 
-def _follow() -> None:
-    known: set[str] = {value for name, value in _lines() if name == "LOST"}  # of before this process's time
+def _named() -> set[str]:
+    return {value for name, value in _lines() if name == "LOST"}
+
+
+def _follow(known: set[str]) -> None:
     while True:
         time.sleep(LOOK)
-        lost = {value for name, value in _lines() if name == "LOST"}
+        lost = _named()
         if not lost <= known:
             cut(lost - known)
             known = lost
@@ -82,4 +85,5 @@ def _follow() -> None:
 def watch() -> None:
     """Once in a process; of a job without such a file nothing is watched."""
     if os.environ.get("HELIOS_MEETING") and _watching.acquire(blocking=False):
-        threading.Thread(target=_follow, name="helios-lost", daemon=True).start()
+        known = _named()  # read here: a thread that starts late would take a server lost meanwhile for an old one
+        threading.Thread(target=_follow, args=(known,), name="helios-lost", daemon=True).start()

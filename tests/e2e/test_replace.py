@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -322,12 +323,15 @@ class Lost(unittest.TestCase):
     def test_a_file_that_appears_tells_where_the_ranks_meet_and_wakes_who_waits(self):
         with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, {"HELIOS_MEETING": f"{home}/meeting"}):
             self.assertEqual(_lost.master(), "")
-            _lost.watch()
+            late: list[threading.Thread] = []  # a busy machine runs the watcher only once the file is there
+            with mock.patch.object(threading.Thread, "start", lambda thread: late.append(thread)):
+                _lost.watch()
             with socket.create_server(("127.0.0.2", 0)) as far:
                 end = socket.create_connection(far.getsockname(), source_address=("127.0.0.1", 0), timeout=60)
                 self.addCleanup(end.close)
                 pathlib.Path(home, "new").write_text("MASTER_ADDR=10.0.0.7\nLOST=127.0.0.2\n")
                 os.rename(f"{home}/new", f"{home}/meeting")
+                late[0].start()
                 self.assertEqual(end.recv(1), b"")  # until it is cut
             self.assertEqual(_lost.master(), "10.0.0.7")
 
