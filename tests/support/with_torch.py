@@ -31,25 +31,26 @@ class Server:
 
     def run(self) -> None:
         while True:
-            for fd, _ in self.poll.poll():
-                if fd == self.parent:
-                    for _, pid in self.callers.values():
-                        end(pid)
-                    return
-                if fd == self.listener.fileno():
-                    self.begin(self.listener.accept()[0])
-                elif fd in self.callers:  # it has closed: it was killed
+            ready = [fd for fd, _ in self.poll.poll()]
+            if self.parent in ready:
+                for _, pid in self.callers.values():
+                    end(pid)
+                return
+            for fd in ready:
+                if fd in self.callers:  # it has closed: it was killed
                     self.poll.unregister(fd)
                     end(self.callers[fd][1])
-                else:
-                    self.tell(fd)
+                elif fd in self.children:
+                    self.tell(fd)  # its caller, which may be ready as well, is closed
+            if self.listener.fileno() in ready:  # the last one: it takes descriptors that those before have left
+                self.begin(self.listener.accept()[0])
 
     def begin(self, caller: socket.socket) -> None:
         _, user, _ = PEER.unpack(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
         caller.settimeout(10)
         try:
             wanted, fds = receive(caller) if user == os.getuid() else (None, [])
-        except OSError:
+        except (OSError, ValueError):
             wanted, fds = None, []
         if wanted is None or len(fds) != 3:
             caller.close()
@@ -70,7 +71,10 @@ class Server:
                 os._exit(1)
         for fd in fds:
             os.close(fd)
-        caller.send(b"+")
+        try:
+            caller.send(b"+")
+        except OSError:  # it was killed, which shows again below
+            pass
         child = os.pidfd_open(pid)
         self.callers[caller.fileno()], self.children[child] = (caller, pid), caller.fileno()
         self.poll.register(caller, 0)  # its end alone
