@@ -7,6 +7,8 @@ reads it may write it through ``p.grad.data``.
 """
 from __future__ import annotations
 
+import functools
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 _DATA, _GRAD = torch._C._TensorBase.data, torch._C._TensorBase.grad
 raw_data, set_data = _DATA.__get__, _DATA.__set__
 raw_grad, set_grad = _GRAD.__get__, _GRAD.__set__
-
 
 
 def is_apart(slot: "Slot") -> bool:
@@ -37,7 +38,6 @@ def move_back(slot: "Slot", value: torch.Tensor, grad: torch.Tensor | None) -> N
 
 
 _slots: dict[int, "Slot"] = {}  # by id(parameter), which the slot keeps alive
-_classes: dict[type, type] = {}
 
 
 def _fetch(param: Any) -> None:
@@ -46,80 +46,124 @@ def _fetch(param: Any) -> None:
         slot.phases.fetch(slot)
 
 
-class _Managed:
-    @property
-    def data(self) -> torch.Tensor:
-        slot = _slots.get(id(self))
-        if slot is not None:
-            slot.phases.look(slot)
-        return raw_data(self)
+# Each of these makes an attribute of a class of parameters of the one it had. A parameter that is not managed has that.
 
-    @data.setter
-    def data(self, value: torch.Tensor) -> None:
+def _data(before: Any) -> Any:
+    def get(self: Any) -> torch.Tensor:
         slot = _slots.get(id(self))
         if slot is None:
-            set_data(self, value)
+            return before.__get__(self, type(self))
+        slot.phases.look(slot)
+        return raw_data(self)
+
+    def put(self: Any, value: torch.Tensor) -> None:
+        slot = _slots.get(id(self))
+        if slot is None:
+            before.__set__(self, value)
         else:
             slot.phases.assign(slot, value)
 
-    @property
-    def grad(self) -> torch.Tensor | None:
+    return property(get, put)
+
+
+def _grad(before: Any) -> Any:
+    def get(self: Any) -> torch.Tensor | None:
         slot = _slots.get(id(self))
-        return raw_grad(self) if slot is None else slot.phases.grad_of(slot)
+        return before.__get__(self, type(self)) if slot is None else slot.phases.grad_of(slot)
 
-    @grad.setter
-    def grad(self, value: torch.Tensor | None) -> None:
+    def put(self: Any, value: torch.Tensor | None) -> None:
         slot = _slots.get(id(self))
-        if slot is not None:
-            if slot.phases.assign_grad(slot, value):
-                return
-        set_grad(self, value)
+        if slot is None or not slot.phases.assign_grad(slot, value):
+            before.__set__(self, value)
 
-    @grad.deleter
-    def grad(self) -> None:
-        self.grad = None
+    def end(self: Any) -> None:
+        put(self, None)
 
-    def detach(self) -> torch.Tensor:
+    return property(get, put, end)
+
+
+def _fetching(before: Any) -> Any:
+    @functools.wraps(before)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         _fetch(self)
-        return super().detach()
+        return before(self, *args, **kwargs)
+    return method
 
-    def numpy(self, *args: Any, **kwargs: Any) -> Any:
-        _fetch(self)
-        return super().numpy(*args, **kwargs)
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        _fetch(self)
-        return super().__array__(*args, **kwargs)
-
-    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+def _accumulate_hook(before: Any) -> Any:
+    @functools.wraps(before)
+    def method(self: Any, hook: Any) -> Any:
         slot = _slots.get(id(self))
         if slot is not None:
             slot.phases.state.refuse_grad_hook(slot.name)
-        return super().register_post_accumulate_grad_hook(hook)
+        return before(self, hook)
+    return method
 
-    def __repr__(self) -> str:
+
+def _repr(before: Any) -> Any:
+    @functools.wraps(before)
+    def method(self: Any) -> str:
         slot = _slots.get(id(self))
-        if slot is not None:
-            slot.phases.taken(self)
-        return repr(type(self).__mro__[2](raw_data(self), self.requires_grad))
+        if slot is None:
+            return before(self)
+        slot.phases.taken(self)
+        return before(type(self)(raw_data(self), self.requires_grad))
+    return method
 
-    def __deepcopy__(self, memo: dict) -> Any:
-        plain = type(self).__mro__[2]
-        copy = plain(self.data.clone(memory_format=torch.preserve_format), self.requires_grad)
+
+def _deepcopy(before: Any) -> Any:
+    @functools.wraps(before)
+    def method(self: Any, memo: dict) -> Any:
+        if id(self) not in _slots:
+            return before(self, memo)
+        copy = type(self)(self.data.clone(memory_format=torch.preserve_format), self.requires_grad)
         memo[id(self)] = copy
         return copy
+    return method
+
+
+_OF_MANAGED = {"data": _data, "grad": _grad, "detach": _fetching, "numpy": _fetching, "__array__": _fetching,
+               "register_post_accumulate_grad_hook": _accumulate_hook, "__repr__": _repr, "__deepcopy__": _deepcopy}
+
+
+class _Class:
+    """A class of parameters, of which some are managed: its attributes are those above as long as one is. A parameter
+    keeps its type, for code that asks ``type(p) is nn.Parameter``."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind, self.managed = kind, 0
+        self._own = {name: vars(kind)[name] for name in _OF_MANAGED if name in vars(kind)}
+        for name, made in _OF_MANAGED.items():
+            before = next((vars(k)[name] for k in kind.__mro__ if name in vars(k)), None)
+            if before is not None:  # else of a later torch
+                setattr(kind, name, made(before))
+
+    def restore(self) -> None:
+        for name in _OF_MANAGED:
+            if name in self._own:
+                setattr(self._kind, name, self._own[name])
+            elif name in vars(self._kind):
+                delattr(self._kind, name)
+
+
+_classes: dict[type, _Class] = {}
+_changing = threading.Lock()  # clients of several threads
 
 
 def adopt(slot: "Slot") -> None:
-    param = slot.param
-    plain = type(param)
-    if plain not in _classes:
-        _classes[plain] = type(plain.__name__, (_Managed, plain),
-                               {"__module__": plain.__module__, "__qualname__": plain.__qualname__})
-    _slots[id(param)] = slot
-    param.__class__ = _classes[plain]
+    kind = type(slot.param)
+    with _changing:
+        if kind not in _classes:
+            _classes[kind] = _Class(kind)
+        _classes[kind].managed += 1
+        _slots[id(slot.param)] = slot
 
 
 def give_back(slot: "Slot") -> None:
-    if _slots.pop(id(slot.param), None) is not None:
-        slot.param.__class__ = type(slot.param).__mro__[2]
+    kind = type(slot.param)
+    with _changing:
+        if _slots.pop(id(slot.param), None) is None:
+            return
+        _classes[kind].managed -= 1
+        if _classes[kind].managed == 0:
+            _classes.pop(kind).restore()
