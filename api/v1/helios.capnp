@@ -256,6 +256,8 @@ struct ContainerStatus {
   ranks @8 :List(RankStatus);
   warning @9 :Text;        # what is wrong while it goes on: output that could not be kept
   stepsFile @10 :Text;     # on the node: what its ranks say of their steps (os/step_page.h); "" = nothing
+  # failed: who watched its ranks was killed with them, so that nobody knows how they would have ended. None of its processes is left.
+  lost @11 :Bool;
 }
 
 enum ImageState { absent @0; pulling @1; here @2; }
@@ -911,7 +913,7 @@ struct Job {
   resizes @30 :Int32 $optional;
 }
 
-# unsaid: there is none. lost: with its node. mistake: an exit code that another start gives again (2, 64 to 78,
+# unsaid: there is none. lost: with its node, or with what watched it there. mistake: an exit code that another start gives again (2, 64 to 78,
 # 126, 127). stall: the Controller had it ended, for it hung or was slow. save: it exited while it wrote a version.
 enum FailureKind {
   unsaid @0 $word(""); exit @1; signal @2; memory @3; launch @4; lost @5; mistake @6; stall @7; save @8;
@@ -1719,6 +1721,7 @@ struct JobRunContainer {
   startedMs @4 :Int64; finishedMs @5 :Int64;
   node @6 :Text;
   numaId @7 :Int32;
+  lost @8 :Int32;          # containers before it that held its ranks in this attempt, and were lost
 }
 # `run` of job/ID (core/job/jobstate.h). It has a member `plan`, a PlanRecord, once it has been placed.
 struct JobRun {

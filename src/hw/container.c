@@ -165,6 +165,7 @@ hl_status hl_container_status_copy(const struct hl_container_status *from,
     s.state = from->state;
     s.exit_code = from->exit_code;
     s.signal = from->signal;
+    s.lost = from->lost;
     s.started_ms = from->started_ms;
     s.finished_ms = from->finished_ms;
     memcpy(s.ranks, from->ranks, from->rank_count * sizeof(*s.ranks));

@@ -105,6 +105,7 @@ struct hl_container_status {
     char *message;
     char *warning; /* what is wrong while it goes on; "" = nothing */
     char *binding; /* "cpuset-cgroup", "affinity", "none" */
+    bool lost;     /* failed: nobody knows how its ranks would have ended; none is left */
     int64_t started_ms;
     int64_t finished_ms;
     struct hl_rank_status *ranks;

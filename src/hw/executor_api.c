@@ -184,6 +184,7 @@ static hl_status take_status(const struct hl_api_container_status *from,
     HL_TRY(take_text("message", from->message, &out->message));
     HL_TRY(take_text("warning", from->warning, &out->warning));
     HL_TRY(take_text("binding", from->binding, &out->binding));
+    out->lost = from->lost;
     out->started_ms = from->started_ms;
     out->finished_ms = from->finished_ms;
     HL_TRY(check_count("ranks", from->ranks.count, HL_CONTAINER_RANKS_MAX));
@@ -307,5 +308,6 @@ struct hl_api_container_status hl_container_status_to_api(const struct hl_contai
         .ranks = ranks,
         .warning = hl_arena_strdup(arena, s->warning),
         .steps_file = "", /* the Agent's to say */
+        .lost = s->lost,
     };
 }

@@ -172,6 +172,9 @@ class Replace(unittest.TestCase):
         for pid in (before[0]["pid"], second[1]["pid"], third[0]["pid"], third[1]["pid"]):
             wait_for(f"process {pid} to be gone", lambda pid=pid: not alive(pid))
 
+    def shim(self, node: str, container: str) -> int:
+        return int((self.c.state / "agents" / node / "containers" / container / "shim.pid").read_text().split()[0])
+
     def kill_server(self, node: str) -> None:
         """Agent, shims and ranks at once, as where the power fails."""
         agent, shims = self.c.pid(node), []
@@ -182,6 +185,13 @@ class Replace(unittest.TestCase):
         for pid in (agent, *shims, *children):
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
+
+    def parked(self, job: str) -> list[tuple[str, int]]:
+        """Node and number of the parked containers that run."""
+        shown = self.c.job(job)
+        states = {c["id"].rsplit(".", 1)[1]: c["state"] for c in shown["containers"]}
+        return [(p["node"], p["index"]) for p in shown["plan"]["containers"]
+                if not p["ranks"] and states[str(p["index"])] == "running"]
 
     def test_a_server_is_lost_and_its_rank_goes_on_in_a_spare_slot_of_another(self):
         beside = self.c.submit(json.dumps({"jobName": "beside", "resources": {"ranks_per_slot": 1},
@@ -211,14 +221,49 @@ class Replace(unittest.TestCase):
         self.losses_agree(job)
         self.assertEqual(self.events(job, "spare-added"), [])  # there is no free slot
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)  # the server is back
-
-        def parked():
-            shown = self.c.job(job)
-            states = {c["id"].rsplit(".", 1)[1]: c["state"] for c in shown["containers"]}
-            return [(p["node"], p["index"]) for p in shown["plan"]["containers"] if not p["ranks"] and states[str(p["index"])] == "running"]
-        wait_for("a spare in place of the one that was used", lambda: parked() == [(gone, 3)])
+        wait_for("a spare in place of the one that was used", lambda: self.parked(job) == [(gone, 3)])
         self.steps_from(job, 2)
         self.assertEqual(self.c.job(job)["attempt"], 1)
+
+    def test_a_container_is_lost_on_a_server_that_stays_and_its_rank_goes_on(self):
+        job = self.submit(FOREVER, recovery={"mode": "replace"}, spareSlots=1)
+        self.addCleanup(self.end, job)
+        before = self.steps_from(job, 1)
+        wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
+        wait_for("the spare", lambda: len(self.parked(job)) == 1)
+        gone, spare = self.c.job(job)["plan"]["containers"][0]["node"], self.parked(job)[0]
+        for pid in (self.c.pid(gone), self.shim(gone, f"{job}.1.0"), before[0]["pid"]):  # the Agent dies, too
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
+        second = {r["rank"]: r for r in self.steps_from(job, 2)}
+        self.assertEqual(second[1]["pid"], before[1]["pid"], "the survivor keeps its process")
+        self.assertEqual(self.events(job, "spare-used"),
+                         [f"container 2, parked on {spare[0]}, takes the place of container 0"])
+        self.assertRegex(self.events(job, "container-lost")[0],
+                         rf"^container 0 on {gone} was lost: the container's shim \(process \d+\) ended without a result")
+        wait_for("a spare in place of the one that was used", lambda: [index for _, index in self.parked(job)] == [3])
+
+        os.kill(self.shim(self.parked(job)[0][0], f"{job}.1.3"), signal.SIGKILL)  # what is parked is lost, too
+        wait_for("another one in its slot", lambda: [index for _, index in self.parked(job)] == [4])
+        self.losses_agree(job)
+        self.assertEqual((self.c.job(job)["attempt"], self.c.job(job)["state"]), (1, "running"))
+
+    def test_a_lost_container_without_a_spare_slot_is_started_again_where_it_was(self):
+        job = self.submit(FOREVER, recovery={"mode": "replace"})
+        self.addCleanup(self.end, job)
+        before = self.steps_from(job, 1)
+        wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
+        place = self.c.job(job)["plan"]["containers"][0]
+        os.kill(self.shim(place["node"], f"{job}.1.0"), signal.SIGKILL)  # with rank 0, where the others meet
+        second = {r["rank"]: r for r in self.steps_from(job, 2)}
+        seen = self.c.job(job)
+        self.assertEqual((seen["attempt"], seen["state"], seen["restarts"]), (1, "running", 0))
+        self.assertEqual(second[1]["pid"], before[1]["pid"], "the survivor keeps its process")
+        now = seen["plan"]["containers"][0]
+        self.assertEqual([now[k] for k in ("node", "numaId", "cpus")], [place[k] for k in ("node", "numaId", "cpus")])
+        self.assertEqual(self.events(job, "container-replaced"), [f"container 2 takes the slot of container 0 on {place['node']}"])
+        wait_for("the first process to be gone", lambda: not alive(before[0]["pid"]))
+        self.losses_agree(job)
 
     def losses_agree(self, job: str) -> None:
         losses: dict[int, float] = {}

@@ -18,6 +18,8 @@ static enum hl_api_failure_kind kind_of(const struct hl_api_container_status *st
 {
     const struct hl_exit end = {.code = code, .signal = signal, .saving = saving};
     enum hl_api_failure_kind kind = hl_exit_kind_of(&end);
+    if (status->lost)
+        return HL_API_FAILURE_KIND_LOST;
     if (says_memory(status->message))
         return HL_API_FAILURE_KIND_MEMORY;
     return kind != HL_API_FAILURE_KIND_UNSAID ? kind : HL_API_FAILURE_KIND_EXIT;
@@ -67,7 +69,8 @@ void hl_failure_consider(struct hl_api_job_failure *first,
                   status->state != HL_API_CONTAINER_STATE_LOST))
         return;
     int rank;
-    one.kind = status->state == HL_API_CONTAINER_STATE_LOST ? HL_API_FAILURE_KIND_LOST
+    one.kind = status->state == HL_API_CONTAINER_STATE_LOST || status->lost
+                   ? HL_API_FAILURE_KIND_LOST
                : sscanf(status->message, "rank %d ", &rank) != 1
                    ? HL_API_FAILURE_KIND_LAUNCH
                    : kind_of(status, status->exit_code, status->signal, false);
@@ -114,7 +117,10 @@ void hl_failure_sentence(const struct hl_api_job_failure *f, char *out, size_t c
         snprintf(out, cap, "%s on %s was ended, for it hung or was slow", who, f->node);
         break;
     case HL_API_FAILURE_KIND_LOST:
-        snprintf(out, cap, "%s was lost with node %s", who, f->node);
+        if (f->message[0] == '\0')
+            snprintf(out, cap, "%s was lost with node %s", who, f->node);
+        else
+            snprintf(out, cap, "%s on %s was lost: %s", who, f->node, f->message);
         break;
     default:
         snprintf(out, cap, "%s on %s did not start: %s", who, f->node, f->message);

@@ -98,5 +98,6 @@ struct hl_jobrun_policy hl_job_policy(const struct hl_job *job)
     return (struct hl_jobrun_policy){.stable_ms = job->stable_ms,
                                      .backoff_ms = job->backoff_ms,
                                      .backoff_max_ms = job->backoff_max_ms,
-                                     .on_failure = job->on_failure};
+                                     .on_failure = job->on_failure,
+                                     .replaces = hl_job_replaces(job)};
 }

@@ -316,7 +316,7 @@ static void judge_container(struct step *s)
 static void on_status(struct step *s)
 {
     const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
-    if (!take_status(s))
+    if (!take_status(s) || hl_jobrun_replace_lost(s))
         return;
     if (hl_jobrun_is_parked(s->run, s->ev->index) && !is_active(c->state))
         record(s, "spare-lost", "parked container %d on %s has ended: %s",
@@ -383,27 +383,6 @@ static void on_node_back(struct step *s)
         record(s, "node-back", "node %s answers again", s->ev->node);
 }
 
-/* Parked containers take the places of what was lost: the attempt goes on. */
-static bool spares_take_over(struct step *s)
-{
-    struct hl_jobrun *run = s->run;
-    int lost = 0, spare;
-    if (!hl_jobrun_spares_suffice(run))
-        return false;
-    for (;;) {
-        if (hl_jobrun_take_spare(run, &lost, &spare) != HL_OK)
-            return false; /* no memory: the gang begins again */
-        if (lost < 0)
-            break;
-        record(s, "spare-used", "container %d, parked on %s, takes the place of container %d",
-               hl_jobrun_index(run, spare), run->containers[spare].node,
-               hl_jobrun_index(run, lost));
-        act_at(s, HL_JOB_DO_START, spare);
-    }
-    run->reason[0] = '\0';
-    return true;
-}
-
 static void on_node_lost(struct step *s)
 {
     struct hl_jobrun *run = s->run;
@@ -415,7 +394,7 @@ static void on_node_lost(struct step *s)
                run->container_count, s->ev->text != NULL ? ": " : "",
                s->ev->text != NULL ? s->ev->text : "");
     record(s, "node-lost", "%s", run->reason);
-    if (s->ev->plan == NULL && spares_take_over(s))
+    if (s->ev->plan == NULL && hl_jobrun_spares_take_over(s))
         return;
     (void)hl_jobrun_note_failure(run, s->ev, HL_API_FAILURE_KIND_LOST);
     if (s->ev->plan != NULL) {

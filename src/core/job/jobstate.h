@@ -21,6 +21,9 @@
  * which is that of the plan: events, actions and ids speak of it, whatever was taken out before.
  * What a container is that is no member decides nothing about the gang.
  *
+ * A container of which nobody knows how it ended (failure LOST) is replaced in a gang that replaces
+ * ranks: what is parked takes its place, else another container, with another index, its slot.
+ *
  * Owns:    the run owns its plan and containers.
  * Threads: one owner. Pure: time comes with the event.
  * Errors:  HL_ENOMEM (nothing changed), HL_ECONFLICT for a plan nobody asked for, HL_ECORRUPT for a
@@ -45,6 +48,8 @@
 /* Attempts that ended because a node was lost don't use up the job's restarts, but end somewhere.
  */
 #define HL_JOB_NODE_LOSSES_MAX 8
+/* So often the ranks of one container go on in another one, of those whose server answers. */
+#define HL_JOB_CONTAINER_LOSSES_MAX 8
 /* A list without a container that was confirmed less than this ago may have been made before it. */
 #define HL_JOB_ABSENT_GRACE_MS 3000
 
@@ -59,12 +64,14 @@ struct hl_jobrun_container {
     char message[HL_JOB_TEXT_MAX];
     int64_t started_ms, finished_ms;
     int64_t confirmed_ms; /* started_ms, moved by gaps of the clocks */
+    int lost;             /* containers before it that had its ranks in this attempt */
 };
 
 /* What the job file says of failures; not part of the record. Zero: nothing. */
 struct hl_jobrun_policy {
     int64_t stable_ms, backoff_ms, backoff_max_ms; /* as in struct hl_replace_rule */
     struct hl_failure_rules on_failure;
+    bool replaces; /* the gang goes on when a rank of it is lost */
 };
 
 struct hl_jobrun {

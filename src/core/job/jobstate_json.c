@@ -77,7 +77,8 @@ static struct hl_api_job_run run_record(const struct hl_jobrun *run, struct hl_a
                                               .started_ms = c->started_ms,
                                               .finished_ms = c->finished_ms,
                                               .node = c->node,
-                                              .numa_id = c->numa_id};
+                                              .numa_id = c->numa_id,
+                                              .lost = c->lost};
     }
     return r;
 }
@@ -110,7 +111,8 @@ HL_CHECK static hl_status read_containers(const struct hl_api_job_run_container_
                                           .signal = r->signal,
                                           .started_ms = r->started_ms,
                                           .finished_ms = r->finished_ms,
-                                          .confirmed_ms = r->started_ms};
+                                          .confirmed_ms = r->started_ms,
+                                          .lost = r->lost};
         snprintf(c->node, sizeof(c->node), "%s", r->node);
         snprintf(c->message, sizeof(c->message), "%s", r->message);
     }

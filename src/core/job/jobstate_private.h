@@ -29,10 +29,11 @@ void hl_jobrun_resume_guest(const struct hl_jobrun *run, int position, struct hl
 /* jobstate_spare.c */
 /* It was parked, and has the ranks of a lost container. */
 bool hl_jobrun_took_place(const struct hl_jobrun *run, int index);
-/* As many containers are parked and run as there are lost ones with ranks. */
-bool hl_jobrun_spares_suffice(const struct hl_jobrun *run);
-/* The first lost one's ranks are given to one that is parked, which is to be started with them;
- * -1: nothing is lost, or none is parked. */
-hl_status hl_jobrun_take_spare(struct hl_jobrun *run, int *lost, int *spare) HL_CHECK;
+/* Parked containers take the places of what was lost with its node. False: there are too few, and
+ * the gang begins again. */
+bool hl_jobrun_spares_take_over(struct step *s);
+/* The container of the event has failed. True: it was only lost, and another one takes its place.
+ */
+bool hl_jobrun_replace_lost(struct step *s);
 
 #endif

@@ -1,5 +1,8 @@
-/* Containers that are parked on other servers, and what becomes of them when one is lost. */
+/* Containers that are parked on other servers, and what becomes of a gang's containers that are
+ * lost: with their server, or alone. */
 #include "core/job/jobstate_private.h"
+
+#include "core/job/jobstate_step.h"
 #include "core/planner/resize.h"
 #include "core/planner/spares.h"
 
@@ -52,7 +55,8 @@ static bool is_lost(const struct hl_jobrun *run, int index)
            run->containers[index].state == HL_API_CONTAINER_STATE_LOST;
 }
 
-bool hl_jobrun_spares_suffice(const struct hl_jobrun *run)
+/* As many containers are parked and run as there are lost ones with ranks. */
+static bool spares_suffice(const struct hl_jobrun *run)
 {
     int lost = 0, spare = -1;
     for (int i = 0; i < run->container_count; i++)
@@ -65,21 +69,66 @@ bool hl_jobrun_spares_suffice(const struct hl_jobrun *run)
     return true;
 }
 
-hl_status hl_jobrun_take_spare(struct hl_jobrun *run, int *lost, int *spare)
+/* Its ranks are those of a parked container now, which is started once more with them. */
+static hl_status spare_takes(struct step *s, int lost, int spare)
 {
-    int from = 0;
-    while (from < run->container_count && !is_lost(run, from))
-        from++;
-    int to = from < run->container_count ? hl_jobrun_next_parked(run, 0) : -1;
-    if (to < 0) {
-        *lost = *spare = -1;
-        return HL_OK;
-    }
-    HL_TRY(hl_plan_move_ranks(run->plan, from, to));
-    struct hl_jobrun_container *c = &run->containers[to];
-    c->state = HL_API_CONTAINER_STATE_WANTED; /* with its ranks it is started once more */
+    struct hl_jobrun *run = s->run;
+    struct hl_jobrun_container *c = &run->containers[spare];
+    HL_TRY(hl_plan_move_ranks(run->plan, lost, spare));
+    c->state = HL_API_CONTAINER_STATE_WANTED;
     c->started_ms = c->confirmed_ms = 0;
-    *lost = from;
-    *spare = to;
+    c->lost = run->containers[lost].lost;
+    record(s, "spare-used", "container %d, parked on %s, takes the place of container %d",
+           hl_jobrun_index(run, spare), c->node, hl_jobrun_index(run, lost));
+    act_at(s, HL_JOB_DO_START, spare);
     return HL_OK;
+}
+
+bool hl_jobrun_spares_take_over(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    if (!spares_suffice(run))
+        return false;
+    for (int i = 0; i < run->container_count; i++)
+        if (is_lost(run, i) && spare_takes(s, i, hl_jobrun_next_parked(run, 0)) != HL_OK)
+            return false; /* no memory: the gang begins again */
+    run->reason[0] = '\0';
+    return true;
+}
+
+/* Another container in its slot, of which nothing is left. */
+static void begin_again(struct step *s, int at)
+{
+    struct hl_jobrun_container *c = &s->run->containers[at];
+    int before = hl_jobrun_index(s->run, at);
+    s->run->plan->containers[at].index = s->run->plan->next_index++;
+    c->state = HL_API_CONTAINER_STATE_WANTED;
+    c->exit_code = c->signal = 0;
+    c->message[0] = '\0';
+    c->started_ms = c->confirmed_ms = c->finished_ms = 0;
+    record(s, "container-replaced", "container %d takes the slot of container %d on %s",
+           hl_jobrun_index(s->run, at), before, c->node);
+    act_at(s, HL_JOB_DO_START, at);
+}
+
+bool hl_jobrun_replace_lost(struct step *s)
+{
+    struct hl_jobrun *run = s->run;
+    int at = s->ev->index;
+    struct hl_jobrun_container *c = &run->containers[at];
+    if (c->state != HL_API_CONTAINER_STATE_FAILED || s->ev->failure != HL_API_FAILURE_KIND_LOST ||
+        run->state != HL_API_JOB_STATE_RUNNING || !run->policy.replaces ||
+        hl_plan_is_guest(&run->plan->containers[at]) || c->lost >= HL_JOB_CONTAINER_LOSSES_MAX)
+        return false;
+    c->lost++;
+    record(s, "container-lost", "container %d on %s was lost: %s", hl_jobrun_index(run, at),
+           c->node, c->message);
+    int spare = hl_jobrun_has_ranks(run, at) ? hl_jobrun_next_parked(run, 0) : -1;
+    if (spare >= 0 && spare_takes(s, at, spare) == HL_OK) {
+        hl_plan_leave(run->plan, at);
+        act_at(s, HL_JOB_DO_FREE, at);
+    } else {
+        begin_again(s, at);
+    }
+    return true;
 }

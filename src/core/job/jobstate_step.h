@@ -1,5 +1,5 @@
 /* core/job/jobstate_step.h - what a step of a job's state machine is made of: its texts and its
- * actions. Of jobstate.c and jobstate_resize.c alone.
+ * actions. Of the files of jobstate_private.h alone.
  *
  * Owns:    nothing; actions are appended to the caller's.
  * Threads: as jobstate.h.

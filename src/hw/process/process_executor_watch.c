@@ -47,8 +47,9 @@ static bool status_equal(const struct hl_container_status *a, const struct hl_co
 {
     bool equal = a->state == b->state && a->exit_code == b->exit_code && a->signal == b->signal &&
                  a->started_ms == b->started_ms && a->finished_ms == b->finished_ms &&
-                 a->rank_count == b->rank_count && strcmp(a->message, b->message) == 0 &&
-                 strcmp(a->warning, b->warning) == 0 && strcmp(a->binding, b->binding) == 0;
+                 a->lost == b->lost && a->rank_count == b->rank_count &&
+                 strcmp(a->message, b->message) == 0 && strcmp(a->warning, b->warning) == 0 &&
+                 strcmp(a->binding, b->binding) == 0;
     for (size_t i = 0; equal && i < a->rank_count; i++) {
         const struct hl_rank_status *x = &a->ranks[i], *y = &b->ranks[i];
         equal = x->rank == y->rank && x->pid == y->pid && x->state == y->state &&
@@ -87,37 +88,49 @@ void hl_px_watch(struct hl_px *px, struct hl_px_entry *e)
 
 /* ---- the end of a shim ---- */
 
-static void remove_group(const char *dir)
+/* False: hl_error_text() says that processes are left. */
+static bool remove_group(const char *dir)
 {
     struct hl_cgroup cg;
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(8192);
     if (hl_file_read(hl_path_in(dir, "cgroup").s, &text) != HL_OK || text.len == 0)
-        return;
+        return true; /* it had none: its ranks end with their parent */
     hl_cgroup_recall(text.data, &cg);
-    if (hl_cgroup_remove(&cg, HL_SHIM_REMOVE_MS) != HL_OK)
-        hl_warn("%s", hl_error_text());
+    return hl_cgroup_remove(&cg, HL_SHIM_REMOVE_MS) == HL_OK;
 }
 
 /* What the engine has of a container whose shims all died. */
-static void remove_labelled(const struct hl_px *px, enum hl_engine_kind engine, const char *dir)
+static bool remove_labelled(const struct hl_px *px, enum hl_engine_kind engine, const char *dir)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_stranger_list list;
-    if (engine == HL_ENGINE_NONE ||
-        hl_labelled_find(engine, px->containers.s, strrchr(dir, '/') + 1, &arena, &list) != HL_OK)
-        return;
+    bool all = true;
+    if (engine == HL_ENGINE_NONE)
+        return true;
+    if (hl_labelled_find(engine, px->containers.s, strrchr(dir, '/') + 1, &arena, &list) != HL_OK)
+        return false;
     for (size_t i = 0; i < list.count; i++)
-        if (hl_stranger_end(engine, &list.items[i]) != HL_OK)
-            hl_warn("%s", hl_error_text());
+        all &= hl_stranger_end(engine, &list.items[i]) == HL_OK;
+    return all;
 }
 
-static void fail_without_result(struct hl_px_entry *e)
+static bool has_ended_rank(const struct hl_container_status *s)
+{
+    for (size_t i = 0; i < s->rank_count; i++)
+        if (hl_run_state_ended(s->ranks[i].state))
+            return true;
+    return false;
+}
+
+/* left: what is said of processes that are not ended; NULL = none is. */
+static void fail_without_result(struct hl_px_entry *e, const char *left)
 {
     struct hl_container_status *s = &e->status;
     s->state = HL_RUN_FAILED;
     s->signal = SIGKILL;
     s->exit_code = 128 + SIGKILL;
     s->finished_ms = hl_wall_ms();
+    s->lost = left == NULL && !has_ended_rank(s);
     for (size_t i = 0; i < s->rank_count; i++) {
         if (hl_run_state_ended(s->ranks[i].state))
             continue;
@@ -129,8 +142,8 @@ static void fail_without_result(struct hl_px_entry *e)
     if (hl_text_set(
             &s->message,
             "the container's shim (process %d) ended without a result: it was killed or the "
-            "machine restarted; its ranks were ended",
-            (int)e->shim.pid) != HL_OK ||
+            "machine restarted; %s",
+            (int)e->shim.pid, left != NULL ? left : "its ranks were ended") != HL_OK ||
         hl_status_file_write(e->dir.s, s) != HL_OK)
         hl_error("container %s: %s", e->id, hl_error_text());
 }
@@ -179,13 +192,14 @@ void hl_px_settle(struct hl_px *px, struct hl_px_entry *e)
     if (!hl_run_state_ended(e->status.state)) {
         struct hl_path dir = e->dir;
         enum hl_engine_kind engine = e->engine;
+        char left[HL_ERROR_TEXT_MAX];
         e->busy++;
         pthread_mutex_unlock(&px->lock);
-        remove_group(dir.s);
-        remove_labelled(px, engine, dir.s);
+        bool none = remove_group(dir.s) && remove_labelled(px, engine, dir.s);
+        snprintf(left, sizeof(left), "%s", none ? "" : hl_error_text());
         pthread_mutex_lock(&px->lock);
         e->busy--;
-        fail_without_result(e);
+        fail_without_result(e, none ? NULL : left);
     }
     if (e->watch >= 0)
         inotify_rm_watch(px->inotify, e->watch);

@@ -18,6 +18,7 @@ TEST_IN(setup, teardown, a_killed_shim_takes_its_ranks_with_it)
     assert_string_equal(hl_json_str(c, "state", ""), "failed");
     assert_string_equal(hl_json_str(rank_of(c, 0), "state", ""), "failed");
     assert_non_null(strstr(hl_json_str(c, "message", ""), "ended without a result"));
+    assert_true(json_is_true(json_object_get(c, "lost")));
     json_decref(c);
     await_death(rank);
     if (geteuid() == 0)

@@ -100,6 +100,19 @@ TEST(a_sentence_names_rank_node_and_how)
     assert_string_equal(text, "container j.1.0 was lost with node node-1");
 }
 
+TEST(a_container_that_nobody_watched_to_its_end_is_lost_whatever_its_signal_says)
+{
+    char text[160];
+    struct hl_api_job_failure first = {.rank = -1};
+    struct hl_api_rank_status ranks[] = {failed(3, 137, 9, 9000)};
+    struct hl_api_container_status x = container("j.1.0", "its shim ended", ranks, 1);
+    x.lost = true;
+    hl_failure_consider(&first, &x, "node-1", 0);
+    assert_int_equal(first.kind, HL_API_FAILURE_KIND_LOST);
+    hl_failure_sentence(&first, text, sizeof(text));
+    assert_string_equal(text, "rank 3 on node-1 was lost: its shim ended");
+}
+
 TEST(the_last_200_lines_are_kept_and_no_half_one)
 {
     char *text = malloc(1 << 20);

@@ -344,7 +344,8 @@ static void run_and_fail(struct hl_jobrun *r, int64_t at, int64_t ms, int code, 
 
 TEST(attempts_that_bring_no_new_step_are_waited_for_longer_each_time)
 {
-    policy = (struct hl_jobrun_policy){60000, 1000, 3000, {{0}, {0}}};
+    policy =
+        (struct hl_jobrun_policy){.stable_ms = 60000, .backoff_ms = 1000, .backoff_max_ms = 3000};
     struct hl_jobrun run = started(1, 9);
     run_and_fail(&run, 1000, 10, 1, 0);
     assert_string_equal(said, "container-failed; release 1; restarting; place 2; ");
@@ -380,7 +381,8 @@ TEST(attempts_that_bring_no_new_step_are_waited_for_longer_each_time)
 
 TEST(a_gang_that_trained_long_enough_has_all_of_its_restarts_again)
 {
-    policy = (struct hl_jobrun_policy){60000, 1000, 3000, {{0}, {0}}};
+    policy =
+        (struct hl_jobrun_policy){.stable_ms = 60000, .backoff_ms = 1000, .backoff_max_ms = 3000};
     struct hl_jobrun run = started(1, 1);
     run_and_fail(&run, 1000, 10, 1, 5);
     assert_int_equal(run.failed.used, 1);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/job/jobnodes.h"
+#include "core/planner/resize.h"
 #include "core/planner/spares.h"
 #include "unit/core/job/jobstate_rig.h"
 
@@ -42,6 +43,19 @@ static void container(int index, enum hl_api_container_state state, bool parked)
                                .is_parked = parked});
 }
 
+/* Who watched its ranks was killed with them. */
+static void lose_container(int index)
+{
+    step((struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                               .attempt = 1,
+                               .index = index,
+                               .container = HL_API_CONTAINER_STATE_FAILED,
+                               .failure = HL_API_FAILURE_KIND_LOST,
+                               .text = "its shim ended",
+                               .exit_code = 137,
+                               .signal = 9});
+}
+
 static void lose(const char *node)
 {
     step((struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = node, .text = "silent"});
@@ -50,8 +64,11 @@ static void lose(const char *node)
 /* A gang of two that runs, and as many parked. */
 static int begin(void **state)
 {
-    static const struct hl_jobrun_opts opts = {
-        .id = "j", .max_restarts = 2, .restart_lost = true, .stop_resend_ms = 5000};
+    static const struct hl_jobrun_opts opts = {.id = "j",
+                                               .max_restarts = 2,
+                                               .restart_lost = true,
+                                               .stop_resend_ms = 5000,
+                                               .policy = {.replaces = true}};
     (void)state;
     assert_int_equal(hl_jobrun_init(&run, &opts), HL_OK);
     step((struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
@@ -224,4 +241,97 @@ TEST_IN(begin, end, a_lost_server_that_is_back_gets_the_slot_free)
     assert_int_equal(hl_jobrun_index(&run, 0), 1); /* the others keep their numbers */
     container(1, HL_API_CONTAINER_STATE_RUNNING, false);
     assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+}
+
+/* ---- a container is lost, and its server answers --------------------------------------------- */
+
+TEST_IN(begin, end, a_lost_container_goes_on_in_a_parked_one_and_its_slot_is_free)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose_container(0);
+    assert_string_equal(said, "container-lost; spare-used; start 2; free 0; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+    assert_int_equal(run.attempt, 1);
+    assert_int_equal(run.failed.losses, 0); /* none of its restarts is used up */
+    assert_int_equal(run.plan->containers[PARKED].ranks[0].rank, 0);
+    assert_string_equal(run.plan->master_node, "node-2");
+    step((struct hl_job_event){.kind = HL_JOB_EV_FREED, .attempt = 1, .index = 0});
+    assert_int_equal(run.container_count, 3);
+    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 1); /* which may get that slot */
+    assert_int_equal(run.containers[0].state, HL_API_CONTAINER_STATE_RUNNING);
+}
+
+TEST_IN(begin, end, a_lost_container_without_a_parked_one_gets_another_in_its_slot)
+{
+    lose_container(1); /* those that are to be parked have not come up */
+    assert_string_equal(said, "container-lost; container-replaced; start 4; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+    assert_int_equal(run.container_count, 4);
+    assert_string_equal(run.containers[1].node, "node-1");
+    assert_int_equal(run.containers[1].state, HL_API_CONTAINER_STATE_WANTED);
+    assert_string_equal(run.containers[1].message, "");
+    assert_int_equal(run.plan->containers[1].ranks[0].rank, 1);
+    assert_int_equal(hl_plan_position(run.plan, 1), -1);
+
+    container(1, HL_API_CONTAINER_STATE_RUNNING, false); /* said late of the one before */
+    assert_string_equal(said, "stop 1; ");
+    step((struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                               .attempt = 1,
+                               .index = 4,
+                               .container = HL_API_CONTAINER_STATE_RUNNING});
+    assert_int_equal(run.containers[1].state, HL_API_CONTAINER_STATE_RUNNING);
+    lose_container(4);
+    assert_string_equal(said, "container-lost; container-replaced; start 5; ");
+}
+
+TEST_IN(begin, end, a_parked_container_that_is_lost_alone_is_parked_again_in_its_slot)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose_container(PARKED);
+    assert_string_equal(said, "container-lost; container-replaced; start 4; ");
+    assert_true(hl_jobrun_is_parked(&run, PARKED));
+    assert_int_equal(hl_jobrun_missing_spares(&run, 2), 0);
+}
+
+TEST_IN(begin, end, a_container_that_is_lost_again_and_again_fails_in_the_end)
+{
+    for (int i = 0; i < HL_JOB_CONTAINER_LOSSES_MAX; i++)
+        lose_container(hl_jobrun_index(&run, 1));
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+    lose_container(hl_jobrun_index(&run, 1));
+    assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
+    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART);
+    assert_int_equal(run.last_failure, HL_API_FAILURE_KIND_LOST);
+    assert_int_equal(run.failed.used, 1);
+    assert_non_null(strstr(run.reason, "its shim ended"));
+}
+
+TEST_IN(begin, end, how_often_a_container_was_lost_goes_with_its_ranks_and_into_the_record)
+{
+    struct hl_jobrun back;
+    lose_container(0);
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    lose_container(hl_jobrun_index(&run, 0));
+    assert_int_equal(run.containers[PARKED].lost, 2);
+    json_t *doc = hl_jobrun_to_json(&run);
+    assert_int_equal(hl_jobrun_from_json(doc, &back), HL_OK);
+    json_decref(doc);
+    assert_int_equal(back.containers[PARKED].lost, 2);
+    hl_jobrun_fini(&back);
+}
+
+TEST_IN(begin, end, a_gang_that_replaces_nothing_begins_again_after_a_lost_container)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    run.policy.replaces = false;
+    lose_container(0);
+    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART);
+    assert_int_equal(run.failed.used, 1);
+}
+
+TEST_IN(begin, end, a_rank_that_has_failed_is_no_lost_container)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    container(0, HL_API_CONTAINER_STATE_FAILED, false);
+    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART);
 }
