@@ -79,19 +79,24 @@ static hl_status find_shims(const char *containers_dir, struct hl_arena *arena,
     return st;
 }
 
+/* Its ranks die with it; what they have started is in their control group. */
 static hl_status end_shim(const struct hl_stranger *x)
 {
     struct hl_process p;
+    struct hl_cgroup group;
+    char name[HL_GROUP_NAME_MAX];
     uint64_t pid;
     HL_AUTO(hl_closep) int fd = -1;
     if (!hl_parse_number(x->handle, INT32_MAX, &pid) ||
         hl_process_identify((pid_t)pid, &p) != HL_OK || hl_process_open(p, &fd) != HL_OK)
-        return HL_OK;                       /* gone */
-    HL_TRY(hl_process_signal(fd, SIGKILL)); /* its ranks die with it */
-    return hl_process_wait(fd, END_MS)
-               ? HL_OK
-               : hl_fail(HL_ETIMEDOUT, "shim %s of container %s does not end", x->handle,
-                         x->container);
+        return HL_OK; /* gone */
+    hl_group_name(hl_path_in(x->owner, x->container).s, x->container, name);
+    hl_cgroup_find((pid_t)pid, name, &group);
+    HL_TRY(hl_process_signal(fd, SIGKILL));
+    if (!hl_process_wait(fd, END_MS))
+        return hl_fail(HL_ETIMEDOUT, "shim %s of container %s does not end", x->handle,
+                       x->container);
+    return hl_cgroup_remove(&group, END_MS);
 }
 
 /* ---- containers of an engine ---- */

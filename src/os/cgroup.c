@@ -336,6 +336,41 @@ hl_status hl_cgroup_remove(struct hl_cgroup *cg, int timeout_ms)
     }
 }
 
+static bool add_found(struct hl_cgroup *cg, const char *parent, const char *name, unsigned means)
+{
+    struct stat sb;
+    char *path = cg->dirs[cg->count].path;
+    int n = snprintf(path, HL_CGROUP_PATH, "%s/%s", parent, name);
+    if (parent[0] == '\0' || n < 0 || n >= HL_CGROUP_PATH || stat(path, &sb) != 0)
+        return false;
+    bool kill = (means & HL_CGROUP_V2) != 0 && exists_in(path, "cgroup.kill");
+    cg->dirs[cg->count++].means = means | (kill ? HL_CGROUP_KILL : 0);
+    return true;
+}
+
+void hl_cgroup_find(pid_t maker, const char *name, struct hl_cgroup *out)
+{
+    struct hl_cgroup_layout where;
+    char path[64], above[HL_CGROUP_PATH];
+    HL_AUTO(hl_buf_fini) struct hl_buf mounts = HL_BUF(1 << 20);
+    HL_AUTO(hl_buf_fini) struct hl_buf own = HL_BUF(64 << 10);
+    out->count = 0;
+    snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)maker);
+    if (hl_file_read("/proc/self/mountinfo", &mounts) != HL_OK || mounts.len == 0 ||
+        hl_file_read(path, &own) != HL_OK || own.len == 0)
+        return;
+    hl_cgroup_layout(mounts.data, own.data, &where);
+    memcpy(above, where.v2, sizeof(above));
+    if (strrchr(above, '/') != NULL)
+        *strrchr(above, '/') = '\0'; /* it may have left its group for one inside: leave_group */
+    if (!add_found(out, where.v2_top, name, HL_CGROUP_V2) &&
+        !add_found(out, where.v2, name, HL_CGROUP_V2))
+        (void)add_found(out, above, name, HL_CGROUP_V2);
+    (void)add_found(out, where.cpuset, name, HL_CGROUP_CPUSET);
+    (void)add_found(out, where.memory, name, HL_CGROUP_MEMORY);
+    (void)add_found(out, where.freezer, name, HL_CGROUP_FREEZER);
+}
+
 hl_status hl_cgroup_record(const struct hl_cgroup *cg, struct hl_buf *out)
 {
     for (size_t i = 0; i < cg->count; i++)

@@ -77,6 +77,9 @@ uint64_t hl_cgroup_oom_kills(const struct hl_cgroup *cg);
 /* Kill, wait until empty, remove. Directories already gone are fine. */
 hl_status hl_cgroup_remove(struct hl_cgroup *cg, int timeout_ms) HL_CHECK;
 
+/* The directories of that name which process `maker` has made, where there is no record of them.
+ * None when there are none, or the process is gone. */
+void hl_cgroup_find(pid_t maker, const char *name, struct hl_cgroup *out);
 /* A record of the directories, so that another process can remove them ("MEANS PATH" lines). */
 hl_status hl_cgroup_record(const struct hl_cgroup *cg, struct hl_buf *out) HL_CHECK;
 void hl_cgroup_recall(const char *text, struct hl_cgroup *out);

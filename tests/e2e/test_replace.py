@@ -232,7 +232,8 @@ class Replace(unittest.TestCase):
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         wait_for("the spare", lambda: len(self.parked(job)) == 1)
         gone, spare = self.c.job(job)["plan"]["containers"][0]["node"], self.parked(job)[0]
-        for pid in (self.c.pid(gone), self.shim(gone, f"{job}.1.0"), before[0]["pid"]):  # the Agent dies, too
+        self.c.kill(gone)  # the Agent
+        for pid in (self.shim(gone, f"{job}.1.0"), before[0]["pid"]):
             os.kill(pid, signal.SIGKILL)
         self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
         second = {r["rank"]: r for r in self.steps_from(job, 2)}

@@ -156,8 +156,8 @@ static void say_servers(const struct hl_plan_tally *t, struct hl_buf *text)
         (void)hl_buf_printf(text, "; %d server%s reserved", t->reserved_nodes,
                             t->reserved_nodes == 1 ? " is" : "s are");
     if (t->lost_nodes > 0)
-        (void)hl_buf_printf(text, "; %d server%s not ready", t->lost_nodes,
-                            t->lost_nodes == 1 ? " is" : "s are");
+        (void)hl_buf_printf(text, "; %d server%s not ready (`helios nodes` says why)",
+                            t->lost_nodes, t->lost_nodes == 1 ? " is" : "s are");
 }
 
 static void say_never(const struct hl_plan_shape *s, const struct hl_plan_tally *t,

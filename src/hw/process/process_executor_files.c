@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc32.h"
 #include "hw/process/process_executor_private.h"
 #include "os/file.h"
 
@@ -78,6 +79,12 @@ static hl_status record_read(const char *path, const struct hl_api_type *type,
     hl_status st = hl_api_from_json(type, json, arena, out);
     json_decref(json);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path);
+}
+
+void hl_group_name(const char *dir, const char *id, char out[HL_GROUP_NAME_MAX])
+{
+    snprintf(out, HL_GROUP_NAME_MAX, "helios-%08x-%.*s", hl_crc32(0, dir, strlen(dir)),
+             HL_CONTAINER_ID_MAX, id);
 }
 
 hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out)

@@ -28,6 +28,11 @@ struct hl_path hl_path_of_log(const char *dir, int rank);
 struct hl_path hl_path_of_rank_table(const char *dir);
 struct hl_path hl_path_of_meeting(const char *dir);
 
+/* Of its control group. The directory is in it: two clusters on one machine may use the same ids.
+ */
+#define HL_GROUP_NAME_MAX (HL_CONTAINER_ID_MAX + 32)
+void hl_group_name(const char *dir, const char *id, char out[HL_GROUP_NAME_MAX]);
+
 hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out) HL_CHECK;
 hl_status hl_spec_file_write(const char *dir, const struct hl_container_spec *spec) HL_CHECK;
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/crc32.h"
 #include "base/log.h"
 #include "hw/process/process_executor_private.h"
 #include "hw/process/systemd_scope.h"
@@ -77,11 +76,10 @@ static bool enter_scope(const struct hl_shim *s, const char *name)
     return false;
 }
 
-/* The group is named after the directory too: two clusters on one machine may use the same ids. */
 static void make_group(struct hl_shim *s)
 {
-    char name[HL_CONTAINER_ID_MAX + 32];
-    snprintf(name, sizeof(name), "helios-%08x-%s", hl_crc32(0, s->dir, strlen(s->dir)), s->spec.id);
+    char name[HL_GROUP_NAME_MAX];
+    hl_group_name(s->dir, s->spec.id, name);
     bool bind = hl_cpuset_count(&s->binding.cpus) > 0;
     struct hl_cgroup_spec spec = {
         .name = name,

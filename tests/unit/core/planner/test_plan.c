@@ -173,7 +173,7 @@ TEST(a_gang_that_does_not_fit_is_refused_with_numbers)
     assert_false(p->never);
     assert_null(p->containers);
     assert_string_equal(p->reason, "needs 4 slots, 2 are free of 4 on 2 ready servers; 1 server is "
-                                   "not ready");
+                                   "not ready (`helios nodes` says why)");
     hl_plan_free(p);
     struct hl_job six = job_of(1, 1, 6);
     p = make(&six, &c);
@@ -187,9 +187,9 @@ TEST(a_gang_that_does_not_fit_is_refused_with_numbers)
     assert_true(p->never);
     assert_string_equal(
         p->reason, "needs 7 slots with at least 1 GPU, at least 1.0 GiB, 0 are free of 4 on 2 "
-                   "ready servers; 2 more free ones are too small; 1 server is not ready; even "
-                   "an idle cluster has only 0 such slots: add servers or make the job "
-                   "smaller");
+                   "ready servers; 2 more free ones are too small; 1 server is not ready (`helios "
+                   "nodes` says why); even an idle cluster has only 0 such slots: add servers or "
+                   "make the job smaller");
     hl_plan_free(p);
     hl_cluster_fini(&c);
     p = make(&job, &c); /* no node at all */
