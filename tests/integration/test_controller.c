@@ -383,6 +383,26 @@ TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_contain
     assert_int_equal(w.started, 1);
 }
 
+TEST_IN(setup, teardown, another_agent_gets_no_name_whose_containers_may_run_on_elsewhere)
+{
+    char id[64];
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    restart_controller(); /* nobody has answered for the node since */
+    assert_int_equal(
+        call("registerNode", registration("127.0.0.1:1", "there", "1:3", "ghost-7.1.0"), NULL),
+        HL_EEXIST);
+    assert_non_null(strstr(hl_error_text(), "node 'n0' is silent, and containers of jobs may run"));
+    assert_string_equal(job_state(id), "running");
+    /* Its machine was started anew, but it has what the job knows. */
+    json_decref(ask("registerNode", registration("127.0.0.1:1", "anew", "1:3", "one-1.1.0")));
+    report("one-1.1.0", "succeeded");
+    wait_state(id, "succeeded");
+    restart_controller();
+    json_decref(ask("registerNode", registration("127.0.0.1:2", "there", "1:4", NULL)));
+}
+
 TEST_IN(setup, teardown, a_container_nobody_wants_is_stopped)
 {
     register_node(NULL);

@@ -252,6 +252,20 @@ bool jobs_need_node(const struct hl_controller *c, const struct node *n)
     return false;
 }
 
+bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
+                          const struct hl_api_container_status_list *containers)
+{
+    for (const struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
+        for (int i = 0; i < j->run.container_count && !hl_job_state_ended(j->run.state); i++) {
+            char id[HL_JOB_ID_MAX + 24];
+            if (hl_jobrun_may_run(&j->run, i) && strcmp(j->run.containers[i].node, n->name) == 0 &&
+                node_has(containers, hl_container_id(j->id, j->run.attempt,
+                                                     hl_jobrun_index(&j->run, i), id, sizeof(id))))
+                return true;
+        }
+    return false;
+}
+
 /* Give up the first node that has been silent for longer than the job waits. The others follow
  * with the next ticks. */
 static void give_up_silent_node(struct job *j)

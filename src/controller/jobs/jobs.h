@@ -82,6 +82,9 @@ void jobs_node_silent(struct hl_controller *c, struct node *n);
 void jobs_node_back(struct hl_controller *c, struct node *n);
 /* A container of a job that is not over may be there. */
 bool jobs_need_node(const struct hl_controller *c, const struct node *n);
+/* One of these is such a container. */
+bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
+                          const struct hl_api_container_status_list *containers);
 /* The node's Agent is a new one: it gets its rank tables again. */
 void rank_tables_resend(struct hl_controller *c, const char *node);
 

@@ -63,19 +63,30 @@ static bool same_text(const char *a, const char *b)
 }
 
 /* Two Agents of one name would put each other out for ever. One that was restarted is known by its
- * address, or by its state directory, which its old self has given up; any other is taken once the
- * old one has been silent long enough. */
-static hl_status check_name_is_free(struct hl_controller *c, const struct hl_api_node_info *info)
+ * address, or by its state directory, which its old self has given up, or after a start of its
+ * machine by what it holds. Any other is taken once the old one is lost to every job: till then
+ * their containers would be taken for gone, and run on. */
+static hl_status check_name_is_free(struct hl_controller *c,
+                                    const struct hl_api_controller_register_node_params *p)
 {
+    const struct hl_api_node_info *info = &p->node;
     const struct node *n = node_find(c, info->name);
-    if (n == NULL || !node_ready(n) || same_text(n->info.agent_address, info->agent_address) ||
+    if (n == NULL || same_text(n->info.agent_address, info->agent_address) ||
         (same_text(n->info.host_id, info->host_id) &&
          same_text(n->info.state_directory, info->state_directory)))
         return HL_OK;
-    return hl_fail(
-        HL_EEXIST,
-        "node '%s' is in use by the Agent at %s; give this one another --name, or stop that one",
-        n->name, n->info.agent_address);
+    if (node_ready(n))
+        return hl_fail(HL_EEXIST,
+                       "node '%s' is in use by the Agent at %s; give this one another --name, or "
+                       "stop that one",
+                       n->name, n->info.agent_address);
+    if (!c->nodes->events->needed(c, n) || c->nodes->events->holds(c, n, &p->containers))
+        return HL_OK;
+    return hl_fail(HL_EEXIST,
+                   "node '%s' is silent, and containers of jobs may run on with its Agent at %s; "
+                   "this one has none of them: give it another --name, or wait until they count "
+                   "as lost (nodeLostAfter)",
+                   n->name, n->info.agent_address);
 }
 
 /* Jobs are checked against the cluster's executor when they are submitted: a node with another one
@@ -104,7 +115,7 @@ static hl_status register_written(const struct registration *r)
     struct hl_controller *c = r->c;
     const struct hl_api_node_info *info = &r->p->node;
     struct node *n;
-    HL_TRY(check_name_is_free(c, info)); /* while its record was written another may have come */
+    HL_TRY(check_name_is_free(c, r->p)); /* while its record was written another may have come */
     HL_TRY(node_add(c, info, &n));
     if (r->record != NULL) {
         json_decref(n->written);
@@ -160,7 +171,7 @@ void method_register_node(void *arg, struct hl_rpc_call *call,
 {
     struct registration now = {.c = controller_enter(arg), .call = call, .p = p};
     struct node *n = NULL;
-    hl_status st = check_name_is_free(now.c, &p->node);
+    hl_status st = check_name_is_free(now.c, p);
     if (st == HL_OK)
         st = check_executor(now.c, &p->node);
     if (st == HL_OK)

@@ -99,6 +99,9 @@ struct node_events {
     void (*back)(struct hl_controller *c, struct node *n);
     /* True: a lost one is not to be forgotten yet. */
     bool (*needed)(const struct hl_controller *c, const struct node *n);
+    /* Some of these containers are what it is needed for. */
+    bool (*holds)(const struct hl_controller *c, const struct node *n,
+                  const struct hl_api_container_status_list *containers);
     /* It is forgotten; what is known of it goes now. */
     void (*forgotten)(struct hl_controller *c, struct node *n);
 };

@@ -97,6 +97,7 @@ static const struct node_events node_events = {
     .silent = on_node_silent,
     .back = jobs_node_back,
     .needed = jobs_need_node,
+    .holds = jobs_hold_containers,
     .forgotten = on_node_forgotten,
 };
 
