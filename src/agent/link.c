@@ -73,6 +73,16 @@ static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
     return true;
 }
 
+/* What the jobs have given up while this Agent was silent, and another one has its name since. */
+static void end_strays(struct hl_agent *a, const struct hl_api_controller_register_node_results *r)
+{
+    for (size_t i = 0; i < r->strays.count; i++) {
+        hl_warn("container is not wanted any more and is stopped id=%s", r->strays.items[i]);
+        if (orders_stop(&a->orders, r->epoch, r->strays.items[i], -1) != HL_OK)
+            hl_warn("container %s: %s", r->strays.items[i], hl_error_text());
+    }
+}
+
 static void on_registered(void *arg, hl_status st, const char *text,
                           const struct hl_api_controller_register_node_results *r)
 {
@@ -81,6 +91,12 @@ static void on_registered(void *arg, hl_status st, const char *text,
         return;
     if (obeyed_hear(&a->obeyed, r->cluster, r->epoch) != HL_OK) {
         set_state(a, LINK_REFUSED, hl_error_text());
+        heartbeat_arm(a, heartbeat_failed(&a->link.heartbeat));
+        return;
+    }
+    if (r->refused[0] != '\0') {
+        end_strays(a, r);
+        set_state(a, LINK_REFUSED, r->refused);
         heartbeat_arm(a, heartbeat_failed(&a->link.heartbeat));
         return;
     }

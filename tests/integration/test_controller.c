@@ -375,6 +375,15 @@ TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_contain
                               NULL),
                          HL_EEXIST);
     assert_non_null(strstr(hl_error_text(), "node 'n0' is in use by the Agent at"));
+    assert_int_equal(/* what a job counts on is left alone, wherever it is */
+                     call("registerNode", registration("127.0.0.1:1", "there", "1:2", "one-1.1.0"),
+                          NULL),
+                     HL_EEXIST);
+    json_t *r = ask("registerNode", registration("127.0.0.1:1", "there", "1:2", "one-1.0.0"));
+    assert_non_null(strstr(hl_json_str(r, "refused", ""), "node 'n0' is in use by the Agent at"));
+    assert_string_equal(json_string_value(json_array_get(hl_json_list(r, "strays"), 0)),
+                        "one-1.0.0");
+    json_decref(r);
     json_decref(ask("registerNode", registration("127.0.0.1:1", "here", "1:2", "one-1.1.0")));
     report("one-1.1.0", "running");
     assert_string_equal(job_state(id), "running");
@@ -390,9 +399,8 @@ TEST_IN(setup, teardown, another_agent_gets_no_name_whose_containers_may_run_on_
     submit("", id, sizeof(id));
     wait_state(id, "running");
     restart_controller(); /* nobody has answered for the node since */
-    assert_int_equal(
-        call("registerNode", registration("127.0.0.1:1", "there", "1:3", "ghost-7.1.0"), NULL),
-        HL_EEXIST);
+    assert_int_equal(call("registerNode", registration("127.0.0.1:1", "there", "1:3", NULL), NULL),
+                     HL_EEXIST);
     assert_non_null(strstr(hl_error_text(), "node 'n0' is silent, and containers of jobs may run"));
     assert_string_equal(job_state(id), "running");
     /* Its machine was started anew, but it has what the job knows. */

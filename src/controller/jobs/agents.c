@@ -252,18 +252,44 @@ bool jobs_need_node(const struct hl_controller *c, const struct node *n)
     return false;
 }
 
+/* Where the container stands in its job; -1: no job counts on it. *damaged: what its job is can't
+ * be read. */
+static int wanted_position(const struct hl_controller *c, const char *id, struct job **out,
+                           bool *damaged)
+{
+    char job[HL_JOB_ID_MAX + 1];
+    int attempt, index;
+    *out = NULL;
+    *damaged = false;
+    if (hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
+        return -1;
+    struct job *j = job_by_id((struct hl_controller *)c, job);
+    *damaged = j == NULL && job_is_damaged(c, job);
+    if (j == NULL || hl_job_state_ended(j->run.state) || attempt != j->run.attempt)
+        return -1;
+    int at = job_position(j, index);
+    *out = j;
+    return at >= 0 && hl_jobrun_may_run(&j->run, at) ? at : -1;
+}
+
 bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
                           const struct hl_api_container_status_list *containers)
 {
-    for (const struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
-        for (int i = 0; i < j->run.container_count && !hl_job_state_ended(j->run.state); i++) {
-            char id[HL_JOB_ID_MAX + 24];
-            if (hl_jobrun_may_run(&j->run, i) && strcmp(j->run.containers[i].node, n->name) == 0 &&
-                node_has(containers, hl_container_id(j->id, j->run.attempt,
-                                                     hl_jobrun_index(&j->run, i), id, sizeof(id))))
-                return true;
-        }
+    for (size_t i = 0; i < containers->count; i++) {
+        struct job *j;
+        bool damaged;
+        int at = wanted_position(c, containers->items[i].id, &j, &damaged);
+        if (at >= 0 && strcmp(j->run.containers[at].node, n->name) == 0)
+            return true;
+    }
     return false;
+}
+
+bool jobs_want_container(const struct hl_controller *c, const char *id)
+{
+    struct job *j;
+    bool damaged;
+    return wanted_position(c, id, &j, &damaged) >= 0 || damaged;
 }
 
 /* Give up the first node that has been silent for longer than the job waits. The others follow

@@ -85,6 +85,8 @@ bool jobs_need_node(const struct hl_controller *c, const struct node *n);
 /* One of these is such a container. */
 bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
                           const struct hl_api_container_status_list *containers);
+/* A job counts on it, or nobody knows whether one does. */
+bool jobs_want_container(const struct hl_controller *c, const char *id);
 /* The node's Agent is a new one: it gets its rank tables again. */
 void rank_tables_resend(struct hl_controller *c, const char *node);
 

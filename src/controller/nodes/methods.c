@@ -89,6 +89,33 @@ static hl_status check_name_is_free(struct hl_controller *c,
                    n->name, n->info.agent_address);
 }
 
+/* An Agent whose name went to another one while it was silent: what it still runs was given up by
+ * the jobs, and nobody else can end it. False: it runs nothing of that kind. */
+static bool refuse_with_strays(struct hl_controller *c, struct hl_rpc_call *call,
+                               const struct hl_api_controller_register_node_params *p)
+{
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    const struct hl_id_text cluster = claim_cluster(c);
+    struct hl_api_controller_register_node_results r = {
+        .heartbeat_ms = c->opts.heartbeat_ms,
+        .cluster = cluster.s,
+        .epoch = c->claim.epoch,
+        .refused = hl_arena_strdup(arena, hl_error_text())};
+    r.strays.items = hl_arena_array(arena, p->containers.count, sizeof(*r.strays.items));
+    for (size_t i = 0; i < p->containers.count && !hl_arena_failed(arena); i++) {
+        const struct hl_api_container_status *k = &p->containers.items[i];
+        if (k->state <= HL_API_CONTAINER_STATE_RUNNING && !c->nodes->events->wants(c, k->id))
+            r.strays.items[r.strays.count++] = k->id;
+    }
+    if (r.strays.count == 0 || hl_arena_failed(arena))
+        return false;
+    hl_warn("an Agent has lost its name and is to end what it runs node=%s address=%s "
+            "containers=%zu",
+            p->node.name, p->node.agent_address, r.strays.count);
+    hl_reply_controller_register_node(call, &r);
+    return true;
+}
+
 /* Jobs are checked against the cluster's executor when they are submitted: a node with another one
  * could not keep what was promised. */
 static hl_status check_executor(const struct hl_controller *c, const struct hl_api_node_info *info)
@@ -172,6 +199,8 @@ void method_register_node(void *arg, struct hl_rpc_call *call,
     struct registration now = {.c = controller_enter(arg), .call = call, .p = p};
     struct node *n = NULL;
     hl_status st = check_name_is_free(now.c, p);
+    if (st == HL_EEXIST && refuse_with_strays(now.c, call, p))
+        return;
     if (st == HL_OK)
         st = check_executor(now.c, &p->node);
     if (st == HL_OK)

@@ -102,6 +102,8 @@ struct node_events {
     /* Some of these containers are what it is needed for. */
     bool (*holds)(const struct hl_controller *c, const struct node *n,
                   const struct hl_api_container_status_list *containers);
+    /* False: nothing counts on that container, wherever it runs. */
+    bool (*wants)(const struct hl_controller *c, const char *id);
     /* It is forgotten; what is known of it goes now. */
     void (*forgotten)(struct hl_controller *c, struct node *n);
 };

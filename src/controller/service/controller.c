@@ -98,6 +98,7 @@ static const struct node_events node_events = {
     .back = jobs_node_back,
     .needed = jobs_need_node,
     .holds = jobs_hold_containers,
+    .wants = jobs_want_container,
     .forgotten = on_node_forgotten,
 };
 
