@@ -1722,7 +1722,7 @@ struct JobRunContainer {
   startedMs @4 :Int64; finishedMs @5 :Int64;
   node @6 :Text;
   numaId @7 :Int32;
-  lost @8 :Int32;          # containers before it that held its ranks in this attempt, and were lost
+  lost @8 :Int32 $optional; # containers before it that held its ranks in this attempt, and were lost
 }
 # `run` of job/ID (core/job/jobstate.h). It has a member `plan`, a PlanRecord, once it has been placed.
 struct JobRun {

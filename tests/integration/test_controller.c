@@ -375,10 +375,10 @@ TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_contain
                               NULL),
                          HL_EEXIST);
     assert_non_null(strstr(hl_error_text(), "node 'n0' is in use by the Agent at"));
-    assert_int_equal(/* what a job counts on is left alone, wherever it is */
-                     call("registerNode", registration("127.0.0.1:1", "there", "1:2", "one-1.1.0"),
-                          NULL),
-                     HL_EEXIST);
+    /* What a job counts on is left alone, wherever it is; what none does is to be ended. */
+    assert_int_equal(
+        call("registerNode", registration("127.0.0.1:1", "there", "1:2", "one-1.1.0"), NULL),
+        HL_EEXIST);
     json_t *r = ask("registerNode", registration("127.0.0.1:1", "there", "1:2", "one-1.0.0"));
     assert_non_null(strstr(hl_json_str(r, "refused", ""), "node 'n0' is in use by the Agent at"));
     assert_string_equal(json_string_value(json_array_get(hl_json_list(r, "strays"), 0)),

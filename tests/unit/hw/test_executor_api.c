@@ -62,7 +62,7 @@ TEST(a_status_survives_the_way_there_and_back)
     struct hl_container_status s, copy;
     json_t *json = parse("{\"id\":\"c\",\"state\":\"failed\",\"exitCode\":137,\"signal\":9,"
                          "\"message\":\"why\",\"warning\":\"full\",\"stepsFile\":\"\","
-                         "\"binding\":\"affinity\",\"startedMs\":5,"
+                         "\"binding\":\"affinity\",\"lost\":true,\"startedMs\":5,"
                          "\"finishedMs\":6,\"ranks\":[{\"rank\":1,\"pid\":7,\"state\":\"stopped\","
                          "\"exitCode\":1,\"signal\":0,\"finishedMs\":4,\"replaced\":2,"
                          "\"lostMs\":3,\"lostCode\":137,\"lostSignal\":9}]}");

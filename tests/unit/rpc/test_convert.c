@@ -86,7 +86,8 @@ TEST(data_is_base64_and_results_carry_every_field)
         "\"finishedMs\": 0, \"ranks\": [{\"rank\": 2147483647, \"pid\": 0, \"state\": "
         "\"wanted\", \"exitCode\": 0, \"signal\": 0, \"finishedMs\": 0, \"replaced\": 0, "
         "\"lostMs\": 0, "
-        "\"lostCode\": 0, \"lostSignal\": 0}], \"warning\": \"\", \"stepsFile\": \"\"}]}");
+        "\"lostCode\": 0, \"lostSignal\": 0}], \"warning\": \"\", \"stepsFile\": \"\", "
+        "\"lost\": false}]}");
     json_decref(result);
     assert_int_equal(rig_call(*state, "stopContainer", "{\"id\": \"x\", \"graceMs\": 1}", &result),
                      HL_OK);
