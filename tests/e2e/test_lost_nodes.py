@@ -2,12 +2,13 @@
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from support.cluster import alive, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, alive, cluster, wait_for  # noqa: E402
 
 QUICK = {"HELIOS_NODE_LOST": "1s", "HELIOS_HEARTBEAT": "200ms"}
 
@@ -78,6 +79,27 @@ class LostNodes(unittest.TestCase):
             self.assertEqual((now["attempt"], now["state"]), (2, "running"))
             (c.dir / "stop").touch()
             c.wait_job(job, "succeeded")
+
+    def test_an_agent_whose_name_another_one_got_ends_what_no_job_wants(self):
+        with cluster(slots=1, env=QUICK) as c:
+            job, pids = self.start(c, "nodeLostAfter: 4s\n")
+            agent, log = c.pid("node-0"), c.dir / "second.log"
+            os.kill(agent, signal.SIGSTOP)
+            wait_for("the silence to be noticed", lambda: "node-silent" in self.kinds(c, job))
+            flags = ["--name", "node-0", "--state", c.dir / "second", "--controller", c.info["controller"], "--data-listen", "",
+                     "--listen", f"unix:{c.dir}/second.sock", "--migrate-listen", "", "--health=false", "--log-file", log]
+            with subprocess.Popen([BUILD / "bin" / "helios-agent", *flags], env=c.env, stderr=subprocess.DEVNULL) as second:
+                try:
+                    wait_for("its refusal", lambda: log.exists() and "node 'node-0' is silent, and containers of jobs may run" in log.read_text())
+                    self.assertEqual(c.job(job)["state"], "running")
+                    self.assertIn("node-0 was lost", c.wait_job(job, "failed")["reason"])
+                    wait_for("it to have the name", lambda: "registered controller" in log.read_text())
+                    self.assertTrue(alive(pids["node-0"]))
+                    os.kill(agent, signal.SIGCONT)
+                    wait_for("the rank that is of no use any more to end", lambda: not alive(pids["node-0"]))
+                    self.assertIn("is in use by the Agent at", (c.state / "log" / "node-0.log").read_text())
+                finally:
+                    second.terminate()
 
     def test_a_job_that_ends_does_not_wait_for_a_silent_node(self):
         with cluster(slots=1, env=QUICK) as c:
