@@ -212,7 +212,7 @@ def place(passes: Passes, slots: list[Slot]) -> None:
 
 def _place(passes: Passes, slots: list[Slot]) -> None:
     state = passes.state
-    ids = state.add_filled([(s.name, _abi.PARAM, s.param.data, s.param) for s in slots])
+    ids = state.add_filled([(s.name, _abi.PARAM, raw_data(s.param), s.param) for s in slots])
     for slot, tensor in zip(slots, ids):
         slot.tensor = tensor
         slot.bundle = Bundle([tensor], DEVICE)

@@ -43,6 +43,13 @@ class HybridPS(unittest.TestCase):
         shared = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
         hybridps.manage(model, shared, device="emu:1MiB").close()
 
+    def test_what_is_no_model_or_optimizer_is_refused_at_once(self):
+        model = torch.nn.Linear(8, 8)
+        self.refuse("^'model' is given where a torch.nn.Module belongs", "model", None)
+        self.refuse("^3 is given where a torch.nn.Module belongs", [model, 3], None)
+        self.refuse(r"^0\.1 is given where a torch.optim.Optimizer belongs", model, 0.1)
+        self.assertNotIn("forward", model.__dict__)
+
     def test_a_device_that_is_too_small_says_what_would_do(self):
         model = torch.nn.Sequential()
         model.add_module("gru", torch.nn.Linear(512, 100))  # 204800 and 400 bytes
