@@ -328,11 +328,11 @@ class Phases:
             return raw_grad(slot.param)
         if state.inside and not state.closed and _abi.forked(state.pid):
             return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
-        if state.inside and not state.closed and state.works():
+        if state.inside and not state.closed and (state.works() or state.graph_serves()):
             if slot.away:
                 state.one.refuse(f"{slot.name}.grad is another rank's until the backward has ended")
             self._take_new(slot)
-            return self._grad_in_pass(slot) if slot.has_grad else slot.given
+            return self.grad_in_pass(slot) if slot.has_grad else slot.given
         self.look_at_grad(slot)
         return raw_grad(slot.param)
 
@@ -384,10 +384,10 @@ class Phases:
         is in it, as in torch."""
         if slot.given is not None and slot.has_grad and self.state.inside:
             with torch.no_grad():
-                slot.given.copy_(self._grad_in_pass(slot))
+                slot.given.copy_(self.grad_in_pass(slot))
         slot.given = None
 
-    def _grad_in_pass(self, slot: Slot) -> torch.Tensor:
+    def grad_in_pass(self, slot: Slot) -> torch.Tensor:
         """Within forward or backward, as hooks of AccumulateGrad nodes want it. It may be written:
         the host's copy is void."""
         try:
@@ -438,13 +438,6 @@ class Phases:
                 self.state.keep_loose([slot.tensor])
         else:
             self.listed()
-
-    def keep_all(self) -> None:
-        """Backward makes a graph (create_graph=True): a pass through it needs the parameters
-        in an unknown order. They stay until backward has ended that makes none."""
-        if not self.state.graph_grows:
-            self.state.keep_loose([s.tensor for s in self.state.slots])
-            self.state.graph_grows = self.state.graph_waits = True
 
     def _ask_to_leave(self, what: str) -> None:
         if self.state.graph_waits:
@@ -509,8 +502,8 @@ class Phases:
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
-            if self.state.works():
-                if self.state.turn.mine():  # else a pin would be in the way of who has it
+            if self.state.works() or self.state.graph_serves():
+                if self.state.turn.mine() or not self.state.works():  # else a pin would be in the way of who has it
                     self._may_write(slot)
                 return
             self._ask_to_leave(slot.name + ".data")

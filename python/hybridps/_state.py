@@ -163,6 +163,10 @@ class State:
         """For each, the chunk that it lies in and the chunk's bytes."""
         return {tensor: self.pool.chunk(tensor) for tensor in tensors}
 
+    def fit(self, tensors: Iterable[int]) -> bool:
+        """Whether the device has room for the chunks of all of them at once."""
+        return sum(dict(self.chunk_bytes(tensors).values()).values()) <= self.pool.stats()["avail"]
+
     def layout(self) -> None:
         """New chunks do not belong to the running iteration: it ends here, the next forward
         begins one."""
@@ -318,6 +322,21 @@ class State:
         until = time.monotonic() + 0.1
         while self.backward() is not None and time.monotonic() < until:
             time.sleep(0.0005)
+
+    def keep_all(self) -> None:
+        """Backward makes a graph (create_graph=True): a pass through it needs the parameters
+        in an unknown order. They stay until backward has ended that makes none; where there is no room
+        for them and the gradients, what is not there is read by faults."""
+        if self.graph_grows:
+            return
+        if self.cuda or self.fit([i for s in self.slots for i in (s.tensor, s.grad) if i >= 0]):
+            self.keep_loose([s.tensor for s in self.slots])
+        self.graph_grows = self.graph_waits = True
+
+    def graph_serves(self) -> bool:
+        """Between a backward with create_graph=True and the one that goes through its graph: whether p.data
+        and p.grad are read where the pass has them."""
+        return self.graph_waits and not self.cuda and self.group is None and self.gradients == "separate"
 
     def unpin_calls(self) -> None:
         for unit in self.units:
