@@ -115,7 +115,7 @@ class Passes:
         slot.unreduced = slot.waits
         if state.one is not None and not state.defers:
             state.one.arrived(slot)
-        if grad.requires_grad and state.graph_serves():
+        if grad.requires_grad and state.alone():
             self._add_with_graph(slot, grad)
         elif state.group is None:
             self._add_up(slot, grad)

@@ -328,7 +328,7 @@ class Phases:
             return raw_grad(slot.param)
         if state.inside and not state.closed and _abi.forked(state.pid):
             return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
-        if state.inside and not state.closed and (state.works() or state.graph_serves()):
+        if state.inside and not state.closed and state.works():
             if slot.away:
                 state.one.refuse(f"{slot.name}.grad is another rank's until the backward has ended")
             self._take_new(slot)
@@ -440,7 +440,7 @@ class Phases:
             self.listed()
 
     def _ask_to_leave(self, what: str) -> None:
-        if self.state.graph_waits:
+        if self.state.graph_waits and not self.state.alone():
             raise HybridPSError(f"{what} is asked for between a backward with create_graph=True "
                                 "and the one that goes through its graph, which keeps all parameters "
                                 "on the device: ask (or call zero_grad) before the first of them, or "
@@ -502,8 +502,8 @@ class Phases:
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
-            if self.state.works() or self.state.graph_serves():
-                if self.state.turn.mine() or not self.state.works():  # else a pin would be in the way of who has it
+            if self.state.works():
+                if self.state.turn.mine():  # else a pin would be in the way of who has it
                     self._may_write(slot)
                 return
             self._ask_to_leave(slot.name + ".data")

@@ -333,10 +333,9 @@ class State:
             self.keep_loose([s.tensor for s in self.slots])
         self.graph_grows = self.graph_waits = True
 
-    def graph_serves(self) -> bool:
-        """Between a backward with create_graph=True and the one that goes through its graph: whether p.data
-        and p.grad are read where the pass has them."""
-        return self.graph_waits and not self.cuda and self.group is None and self.gradients == "separate"
+    def alone(self) -> bool:
+        """Whether torch itself may add to a gradient, on the host."""
+        return not self.cuda and self.group is None and self.gradients == "separate"
 
     def unpin_calls(self) -> None:
         for unit in self.units:
