@@ -22,6 +22,8 @@ def register_module(passes: Passes, module: torch.nn.Module, name: str,
     """See Client."""
     state = passes.state
     state.usable()
+    if not (isinstance(whole, (tuple, list)) and all(isinstance(kind, type) for kind in whole)):
+        raise HybridPSError(f"whole is {whole!r}: it is a tuple of types of modules")
     if any(module is m for m in state.modules) or "_hybridps_unit" in module.__dict__:
         raise HybridPSError(f"module {name or type(module).__name__} is registered already" +
                             state.facts())
@@ -31,7 +33,7 @@ def register_module(passes: Passes, module: torch.nn.Module, name: str,
     begin_alike(state, module, new)
     place(passes, new)
     state.modules.append(module)
-    add_units(passes, module, name, WHOLE + whole)
+    add_units(passes, module, name, (*WHOLE, *whole))
 
 
 def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native: bool) -> None:
