@@ -233,6 +233,19 @@ class _Unreadable:
         raise HybridPSError(self.text.value.decode(errors="replace"))
 
 
+def check_whole(what: str, value: Any, below: bool = False) -> int:
+    """below: it may be below 0."""
+    number = value.__index__() if hasattr(value, "__index__") else None
+    if number is None or not (below or 0 <= number < 1 << (31 if what.endswith("_ms") else 63)):
+        raise HybridPSError(f"{what} is {value!r}: it is a whole number{'' if below else ' from 0 on'}")
+    return int(number)
+
+
+def check_text(what: str, value: object, example: str) -> None:
+    if not isinstance(value, str):
+        raise HybridPSError(f"{what} is {value!r}: it is text, such as {example!r}")
+
+
 class Bundle:
     """The arguments of an access and a release, made once: tensors that are used together."""
 
@@ -257,6 +270,16 @@ class Pool:
                  spill: str | None = None, plan_ahead: int = 0,
                  heat: Sequence[float] | None = None, spill_pause_ms: int = 0) -> None:
         self.lib = load_library()
+        for what, value, example in (("device", device, "emu:256MiB"), ("policy", policy, "opt"), ("mode", mode, "copy"),
+                                     ("manager", manager, "training"), ("spill", spill, "none")):
+            if value is not None:
+                check_text(what, value, example)
+        for what, number in (("chunk_bytes", chunk_bytes), ("host_bytes", host_bytes), ("seed", seed),
+                             ("prefetch", prefetch), ("plan_ahead", plan_ahead), ("spill_pause_ms", spill_pause_ms)):
+            check_whole(what, number, not what.endswith("_bytes"))
+        if heat is not None and not (isinstance(heat, (tuple, list)) and len(heat) <= 4 and
+                                     all(isinstance(part, (int, float)) for part in heat)):
+            raise HybridPSError(f"heat is {heat!r}: it is alpha, beta, window and tau, four numbers")
         text = [None if s is None else s.encode() for s in (device, policy, mode, manager,
                                                              spill)]
         options = _Options(text[0], text[1], text[2], chunk_bytes, host_bytes, text[3], prefetch,

@@ -46,18 +46,20 @@ def _fetch(param: Any) -> None:
         slot.phases.fetch(slot)
 
 
-# Each of these makes an attribute of a class of parameters of the one it had. A parameter that is not managed has that.
+# Each of these makes an attribute of a class of parameters of the one it had. A parameter that is not managed has that,
+# and so has one whose class has its own (not top): that comes to torch's through the top class.
 
-def _data(before: Any) -> Any:
+def _data(before: Any, top: bool) -> Any:
     def get(self: Any) -> torch.Tensor:
         slot = _slots.get(id(self))
-        if slot is None:
-            return before.__get__(self, type(self))
-        slot.phases.look(slot)
-        return raw_data(self)
+        if slot is not None:
+            slot.phases.look(slot)
+            if top:
+                return raw_data(self)
+        return before.__get__(self, type(self))
 
     def put(self: Any, value: torch.Tensor) -> None:
-        slot = _slots.get(id(self))
+        slot = _slots.get(id(self)) if top else None
         if slot is None:
             before.__set__(self, value)
         else:
@@ -66,13 +68,17 @@ def _data(before: Any) -> Any:
     return property(get, put)
 
 
-def _grad(before: Any) -> Any:
+def _grad(before: Any, top: bool) -> Any:
     def get(self: Any) -> torch.Tensor | None:
         slot = _slots.get(id(self))
-        return before.__get__(self, type(self)) if slot is None else slot.phases.grad_of(slot)
+        if slot is not None:
+            found = slot.phases.grad_of(slot)
+            if top:
+                return found
+        return before.__get__(self, type(self))
 
     def put(self: Any, value: torch.Tensor | None) -> None:
-        slot = _slots.get(id(self))
+        slot = _slots.get(id(self)) if top else None
         if slot is None or not slot.phases.assign_grad(slot, value):
             before.__set__(self, value)
 
@@ -82,7 +88,7 @@ def _grad(before: Any) -> Any:
     return property(get, put, end)
 
 
-def _fetching(before: Any) -> Any:
+def _fetching(before: Any, _: bool) -> Any:
     @functools.wraps(before)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         _fetch(self)
@@ -90,7 +96,7 @@ def _fetching(before: Any) -> Any:
     return method
 
 
-def _accumulate_hook(before: Any) -> Any:
+def _accumulate_hook(before: Any, _: bool) -> Any:
     @functools.wraps(before)
     def method(self: Any, hook: Any) -> Any:
         slot = _slots.get(id(self))
@@ -100,70 +106,71 @@ def _accumulate_hook(before: Any) -> Any:
     return method
 
 
-def _repr(before: Any) -> Any:
+def _repr(before: Any, _: bool) -> Any:
     @functools.wraps(before)
-    def method(self: Any) -> str:
+    def method(self: Any, **kwargs: Any) -> str:
         slot = _slots.get(id(self))
-        if slot is None:
-            return before(self)
-        slot.phases.taken(self)
-        return before(type(self)(raw_data(self), self.requires_grad))
-    return method
-
-
-def _deepcopy(before: Any) -> Any:
-    @functools.wraps(before)
-    def method(self: Any, memo: dict) -> Any:
-        if id(self) not in _slots:
-            return before(self, memo)
-        copy = type(self)(self.data.clone(memory_format=torch.preserve_format), self.requires_grad)
-        memo[id(self)] = copy
-        return copy
+        if slot is not None:
+            slot.phases.taken(self)
+        return before(self, **kwargs)
     return method
 
 
 _OF_MANAGED = {"data": _data, "grad": _grad, "detach": _fetching, "numpy": _fetching, "__array__": _fetching,
-               "register_post_accumulate_grad_hook": _accumulate_hook, "__repr__": _repr, "__deepcopy__": _deepcopy}
+               "register_post_accumulate_grad_hook": _accumulate_hook, "__repr__": _repr}
 
 
 class _Class:
     """A class of parameters, of which some are managed: its attributes are those above as long as one is. A parameter
     keeps its type, for code that asks ``type(p) is nn.Parameter``."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: type, top: bool) -> None:
         self._kind, self.managed = kind, 0
-        self._own = {name: vars(kind)[name] for name in _OF_MANAGED if name in vars(kind)}
+        self._own, self._ours = {}, {}
         for name, made in _OF_MANAGED.items():
             before = next((vars(k)[name] for k in kind.__mro__ if name in vars(k)), None)
-            if before is not None:  # else of a later torch
-                setattr(kind, name, made(before))
+            if name in vars(kind):
+                self._own[name] = before
+            elif before is None or not top:  # of a later torch; or that of the class above
+                continue
+            self._ours[name] = made(before, top)
+            setattr(kind, name, self._ours[name])
 
     def restore(self) -> None:
-        for name in _OF_MANAGED:
+        for name, ours in self._ours.items():
+            if vars(self._kind).get(name) is not ours:
+                continue  # others have put theirs there since
             if name in self._own:
                 setattr(self._kind, name, self._own[name])
-            elif name in vars(self._kind):
+            else:
                 delattr(self._kind, name)
 
 
 _classes: dict[type, _Class] = {}
+_adopted: dict[int, list[type]] = {}  # by id(parameter): its class then, and those above, the top one first
 _changing = threading.Lock()  # clients of several threads
 
 
+def _kinds(param: torch.Tensor) -> list[type]:
+    kinds = [k for k in type(param).__mro__ if torch.nn.Parameter in k.__mro__]
+    return kinds[::-1] or [type(param)]  # a tensor of another type that torch takes for a parameter
+
+
 def adopt(slot: "Slot") -> None:
-    kind = type(slot.param)
     with _changing:
-        if kind not in _classes:
-            _classes[kind] = _Class(kind)
-        _classes[kind].managed += 1
+        _adopted[id(slot.param)] = kinds = _kinds(slot.param)
+        for kind in kinds:
+            if kind not in _classes:
+                _classes[kind] = _Class(kind, kind is kinds[0])
+            _classes[kind].managed += 1
         _slots[id(slot.param)] = slot
 
 
 def give_back(slot: "Slot") -> None:
-    kind = type(slot.param)
     with _changing:
         if _slots.pop(id(slot.param), None) is None:
             return
-        _classes[kind].managed -= 1
-        if _classes[kind].managed == 0:
-            _classes.pop(kind).restore()
+        for kind in _adopted.pop(id(slot.param))[::-1]:
+            _classes[kind].managed -= 1
+            if _classes[kind].managed == 0:
+                _classes.pop(kind).restore()

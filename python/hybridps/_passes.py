@@ -115,7 +115,9 @@ class Passes:
         slot.unreduced = slot.waits
         if state.one is not None and not state.defers:
             state.one.arrived(slot)
-        if state.group is None:
+        if grad.requires_grad and state.alone():
+            self._add_with_graph(slot, grad)
+        elif state.group is None:
             self._add_up(slot, grad)
         elif state.defers:
             self._add_up(slot, grad)
@@ -165,6 +167,11 @@ class Passes:
         else:
             with torch.no_grad():
                 slot.given.add_(grad)
+
+    def _add_with_graph(self, slot: Slot, grad: torch.Tensor) -> None:
+        """backward(create_graph=True): p.grad has a graph of its own, and is new, as in torch."""
+        before = self.phases.grad_in_pass(slot).clone() if slot.has_grad else slot.given
+        self.phases.assign_grad(slot, grad if before is None else before + grad)
 
     def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
         alone = not (slot.reuse or slot.cuda or self.state.group)

@@ -332,7 +332,7 @@ class Phases:
             if slot.away:
                 state.one.refuse(f"{slot.name}.grad is another rank's until the backward has ended")
             self._take_new(slot)
-            return self._grad_in_pass(slot) if slot.has_grad else slot.given
+            return self.grad_in_pass(slot) if slot.has_grad else slot.given
         self.look_at_grad(slot)
         return raw_grad(slot.param)
 
@@ -384,10 +384,10 @@ class Phases:
         is in it, as in torch."""
         if slot.given is not None and slot.has_grad and self.state.inside:
             with torch.no_grad():
-                slot.given.copy_(self._grad_in_pass(slot))
+                slot.given.copy_(self.grad_in_pass(slot))
         slot.given = None
 
-    def _grad_in_pass(self, slot: Slot) -> torch.Tensor:
+    def grad_in_pass(self, slot: Slot) -> torch.Tensor:
         """Within forward or backward, as hooks of AccumulateGrad nodes want it. It may be written:
         the host's copy is void."""
         try:
@@ -439,15 +439,8 @@ class Phases:
         else:
             self.listed()
 
-    def keep_all(self) -> None:
-        """Backward makes a graph (create_graph=True): a pass through it needs the parameters
-        in an unknown order. They stay until backward has ended that makes none."""
-        if not self.state.graph_grows:
-            self.state.keep_loose([s.tensor for s in self.state.slots])
-            self.state.graph_grows = self.state.graph_waits = True
-
     def _ask_to_leave(self, what: str) -> None:
-        if self.state.graph_waits:
+        if self.state.graph_waits and not self.state.alone():
             raise HybridPSError(f"{what} is asked for between a backward with create_graph=True "
                                 "and the one that goes through its graph, which keeps all parameters "
                                 "on the device: ask (or call zero_grad) before the first of them, or "

@@ -22,6 +22,8 @@ def register_module(passes: Passes, module: torch.nn.Module, name: str,
     """See Client."""
     state = passes.state
     state.usable()
+    if not (isinstance(whole, (tuple, list)) and all(isinstance(kind, type) for kind in whole)):
+        raise HybridPSError(f"whole is {whole!r}: it is a tuple of types of modules")
     if any(module is m for m in state.modules) or "_hybridps_unit" in module.__dict__:
         raise HybridPSError(f"module {name or type(module).__name__} is registered already" +
                             state.facts())
@@ -31,7 +33,7 @@ def register_module(passes: Passes, module: torch.nn.Module, name: str,
     begin_alike(state, module, new)
     place(passes, new)
     state.modules.append(module)
-    add_units(passes, module, name, WHOLE + whole)
+    add_units(passes, module, name, (*WHOLE, *whole))
 
 
 def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native: bool) -> None:
@@ -212,7 +214,7 @@ def place(passes: Passes, slots: list[Slot]) -> None:
 
 def _place(passes: Passes, slots: list[Slot]) -> None:
     state = passes.state
-    ids = state.add_filled([(s.name, _abi.PARAM, s.param.data, s.param) for s in slots])
+    ids = state.add_filled([(s.name, _abi.PARAM, raw_data(s.param), s.param) for s in slots])
     for slot, tensor in zip(slots, ids):
         slot.tensor = tensor
         slot.bundle = Bundle([tensor], DEVICE)

@@ -27,8 +27,12 @@ from ._turn import BackwardTurn, Turn
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 
 
-def check_options(gradients: str, optimizer_device: str) -> None:
+def check_options(gradients: str, optimizer_device: str, group: Any, reserved_bytes: Any) -> None:
     """Before there is a pool."""
+    if group is not None and not isinstance(group, Group):
+        raise HybridPSError(f"group is {group!r}: it is a hybridps.Group, such as hybridps.Group.torch()")
+    if reserved_bytes is not None and not callable(reserved_bytes):
+        raise HybridPSError(f"reserved_bytes is {reserved_bytes!r}: it is a function that says how many now")
     if gradients not in ("separate", "reuse"):
         raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
     if optimizer_device not in ("auto", "host", "device"):
@@ -162,6 +166,10 @@ class State:
     def chunk_bytes(self, tensors: Iterable[int]) -> dict[int, tuple[int, int]]:
         """For each, the chunk that it lies in and the chunk's bytes."""
         return {tensor: self.pool.chunk(tensor) for tensor in tensors}
+
+    def fit(self, tensors: Iterable[int]) -> bool:
+        """Whether the device has room for the chunks of all of them at once."""
+        return sum(dict(self.chunk_bytes(tensors).values()).values()) <= self.pool.stats()["avail"]
 
     def layout(self) -> None:
         """New chunks do not belong to the running iteration: it ends here, the next forward
@@ -318,6 +326,20 @@ class State:
         until = time.monotonic() + 0.1
         while self.backward() is not None and time.monotonic() < until:
             time.sleep(0.0005)
+
+    def keep_all(self) -> None:
+        """Backward makes a graph (create_graph=True): a pass through it needs the parameters
+        in an unknown order. They stay until backward has ended that makes none; where there is no room
+        for them and the gradients, what is not there is read by faults."""
+        if self.graph_grows:
+            return
+        if self.cuda or self.fit([i for s in self.slots for i in (s.tensor, s.grad) if i >= 0]):
+            self.keep_loose([s.tensor for s in self.slots])
+        self.graph_grows = self.graph_waits = True
+
+    def alone(self) -> bool:
+        """Whether torch itself may add to a gradient, on the host."""
+        return not self.cuda and self.group is None and self.gradients == "separate"
 
     def unpin_calls(self) -> None:
         for unit in self.units:

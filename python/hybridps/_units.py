@@ -196,7 +196,7 @@ class Call:
             if unit.passes.begin_backward():
                 try:
                     if torch.is_grad_enabled():
-                        unit.passes.phases.keep_all()
+                        unit.passes.state.keep_all()
                     unit.pin_backward()
                 except BaseException:
                     unit.passes.phases.leave()  # an exception in backward ends it

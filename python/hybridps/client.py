@@ -61,7 +61,7 @@ class Client:
                  spill: str | None = None, keep_heap: bool = True, seed: int = 0,
                  plan_ahead: int = 0, heat: Sequence[float] | None = None,
                  spill_pause_ms: int = 0, one_copy: bool = False) -> None:
-        _state.check_options(gradients, optimizer_device)
+        _state.check_options(gradients, optimizer_device, group, reserved_bytes)
         if one_copy:
             _state.check_one_copy(device, mode, gradients, optimizer_device, group, shard)
         pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch, seed,

@@ -9,7 +9,7 @@ from typing import Any, Sequence
 
 from helios import _loader
 
-from ._abi import HybridPSError, bind, failure
+from ._abi import HybridPSError, bind, check_text, check_whole, failure
 
 HOST = -1
 
@@ -78,9 +78,10 @@ class Manager:
                  lock_ms: int = 5000, reap_ms: int = 1000) -> None:
         self._h: ctypes.c_void_p | None = None
         self._lib = _library()
+        check_text("name", name, "training")
         for what, value in (("host_bytes", host_bytes), ("lock_ms", lock_ms), ("reap_ms", reap_ms),
                             *((f"device_bytes[{i}]", b) for i, b in enumerate(device_bytes))):
-            _check_whole(what, value)
+            check_whole(what, value)
         if device_bytes and host_bytes == 0:
             raise HybridPSError("device_bytes without host_bytes: a table that is made has both, one "
                                 "that is joined has neither")
@@ -95,7 +96,7 @@ class Manager:
         first that has it. It is kept for this process."""
         device, number = ctypes.c_int(), ctypes.c_uint64()
         self._check(self._lib.hybridps_manager_schedule(
-            self._open(), _check_whole("size", size), _check_device(refer_device),
+            self._open(), check_whole("size", size), _check_device(refer_device),
             ctypes.byref(device), ctypes.byref(number)))
         return Ticket(device.value, size, number.value)
 
@@ -110,12 +111,12 @@ class Manager:
         if isinstance(size, Ticket):
             device, number, size = size.device, size.number, size.size
         self._check(self._lib.hybridps_manager_add(
-            self._open(), _check_device(device), _check_whole("size", size), number))
+            self._open(), _check_device(device), check_whole("size", size), number))
 
     def remove(self, size: int, device: int = HOST) -> None:
         """``size`` bytes of this process are not in use any more."""
         self._check(self._lib.hybridps_manager_remove(
-            self._open(), _check_device(device), _check_whole("size", size)))
+            self._open(), _check_device(device), check_whole("size", size)))
 
     def use(self, device: int = HOST) -> Use:
         out = self._info(device)
@@ -154,12 +155,6 @@ class Manager:
     def _check(self, code: int) -> None:
         if code != 0:
             raise failure(self._lib, code)
-
-
-def _check_whole(what: str, value: int) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << (31 if what.endswith("_ms") else 63):
-        raise HybridPSError(f"{what} is {value!r}: it is a whole number from 0 on")
-    return value
 
 
 def _check_device(device: int) -> int:

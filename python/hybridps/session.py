@@ -1,11 +1,13 @@
 """The two ways to use a client without a changed training loop: manage and initialize."""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any, Callable, Sequence
 
 import torch
 
 from . import _register
+from ._abi import HybridPSError
 from ._group import Group
 from .client import Client
 
@@ -45,9 +47,16 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
 
 
 def _several(value: Any, kind: type) -> Iterable[Any]:
-    if value is None:
-        return []
-    return [value] if isinstance(value, kind) else list(value)
+    """One, or several, or None."""
+    if value is None or isinstance(value, kind):
+        return [] if value is None else [value]
+    values = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]
+    for one in values:
+        if not (isinstance(one, kind) or hasattr(one, "param_groups") and kind is torch.optim.Optimizer):
+            name = "torch.nn.Module" if kind is torch.nn.Module else "torch.optim.Optimizer"
+            raise HybridPSError(f"{one!r:.40} is given where a {name} belongs, or several: "
+                                "manage(model, optimizer, device=...)")
+    return values
 
 
 class Engine:

@@ -29,6 +29,7 @@ class Guards:
     """Begun before tracing; ``read`` notes what forward reads."""
 
     def __init__(self, module: nn.Module) -> None:
+        self.names = {id(m): path or type(m).__name__ for path, m in module.named_modules()}
         self.modules = list(module.modules())
         self.children = [tuple(m._modules.values()) for m in self.modules]
         self.hooks = [has_hooks(m) for m in self.modules]
@@ -37,17 +38,39 @@ class Guards:
     def read(self, module: nn.Module, name: str, value: Any) -> None:
         self.attributes.setdefault((id(module), name), (module.__dict__, name, value))
 
-    def hold(self) -> bool:
-        """Whether forward would take the same way."""
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """What forward reads in it, and does not set itself, is noted."""
+        def seen(module: nn.Module, name: str, value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                self.read(module, name, value)
+            return value
+        with watched(self.modules, seen):
+            yield
+        self.forget_set()
+
+    def forget_set(self) -> None:
+        """What has another value, by forward itself."""
+        self.attributes = {key: held for key, held in self.attributes.items() if _same(*held)}
+
+    def changed(self) -> str:
+        """What is not as it was, and would have forward take another way; "" if nothing is."""
         for module, children, hooks in zip(self.modules, self.children, self.hooks):
             if tuple(module._modules.values()) != children or has_hooks(module) != hooks:
-                return False
-        for attributes, name, value in self.attributes.values():
-            now = attributes.get(name, _GONE)
-            if now is not value and not (type(now) is type(value) and isinstance(value, _PLAIN) and
-                                         now == value):
-                return False
-        return True
+                return f"parts or hooks of {self.names[id(module)]}"
+        for (module_id, name), held in self.attributes.items():
+            if not _same(*held):
+                return f"{self.names[module_id]}.{name}"
+        return ""
+
+    def hold(self) -> bool:
+        """Whether forward would take the same way."""
+        return not self.changed()
+
+
+def _same(attributes: dict[str, Any], name: str, value: Any) -> bool:
+    now = attributes.get(name, _GONE)
+    return now is value or type(now) is type(value) and isinstance(value, _PLAIN) and now == value
 
 
 @contextlib.contextmanager

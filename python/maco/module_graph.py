@@ -115,9 +115,9 @@ class ModuleCalls:
             if m.training != mode:
                 raise MacoError(f"{name or type(m).__name__}.{'eval' if mode else 'train'}() was called "
                                 "since the graph was made", again)
-        if not self._guards.hold():
-            raise MacoError(f"parts or hooks of {type(self.module).__name__} were changed since the "
-                            "graph was made", again)
+        changed = self._guards.changed()
+        if changed:
+            raise MacoError(f"{changed}: changed since the graph was made", again)
 
     def _wanted(self, given: list[Any]) -> torch.Tensor | None:
         """A tensor that a gradient may be asked for."""
@@ -352,7 +352,7 @@ def from_module(kind: Callable[..., Any], module: torch.nn.Module, example_input
     own_args, own_kwargs = _pytree.tree_unflatten(graph.inputs, graph.in_spec)
     trace, kept = Trace(graph), Kept(module)
     try:
-        with _watched(trace):
+        with _watched(trace), graph._guards.reading():
             result = module(*own_args, **own_kwargs)
     finally:
         kept.restore(attributes=False)
@@ -374,6 +374,7 @@ def from_module(kind: Callable[..., Any], module: torch.nn.Module, example_input
                                "show", "call it as it is")
     if not graph.random:
         _check(graph, args, kwargs, kept)
+        graph._guards.forget_set()
     return graph
 
 

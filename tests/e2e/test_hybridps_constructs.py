@@ -15,7 +15,9 @@ from support import needs  # noqa: E402
 
 torch = needs.torch()
 import hybridps  # noqa: E402
+import hybridps_constructs_graphs  # noqa: E402, F401
 import hybridps_constructs_optimizers  # noqa: E402, F401
+import hybridps_constructs_types  # noqa: E402, F401
 import hybridps_constructs_uses  # noqa: E402, F401
 from hybridps_constructs import ABSENT, CAPACITIES, EQUAL, ROWS, World, table  # noqa: E402
 from hybridps_fuzz import bits  # noqa: E402

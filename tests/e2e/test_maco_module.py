@@ -366,10 +366,37 @@ class Refused(Case):
             graph(x)
         module[0].weight = weight
         handle = module[0].register_forward_hook(lambda *_: None)
-        with self.assertRaisesRegex(errors.MacoError, "parts or hooks of Sequential"):
+        with self.assertRaisesRegex(errors.MacoError, "parts or hooks of 0: changed since"):
             graph(x)
         handle.remove()
         self.assertTrue(torch.equal(graph(x), expected))
+
+    def test_an_attribute_that_forward_reads_has_changed(self):
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.scale, self.calls, self.ones = nn.Linear(4, 4), 2.0, 0, None
+
+            def forward(self, x):
+                self.calls += 1
+                if self.ones is None:
+                    self.ones = torch.ones(4)
+                return self.layer(x) * self.scale + self.ones
+
+        module, x = Scaled(), torch.randn(2, 4)
+        graph = self.graph(module, x)
+        expected = module(x).detach()  # and it counts
+        self.assertTrue(torch.allclose(graph(x), expected, atol=1e-6))
+        module.scale = 3.0
+        with self.assertRaisesRegex(errors.MacoError, "Scaled.scale: changed since the graph was made"):
+            graph(x)
+        module.scale = 2.0
+        self.assertTrue(torch.allclose(graph(x), expected, atol=1e-6))
+        dropping = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+        graph = self.graph(dropping, x)
+        dropping[1].p = 0.1
+        with self.assertRaisesRegex(errors.MacoError, "1.p: changed since"):
+            graph(x)
 
     def test_no_module_and_nothing_to_do(self):
         with self.assertRaises(errors.NullInputError):

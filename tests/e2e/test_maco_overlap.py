@@ -256,6 +256,17 @@ class Refusals(unittest.TestCase):
         return run(child, **options)
 
     @both
+    def test_what_mixes_rows_is_noticed_where_all_rows_are_alike(self, run):
+        for value in (0.0, 2.0):
+            def child(rank, group):
+                f = overlap_comm(chunks=2, group=group)(lambda x: x.log() if value else x * 2)
+                f(torch.full((4, 2), value))  # by itself a row has a logarithm
+                f = overlap_comm(chunks=2, group=group)(lambda x: x - x.mean(0))
+                f(torch.full((4, 2), value))
+            for kind, *_ in self.raised(run, child):
+                self.assertEqual(kind, NotRowSeparableError)
+
+    @both
     def test_what_mixes_rows_is_noticed(self, run):
         def child(rank, group):
             f = overlap_comm(chunks=2, group=group)(lambda x: x - x.mean(0))

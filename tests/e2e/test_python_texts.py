@@ -43,6 +43,26 @@ class HybridPS(unittest.TestCase):
         shared = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
         hybridps.manage(model, shared, device="emu:1MiB").close()
 
+    def test_what_is_no_model_or_optimizer_is_refused_at_once(self):
+        model = torch.nn.Linear(8, 8)
+        self.refuse("^'model' is given where a torch.nn.Module belongs", "model", None)
+        self.refuse("^3 is given where a torch.nn.Module belongs", [model, 3], None)
+        self.refuse(r"^0\.1 is given where a torch.optim.Optimizer belongs", model, 0.1)
+        self.assertNotIn("forward", model.__dict__)
+
+    def test_an_option_of_another_type_is_refused_by_name(self):
+        model = torch.nn.Linear(8, 8)
+        for name, value, said in (
+                ("device", torch.device("cpu"), "it is text, such as 'emu:256MiB'"), ("policy", 3, "it is text"),
+                ("manager", 5, "it is text"), ("chunk_bytes", "4KiB", "it is a whole number from 0 on"),
+                ("host_bytes", -5, "it is a whole number from 0 on"), ("prefetch", "a", "it is a whole number"),
+                ("heat", 3, "it is alpha, beta, window and tau"), ("group", True, "it is a hybridps.Group"),
+                ("reserved_bytes", 5, "it is a function"), ("whole", torch.nn.Linear, "it is a tuple of types")):
+            self.refuse(f"^{name} is .*{said}", model, **{"device": "emu:1MiB", name: value})
+        self.assertNotIn("forward", model.__dict__)
+        with self.assertRaisesRegex(hybridps.HybridPSError, "^name is 3: it is text"):
+            hybridps.Manager(3)
+
     def test_a_device_that_is_too_small_says_what_would_do(self):
         model = torch.nn.Sequential()
         model.add_module("gru", torch.nn.Linear(512, 100))  # 204800 and 400 bytes

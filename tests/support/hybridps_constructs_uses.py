@@ -617,27 +617,6 @@ def still(w):
     return out + w.train(2, 5)
 
 
-class Weight(nn.Parameter):
-    """A type of one's own, with its own of what managed parameters do."""
-
-    def detach(self):
-        return super().detach().double()
-
-
-def weighted():
-    model = layers(1)
-    model[0].weight = Weight(model[0].weight.data)
-    return model
-
-
-@row("`isinstance` and `type` of parameters (`type(p) is nn.Parameter`, a type of one's own) and modules", make=weighted)
-def kinds(w):
-    w.train(1)
-    said = [[isinstance(p, nn.Parameter), type(p) is nn.Parameter, type(p) is Weight, p.is_leaf] for p in w.params()]
-    said += [[type(m) is nn.Linear, isinstance(m, nn.Module)] for m in w.model.modules()]
-    return said + [isinstance(w.optimizer, torch.optim.Adam), w.params()[0].detach(), repr(w.params()[0])] + w.train(1, 1)
-
-
 @row("`register_post_accumulate_grad_hook`", "no hooks after accumulation", needs="compile")
 def after_accumulation(w):
     w.params()[0].register_post_accumulate_grad_hook(lambda p: None)

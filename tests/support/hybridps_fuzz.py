@@ -277,6 +277,22 @@ class Run:
             loss.backward()
         self.see(loss)
 
+    def op_graph(self, data, how, inner):
+        """A backward that makes a graph, other operations, and a backward through it."""
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        with self.there():
+            loss = self.loss(data, 0)
+            if how == 0:
+                grads = torch.autograd.grad(loss, trained, create_graph=True, allow_unused=True)
+            else:
+                loss.backward(create_graph=True)
+                grads = [p.grad for p in trained]
+            for op in inner:
+                self.do(op)
+            loss = loss + sum(1e-2 * g.square().sum() for g in grads if g is not None and not g.is_sparse)
+            loss.backward()
+        self.see(loss)
+
     def op_evaluate(self, data):
         with torch.no_grad(), self.there():
             self.see(self.model(self.batch(data)))
@@ -397,7 +413,7 @@ class Run:
         p.data = backup
 
     def op_freeze(self, n, on):
-        self.param(n).requires_grad_(on)
+        self.param(n).requires_grad_(bool(on))
 
     def op_load(self, scale):
         self.model.load_state_dict({k: v * (0.5 + scale / 4) for k, v in self.model.state_dict().items()})
@@ -496,7 +512,7 @@ class Run:
 
 # Name, weight, and the range of each argument; "ops" are operations that may stand in a pass.
 TABLE = {
-    "step": (14, 6, 5, 3, 2), "accumulate": (3, 6, 3), "between": (4, 6, "ops"), "evaluate": (3, 6),
+    "step": (14, 6, 5, 3, 2), "accumulate": (3, 6, 3), "between": (4, 6, "ops"), "graph": (2, 6, 2, "ops"), "evaluate": (3, 6),
     "write_data": (1, 30, 2), "clip": (1, 1), "fork": (1, 30), "just_step": (1, 2), "zero": (2, 4), "fail": (1, 6), "fail_backward": (1, 6),
     "thread": (1, 6), "read": (4, 30, 6), "write": (4, 30, 5), "keep": (5, 30, 8), "see_kept": (4, 9),
     "forget": (1, 9), "write_kept": (2, 9), "swap": (1, 30, 6), "freeze": (1, 30, 2), "load": (1, 3),
@@ -505,7 +521,7 @@ TABLE = {
 # On CUDA views end with their content, parameters outside of a pass are the host's, no child has the
 # device, and what is not managed lies elsewhere than what is.
 CUDA_TABLE = tuple(name for name in TABLE if name not in (
-    "fork", "keep", "see_kept", "forget", "write_kept", "swap", "hook", "state_back", "head", "write_data"))
+    "graph", "fork", "keep", "see_kept", "forget", "write_kept", "swap", "hook", "state_back", "head", "write_data"))
 IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork", "write_data")
 
 

@@ -1,0 +1,39 @@
+"""Graphs of gradients: rows of the table in docs/hybridps.md (see hybridps_constructs.py)."""
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from hybridps_constructs import row
+
+
+@row("`create_graph=True`: penalty of a slope, `zero_grad()`, `p.grad` and `p.data` before its backward (R1, WGAN-GP)")
+def slope(w):
+    out = []
+    for number in range(4):
+        x, y = w.batches(1, number)[0]
+        made = w.model(x.requires_grad_())
+        slopes, = torch.autograd.grad(made.sum(), x, create_graph=True)
+        out.append([None if p.grad is None else p.grad.clone() for p in w.params()] + [p.data.sum() for p in w.params()])
+        (w.model if number % 2 else w.optimizer).zero_grad(set_to_none=number > 1)
+        (F.mse_loss(made, y) + slopes.norm(2, 1).sub(1).square().mean()).backward()
+        w.optimizer.step()
+    return out + w.train(2)
+
+
+@row("`backward(create_graph=True)`, and a backward through `p.grad` (AdaHessian)")
+def curvature(w):
+    out = []
+    for number in range(3):
+        if number == 2:
+            w.backward(5)
+        x, y = w.batches(1, number)[0]
+        kept = [p.grad for p in w.params()]
+        F.mse_loss(w.model(x), y).backward(create_graph=True)
+        found = torch.autograd.grad([p.grad for p in w.params()], w.params(), [p.sign() for p in w.params()],
+                                    retain_graph=True)
+        (1e-2 * sum(p.grad.square().sum() for p in w.params())).backward()
+        out += [found, kept, [p.grad.clone() for p in w.params()]]
+        w.optimizer.step()
+        w.optimizer.zero_grad()
+    return out + w.train(2)
