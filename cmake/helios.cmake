@@ -173,8 +173,8 @@ endfunction()
 function(hl_tests)
   add_library(shm_left OBJECT ${CMAKE_SOURCE_DIR}/tests/support/shm_left.c)
   target_link_libraries(shm_left PRIVATE hl_options)
-  # main of every test, and what its TEST(name) registers with.
-  add_library(test_main OBJECT ${CMAKE_SOURCE_DIR}/tests/support/test_main.c)
+  # main of every test, what its TEST(name) registers with, and bytes for it.
+  add_library(test_main OBJECT ${CMAKE_SOURCE_DIR}/tests/support/test_main.c ${CMAKE_SOURCE_DIR}/tests/support/bytes.c)
   target_link_libraries(test_main PRIVATE hl_options PkgConfig::CMOCKA)
   target_include_directories(test_main PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   # A CUDA driver for tests, loaded by dlopen as the real one is.

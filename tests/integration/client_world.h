@@ -25,6 +25,7 @@
 #include <jansson.h>
 
 #include "helios/helios.h"
+#include "support/bytes.h"
 
 #define MIB       ((size_t)1 << 20)
 #define SKIP_CODE 77
@@ -156,21 +157,6 @@ static inline void world_flip_at(const struct world *w, off_t offset)
     byte ^= 0x40;
     assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
     close(fd);
-}
-
-/* Noise that is the same for the same seed. */
-static inline unsigned char *noise(size_t len, uint64_t seed)
-{
-    unsigned char *p = malloc(len);
-    assert_non_null(p);
-    uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-    for (size_t i = 0; i < len; i++) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        p[i] = (unsigned char)x;
-    }
-    return p;
 }
 
 #endif

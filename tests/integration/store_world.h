@@ -30,6 +30,7 @@
 #include "mem/socket/socket.h"
 #include "os/file.h"
 #include "rpc/rpc.h"
+#include "support/bytes.h"
 #include "support/hf_fixture.h"
 #include "support/rpc_json.h"
 
@@ -243,32 +244,6 @@ static int64_t tier_number(struct world *w, int d, const char *tier, const char 
 }
 
 /* ---- shards ---------------------------------------------------------------------------------- */
-
-/* Noise that is the same for the same seed. */
-static uint8_t *noise(size_t len, uint64_t seed)
-{
-    uint8_t *p = malloc(len);
-    assert_non_null(p);
-    uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-    for (size_t i = 0; i < len; i++) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        p[i] = (uint8_t)x;
-    }
-    return p;
-}
-
-static uint32_t plain_crc(const uint8_t *p, size_t len)
-{
-    uint32_t crc = UINT32_MAX;
-    for (size_t i = 0; i < len; i++) {
-        crc ^= p[i];
-        for (int k = 0; k < 8; k++)
-            crc = crc >> 1 ^ (crc & 1 ? UINT32_C(0xedb88320) : 0);
-    }
-    return ~crc;
-}
 
 static void import_model(struct world *w, const char *name)
 {

@@ -16,27 +16,9 @@
 #include "base/log.h"
 #include "net/net.h"
 #include "net/ucx/client.h"
+#include "support/bytes.h"
 #include "support/fault.h"
 #include "unit/net/net_rig.h"
-
-/* Checksums of pool[offset, offset+len) by the bitwise definition of CRC-32, slow and independent.
- */
-static uint32_t plain_crc(const uint8_t *p, size_t len)
-{
-    static uint32_t table[256];
-    if (table[1] == 0) {
-        for (uint32_t i = 0; i < 256; i++) {
-            uint32_t c = i;
-            for (int k = 0; k < 8; k++)
-                c = c & 1 ? 0xedb88320u ^ (c >> 1) : c >> 1;
-            table[i] = c;
-        }
-    }
-    uint32_t crc = ~0u;
-    for (size_t i = 0; i < len; i++)
-        crc = table[(crc ^ p[i]) & 255] ^ (crc >> 8);
-    return ~crc;
-}
 
 static const size_t sizes[] = {0,    1,       7,           63,      64,      4095,        4096,
                                4097, 16383,   16384,       16385,   65536,   262143,      MIB - 1,
