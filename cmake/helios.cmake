@@ -425,7 +425,7 @@ function(hl_test name source label timeout)
   endif()
   add_executable(${name} ${source} $<TARGET_OBJECTS:shm_left> $<TARGET_OBJECTS:test_main>)
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)
-  if(source MATCHES "unit/maco/cuda|unit/group|queue_random|reshard_families|test_tensors|test_place_")
+  if(source MATCHES "unit/maco/cuda|unit/group|unit/whatif|queue_random|reshard_families|test_tensors|test_place_|tier_conformance|test_remote|reshard_run")
     target_link_libraries(${name} PRIVATE hl_test_computes)
   elseif(NOT source MATCHES "unit/maco") # the others compute for long
     target_link_libraries(${name} PRIVATE hl_test_options)
