@@ -263,7 +263,7 @@ static int wanted_position(const struct hl_controller *c, const char *id, struct
     *damaged = false;
     if (hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
         return -1;
-    struct job *j = job_by_id((struct hl_controller *)c, job);
+    struct job *j = job_by_id(c, job);
     *damaged = j == NULL && job_is_damaged(c, job);
     if (j == NULL || hl_job_state_ended(j->run.state) || attempt != j->run.attempt)
         return -1;
