@@ -153,7 +153,13 @@ class Unit:
         grads = [s.grad for s in self.slots if s.grad >= 0 and not s.away]
         if self.back is None or self.back.count != self.bundle.count + len(grads):
             self.back = _abi.Bundle(self.bundle.ids, _abi.DEVICE, False, grads)
-        passes.state.pool.access(self.back)
+        try:
+            passes.state.pool.access(self.back)
+        except _abi.HybridPSError:
+            if not passes.state.alone() or not any(unit.calls for unit in passes.state.units):
+                raise
+            passes.state.unpin_calls()  # what their graphs still need is read by faults
+            passes.state.pool.access(self.back)
 
     def unpin_backward(self) -> None:
         """Gradients that didn't come have no content."""

@@ -1,10 +1,14 @@
-"""Graphs of gradients: rows of the table in docs/hybridps.md (see hybridps_constructs.py)."""
+"""Graphs, of gradients too: rows of the table in docs/hybridps.md (see hybridps_constructs.py)."""
 from __future__ import annotations
 
+import re
+
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 
-from hybridps_constructs import row
+import hybridps
+from hybridps_constructs import WIDTH, World, layers, row
 
 
 @row("`create_graph=True`: penalty of a slope, `zero_grad()`, `p.grad` and `p.data` before its backward (R1, WGAN-GP)")
@@ -37,3 +41,34 @@ def curvature(w):
         w.optimizer.step()
         w.optimizer.zero_grad()
     return out + w.train(2)
+
+
+class Steps(nn.Module):
+    """A cell and a layer after it, several times: in backward one begins before the other has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.cell, self.out = nn.LSTMCell(WIDTH, WIDTH), layers()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, total = (torch.zeros_like(x), torch.zeros_like(x)), 0
+        for _ in range(3):
+            state = self.cell(x, state)
+            total = total + self.out(state[0])
+        return total + self.out(x)
+
+
+@row("parts that run several times, on a device of the size that `manage()` names")
+def several_times(w):
+    inner = World(Steps, w.device and "emu:12KiB")
+    if w.device:
+        try:
+            inner.manage()
+            raise AssertionError("a device of 12 KiB holds a cell of 66")
+        except hybridps.HybridPSError as error:
+            inner.device = re.search(r"Use at least (emu:[0-9]+KiB)", str(error))[1]
+    inner.manage()
+    out = inner.train(3) + [inner.evaluate()]
+    inner.close()
+    return out + [inner.params()]
