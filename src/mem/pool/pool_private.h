@@ -66,8 +66,8 @@ struct slot_note {
     uint64_t freed_ns;
     uint64_t used_ns; /* last use the owner was told of; 0 = none */
     uint32_t pins;
-    uint32_t next;   /* in the quarantine queue */
-    uint32_t queued; /* is in it */
+    uint32_t next;              /* in the quarantine queue */
+    uint32_t queued;            /* is in it */
     struct hl_pool_rest *rests; /* of its pins, those that may rest */
 };
 

@@ -2,7 +2,8 @@
  * back. The two share one word, so that neither waits for the other: reading a shard again and
  * again costs no message.
  *
- *     HELD --borrower: hl_rest_begin--> RESTING        HELD, RESTING --owner: hl_rest_recall--> RECALLED
+ *     HELD --borrower: hl_rest_begin--> RESTING        HELD, RESTING --owner: hl_rest_recall-->
+ * RECALLED
  *      ^-----borrower: hl_rest_end---------'
  *
  * RECALLED is final. Where the pin rested, the owner has it; where it was held, the borrower gives

@@ -14,7 +14,8 @@
  * that shard takes it up again without a message, unless the server has recalled it meanwhile.
  *
  *     no entry --pin, answered with a word--> used --last unpin--> rests --pin--> used
- *        ^                                     | recalled            | recalled, the shard was freed,
+ *        ^                                     | recalled            | recalled, the shard was
+ * freed,
  *        '------------ UNPIN ------------------'---------------------'  or its word is needed
  *
  * rests_lock guards the table and is held for no exchange. */
@@ -51,7 +52,7 @@ struct hl_l3_client {
     pthread_mutex_t lock; /* guards fd and seq */
     int fd;
     uint32_t seq;
-    atomic_bool broken; /* stored under it */
+    atomic_bool broken;         /* stored under it */
     pthread_mutex_t rests_lock; /* guards pins; the words are atomic */
     struct pin *pins;           /* by id */
     struct l3_rests rests;
@@ -238,14 +239,15 @@ static hl_status ask_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offse
         .type = HL_L3_PIN, .id_hi = id.hi, .id_lo = id.lo, .offset = offset, .size = may_rest};
     HL_TRY(ask_server(c, &req, -1, timeout_ms, &a, NULL));
     HL_TRY(ref_from(c, &a, ref));
-    if (a.incarnation > HL_L3_RESTS || (a.incarnation > 0 && !may_rest))
+    if (may_rest && a.incarnation > HL_L3_RESTS)
         return hl_fail(HL_EPROTO, "pool socket %s: a pin has word %" PRIu64 " of %d", c->path,
                        a.incarnation, HL_L3_RESTS);
-    *word = (uint32_t)a.incarnation;
+    *word = may_rest ? (uint32_t)a.incarnation : 0;
     return HL_OK;
 }
 
-/* ---- pins that rest; the lock of each function is its own ------------------------------------- */
+/* ---- pins that rest; the lock of each function is its own -------------------------------------
+ */
 
 /* Takes up the pin of that shard. False: ask the server; *old (free()) is to be given back first,
  * when it is not NULL. The generation is compared once the pin is ours, so what was freed before is

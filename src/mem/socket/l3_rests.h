@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "mem/pool/rest.h"
 
-#define HL_L3_RESTS 1024 /* 4 KiB */
+#define HL_L3_RESTS 512
 
 struct l3_rests {
     hl_rest_word *words; /* NULL = none are shared */
