@@ -11,7 +11,7 @@
 #define HL_MEM_L3_RESTS_H
 
 #include "base/status.h"
-#include "mem/pool/rest.h"
+#include "mem/pool/pool.h"
 
 #define HL_L3_RESTS 512
 

@@ -11,7 +11,9 @@
  *                                       socket is closed and neither put nor load is left
  *
  * With a worker it shares the put alone: `cancel` is atomic, the rest of it the worker's until
- * on_put_done. */
+ * on_put_done. With its client it shares the words of pins that may rest (l3_rests.h), one for each
+ * shard: of `count` pins one has the word, and the pool may have taken that one (hl_pool_rest_end).
+ */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
