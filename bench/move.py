@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """How fast moves are against the path that they take, and what readers of other shards lose meanwhile. Daemons of one machine that
 each believe to be on a host of their own. The rate of a path is that of `helios bench` in the same round; what is compared takes
-turns, and the median of the rounds counts. A little more than two minutes."""
+turns, and the median of the rounds counts. A little more than two minutes;
+--readers: one, and where the time of a read goes."""
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -21,7 +23,8 @@ from apart import BUILD, HELIOS, Apart, Calls, Refused  # noqa: E402
 RATE_BAR, FULL_BAR, BUDGET_BAR = 0.8, 0.9, 0.97
 BUDGET = 0.1  # of the path's rate
 TURNS = 3     # moves of each kind in a round
-FULL, BUDGETED = "full rate", "budget"
+FULL, BUDGETED, ALONE = "full rate", "budget", "no moves"
+QUIET = 0.1   # processors that others may use beside a measurement
 L2_TO_L2, L2_TO_L3, L3_TO_L2 = "L2 to L2", "L2 to L3", "L3 to L2"
 PATHS = {L3_TO_L2: ("get", "--path", "net"), L2_TO_L2: ("migrate", "--chunk", "1MiB"), L2_TO_L3: ("put",)}  # of helios bench
 
@@ -102,30 +105,75 @@ def shuttle(address, shard, stop, bytes_per_s):
     calls.close()
 
 
+def threads_time(pid):
+    """Seconds for which its threads had a processor, and for which they waited for one."""
+    had = waited = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends
+            run, wait, _ = map(int, (task / "schedstat").read_text().split())
+            had, waited = had + run, waited + wait
+    return had / 1e9, waited / 1e9
+
+
+def busy_time():
+    """Of all processors, in seconds."""
+    user, nice, system, _, _, irq, softirq = map(int, pathlib.Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclasses.dataclass
+class Count:
+    """Reads per second; microseconds of each for which the reader had a processor, waited for one, and helios-l3d had one; and how
+    many processors those used who are no part of this measurement."""
+    reads: float
+    runs: float
+    waits: float
+    l3: float
+    others: float
+
+
 def reads_beside(world, shard, reader, bytes_per_s, seconds):
-    """Reads per second while the shard goes to and fro; None: it rests, 0: as fast as it can."""
+    """While the shard goes to and fro; None: it rests, 0: as fast as it can."""
+    pids = [reader.pid, world.daemons["l3d"].process.pid, os.getpid(), *(d.process.pid for n, d in world.daemons.items() if n != "l3d")]
     stop = threading.Event()
     mover = threading.Thread(target=shuttle, args=(world.address, shard, stop, bytes_per_s))
     if bytes_per_s is not None:
         mover.start()
+    begun, before, busy = time.perf_counter(), [threads_time(pid) for pid in pids], busy_time()
     reads = reads_per_second(reader, seconds)
+    took, after, busy = time.perf_counter() - begun, [threads_time(pid) for pid in pids], busy_time() - busy
     if bytes_per_s is not None:
         stop.set()
         mover.join()
-    return reads
+    spent = [(a[0] - b[0], a[1] - b[1]) for a, b in zip(after, before)]
+    us = 1e6 / (reads * took)
+    return Count(reads, spent[0][0] * us, spent[0][1] * us, spent[1][0] * us, (busy - sum(s[0] for s in spent)) / took)
 
 
 def kept_shares(world, shard, reader, budget, args):
-    """Reads beside moves at full rate and at the budget, over the mean of those alone right before and after."""
-    shares = {FULL: [], BUDGETED: []}
+    """Reads beside moves at full rate and at the budget, over the mean of those alone right before and after; and all counts."""
+    shares, counts = {FULL: [], BUDGETED: []}, {ALONE: [], FULL: [], BUDGETED: []}
     before = reads_beside(world, shard, reader, None, args.seconds)
     for turn in range(2 * args.rounds):
         kind = (FULL, BUDGETED)[turn % 2]
         beside = reads_beside(world, shard, reader, 0 if kind == FULL else budget, args.seconds)
         after = reads_beside(world, shard, reader, None, args.seconds)
-        shares[kind].append(beside / ((before + after) / 2))
+        shares[kind].append(beside.reads / ((before.reads + after.reads) / 2))
+        counts[kind].append(beside)
+        counts[ALONE].append(after)
         before = after
-    return shares
+    return shares, counts
+
+
+def report_counts(counts):
+    """Where the time of a read goes, without moves and beside them."""
+    for kind, rows in counts.items():
+        m = Count(*(statistics.median(column) for column in zip(*map(dataclasses.astuple, rows))))
+        print(f"{kind}: {m.reads:.0f} reads/s; of the {1e6 / m.reads:.0f} us of a read {m.runs:.0f} on a processor, {m.waits:.0f} "
+              f"waiting for one; helios-l3d {m.l3:.0f}; others used {m.others:.2f} processors", flush=True)
+    others = statistics.median(c.others for rows in counts.values() for c in rows)
+    if others > QUIET:
+        print(f"others used {others:.2f} processors all the time: repeat this on a quiet machine", flush=True)
 
 
 def report(name, values, bar):
@@ -140,7 +188,7 @@ def measure(world, args):
     world.start()
     shard = max(world.shards, key=lambda s: int(s["sizeBytes"]))
     size, calls, met = int(shard["sizeBytes"]), Calls(world.address), True
-    seen = rate_rounds(calls, shard, args.rounds)
+    seen = {} if args.readers else rate_rounds(calls, shard, args.rounds)
     for kind, rows in seen.items():
         print(f"{kind}: {statistics.median(r for r, _ in rows):.2f} GB/s of {size >> 20} MiB, from the order to its end; the path by "
               f"itself {statistics.median(p for _, p in rows):.2f}")
@@ -148,8 +196,11 @@ def measure(world, args):
     reader = subprocess.Popen([sys.executable, __file__, "--read-others", world.address, str(size // 2)], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True, env=world.env)
     reads_per_second(reader, 1)  # it has mapped all of them once
-    budget = int(statistics.median(p for _, p in seen[L2_TO_L2]) * BUDGET * 1e9)
-    shares = kept_shares(world, shard, reader, budget, args)
+    if args.readers:
+        move_round(calls, shard)  # the first touches memory
+    path = bench(L2_TO_L2, size) if args.readers else statistics.median(p for _, p in seen[L2_TO_L2])
+    shares, counts = kept_shares(world, shard, reader, int(path * BUDGET * 1e9), args)
+    report_counts(counts)
     met &= report("reads of other shards, moves at full rate", shares[FULL], FULL_BAR)
     met &= report(f"reads of other shards, moves at {BUDGET:.0%} of the path", shares[BUDGETED], BUDGET_BAR)
     reader.stdin.close()
@@ -163,6 +214,7 @@ def main():
     p.add_argument("--mib", type=int, default=192, help="size of the shard that moves, at most 255 (192)")
     p.add_argument("--rounds", type=int, default=5, help="of each measurement (5)")
     p.add_argument("--seconds", type=float, default=2.0, help="of a count of reads (2)")
+    p.add_argument("--readers", action="store_true", help="only what readers lose")
     p.add_argument("--read-others", nargs=2, help=argparse.SUPPRESS)
     args = p.parse_args()
     if args.read_others:

@@ -24,7 +24,7 @@ void hl_pool_touch(struct hl_pool *pool, const struct hl_pool_ref *ref)
 bool hl_pool_evict_one(struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     pthread_mutex_lock(&pool->lock);
-    bool may = pool_ref_stands(pool, ref) && pool->notes[ref->slot].pins == 0;
+    bool may = pool_ref_stands(pool, ref) && pool_slot_unpinned(pool, ref->slot);
     if (may)
         pool_slot_free(pool, ref->slot, hl_now_ns());
     pthread_mutex_unlock(&pool->lock);
@@ -61,7 +61,7 @@ static hl_status collect_victims(struct hl_pool *pool, const struct hl_pool_evic
         size_t got = hl_pool_list(pool, &cursor, page, HL_ARRAY_LEN(page));
         pthread_mutex_lock(&pool->lock);
         for (size_t i = 0; i < got && n < cap; i++)
-            if (pool->notes[page[i].slot].pins == 0)
+            if (pool_slot_may_go(pool, page[i].slot))
                 all[n++] = (struct victim){UINT64_MAX, pool->notes[page[i].slot].used_ns, page[i]};
         pthread_mutex_unlock(&pool->lock);
     } while (cursor != 0 && n < cap);

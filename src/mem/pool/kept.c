@@ -25,7 +25,7 @@ enum hl_pool_kept hl_pool_evict_kept(struct hl_pool *pool, struct hl_id id)
     pthread_mutex_lock(&pool->lock);
     uint32_t slot = pool_slot_of(pool, id, HL_POOL_KEPT, HL_POOL_KEPT);
     if (slot != NO_SLOT)
-        was = pool->notes[slot].pins > 0 ? HL_POOL_KEPT_PINNED : HL_POOL_KEPT_EVICTED;
+        was = pool_slot_unpinned(pool, slot) ? HL_POOL_KEPT_EVICTED : HL_POOL_KEPT_PINNED;
     if (was == HL_POOL_KEPT_EVICTED) {
         pool_count_readable(pool, slot, -1);
         pool_give(pool, slot);

@@ -28,6 +28,7 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "mem/pool/layout.h"
+#include "mem/pool/rest.h"
 
 /* Readers look at the heartbeat every 50 ms at least, so death is noticed within a second. */
 #define HL_POOL_SILENT_MS 700
@@ -224,6 +225,23 @@ hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref
 hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
                       struct hl_pool_ref *out) HL_CHECK;
 void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref);
+
+/* A pin that the borrower may let rest (mem/pool/rest.h): the pool takes it back when it wants the
+ * shard's room. The caller's memory from add to end; its fields are the pool's. */
+struct hl_pool_rest {
+    hl_rest_word *word;
+    struct hl_pool_rest *next; /* of the same slot */
+    uint32_t slot;
+    bool taken; /* it is no pin any more */
+};
+
+/* The pin of `ref` may rest from now on; at first it is held. */
+void hl_pool_rest_add(struct hl_pool *pool, const struct hl_pool_ref *ref,
+                      struct hl_pool_rest *rest, hl_rest_word *word);
+/* It may rest no longer. True: it is a pin still, and the caller's to unpin. */
+bool hl_pool_rest_end(struct hl_pool *pool, struct hl_pool_rest *rest) HL_CHECK;
+/* Its borrower uses it: it neither rests nor was taken. */
+bool hl_pool_rest_used(struct hl_pool *pool, const struct hl_pool_rest *rest);
 /* Sealed shards, at most `max` from *cursor (0 = start); *cursor is 0 at the end. A shard that was
  * there all the time is seen once. */
 size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max);

@@ -66,8 +66,9 @@ struct slot_note {
     uint64_t freed_ns;
     uint64_t used_ns; /* last use the owner was told of; 0 = none */
     uint32_t pins;
-    uint32_t next;   /* in the quarantine queue */
-    uint32_t queued; /* is in it */
+    uint32_t next;              /* in the quarantine queue */
+    uint32_t queued;            /* is in it */
+    struct hl_pool_rest *rests; /* of its pins, those that may rest */
 };
 
 struct hl_pool {
@@ -278,6 +279,10 @@ static inline void pool_count_readable(struct hl_pool *pool, uint32_t slot, int6
     pool->derived += hl_id_is_derived(n->id) ? (uint64_t)one : 0;
 }
 
+/* rests.c. No pin is left that can't be taken back; none is taken. */
+bool pool_slot_may_go(const struct hl_pool *pool, uint32_t slot);
+/* Takes back those that rest; true when there is no other. */
+bool pool_slot_unpinned(struct hl_pool *pool, uint32_t slot);
 /* There may be room, or something to evict: callers that wait for it look again. */
 void pool_note_change(struct hl_pool *pool);
 /* Write the entry of a slot again if it is not what the owner wrote; true if it was damaged. */

@@ -238,7 +238,7 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns)
         if (pool->quarantine_head == NO_SLOT)
             pool->quarantine_tail = NO_SLOT;
         note->queued = 0;
-        if (note->pins > 0)
+        if (!pool_slot_unpinned(pool, slot))
             continue; /* the last unpin queues it again */
         struct hl_pool_ref r = ref_of(pool, slot);
         uint64_t units = hl_pool_units(r.size);

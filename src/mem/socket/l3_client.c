@@ -6,9 +6,19 @@
  * An answer that comes too late would be taken for the next one's, so a client that ran into a
  * deadline is broken: its user closes it and connects again. The view needs no lock (pool/view.c).
  *
- * The lock guards fd, seq and broken. `path`, `rpc_address` and `view` are constant once
+ * The lock guards fd and seq. `path`, `rpc_address` and `view` are constant once
  * hl_l3_connect returns. A thread that waits for the lock waits as long as the exchanges before it
- * take: its own deadline begins with its own exchange. */
+ * take: its own deadline begins with its own exchange.
+ *
+ * A pin that was given back rests (pool/rest.h): the server has it still, and the next hl_l3_pin of
+ * that shard takes it up again without a message, unless the server has recalled it meanwhile.
+ *
+ *     no entry --pin, answered with a word--> used --last unpin--> rests --pin--> used
+ *        ^                                     | recalled            | recalled, the shard was
+ * freed,
+ *        '------------ UNPIN ------------------'---------------------'  or its word is needed
+ *
+ * rests_lock guards the table and is held for no exchange. */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -17,20 +27,35 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <uthash.h>
 
+#include "base/log.h"
 #include "mem/socket/l3_proto.h"
+#include "mem/socket/l3_rests.h"
 #include "os/file.h"
 #include "os/shm.h"
 #include "os/socket.h"
+
+/* A pin that may rest. */
+struct pin {
+    struct hl_id id;
+    struct hl_pool_ref ref;
+    uint32_t word;
+    uint32_t users; /* hl_l3_pin less hl_l3_unpin; 0 = it rests */
+    UT_hash_handle hh;
+};
 
 struct hl_l3_client {
     char *path;
     char rpc_address[256]; /* of the server's process */
     struct hl_pool_view *view;
-    pthread_mutex_t lock; /* guards fd, seq, broken */
+    pthread_mutex_t lock; /* guards fd and seq */
     int fd;
     uint32_t seq;
-    bool broken;
+    atomic_bool broken;         /* stored under it */
+    pthread_mutex_t rests_lock; /* guards pins; the words are atomic */
+    struct pin *pins;           /* by id */
+    struct l3_rests rests;
 };
 
 static hl_status fail_broken(const struct hl_l3_client *c)
@@ -78,6 +103,20 @@ static hl_status ask_server(struct hl_l3_client *c, struct hl_l3_request *req, i
     return HL_OK;
 }
 
+/* Without words each pin takes a message, as it does with a server that has none. */
+static hl_status share_rests(struct hl_l3_client *c, int timeout_ms)
+{
+    struct hl_l3_answer a;
+    HL_AUTO(hl_closep) int fd = -1;
+    hl_status st =
+        ask_server(c, &(struct hl_l3_request){.type = HL_L3_REST}, -1, timeout_ms, &a, &fd);
+    if (st == HL_OK)
+        st = l3_rests_map(&c->rests, fd);
+    if (st != HL_OK && !c->broken)
+        hl_debug("pool socket %s: pins do not rest: %s", c->path, hl_error_text());
+    return c->broken ? st : HL_OK;
+}
+
 static hl_status l3_greet_server(struct hl_l3_client *c, int timeout_ms)
 {
     struct hl_l3_answer a;
@@ -90,9 +129,10 @@ static hl_status l3_greet_server(struct hl_l3_client *c, int timeout_ms)
     snprintf(c->rpc_address, sizeof(c->rpc_address), "%s", a.text);
     HL_TRY(hl_pool_view_open(fd, &c->view));
     hl_pool_view_info(c->view, &info);
-    if (info.uuid.hi == a.uuid_hi && info.uuid.lo == a.uuid_lo && info.incarnation == a.incarnation)
-        return HL_OK;
-    return hl_fail(HL_ESTALE, "pool socket %s: the pool has a new owner; connect again", c->path);
+    if (info.uuid.hi != a.uuid_hi || info.uuid.lo != a.uuid_lo || info.incarnation != a.incarnation)
+        return hl_fail(HL_ESTALE, "pool socket %s: the pool has a new owner; connect again",
+                       c->path);
+    return a.slot > 0 ? share_rests(c, timeout_ms) : HL_OK;
 }
 
 hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_client **out)
@@ -103,6 +143,7 @@ hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_cl
         return hl_fail(HL_ENOMEM, "out of memory allocating a client of %s", socket_path);
     }
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->rests_lock, NULL);
     c->fd = -1;
     hl_status st = hl_socket_connect(socket_path, timeout_ms, &c->fd);
     if (st == HL_OK)
@@ -119,8 +160,15 @@ void hl_l3_close(struct hl_l3_client *c)
 {
     if (c == NULL)
         return;
+    struct pin *pin, *next;
+    HASH_ITER (hh, c->pins, pin, next) {
+        HASH_DEL(c->pins, pin);
+        free(pin);
+    }
     hl_closep(&c->fd);
+    l3_rests_unmap(&c->rests);
     hl_pool_view_put(c->view);
+    pthread_mutex_destroy(&c->rests_lock);
     pthread_mutex_destroy(&c->lock);
     free(c->path);
     free(c);
@@ -146,10 +194,7 @@ hl_status hl_l3_alive(struct hl_l3_client *c)
 
 bool hl_l3_connected(struct hl_l3_client *c)
 {
-    pthread_mutex_lock(&c->lock);
-    bool broken = c->broken;
-    pthread_mutex_unlock(&c->lock);
-    return !broken && !hl_socket_hung_up(c->fd);
+    return !c->broken && !hl_socket_hung_up(c->fd);
 }
 
 /* Where the answer says that the shard lies; nothing outside the mapping is believed. */
@@ -172,22 +217,135 @@ static hl_status ref_from(const struct hl_l3_client *c, const struct hl_l3_answe
     return HL_OK;
 }
 
-hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, int timeout_ms,
-                    struct hl_pool_ref *ref)
+/* word: 0 = a pin that may not rest. */
+static hl_status give_back(struct hl_l3_client *c, const struct hl_pool_ref *ref, uint32_t word,
+                           int timeout_ms)
+{
+    struct hl_l3_answer a;
+    struct hl_l3_request req = {.type = HL_L3_UNPIN,
+                                .id_hi = ref->id.hi,
+                                .id_lo = ref->id.lo,
+                                .offset = ref->offset,
+                                .size = word};
+    return ask_server(c, &req, -1, timeout_ms, &a, NULL);
+}
+
+/* *word: by which it may rest, 0 = it may not. */
+static hl_status ask_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, bool may_rest,
+                         int timeout_ms, struct hl_pool_ref *ref, uint32_t *word)
 {
     struct hl_l3_answer a;
     struct hl_l3_request req = {
-        .type = HL_L3_PIN, .id_hi = id.hi, .id_lo = id.lo, .offset = offset};
+        .type = HL_L3_PIN, .id_hi = id.hi, .id_lo = id.lo, .offset = offset, .size = may_rest};
     HL_TRY(ask_server(c, &req, -1, timeout_ms, &a, NULL));
-    return ref_from(c, &a, ref);
+    HL_TRY(ref_from(c, &a, ref));
+    if (may_rest && a.incarnation > HL_L3_RESTS)
+        return hl_fail(HL_EPROTO, "pool socket %s: a pin has word %" PRIu64 " of %d", c->path,
+                       a.incarnation, HL_L3_RESTS);
+    *word = may_rest ? (uint32_t)a.incarnation : 0;
+    return HL_OK;
+}
+
+/* ---- pins that rest; the lock of each function is its own -------------------------------------
+ */
+
+/* Takes up the pin of that shard. False: ask the server; *old (free()) is to be given back first,
+ * when it is not NULL. The generation is compared once the pin is ours, so what was freed before is
+ * not handed out, and what is freed from now on stays. *may_rest: not beside a pin of bytes that
+ * were the shard's before it was healed, while that is used. */
+static bool take_up_pin(struct hl_l3_client *c, struct hl_id id, struct hl_pool_ref *ref,
+                        struct pin **old, bool *may_rest)
+{
+    struct pin *pin = NULL;
+    bool ours = false;
+    pthread_mutex_lock(&c->rests_lock);
+    HASH_FIND(hh, c->pins, &id, sizeof(id), pin);
+    if (pin != NULL) {
+        ours = (pin->users > 0 || hl_rest_end(l3_rests_word(&c->rests, pin->word))) &&
+               hl_pool_view_check(c->view, &pin->ref) == HL_OK;
+        if (ours) {
+            pin->users++;
+            *ref = pin->ref;
+        } else if (pin->users == 0) {
+            HASH_DEL(c->pins, pin);
+            *old = pin;
+        } else {
+            *may_rest = false;
+        }
+    }
+    pthread_mutex_unlock(&c->rests_lock);
+    return ours;
+}
+
+static bool keep_pin(struct hl_l3_client *c, const struct hl_pool_ref *ref, uint32_t word)
+{
+    struct pin *pin = NULL, *other = NULL;
+    pthread_mutex_lock(&c->rests_lock);
+    HASH_FIND(hh, c->pins, &ref->id, sizeof(ref->id), other);
+    if (other == NULL && (pin = calloc(1, sizeof(*pin))) != NULL) {
+        *pin = (struct pin){.id = ref->id, .ref = *ref, .word = word, .users = 1};
+        HASH_ADD(hh, c->pins, id, sizeof(pin->id), pin);
+    }
+    pthread_mutex_unlock(&c->rests_lock);
+    return pin != NULL;
+}
+
+/* True: it rests, or others use it still. False: tell the server, of *word. */
+static bool lay_down_pin(struct hl_l3_client *c, const struct hl_pool_ref *ref, uint32_t *word)
+{
+    struct pin *pin = NULL;
+    pthread_mutex_lock(&c->rests_lock);
+    HASH_FIND(hh, c->pins, &ref->id, sizeof(ref->id), pin);
+    bool found = pin != NULL && pin->users > 0 && pin->ref.offset == ref->offset;
+    bool kept = found && (--pin->users > 0 || hl_rest_begin(l3_rests_word(&c->rests, pin->word)));
+    if (found && !kept) {
+        *word = pin->word;
+        HASH_DEL(c->pins, pin);
+        free(pin);
+    }
+    pthread_mutex_unlock(&c->rests_lock);
+    return kept;
+}
+
+/* All words are in use: the next pin has that of the one that was pinned first. */
+static void free_word(struct hl_l3_client *c, int timeout_ms)
+{
+    pthread_mutex_lock(&c->rests_lock);
+    HL_AUTO(hl_freep) struct pin *pin = HASH_COUNT(c->pins) < HL_L3_RESTS ? NULL : c->pins;
+    while (pin != NULL && pin->users > 0)
+        pin = pin->hh.next;
+    if (pin != NULL)
+        HASH_DEL(c->pins, pin);
+    pthread_mutex_unlock(&c->rests_lock);
+    if (pin != NULL && give_back(c, &pin->ref, pin->word, timeout_ms) != HL_OK)
+        hl_debug("a pin at rest was not given back: %s", hl_error_text());
+}
+
+hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, int timeout_ms,
+                    struct hl_pool_ref *ref)
+{
+    HL_AUTO(hl_freep) struct pin *old = NULL;
+    bool may_rest = offset == 0 && c->rests.words != NULL;
+    uint32_t word;
+    if (may_rest && take_up_pin(c, id, ref, &old, &may_rest))
+        return hl_l3_connected(c) ? HL_OK : fail_broken(c);
+    if (old != NULL)
+        HL_TRY(give_back(c, &old->ref, old->word, timeout_ms));
+    HL_TRY(ask_pin(c, id, offset, may_rest, timeout_ms, ref, &word));
+    if (word == 0 && may_rest)
+        free_word(c, timeout_ms);
+    if (word == 0 || keep_pin(c, ref, word))
+        return HL_OK;
+    hl_status st = give_back(c, ref, word, timeout_ms); /* one that never rests in its place */
+    return st == HL_OK ? ask_pin(c, id, offset, false, timeout_ms, ref, &word) : st;
 }
 
 hl_status hl_l3_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref, int timeout_ms)
 {
-    struct hl_l3_answer a;
-    struct hl_l3_request req = {
-        .type = HL_L3_UNPIN, .id_hi = ref->id.hi, .id_lo = ref->id.lo, .offset = ref->offset};
-    return ask_server(c, &req, -1, timeout_ms, &a, NULL);
+    uint32_t word = 0;
+    if (c->rests.words != NULL && lay_down_pin(c, ref, &word))
+        return HL_OK;
+    return give_back(c, ref, word, timeout_ms);
 }
 
 hl_status hl_l3_staging_open(uint64_t size, struct hl_l3_staging *out)

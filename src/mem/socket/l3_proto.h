@@ -21,9 +21,10 @@
 
 enum hl_l3_type {
     HL_L3_HELLO = 1, /* -> uuid, incarnation, offset = file size, size = capacity, text = RPC
-                        address or "", descriptor */
-    HL_L3_PIN = 2,   /* id, offset (0 = sealed shards only) -> id, offset, size, crc32, gen, slot */
-    HL_L3_UNPIN = 3, /* id, offset -> */
+                        address or "", slot = words of pins that may rest, descriptor */
+    HL_L3_PIN = 2,   /* id, offset (0 = sealed shards only), size = 1: it may rest -> id, offset,
+                        size, crc32, gen, slot, incarnation = number of its word, 0 = none */
+    HL_L3_UNPIN = 3, /* id, offset, size = number of its word -> */
     HL_L3_PUT = 4,   /* id (0 = a fresh one), size, memfd -> id, offset, size, crc32, gen, slot */
     HL_L3_MAP = 6,   /* id -> id, offset in the descriptor, incarnation = bytes to map, size, crc32,
                         gen, slot = token, text = device, or device and PCI address with a blank in
@@ -32,6 +33,8 @@ enum hl_l3_type {
     HL_L3_DROP = 5,  /* id, of the shard this connection has put last -> */
     HL_L3_LEASE = 8, /* as PUT with id 0, but it is this connection's alone: pinned once, never
                         found, and its bytes are free with the last UNPIN */
+    HL_L3_REST = 9,  /* -> descriptor of the words (mem/socket/l3_rests.h), which both sides write;
+                        once, where HELLO's answer has some */
 };
 
 struct hl_l3_request {

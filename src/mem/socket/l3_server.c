@@ -11,7 +11,9 @@
  *                                       socket is closed and neither put nor load is left
  *
  * With a worker it shares the put alone: `cancel` is atomic, the rest of it the worker's until
- * on_put_done. */
+ * on_put_done. With its client it shares the words of pins that may rest (l3_rests.h), one for each
+ * shard: of `count` pins one has the word, and the pool may have taken that one (hl_pool_rest_end).
+ */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -40,6 +42,7 @@ static void conn_free_if_over(struct l3_conn *c)
     if (c->fd >= 0 || c->put != NULL || c->loading)
         return;
     c->server->open--;
+    l3_rests_unmap(&c->rests);
     free(c);
 }
 
@@ -50,11 +53,25 @@ static void on_conn_closed(uv_handle_t *handle)
     conn_free_if_over(c);
 }
 
+/* The pin that may rest becomes one like the others, if the pool has not taken it back. */
+static void end_rest(struct l3_conn *c, struct l3_pin *pin)
+{
+    if (pin->word == 0)
+        return;
+    if (!hl_pool_rest_end(c->server->opts.pool, &pin->rest)) {
+        pin->count--;
+        c->server->stats.pins--;
+    }
+    l3_rests_give(&c->rests, pin->word);
+    pin->word = 0;
+}
+
 static void drop_pins(struct l3_conn *c)
 {
     struct l3_pin *pin, *next;
     HASH_ITER (hh, c->pins, pin, next) {
         HASH_DEL(c->pins, pin);
+        end_rest(c, pin);
         for (; pin->count > 0; pin->count--) {
             /* Where we end and not the borrower, what it leased waits for it in the pool. */
             if (!c->server->stopping)
@@ -144,10 +161,19 @@ static void handle_hello(struct l3_conn *c, const struct hl_l3_request *req)
                              .uuid_lo = info.uuid.lo,
                              .incarnation = info.incarnation,
                              .offset = file_size,
-                             .size = info.capacity};
+                             .size = info.capacity,
+                             .slot = HL_L3_RESTS};
     if (c->server->opts.rpc_address != NULL)
         snprintf(a.text, sizeof(a.text), "%s", c->server->opts.rpc_address);
     send_answer(c, req, HL_OK, NULL, &a, c->server->pool_fd);
+}
+
+static void handle_rest(struct l3_conn *c, const struct hl_l3_request *req)
+{
+    HL_AUTO(hl_closep) int fd = -1;
+    hl_status st = c->rests.words != NULL ? hl_fail(HL_EEXIST, "the words are shared already")
+                                          : l3_rests_create(&c->rests, &fd);
+    send_answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, fd);
 }
 
 static struct l3_pin *find_pin(struct l3_conn *c, const struct l3_pin_key *key)
@@ -228,6 +254,16 @@ static bool load_first(struct l3_conn *c, const struct hl_l3_request *req, hl_st
     return true;
 }
 
+/* Number of the word by which the client lets the pin rest; 0: it has another one that may. */
+static uint32_t let_rest(struct l3_conn *c, const struct hl_pool_ref *ref)
+{
+    struct l3_pin *pin = find_pin(c, &(struct l3_pin_key){ref->id, ref->offset});
+    if (pin->word != 0 || (pin->word = l3_rests_take(&c->rests)) == 0)
+        return 0;
+    hl_pool_rest_add(c->server->opts.pool, ref, &pin->rest, l3_rests_word(&c->rests, pin->word));
+    return pin->word;
+}
+
 static void handle_pin(struct l3_conn *c, const struct hl_l3_request *req)
 {
     struct hl_pool_ref ref;
@@ -238,7 +274,25 @@ static void handle_pin(struct l3_conn *c, const struct hl_l3_request *req)
     c->load_tries = 0;
     if (st == HL_OK)
         put_ref(&a, &ref);
+    if (st == HL_OK && req->size == 1 && req->offset == 0)
+        a.incarnation = let_rest(c, &ref);
     send_answer(c, req, st, hl_error_text(), &a, -1);
+}
+
+static void give_pin(struct l3_conn *c, struct l3_pin *pin, bool rested)
+{
+    uint64_t had = pin->count;
+    if (rested)
+        end_rest(c, pin);
+    if (pin->count == had) {
+        hl_pool_unpin(c->server->opts.pool, &pin->ref);
+        c->server->stats.pins--;
+        pin->count--;
+    }
+    if (pin->count > 0)
+        return;
+    HASH_DEL(c->pins, pin);
+    free(pin);
 }
 
 static void handle_unpin(struct l3_conn *c, const struct hl_l3_request *req)
@@ -246,16 +300,10 @@ static void handle_unpin(struct l3_conn *c, const struct hl_l3_request *req)
     struct l3_pin_key key = {{req->id_hi, req->id_lo}, req->offset};
     struct l3_pin *pin = find_pin(c, &key);
     hl_status st = HL_OK;
-    if (pin == NULL) {
+    if (pin == NULL || (req->size == 0 ? pin->count == (pin->word != 0) : req->size != pin->word))
         st = hl_fail(HL_ENOENT, "shard %s is not pinned by this client", hl_id_format(key.id).s);
-    } else {
-        hl_pool_unpin(c->server->opts.pool, &pin->ref);
-        c->server->stats.pins--;
-        if (--pin->count == 0) {
-            HASH_DEL(c->pins, pin);
-            free(pin);
-        }
-    }
+    else
+        give_pin(c, pin, req->size != 0);
     send_answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
 }
 
@@ -434,6 +482,8 @@ static void handle_request(struct l3_conn *c, const struct hl_l3_request *req, i
         handle_pin(c, req);
     else if (req->type == HL_L3_UNPIN)
         handle_unpin(c, req);
+    else if (req->type == HL_L3_REST)
+        handle_rest(c, req);
     else if (req->type == HL_L3_DROP)
         handle_drop(c, req);
     else if (req->type == HL_L3_MAP)
@@ -560,9 +610,14 @@ hl_status hl_l3_server_start(const struct hl_l3_server_opts *opts, struct hl_l3_
     return HL_OK;
 }
 
+/* Pins at rest are not counted. */
 void hl_l3_server_stats(const struct hl_l3_server *s, struct hl_l3_server_stats *out)
 {
+    struct l3_conn *c;
     *out = s->stats;
+    DL_FOREACH (s->conns, c)
+        for (struct l3_pin *pin = c->pins; pin != NULL; pin = pin->hh.next)
+            out->pins -= pin->word != 0 && !hl_pool_rest_used(s->opts.pool, &pin->rest);
 }
 
 static void on_listener_closed(uv_handle_t *handle)

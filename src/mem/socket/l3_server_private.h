@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include "mem/socket/l3_proto.h"
+#include "mem/socket/l3_rests.h"
 #include "mem/socket/socket.h"
 #include "os/loop.h"
 
@@ -21,6 +22,8 @@ struct l3_pin {
 
     struct hl_pool_ref ref;
     uint64_t count;
+    uint32_t word; /* of one of them, which may rest; 0 = none may */
+    struct hl_pool_rest rest;
     UT_hash_handle hh;
 };
 
@@ -55,6 +58,7 @@ struct l3_conn {
     int load_tries;
     struct hl_id last_put;
     struct l3_pin *pins;
+    struct l3_rests rests;
     struct l3_mapped *mapped;
     uint32_t last_token;
     struct l3_conn *prev, *next;

@@ -100,7 +100,9 @@ bool hl_l3_connected(struct hl_l3_client *c);
 
 /* Keep the shard's bytes in place until hl_l3_unpin or the end of the connection; counted. `ref` is
  * fresh. offset: 0, or where the shard is mapped already (after a reconnect: also finds a shard
- * that was freed meanwhile but whose bytes are still there). */
+ * that was freed meanwhile but whose bytes are still there). The last unpin with offset 0 lets the
+ * pin rest (mem/pool/rest.h): it costs no message, nor does the next pin of that shard, until the
+ * server takes it back. */
 hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, int timeout_ms,
                     struct hl_pool_ref *ref) HL_CHECK;
 hl_status hl_l3_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref,
