@@ -8,7 +8,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import hybridps
-from hybridps_constructs import WIDTH, World, layers, row
+from hybridps_constructs import WIDTH, Student, World, layers, row
 
 
 @row("`create_graph=True`: penalty of a slope, `zero_grad()`, `p.grad` and `p.data` before its backward (R1, WGAN-GP)")
@@ -23,6 +23,28 @@ def slope(w):
         (F.mse_loss(made, y) + slopes.norm(2, 1).sub(1).square().mean()).backward()
         w.optimizer.step()
     return out + w.train(2)
+
+
+@row("`p.detach()` taken within a forward, or before a graph's backward, and read after later steps", make=Student)
+def detached(w):
+    kept = []
+    w.train(1)
+    w.model.inner = lambda model: kept.append([p.detach() for p in model.parameters()])
+    w.train(1, 1)
+    w.model.inner = lambda model: None
+    out = [[t.clone() for t in kept[0]]]
+    for optimizer in (w.optimizer, w.register(torch.optim.RMSprop(w.model.one.parameters(), lr=1e-2), native=False)):
+        x, y = w.batches(1)[0]
+        loss = F.mse_loss(w.model(x), y)
+        found = torch.autograd.grad(loss, list(w.model.one.parameters()), create_graph=True)
+        kept.append([p.detach() for p in w.params()])
+        (loss + 1e-2 * sum(g.square().sum() for g in found)).backward()
+        for step in range(2):
+            optimizer.step()
+            out += [[t.clone() for t in values] for values in kept]
+            w.train(1, 2 + step, optimizer)
+            out += [[t.clone() for t in values] for values in kept]
+    return out
 
 
 @row("`backward(create_graph=True)`, and a backward through `p.grad` (AdaHessian)")

@@ -63,6 +63,7 @@ static hl_status view_make(struct hl_chunk_pool *p, struct chunk *c, int place)
     p->view_bytes += c->mem.span;
     p->s.faults++;
     p->s.fault_bytes += c->r->bytes;
+    pool_seal(p, c);
     return HL_OK;
 }
 

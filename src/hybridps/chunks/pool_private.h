@@ -121,11 +121,12 @@ hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;
 hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 /* Content that lies below ends. */
 void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
-/* pool_seal.c: host memory is sealed as long as the device has the content too, and open else. */
+/* pool_seal.c: host memory is sealed as long as the device has the content, or a view of it, too,
+ * and open else. */
 void pool_seal(struct hl_chunk_pool *p, struct chunk *c);
-/* The host's bytes are needed by somebody who writes them now. */
+/* pool_refresh.c: somebody writes the host's bytes now, of whom no access told. */
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
-/* pool_refresh.c: what was written on the host is on the device too, or nothing is there. */
+/* What was written on the host is on the device too, or nothing is there. */
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 /* pool_share.c: a new chunk's host memory is the file's, if its kind is. */
 hl_status pool_share_new(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;

@@ -1,4 +1,5 @@
-/* The end of `newer` (see pool_seal.c): what the device has is the host's again, or gone. */
+/* A write to sealed host memory, and the end of `newer` (see pool_seal.c): what the device has is
+ * the host's again, or gone. */
 #include "hybridps/chunks/pool_private.h"
 
 static hl_status chunk_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
@@ -12,6 +13,25 @@ static hl_status chunk_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
     return HL_OK;
 }
 
+static void chunk_drop_stale(struct hl_chunk_pool *p, struct chunk *c)
+{
+    pool_leave_device(p, c);
+    p->s.total.evictions++;
+    p->s.total.drops++;
+}
+
+hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c)
+{
+    HL_TRY(hl_chunk_host_seal(&c->mem, false));
+    if (!c->r->device || c->newer)
+        return HL_OK;
+    c->newer = 1;
+    p->newer++;
+    if (c->r->device_pins == 0)
+        chunk_drop_stale(p, c);
+    return HL_OK;
+}
+
 hl_status pool_refresh(struct hl_chunk_pool *p)
 {
     for (uint32_t i = 0; i < p->count && p->newer > 0; i++) {
@@ -22,9 +42,7 @@ hl_status pool_refresh(struct hl_chunk_pool *p)
             HL_TRY(chunk_copy_anew(p, c));
             continue;
         }
-        pool_leave_device(p, c);
-        p->s.total.evictions++;
-        p->s.total.drops++;
+        chunk_drop_stale(p, c);
     }
     return HL_OK;
 }

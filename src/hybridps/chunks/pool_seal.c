@@ -3,12 +3,14 @@
  *
  * Where the device has the same content as the host (mode copy), a write on the host makes the two
  * differ, and one that nobody tells would be lost. So host memory is sealed there: it can be read,
- * and the first write to a chunk is a fault, which opens it and marks the chunk `newer`.
- * Before anything else is decided, what the device has of such a chunk is dropped; or, where
- * somebody has it pinned, it is copied anew.
+ * and the first write to a chunk is a fault, which opens it. What the device has is dropped, so
+ * that who reads there by an address of an earlier time finds what was written. Where somebody has
+ * it pinned the chunk is `newer`, and is copied anew before anything else is decided.
  *
- *     on both, sealed --write on the host--> on both, newer --pool_refresh--> on the host
- *                                                           \--pinned there--> on both, sealed
+ *     on both, sealed --write on the host--> on the host
+ *                     \--pinned on the device--> on both, newer --pool_refresh--> on both, sealed
+ *
+ * A view of the device's place (pool_fault.c) seals the host, too: the write ends it.
  *
  * The device's memory is sealed too, for what a program took there before the chunk was in both
  * places. A write to it voids the host's copy; or, where somebody reads that one, or it was written
@@ -20,7 +22,8 @@
 
 void pool_seal(struct hl_chunk_pool *p, struct chunk *c)
 {
-    bool both = c->r->host && (c->r->device || c->loading) && !c->newer;
+    bool viewed = c->view == VIEW_DEVICE && !c->r->host_write;
+    bool both = c->r->host && (((c->r->device || c->loading) && !c->newer) || viewed);
     if (!p->serves)
         return;
     if (c->mem.sealed != both && hl_chunk_host_seal(&c->mem, both) != HL_OK)
@@ -28,14 +31,4 @@ void pool_seal(struct hl_chunk_pool *p, struct chunk *c)
     if (c->r->device && c->mem.device_sealed != (c->r->host != 0) &&
         hl_chunk_device_seal(&c->mem, c->r->host != 0) != HL_OK)
         hl_error_clear();
-}
-
-hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c)
-{
-    HL_TRY(hl_chunk_host_seal(&c->mem, false));
-    if (c->r->device && !c->newer) {
-        c->newer = 1;
-        p->newer++;
-    }
-    return HL_OK;
 }

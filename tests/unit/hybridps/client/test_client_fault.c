@@ -94,6 +94,29 @@ TEST(what_is_elsewhere_can_be_read_in_both_places_and_nothing_moves)
     }
 }
 
+TEST(the_place_on_the_device_shows_what_is_written_on_the_host)
+{
+    struct world w = world_make("copy", "lru");
+    access_one(&w, 0, HYBRIDPS_DEVICE, 0);
+    release_one(&w, 0, HYBRIDPS_HOLD); /* it is in both places */
+    volatile uint8_t *device = at(&w, 0, HYBRIDPS_DEVICE), *host = at(&w, 0, HYBRIDPS_HOST);
+    assert_int_equal(device[5], 1);
+    for (uint8_t value = 50; value < 54; value++) {
+        host[5] = value;
+        assert_int_equal(device[5], value);
+        at(&w, 1, HYBRIDPS_HOST)[3] = value;
+        assert_int_equal(at(&w, 1, HYBRIDPS_DEVICE)[3], value);
+    }
+    device[6] = 60;
+    host[7] = 70;
+    access_one(&w, 0, HYBRIDPS_DEVICE, 0);
+    assert_int_equal(device[5], 53);
+    assert_int_equal(device[6], 60);
+    assert_int_equal(device[7], 70);
+    release_one(&w, 0, HYBRIDPS_HOLD);
+    hybridps_close(w.h);
+}
+
 TEST(what_is_written_elsewhere_becomes_the_content)
 {
     for (size_t m = 0; m < 2; m++) {
