@@ -202,6 +202,10 @@ def main(argv: list[str] | None = None) -> int:
         helios.elastic.run(lambda gang: train(args, gang), timeout=args.timeout,
                            warm=lambda: textdata.load_tokens(args.text))
         status = 0
+    except SystemExit:
+        if not stopping:
+            raise
+        status = 143
     except (helios.HeliosError, MacoError, RuntimeError) as error:
         # When a gang is stopped, a peer's closed connection may be seen before the own signal.
         status = 143 if stopping else 1
@@ -214,4 +218,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code == 143:
+        sys.stdout.flush()
+        os._exit(code)  # stopped in the middle of a collective, torch may abort where the interpreter is taken down
+    sys.exit(code)
