@@ -476,8 +476,10 @@ class Phases:
 
     def fetch(self, slot: Slot) -> None:
         """Code takes the parameter's memory to read it, perhaps by a system call, for which no fault is
-        served."""
-        if self.state.rests and slot.tensor not in self.state.held:
+        served. Before the backward of a graph of gradients it is taken as p.data is: it stays the host's."""
+        if self.state.graph_waits and self.state.alone() and not self.state.works():
+            self._look(slot)
+        elif self.state.rests and slot.tensor not in self.state.held:
             self._fetch(slot)
 
     @in_turn
