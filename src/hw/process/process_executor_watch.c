@@ -195,7 +195,8 @@ void hl_px_settle(struct hl_px *px, struct hl_px_entry *e)
         char left[HL_ERROR_TEXT_MAX];
         e->busy++;
         pthread_mutex_unlock(&px->lock);
-        bool none = remove_group(dir.s) && remove_labelled(px, engine, dir.s);
+        bool none = remove_group(dir.s);
+        none &= remove_labelled(px, engine, dir.s);
         snprintf(left, sizeof(left), "%s", none ? "" : hl_error_text());
         pthread_mutex_lock(&px->lock);
         e->busy--;
