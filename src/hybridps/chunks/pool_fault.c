@@ -117,9 +117,7 @@ HL_CHECK static hl_status chunk_open_device(struct hl_chunk_pool *p, struct chun
         c->r->host = 0;
         pool_lower_host(p, c, HL_CHUNK_HOST_HIDDEN);
     } else if (c->r->host && c->r->device_pins == 0) {
-        pool_leave_device(p, c);
-        p->s.total.evictions++;
-        p->s.total.drops++;
+        pool_drop_stale(p, c);
         return HL_OK;
     }
     return hl_chunk_device_seal(&c->mem, false);

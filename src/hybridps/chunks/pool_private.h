@@ -126,6 +126,8 @@ void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
 void pool_seal(struct hl_chunk_pool *p, struct chunk *c);
 /* pool_refresh.c: somebody writes the host's bytes now, of whom no access told. */
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
+/* What the device has of it goes, for the host has what counts. */
+void pool_drop_stale(struct hl_chunk_pool *p, struct chunk *c);
 /* What was written on the host is on the device too, or nothing is there. */
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
 /* pool_share.c: a new chunk's host memory is the file's, if its kind is. */

@@ -13,7 +13,7 @@ static hl_status chunk_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
     return HL_OK;
 }
 
-static void chunk_drop_stale(struct hl_chunk_pool *p, struct chunk *c)
+void pool_drop_stale(struct hl_chunk_pool *p, struct chunk *c)
 {
     pool_leave_device(p, c);
     p->s.total.evictions++;
@@ -28,7 +28,7 @@ hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c)
     c->newer = 1;
     p->newer++;
     if (c->r->device_pins == 0)
-        chunk_drop_stale(p, c);
+        pool_drop_stale(p, c);
     return HL_OK;
 }
 
@@ -42,7 +42,7 @@ hl_status pool_refresh(struct hl_chunk_pool *p)
             HL_TRY(chunk_copy_anew(p, c));
             continue;
         }
-        chunk_drop_stale(p, c);
+        pool_drop_stale(p, c);
     }
     return HL_OK;
 }
