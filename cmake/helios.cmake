@@ -306,8 +306,8 @@ function(hl_tests)
     endif()
     add_test(NAME e2e_${name} COMMAND /usr/bin/python3 ${script})
     set(timeout 300)
-    # minutes of rounds or kills; training of four ranks; some hundred containers, one after the other
-    if(name MATCHES "test_chaos|test_moves|kill_moments|first_steps|test_podman")
+    # minutes of rounds, kills or random programs; training of four ranks; some hundred containers in turn
+    if(name MATCHES "test_chaos|test_moves|kill_moments|first_steps|test_podman|test_replace|hybridps_fuzz")
       set(timeout 660)
     endif()
     # One thread for torch's matrices: the processors are taken by the tests beside it.

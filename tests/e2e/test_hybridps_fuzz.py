@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Random training programs are what they are on plain torch, to the bit: tests/support/hybridps_fuzz.py.
 
-They take some 40 s of one processor. A failure prints its seed, why, and the shortest part of the
+They take some 60 s of one processor. A failure prints its seed, why, and the shortest part of the
 program that still fails.
 """
 from __future__ import annotations
