@@ -357,6 +357,7 @@ bool hl_agent_stop(struct hl_agent *a)
     health_fini(a);
     hl_image_pulls_close(a->pulls);
     hl_executor_close(a->executor);
+    hl_loop_cancel(a->loop, a); /* its threads may have told a change just before they ended */
     hl_arena_fini(&a->arena);
     free(a->python_dir);
     free(a->library);

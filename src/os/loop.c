@@ -2,7 +2,7 @@
  *
  *     any thread      hl_loop_post --> head: task -> task -> ... <- tail    under `lock`
  *                          '--- uv_async_send ---> wakeup
- *     loop's thread   on_wakeup takes the whole list and runs it without the lock
+ *     loop's thread   on_wakeup takes the whole list as `due` and runs it without the lock
  *
  * libuv merges wakeups: several sends may bring one on_wakeup, so each takes all there is. What a
  * task posts goes to a new list, whose own wakeup runs it in a later turn: timers and sockets come
@@ -37,6 +37,7 @@ struct hl_loop {
     struct task *head;
     struct task **tail;
     bool stopping;
+    struct task *due; /* of the loop's thread alone: what this turn still runs */
 };
 
 /* On the heap and not in its owner: libuv uses the handle until it is closed, which is a turn after
@@ -61,14 +62,17 @@ static void on_wakeup(uv_async_t *async)
 {
     struct hl_loop *loop = async->data;
     pthread_mutex_lock(&loop->lock);
-    struct task *list = loop->head;
+    struct task **end = &loop->due; /* not empty where a task runs the loop */
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = loop->head;
     loop->head = NULL;
     loop->tail = &loop->head;
     bool stopping = loop->stopping;
     pthread_mutex_unlock(&loop->lock);
-    while (list != NULL) {
-        struct task *t = list;
-        list = t->next;
+    while (loop->due != NULL) {
+        struct task *t = loop->due;
+        loop->due = t->next;
         t->fn(t->arg);
         free(t);
     }
@@ -156,6 +160,30 @@ void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg)
     loop->tail = &t->next;
     pthread_mutex_unlock(&loop->lock);
     uv_async_send(&loop->wakeup);
+}
+
+/* Returns where the next one would be linked. */
+static struct task **tasks_drop(struct task **list, const void *arg)
+{
+    while (*list != NULL) {
+        struct task *t = *list;
+        if (t->arg == arg) {
+            *list = t->next;
+            free(t);
+        } else {
+            list = &t->next;
+        }
+    }
+    return list;
+}
+
+void hl_loop_cancel(struct hl_loop *loop, const void *arg)
+{
+    HL_ON_LOOP(loop);
+    tasks_drop(&loop->due, arg);
+    pthread_mutex_lock(&loop->lock);
+    loop->tail = tasks_drop(&loop->head, arg);
+    pthread_mutex_unlock(&loop->lock);
 }
 
 bool hl_loop_is_current(const struct hl_loop *loop)

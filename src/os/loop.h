@@ -31,6 +31,9 @@ void hl_loop_stop(struct hl_loop *loop);
 /* Run fn(arg) on the loop's thread, after the current callback. Never blocks, never runs it inline.
  */
 void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg);
+/* Drop what was posted with `arg` and has not run. On the loop's thread, by the owner of `arg` that
+ * goes away before the loop does; nobody may post with it any more. */
+void hl_loop_cancel(struct hl_loop *loop, const void *arg);
 bool hl_loop_is_current(const struct hl_loop *loop);
 #define HL_ON_LOOP(loop) assert(hl_loop_is_current(loop))
 
