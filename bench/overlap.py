@@ -6,7 +6,9 @@ that tc limits, in network namespaces of their own.
 
 A linear layer of which each rank has half of the inner dimension, and the sum of its result over the
 ranks, plain and as MacoOptimizer with chunks="auto" makes it, a call of each in turn. The link takes no
-processor while it sends, so there is something to hide behind on a machine with two cores. Needs root.
+processor while it sends, so there is something to hide behind on a machine with two cores. The inner
+dimension is the one with which this host computes for as long as it communicates, where most can be
+hidden: a faster processor has a larger layer. Needs root.
 """
 from __future__ import annotations
 
@@ -17,13 +19,35 @@ import pathlib
 import statistics
 import sys
 import time
-from typing import Any
+from typing import Any, Callable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "net"), str(ROOT / "bench")]
 
 BAR = 1 / 1.15  # of the plain time
 PORT = 29431
+PROBE = 1024  # inner dimension of the layer that is measured first
+
+
+def balanced(rows: int, outer: int) -> int:
+    """The inner dimension, a multiple of 64, whose product takes the slowest rank as long as the sum of its
+    result; the ranks call it together."""
+    import torch
+    import torch.distributed as dist
+    y, x, weight = torch.zeros(rows, outer), torch.randn(rows, PROBE), torch.randn(PROBE, outer)
+
+    def seconds(call: Callable[[], object]) -> float:
+        taken = []
+        for _ in range(6):
+            dist.barrier()
+            begun = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - begun)
+        return statistics.median(taken[1:])
+    both = torch.tensor([seconds(lambda: x @ weight), seconds(lambda: dist.all_reduce(y))])
+    dist.all_reduce(both, dist.ReduceOp.MAX)
+    compute, communicate = both.tolist()
+    return min(max(round(PROBE * communicate / compute / 64), 1), 256) * 64
 
 
 def rank(number: int, args: argparse.Namespace) -> None:
@@ -33,9 +57,9 @@ def rank(number: int, args: argparse.Namespace) -> None:
     from maco import MacoOptimizer
 
     class Layer(torch.nn.Module):
-        def __init__(self) -> None:
+        def __init__(self, inner: int) -> None:
             super().__init__()
-            self.linear = torch.nn.Linear(args.inner, args.outer, bias=False)
+            self.linear = torch.nn.Linear(inner, args.outer, bias=False)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.linear(x)
@@ -46,8 +70,9 @@ def rank(number: int, args: argparse.Namespace) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "backbone"
     dist.init_process_group("gloo", init_method=f"tcp://10.77.1.1:{PORT}", rank=number, world_size=2)
     torch.manual_seed(number)
-    plain, x = Layer(), torch.randn(args.rows, args.inner)
     with torch.no_grad():
+        inner = args.inner or balanced(args.rows, args.outer)
+        plain, x = Layer(inner), torch.randn(args.rows, inner)
         optimizer = MacoOptimizer(plain, (x,))
         made = optimizer.optimize()
         taken: dict[str, list[float]] = {"plain": [], "made": []}
@@ -60,7 +85,7 @@ def rank(number: int, args: argparse.Namespace) -> None:
         differs = float((plain(x) - made(x)).abs().max())
     report = optimizer.report()
     print(json.dumps({"seconds": {name: statistics.median(t[1:]) for name, t in taken.items()},
-                      "chunks": report[0].chunks, "report": str(report), "differs": differs}), flush=True)
+                      "inner": inner, "chunks": report[0].chunks, "report": str(report), "differs": differs}), flush=True)
     dist.destroy_process_group()
 
 
@@ -90,7 +115,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rate", default="400mbit", help="of the link, as tc writes it")
     parser.add_argument("--rows", type=int, default=1024)
-    parser.add_argument("--inner", type=int, default=2048)
+    parser.add_argument("--inner", type=int, default=0, help="0: what balances computing and communicating")
     parser.add_argument("--outer", type=int, default=512)
     parser.add_argument("--calls", type=int, default=9)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -109,7 +134,7 @@ def main() -> int:
     seconds, others = (now - before for now, before in zip(used(), begun))
     print(said["report"])
     plain, made = said["seconds"]["plain"], said["seconds"]["made"]
-    print(f"a link of {args.rate}: plain {plain * 1e3:.1f} ms, optimized {made * 1e3:.1f} ms, {plain / made:.2f} x with "
+    print(f"a link of {args.rate}, {args.rows} x {said['inner']} x {args.outer}: plain {plain * 1e3:.1f} ms, optimized {made * 1e3:.1f} ms, {plain / made:.2f} x with "
           f"{said['chunks']} chunks; largest difference {said['differs']:g}")
     busy = others / seconds
     bars = Bars()
