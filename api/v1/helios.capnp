@@ -1766,6 +1766,7 @@ struct JobRecord {
 }
 struct JobLedgerRecord {
   parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h
+  portContainer @7 :Int32 = -1 $optional; # the container that rank 0 was in when the port was found; -1 = that of now
   part @1 :Int32;                # what goes on
   openMs @2 :Int64;              # of the ranks' run since the last report
   openSaveMs @3 :Int64;          # saves in that time

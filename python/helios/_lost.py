@@ -1,4 +1,5 @@
-"""What a rank is told of servers that are lost: the file HELIOS_MEETING, of lines MASTER_ADDR=... and LOST=...
+"""What a rank is told of servers that are lost: the file HELIOS_MEETING, of lines MASTER_ADDR=..., MASTER_PORT=... and
+LOST=...
 
 A server that is gone resets no connection, so who waits for it waits for as long as its collective may take. The
 connections to it are cut here, by a thread, once the file names it.
@@ -23,9 +24,10 @@ def _lines() -> list[tuple[str, str]]:
         return []  # nothing was ever said
 
 
-def master() -> str:
-    """The address of rank 0's server where it is another one than at the start; "" = it is not."""
-    return dict(_lines()).get("MASTER_ADDR", "")
+def master() -> tuple[str, str]:
+    """Address and port at which rank 0 meets the others where they are not those of the start; "" = they are."""
+    told = dict(_lines())
+    return told.get("MASTER_ADDR", ""), told.get("MASTER_PORT", "")
 
 
 def _numeric(address: str) -> str:

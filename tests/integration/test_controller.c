@@ -362,6 +362,36 @@ TEST_IN(setup, teardown, all_starts_of_an_attempt_are_told_the_port_that_was_fou
     assert_int_equal(w.port_questions, 2);
 }
 
+/* Of a gang whose lost ranks are replaced. Its container was lost, and another one has its rank. */
+static void submit_and_replace(char *id, size_t cap)
+{
+    submit_with("recovery: {mode: replace}\n", "", id, cap);
+    wait_state(id, "running");
+    heartbeat(json_pack("[{s:s s:s s:s s:b}]", "id", "one-1.1.0", "state", "failed", "message",
+                        "its shim was killed", "lost", 1));
+    wait_count(&w.started, 2);
+}
+
+TEST_IN(setup, teardown, rank_0_in_another_container_gets_a_port_of_its_own)
+{
+    char id[64], first[16], second[16];
+    w.counts_ports = true;
+    register_node(NULL);
+    submit_and_replace(id, sizeof(id));
+    assert_int_equal(w.port_questions, 2);
+    last_port(second);
+    wait_events(id, "container-replaced", 1);
+    assert_string_equal(job_state(id), "running");
+    restart_controller();
+    register_node("one-1.1.1");
+    heartbeat(json_pack("[{s:s s:s s:s s:b}]", "id", "one-1.1.1", "state", "failed", "message",
+                        "its shim was killed", "lost", 1));
+    wait_count(&w.started, 3);
+    assert_int_equal(w.port_questions, 3); /* the restart asked for none */
+    last_port(first);
+    assert_string_not_equal(second, first);
+}
+
 TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_containers)
 {
     char id[64];
