@@ -1004,10 +1004,11 @@ interface Controller {
   # config: its Hugging Face config.json, "" = none; of a model that exists it has to be that one.
   beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
                    split :Split, create :Split, config :Text, generation :UInt32) -> (version :Int64, state :VersionState);
+  # container: HELIOS_CONTAINER of the rank, here and in commitPart; -1: nothing is said. ECONFLICT: its ranks go on in another one.
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   # securing: with this rank all have committed, and copies are on their way into as many failure domains as
   # versions.durability asks for. Not said to a rank that does not wait (`waits`): it is answered when they are there. Ask again.
-  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text, waits :Bool)
+  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text, waits :Bool, container :Int32 = -1)
              -> (visible :Bool, committed :Int32, securing :Bool, doneBytes :UInt64, totalBytes :UInt64) $maxValues(262144);
 
   # Jobs

@@ -539,6 +539,39 @@ static void wait_sweeps(int n)
 {
     wait_count(&w.inventories, w.inventories + n);
 }
+static json_t *part_of(const char *job, int container)
+{
+    return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:i}", "token", "1", "check", "unchecked",
+                     "model", "m", "job", job, "attempt", 1, "step", 5, "world", 1, "container",
+                     container);
+}
+
+/* Its process lives on unseen, where its server was taken for lost, and may end its save late. */
+TEST_IN(setup, teardown, a_container_that_was_given_up_saves_nothing)
+{
+    char id[64];
+    w.import_state = "done";
+    import_until("m", "done");
+    register_node(NULL);
+    submit_and_replace(id, sizeof(id));
+    assert_int_equal(call("beginVersion", part_of(id, 0), NULL), HL_ECONFLICT);
+    assert_string_equal(hl_error_text(),
+                        "container 0 of attempt 1 of job 'one-1' was given up and can't begin a "
+                        "version; the gang goes on without this process");
+    json_t *r = ask("beginVersion", part_of(id, 1));
+    int version = (int)hl_json_int(r, "version", -1);
+    json_decref(r);
+    assert_int_equal(call("commitPart",
+                          json_pack("{s:s s:i s:i s:i s:[]}", "model", "m", "version", version,
+                                    "rank", 0, "container", 0, "shards"),
+                          NULL),
+                     HL_ECONFLICT);
+    assert_non_null(strstr(hl_error_text(), "was given up and can't commit to a version"));
+    r = ask("requestShards", json_pack("{s:s s:i}", "model", "m", "version", -1));
+    assert_int_equal(hl_json_int(r, "version", 0), 1); /* nothing of it is visible */
+    json_decref(r);
+}
+
 
 TEST_IN(setup, teardown, a_shard_of_a_version_being_written_outlives_the_grace)
 {
