@@ -959,8 +959,10 @@ interface Controller {
   # Agents
   # epoch: grows with each start of a Controller of the cluster; what an older one orders is refused from then on.
   # EEXIST: another Agent has the name. So it is with `refused`, and of its containers it ends `strays`, which no job wants any more.
-  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus))
-               -> (heartbeatMs :Int32, cluster :Text, epoch :UInt64, refused :Text, strays :List(Text)) $maxValues(262144);
+  # lostMs: after so long a silence jobs may go on without the node; it starts nothing more until it has been heard. 0: not said.
+  # endsStrays: the Agent reads `refused` and `strays`; one that does not say so gets EEXIST alone.
+  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus), endsStrays :Bool)
+               -> (heartbeatMs :Int32, cluster :Text, epoch :UInt64, refused :Text, strays :List(Text), lostMs :Int64) $maxValues(262144);
   # known = false: the Controller has forgotten this incarnation, register again.
   heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
                 tiers :List(TierInfo), storeEpoch :UInt64,

@@ -212,10 +212,11 @@ static void send_round(void *arg)
         a->link.in_flight = false;
         heartbeat_arm(a, a->link.heartbeat.period_ms);
     } else if (!a->link.heartbeat.registered) {
-        hl_call_controller_register_node_async(a->link.peer,
-                                               &(struct hl_api_controller_register_node_params){
-                                                   .node = r->node, .containers = r->containers},
-                                               call_timeout(a), a->loop, on_registered, a);
+        hl_call_controller_register_node_async(
+            a->link.peer,
+            &(struct hl_api_controller_register_node_params){
+                .node = r->node, .containers = r->containers, .ends_strays = true},
+            call_timeout(a), a->loop, on_registered, a);
     } else {
         hl_call_controller_heartbeat_async(
             a->link.peer,

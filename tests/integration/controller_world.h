@@ -567,7 +567,7 @@ static json_t *registration(const char *address, const char *host, const char *d
     json_t *list = json_array();
     if (container != NULL)
         json_array_append_new(list, json_pack("{s:s s:s}", "id", container, "state", "running"));
-    return json_pack("{s:o s:o}", "node", node, "containers", list);
+    return json_pack("{s:o s:o s:b}", "node", node, "containers", list, "endsStrays", 1);
 }
 
 static inline void register_node(const char *container)

@@ -414,6 +414,10 @@ TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_contain
     assert_string_equal(json_string_value(json_array_get(hl_json_list(r, "strays"), 0)),
                         "one-1.0.0");
     json_decref(r);
+    /* An Agent of an older release would take that answer for a registration. */
+    json_t *older = registration("127.0.0.1:1", "there", "1:2", "one-1.0.0");
+    json_object_del(older, "endsStrays");
+    assert_int_equal(call("registerNode", older, NULL), HL_EEXIST);
     json_decref(ask("registerNode", registration("127.0.0.1:1", "here", "1:2", "one-1.1.0")));
     report("one-1.1.0", "running");
     assert_string_equal(job_state(id), "running");
