@@ -1004,9 +1004,9 @@ interface Controller {
   # and what an earlier one left unfinished is dropped. 0: the gang never comes together again.
   # create: a model that does not exist is made with this split, and goes again unless a version becomes visible.
   # config: its Hugging Face config.json, "" = none; of a model that exists it has to be that one.
-  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
-                   split :Split, create :Split, config :Text, generation :UInt32) -> (version :Int64, state :VersionState);
   # container: HELIOS_CONTAINER of the rank, here and in commitPart; -1: nothing is said. ECONFLICT: its ranks go on in another one.
+  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
+                   split :Split, create :Split, config :Text, generation :UInt32, container :Int32 = -1) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   # securing: with this rank all have committed, and copies are on their way into as many failure domains as
   # versions.durability asks for. Not said to a rank that does not wait (`waits`): it is answered when they are there. Ask again.
@@ -1766,10 +1766,10 @@ struct JobRecord {
   ledger @4 :JobLedgerRecord;
   image @5 :Text;                # what dockerImage meant when it was first looked at: REPOSITORY@sha256:..., or an id; "" = not known yet
   gangMade @6 :Int32;            # the last attempt whose Volcano Job was there; 0 = none
+  portContainer @7 :Int32 = -1 $optional; # the container that rank 0 was in when the port was found; -1 = that of now
 }
 struct JobLedgerRecord {
   parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h
-  portContainer @7 :Int32 = -1 $optional; # the container that rank 0 was in when the port was found; -1 = that of now
   part @1 :Int32;                # what goes on
   openMs @2 :Int64;              # of the ranks' run since the last report
   openSaveMs @3 :Int64;          # saves in that time

@@ -539,10 +539,6 @@ TEST_IN(setup, teardown, an_attempt_that_is_over_begins_no_version)
         HL_ECONFLICT);
 }
 
-static void wait_sweeps(int n)
-{
-    wait_count(&w.inventories, w.inventories + n);
-}
 static json_t *part_of(const char *job, int container)
 {
     return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:i}", "token", "1", "check", "unchecked",
@@ -576,6 +572,10 @@ TEST_IN(setup, teardown, a_container_that_was_given_up_saves_nothing)
     json_decref(r);
 }
 
+static void wait_sweeps(int n)
+{
+    wait_count(&w.inventories, w.inventories + n);
+}
 
 TEST_IN(setup, teardown, a_shard_of_a_version_being_written_outlives_the_grace)
 {

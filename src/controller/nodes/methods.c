@@ -179,7 +179,8 @@ static void registration_end(const struct registration *r, hl_status st)
                                           &(struct hl_api_controller_register_node_results){
                                               .heartbeat_ms = r->c->opts.heartbeat_ms,
                                               .cluster = cluster.s,
-                                              .epoch = r->c->claim.epoch});
+                                              .epoch = r->c->claim.epoch,
+                                              .lost_ms = r->c->opts.node_lost_ms});
     else
         call_reject(r->call, st);
 }
