@@ -436,18 +436,23 @@ class Lost(unittest.TestCase):
                 ends[1].recv(1)
 
     def test_a_file_that_appears_tells_where_the_ranks_meet_and_wakes_who_waits(self):
-        with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, {"HELIOS_MEETING": f"{home}/meeting"}):
+        near = socket.create_server(("127.0.0.1", 0))
+        told = {"MASTER_PORT": str(near.getsockname()[1])}
+        with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, told, HELIOS_MEETING=f"{home}/meeting"):
             self.assertEqual(_lost.master(), ("", ""))
             late: list[threading.Thread] = []  # a busy machine runs the watcher only once the file is there
             with mock.patch.object(threading.Thread, "start", lambda thread: late.append(thread)):
                 _lost.watch()
-            with socket.create_server(("127.0.0.2", 0)) as far:
+            with socket.create_server(("127.0.0.2", 0)) as far, near:
                 end = socket.create_connection(far.getsockname(), source_address=("127.0.0.1", 0), timeout=60)
                 self.addCleanup(end.close)
+                stranger = socket.create_connection(near.getsockname(), timeout=60)
+                self.addCleanup(stranger.close)
                 pathlib.Path(home, "new").write_text("MASTER_ADDR=10.0.0.7\nMASTER_PORT=20007\nLOST=127.0.0.2\n")
                 os.rename(f"{home}/new", f"{home}/meeting")
                 late[0].start()
                 self.assertEqual(end.recv(1), b"")  # until it is cut
+                self.assertEqual(stranger.recv(1), b"")  # where rank 0 was
             self.assertEqual(_lost.master(), ("10.0.0.7", "20007"))
 
 
