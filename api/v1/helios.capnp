@@ -959,8 +959,10 @@ interface Controller {
   # Agents
   # epoch: grows with each start of a Controller of the cluster; what an older one orders is refused from then on.
   # EEXIST: another Agent has the name. So it is with `refused`, and of its containers it ends `strays`, which no job wants any more.
-  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus))
-               -> (heartbeatMs :Int32, cluster :Text, epoch :UInt64, refused :Text, strays :List(Text)) $maxValues(262144);
+  # lostMs: after so long a silence jobs may go on without the node; it starts nothing more until it has been heard. 0: not said.
+  # endsStrays: the Agent reads `refused` and `strays`; one that does not say so gets EEXIST alone.
+  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus), endsStrays :Bool)
+               -> (heartbeatMs :Int32, cluster :Text, epoch :UInt64, refused :Text, strays :List(Text), lostMs :Int64) $maxValues(262144);
   # known = false: the Controller has forgotten this incarnation, register again.
   heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
                 tiers :List(TierInfo), storeEpoch :UInt64,
@@ -1002,12 +1004,13 @@ interface Controller {
   # and what an earlier one left unfinished is dropped. 0: the gang never comes together again.
   # create: a model that does not exist is made with this split, and goes again unless a version becomes visible.
   # config: its Hugging Face config.json, "" = none; of a model that exists it has to be that one.
+  # container: HELIOS_CONTAINER of the rank, here and in commitPart; -1: nothing is said. ECONFLICT: its ranks go on in another one.
   beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
-                   split :Split, create :Split, config :Text, generation :UInt32) -> (version :Int64, state :VersionState);
+                   split :Split, create :Split, config :Text, generation :UInt32, container :Int32 = -1) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   # securing: with this rank all have committed, and copies are on their way into as many failure domains as
   # versions.durability asks for. Not said to a rank that does not wait (`waits`): it is answered when they are there. Ask again.
-  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text, waits :Bool)
+  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text, waits :Bool, container :Int32 = -1)
              -> (visible :Bool, committed :Int32, securing :Bool, doneBytes :UInt64, totalBytes :UInt64) $maxValues(262144);
 
   # Jobs
@@ -1763,6 +1766,7 @@ struct JobRecord {
   ledger @4 :JobLedgerRecord;
   image @5 :Text;                # what dockerImage meant when it was first looked at: REPOSITORY@sha256:..., or an id; "" = not known yet
   gangMade @6 :Int32;            # the last attempt whose Volcano Job was there; 0 = none
+  portContainer @7 :Int32 = -1 $optional; # the container that rank 0 was in when the port was found; -1 = that of now
 }
 struct JobLedgerRecord {
   parts @0 :List(UInt64);        # ms, in the order of core/ledger/ledger.h

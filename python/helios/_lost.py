@@ -1,7 +1,9 @@
-"""What a rank is told of servers that are lost: the file HELIOS_MEETING, of lines MASTER_ADDR=... and LOST=...
+"""What a rank is told of servers that are lost: the file HELIOS_MEETING, of lines MASTER_ADDR=..., MASTER_PORT=... and
+LOST=...
 
 A server that is gone resets no connection, so who waits for it waits for as long as its collective may take. The
-connections to it are cut here, by a thread, once the file names it.
+connections to it are cut here, by a thread, once the file names it. So are those to the port where rank 0 was: somebody
+else may listen there by now, and never answer.
 """
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import os
 import socket
 import threading
 import time
+from typing import Callable
 
 LOOK = 0.25  # seconds between two looks at the file
 _watching = threading.Lock()
@@ -23,9 +26,10 @@ def _lines() -> list[tuple[str, str]]:
         return []  # nothing was ever said
 
 
-def master() -> str:
-    """The address of rank 0's server where it is another one than at the start; "" = it is not."""
-    return dict(_lines()).get("MASTER_ADDR", "")
+def master() -> tuple[str, str]:
+    """Address and port at which rank 0 meets the others where they are not those of the start; "" = they are."""
+    told = dict(_lines())
+    return told.get("MASTER_ADDR", ""), told.get("MASTER_PORT", "")
 
 
 def _numeric(address: str) -> str:
@@ -37,12 +41,12 @@ def _numeric(address: str) -> str:
     return str(getattr(ip, "ipv4_mapped", None) or ip)
 
 
-def _cut_one(s: socket.socket, lost: set[str]) -> bool:
+def _cut_one(s: socket.socket, unwanted: Callable[[str, int, str], bool]) -> bool:
     if s.type != socket.SOCK_STREAM or s.family not in (socket.AF_INET, socket.AF_INET6):
         return False
     try:
-        peer = _numeric(s.getpeername()[0])
-        if peer not in lost or peer == _numeric(s.getsockname()[0]):
+        address, port = s.getpeername()[:2]
+        if not unwanted(_numeric(address), port, _numeric(s.getsockname()[0])):
             return False
         s.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -50,10 +54,9 @@ def _cut_one(s: socket.socket, lost: set[str]) -> bool:
     return True
 
 
-def cut(addresses: set[str]) -> int:
-    """Shut this process's TCP connections to those; how many there were. Connections within one host are left: their
-    ends hear of each other."""
-    lost, count = {_numeric(address) for address in addresses}, 0
+def _cut_all(unwanted: Callable[[str, int, str], bool]) -> int:
+    """Shut this process's TCP connections of which that is true: address and port of the peer, address of ours."""
+    count = 0
     for name in os.listdir("/proc/self/fd"):
         try:
             fd = os.dup(int(name))
@@ -65,25 +68,39 @@ def cut(addresses: set[str]) -> int:
             os.close(fd)
             continue  # no socket
         with s:
-            count += _cut_one(s, lost)
+            count += _cut_one(s, unwanted)
     return count
+
+
+def cut(addresses: set[str]) -> int:
+    """Shut this process's TCP connections to those; how many there were. Connections within one host are left: their
+    ends hear of each other."""
+    lost = {_numeric(address) for address in addresses}
+    return _cut_all(lambda peer, _, own: peer in lost and peer != own)
 
 
 def _named() -> set[str]:
     return {value for name, value in _lines() if name == "LOST"}
 
 
-def _follow(known: set[str]) -> None:
+def _port() -> int:
+    return int(master()[1] or os.environ.get("MASTER_PORT") or 0)
+
+
+def _follow(known: set[str], port: int) -> None:
     while True:
         time.sleep(LOOK)
-        lost = _named()
+        lost, before = _named(), port
         if not lost <= known:
             cut(lost - known)
             known = lost
+        port = _port()
+        if port != before:
+            _cut_all(lambda _, at, __, old=before: at == old)
 
 
 def watch() -> None:
     """Once in a process; of a job without such a file nothing is watched."""
     if os.environ.get("HELIOS_MEETING") and _watching.acquire(blocking=False):
-        known = _named()  # read here: a thread that starts late would take a server lost meanwhile for an old one
-        threading.Thread(target=_follow, args=(known,), name="helios-lost", daemon=True).start()
+        known = _named(), _port()  # read here: a thread that starts late would take what was lost meanwhile for old
+        threading.Thread(target=_follow, args=known, name="helios-lost", daemon=True).start()

@@ -22,8 +22,8 @@ a process whose replica is lost ends. It grows after a save, whose `save_state_d
 so leave RuntimeErrors of it to `run`.
 
 Rank 0 has a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next generation. No
-Agent takes part; the Controller is asked when `train` loads. Where rank 0 goes on on another server the Agents say so,
-in a file (_lost.py).
+Agent takes part; the Controller is asked when `train` loads. Where rank 0 goes on in another container the Agents say
+so, in a file (_lost.py).
 """
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class _Meeting:
         self._backend, self._timeout = backend, timeout
         self._before = 0  # the last generation that this process was in
         self._store: Any = None
-        self._host = ""
+        self._place = ("", 0)  # address and port of the store
         self._server: Any = None  # rank 0's, for as long as this process lives
         self._asked = 0.0  # when the Controller was asked last
         _count_waits()
@@ -269,16 +269,16 @@ class _Meeting:
     def _connect(self, seconds: float) -> Any:
         """The store of rank 0, which a process of rank 0 makes with the first generation that it joins."""
         import torch.distributed as dist
-        moved = "" if _gang.resizes() else _lost.master()
-        host, port = moved or os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        host, port = ("", "") if _gang.resizes() else _lost.master()
+        place = host or os.environ["MASTER_ADDR"], int(port or os.environ["MASTER_PORT"])
         limit = datetime.timedelta(seconds=seconds)
-        if host != self._host and self._server is None:
-            self._store = None  # rank 0 is on another server now
-        self._host = host
+        if place != self._place and self._server is None:
+            self._store = None  # rank 0 is in another container now
+        self._place = place
         if self.rank == 0 and self._server is None:
-            self._server = self._store = dist.TCPStore(host, port, None, True, limit, wait_for_workers=False)
+            self._server = self._store = dist.TCPStore(*place, None, True, limit, wait_for_workers=False)
         if self._store is None:  # rank 0's own connection may be the one that was cut
-            self._store = dist.TCPStore(host, port, None, False, limit, wait_for_workers=False)
+            self._store = dist.TCPStore(*place, None, False, limit, wait_for_workers=False)
         self._store.set_timeout(limit)
         if self.rank == 0:
             self._store.compare_set(f"{self._prefix}generation", "", str(max(_steps.generation(), self._before) + 1))

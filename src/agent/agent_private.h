@@ -28,7 +28,8 @@ struct link {
     uv_timer_t timer;
     enum link_state state;
     struct heartbeat heartbeat;
-    bool in_flight; /* gathering or calling */
+    bool in_flight;   /* gathering or calling */
+    uint64_t sent_ms; /* when that call was made, by hl_now_ns */
     int64_t test_told,
         test_sent; /* timeMs of the test that the Controller knows; under way to it */
 
@@ -102,6 +103,8 @@ struct hl_agent {
 
 /* link.c */
 hl_status link_start(struct hl_agent *a, const char *controller);
+/* The Controller has not been heard for so long that jobs may go on without this node. */
+bool link_is_lapsed(const struct hl_agent *a);
 /* Tell the Controller now, or right after the call under way. */
 void link_tell(struct hl_agent *a);
 void link_stop(struct hl_agent *a);

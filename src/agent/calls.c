@@ -192,6 +192,19 @@ IN_WORKER(forget_container, forget_container(a, p))
 ASKED_IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
 ASKED_IN_WORKER(put_rank_table, put_rank_table(a, p))
 
+/* An order that has waited while this Agent was stopped may be of a gang that goes on elsewhere. */
+static void start_if_heard(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_agent_start_container_params *params)
+{
+    if (link_is_lapsed(arg))
+        hl_rpc_reject(call, HL_EUNAVAIL,
+                      "this Agent was silent for so long that the Controller may have given up "
+                      "what runs here: it starts nothing before the Controller has been heard "
+                      "again");
+    else
+        handle_start_container(arg, call, params);
+}
+
 /* ---- the node ---- */
 
 static hl_status info_fill(struct hl_agent *a, struct hl_arena *arena,
@@ -342,7 +355,7 @@ static void handle_store_stop(void *arg, struct hl_rpc_call *call,
 }
 
 const struct hl_agent_handlers calls_handlers = {
-    .start_container = handle_start_container,
+    .start_container = start_if_heard,
     .stop_container = handle_stop_container,
     .list_containers = handle_list_containers,
     .read_log = handle_read_log,

@@ -5,6 +5,10 @@
  * A failed call is repeated after a pause that doubles up to a bound, starting anew after the next
  * good answer; a node that is registered does not keep silent for longer than a heartbeat.
  *
+ * The Controller counts silence, and after lost_ms of it jobs go on without the node. What it has
+ * ordered before that may reach an Agent that was stopped long after: heartbeat_is_lapsed says that
+ * such an order is not to be obeyed before the Controller has been heard again.
+ *
  * Owns:    nothing.
  * Threads: one at a time. Pure: no clock.
  * Errors:  none.
@@ -24,14 +28,20 @@ struct heartbeat {
     bool again;      /* something changed since the call under way was made */
     uint64_t period_ms;
     uint64_t backoff_ms;
+    uint64_t lost_ms;  /* 0 = the Controller does not say */
+    uint64_t heard_ms; /* when the last call was made that was answered well */
 };
 
 void heartbeat_init(struct heartbeat *h);
 /* Each returns the time until the next call. */
 uint64_t heartbeat_failed(struct heartbeat *h);
-/* period_ms: what the Controller wants; 0 or less: it does not say. */
-uint64_t heartbeat_registered(struct heartbeat *h, int64_t period_ms);
+/* What the Controller wants; 0 or less: it does not say. */
+uint64_t heartbeat_registered(struct heartbeat *h, int64_t period_ms, int64_t lost_ms);
 uint64_t heartbeat_answered(struct heartbeat *h, bool known);
+/* heartbeat_registered and heartbeat_answered go before it. sent_ms: when that call was made. */
+void heartbeat_heard(struct heartbeat *h, uint64_t sent_ms);
+/* The Controller may have given up what runs here. */
+bool heartbeat_is_lapsed(const struct heartbeat *h, uint64_t now_ms);
 /* How long an answer is waited for; most_ms: of any call. */
 int heartbeat_timeout_ms(const struct heartbeat *h, int most_ms);
 

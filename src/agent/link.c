@@ -101,7 +101,8 @@ static void on_registered(void *arg, hl_status st, const char *text,
         return;
     }
     a->link.test_told = a->link.test_sent;
-    heartbeat_arm(a, heartbeat_registered(&a->link.heartbeat, r->heartbeat_ms));
+    heartbeat_arm(a, heartbeat_registered(&a->link.heartbeat, r->heartbeat_ms, r->lost_ms));
+    heartbeat_heard(&a->link.heartbeat, a->link.sent_ms);
     set_state(a, LINK_REGISTERED, "");
 }
 
@@ -168,6 +169,7 @@ static void on_heartbeat(void *arg, hl_status st, const char *text,
     if (!call_answered(a, st, text))
         return;
     heartbeat_arm(a, heartbeat_answered(&a->link.heartbeat, r->known));
+    heartbeat_heard(&a->link.heartbeat, a->link.sent_ms);
     if (r->known) {
         a->link.test_told = a->link.test_sent;
         set_state(a, LINK_REGISTERED, "");
@@ -207,15 +209,17 @@ static void send_round(void *arg)
     pthread_join(r->thread, NULL);
     a->link.test_sent = r->node.health.time_ms;
     bool tested = a->link.test_sent != a->link.test_told;
+    a->link.sent_ms = hl_now_ns() / HL_NS_PER_MS;
     if (a->closing || !r->gathered) {
         a->pending--;
         a->link.in_flight = false;
         heartbeat_arm(a, a->link.heartbeat.period_ms);
     } else if (!a->link.heartbeat.registered) {
-        hl_call_controller_register_node_async(a->link.peer,
-                                               &(struct hl_api_controller_register_node_params){
-                                                   .node = r->node, .containers = r->containers},
-                                               call_timeout(a), a->loop, on_registered, a);
+        hl_call_controller_register_node_async(
+            a->link.peer,
+            &(struct hl_api_controller_register_node_params){
+                .node = r->node, .containers = r->containers, .ends_strays = true},
+            call_timeout(a), a->loop, on_registered, a);
     } else {
         hl_call_controller_heartbeat_async(
             a->link.peer,
@@ -249,6 +253,12 @@ static void on_timer(uv_timer_t *timer)
     a->link.in_flight = true;
     a->link.heartbeat.again = false;
     a->pending++;
+}
+
+bool link_is_lapsed(const struct hl_agent *a)
+{
+    HL_ON_LOOP(a->loop);
+    return heartbeat_is_lapsed(&a->link.heartbeat, hl_now_ns() / HL_NS_PER_MS);
 }
 
 void link_tell(struct hl_agent *a)

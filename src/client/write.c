@@ -15,6 +15,7 @@
 
 #include "base/abi.h"
 #include "base/copy.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "client/client_private.h"
 #include "client/shard_image.h"
@@ -92,6 +93,14 @@ static hl_status create_read(const helios_split *given, struct hl_api_split *out
     return HL_OK;
 }
 
+/* The one that this process is a rank of, where another one may take its place; -1: none. */
+static int32_t own_container(void)
+{
+    const char *text = getenv("HELIOS_CONTAINER");
+    uint64_t index;
+    return text != NULL && hl_parse_number(text, INT32_MAX, &index) ? (int32_t)index : -1;
+}
+
 int helios_version_open(helios_client *client, const helios_version_spec *given, int64_t *version)
 {
     static const enum hl_api_layout_check checks[] = {
@@ -122,7 +131,8 @@ int helios_version_open(helios_client *client, const helios_version_spec *given,
         .check = checks[spec.layout],
         .split = split,
         .create = create,
-        .config = spec.config_json != NULL ? spec.config_json : ""};
+        .config = spec.config_json != NULL ? spec.config_json : "",
+        .container = own_container()};
     int64_t number;
     hl_status st = begin_version(&op, &p, &number);
     if (st == HL_OK) {
@@ -374,8 +384,11 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    const struct hl_api_controller_commit_part_params p = {
-        .model = model, .version = version, .rank = rank, .meta = meta_json};
+    const struct hl_api_controller_commit_part_params p = {.model = model,
+                                                           .version = version,
+                                                           .rank = rank,
+                                                           .meta = meta_json,
+                                                           .container = own_container()};
     bool all = false;
     hl_status st = commit_part(&op, p, &all);
     /* Without an answer the shards stay pending: the same commit may be called again. */

@@ -71,6 +71,7 @@ struct job {
     struct job_record saved; /* as last written to the store; none = never, the job is unknown */
     int64_t seq;
     int port, port_attempt; /* MASTER_PORT, and of which attempt; 0 = chosen blindly */
+    int port_container;     /* that rank 0 was in then */
     int port_skip;
     bool port_asked;
     uint64_t read_ns;              /* when a log of it was last asked for; 0 = not yet */

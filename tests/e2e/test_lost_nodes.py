@@ -101,6 +101,35 @@ class LostNodes(unittest.TestCase):
                 finally:
                     second.terminate()
 
+    def test_a_start_that_waited_in_a_stopped_agent_starts_nothing(self):
+        with cluster(nodes=3, slots=1, env={"HELIOS_NODE_LOST": "3s", "HELIOS_HEARTBEAT": "200ms"}) as c:
+            begun = c.dir / "begun"
+            text = f"""
+jobName: two
+parallelism: {{pipeline_parallel_size: 2}}
+resources: {{ranks_per_slot: 1}}
+command: [/bin/sh, -c, 'echo $HELIOS_ATTEMPT $HELIOS_NODE >> {begun}; while [ ! -e {c.dir}/stop ]; do sleep 0.2; done']
+stopGrace: 500ms
+onNodeLost: restart
+"""
+            path = c.dir / "two.yaml"
+            path.write_text(text)
+            node = c.json("plan", path)["containers"][1]["node"]  # not rank 0's, which is asked for a port first
+            agent = c.pid(node)
+            os.kill(agent, signal.SIGSTOP)
+            job = c.submit(text)
+            again = wait_for("the second attempt", lambda: (d := c.job(job))["attempt"] == 2 and d["state"] == "running" and d)
+            self.assertNotIn(node, [k["node"] for k in again["plan"]["containers"]])
+            os.kill(agent, signal.SIGCONT)
+            other = c.submit("jobName: other\ncommand: [/bin/true]\n")  # in the only free slot, behind what has waited
+            done = c.wait_job(other, "succeeded")
+            self.assertEqual([k["node"] for k in done["plan"]["containers"]], [node])
+            wait_for("both ranks", lambda: begun.exists() and len(begun.read_text().splitlines()) >= 3)
+            self.assertNotIn(f"1 {node}", begun.read_text().splitlines())
+            self.assertEqual((c.job(job)["attempt"], c.job(job)["state"]), (2, "running"))
+            (c.dir / "stop").touch()
+            c.wait_job(job, "succeeded")
+
     def test_a_job_that_ends_does_not_wait_for_a_silent_node(self):
         with cluster(slots=1, env=QUICK) as c:
             job, _ = self.start(c)

@@ -8,6 +8,7 @@ import datetime
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import struct
@@ -175,6 +176,17 @@ class Replace(unittest.TestCase):
     def shim(self, node: str, container: str) -> int:
         return int((self.c.state / "agents" / node / "containers" / container / "shim.pid").read_text().split()[0])
 
+    def master_port(self, node: str, container: str) -> int:
+        spec = json.loads((self.c.state / "agents" / node / "containers" / container / "spec.json").read_text())
+        return int(next(v["value"] for v in spec["env"] if v["key"] == "MASTER_PORT"))
+
+    @staticmethod
+    def listen(port: int) -> socket.socket | None:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            return None
+
     def kill_server(self, node: str) -> None:
         """Agent, shims and ranks at once, as where the power fails."""
         agent, shims = self.c.pid(node), []
@@ -207,8 +219,11 @@ class Replace(unittest.TestCase):
         self.assertRegex(self.c.run("describe", job).stdout, rf"(?m)^ *2 +{stays}:\d +\S+ +spare")
         wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
         wait_for("the spare", lambda: self.c.job(job)["containers"][2]["state"] == "running")
+        port = self.master_port(gone, f"{job}.1.0")
         self.kill_server(gone)  # with rank 0, where the others meet
-        after = {r["rank"]: r for r in self.steps_from(job, 2)}
+        with wait_for("its port to be free", lambda: self.listen(port)):  # somebody else's, on the other server
+            after = {r["rank"]: r for r in self.steps_from(job, 2)}
+        self.assertNotEqual(self.master_port(stays, f"{job}.1.2"), port)
         seen = self.c.job(job)
         self.assertEqual((seen["attempt"], seen["state"]), (1, "running"))
         self.assertEqual(after[1]["pid"], before[1]["pid"], "the survivor keeps its process")
@@ -265,6 +280,56 @@ class Replace(unittest.TestCase):
         self.assertEqual(self.events(job, "container-replaced"), [f"container 2 takes the slot of container 0 on {place['node']}"])
         wait_for("the first process to be gone", lambda: not alive(before[0]["pid"]))
         self.losses_agree(job)
+
+    def test_containers_whose_records_are_gone_are_replaced_and_their_processes_end(self):
+        job = self.submit(FOREVER, recovery={"mode": "replace"})
+        self.addCleanup(self.end, job)
+        first = self.steps_from(job, 1)
+        wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
+        nodes = [c["node"] for c in self.c.job(job)["plan"]["containers"]]
+        home = self.c.state / "agents" / nodes[0] / "containers" / f"{job}.1.0"
+        self.c.kill(nodes[0])  # the Agent
+        shutil.rmtree(home)
+        self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
+        second = {r["rank"]: r for r in self.steps_from(job, 2)}
+        self.assertEqual(second[1]["pid"], first[1]["pid"], "the survivor keeps its process")
+        self.assertFalse(alive(first[0]["pid"]))
+        self.assertEqual(self.events(job, "container-lost"), [f"container 0 on {nodes[0]} was lost: it vanished from its node"])
+        self.assertEqual(self.events(job, "container-replaced"), [f"container 2 takes the slot of container 0 on {nodes[0]}"])
+
+        home = self.c.state / "agents" / nodes[1] / "containers" / f"{job}.1.1"
+        self.c.kill(nodes[1])
+        (home / "spec.json").write_text("{")  # of a rank that runs
+        self.assertEqual(self.c.run(*self.c.up_args).returncode, 0)
+        third = {r["rank"]: r for r in self.steps_from(job, 3)}
+        self.assertEqual(third[0]["pid"], second[0]["pid"], "the survivor keeps its process")
+        self.assertFalse(alive(second[1]["pid"]))
+        self.losses_agree(job)
+        seen = self.c.job(job)
+        self.assertEqual((seen["attempt"], seen["state"], seen["restarts"]), (1, "running", 0))
+
+    def test_a_rank_that_lives_on_unseen_saves_nothing_and_ends(self):
+        job = self.submit(FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
+        self.addCleanup(self.end, job)
+        before = self.steps_from(job, 1)
+        wait_for("a version of its own", lambda: self.lines(job, "SAVED"))
+        wait_for("the spare", lambda: len(self.parked(job)) == 1)
+        silent, stays = (self.c.job(job)["plan"]["containers"][i]["node"] for i in (1, 0))
+        agent, home = self.c.pid(silent), self.c.state / "agents" / silent / "containers" / f"{job}.1.1"
+        os.kill(agent, signal.SIGSTOP)  # its rank goes on, and nothing has cut its connections on this machine
+        try:
+            after = {r["rank"]: r for r in self.steps_from(job, 2)}
+            self.assertEqual(after[0]["pid"], before[0]["pid"], "the survivor keeps its process")
+            self.assertEqual([c["node"] for c in self.c.job(job)["plan"]["containers"] if c["ranks"]], [stays, stays])
+            self.assertRegex((home / "rank-1.log").read_text(),
+                             rf"container 1 of attempt 1 of job '{job}' was given up and can't (begin|commit to) a version")
+            wait_for("the process of before to end", lambda: not alive(before[1]["pid"]))
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        wait_for("a spare in the slot that it had", lambda: self.parked(job) == [(silent, 3)])
+        self.assertFalse(alive(before[1]["pid"]))
+        self.losses_agree(job)
+        self.assertEqual((self.c.job(job)["attempt"], self.c.job(job)["state"]), (1, "running"))
 
     def losses_agree(self, job: str) -> None:
         losses: dict[int, float] = {}
@@ -371,19 +436,24 @@ class Lost(unittest.TestCase):
                 ends[1].recv(1)
 
     def test_a_file_that_appears_tells_where_the_ranks_meet_and_wakes_who_waits(self):
-        with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, {"HELIOS_MEETING": f"{home}/meeting"}):
-            self.assertEqual(_lost.master(), "")
+        near = socket.create_server(("127.0.0.1", 0))
+        told = {"MASTER_PORT": str(near.getsockname()[1])}
+        with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, told, HELIOS_MEETING=f"{home}/meeting"):
+            self.assertEqual(_lost.master(), ("", ""))
             late: list[threading.Thread] = []  # a busy machine runs the watcher only once the file is there
             with mock.patch.object(threading.Thread, "start", lambda thread: late.append(thread)):
                 _lost.watch()
-            with socket.create_server(("127.0.0.2", 0)) as far:
+            with socket.create_server(("127.0.0.2", 0)) as far, near:
                 end = socket.create_connection(far.getsockname(), source_address=("127.0.0.1", 0), timeout=60)
                 self.addCleanup(end.close)
-                pathlib.Path(home, "new").write_text("MASTER_ADDR=10.0.0.7\nLOST=127.0.0.2\n")
+                stranger = socket.create_connection(near.getsockname(), timeout=60)
+                self.addCleanup(stranger.close)
+                pathlib.Path(home, "new").write_text("MASTER_ADDR=10.0.0.7\nMASTER_PORT=20007\nLOST=127.0.0.2\n")
                 os.rename(f"{home}/new", f"{home}/meeting")
                 late[0].start()
                 self.assertEqual(end.recv(1), b"")  # until it is cut
-            self.assertEqual(_lost.master(), "10.0.0.7")
+                self.assertEqual(stranger.recv(1), b"")  # where rank 0 was
+            self.assertEqual(_lost.master(), ("10.0.0.7", "20007"))
 
 
 class Replicas(unittest.TestCase):

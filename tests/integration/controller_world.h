@@ -62,6 +62,7 @@ struct world {
     char master_port[16];                  /* of the last start; port_lock */
     char model[64];                        /* likewise */
     atomic_int port_questions, ports_busy; /* how many of them find no port */
+    bool counts_ports;                     /* each finds another one */
     const char *_Atomic container_state;   /* what startContainer answers; NULL = unavailable */
     atomic_bool has_archive;               /* of L3 */
     atomic_bool refuses;                   /* storeCopy and archive fail */
@@ -256,8 +257,10 @@ static void find_port(struct hl_rpc_call *call, const json_t *params)
     if (w.port_questions++ < w.ports_busy)
         hl_rpc_reject(call, HL_EBUSY, "all ports are in use");
     else
-        rpc_json_reply(
-            call, json_pack("{s:O}", "port", json_array_get(hl_json_list(params, "ports"), 2)));
+        rpc_json_reply(call,
+                       json_pack("{s:O}", "port",
+                                 json_array_get(hl_json_list(params, "ports"),
+                                                w.counts_ports ? (size_t)w.port_questions : 2)));
 }
 
 static json_t *node_copy(const char *id)
@@ -564,7 +567,7 @@ static json_t *registration(const char *address, const char *host, const char *d
     json_t *list = json_array();
     if (container != NULL)
         json_array_append_new(list, json_pack("{s:s s:s}", "id", container, "state", "running"));
-    return json_pack("{s:o s:o}", "node", node, "containers", list);
+    return json_pack("{s:o s:o s:b}", "node", node, "containers", list, "endsStrays", 1);
 }
 
 static inline void register_node(const char *container)

@@ -362,6 +362,36 @@ TEST_IN(setup, teardown, all_starts_of_an_attempt_are_told_the_port_that_was_fou
     assert_int_equal(w.port_questions, 2);
 }
 
+/* Of a gang whose lost ranks are replaced. Its container was lost, and another one has its rank. */
+static void submit_and_replace(char *id, size_t cap)
+{
+    submit_with("recovery: {mode: replace}\n", "", id, cap);
+    wait_state(id, "running");
+    heartbeat(json_pack("[{s:s s:s s:s s:b}]", "id", "one-1.1.0", "state", "failed", "message",
+                        "its shim was killed", "lost", 1));
+    wait_count(&w.started, 2);
+}
+
+TEST_IN(setup, teardown, rank_0_in_another_container_gets_a_port_of_its_own)
+{
+    char id[64], first[16], second[16];
+    w.counts_ports = true;
+    register_node(NULL);
+    submit_and_replace(id, sizeof(id));
+    assert_int_equal(w.port_questions, 2);
+    last_port(second);
+    wait_events(id, "container-replaced", 1);
+    assert_string_equal(job_state(id), "running");
+    restart_controller();
+    register_node("one-1.1.1");
+    heartbeat(json_pack("[{s:s s:s s:s s:b}]", "id", "one-1.1.1", "state", "failed", "message",
+                        "its shim was killed", "lost", 1));
+    wait_count(&w.started, 3);
+    assert_int_equal(w.port_questions, 3); /* the restart asked for none */
+    last_port(first);
+    assert_string_not_equal(second, first);
+}
+
 TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_containers)
 {
     char id[64];
@@ -384,6 +414,10 @@ TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_contain
     assert_string_equal(json_string_value(json_array_get(hl_json_list(r, "strays"), 0)),
                         "one-1.0.0");
     json_decref(r);
+    /* An Agent of an older release would take that answer for a registration. */
+    json_t *older = registration("127.0.0.1:1", "there", "1:2", "one-1.0.0");
+    json_object_del(older, "endsStrays");
+    assert_int_equal(call("registerNode", older, NULL), HL_EEXIST);
     json_decref(ask("registerNode", registration("127.0.0.1:1", "here", "1:2", "one-1.1.0")));
     report("one-1.1.0", "running");
     assert_string_equal(job_state(id), "running");
@@ -503,6 +537,39 @@ TEST_IN(setup, teardown, an_attempt_that_is_over_begins_no_version)
                        "m", "job", id, "attempt", 1, "step", 5, "world", 2),
              NULL),
         HL_ECONFLICT);
+}
+
+static json_t *part_of(const char *job, int container)
+{
+    return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:i}", "token", "1", "check", "unchecked",
+                     "model", "m", "job", job, "attempt", 1, "step", 5, "world", 1, "container",
+                     container);
+}
+
+/* Its process lives on unseen, where its server was taken for lost, and may end its save late. */
+TEST_IN(setup, teardown, a_container_that_was_given_up_saves_nothing)
+{
+    char id[64];
+    w.import_state = "done";
+    import_until("m", "done");
+    register_node(NULL);
+    submit_and_replace(id, sizeof(id));
+    assert_int_equal(call("beginVersion", part_of(id, 0), NULL), HL_ECONFLICT);
+    assert_string_equal(hl_error_text(),
+                        "container 0 of attempt 1 of job 'one-1' was given up and can't begin a "
+                        "version; the gang goes on without this process");
+    json_t *r = ask("beginVersion", part_of(id, 1));
+    int version = (int)hl_json_int(r, "version", -1);
+    json_decref(r);
+    assert_int_equal(call("commitPart",
+                          json_pack("{s:s s:i s:i s:i s:[]}", "model", "m", "version", version,
+                                    "rank", 0, "container", 0, "shards"),
+                          NULL),
+                     HL_ECONFLICT);
+    assert_non_null(strstr(hl_error_text(), "was given up and can't commit to a version"));
+    r = ask("requestShards", json_pack("{s:s s:i}", "model", "m", "version", -1));
+    assert_int_equal(hl_json_int(r, "version", 0), 1); /* nothing of it is visible */
+    json_decref(r);
 }
 
 static void wait_sweeps(int n)

@@ -146,6 +146,36 @@ static void stop_container(struct job *j, const struct hl_job_action *a)
                    j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms);
 }
 
+/* ---- containers by their ids ----------------------------------------------------------------- */
+
+/* What an id JOB.ATTEMPT.INDEX says. */
+struct container_ref {
+    bool named; /* it is of that form */
+    int attempt, index;
+    struct job *job; /* NULL: none that is known */
+    bool damaged;    /* there is one, and its record can't be read */
+};
+
+static struct container_ref container_ref(const struct hl_controller *c, const char *id)
+{
+    struct container_ref r = {0};
+    char job[HL_JOB_ID_MAX + 1];
+    r.named = hl_container_id_parse(id, job, sizeof(job), &r.attempt, &r.index) == HL_OK;
+    r.job = r.named ? job_by_id(c, job) : NULL;
+    r.damaged = r.named && r.job == NULL && job_is_damaged(c, job);
+    return r;
+}
+
+/* Its position in its job; -1: no job counts on it. */
+static int wanted_position(const struct container_ref *r)
+{
+    const struct job *j = r->job;
+    if (j == NULL || hl_job_state_ended(j->run.state) || r->attempt != j->run.attempt)
+        return -1;
+    int at = job_position(j, r->index);
+    return at >= 0 && hl_jobrun_may_run(&j->run, at) ? at : -1;
+}
+
 /* ---- what nodes report ----------------------------------------------------------------------- */
 
 /* A container that no job wants: of a forgotten job or of an attempt that is over. */
@@ -186,19 +216,13 @@ void jobs_containers(struct hl_controller *c, struct node *n,
 {
     for (size_t i = 0; i < containers->count; i++) {
         const struct hl_api_container_status *status = &containers->items[i];
-        char job_id[HL_JOB_ID_MAX + 1];
-        int attempt = 0, index = 0;
-        struct job *j = NULL;
-        bool named =
-            hl_container_id_parse(status->id, job_id, sizeof(job_id), &attempt, &index) == HL_OK;
-        if (named)
-            j = job_by_id(c, job_id);
-        if (j == NULL && named && job_is_damaged(c, job_id))
+        const struct container_ref r = container_ref(c, status->id);
+        if (r.damaged)
             continue;
-        if (hl_container_is_stray(j != NULL ? &j->run : NULL, attempt, status->state))
+        if (hl_container_is_stray(r.job != NULL ? &r.job->run : NULL, r.attempt, status->state))
             stop_stray(c, n, status);
-        if (j != NULL)
-            container_event(j, n->name, attempt, index, status);
+        if (r.job != NULL)
+            container_event(r.job, n->name, r.attempt, r.index, status);
     }
     struct job *j, *next;
     HASH_ITER (hh, c->jobs->table, j, next) {
@@ -252,34 +276,13 @@ bool jobs_need_node(const struct hl_controller *c, const struct node *n)
     return false;
 }
 
-/* Where the container stands in its job; -1: no job counts on it. *damaged: what its job is can't
- * be read. */
-static int wanted_position(const struct hl_controller *c, const char *id, struct job **out,
-                           bool *damaged)
-{
-    char job[HL_JOB_ID_MAX + 1];
-    int attempt, index;
-    *out = NULL;
-    *damaged = false;
-    if (hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
-        return -1;
-    struct job *j = job_by_id(c, job);
-    *damaged = j == NULL && job_is_damaged(c, job);
-    if (j == NULL || hl_job_state_ended(j->run.state) || attempt != j->run.attempt)
-        return -1;
-    int at = job_position(j, index);
-    *out = j;
-    return at >= 0 && hl_jobrun_may_run(&j->run, at) ? at : -1;
-}
-
 bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
                           const struct hl_api_container_status_list *containers)
 {
     for (size_t i = 0; i < containers->count; i++) {
-        struct job *j;
-        bool damaged;
-        int at = wanted_position(c, containers->items[i].id, &j, &damaged);
-        if (at >= 0 && strcmp(j->run.containers[at].node, n->name) == 0)
+        const struct container_ref r = container_ref(c, containers->items[i].id);
+        int at = wanted_position(&r);
+        if (at >= 0 && strcmp(r.job->run.containers[at].node, n->name) == 0)
             return true;
     }
     return false;
@@ -287,9 +290,8 @@ bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
 
 bool jobs_want_container(const struct hl_controller *c, const char *id)
 {
-    struct job *j;
-    bool damaged;
-    return wanted_position(c, id, &j, &damaged) >= 0 || damaged;
+    const struct container_ref r = container_ref(c, id);
+    return wanted_position(&r) >= 0 || r.damaged;
 }
 
 /* Give up the first node that has been silent for longer than the job waits. The others follow
@@ -400,10 +402,7 @@ static void forget_containers(const struct job *j)
     for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
         for (size_t i = 0; node_ready(n) && i < n->report.containers.count; i++) {
             const char *id = n->report.containers.items[i].id;
-            char job[HL_JOB_ID_MAX + 1];
-            int attempt, index;
-            if (hl_container_id_parse(id, job, sizeof(job), &attempt, &index) == HL_OK &&
-                strcmp(job, j->id) == 0)
+            if (container_ref(c, id).job == j)
                 forget_container(c, n, id);
         }
     }
@@ -416,14 +415,10 @@ void purge_stale_containers(struct hl_controller *c, struct node *n,
     int64_t keep_ms = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
     for (size_t i = 0; i < containers->count; i++) {
         const char *id = containers->items[i].id;
-        char job[HL_JOB_ID_MAX + 1];
-        int attempt, index;
-        struct job *j = NULL;
-        if (!hl_container_is_stale(containers->items[i].finished_ms, now, keep_ms) ||
-            hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
+        if (!hl_container_is_stale(containers->items[i].finished_ms, now, keep_ms))
             continue;
-        j = job_by_id(c, job);
-        if (j == NULL && !job_is_damaged(c, job) && sent++ < FORGETS_MAX)
+        const struct container_ref r = container_ref(c, id);
+        if (r.named && r.job == NULL && !r.damaged && sent++ < FORGETS_MAX)
             forget_container(c, n, id);
     }
 }

@@ -109,6 +109,7 @@ bool jobs_find_writer(const struct hl_controller *c, const char *id, struct vers
 bool jobs_find_reader(const struct hl_controller *c, const struct hl_version_rec *v,
                       struct version_user *out);
 const char *jobs_find_node(const struct hl_controller *c, const char *job, int attempt, int rank);
+bool jobs_is_replaced(const struct hl_controller *c, const char *id, int attempt, int container);
 
 void method_plan_job(void *arg, struct hl_rpc_call *call,
                      const struct hl_api_controller_plan_job_params *p);

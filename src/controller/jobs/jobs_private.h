@@ -171,6 +171,8 @@ hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call 
                      job_reply reply) HL_CHECK;
 
 /* master_port.c */
+/* Index of the container that has rank 0; -1: none is placed. */
+int master_container(const struct job *j);
 /* True when it was found and written down, else it is asked for, and job_keep follows. */
 bool master_port_ready(struct job *j);
 /* MASTER_PORT of the attempt. */

@@ -52,22 +52,37 @@ static const char *table_of(struct job *j)
     return j->table != NULL ? j->table : "";
 }
 
-/* What ranks of a gang are told that has lost a server and goes on; "" before. */
+/* Its ranks are elsewhere. */
+static bool is_left(const struct job *j, int at)
+{
+    const struct hl_plan_container *c = &j->run.plan->containers[at];
+    return !hl_jobrun_has_ranks(&j->run, at) && !hl_plan_is_spare(c) && !hl_plan_is_guest(c);
+}
+
+/* Ranks are not where they were at the start, or rank 0 is in another container. */
+static bool has_moved(const struct job *j)
+{
+    bool moved = j->elastic.lost != NULL || j->port_container > 0;
+    for (int i = 0; i < j->run.container_count && !moved; i++)
+        moved = is_left(j, i) ||
+                (hl_jobrun_has_ranks(&j->run, i) && hl_plan_is_spare(&j->run.plan->containers[i]));
+    return moved;
+}
+
+/* What ranks of a gang are told that has lost a server or a container and goes on; "" before. */
 static hl_status meeting_text(const struct job *j, struct hl_buf *out)
 {
     const struct hl_plan *plan = j->run.plan;
+    if (!has_moved(j))
+        return HL_OK;
+    HL_TRY(hl_buf_printf(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\n", plan->master_address,
+                         master_port(j)));
     if (j->elastic.lost != NULL)
-        return hl_buf_printf(out, "MASTER_ADDR=%s\n%s", plan->master_address, j->elastic.lost);
+        return hl_buf_printf(out, "%s", j->elastic.lost);
     for (int i = 0; i < j->run.container_count; i++) {
-        const struct hl_plan_container *c = &plan->containers[i];
-        bool has_ranks = hl_jobrun_has_ranks(&j->run, i);
-        bool lost = !has_ranks && !hl_plan_is_spare(c) && !hl_plan_is_guest(c);
-        if (!lost && !(has_ranks && hl_plan_is_spare(c)))
-            continue;
-        if (out->len == 0)
-            HL_TRY(hl_buf_printf(out, "MASTER_ADDR=%s\n", plan->master_address));
         const struct hl_cluster_node *n =
-            lost ? hl_cluster_find(nodes_cluster(j->controller), c->node) : NULL;
+            is_left(j, i) ? hl_cluster_find(nodes_cluster(j->controller), plan->containers[i].node)
+                          : NULL;
         if (n != NULL && n->host_address[0] != '\0')
             HL_TRY(hl_buf_printf(out, "LOST=%s\n", n->host_address));
     }
@@ -123,8 +138,8 @@ static void rank_table_send(struct job *j, int index)
 
 void rank_tables_send(struct job *j)
 {
-    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL)
-        return;
+    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL || !master_port_ready(j))
+        return; /* who is told where rank 0 is now must not find somebody else at its old port */
     for (int i = 0; i < j->run.container_count; i++)
         if (j->table_sent[i] == TABLE_UNSENT && hl_jobrun_has_ranks(&j->run, i) &&
             j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)

@@ -62,6 +62,7 @@ static hl_status parts_read(struct job *j, json_t *rest)
     j->port = r.port;
     j->gang_made = r.gang_made;
     j->port_attempt = r.port_attempt >= 0 ? r.port_attempt : j->run.attempt;
+    j->port_container = r.port_container >= 0 ? r.port_container : master_container(j);
     j->seq = j->doc.seq;
     j->saved = (struct job_record){json_incref(run), json_copy(j->events)};
     return HL_OK;
@@ -96,6 +97,7 @@ json_t *job_record_json(const struct job *j, const struct job_record *r)
                                    &(struct hl_api_job_record){.load_version = j->load_version,
                                                                .port = j->port,
                                                                .port_attempt = j->port_attempt,
+                                                               .port_container = j->port_container,
                                                                .gang_made = j->gang_made,
                                                                .ledger = ledger_record(j, &arena),
                                                                .image = images_pinned(j)});

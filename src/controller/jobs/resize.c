@@ -62,15 +62,9 @@ static int count_joining(const struct hl_plan *plan)
 static bool give_plan(struct job *j, struct hl_job_event *ev)
 {
     struct hl_plan *plan = ev->plan;
-    bool moves = plan != NULL && strcmp(plan->master_node, j->run.plan->master_node) != 0;
-    int port_attempt = j->port_attempt;
-    if (moves)
-        j->port_attempt = 0; /* rank 0 meets the others elsewhere: another port is asked for */
     job_event(j, ev);
     if (plan != NULL && j->run.plan == plan)
         return true;
-    if (moves)
-        j->port_attempt = port_attempt;
     hl_plan_free(plan);
     return false;
 }

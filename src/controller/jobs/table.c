@@ -274,6 +274,15 @@ const char *jobs_find_node(const struct hl_controller *c, const char *job, int a
     return index >= 0 && index < j->run.container_count ? j->run.containers[index].node : "";
 }
 
+bool jobs_is_replaced(const struct hl_controller *c, const char *id, int attempt, int container)
+{
+    const struct job *j = job_by_id(c, id);
+    if (j == NULL || j->run.plan == NULL || attempt != j->run.containers_attempt)
+        return false;
+    int at = job_position(j, container);
+    return at < 0 || !hl_jobrun_has_ranks(&j->run, at) || j->run.plan->containers[at].leaves;
+}
+
 static bool job_needs_version(const struct job *j, const struct hl_version_rec *v)
 {
     const struct hl_version_reader reader = {.model = j->spec.model,

@@ -36,6 +36,9 @@ struct version_users {
                         struct version_user *out);
     /* Where the rank of that attempt of the job runs; "" = on no node that is known. */
     const char *(*find_node)(const struct hl_controller *c, const char *job, int attempt, int rank);
+    /* The container of that attempt of the job has lost its ranks: they go on in another one, or
+     * the gang goes on without them. */
+    bool (*is_replaced)(const struct hl_controller *c, const char *job, int attempt, int container);
 };
 
 /* `users` is borrowed for the Controller's life. */

@@ -115,16 +115,31 @@ static void version_change_start(struct hl_controller *c, struct version_change 
     change_start(c, &vc->change);
 }
 
-/* A rank of an attempt that is over can't begin a version. */
-static hl_status check_attempt(struct hl_controller *c, const struct hl_version_begin *b)
+/* Who writes a version, as the rank says; container -1: nothing is said. */
+struct version_writer {
+    const char *job, *verb;
+    int attempt, container;
+};
+
+/* A rank of an attempt that is over, or of a container that was given up and lives on unseen, has
+ * no part in what its gang saves now. */
+static hl_status check_writer(struct hl_controller *c, const struct version_writer *w)
 {
     struct version_user j;
-    if (!c->models->users->find_writer(c, b->job, &j) || (!j.over && b->attempt == j.attempt))
+    if (!c->models->users->find_writer(c, w->job, &j))
         return HL_OK;
-    return hl_fail(HL_ECONFLICT,
-                   "attempt %d of job '%s' is over and can't begin a version; it is %s in attempt "
-                   "%d",
-                   b->attempt, b->job, hl_api_job_state_name(j.state), j.attempt);
+    if (j.over || w->attempt != j.attempt)
+        return hl_fail(HL_ECONFLICT,
+                       "attempt %d of job '%s' is over and can't %s a version; it is %s in attempt "
+                       "%d",
+                       w->attempt, w->job, w->verb, hl_api_job_state_name(j.state), j.attempt);
+    if (w->container >= 0 && c->models->users->is_replaced(c, w->job, w->attempt, w->container))
+        return hl_fail(
+            HL_ECONFLICT,
+            "container %d of attempt %d of job '%s' was given up and can't %s a version; "
+            "the gang goes on without this process",
+            w->container, w->attempt, w->job, w->verb);
+    return HL_OK;
 }
 
 /* All ranks of one save have the same token: the first one opens the version, the others join. */
@@ -154,7 +169,9 @@ static hl_status begin_make(struct change *ch)
                                         "client is older than the Controller; install the same "
                                         "release");
     if (!ch->durable) {
-        HL_TRY(check_attempt(ch->c, &b));
+        const struct version_writer w = {
+            .job = b.job, .verb = "begin", .attempt = b.attempt, .container = p->container};
+        HL_TRY(check_writer(ch->c, &w));
         HL_TRY(durability_check(ch->c)); /* before it is put */
     }
     return hl_catalog_begin(&ch->c->catalog, &b, commit_records, ch->c, &vc->version);
@@ -484,6 +501,13 @@ static hl_status commit_part_make(struct change *ch)
     };
     HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &p.version));
     vc->version = p.version;
+    if (p.version->state == HL_API_VERSION_STATE_OPEN && !ch->durable) {
+        const struct version_writer w = {.job = p.version->job,
+                                         .verb = "commit to",
+                                         .attempt = p.version->attempt,
+                                         .container = vc->commit->container};
+        HL_TRY(check_writer(ch->c, &w));
+    }
     if (p.version->state == HL_API_VERSION_STATE_OPEN)
         p.version->touched_ms = vc->now_ms; /* it is not dropped while it is looked at */
     vc->unplanned = !ch->durable && !vc->planned && layout_is_missing(ch->c, p.version);

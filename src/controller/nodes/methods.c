@@ -90,12 +90,15 @@ static hl_status check_name_is_free(struct hl_controller *c,
 }
 
 /* An Agent whose name went to another one while it was silent: what it still runs was given up by
- * the jobs, and nobody else can end it. False: it runs nothing of that kind. */
+ * the jobs, and nobody else can end it. False: it runs nothing of that kind, or would take the
+ * answer for a registration. */
 static bool refuse_with_strays(struct hl_controller *c, struct hl_rpc_call *call,
                                const struct hl_api_controller_register_node_params *p)
 {
     struct hl_arena *arena = hl_rpc_call_arena(call);
     const struct hl_id_text cluster = claim_cluster(c);
+    if (!p->ends_strays)
+        return false;
     struct hl_api_controller_register_node_results r = {
         .heartbeat_ms = c->opts.heartbeat_ms,
         .cluster = cluster.s,
@@ -176,7 +179,8 @@ static void registration_end(const struct registration *r, hl_status st)
                                           &(struct hl_api_controller_register_node_results){
                                               .heartbeat_ms = r->c->opts.heartbeat_ms,
                                               .cluster = cluster.s,
-                                              .epoch = r->c->claim.epoch});
+                                              .epoch = r->c->claim.epoch,
+                                              .lost_ms = r->c->opts.node_lost_ms});
     else
         call_reject(r->call, st);
 }

@@ -106,6 +106,7 @@ static const struct version_users version_users = {
     .find_writer = jobs_find_writer,
     .find_reader = jobs_find_reader,
     .find_node = jobs_find_node,
+    .is_replaced = jobs_is_replaced,
 };
 
 /* A stored job that Kubernetes does not know is the Agents'. */

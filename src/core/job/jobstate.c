@@ -143,7 +143,7 @@ static void describe_failure(struct step *s, int index)
  * and the signal. */
 static enum hl_api_failure_kind failure_of(const struct step *s)
 {
-    if (s->ev->kind == HL_JOB_EV_CONTAINER && s->ev->failure != HL_API_FAILURE_KIND_UNSAID)
+    if (s->ev->failure != HL_API_FAILURE_KIND_UNSAID)
         return s->ev->failure;
     const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
     const struct hl_exit end = {.code = c->exit_code, .signal = c->signal};
@@ -313,15 +313,22 @@ static void judge_container(struct step *s)
         judge_containers(s);
 }
 
-static void on_status(struct step *s)
+/* The container of the event has another state. */
+static void follow_container(struct step *s)
 {
     const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
-    if (!take_status(s) || hl_jobrun_replace_lost(s))
+    if (hl_jobrun_replace_lost(s))
         return;
     if (hl_jobrun_is_parked(s->run, s->ev->index) && !is_active(c->state))
         record(s, "spare-lost", "parked container %d on %s has ended: %s",
                hl_jobrun_index(s->run, s->ev->index), c->node, c->message);
     judge_container(s);
+}
+
+static void on_status(struct step *s)
+{
+    if (take_status(s))
+        follow_container(s);
 }
 
 static void on_status_stopping(struct step *s)
@@ -354,8 +361,8 @@ static void on_absent(struct step *s)
     }
     if (!is_active(c->state) || list_may_be_older(s))
         return;
-    set_failed(s, s->ev->index, "it vanished from its node");
-    judge_container(s);
+    set_failed(s, s->ev->index, HL_JOB_VANISHED);
+    follow_container(s);
 }
 
 static void on_absent_stopping(struct step *s)
@@ -605,6 +612,8 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 {
     struct hl_job_event at = *ev;
     struct step s = {run, &at, out};
+    if (at.kind == HL_JOB_EV_ABSENT)
+        at.failure = HL_API_FAILURE_KIND_LOST; /* nobody knows how it ended */
     HL_TRY(actions_reserve(out, actions_of(run, ev)));
     if (is_stale(&s, &at))
         return HL_OK;

@@ -21,8 +21,9 @@
  * which is that of the plan: events, actions and ids speak of it, whatever was taken out before.
  * What a container is that is no member decides nothing about the gang.
  *
- * A container of which nobody knows how it ended (failure LOST) is replaced in a gang that replaces
- * ranks: what is parked takes its place, else another container, with another index, its slot.
+ * A container of which nobody knows how it ended (failure LOST, or its node has it no more) is
+ * replaced in a gang that replaces ranks: what is parked takes its place, else another container,
+ * with another index, its slot.
  *
  * Owns:    the run owns its plan and containers.
  * Threads: one owner. Pure: time comes with the event.
@@ -50,6 +51,8 @@
 #define HL_JOB_NODE_LOSSES_MAX 8
 /* So often the ranks of one container go on in another one, of those whose server answers. */
 #define HL_JOB_CONTAINER_LOSSES_MAX 8
+/* The message of a container that its node has no more. */
+#define HL_JOB_VANISHED "it vanished from its node"
 /* A list without a container that was confirmed less than this ago may have been made before it. */
 #define HL_JOB_ABSENT_GRACE_MS 3000
 

@@ -13,6 +13,7 @@ struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun 
                                                     hl_arena_array(arena, n, sizeof(*list.items))};
     for (size_t i = 0; i < n && list.items != NULL; i++) {
         const struct hl_jobrun_container *c = &run->containers[i];
+        bool vanished = strncmp(c->message, HL_JOB_VANISHED, strlen(HL_JOB_VANISHED)) == 0;
         char id[HL_JOB_ID_MAX + 32];
         hl_container_id(run->id, run->containers_attempt, hl_jobrun_index(run, (int)i), id,
                         sizeof(id));
@@ -23,7 +24,8 @@ struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun 
                                              .signal = c->signal,
                                              .message = c->message,
                                              .started_ms = c->started_ms,
-                                             .finished_ms = c->finished_ms};
+                                             .finished_ms = c->finished_ms,
+                                             .lost = vanished};
     }
     return list;
 }

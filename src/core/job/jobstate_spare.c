@@ -111,15 +111,31 @@ static void begin_again(struct step *s, int at)
     act_at(s, HL_JOB_DO_START, at);
 }
 
+/* NULL: it can be replaced. */
+static const char *why_it_stays_lost(const struct hl_jobrun *run, int at)
+{
+    if (run->state != HL_API_JOB_STATE_RUNNING)
+        return "the gang was still starting";
+    return run->containers[at].lost >= HL_JOB_CONTAINER_LOSSES_MAX
+               ? "containers of these ranks were lost too often in this attempt"
+               : NULL;
+}
+
 bool hl_jobrun_replace_lost(struct step *s)
 {
     struct hl_jobrun *run = s->run;
     int at = s->ev->index;
     struct hl_jobrun_container *c = &run->containers[at];
     if (c->state != HL_API_CONTAINER_STATE_FAILED || s->ev->failure != HL_API_FAILURE_KIND_LOST ||
-        run->state != HL_API_JOB_STATE_RUNNING || !run->policy.replaces ||
-        hl_plan_is_guest(&run->plan->containers[at]) || c->lost >= HL_JOB_CONTAINER_LOSSES_MAX)
+        !run->policy.replaces || hl_plan_is_guest(&run->plan->containers[at]))
         return false;
+    const char *why = why_it_stays_lost(run, at);
+    if (why != NULL) {
+        char text[2 * HL_JOB_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s; it is not replaced: %s", c->message, why);
+        copy_text(c->message, sizeof(c->message), text);
+        return false;
+    }
     c->lost++;
     record(s, "container-lost", "container %d on %s was lost: %s", hl_jobrun_index(run, at),
            c->node, c->message);

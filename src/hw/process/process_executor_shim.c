@@ -292,7 +292,7 @@ static void retry_status(struct hl_shim *s)
 {
     int seconds = s->requested ? STOP_RETRY_S : RESULT_RETRY_S;
     s->requested = s->failed = false; /* both are in the status: what comes now is another stop */
-    for (int i = 0; s->dirty && i < seconds && !s->requested; i++) {
+    for (int i = 0; s->dirty && i < seconds && !s->requested && access(s->dir, F_OK) == 0; i++) {
         hl_shim_await_signals(s, 1000);
         hl_shim_tell(s);
     }

@@ -240,6 +240,26 @@ static void read_signature(const char *dir, struct hl_process *out)
     }
 }
 
+/* What runs of a container whose record can't be read. Nobody could stop it any more, and its job
+ * hears that it is gone. Its directory stays, for people. */
+static void end_unreadable(struct hl_px *px, const char *name)
+{
+    struct hl_path dir = hl_path_in(px->containers.s, name);
+    struct hl_process shim;
+    char pid[16];
+    if (shim_lives(dir.s)) {
+        read_signature(dir.s, &shim);
+        snprintf(pid, sizeof(pid), "%d", (int)shim.pid);
+        const struct hl_stranger x = {
+            .container = name, .owner = px->containers.s, .handle = pid, .own = true};
+        if (shim.pid <= 0 || hl_stranger_end(HL_ENGINE_NONE, &x) != HL_OK)
+            hl_warn("container %s runs on: %s", name,
+                    shim.pid > 0 ? hl_error_text() : "its shim is not known");
+    }
+    if (!remove_labelled(px, px->options.engine, dir.s))
+        hl_warn("container %s: %s", name, hl_error_text());
+}
+
 static hl_status adopt_one(struct hl_px *px, const char *name)
 {
     struct hl_path dir = hl_path_in(px->containers.s, name);
@@ -293,7 +313,9 @@ hl_status hl_px_adopt(struct hl_px *px)
             if (hl_dir_remove(hl_path_in(px->containers.s, d->d_name).s) != HL_OK)
                 hl_warn("%s", hl_error_text());
         } else if (st != HL_OK) {
-            hl_warn("container %s is left alone: %s", d->d_name, hl_error_text());
+            hl_warn("container %s can't be taken over and is ended: %s", d->d_name,
+                    hl_error_text());
+            end_unreadable(px, d->d_name);
         }
     }
     pthread_mutex_unlock(&px->lock);

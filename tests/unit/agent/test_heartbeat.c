@@ -7,7 +7,7 @@ static struct heartbeat registered(int64_t period_ms)
 {
     struct heartbeat h;
     heartbeat_init(&h);
-    assert_int_equal(heartbeat_registered(&h, period_ms), 0);
+    assert_int_equal(heartbeat_registered(&h, period_ms, 0), 0);
     return h;
 }
 
@@ -46,7 +46,7 @@ TEST(a_good_answer_starts_the_pauses_anew)
     assert_int_equal(heartbeat_failed(&h), 5000);
     assert_int_equal(heartbeat_answered(&h, true), 60000);
     assert_int_equal(heartbeat_failed(&h), 200);
-    (void)heartbeat_registered(&h, 60000);
+    (void)heartbeat_registered(&h, 60000, 0);
     assert_int_equal(heartbeat_failed(&h), 200);
 }
 
@@ -67,7 +67,7 @@ TEST(what_changed_during_a_call_is_told_at_once_and_once)
     assert_int_equal(heartbeat_answered(&h, true), 0);
     assert_int_equal(heartbeat_answered(&h, true), 500);
     h.again = true;
-    assert_int_equal(heartbeat_registered(&h, 500), 0); /* the first heartbeat has it */
+    assert_int_equal(heartbeat_registered(&h, 500, 0), 0); /* the first heartbeat has it */
     assert_int_equal(heartbeat_answered(&h, true), 500);
 }
 
@@ -79,6 +79,30 @@ TEST(a_node_that_was_forgotten_registers_at_once)
     assert_int_equal(heartbeat_failed(&h), 200);
     assert_int_equal(heartbeat_failed(&h), 400);
     assert_int_equal(heartbeat_failed(&h), 800); /* the old period binds no more */
+}
+
+/* The Controller may have given up what runs here while this process was stopped. */
+TEST(who_was_not_heard_for_too_long_has_to_be_heard_again_first)
+{
+    struct heartbeat h;
+    heartbeat_init(&h);
+    assert_false(heartbeat_is_lapsed(&h, 1000000)); /* nobody has given it anything yet */
+    (void)heartbeat_registered(&h, 500, 5000);
+    heartbeat_heard(&h, 10000);
+    assert_false(heartbeat_is_lapsed(&h, 15000));
+    assert_true(heartbeat_is_lapsed(&h, 15001));
+    (void)heartbeat_answered(&h, true); /* of a call that was made before it was stopped */
+    heartbeat_heard(&h, 10500);
+    assert_true(heartbeat_is_lapsed(&h, 100000));
+    (void)heartbeat_answered(&h, false); /* the node counts as lost: it registers first */
+    heartbeat_heard(&h, 100000);
+    assert_true(heartbeat_is_lapsed(&h, 100000));
+    (void)heartbeat_registered(&h, 500, 5000);
+    heartbeat_heard(&h, 100100);
+    assert_false(heartbeat_is_lapsed(&h, 100100));
+    (void)heartbeat_registered(&h, 500, 0); /* an older Controller does not say */
+    heartbeat_heard(&h, 100100);
+    assert_false(heartbeat_is_lapsed(&h, 200000));
 }
 
 TEST(an_answer_is_waited_for_three_heartbeats)

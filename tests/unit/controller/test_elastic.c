@@ -456,6 +456,7 @@ TEST(who_is_left_of_a_lost_server_gets_another_place_and_the_lost_one_none)
     assert_string_equal(said.waits, "the node of rank 0 looks for a port");
     assert_int_equal(said.number, 2);
     j->port_attempt = 1;
+    j->port_container = 1;
     assert_string_equal(place_of(&w, 1, "RANK"), "0");
     assert_string_equal(place_of(&w, 1, "WORLD_SIZE"), "1");
     assert_string_equal(place_of(&w, 1, "MASTER_ADDR"), "10.0.0.1");

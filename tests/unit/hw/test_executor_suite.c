@@ -343,9 +343,9 @@ static size_t groups_of(struct world *w, const char *id)
     return n;
 }
 
-TEST_IN(setup, teardown, a_container_whose_record_is_lost_is_ended)
+/* lose: what happens to its directory while no Agent is there. */
+static void ends_without_a_record(struct world *w, void (*lose)(const char *dir))
 {
-    struct world *w = *state;
     bool own;
     start(w, spec_of("lost.1.0", "setsid sleep 1000 & echo $!; exec sleep 1000", 1));
     char *child = await_line(w, "lost.1.0", 0); /* where an engine runs it, a number of its own */
@@ -359,7 +359,7 @@ TEST_IN(setup, teardown, a_container_whose_record_is_lost_is_ended)
         kill(shim, SIGKILL);
     char dir[160];
     snprintf(dir, sizeof(dir), "%s/containers/lost.1.0", w->dir);
-    assert_int_equal(hl_dir_remove(dir), HL_OK);
+    lose(dir);
     assert_true(process_lives(pid));
     open_executor(w, false, 0);
     await_death(pid);
@@ -370,6 +370,28 @@ TEST_IN(setup, teardown, a_container_whose_record_is_lost_is_ended)
     free(child);
     assert_int_equal(strangers(w->ex, "lost.1.0", &own), 0);
     assert_null(status_of(w, "lost.1.0"));
+}
+
+static void lose_directory(const char *dir)
+{
+    assert_int_equal(hl_dir_remove(dir), HL_OK);
+}
+
+static void spoil_record(const char *dir)
+{
+    char path[192];
+    snprintf(path, sizeof(path), "%s/spec.json", dir);
+    assert_int_equal(hl_file_write_atomic(path, "{", 1), HL_OK);
+}
+
+TEST_IN(setup, teardown, a_container_whose_record_is_lost_is_ended)
+{
+    ends_without_a_record(*state, lose_directory);
+}
+
+TEST_IN(setup, teardown, a_container_whose_record_can_not_be_read_is_ended)
+{
+    ends_without_a_record(*state, spoil_record);
 }
 
 TEST_IN(setup, teardown, a_rank_has_the_cpus_of_its_slot)

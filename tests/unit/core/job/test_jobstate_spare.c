@@ -320,6 +320,53 @@ TEST_IN(begin, end, how_often_a_container_was_lost_goes_with_its_ranks_and_into_
     hl_jobrun_fini(&back);
 }
 
+/* Its node tells what it has, and this is not there: somebody has removed its record. */
+static void vanish(int index)
+{
+    step((struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
+                               .attempt = 1,
+                               .index = index,
+                               .node = "node-0",
+                               .is_in_order = true});
+}
+
+TEST_IN(begin, end, a_container_that_vanished_is_replaced_as_any_lost_one)
+{
+    container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
+    vanish(0);
+    assert_string_equal(said, "container-lost; spare-used; start 2; free 0; ");
+    vanish(1); /* nothing is parked any more */
+    assert_string_equal(said, "container-lost; container-replaced; start 4; ");
+    vanish(4); /* before it came up there */
+    assert_string_equal(said, "start 4; ");
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
+    assert_int_equal(run.attempt, 1);
+    assert_int_equal(run.failed.losses, 0);
+}
+
+TEST_IN(begin, end, what_can_not_be_replaced_fails_the_attempt_and_says_why)
+{
+    for (int i = 0; i < HL_JOB_CONTAINER_LOSSES_MAX; i++)
+        lose_container(hl_jobrun_index(&run, 1));
+    run.containers[1].state = HL_API_CONTAINER_STATE_RUNNING;
+    vanish(hl_jobrun_index(&run, 1));
+    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART);
+    assert_int_equal(run.last_failure, HL_API_FAILURE_KIND_LOST);
+    assert_string_equal(run.reason,
+                        "container 11 on node-1 failed: it vanished from its node; it is not "
+                        "replaced: containers of these ranks were lost too often in this attempt");
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    assert_true(hl_jobrun_containers(&run, &arena).items[1].lost);
+}
+
+TEST_IN(begin, end, a_gang_that_starts_replaces_no_lost_container)
+{
+    run.state = HL_API_JOB_STATE_STARTING;
+    vanish(1);
+    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART);
+    assert_non_null(strstr(run.reason, "it is not replaced: the gang was still starting"));
+}
+
 TEST_IN(begin, end, a_gang_that_replaces_nothing_begins_again_after_a_lost_container)
 {
     container(PARKED, HL_API_CONTAINER_STATE_RUNNING, true);
