@@ -312,6 +312,8 @@ hl_status hl_px_adopt(struct hl_px *px)
         if (st == HL_ENOENT) { /* its start got no further than the directory */
             if (hl_dir_remove(hl_path_in(px->containers.s, d->d_name).s) != HL_OK)
                 hl_warn("%s", hl_error_text());
+        } else if (st == HL_ENOMEM || st == HL_EIO) { /* of this moment: the next Agent reads it */
+            hl_error("container %s is left alone: %s", d->d_name, hl_error_text());
         } else if (st != HL_OK) {
             hl_warn("container %s can't be taken over and is ended: %s", d->d_name,
                     hl_error_text());
