@@ -29,6 +29,15 @@ PORT = 29431
 PROBE = 1024  # inner dimension of the layer that is measured first
 
 
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of a call that the ranks begin together."""
+    import torch.distributed as dist
+    dist.barrier()
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
 def balanced(rows: int, outer: int) -> int:
     """The inner dimension, a multiple of 64, whose product takes the slowest rank as long as the sum of its
     result; the ranks call it together."""
@@ -37,13 +46,7 @@ def balanced(rows: int, outer: int) -> int:
     y, x, weight = torch.zeros(rows, outer), torch.randn(rows, PROBE), torch.randn(PROBE, outer)
 
     def seconds(call: Callable[[], object]) -> float:
-        taken = []
-        for _ in range(6):
-            dist.barrier()
-            begun = time.perf_counter()
-            call()
-            taken.append(time.perf_counter() - begun)
-        return statistics.median(taken[1:])
+        return statistics.median([timed(call) for _ in range(6)][1:])
     both = torch.tensor([seconds(lambda: x @ weight), seconds(lambda: dist.all_reduce(y))])
     dist.all_reduce(both, dist.ReduceOp.MAX)
     compute, communicate = both.tolist()
@@ -78,14 +81,12 @@ def rank(number: int, args: argparse.Namespace) -> None:
         taken: dict[str, list[float]] = {"plain": [], "made": []}
         for _ in range(args.calls + 1):
             for name, run in (("plain", plain), ("made", made)):
-                dist.barrier()
-                begun = time.perf_counter()
-                run(x)
-                taken[name].append(time.perf_counter() - begun)
+                taken[name].append(timed(lambda: run(x)))
         differs = float((plain(x) - made(x)).abs().max())
     report = optimizer.report()
     print(json.dumps({"seconds": {name: statistics.median(t[1:]) for name, t in taken.items()},
-                      "inner": inner, "chunks": report[0].chunks, "report": str(report), "differs": differs}), flush=True)
+                      "inner": inner, "chunks": report[0].chunks, "report": str(report), "differs": differs}),
+          flush=True)
     dist.destroy_process_group()
 
 
@@ -134,8 +135,9 @@ def main() -> int:
     seconds, others = (now - before for now, before in zip(used(), begun))
     print(said["report"])
     plain, made = said["seconds"]["plain"], said["seconds"]["made"]
-    print(f"a link of {args.rate}, {args.rows} x {said['inner']} x {args.outer}: plain {plain * 1e3:.1f} ms, optimized {made * 1e3:.1f} ms, {plain / made:.2f} x with "
-          f"{said['chunks']} chunks; largest difference {said['differs']:g}")
+    print(f"a link of {args.rate}, {args.rows} x {said['inner']} x {args.outer}: plain {plain * 1e3:.1f} ms, "
+          f"optimized {made * 1e3:.1f} ms, {plain / made:.2f} x with {said['chunks']} chunks; "
+          f"largest difference {said['differs']:g}")
     busy = others / seconds
     bars = Bars()
     bars.judge("optimized by plain", made / plain, BAR,
