@@ -313,7 +313,7 @@ static bool wait_for_work(struct hl_maco_thread *w, uint32_t *event)
         if (__atomic_load_n(&w->inbox, __ATOMIC_RELAXED) != MACO_NONE ||
             (*event = take_from_others(w)) != MACO_NONE) {
             if (w->rt->tracing)
-                hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
+                hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick_acquire());
             return true;
         }
         if (hl_maco_relax(w->rt->spins, k))
@@ -329,7 +329,7 @@ static void direct_work(struct hl_maco_thread *w)
 {
     uint32_t event = MACO_NONE;
     if (w->rt->tracing)
-        w->tick = hl_tick();
+        w->tick = hl_tick_acquire();
     for (;;) {
         if (HL_UNLIKELY(w->rt->state->has_affinity))
             event = run_given(w, event);

@@ -91,7 +91,7 @@ static void scheduler_work(struct hl_maco_thread *w)
     struct hl_maco_thread *scheduler = scheduler_thread(rt);
     uint64_t from = 0;
     if (rt->tracing)
-        w->tick = hl_tick();
+        w->tick = hl_tick_acquire();
     for (uint32_t k = 0; !hl_maco_over(w);) {
         uint64_t tail = w->queue.tail, head = hl_maco_spsc_batch(&w->queue);
         if (head == tail) {
@@ -105,7 +105,7 @@ static void scheduler_work(struct hl_maco_thread *w)
             return;
         }
         if (k > 0 && rt->tracing)
-            hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
+            hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick_acquire());
         k = 0;
         if (!run_batch(w, tail, head))
             break;

@@ -24,7 +24,7 @@ static bool await_event(struct hl_maco_thread *w, uint32_t event)
         if (hl_maco_fired(w->rt->state, event)) {
             __atomic_store_n(&w->waits, MACO_NONE, __ATOMIC_RELAXED);
             if (w->rt->tracing)
-                hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
+                hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick_acquire());
             return true;
         }
         if (hl_maco_relax(w->rt->spins, k))
@@ -69,7 +69,7 @@ static void begin_list(struct hl_maco_thread *w)
         w->at = 0;
     }
     if (w->rt->tracing)
-        w->tick = hl_tick();
+        w->tick = hl_tick_acquire();
 }
 
 static void static_work(struct hl_maco_thread *w)

@@ -102,9 +102,10 @@ struct hl_maco_thread {
     uint32_t given;                         /* tasks taken out of the inbox, in order */
     uint32_t spill, spill_last; /* events that did not fit in `ready`: a list in next_event */
     uint64_t spent;             /* scheduler: cost queued so far */
-    uint64_t finished;          /* worker: cost done so far, read by the scheduler */
-    uint32_t *log, log_room;    /* tasks done in this run */
-    uint32_t done;              /* of them */
+    /* One line: what the end of a task writes. */
+    _Alignas(HL_LINE) uint64_t finished; /* worker: cost done so far, read by the scheduler */
+    uint32_t *log, log_room;             /* tasks done in this run */
+    uint32_t done;                       /* of them */
     struct hl_maco_record *records;
     size_t n_records, record_room;
     uint64_t tick; /* end of what was recorded last */
