@@ -4,11 +4,12 @@ C: computing all, X: communicating all, o: what each chunk costs more. n chunks 
 max(C, X) + min(C, X) / n + n o, least at n = sqrt(min(C, X) / o). From there, or from 2, powers of two are
 run, downwards or upwards as long as they get faster, for o is a small difference of two measured times: it
 says where to begin, and not whether. The fastest of many short measurements is one by luck too, and others
-use the machine now and then: so it is run again, in turns with one chunk. It gains LEAST_GAIN there, or
-nothing is cut. Nothing is run where hiding all of the shorter one would gain less.
+use the machine now and then: so the FINALISTS fastest are run again, in turns with one chunk. The better one
+gains LEAST_GAIN there, or nothing is cut. Nothing is run where hiding all of the shorter one would gain less.
 """
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from ._comm import Carrier
 
 LEAST_GAIN = 0.03
 MOST_CHUNKS = 64
+FINALISTS = 3
 REPEATS = 5
 PROBE = 4  # chunks, one after the other, to find o
 
@@ -58,16 +60,20 @@ def best_chunks(compute: float, comm: float, per_chunk: float, most: int) -> int
     return min(powers, key=lambda n: expected(compute, comm, per_chunk, n))
 
 
-def fastest(first: int, most: int, seconds: Callable[[int], float]) -> tuple[int, float]:
-    """The number of chunks, a power of two from 2 to ``most``, with the shortest run among those that
-    are tried from ``first`` on; and its seconds."""
-    best, least = first, seconds(first)
+def fastest(first: int, most: int, seconds: Callable[[int], float]) -> list[int]:
+    """The FINALISTS numbers of chunks, powers of two from 2 to ``most``, with the shortest runs among those that
+    are tried from ``first`` on; the shortest first."""
+    tried = {first: seconds(first)}
+    best = first
     for step in (lambda n: n // 2, lambda n: n * 2):
         n = step(best)
         turned = best == first  # the other way only where this one does not get faster
-        while turned and 2 <= n <= min(most, MOST_CHUNKS) and (now := seconds(n)) < least:
-            best, least, n = n, now, step(n)
-    return best, least
+        while turned and 2 <= n <= min(most, MOST_CHUNKS):
+            tried[n] = seconds(n)
+            if tried[n] >= tried[best]:
+                break
+            best, n = n, step(n)
+    return sorted(tried, key=tried.__getitem__)[:FINALISTS]
 
 
 def _seconds(carrier: Carrier, *runs: Callable[[], Any]) -> list[float]:
@@ -109,10 +115,11 @@ def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callab
         return Decision(1, f"chunks would gain {hoped * 100:.1f} % at best, less than "
                            f"{LEAST_GAIN * 100:.0f} %: it computes {_text(c)} and communicates "
                            f"{_text(x)}", plain=plain, **facts)
-    chunks, _ = fastest(first, most, lambda n: carrier.largest(
+    finalists = fastest(first, most, lambda n: carrier.largest(
         _seconds(carrier, lambda: chunked(n, "overlap")))[0])
-    plain, overlapped = carrier.largest(_seconds(carrier, lambda: chunked(1, "serial"),
-                                                 lambda: chunked(chunks, "overlap")))
+    plain, *again = carrier.largest(_seconds(
+        carrier, lambda: chunked(1, "serial"), *(functools.partial(chunked, n, "overlap") for n in finalists)))
+    overlapped, chunks = min(zip(again, finalists))
     facts.update(plain=plain, overlapped=overlapped)
     gain = 1 - overlapped / plain
     if gain < LEAST_GAIN:

@@ -406,10 +406,10 @@ class Choice(unittest.TestCase):
         self.assertEqual(_cost.best_chunks(0.03, 0.03, 50e-6, 8), 8)
 
     def test_a_wrong_estimate_is_left_by_measuring(self):
-        for first, seconds, wanted in ((64, {64: 9, 32: 5, 16: 3, 8: 2, 4: 2.5}, (8, 2)),
-                                       (4, {4: 5, 2: 6, 8: 4, 16: 3, 32: 3.5}, (16, 3)),
-                                       (8, {8: 1, 4: 2, 16: 2}, (8, 1)),
-                                       (2, {2: 3, 4: 2}, (4, 2))):
+        for first, seconds, wanted in ((64, {64: 9, 32: 5, 16: 3, 8: 2, 4: 2.5}, [8, 4, 16]),
+                                       (4, {4: 5, 2: 6, 8: 4, 16: 3, 32: 3.5}, [16, 32, 8]),
+                                       (8, {8: 1, 4: 2, 16: 3}, [8, 4, 16]),
+                                       (2, {2: 3, 4: 2}, [4, 2])):
             self.assertEqual(_cost.fastest(first, max(seconds), seconds.__getitem__), wanted)
 
     def slow_link(self):
