@@ -14,12 +14,18 @@ from support.podman import IMAGE
 
 SLOW = 600
 HOME = pathlib.Path("/home/tester")
+
+
+def dd(mebibytes):
+    return f"dd if=/dev/zero of=/dev/null count=1 bs={mebibytes}M 2>/dev/null"
+
+
 JOB = f"""
 jobName: mine
 dockerImage: {IMAGE}
 parallelism: {{tensor_parallel_size: 2}}
 resources: {{memory: 64MiB, ranks_per_slot: 1}}
-command: [/bin/sh, -c, 'echo $GLOBAL_RANK of $WORLD_SIZE; cat /sys/fs/cgroup/memory.max; exit 4']
+command: [/bin/sh, -c, 'echo $GLOBAL_RANK of $WORLD_SIZE; {dd(32)} && echo fits; {dd(128)} || echo too much; exit 4']
 """
 DELEGATE = pathlib.Path("/etc/systemd/system/user@.service.d/delegate.conf")
 
@@ -81,4 +87,4 @@ def delegated(note):
     end, logs = job()
     note(f"{end['reason']}; {[(k['binding'], k['warning']) for k in end['containers']]}")
     assert "exited with code 4" in end["reason"], end
-    assert any(f"{rank} of 2\n{64 << 20}\n" == text for rank, text in enumerate(logs)), logs
+    assert any(f"{rank} of 2\nfits\ntoo much\n" in text for rank, text in enumerate(logs)), logs

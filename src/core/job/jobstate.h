@@ -45,7 +45,7 @@
 #include "core/replace/replacing.h"
 
 #define HL_JOB_ID_MAX   95
-#define HL_JOB_TEXT_MAX 256
+#define HL_JOB_TEXT_MAX 512
 /* Attempts that ended because a node was lost don't use up the job's restarts, but end somewhere.
  */
 #define HL_JOB_NODE_LOSSES_MAX 8
