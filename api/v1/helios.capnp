@@ -256,7 +256,8 @@ struct ContainerStatus {
   ranks @8 :List(RankStatus);
   warning @9 :Text;        # what is wrong while it goes on: output that could not be kept
   stepsFile @10 :Text;     # on the node: what its ranks say of their steps (os/step_page.h); "" = nothing
-  # failed: who watched its ranks was killed with them, so that nobody knows how they would have ended. None of its processes is left.
+  # failed: nobody knows how its ranks ended, for who watched them was killed with them, or its node has it no more. None of its processes
+  # is left.
   lost @11 :Bool;
 }
 
@@ -1726,6 +1727,7 @@ struct JobRunContainer {
   node @6 :Text;
   numaId @7 :Int32;
   lost @8 :Int32 $optional; # containers before it that held its ranks in this attempt, and were lost
+  failure @9 :FailureKind $optional; # failed: of what kind
 }
 # `run` of job/ID (core/job/jobstate.h). It has a member `plan`, a PlanRecord, once it has been placed.
 struct JobRun {

@@ -15,28 +15,26 @@ uint64_t heartbeat_failed(struct heartbeat *h)
     return h->registered && h->period_ms < h->backoff_ms ? h->period_ms : h->backoff_ms;
 }
 
-uint64_t heartbeat_registered(struct heartbeat *h, int64_t period_ms, int64_t lost_ms)
+uint64_t heartbeat_registered(struct heartbeat *h, uint64_t sent_ms, int64_t period_ms,
+                              int64_t lost_ms)
 {
     *h = (struct heartbeat){.registered = true,
                             .period_ms = period_ms > 0 ? (uint64_t)period_ms : HEARTBEAT_DEFAULT_MS,
                             .lost_ms = lost_ms > 0 ? (uint64_t)lost_ms : 0,
+                            .heard_ms = sent_ms,
                             .backoff_ms = BACKOFF_MIN_MS};
     return 0;
 }
 
-uint64_t heartbeat_answered(struct heartbeat *h, bool known)
+uint64_t heartbeat_answered(struct heartbeat *h, uint64_t sent_ms, bool known)
 {
     uint64_t delay = h->again || !known ? 0 : h->period_ms;
     h->registered = known;
+    if (known)
+        h->heard_ms = sent_ms;
     h->again = false;
     h->backoff_ms = BACKOFF_MIN_MS;
     return delay;
-}
-
-void heartbeat_heard(struct heartbeat *h, uint64_t sent_ms)
-{
-    if (h->registered)
-        h->heard_ms = sent_ms;
 }
 
 bool heartbeat_is_lapsed(const struct heartbeat *h, uint64_t now_ms)

@@ -33,13 +33,12 @@ struct heartbeat {
 };
 
 void heartbeat_init(struct heartbeat *h);
-/* Each returns the time until the next call. */
+/* Each returns the time until the next call. sent_ms: when the one that was answered was made. */
 uint64_t heartbeat_failed(struct heartbeat *h);
 /* What the Controller wants; 0 or less: it does not say. */
-uint64_t heartbeat_registered(struct heartbeat *h, int64_t period_ms, int64_t lost_ms);
-uint64_t heartbeat_answered(struct heartbeat *h, bool known);
-/* heartbeat_registered and heartbeat_answered go before it. sent_ms: when that call was made. */
-void heartbeat_heard(struct heartbeat *h, uint64_t sent_ms);
+uint64_t heartbeat_registered(struct heartbeat *h, uint64_t sent_ms, int64_t period_ms,
+                              int64_t lost_ms);
+uint64_t heartbeat_answered(struct heartbeat *h, uint64_t sent_ms, bool known);
 /* The Controller may have given up what runs here. */
 bool heartbeat_is_lapsed(const struct heartbeat *h, uint64_t now_ms);
 /* How long an answer is waited for; most_ms: of any call. */

@@ -101,8 +101,8 @@ static void on_registered(void *arg, hl_status st, const char *text,
         return;
     }
     a->link.test_told = a->link.test_sent;
-    heartbeat_arm(a, heartbeat_registered(&a->link.heartbeat, r->heartbeat_ms, r->lost_ms));
-    heartbeat_heard(&a->link.heartbeat, a->link.sent_ms);
+    heartbeat_arm(
+        a, heartbeat_registered(&a->link.heartbeat, a->link.sent_ms, r->heartbeat_ms, r->lost_ms));
     set_state(a, LINK_REGISTERED, "");
 }
 
@@ -168,8 +168,7 @@ static void on_heartbeat(void *arg, hl_status st, const char *text,
     struct hl_agent *a = arg;
     if (!call_answered(a, st, text))
         return;
-    heartbeat_arm(a, heartbeat_answered(&a->link.heartbeat, r->known));
-    heartbeat_heard(&a->link.heartbeat, a->link.sent_ms);
+    heartbeat_arm(a, heartbeat_answered(&a->link.heartbeat, a->link.sent_ms, r->known));
     if (r->known) {
         a->link.test_told = a->link.test_sent;
         set_state(a, LINK_REGISTERED, "");

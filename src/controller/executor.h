@@ -59,6 +59,19 @@ struct job_elastic {
     int64_t looked_ms, stopped_ms; /* steady clock: slots were looked for, stops were said again */
 };
 
+/* Where rank 0 is: in which container of which attempt; attempt 0 = nowhere. */
+struct master_place {
+    int attempt, container;
+};
+
+/* MASTER_PORT (jobs/master_port.c). */
+struct job_port {
+    int number;                  /* 0 = chosen blindly */
+    struct master_place settled; /* what it is for */
+    struct master_place asked;   /* an Agent looks for one for that */
+    int skip;                    /* candidates that were tried */
+};
+
 /* A job: what was asked, and how far it is. */
 struct job {
     char id[HL_JOB_ID_MAX + 1];
@@ -70,10 +83,7 @@ struct job {
     json_t *events;          /* List(JobEvent), the newest JOB_EVENTS_MAX */
     struct job_record saved; /* as last written to the store; none = never, the job is unknown */
     int64_t seq;
-    int port, port_attempt; /* MASTER_PORT, and of which attempt; 0 = chosen blindly */
-    int port_container;     /* that rank 0 was in then */
-    int port_skip;
-    bool port_asked;
+    struct job_port port;
     uint64_t read_ns;              /* when a log of it was last asked for; 0 = not yet */
     int64_t load_version;          /* the version this attempt's ranks load; -1 = none */
     bool unsaved;                  /* the store refused the last change: actions wait */

@@ -23,8 +23,8 @@
 #define MPOL_BIND_MODE 2
 #define DYING_MS       5000
 
-/* `dying` (may be NULL): its first thread has ended, the others may still be on their way. */
-static hl_status identify_process(pid_t pid, struct hl_process *out, int *dying)
+/* `state` (may be NULL): the letter of its first thread's state. */
+static hl_status identify_process(pid_t pid, struct hl_process *out, char *state)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -33,14 +33,15 @@ static hl_status identify_process(pid_t pid, struct hl_process *out, int *dying)
         return hl_fail(HL_ENOENT, "there is no process %d", (int)pid);
     /* The name in parentheses may hold anything; what follows the last ')' is numbers. */
     char *p = strrchr(text.data, ')');
-    if (dying != NULL)
-        *dying = p != NULL && (strncmp(p, ") Z", 3) == 0 || strncmp(p, ") X", 3) == 0);
+    char letter = p != NULL && p[1] == ' ' ? p[2] : '\0';
     for (int field = 2; p != NULL && field < 22; field++)
         p = strchr(p + 1, ' ');
     if (p == NULL)
         return hl_fail(HL_EIO, "%s can't be understood", path);
     out->pid = pid;
     out->start = strtoull(p + 1, NULL, 10);
+    if (state != NULL)
+        *state = letter;
     return HL_OK;
 }
 
@@ -57,8 +58,9 @@ hl_status hl_process_open(struct hl_process p, int *pidfd)
         return hl_fail(hl_status_of_errno(err), "open process %d: %s", (int)p.pid, strerror(err));
     }
     struct hl_process now;
-    int dying = 0;
-    hl_status st = identify_process(p.pid, &now, &dying);
+    char state = '\0';
+    hl_status st = identify_process(p.pid, &now, &state);
+    bool dying = state == 'Z' || state == 'X'; /* the other threads may still be on their way */
     /* A zombie that nobody has reaped yet still has its pid and start time; one whose threads are
      * still ending holds its locks and ports a moment longer. */
     if (st != HL_OK || now.start != p.start || hl_process_wait(fd, dying ? DYING_MS : 0)) {
@@ -84,6 +86,13 @@ bool hl_process_ended(struct hl_process p)
     if (st == HL_OK)
         close(fd);
     return st == HL_ENOENT;
+}
+
+bool hl_process_stopped(struct hl_process p)
+{
+    struct hl_process now;
+    char state = '\0';
+    return identify_process(p.pid, &now, &state) == HL_OK && now.start == p.start && state == 'T';
 }
 
 uint64_t hl_pid_namespace(void)

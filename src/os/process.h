@@ -50,6 +50,9 @@ hl_status hl_process_identify(pid_t pid, struct hl_process *out) HL_CHECK;
 hl_status hl_process_open(struct hl_process p, int *pidfd) HL_CHECK;
 /* True when it has certainly ended; a zombie has. */
 bool hl_process_ended(struct hl_process p);
+/* A signal has stopped it (SIGSTOP, Ctrl-Z): until SIGCONT it answers nobody and ends by SIGKILL
+ * only. One that a debugger holds does not count. */
+bool hl_process_stopped(struct hl_process p);
 /* Same value = processes see each other's deaths. */
 uint64_t hl_pid_namespace(void);
 /* HL_ENOENT when it has ended. */

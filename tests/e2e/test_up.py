@@ -221,6 +221,65 @@ class Again(Case):
         self.assertRegex(c.refuse("up"), "24MiB.*40MiB.*environment HELIOS_L3_SIZE")
 
 
+class Stopped(Case):
+    """A daemon that SIGSTOP has stopped runs, and answers nobody."""
+
+    def stop(self, c, daemon):
+        pid = c.pid(daemon)
+        os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(lambda: alive(pid) and os.kill(pid, signal.SIGCONT))
+        return pid
+
+    def refused(self, c, stopped, pid):
+        """`up`, which must name the daemon and what to do; what it said."""
+        done = c.run("up", "--timeout", "1s")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stderr, rf"stopped by a signal: {stopped} \(process {pid}\).*`kill -CONT {pid}`.*`kill -KILL {pid}`")
+        return done.stderr
+
+    def test_a_silent_agent_does_not_take_the_controller_from_the_cluster(self):
+        c = self.cluster(nodes=2)
+        c.up()
+        pid = self.stop(c, "node-1")
+        c.kill("controllerd")
+        self.assertRegex(self.refused(c, "node-1", pid), "what this `up` has started and serves goes on")
+        self.assertTrue(alive(c.pid("controllerd")))
+        self.assertEqual(c.run("info").returncode, 0)
+        os.kill(pid, signal.SIGCONT)
+        self.assertEqual(c.json("up")["started"], [])
+
+    def test_an_agent_that_counts_as_ready_still_is_not_passed_over(self):
+        c = self.cluster(env={"HELIOS_NODE_LOST": "100s"})
+        c.up()
+        self.refused(c, "node-0", self.stop(c, "node-0"))
+
+    def test_a_controller_that_does_not_answer_is_named(self):
+        c = self.cluster()
+        c.up()
+        self.assertIn("the Controller does not answer", self.refused(c, "controllerd", self.stop(c, "controllerd")))
+
+    def test_down_kills_what_is_stopped_and_ends_its_ranks(self):
+        c = self.cluster()
+        c.up()
+        job = c.submit(JOB.replace("echo said before the end", "echo pid $$; exec sleep 1000"))
+        rank = int(wait_for("the rank", lambda: "pid " in (text := c.log(job)) and text).split()[1])
+        pids = {daemon: self.stop(c, daemon) for daemon in ("node-0", "l3d", "controllerd")}
+        down = c.run("down")
+        self.assertEqual(down.returncode, 0, down.stderr)
+        for daemon, pid in pids.items():
+            self.assertIn(f"a signal has stopped {daemon} (process {pid}); it is killed", down.stderr)
+        self.assertFalse(any(alive(pid) for pid in [rank, *pids.values()]))
+        self.assertFalse(c.state.exists())
+
+    def test_a_supervisor_that_is_stopped_is_replaced(self):
+        c = self.cluster(supervise=True)
+        c.up()
+        pid = self.stop(c, "supervisor")
+        self.assertEqual(c.json("up")["started"], [])
+        self.assertFalse(alive(pid))
+        self.assertTrue(alive(c.pid("supervisor")))
+
+
 class Failed(Case):
     supervise = True
 

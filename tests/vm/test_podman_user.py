@@ -87,4 +87,4 @@ def delegated(note):
     end, logs = job()
     note(f"{end['reason']}; {[(k['binding'], k['warning']) for k in end['containers']]}")
     assert "exited with code 4" in end["reason"], end
-    assert any(f"{rank} of 2\nfits\ntoo much\n" in text for rank, text in enumerate(logs)), logs
+    assert any(text.startswith(f"{rank} of 2\nfits\n") and text.endswith("too much\n") for rank, text in enumerate(logs)), logs

@@ -9,6 +9,14 @@
 #include "base/host_port.h"
 #include "cli/local/local_private.h"
 
+void local_daemon_name(int index, char *out, size_t cap)
+{
+    if (index < 2)
+        snprintf(out, cap, "%s", index == 0 ? "l3d" : "controllerd");
+    else
+        snprintf(out, cap, "node-%d", index - 2);
+}
+
 static void add_flag(struct local_daemon *d, const char *flag, const char *fmt, ...)
     HL_PRINTF(3, 4);
 

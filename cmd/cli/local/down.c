@@ -123,7 +123,8 @@ static void stop_all(struct hl_rpc *rpc, const struct hl_api_local_cluster *doc,
     for (int i = 0; i < nodes; i++) {
         snprintf(name, sizeof(name), "node-%d", i);
         const struct hl_api_local_daemon *agent = local_daemon_find(doc, name);
-        if (local_daemon_runs(agent) && stop_containers(rpc, local_daemon_address(agent)) != HL_OK)
+        if (local_daemon_runs(agent) && !local_daemon_stopped(agent) &&
+            stop_containers(rpc, local_daemon_address(agent)) != HL_OK)
             fprintf(stderr, "helios: %s\n", hl_error_text());
     }
     for (int i = 0; i < nodes; i++) {
@@ -145,7 +146,7 @@ static struct hl_api_local_content count_content(struct hl_rpc *rpc,
     const struct hl_api_local_daemon *controller = local_daemon_find(doc, "controllerd");
     struct hl_api_controller_cluster_info_results r;
     struct hl_rpc_peer *peer;
-    if (!local_daemon_runs(controller) ||
+    if (!local_daemon_runs(controller) || local_daemon_stopped(controller) ||
         hl_rpc_open(rpc, local_daemon_address(controller), "Controller", &peer) != HL_OK)
         return unknown;
     hl_status st = hl_call_controller_cluster_info(

@@ -69,6 +69,12 @@ hl_status local_end_gangs(struct hl_rpc *rpc, const struct hl_api_local_cluster 
         return HL_OK;
     }
     close(pidfd);
+    if (local_daemon_stopped(controller))
+        return hl_fail(HL_ETIMEDOUT,
+                       "a signal has stopped the Controller, which ends the jobs on Kubernetes: "
+                       "`kill -CONT %d`, then repeat `helios down`; to leave them there: helios "
+                       "down --keep, then helios down --purge",
+                       controller->pid);
     HL_TRY(hl_rpc_open(rpc, local_daemon_address(controller), "Controller", &peer));
     hl_status st = end_all(peer);
     hl_rpc_peer_close(peer);

@@ -43,7 +43,11 @@ void local_name_l2(const char *pool, const char *node, char *out, size_t cap);
  * that holds something else stays. The last failure, after everything was tried. */
 hl_status local_remove(const char *state, const struct hl_api_local_cluster *doc,
                        bool pools) HL_CHECK;
-/* SIGTERM, then SIGKILL; waits. True when that has ended it. */
+/* A signal has stopped it: it answers nothing. NULL does not run. */
+bool local_daemon_stopped(const struct hl_api_local_daemon *daemon);
+bool local_supervisor_stopped(const struct hl_api_local_cluster *doc);
+/* SIGTERM, then SIGKILL, which is said and comes at once where a signal has stopped it; waits. True
+ * when that has ended it. */
 bool local_end_daemon(const struct hl_api_local_cluster *doc, const char *name);
 bool local_end_supervisor(const struct hl_api_local_cluster *doc);
 /* The most nodes that the cluster has had. */
@@ -114,6 +118,8 @@ struct local_daemon {
     bool failed; /* out of memory, or too many arguments */
 };
 
+/* Daemon 0, 1, ... of a cluster: "l3d", "controllerd", "node-0". */
+void local_daemon_name(int index, char *out, size_t cap);
 /* It opens ports, and no option names a secret for them. */
 bool local_wants_secret(const struct local *l);
 /* The one place that knows each daemon's command line: L3 is 0, the Controller 1, then come the
@@ -140,8 +146,13 @@ hl_status local_daemon_start(struct local *l, int index) HL_CHECK;
 
 /* Where the programs are, beside this one. */
 hl_status local_find_programs(struct local *l) HL_CHECK;
-/* Daemon 0, 1, ... of a cluster: "l3d", "controllerd", "node-0". */
-void local_daemon_name(int index, char *out, size_t cap);
+
+/* ---- whole.c ---- */
+
+/* Until the Controller sees everything that is to run. HL_ETIMEDOUT names what is missing. */
+hl_status local_await_whole(struct local *l) HL_CHECK;
+/* The failure `st` of a wait, and which daemons a signal has stopped, if any. */
+hl_status local_name_stopped(const struct local *l, hl_status st) HL_CHECK;
 
 /* ---- progress.c: the wait as people see it ---- */
 

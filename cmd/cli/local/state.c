@@ -204,12 +204,30 @@ bool local_supervisor_runs(const struct hl_api_local_cluster *doc)
     return process_runs((struct hl_process){doc->supervisor.pid, doc->supervisor.start});
 }
 
+bool local_daemon_stopped(const struct hl_api_local_daemon *daemon)
+{
+    return daemon != NULL && daemon->pid > 0 &&
+           hl_process_stopped((struct hl_process){daemon->pid, daemon->start});
+}
+
+bool local_supervisor_stopped(const struct hl_api_local_cluster *doc)
+{
+    return doc->supervisor.pid > 0 &&
+           hl_process_stopped((struct hl_process){doc->supervisor.pid, doc->supervisor.start});
+}
+
 bool local_runs(const struct hl_api_local_cluster *doc)
 {
     for (size_t i = 0; i < doc->daemons.count; i++)
         if (local_daemon_runs(&doc->daemons.items[i]))
             return true;
     return local_supervisor_runs(doc);
+}
+
+static void kill_process(int pidfd)
+{
+    (void)!hl_process_signal(pidfd, SIGKILL);
+    hl_process_wait(pidfd, LOCAL_KILL_MS);
 }
 
 static bool end_process(const char *name, struct hl_process p)
@@ -220,11 +238,15 @@ static bool end_process(const char *name, struct hl_process p)
             fprintf(stderr, "helios: %s was not stopped: %s\n", name, hl_error_text());
         return false;
     }
-    if (hl_process_signal(pidfd, SIGTERM) == HL_OK && !hl_process_wait(pidfd, LOCAL_END_MS)) {
+    if (hl_process_stopped(p)) {
+        fprintf(stderr, "helios: a signal has stopped %s (process %d); it is killed\n", name,
+                (int)p.pid);
+        kill_process(pidfd);
+    } else if (hl_process_signal(pidfd, SIGTERM) == HL_OK &&
+               !hl_process_wait(pidfd, LOCAL_END_MS)) {
         fprintf(stderr, "helios: %s did not end within %d s of SIGTERM; it is killed\n", name,
                 LOCAL_END_MS / 1000);
-        (void)!hl_process_signal(pidfd, SIGKILL);
-        hl_process_wait(pidfd, LOCAL_KILL_MS);
+        kill_process(pidfd);
     }
     bool ended = hl_process_wait(pidfd, 0);
     close(pidfd);

@@ -1,7 +1,8 @@
 /* Order of start: L3, Controller, Agents. A start that fails is undone: what it has started is
- * stopped, what it has made is removed, and what was there before stays. */
+ * stopped, what it has made is removed, and what was there before stays. In a cluster that ran
+ * before, what serves stays as well: a Controller is not taken from it because one Agent is silent.
+ */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,23 +10,12 @@
 #include <unistd.h>
 
 #include "auth/secret.h"
-#include "base/clock.h"
 #include "base/hash.h"
 #include "cli/local/local_private.h"
 #include "os/file.h"
 #include "os/process.h"
-#include "rpc/controller_calls.h"
-#include "rpc/rpc.h"
 
 #define SOCKET_PATH_MAX 107
-
-void local_daemon_name(int index, char *out, size_t cap)
-{
-    if (index < 2)
-        snprintf(out, cap, "%s", index == 0 ? "l3d" : "controllerd");
-    else
-        snprintf(out, cap, "node-%d", index - 2);
-}
 
 /* Where there are ports, their clients have to know a secret. */
 static hl_status prepare_secret(struct local *l)
@@ -61,127 +51,6 @@ static hl_status start_all(struct local *l)
         HL_TRY(local_daemon_start(l, 2 + i));
     return HL_OK;
 }
-
-/* ---- until the Controller sees everything ---------------------------------------------------- */
-
-struct sight {
-    int ready;
-    bool l3, kube, refused;
-    char l3_state[512], kube_state[512];
-};
-
-/* What the Controller knows is of the Agent that runs now, not of one that was killed before it. */
-static bool is_of_now(const struct local *l, const struct hl_api_node_info *n)
-{
-    const struct hl_api_local_cluster *doc = &l->cluster.doc;
-    for (size_t i = 0; i < doc->daemons.count; i++) {
-        const struct hl_api_local_daemon *d = &doc->daemons.items[i];
-        if (d->name != NULL && d->incarnation != NULL && strcmp(d->name, n->name) == 0)
-            return strcmp(d->incarnation, n->incarnation) == 0;
-    }
-    return true;
-}
-
-static hl_status look_at_cluster(const struct local *l, struct hl_rpc_peer *peer, struct sight *out)
-{
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_list_nodes_results r;
-    struct hl_api_controller_cluster_info_results cluster;
-    const struct hl_api_cluster_info *info = &cluster.info;
-    HL_TRY(hl_call_controller_list_nodes(peer, &(struct hl_api_controller_list_nodes_params){0},
-                                         LOCAL_CALL_MS, &arena, &r));
-    HL_TRY(hl_call_controller_cluster_info(peer, &(struct hl_api_controller_cluster_info_params){0},
-                                           LOCAL_CALL_MS, &arena, &cluster));
-    out->ready = 0;
-    for (size_t i = 0; i < r.nodes.count; i++)
-        out->ready += r.nodes.items[i].state == HL_API_NODE_LIFE_READY &&
-                      r.nodes.items[i].node.health.state != HL_API_HEALTH_STATE_TESTING &&
-                      is_of_now(l, &r.nodes.items[i].node);
-    snprintf(out->l3_state, sizeof(out->l3_state), "%s", info->l3_state);
-    snprintf(out->kube_state, sizeof(out->kube_state), "%s", info->kubernetes_state);
-    out->refused = info->claim == HL_API_CLAIM_STATE_REFUSED;
-    out->l3 = out->refused || strcmp(out->l3_state, "ready") == 0;
-    out->kube = strcmp(out->kube_state, "ready") == 0;
-    return HL_OK;
-}
-
-/* A daemon that ended meanwhile is the cause more often than not. */
-static hl_status fail_dead(const struct local *l, const char *name)
-{
-    char log[PATH_MAX], line[512], how[LOCAL_HOW_MAX];
-    snprintf(log, sizeof(log), "%s/log/%s.log", l->opts->state, name);
-    local_last_line(log, line, sizeof(line));
-    const struct hl_api_local_daemon *daemon = local_daemon_find(&l->cluster.doc, name);
-    local_reap(daemon != NULL ? daemon->pid : 0, how, sizeof(how));
-    return hl_fail(HL_EIO, "%s ended just after its start: %s; the last line of its log: %s", name,
-                   how, line);
-}
-
-static hl_status check_alive(const struct local *l)
-{
-    char name[32];
-    for (int i = 0; i < l->settings.nodes + 2; i++) {
-        local_daemon_name(i, name, sizeof(name));
-        if (!local_daemon_runs(local_daemon_find(&l->cluster.doc, name)))
-            return fail_dead(l, name);
-    }
-    return HL_OK;
-}
-
-static hl_status fail_late(const struct local *l, const struct sight *s)
-{
-    unsigned seconds = (unsigned)(l->opts->ready_ms / 1000);
-    if (!s->l3)
-        return hl_fail(HL_ETIMEDOUT, "the Controller does not reach L3 after %u s: %s", seconds,
-                       s->l3_state);
-    if (s->ready < l->settings.nodes)
-        return hl_fail(HL_ETIMEDOUT, "%d of %d nodes have registered after %u s", s->ready,
-                       l->settings.nodes, seconds);
-    return hl_fail(HL_ETIMEDOUT, "Kubernetes is not ready after %u s: %s", seconds, s->kube_state);
-}
-
-static hl_status wait_cluster(struct local *l)
-{
-    struct hl_rpc_peer *peer;
-    HL_TRY(hl_rpc_open(l->opts->rpc, l->cluster.doc.controller, "Controller", &peer));
-    uint64_t last = hl_now_ns();
-    struct sight s = {0};
-    struct local_progress progress;
-    hl_status st;
-    local_progress_start(&progress);
-    for (;;) {
-        int before = s.ready + s.l3;
-        st = look_at_cluster(l, peer, &s);
-        if (st == HL_OK && s.l3 && s.ready >= l->settings.nodes &&
-            (!l->settings.kubernetes || s.kube))
-            break;
-        st = check_alive(l);
-        if (st == HL_OK && local_interrupted())
-            st = hl_fail(HL_ECANCELED, "interrupted while the nodes registered");
-        if (s.ready + s.l3 > before)
-            last = hl_now_ns();
-        if (st == HL_OK && hl_now_ns() - last > l->opts->ready_ms * HL_NS_PER_MS)
-            st = fail_late(l, &s);
-        if (st != HL_OK)
-            break;
-        if (s.l3 && s.ready >= l->settings.nodes) /* in one line of a terminal */
-            local_progress_show(&progress, "Kubernetes: %.*s",
-                                progress.terminal ? 60 : (int)sizeof(s.kube_state), s.kube_state);
-        else
-            local_progress_show(&progress, "%d of %d nodes are ready, L3 is %s", s.ready,
-                                l->settings.nodes, s.l3 ? "ready" : "not ready");
-        poll(NULL, 0, LOCAL_LOOK_MS);
-    }
-    local_progress_end(&progress);
-    hl_rpc_peer_close(peer);
-    if (st == HL_OK && s.refused)
-        fprintf(stderr,
-                "helios: the cluster is up, but its Controller frees nothing in the pool: %s\n",
-                s.l3_state);
-    return st;
-}
-
-/* ---- from the beginning ---------------------------------------------------------------------- */
 
 /* The pool's file is named after the state directory, so two clusters never share one. */
 static void name_pool(const char *state, char *out, size_t cap)
@@ -237,7 +106,7 @@ static void take_over(struct local *l)
     struct hl_process self;
     struct hl_api_local_cluster *doc = &l->cluster.doc;
     bool wanted = l->settings.supervise && l->opts->supervises != NULL;
-    if (wanted && local_supervisor_runs(doc) && all_serve(l))
+    if (wanted && local_supervisor_runs(doc) && !local_supervisor_stopped(doc) && all_serve(l))
         return;
     local_end_supervisor(doc);
     doc->supervisor = (struct hl_api_local_supervisor){0};
@@ -272,25 +141,48 @@ static void forget_ends(struct local *l)
     }
 }
 
-/* Stop what was started, last first, and remove what was made. */
+static bool was_made(const struct local *l, const char *path)
+{
+    for (size_t i = 0; i < l->made.count; i++)
+        if (strcmp(l->made.items[i], path) == 0)
+            return true;
+    return false;
+}
+
+/* Stop what was started, last first, and remove what it has made. `keep`: what serves goes on. */
+static void stop_started(struct local *l, bool keep, bool *ended, bool *kept)
+{
+    for (size_t i = l->started.count; i > 0; i--) {
+        const char *name = l->started.items[i - 1];
+        const struct hl_api_local_daemon *d = local_daemon_find(&l->cluster.doc, name);
+        if (keep && d != NULL && d->ready && local_daemon_runs(d)) {
+            *kept = true;
+            continue;
+        }
+        *ended |= local_end_daemon(&l->cluster.doc, name);
+        if (d != NULL && was_made(l, d->fills))
+            unlink(d->fills);
+    }
+}
+
+/* A cluster that ran before goes on with what serves. */
 static void undo_start(struct local *l, struct hl_api_local_cluster *before)
 {
     char text[HL_ERROR_TEXT_MAX];
-    bool ended = false;
+    bool ended = false, kept = false;
     snprintf(text, sizeof(text), "%s", hl_error_text());
-    for (size_t i = l->started.count; i > 0; i--)
-        ended |= local_end_daemon(&l->cluster.doc, l->started.items[i - 1]);
-    for (size_t i = 0; i < l->made.count; i++)
-        unlink(l->made.items[i]);
-    if (before != NULL)
+    stop_started(l, l->warm, &ended, &kept);
+    if (before != NULL && !kept)
         keep_supervisor(l, before);
-    else if (l->opts->supervises != NULL)
+    else if (before == NULL && l->opts->supervises != NULL)
         *l->opts->supervises = false;
-    hl_status st = before != NULL ? local_save(l->opts->state, before)
+    hl_status st = before != NULL ? local_save(l->opts->state, kept ? &l->cluster.doc : before)
                                   : local_remove(l->opts->state, &l->cluster.doc, false);
     if (st != HL_OK)
         fprintf(stderr, "helios: %s\n", hl_error_text());
-    if (ended)
+    if (kept)
+        (void)!hl_fail(HL_EIO, "%s; what this `up` has started and serves goes on", text);
+    else if (ended)
         (void)!hl_fail(HL_EIO, "%s; %s", text,
                        before != NULL ? "what this `up` had started is stopped again"
                                       : "what it had started is stopped and removed again");
@@ -321,7 +213,9 @@ static hl_status bring_up(struct local *l, struct hl_api_local_cluster *before)
     take_over(l);
     hl_status st = start_all(l);
     if (st == HL_OK)
-        st = wait_cluster(l);
+        st = local_await_whole(l);
+    if (st == HL_ETIMEDOUT)
+        st = local_name_stopped(l, st);
     if (st == HL_OK)
         st = local_save(l->opts->state, &l->cluster.doc);
     if (st != HL_OK)

@@ -2,8 +2,9 @@
  * containers start. Nothing starts before it is in the store, so that all containers get the
  * same one even if the Controller or an Agent is restarted meanwhile.
  *
- * When rank 0 goes on in another container, its Agent is asked again: on another node somebody else
- * may listen at that port, on the same one what the lost process has left. */
+ * A port is settled for one place of rank 0. When rank 0 goes on in another container, the Agent
+ * there is asked: on another node somebody else may listen at the old port, on the same one what
+ * the lost process has left. Answers for a place that rank 0 has left are dropped. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@
 struct port_call {
     struct hl_controller *c;
     char job[HL_JOB_ID_MAX + 1];
-    int attempt, container;
+    struct master_place place;
 };
 
 static int port_candidate(const struct job *j, int64_t skip)
@@ -32,21 +33,30 @@ int master_container(const struct job *j)
     return at >= 0 ? j->run.plan->containers[at].index : -1;
 }
 
+static struct master_place place_now(const struct job *j)
+{
+    return (struct master_place){j->run.attempt, master_container(j)};
+}
+
+static bool is_same_place(struct master_place a, struct master_place b)
+{
+    return a.attempt == b.attempt && a.container == b.container;
+}
+
 static bool port_is_settled(const struct job *j)
 {
-    return j->port_attempt == j->run.attempt && j->port_container == master_container(j);
+    return is_same_place(j->port.settled, place_now(j));
 }
 
 int master_port(const struct job *j)
 {
-    return j->port != 0 && port_is_settled(j) ? j->port : port_candidate(j, 0);
+    return j->port.number != 0 && port_is_settled(j) ? j->port.number : port_candidate(j, 0);
 }
 
 static void port_settle(struct job *j, int port)
 {
-    j->port = port;
-    j->port_attempt = j->run.attempt;
-    j->port_container = master_container(j);
+    j->port.number = port;
+    j->port.settled = place_now(j);
     job_keep(j); /* then its containers are started */
 }
 
@@ -59,7 +69,7 @@ static void port_answered(struct job *j, hl_status st, const char *text, int por
     }
     hl_warn("port is asked for again job=%s error=\"%s\"", j->id, text);
     if (next == HL_PORTS_ONWARD)
-        j->port_skip += PORT_TRIES;
+        j->port.skip += PORT_TRIES;
 }
 
 static void on_port(void *arg, hl_status st, const char *text,
@@ -72,9 +82,9 @@ static void on_port(void *arg, hl_status st, const char *text,
         return;
     }
     j = job_by_id(k->c, k->job);
-    if (j != NULL)
-        j->port_asked = false;
-    if (j != NULL && j->run.attempt == k->attempt && master_container(j) == k->container &&
+    if (j != NULL && is_same_place(j->port.asked, k->place))
+        j->port.asked = (struct master_place){0};
+    if (j != NULL && is_same_place(k->place, place_now(j)) &&
         (j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING))
         port_answered(j, st, text, st == HL_OK ? r->port : 0);
     free(k);
@@ -86,17 +96,16 @@ bool master_port_ready(struct job *j)
     if (port_is_settled(j))
         return true;
     struct node *n = j->run.plan != NULL ? node_find(c, j->run.plan->master_node) : NULL;
-    struct port_call *k = j->port_asked || n == NULL ? NULL : calloc(1, sizeof(*k));
+    bool asked = is_same_place(j->port.asked, place_now(j));
+    struct port_call *k = asked || n == NULL ? NULL : calloc(1, sizeof(*k));
     if (k == NULL)
         return false; /* the next tick asks */
     k->c = c;
-    k->attempt = j->run.attempt;
-    k->container = master_container(j);
+    k->place = j->port.asked = place_now(j);
     memcpy(k->job, j->id, sizeof(k->job));
     uint16_t ports[PORT_TRIES];
     for (int i = 0; i < PORT_TRIES; i++)
-        ports[i] = (uint16_t)port_candidate(j, j->port_skip + i);
-    j->port_asked = true;
+        ports[i] = (uint16_t)port_candidate(j, j->port.skip + i);
     controller_hold(c);
     hl_call_agent_find_port_async(
         n->agent, &(struct hl_api_agent_find_port_params){.ports = {ports, PORT_TRIES}},

@@ -62,7 +62,7 @@ static bool is_left(const struct job *j, int at)
 /* Ranks are not where they were at the start, or rank 0 is in another container. */
 static bool has_moved(const struct job *j)
 {
-    bool moved = j->elastic.lost != NULL || j->port_container > 0;
+    bool moved = j->elastic.lost != NULL || master_container(j) > 0;
     for (int i = 0; i < j->run.container_count && !moved; i++)
         moved = is_left(j, i) ||
                 (hl_jobrun_has_ranks(&j->run, i) && hl_plan_is_spare(&j->run.plan->containers[i]));

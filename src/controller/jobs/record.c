@@ -59,10 +59,11 @@ static hl_status parts_read(struct job *j, json_t *rest)
     j->load_version = r.load_version;
     HL_TRY(images_pin(j, r.image));
     ledger_restore(j, &r.ledger);
-    j->port = r.port;
+    j->port.number = r.port;
     j->gang_made = r.gang_made;
-    j->port_attempt = r.port_attempt >= 0 ? r.port_attempt : j->run.attempt;
-    j->port_container = r.port_container >= 0 ? r.port_container : master_container(j);
+    j->port.settled = (struct master_place){
+        .attempt = r.port_attempt >= 0 ? r.port_attempt : j->run.attempt,
+        .container = r.port_container >= 0 ? r.port_container : master_container(j)};
     j->seq = j->doc.seq;
     j->saved = (struct job_record){json_incref(run), json_copy(j->events)};
     return HL_OK;
@@ -93,14 +94,15 @@ struct job_record job_record_now(const struct job *j)
 json_t *job_record_json(const struct job *j, const struct job_record *r)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    json_t *value = hl_api_to_json(&hl_api_job_record_type,
-                                   &(struct hl_api_job_record){.load_version = j->load_version,
-                                                               .port = j->port,
-                                                               .port_attempt = j->port_attempt,
-                                                               .port_container = j->port_container,
-                                                               .gang_made = j->gang_made,
-                                                               .ledger = ledger_record(j, &arena),
-                                                               .image = images_pinned(j)});
+    json_t *value =
+        hl_api_to_json(&hl_api_job_record_type,
+                       &(struct hl_api_job_record){.load_version = j->load_version,
+                                                   .port = j->port.number,
+                                                   .port_attempt = j->port.settled.attempt,
+                                                   .port_container = j->port.settled.container,
+                                                   .gang_made = j->gang_made,
+                                                   .ledger = ledger_record(j, &arena),
+                                                   .image = images_pinned(j)});
     if (json_object_set(value, "doc", j->doc_json) != 0 ||
         json_object_set(value, "run", r->run) != 0 ||
         json_object_set(value, "events", r->events) != 0) {

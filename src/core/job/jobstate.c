@@ -139,13 +139,11 @@ static void describe_failure(struct step *s, int index)
     record(s, "container-failed", "%s", s->run->reason);
 }
 
-/* Its kind, of the container that the event speaks of; who feeds the event knows more than the code
- * and the signal. */
-static enum hl_api_failure_kind failure_of(const struct step *s)
+/* Who feeds the event of its end knows more than the code and the signal. */
+static enum hl_api_failure_kind failure_of(const struct hl_jobrun_container *c)
 {
-    if (s->ev->failure != HL_API_FAILURE_KIND_UNSAID)
-        return s->ev->failure;
-    const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
+    if (c->failure != HL_API_FAILURE_KIND_UNSAID)
+        return c->failure;
     const struct hl_exit end = {.code = c->exit_code, .signal = c->signal};
     enum hl_api_failure_kind kind = hl_exit_kind_of(&end);
     return kind != HL_API_FAILURE_KIND_UNSAID ? kind : HL_API_FAILURE_KIND_EXIT;
@@ -163,7 +161,7 @@ static void judge_containers(struct step *s)
         gang++;
         if (st == HL_API_CONTAINER_STATE_FAILED || st == HL_API_CONTAINER_STATE_STOPPED) {
             describe_failure(s, i);
-            attempt_failed(s, failure_of(s), run->containers[i].exit_code);
+            attempt_failed(s, failure_of(&run->containers[i]), run->containers[i].exit_code);
             return;
         }
         succeeded += st == HL_API_CONTAINER_STATE_SUCCEEDED;
@@ -204,6 +202,9 @@ static bool take_status(struct step *s)
     c->state = ev->container;
     c->exit_code = ev->exit_code;
     c->signal = ev->signal;
+    c->failure = ev->failure;
+    if (c->state == HL_API_CONTAINER_STATE_FAILED)
+        c->failure = failure_of(c);
     copy_text(c->message, sizeof(c->message), ev->text != NULL ? ev->text : "");
     if (c->started_ms == 0)
         c->started_ms = c->confirmed_ms = ev->now_ms;
@@ -216,12 +217,14 @@ static bool take_status(struct step *s)
     return true;
 }
 
-static void set_failed(struct step *s, int index, const char *message)
+/* Nobody knows how it ended. */
+static void set_vanished(struct step *s)
 {
-    struct hl_jobrun_container *c = &s->run->containers[index];
+    struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
     c->state = HL_API_CONTAINER_STATE_FAILED;
+    c->failure = HL_API_FAILURE_KIND_LOST;
     c->finished_ms = s->ev->now_ms;
-    copy_text(c->message, sizeof(c->message), message);
+    copy_text(c->message, sizeof(c->message), "it vanished from its node");
 }
 
 /* Active containers on the event's node. */
@@ -361,7 +364,7 @@ static void on_absent(struct step *s)
     }
     if (!is_active(c->state) || list_may_be_older(s))
         return;
-    set_failed(s, s->ev->index, HL_JOB_VANISHED);
+    set_vanished(s);
     follow_container(s);
 }
 
@@ -612,8 +615,6 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 {
     struct hl_job_event at = *ev;
     struct step s = {run, &at, out};
-    if (at.kind == HL_JOB_EV_ABSENT)
-        at.failure = HL_API_FAILURE_KIND_LOST; /* nobody knows how it ended */
     HL_TRY(actions_reserve(out, actions_of(run, ev)));
     if (is_stale(&s, &at))
         return HL_OK;

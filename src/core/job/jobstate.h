@@ -51,8 +51,6 @@
 #define HL_JOB_NODE_LOSSES_MAX 8
 /* So often the ranks of one container go on in another one, of those whose server answers. */
 #define HL_JOB_CONTAINER_LOSSES_MAX 8
-/* The message of a container that its node has no more. */
-#define HL_JOB_VANISHED "it vanished from its node"
 /* A list without a container that was confirmed less than this ago may have been made before it. */
 #define HL_JOB_ABSENT_GRACE_MS 3000
 
@@ -64,6 +62,8 @@ struct hl_jobrun_container {
     enum hl_api_container_state state;
     int exit_code;
     int signal;
+    enum hl_api_failure_kind
+        failure; /* failed: its kind; unsaid also of records before it was kept */
     char message[HL_JOB_TEXT_MAX];
     int64_t started_ms, finished_ms;
     int64_t confirmed_ms; /* started_ms, moved by gaps of the clocks */

@@ -13,7 +13,8 @@ struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun 
                                                     hl_arena_array(arena, n, sizeof(*list.items))};
     for (size_t i = 0; i < n && list.items != NULL; i++) {
         const struct hl_jobrun_container *c = &run->containers[i];
-        bool vanished = strncmp(c->message, HL_JOB_VANISHED, strlen(HL_JOB_VANISHED)) == 0;
+        bool lost =
+            c->state == HL_API_CONTAINER_STATE_FAILED && c->failure == HL_API_FAILURE_KIND_LOST;
         char id[HL_JOB_ID_MAX + 32];
         hl_container_id(run->id, run->containers_attempt, hl_jobrun_index(run, (int)i), id,
                         sizeof(id));
@@ -25,7 +26,7 @@ struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun 
                                              .message = c->message,
                                              .started_ms = c->started_ms,
                                              .finished_ms = c->finished_ms,
-                                             .lost = vanished};
+                                             .lost = lost};
     }
     return list;
 }
@@ -75,6 +76,7 @@ static struct hl_api_job_run run_record(const struct hl_jobrun *run, struct hl_a
             (struct hl_api_job_run_container){.state = c->state,
                                               .exit_code = c->exit_code,
                                               .signal = c->signal,
+                                              .failure = c->failure,
                                               .message = c->message,
                                               .started_ms = c->started_ms,
                                               .finished_ms = c->finished_ms,
@@ -111,6 +113,7 @@ HL_CHECK static hl_status read_containers(const struct hl_api_job_run_container_
                                           .state = r->state,
                                           .exit_code = r->exit_code,
                                           .signal = r->signal,
+                                          .failure = r->failure,
                                           .started_ms = r->started_ms,
                                           .finished_ms = r->finished_ms,
                                           .confirmed_ms = r->started_ms,

@@ -104,6 +104,7 @@ static void begin_again(struct step *s, int at)
     s->run->plan->containers[at].index = s->run->plan->next_index++;
     c->state = HL_API_CONTAINER_STATE_WANTED;
     c->exit_code = c->signal = 0;
+    c->failure = HL_API_FAILURE_KIND_UNSAID;
     c->message[0] = '\0';
     c->started_ms = c->confirmed_ms = c->finished_ms = 0;
     record(s, "container-replaced", "container %d takes the slot of container %d on %s",
@@ -126,7 +127,7 @@ bool hl_jobrun_replace_lost(struct step *s)
     struct hl_jobrun *run = s->run;
     int at = s->ev->index;
     struct hl_jobrun_container *c = &run->containers[at];
-    if (c->state != HL_API_CONTAINER_STATE_FAILED || s->ev->failure != HL_API_FAILURE_KIND_LOST ||
+    if (c->state != HL_API_CONTAINER_STATE_FAILED || c->failure != HL_API_FAILURE_KIND_LOST ||
         !run->policy.replaces || hl_plan_is_guest(&run->plan->containers[at]))
         return false;
     const char *why = why_it_stays_lost(run, at);

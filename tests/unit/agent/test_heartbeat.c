@@ -7,7 +7,7 @@ static struct heartbeat registered(int64_t period_ms)
 {
     struct heartbeat h;
     heartbeat_init(&h);
-    assert_int_equal(heartbeat_registered(&h, period_ms, 0), 0);
+    assert_int_equal(heartbeat_registered(&h, 0, period_ms, 0), 0);
     return h;
 }
 
@@ -44,37 +44,37 @@ TEST(a_good_answer_starts_the_pauses_anew)
     for (int i = 0; i < 9; i++)
         (void)heartbeat_failed(&h);
     assert_int_equal(heartbeat_failed(&h), 5000);
-    assert_int_equal(heartbeat_answered(&h, true), 60000);
+    assert_int_equal(heartbeat_answered(&h, 0, true), 60000);
     assert_int_equal(heartbeat_failed(&h), 200);
-    (void)heartbeat_registered(&h, 60000, 0);
+    (void)heartbeat_registered(&h, 0, 60000, 0);
     assert_int_equal(heartbeat_failed(&h), 200);
 }
 
 TEST(the_controller_says_how_often)
 {
     struct heartbeat h = registered(250);
-    assert_int_equal(heartbeat_answered(&h, true), 250);
+    assert_int_equal(heartbeat_answered(&h, 0, true), 250);
     h = registered(0);
-    assert_int_equal(heartbeat_answered(&h, true), HEARTBEAT_DEFAULT_MS);
+    assert_int_equal(heartbeat_answered(&h, 0, true), HEARTBEAT_DEFAULT_MS);
     h = registered(-7);
-    assert_int_equal(heartbeat_answered(&h, true), HEARTBEAT_DEFAULT_MS);
+    assert_int_equal(heartbeat_answered(&h, 0, true), HEARTBEAT_DEFAULT_MS);
 }
 
 TEST(what_changed_during_a_call_is_told_at_once_and_once)
 {
     struct heartbeat h = registered(500);
     h.again = true;
-    assert_int_equal(heartbeat_answered(&h, true), 0);
-    assert_int_equal(heartbeat_answered(&h, true), 500);
+    assert_int_equal(heartbeat_answered(&h, 0, true), 0);
+    assert_int_equal(heartbeat_answered(&h, 0, true), 500);
     h.again = true;
-    assert_int_equal(heartbeat_registered(&h, 500, 0), 0); /* the first heartbeat has it */
-    assert_int_equal(heartbeat_answered(&h, true), 500);
+    assert_int_equal(heartbeat_registered(&h, 0, 500, 0), 0); /* the first heartbeat has it */
+    assert_int_equal(heartbeat_answered(&h, 0, true), 500);
 }
 
 TEST(a_node_that_was_forgotten_registers_at_once)
 {
     struct heartbeat h = registered(500);
-    assert_int_equal(heartbeat_answered(&h, false), 0);
+    assert_int_equal(heartbeat_answered(&h, 0, false), 0);
     assert_false(h.registered);
     assert_int_equal(heartbeat_failed(&h), 200);
     assert_int_equal(heartbeat_failed(&h), 400);
@@ -87,21 +87,17 @@ TEST(who_was_not_heard_for_too_long_has_to_be_heard_again_first)
     struct heartbeat h;
     heartbeat_init(&h);
     assert_false(heartbeat_is_lapsed(&h, 1000000)); /* nobody has given it anything yet */
-    (void)heartbeat_registered(&h, 500, 5000);
-    heartbeat_heard(&h, 10000);
+    (void)heartbeat_registered(&h, 10000, 500, 5000);
     assert_false(heartbeat_is_lapsed(&h, 15000));
     assert_true(heartbeat_is_lapsed(&h, 15001));
-    (void)heartbeat_answered(&h, true); /* of a call that was made before it was stopped */
-    heartbeat_heard(&h, 10500);
+    (void)heartbeat_answered(&h, 10500, true); /* of a call that was made before it was stopped */
+    assert_false(heartbeat_is_lapsed(&h, 15500));
     assert_true(heartbeat_is_lapsed(&h, 100000));
-    (void)heartbeat_answered(&h, false); /* the node counts as lost: it registers first */
-    heartbeat_heard(&h, 100000);
+    (void)heartbeat_answered(&h, 100000, false); /* the node counts as lost: it registers first */
     assert_true(heartbeat_is_lapsed(&h, 100000));
-    (void)heartbeat_registered(&h, 500, 5000);
-    heartbeat_heard(&h, 100100);
+    (void)heartbeat_registered(&h, 100100, 500, 5000);
     assert_false(heartbeat_is_lapsed(&h, 100100));
-    (void)heartbeat_registered(&h, 500, 0); /* an older Controller does not say */
-    heartbeat_heard(&h, 100100);
+    (void)heartbeat_registered(&h, 100100, 500, 0); /* an older Controller does not say */
     assert_false(heartbeat_is_lapsed(&h, 200000));
 }
 

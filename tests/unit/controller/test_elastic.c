@@ -2,6 +2,7 @@
  * store, line and planner are real; containers are started by nobody. */
 #include "support/test.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "controller/jobs/queue.h"
 #include "core/job/elastic.h"
 #include "os/loop.h"
+#include "rpc/agent_calls.h"
 #include "rpc/controller_calls.h"
 #include "store/store.h"
 #include "store/writer.h"
@@ -215,7 +217,7 @@ TEST(a_lost_node_takes_its_replica_and_a_free_slot_brings_one_back)
     assert_int_equal(j->run.container_count, 2);
     assert_string_not_equal(j->run.plan->master_node, lost);
     assert_string_equal(j->run.plan->arithmetic[0], "now 2 replicas of PP 1 × TP 1 = 1 rank");
-    assert_int_equal(j->port_attempt, 0); /* rank 0 is elsewhere: another port */
+    assert_int_equal(j->port.settled.attempt, 0); /* rank 0 is elsewhere: another port */
     assert_non_null(strstr(j->elastic.lost, "LOST=10.0.0."));
 
     hl_cluster_set_ready(nodes_cluster(&w.c), lost, true);
@@ -379,8 +381,8 @@ static struct job *gang_that_grows(struct world *w)
 {
     struct job *j = job_put(w, "{\"min\": 1, \"max\": 2}", REPLACE);
     job_runs(w, j);
-    j->port = 7777;
-    j->port_attempt = 1;
+    j->port.number = 7777;
+    j->port.settled.attempt = 1;
     job_settle(j);
     struct hl_api_slot slot = {.cpus = "0", .memory_bytes = 1 << 30};
     const struct hl_api_node_info info = {
@@ -455,12 +457,105 @@ TEST(who_is_left_of_a_lost_server_gets_another_place_and_the_lost_one_none)
     assert_string_equal(place_of(&w, 1, "RANK"), "-");
     assert_string_equal(said.waits, "the node of rank 0 looks for a port");
     assert_int_equal(said.number, 2);
-    j->port_attempt = 1;
-    j->port_container = 1;
+    j->port.settled = (struct master_place){.attempt = 1, .container = 1};
     assert_string_equal(place_of(&w, 1, "RANK"), "0");
     assert_string_equal(place_of(&w, 1, "WORLD_SIZE"), "1");
     assert_string_equal(place_of(&w, 1, "MASTER_ADDR"), "10.0.0.1");
     assert_int_equal(ask(&w, 1, 1, 1), HL_ENOENT); /* a rank that it never had */
     assert_int_equal(ask(&w, 2, 1, 0), HL_ENOENT); /* another attempt's */
+    world_end_served(&w);
+}
+
+static struct hl_rpc_call *questions[2]; /* for a port, unanswered */
+static size_t question_count;
+
+static void on_find_port(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_agent_find_port_params *p)
+{
+    (void)arg;
+    (void)p;
+    assert_true(question_count < HL_ARRAY_LEN(questions));
+    questions[question_count++] = call;
+}
+
+static bool master_port_is(const struct job *j, int port)
+{
+    return master_port(j) == port;
+}
+
+static bool is_asked(const struct job *j, int count)
+{
+    (void)j;
+    return question_count == (size_t)count;
+}
+
+static bool is_quiet(const struct job *j, int refs)
+{
+    return j->controller->refs == (unsigned)refs && job_is_saved(j);
+}
+
+static void run_until(struct world *w, bool (*is_true)(const struct job *, int),
+                      const struct job *j, int what)
+{
+    uint64_t end = hl_now_ns() + TEST_PATIENCE_NS;
+    while (!is_true(j, what) && hl_now_ns() < end) {
+        uv_run(hl_loop_uv(w->c.opts.loop), UV_RUN_NOWAIT);
+        poll(NULL, 0, 1);
+    }
+    assert_true(is_true(j, what));
+}
+
+/* All nodes have it. */
+static struct hl_rpc_server *agent_serve(struct world *w)
+{
+    static const struct hl_agent_handlers handlers = {.find_port = on_find_port};
+    struct hl_rpc_server *agent;
+    const struct hl_rpc_serve_opts opts = {.address = "127.0.0.1:0", .loop = w->c.opts.loop};
+    struct hl_api_slot slot = {.cpus = "0", .memory_bytes = 1 << 30};
+    assert_int_equal(hl_serve_agent(w->c.opts.rpc, &opts, &handlers, &agent), HL_OK);
+    for (int i = 0; i < (int)nodes_cluster(&w->c)->count; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "n%d", i);
+        json_t *record =
+            hl_api_to_json(&hl_api_node_info_type,
+                           &(struct hl_api_node_info){.name = name,
+                                                      .agent_address = hl_rpc_server_address(agent),
+                                                      .rank_address = name,
+                                                      .host_id = name,
+                                                      .slots = {&slot, 1}});
+        assert_int_equal(nodes_load(&w->c, record), HL_OK);
+        json_decref(record);
+        hl_cluster_set_ready(nodes_cluster(&w->c), name, true);
+    }
+    return agent;
+}
+
+TEST(a_port_is_asked_for_where_rank_0_is_now_though_nobody_answered_where_it_was)
+{
+    struct world w;
+    world_start(&w, 2, NULL);
+    world_serve(&w);
+    w.c.opts.rpc_timeout_ms = (int)(TEST_PATIENCE_NS / HL_NS_PER_MS);
+    struct hl_rpc_server *agent = agent_serve(&w);
+    struct job *j = job_put(&w, "{\"min\": 1, \"max\": 2}", REPLACE);
+    job_runs(&w, j);
+    question_count = 0;
+    assert_false(master_port_ready(j));
+    run_until(&w, is_asked, j, 1);
+    assert_false(master_port_ready(j)); /* it is asked once */
+    hl_cluster_set_ready(nodes_cluster(&w.c), "n0", false);
+    elastic_lose_node(j, "n0", "silent for 1s");
+    run_until(&w, is_quiet, j, 2); /* written; one question is open */
+    assert_int_equal(question_count, 1);
+    assert_false(master_port_ready(j));
+    run_until(&w, is_asked, j, 2);
+    hl_reply_agent_find_port(questions[1], &(struct hl_api_agent_find_port_results){.port = 5555});
+    run_until(&w, master_port_is, j, 5555);
+    assert_true(master_port_ready(j));
+    hl_reply_agent_find_port(questions[0], &(struct hl_api_agent_find_port_results){.port = 4444});
+    run_until(&w, is_quiet, j, 1);
+    assert_int_equal(master_port(j), 5555);
+    nodes_disconnect(&w.c);
+    hl_rpc_server_close(agent);
     world_end_served(&w);
 }

@@ -50,8 +50,8 @@ TEST(a_job_of_the_first_release_is_read)
     assert_string_equal(j->doc.key, "k-1");
     assert_int_equal(j->seq, 7);
     assert_int_equal(j->load_version, -1);
-    assert_int_equal(j->port, 0);
-    assert_int_equal(j->port_attempt, 2); /* it was the only one there could be */
+    assert_int_equal(j->port.number, 0);
+    assert_int_equal(j->port.settled.attempt, 2); /* it was the only one there could be */
     assert_string_equal(j->doc.gang, "");
     assert_string_equal(j->doc.launch.file, "");
     assert_int_equal(json_array_size(j->events), 1);
@@ -66,7 +66,7 @@ TEST(a_job_is_written_as_it_is_read)
     struct job *j = read_job(parse(first_release), &st);
     assert_int_equal(st, HL_OK);
     j->load_version = 3;
-    j->port = 29500;
+    j->port.number = 29500;
     assert_int_equal(images_pin(j, "reg/x@sha256:1"), HL_OK);
     j->ledger = (struct hl_ledger){
         .begun = true, .over = true, .ms[HL_LEDGER_STEP] = 70, .ms[HL_LEDGER_LOST] = 30};
@@ -74,11 +74,11 @@ TEST(a_job_is_written_as_it_is_read)
     struct job *again = read_job(job_record_json(j, &now), &st);
     assert_int_equal(st, HL_OK);
     assert_int_equal(again->load_version, 3);
-    assert_int_equal(again->port, 29500);
+    assert_int_equal(again->port.number, 29500);
     assert_string_equal(images_pinned(again), "reg/x@sha256:1");
     assert_int_equal(ledger_show(again).wall_ms, 100);
     assert_int_equal(ledger_show(again).lost_ms, 30);
-    assert_int_equal(again->port_attempt, 2);
+    assert_int_equal(again->port.settled.attempt, 2);
     assert_int_equal(again->seq, 7);
     assert_string_equal(again->doc.source, "job.yaml");
     assert_true(json_equal(again->events, j->events));

@@ -163,6 +163,27 @@ TEST(a_process_is_known_by_its_start_time)
     assert_int_equal(hl_process_open(p, &fd), HL_ENOENT);
 }
 
+TEST(a_process_that_a_signal_has_stopped_is_told_from_one_that_runs)
+{
+    int how;
+    struct hl_process p, other;
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    assert_int_equal(hl_process_identify(pid, &p), HL_OK);
+    other = p;
+    other.start++;
+    assert_false(hl_process_stopped(p));
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &how, WUNTRACED), pid); /* until it has stopped */
+    assert_true(hl_process_stopped(p));
+    assert_false(hl_process_stopped(other));
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_false(hl_process_stopped(p));
+}
+
 static int enough[2]; /* a pipe */
 
 static void on_alarm(int signum)

@@ -60,6 +60,27 @@ TEST(what_a_record_of_an_older_release_lacks_has_the_value_of_then)
     hl_jobrun_fini(&run);
 }
 
+TEST(a_failed_container_of_an_older_release_has_no_kind_and_keeps_what_it_had)
+{
+    struct hl_jobrun run;
+    json_t *record = parse(stored);
+    json_t *container = json_array_get(json_object_get(record, "containers"), 0);
+    json_object_set_new(container, "state", json_string("failed"));
+    json_object_set_new(container, "message", json_string("rank 0 exited with code 7"));
+    assert_int_equal(hl_jobrun_from_json(record, &run), HL_OK);
+    assert_int_equal(run.containers[0].failure, HL_API_FAILURE_KIND_UNSAID);
+    assert_string_equal(run.containers[0].message, "rank 0 exited with code 7");
+    hl_jobrun_fini(&run);
+    json_object_set_new(container, "failure", json_string("lost"));
+    assert_int_equal(hl_jobrun_from_json(record, &run), HL_OK);
+    assert_int_equal(run.containers[0].failure, HL_API_FAILURE_KIND_LOST);
+    json_t *back = hl_jobrun_to_json(&run);
+    assert_true(json_equal(record, back));
+    json_decref(back);
+    json_decref(record);
+    hl_jobrun_fini(&run);
+}
+
 TEST(members_of_a_newer_release_are_left_out)
 {
     struct hl_jobrun run;
@@ -101,6 +122,7 @@ TEST(what_is_wrong_with_a_run_is_named)
     is_refused("", "deadlineMs", json_real(1.5), "field deadlineMs");
     is_refused("containers", "state", NULL, "field containers[0].state");
     is_refused("containers", "numaId", json_true(), "field containers[0].numaId");
+    is_refused("containers", "failure", json_string("bad luck"), "field containers[0].failure");
     is_refused("", "plan", json_string("none"), "plan");
     is_refused("plan", "worldSize", json_string("1"), "plan: field worldSize");
     is_refused("plan", "arithmetic", json_object(), "plan: field arithmetic");

@@ -355,8 +355,6 @@ TEST_IN(begin, end, what_can_not_be_replaced_fails_the_attempt_and_says_why)
     assert_string_equal(run.reason,
                         "container 11 on node-1 failed: it vanished from its node; it is not "
                         "replaced: containers of these ranks were lost too often in this attempt");
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    assert_true(hl_jobrun_containers(&run, &arena).items[1].lost);
 }
 
 TEST_IN(begin, end, a_gang_that_starts_replaces_no_lost_container)
@@ -365,6 +363,55 @@ TEST_IN(begin, end, a_gang_that_starts_replaces_no_lost_container)
     vanish(1);
     assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART);
     assert_non_null(strstr(run.reason, "it is not replaced: the gang was still starting"));
+}
+
+/* As it is told of a run, and of what its record says of it. */
+static void told_as_lost(int index, bool lost)
+{
+    struct hl_jobrun back;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    json_t *doc = hl_jobrun_to_json(&run);
+    assert_int_equal(hl_jobrun_from_json(doc, &back), HL_OK);
+    json_decref(doc);
+    assert_int_equal(hl_jobrun_containers(&run, &arena).items[index].lost, lost);
+    assert_int_equal(hl_jobrun_containers(&back, &arena).items[index].lost, lost);
+    assert_int_equal(back.containers[index].failure, run.containers[index].failure);
+    hl_jobrun_fini(&back);
+}
+
+TEST_IN(begin, end, a_container_that_its_agent_reports_as_lost_is_told_as_lost)
+{
+    run.policy.replaces = false;
+    lose_container(1);
+    assert_string_equal(run.containers[1].message, "its shim ended");
+    told_as_lost(1, true);
+    told_as_lost(0, false);
+}
+
+TEST_IN(begin, end, a_container_that_vanished_is_told_as_lost)
+{
+    run.policy.replaces = false;
+    vanish(1);
+    told_as_lost(1, true);
+    told_as_lost(0, false);
+}
+
+TEST_IN(begin, end, what_a_rank_says_makes_no_lost_container)
+{
+    step((struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                               .attempt = 1,
+                               .container = HL_API_CONTAINER_STATE_FAILED,
+                               .text = "it vanished from its node",
+                               .exit_code = 1});
+    told_as_lost(0, false);
+    assert_int_equal(run.containers[0].failure, HL_API_FAILURE_KIND_EXIT); /* of its code */
+}
+
+TEST_IN(begin, end, a_container_that_replaces_a_lost_one_is_not_lost)
+{
+    lose_container(0);
+    assert_string_equal(said, "container-lost; container-replaced; start 4; ");
+    told_as_lost(0, false);
 }
 
 TEST_IN(begin, end, a_gang_that_replaces_nothing_begins_again_after_a_lost_container)

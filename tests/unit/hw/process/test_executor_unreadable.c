@@ -1,0 +1,89 @@
+/* Records of containers that can't be read when an Agent starts, for a reason that says nothing of
+ * them: no memory, no more files, an error of the disk. This program is its own shim. */
+#include "support/test.h"
+
+#include <errno.h>
+
+#include "hw/process/process_executor_private.h"
+#include "os/file.h"
+
+static int reading_fails; /* errno; 0 = it does not */
+
+static hl_status read_or_fail(const char *dir, struct hl_container_spec *out)
+{
+    if (reading_fails == 0)
+        return hl_spec_file_read(dir, out);
+    return hl_fail(hl_status_of_errno(reading_fails), "read %s/spec.json: %s", dir,
+                   strerror(reading_fails));
+}
+
+#define hl_spec_file_read read_or_fail
+#include "hw/process/process_executor_watch.c"
+#undef hl_spec_file_read
+
+#include "unit/hw/executor_world.h"
+
+/* The rank goes on until it may end, and tells so itself. */
+static void is_left_alone(struct world *w, const char *id, int error)
+{
+    char script[256], go[128];
+    snprintf(go, sizeof(go), "%s/go-%s", w->dir, id);
+    snprintf(script, sizeof(script), "echo up; while [ ! -e %s ]; do sleep $NAP; done; echo done",
+             go);
+    start(w, spec_of(id, script, 1));
+    free(await_line(w, id, 0));
+    pid_t shim = shim_of(w, id);
+    hl_executor_close(w->ex);
+    reading_fails = error;
+    open_executor(w, false, 0);
+    assert_null(status_of(w, id)); /* nobody has read it */
+    assert_true(process_lives(shim));
+    reading_fails = 0;
+    reopen(w, false, 0);
+    assert_int_equal(shim_of(w, id), shim);
+    assert_int_equal(hl_file_write_atomic(go, "", 0), HL_OK);
+    json_t *c = await_end(w, id);
+    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
+    json_decref(c);
+    char *log = log_of(w, id, 0);
+    assert_string_equal(log, "up\ndone\n");
+    free(log);
+}
+
+TEST_IN(setup, teardown, a_record_that_no_memory_is_there_for_is_read_by_the_next_agent)
+{
+    is_left_alone(*state, "memory.1.0", ENOMEM);
+}
+
+TEST_IN(setup, teardown, a_record_that_the_disk_does_not_give_is_read_by_the_next_agent)
+{
+    is_left_alone(*state, "disk.1.0", EIO);
+}
+
+TEST_IN(setup, teardown, a_record_that_no_file_is_left_for_is_read_by_the_next_agent)
+{
+    is_left_alone(*state, "files.1.0", EMFILE);
+}
+
+/* The same stand-in, and an error that stays. */
+TEST_IN(setup, teardown, a_record_that_is_no_container_of_ours_ends_what_runs_of_it)
+{
+    struct world *w = *state;
+    start(w, spec_of("wrong.1.0", "echo up; exec sleep 1000", 1));
+    free(await_line(w, "wrong.1.0", 0));
+    pid_t shim = shim_of(w, "wrong.1.0");
+    hl_executor_close(w->ex);
+    reading_fails = EINVAL;
+    open_executor(w, false, 0);
+    reading_fails = 0;
+    await_death(shim);
+    assert_null(status_of(w, "wrong.1.0"));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "shim") == 0)
+        return hl_shim_main(argv[2]);
+    hl_log_set_level(HL_LOG_ERROR);
+    return tests_run(argc, argv);
+}
