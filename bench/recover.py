@@ -124,6 +124,7 @@ class Bench:
         done = self.c.run("drill", "--job", job, *args, "-o", "json")
         if not done.stdout:
             sys.exit(done.stderr)
+        sys.stderr.write(done.stderr)  # why it ended early, if it did
         return json.loads(done.stdout)
 
     def clean(self):
