@@ -314,6 +314,8 @@ interface Agent {
   endRank @23 (id :Text, rank :Int32, pid :Int32, epoch :UInt64) -> (ended :Bool);
   # Copies of that shard which reads have left here.
   storeKept @24 (id :Text) -> (copies :List(Copy));
+  # End containers of another Agent of this machine, which is silent and has that NodeInfo.stateDirectory. ended: how many of them ran.
+  endStrays @25 (ids :List(Text), stateDirectory :Text, epoch :UInt64) -> (ended :UInt32);
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }

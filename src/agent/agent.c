@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/agent_private.h"
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "os/cond.h"
+#include "os/file.h"
 #include "os/process.h"
 #include "os/socket.h"
 
@@ -121,20 +121,12 @@ static void open_telemetry(struct hl_agent *a, const struct hl_agent_opts *opts)
         hl_warn("this node is not measured: %s", hl_error_text());
 }
 
-/* The same for all Agents that come after one another there; the executor's lock keeps them apart.
- */
-static void state_identity(const char *dir, char *out, size_t size)
-{
-    struct stat sb;
-    out[0] = '\0';
-    if (stat(dir, &sb) == 0)
-        snprintf(out, size, "%jx:%jx", (uintmax_t)sb.st_dev, (uintmax_t)sb.st_ino);
-}
-
 static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
     char data[HL_HOST_PORT_MAX] = "", migrate[HL_HOST_PORT_MAX] = "", state[64];
-    state_identity(opts->state_dir, state, sizeof(state));
+    /* the same for all Agents that come after one another there; the executor's lock keeps them
+     * apart */
+    hl_dir_identity(opts->state_dir, state, sizeof(state));
     if (store_data_address(a->store)[0] != '\0')
         hl_host_port_reach(store_data_address(a->store), a->rank_address, data);
     if (store_migrate_address(a->store)[0] != '\0')

@@ -110,3 +110,18 @@ hl_status orders_forget(struct orders *o, uint64_t epoch, const char *id)
     fence_stop(o, epoch, id);
     return hl_executor_forget(o->executor, id);
 }
+
+hl_status orders_end_strays(struct orders *o, const struct hl_api_agent_end_strays_params *p,
+                            uint32_t *ended)
+{
+    HL_TRY(obeyed_hear(o->obeyed, "", p->epoch));
+    *ended = 0;
+    for (size_t i = 0; i < p->ids.count; i++) {
+        bool ran;
+        HL_TRY(hl_executor_end_stray(o->executor, p->state_directory, p->ids.items[i], &ran));
+        if (ran)
+            hl_warn("container of a silent Agent of this machine was ended id=%s", p->ids.items[i]);
+        *ended += ran;
+    }
+    return HL_OK;
+}

@@ -184,6 +184,8 @@ struct hl_executor_ops {
     hl_status (*put_meeting)(struct hl_executor *ex, const char *id, const char *text);
     hl_status (*strangers)(struct hl_executor *ex, struct hl_arena *arena,
                            struct hl_stranger_list *out);
+    hl_status (*end_stray)(struct hl_executor *ex, const char *state_directory, const char *id,
+                           bool *ended);
     hl_status (*memory_group)(struct hl_executor *ex, const char *id, int rank, char *out,
                               size_t size);
     void (*close)(struct hl_executor *ex);
@@ -268,6 +270,14 @@ static inline hl_status hl_executor_strangers(struct hl_executor *ex, struct hl_
                                               struct hl_stranger_list *out)
 {
     return ex->ops->strangers(ex, arena, out);
+}
+
+/* Kill a container of another state directory on this machine, of that identity (hl_dir_identity);
+ * *ended is false where none runs. */
+static inline hl_status hl_executor_end_stray(struct hl_executor *ex, const char *state_directory,
+                                              const char *id, bool *ended)
+{
+    return ex->ops->end_stray(ex, state_directory, id, ended);
 }
 
 /* By which name the kernel's log knows the control group that limits a rank's memory; "" = it has

@@ -172,6 +172,35 @@ hl_status hl_stranger_end(enum hl_engine_kind engine, const struct hl_stranger *
     return engine == HL_ENGINE_NONE ? end_shim(x) : end_labelled(engine, x);
 }
 
+static bool is_stray(const struct hl_stranger *shim, const struct hl_stray *stray)
+{
+    char identity[64];
+    hl_dir_identity(hl_path_in(shim->owner, "..").s, identity, sizeof(identity));
+    return !shim->own && strcmp(shim->container, stray->container) == 0 &&
+           strcmp(identity, stray->state_directory) == 0;
+}
+
+hl_status hl_stray_end(enum hl_engine_kind engine, const struct hl_stray *stray,
+                       const char *containers_dir, bool *ended)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_stranger_list shims = {0}, ranks = {0};
+    *ended = false;
+    HL_TRY(find_shims(containers_dir, &arena, &shims));
+    for (size_t i = 0; i < shims.count; i++) {
+        const struct hl_stranger *x = &shims.items[i];
+        if (!is_stray(x, stray))
+            continue;
+        if (engine != HL_ENGINE_NONE) /* its ranks outlive their shim */
+            HL_TRY(hl_labelled_find(engine, x->owner, x->container, &arena, &ranks));
+        for (size_t k = 0; k < ranks.count; k++)
+            HL_TRY(end_labelled(engine, &ranks.items[k]));
+        HL_TRY(end_shim(x));
+        *ended = true;
+    }
+    return HL_OK;
+}
+
 void hl_px_sweep(struct hl_px *px)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -243,6 +243,14 @@ static int remove_below(int dir_fd, int depth)
     return rc;
 }
 
+void hl_dir_identity(const char *path, char *out, size_t size)
+{
+    struct stat sb;
+    out[0] = '\0';
+    if (stat(path, &sb) == 0)
+        snprintf(out, size, "%jx:%jx", (uintmax_t)sb.st_dev, (uintmax_t)sb.st_ino);
+}
+
 hl_status hl_dir_remove(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -39,6 +39,8 @@ hl_status hl_file_check_private(int fd, const char *path) HL_CHECK;
 
 /* Make the directory and its parents; an existing one is fine. */
 hl_status hl_dir_make(const char *path, mode_t mode) HL_CHECK;
+/* By which a directory is known on its host, whatever its path; "" where it can't be read. */
+void hl_dir_identity(const char *path, char *out, size_t size);
 /* Remove a directory with all it holds; links are removed, not followed. A missing one is fine. */
 hl_status hl_dir_remove(const char *path) HL_CHECK;
 

@@ -308,6 +308,25 @@ class Replace(unittest.TestCase):
         seen = self.c.job(job)
         self.assertEqual((seen["attempt"], seen["state"], seen["restarts"]), (1, "running", 0))
 
+    def test_a_rank_of_a_silent_agent_is_ended_by_another_agent_of_its_machine(self):
+        job = self.submit(FOREVER, save=FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
+        self.addCleanup(self.end, job)
+        before = self.steps_from(job, 1)
+        wait_for("the spare", lambda: len(self.parked(job)) == 1)
+        silent, stays = (self.c.job(job)["plan"]["containers"][i]["node"] for i in (1, 0))
+        agent = self.c.pid(silent)
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            after = {r["rank"]: r for r in self.steps_from(job, 2)}  # no save is refused: there is none
+            self.assertEqual(after[0]["pid"], before[0]["pid"], "the survivor keeps its process")
+            self.assertFalse(alive(before[1]["pid"]))
+            self.assertIn(f"container of a silent Agent of this machine was ended id={job}.1.1",
+                          (self.c.state / "log" / f"{stays}.log").read_text())
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        wait_for("a spare in the slot that it had", lambda: self.parked(job) == [(silent, 3)])
+        self.assertEqual((self.c.job(job)["attempt"], self.c.job(job)["state"]), (1, "running"))
+
     def test_a_rank_that_lives_on_unseen_saves_nothing_and_ends(self):
         job = self.submit(FOREVER, recovery={"mode": "replace"}, spareSlots=1, nodeLostAfter="6s")
         self.addCleanup(self.end, job)
@@ -318,6 +337,8 @@ class Replace(unittest.TestCase):
         agent, home = self.c.pid(silent), self.c.state / "agents" / silent / "containers" / f"{job}.1.1"
         os.kill(agent, signal.SIGSTOP)  # its rank goes on, and nothing has cut its connections on this machine
         try:
+            self.c.kill("controllerd")  # the next one does not know what the Agent ran, and has nobody end it
+            self.assertIn("stopped by a signal", self.c.run("up", "--timeout", "1s").stderr)
             after = {r["rank"]: r for r in self.steps_from(job, 2)}
             self.assertEqual(after[0]["pid"], before[0]["pid"], "the survivor keeps its process")
             self.assertEqual([c["node"] for c in self.c.job(job)["plan"]["containers"] if c["ranks"]], [stays, stays])

@@ -156,11 +156,17 @@ class Supervise(unittest.TestCase):
 
     def test_down_kills_a_daemon_that_does_not_end_and_says_so(self):
         c = self.cluster()
-        c.up()
-        c.kill("l3d", signal.SIGSTOP)
-        done = c.run("down")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, "l3d did not end within 10 s of SIGTERM; it is killed")
+        c.state.mkdir()
+        with subprocess.Popen(["/bin/sh", "-c", "trap '' TERM; echo up; exec sleep 1000"], stdout=subprocess.PIPE) as stubborn:
+            self.addCleanup(stubborn.kill)
+            self.assertEqual(stubborn.stdout.readline(), b"up\n")
+            start = int(pathlib.Path(f"/proc/{stubborn.pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+            (c.state / "cluster.json").write_text(json.dumps({"nodes": 0, "pool": str(c.dir / "pool"),
+                                                              "l3d": {"pid": stubborn.pid, "start": start}}))
+            done = c.run("down")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stderr, "l3d did not end within 10 s of SIGTERM; it is killed")
+            self.assertEqual(stubborn.wait(), -signal.SIGKILL)
         self.assertFalse(c.state.exists())
 
     def test_the_caller_of_up_is_not_kept_waiting_by_the_supervisor(self):

@@ -17,6 +17,7 @@ static void node_seen(struct node *n)
     n->seen_ms = hl_wall_ms();
     n->lost = false;
     n->lost_ms = 0;
+    n->strays_ended = 0;
     if (was_lost) {
         hl_info("node is back node=%s", n->name);
         n->controller->nodes->events->back(n->controller, n);
@@ -107,7 +108,7 @@ static bool refuse_with_strays(struct hl_controller *c, struct hl_rpc_call *call
     r.strays.items = hl_arena_array(arena, p->containers.count, sizeof(*r.strays.items));
     for (size_t i = 0; i < p->containers.count && !hl_arena_failed(arena); i++) {
         const struct hl_api_container_status *k = &p->containers.items[i];
-        if (k->state <= HL_API_CONTAINER_STATE_RUNNING && !c->nodes->events->wants(c, k->id))
+        if (node_runs_stray(c, k))
             r.strays.items[r.strays.count++] = k->id;
     }
     if (r.strays.count == 0 || hl_arena_failed(arena))
@@ -283,4 +284,5 @@ void nodes_tick(struct hl_controller *c)
     for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
         if (!n->lost && hl_node_is_lost(node_silent_ms(n), c->opts.node_lost_ms))
             node_lose(c, n);
+    strays_round(c);
 }

@@ -66,6 +66,8 @@ struct node {
     bool lost;
     int64_t lost_ms;        /* since when, for people */
     int64_t lost_steady_ms; /* and for its age */
+    size_t strays_ended;    /* of its containers that jobs have given up, while it is lost */
+    bool strays_asked;      /* another Agent is ending some */
     bool forgetting;        /* its record is being deleted */
     bool gone;              /* forgotten: no longer in the table, answers may still come */
     struct node *next_gone;

@@ -41,4 +41,10 @@ void gate_take_clock(struct node *n, int64_t node_ms);
 /* Tell the planner whether the node gets containers. */
 void gate_apply(struct node *n);
 
+/* strays.c */
+/* What lost nodes still run of what jobs have given up is ended by other Agents of their machines.
+ */
+void strays_round(struct hl_controller *c);
+bool node_runs_stray(const struct hl_controller *c, const struct hl_api_container_status *k);
+
 #endif

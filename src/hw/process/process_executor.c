@@ -413,6 +413,14 @@ static hl_status px_strangers(struct hl_executor *ex, struct hl_arena *arena,
     return hl_strangers_find(px->options.engine, px->containers.s, arena, out);
 }
 
+static hl_status px_end_stray(struct hl_executor *ex, const char *state_directory, const char *id,
+                              bool *ended)
+{
+    struct hl_px *px = px_of(ex);
+    return hl_stray_end(px->options.engine, &(struct hl_stray){state_directory, id},
+                        px->containers.s, ended);
+}
+
 /* The last part of its path: a group of ours, or one that an engine names by the container's id. */
 static hl_status px_memory_group(struct hl_executor *ex, const char *id, int rank, char *out,
                                  size_t size)
@@ -475,8 +483,8 @@ static void px_close(struct hl_executor *ex)
     {                                                                                              \
         .name = title, .image = has_image, .start = px_start, .stop = px_stop, .list = px_list,    \
         .read_log = px_read_log, .forget = px_forget, .put_rank_table = px_put_rank_table,         \
-        .put_meeting = px_put_meeting, .strangers = px_strangers, .memory_group = px_memory_group, \
-        .close = px_close                                                                          \
+        .put_meeting = px_put_meeting, .strangers = px_strangers, .end_stray = px_end_stray,       \
+        .memory_group = px_memory_group, .close = px_close                                         \
     }
 
 static const struct hl_executor_ops executor_ops[] = {

@@ -16,6 +16,7 @@ struct noting {
     size_t running_count;
     char started[SEEN_MAX][64], stopped[SEEN_MAX][64], forgotten[SEEN_MAX][64];
     size_t start_count, stop_count, forget_count;
+    const char *stray;             /* that runs under another Agent */
     struct orders *stop_meanwhile; /* a start is overtaken by a stop of the same container */
 };
 
@@ -44,6 +45,17 @@ static hl_status noting_forget(struct hl_executor *ex, const char *id)
     return HL_OK;
 }
 
+static hl_status noting_end_stray(struct hl_executor *ex, const char *state_directory,
+                                  const char *id, bool *ended)
+{
+    struct noting *n = (struct noting *)ex;
+    assert_string_equal(state_directory, "1:2");
+    *ended = n->stray != NULL && strcmp(n->stray, id) == 0;
+    if (*ended)
+        n->stray = NULL;
+    return HL_OK;
+}
+
 static hl_status noting_list(struct hl_executor *ex, struct hl_arena *arena,
                              struct hl_api_container_status_list *out)
 {
@@ -63,6 +75,7 @@ static const struct hl_executor_ops noting_ops = {
     .stop = noting_stop,
     .forget = noting_forget,
     .list = noting_list,
+    .end_stray = noting_end_stray,
 };
 
 struct world {
@@ -167,4 +180,22 @@ TEST_IN(setup, teardown, an_agent_that_comes_back_ends_what_a_later_attempt_has_
     open_with(w, 4, (const char *[]){"j.1.0", "j.2.0", "k.1.0", "live"});
     assert_int_equal(w->executor.stop_count, 1);
     assert_string_equal(w->executor.stopped[0], "j.1.0");
+}
+
+TEST_IN(setup, teardown, containers_of_a_silent_agent_end_by_order_of_the_newest_controller_only)
+{
+    struct world *w = *state;
+    const char *ids[] = {"j.1.0", "j.1.1"};
+    struct hl_api_agent_end_strays_params p = {
+        .ids = {ids, 2}, .state_directory = "1:2", .epoch = 6};
+    uint32_t ended = 9;
+    open_with(w, 0, NULL);
+    w->executor.stray = "j.1.1";
+    assert_int_equal(start(w, 7, "k.1.0"), HL_OK);
+    assert_int_equal(orders_end_strays(&w->orders, &p, &ended), HL_EPERM);
+    assert_non_null(w->executor.stray);
+    p.epoch = 7;
+    assert_int_equal(orders_end_strays(&w->orders, &p, &ended), HL_OK);
+    assert_int_equal(ended, 1);
+    assert_null(w->executor.stray);
 }

@@ -329,6 +329,40 @@ TEST_IN(setup, teardown, another_agents_container_is_listed_and_left_alone)
     json_decref(c);
 }
 
+/* The Agent that has started it is silent; its gang goes on without it. */
+TEST_IN(setup, teardown, another_agents_container_is_ended_by_its_id_and_state_directory)
+{
+    struct world *w = *state, other = {0};
+    char whose[64], mine[64];
+    bool ended = true;
+    snprintf(other.dir, sizeof(other.dir), "/tmp/helios-test-executor-XXXXXX");
+    assert_non_null(mkdtemp(other.dir));
+    start(w, spec_of("stray.7.0", "echo up; exec sleep 1000", 1));
+    free(await_line(w, "stray.7.0", 0));
+    json_t *c = status_of(w, "stray.7.0");
+    pid_t pid = (pid_t)hl_json_int(rank_of(c, 0), "pid", 0);
+    json_decref(c);
+    open_executor(&other, false, 0);
+    hl_dir_identity(w->dir, whose, sizeof(whose));
+    hl_dir_identity(other.dir, mine, sizeof(mine));
+    assert_int_equal(hl_executor_end_stray(other.ex, mine, "stray.7.0", &ended), HL_OK);
+    assert_false(ended); /* that of a third one may have the same id */
+    ended = true;
+    assert_int_equal(hl_executor_end_stray(other.ex, whose, "stray.7.1", &ended), HL_OK);
+    assert_false(ended);
+    assert_true(process_lives(pid));
+    assert_int_equal(hl_executor_end_stray(other.ex, whose, "stray.7.0", &ended), HL_OK);
+    assert_true(ended);
+    await_death(pid);
+    assert_int_equal(hl_executor_end_stray(other.ex, whose, "stray.7.0", &ended), HL_OK);
+    assert_false(ended);
+    hl_executor_close(other.ex);
+    assert_int_equal(hl_dir_remove(other.dir), HL_OK);
+    c = await_end(w, "stray.7.0");
+    assert_state(c, "failed");
+    json_decref(c);
+}
+
 /* Control groups of that container on this machine. */
 static size_t groups_of(struct world *w, const char *id)
 {
