@@ -195,8 +195,9 @@ hl_status hl_strangers_find(enum hl_engine_kind engine, const char *containers_d
  * record. */
 hl_status hl_labelled_find(enum hl_engine_kind engine, const char *containers_dir, const char *only,
                            struct hl_arena *arena, struct hl_stranger_list *out) HL_CHECK;
-
 /* End it, whatever it is doing. */
+hl_status hl_stranger_end(enum hl_engine_kind engine, const struct hl_stranger *stranger) HL_CHECK;
+
 /* A container that another Agent of this machine has started, and that nobody wants any more. */
 struct hl_stray {
     const char *state_directory; /* its identity */
@@ -205,7 +206,6 @@ struct hl_stray {
 
 hl_status hl_stray_end(enum hl_engine_kind engine, const struct hl_stray *stray,
                        const char *containers_dir, bool *ended) HL_CHECK;
-hl_status hl_stranger_end(enum hl_engine_kind engine, const struct hl_stranger *stranger) HL_CHECK;
 
 /* One output to a rank of the status. */
 hl_status hl_shim_outputs_init(struct hl_shim *shim) HL_CHECK;
