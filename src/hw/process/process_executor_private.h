@@ -108,7 +108,8 @@ hl_status hl_px_launch_shim(const struct hl_px *px, const char *dir,
                             struct hl_process *out) HL_CHECK;
 /* End what an engine or this machine still runs of containers whose record is gone. */
 void hl_px_sweep(struct hl_px *px);
-/* Find the containers that are there, before the watcher runs. */
+/* Find the containers that are there, before the watcher runs. HL_ENOMEM, HL_EIO: the record of one
+ * can't be read for the moment. */
 hl_status hl_px_adopt(struct hl_px *px) HL_CHECK;
 /* Watch a shim that runs. With the lock. */
 void hl_px_watch(struct hl_px *px, struct hl_px_entry *e);

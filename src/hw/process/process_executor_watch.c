@@ -298,6 +298,23 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
     return HL_OK;
 }
 
+/* One that can't be read for the moment stops the Agent: without it the Controller would take the
+ * container for lost, and have its slot used twice. */
+static hl_status adopt_or_end(struct hl_px *px, const char *name)
+{
+    hl_status st = adopt_one(px, name);
+    if (st == HL_OK)
+        return HL_OK;
+    if (st == HL_ENOMEM || st == HL_EIO)
+        return hl_fail_prefix(st, "container %s goes on, and its record can't be read now: ", name);
+    if (st != HL_ENOENT) {
+        hl_warn("container %s can't be taken over and is ended: %s", name, hl_error_text());
+        end_unreadable(px, name);
+    } else if (hl_dir_remove(hl_path_in(px->containers.s, name).s) != HL_OK)
+        hl_warn("%s", hl_error_text()); /* its start got no further than the directory */
+    return HL_OK;
+}
+
 hl_status hl_px_adopt(struct hl_px *px)
 {
     DIR *dir = opendir(px->containers.s);
@@ -305,24 +322,13 @@ hl_status hl_px_adopt(struct hl_px *px)
         return hl_fail(HL_EIO, "read %s: %s", px->containers.s, strerror(errno));
     pthread_mutex_lock(&px->lock);
     struct dirent *d;
-    while ((d = readdir(dir)) != NULL) {
-        if (d->d_name[0] == '.')
-            continue;
-        hl_status st = adopt_one(px, d->d_name);
-        if (st == HL_ENOENT) { /* its start got no further than the directory */
-            if (hl_dir_remove(hl_path_in(px->containers.s, d->d_name).s) != HL_OK)
-                hl_warn("%s", hl_error_text());
-        } else if (st == HL_ENOMEM || st == HL_EIO) { /* of this moment: the next Agent reads it */
-            hl_error("container %s is left alone: %s", d->d_name, hl_error_text());
-        } else if (st != HL_OK) {
-            hl_warn("container %s can't be taken over and is ended: %s", d->d_name,
-                    hl_error_text());
-            end_unreadable(px, d->d_name);
-        }
-    }
+    hl_status st = HL_OK;
+    while (st == HL_OK && (d = readdir(dir)) != NULL)
+        if (d->d_name[0] != '.')
+            st = adopt_or_end(px, d->d_name);
     pthread_mutex_unlock(&px->lock);
     closedir(dir);
-    return HL_OK;
+    return st;
 }
 
 /* ---- the thread ---- */
