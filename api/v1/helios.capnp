@@ -1473,6 +1473,7 @@ struct SimulationWorld {   # what helios sim carries a trace out on
   passMs @13 :UInt64 $word("pass_ms"); keepPct @14 :Float64 $word("keep_pct");
   keepL1Pct @15 :Float64 $word("keep_l1_pct");
   placement @16 :Text;
+  warm @17 :Text;
 }
 struct SimulationHits { found @0 :Text; reads @1 :UInt64; }
 struct SimulationBytes { path @0 :Text; read @1 :UInt64; moved @2 :UInt64; }
