@@ -627,8 +627,9 @@ interface L3 {
   importModel @1 (request :ImportRequest, cluster :Text) -> ();
   importProgress @2 (importId :Text) -> (progress :ImportProgress);
   cancelImport @3 (importId :Text) -> ();
-  # ENOENT names the missing one. migrationId: of an order, for `stop`; "": none.
-  locate @4 (ids :List(Text), migrationId :Text) -> (extents :List(Extent)) $maxValues(1048576);
+  # ENOENT names the missing one. migrationId: of an order, for `stop`; "": none. givesWay: of a load that nobody waits
+  # for: nothing leaves the pool for it (ENOSPC), and it ends when others want the archive (EBUSY).
+  locate @4 (ids :List(Text), migrationId :Text, givesWay :Bool) -> (extents :List(Extent)) $maxValues(1048576);
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
   # Unknown ids are skipped. `cluster`: who calls; EPERM unless it is the pool's, once the pool is claimed.
   free @6 (ids :List(Text), cluster :Text) -> (freed :UInt32) $maxValues(1048576);
