@@ -630,8 +630,9 @@ interface L3 {
   importModel @1 (request :ImportRequest, cluster :Text) -> ();
   importProgress @2 (importId :Text) -> (progress :ImportProgress);
   cancelImport @3 (importId :Text) -> ();
-  # ENOENT names the missing one. migrationId: of an order, for `stop`; "": none.
-  locate @4 (ids :List(Text), migrationId :Text) -> (extents :List(Extent)) $maxValues(1048576);
+  # ENOENT names the missing one. migrationId: of an order, for `stop`; "": none. givesWay: of a load that nobody waits
+  # for: nothing leaves the pool for it (ENOSPC), and it ends when others want the archive (EBUSY).
+  locate @4 (ids :List(Text), migrationId :Text, givesWay :Bool) -> (extents :List(Extent)) $maxValues(1048576);
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
   # Unknown ids are skipped. `cluster`: who calls; EPERM unless it is the pool's, once the pool is claimed.
   free @6 (ids :List(Text), cluster :Text) -> (freed :UInt32) $maxValues(1048576);
@@ -1476,6 +1477,7 @@ struct SimulationWorld {   # what helios sim carries a trace out on
   passMs @13 :UInt64 $word("pass_ms"); keepPct @14 :Float64 $word("keep_pct");
   keepL1Pct @15 :Float64 $word("keep_l1_pct");
   placement @16 :Text;
+  warm @17 :Text;
 }
 struct SimulationHits { found @0 :Text; reads @1 :UInt64; }
 struct SimulationBytes { path @0 :Text; read @1 :UInt64; moved @2 :UInt64; }

@@ -199,6 +199,10 @@ static const struct hl_option placement_options[] = {
      "How long the containers of a gang wait at most for shards that are fetched to their nodes "
      "ahead, where placement.policy is on; 0 for not at all.",
      HL_OPT_DURATION, 0, 3600000, NULL, AT(prefetch_wait_ms)},
+    {"placement.warm", "--placement-warm", "false",
+     "Whether versions that are in the archive alone are loaded into the pool after the start of "
+     "helios-l3d, below tier.low, while nothing else is loaded from it.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(warm)},
 };
 #undef AT
 

@@ -53,6 +53,7 @@ struct hl_placement_conf {
     int clean_ms;         /* a copy that could not be dropped for so long stays */
     int retry_ms;         /* of a step of a move that failed */
     int prefetch_wait_ms; /* that containers wait for what is fetched ahead */
+    bool warm;            /* a pool that has room is filled out of the archive */
     struct hl_placement_params params;
 };
 

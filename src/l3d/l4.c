@@ -5,7 +5,9 @@
  *       '----one runs---> another waiter of it               writes st, text      answers all
  * waiters
  *
- * A stopped task ends at the worker's next look at `stop`; who has joined it since asks anew.
+ * A stopped task ends at the worker's next look at `stop`; who has joined it since asks anew. So
+ * does who waits for a load that gives way, once another load has stopped it: that is refused as
+ * long as other loads run.
  *
  * A worker touches `st` and `text` of its task, and the pool and the archive, which have locks of
  * their own. The hash of tasks and the waiters are the loop's, so they need no lock; the loop reads
@@ -32,6 +34,7 @@ struct waiter {
     void *arg;
     struct hl_id order;
     bool stopped; /* it does not need the shard any more */
+    bool gives_way;
     uint64_t deadline_ns;
     struct waiter *next;
 };
@@ -46,7 +49,9 @@ struct task {
     struct task_key key;
     struct hl_l3d *d;
     struct waiter *waiters;
-    atomic_bool stop; /* set by the loop, read by the worker */
+    bool gives_way;       /* all of them do */
+    bool takes_free_only; /* it was begun for one that does */
+    atomic_bool stop;     /* set by the loop, read by the worker */
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
     UT_hash_handle hh;
@@ -77,7 +82,8 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
 
 /* In a worker. The room is counted in `filling` as long as its shard is not sealed: a thread that
  * looks for room knows that this will soon be a shard that can be given up. */
-static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *stop)
+static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *stop,
+                          bool takes_free_only)
 {
     struct hl_pool_extent x;
     struct hl_pool_ref ref;
@@ -94,7 +100,12 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *
                        hl_id_format(id).s);
     if (l4_bad_has(d, id))
         return hl_fail(HL_ECORRUPT, "the only copy, in %s, is damaged", d->l4->url);
-    const struct l4_want want = {.near = -1, .id = id, .size = size, .cancel = stop, .fills = true};
+    const struct l4_want want = {.near = -1,
+                                 .id = id,
+                                 .size = size,
+                                 .cancel = stop,
+                                 .fills = true,
+                                 .takes_free_only = takes_free_only};
     HL_TRY(l4_alloc(d, &want, &x));
     hl_status st = l4_fetch(d, &x, &crc, crcs);
     if (st == HL_OK)
@@ -109,7 +120,7 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *
 
 hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
 {
-    return load_now(d, id, NULL);
+    return load_now(d, id, NULL, false);
 }
 
 static void task_run(struct work *w)
@@ -122,7 +133,7 @@ static void task_run(struct work *w)
     else if (atomic_load_explicit(&t->stop, memory_order_relaxed))
         t->st = hl_fail(HL_ECANCELED, "it was stopped");
     else if (t->key.kind == L4_LOAD)
-        t->st = load_now(d, t->key.id, &t->stop);
+        t->st = load_now(d, t->key.id, &t->stop, t->takes_free_only);
     else if (t->key.kind == L4_STORE)
         t->st = l4_store_now(d, t->key.id);
     else if (t->key.kind == L4_TRASH)
@@ -140,6 +151,21 @@ static void task_run(struct work *w)
 
 /* ---- waiters, on the loop ------------------------------------------------------------------ */
 
+/* Others have a say in it from now on, or nobody any more. */
+static void task_keeps_way(struct task *t)
+{
+    t->d->l4->giving_way -= t->gives_way;
+    t->gives_way = false;
+}
+
+/* It has failed for a reason that is not the waiter's: it asks anew. */
+static bool waiter_asks_again(const struct task *t, const struct waiter *x)
+{
+    bool stopped = t->st == HL_ECANCELED && atomic_load_explicit(&t->stop, memory_order_relaxed);
+    bool no_room = t->st == HL_ENOSPC && t->takes_free_only && !x->gives_way;
+    return ((stopped && !x->stopped) || no_room) && !t->d->stopping;
+}
+
 /* On the loop. Out of the table first: a waiter that asks again in its callback begins a new task.
  */
 static void task_done(struct work *w)
@@ -148,11 +174,12 @@ static void task_done(struct work *w)
     struct hl_l3d *d = t->d;
     struct waiter *x, *next;
     HASH_DEL(d->l4->tasks, t);
-    bool stopped = t->st == HL_ECANCELED && atomic_load_explicit(&t->stop, memory_order_relaxed);
+    task_keeps_way(t);
     LL_FOREACH_SAFE(t->waiters, x, next)
     {
-        const struct l4_asked again = {(enum l4_kind)t->key.kind, t->key.id, x->order};
-        if (stopped && !x->stopped && !d->stopping)
+        const struct l4_asked again = {(enum l4_kind)t->key.kind, t->key.id, x->order,
+                                       x->gives_way};
+        if (waiter_asks_again(t, x))
             l4_ask(d, &again, x->done, x->arg);
         else
             x->done(x->arg, t->st, t->text);
@@ -218,8 +245,30 @@ static void refuse_later(struct hl_l3d *d, l4_done done, void *arg, hl_status st
     hl_loop_post(d->loop, refuse_tasks, r);
 }
 
-/* What a move fetches (`ordered`) gives way to what readers wait for. */
-static struct task *task_start(struct hl_l3d *d, const struct task_key *key, bool ordered)
+static bool other_loads_run(const struct hl_l3d *d)
+{
+    for (const struct task *t = d->l4->tasks; t != NULL; t = t->hh.next)
+        if (t->key.kind == L4_LOAD && !t->gives_way)
+            return true;
+    return false;
+}
+
+static void loads_give_way(struct hl_l3d *d)
+{
+    struct task *t, *next;
+    if (d->l4->giving_way == 0)
+        return;
+    HASH_ITER (hh, d->l4->tasks, t, next) {
+        if (!t->gives_way)
+            continue;
+        atomic_store_explicit(&t->stop, true, memory_order_relaxed);
+        hl_debug("load gives way id=%s", hl_id_format(t->key.id).s);
+    }
+}
+
+/* What a move fetches gives way to what readers wait for. */
+static struct task *task_start(struct hl_l3d *d, const struct task_key *key,
+                               const struct l4_asked *what)
 {
     struct l4 *l4 = d->l4;
     struct task *t = calloc(1, sizeof(*t));
@@ -227,12 +276,17 @@ static struct task *task_start(struct hl_l3d *d, const struct task_key *key, boo
         return NULL;
     t->key = *key;
     t->d = d;
+    t->gives_way = t->takes_free_only = what->gives_way;
+    l4->giving_way += what->gives_way;
     t->work = (struct work){.run = task_run, .done = task_done};
     HASH_ADD(hh, l4->tasks, key, sizeof(t->key), t);
     if (l4->clock == NULL &&
         hl_timer_create(d->loop, CLOCK_MS, CLOCK_MS, on_clock, d, &l4->clock) != HL_OK)
         hl_warn("no deadlines of loads: %s", hl_error_text());
-    workers_add(key->kind != L4_LOAD ? l4->stores : ordered ? l4->fetches : l4->loads, &t->work);
+    workers_add(key->kind != L4_LOAD          ? l4->stores
+                : !hl_id_is_none(what->order) ? l4->fetches
+                                              : l4->loads,
+                &t->work);
     return t;
 }
 
@@ -266,12 +320,21 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
         refuse_later(d, done, arg, hl_fail(HL_ECANCELED, "the L3 daemon is shutting down"));
         return;
     }
+    if (what->gives_way && other_loads_run(d)) {
+        refuse_later(d, done, arg,
+                     hl_fail(HL_EBUSY, "shard %s is not loaded ahead: others load from the archive",
+                             hl_id_format(id).s));
+        return;
+    }
     struct waiter *x = calloc(1, sizeof(*x));
     HASH_FIND(hh, d->l4->tasks, &key, sizeof(key), t);
-    bool ordered = !hl_id_is_none(what->order);
-    if (t != NULL && what->kind == L4_LOAD && !ordered)
+    if (t != NULL && what->kind == L4_LOAD && hl_id_is_none(what->order))
         workers_move(d->l4->loads, &t->work); /* a reader waits for it now */
-    if (x == NULL || (t == NULL && (t = task_start(d, &key, ordered)) == NULL)) {
+    if (t != NULL && !what->gives_way)
+        task_keeps_way(t);
+    if (what->kind == L4_LOAD && !what->gives_way)
+        loads_give_way(d);
+    if (x == NULL || (t == NULL && (t = task_start(d, &key, what)) == NULL)) {
         free(x);
         refuse_later(d, done, arg,
                      hl_fail(HL_ENOMEM, "out of memory loading shard %s", hl_id_format(id).s));
@@ -282,6 +345,7 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
     *x = (struct waiter){.done = done,
                          .arg = arg,
                          .order = what->order,
+                         .gives_way = what->gives_way,
                          .deadline_ns = wait_ns > 0 ? hl_now_ns() + wait_ns : UINT64_MAX};
     LL_APPEND(t->waiters, x);
 }

@@ -63,6 +63,7 @@ struct l4_asked {
     enum l4_kind kind;
     struct hl_id id;
     struct hl_id order; /* none: l4_stop_order does not end it */
+    bool gives_way;     /* of a load: HL_EBUSY while others load, HL_ENOSPC without free room */
 };
 
 /* Never calls `done` before it has returned. */
@@ -89,6 +90,7 @@ struct l4_want {
     const struct hl_pool_ref *beside; /* other bytes for this shard; NULL: a new one */
     const atomic_bool *cancel;        /* set once no caller waits any more; may be NULL */
     bool fills;                       /* it is a load's; l4_filled once that has ended */
+    bool takes_free_only;             /* nothing leaves the pool for it */
 };
 
 /* Room in the pool, made by giving up archived shards; waits until they have rested. */

@@ -44,6 +44,7 @@ struct l4 {
     struct workers *loads;            /* for readers */
     struct workers *fetches, *stores; /* of moves, and what is archived: they give way */
     struct task *tasks;               /* by kind and id */
+    unsigned giving_way;              /* loads among them that others may end */
     struct hl_timer *clock;
     unsigned filling; /* loads that have room: soon they can be given up again */
     pthread_mutex_t filling_lock;

@@ -194,7 +194,7 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
     for (;;) {
         uint64_t seen = hl_pool_changes(d->pool);
         hl_status st = alloc_once(d, want, out);
-        if (st != HL_ENOSPC || !can_make_room(d, want->size))
+        if (st != HL_ENOSPC || want->takes_free_only || !can_make_room(d, want->size))
             return st;
         if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "the L3 daemon is shutting down");

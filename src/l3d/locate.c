@@ -44,6 +44,7 @@ struct locate {
     struct hl_rpc_call *call;
     struct hl_api_text_list ids; /* of the call */
     struct hl_id order;          /* likewise; none: it is no order's */
+    bool gives_way;              /* likewise */
     struct hl_api_extent *extents;
     struct hl_locate rule;
     struct hl_id *loads; /* rule.loads of them */
@@ -147,7 +148,8 @@ static void locate_step(struct locate *l)
     }
     l->waiting = l->rule.loads; /* none is answered before all are asked */
     for (size_t i = 0; i < l->rule.loads; i++)
-        l4_ask(l->d, &(struct l4_asked){L4_LOAD, l->loads[i], l->order}, on_loaded, l);
+        l4_ask(l->d, &(struct l4_asked){L4_LOAD, l->loads[i], l->order, l->gives_way}, on_loaded,
+               l);
 }
 
 void method_locate(void *arg, struct hl_rpc_call *call,
@@ -159,7 +161,8 @@ void method_locate(void *arg, struct hl_rpc_call *call,
         hl_rpc_reject(call, hl_fail(HL_ENOMEM, "out of memory locating shards"), NULL);
         return;
     }
-    *l = (struct locate){.d = arg, .call = call, .ids = params->ids};
+    *l =
+        (struct locate){.d = arg, .call = call, .ids = params->ids, .gives_way = params->gives_way};
     if (params->migration_id[0] != '\0') {
         hl_status st = hl_id_parse(params->migration_id, &l->order);
         if (st != HL_OK)

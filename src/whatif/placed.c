@@ -13,6 +13,7 @@
 #include "whatif/loads.h"
 #include "whatif/planned.h"
 #include "whatif/tiers.h"
+#include "whatif/warmed.h"
 
 #define L1 HL_API_TIER_L1
 #define L2 HL_API_TIER_L2
@@ -22,6 +23,7 @@
 /* Moves of the policy have others. */
 #define SERIAL_DOWN  UINT32_MAX       /* of what leaves L1 for L2 */
 #define SERIAL_AHEAD (UINT32_MAX - 1) /* of what is fetched ahead of gangs */
+#define SERIAL_WARM  (UINT32_MAX - 2) /* of what is loaded into a pool that has room */
 
 /* Passes that follow each other while nothing is read; then only timers make one. */
 #define QUIET_PASSES 600
@@ -53,6 +55,7 @@ struct placed {
     struct node_keep *keeps; /* by node */
     hl_status keeps_st;      /* of what they told */
     struct hl_planned planned;
+    struct hl_warmed warmed;
     struct hl_node_limits *limits;
     struct node_reads *reads;
     uint32_t *serials;          /* by shard: of its move in flight; others in flight are void */
@@ -110,6 +113,15 @@ static void keep_place(struct node_keep *k, enum hl_api_tier tier, uint32_t shar
         hl_keep_remove(&k->rule, HL_KEEP_L2, shard);
 }
 
+static hl_status land_warmed(struct placed *p, const struct hl_link_move *move)
+{
+    bool hit;
+    hl_warmed_landed(&p->warmed, move->shard);
+    if (hl_cache_has(&p->pool, move->shard)) /* a read has loaded it meanwhile */
+        return HL_OK;
+    return hl_cache_access(&p->pool, move->shard, move->size_bytes, &hit);
+}
+
 /* The copy is complete, as a node would report it. */
 static hl_status end_move(void *arg, const struct hl_link_move *move, double at_s)
 {
@@ -121,6 +133,8 @@ static hl_status end_move(void *arg, const struct hl_link_move *move, double at_
                             : (move->stages[i] - 1) % 3;
         p->loads->result.moved_bytes[path] += move->size_bytes;
     }
+    if (move->serial == SERIAL_WARM)
+        return land_warmed(p, move);
     if (move->serial == SERIAL_AHEAD)
         hl_planned_landed(&p->planned, move);
     if (p->serials[move->shard] != move->serial)
@@ -242,6 +256,27 @@ static int64_t budget_of(const struct placed *p, enum hl_move_path path)
     return bytes < 1e18 ? (int64_t)bytes : INT64_MAX;
 }
 
+/* As much as the archive can give until the next pass, where no other move wants it. */
+static hl_status warm_pool(struct placed *p, double now_s)
+{
+    int64_t budget = budget_of(p, HL_MOVE_ARCHIVE);
+    uint32_t shard;
+    while (budget > 0 && hl_warmed_next(&p->warmed, p->pool.used, &shard)) {
+        struct hl_link_move m = {.shard = shard,
+                                 .serial = SERIAL_WARM,
+                                 .size_bytes = p->trace->sizes[shard],
+                                 .ready_s = now_s};
+        if (hl_cache_has(&p->pool, shard)) {
+            hl_warmed_landed(&p->warmed, shard);
+            continue;
+        }
+        add_stage(&m, HL_MOVE_ARCHIVE, 0);
+        HL_TRY(hl_links_move(&p->loads->links, &m));
+        budget -= (int64_t)m.size_bytes;
+    }
+    return HL_OK;
+}
+
 static hl_status make_pass(struct placed *p, double now_s)
 {
     HL_TRY(clean_up(p, now_s));
@@ -256,6 +291,7 @@ static hl_status make_pass(struct placed *p, double now_s)
     for (size_t i = 0; i < p->policy.count; i++)
         if (p->world->moves || decision_stays(&p->policy.decisions[i]))
             HL_TRY(begin_decision(p, &p->policy.decisions[i], now_s));
+    HL_TRY(warm_pool(p, now_s));
     p->quiet = p->policy.count > 0 ? 0 : p->quiet + 1;
     return HL_OK;
 }
@@ -435,6 +471,11 @@ static void tell_planned(struct placed *p)
     r->vain_bytes = p->planned.vain_bytes;
 }
 
+static uint64_t pool_low_bytes(const struct hl_whatif_world *w)
+{
+    return (uint64_t)((double)w->l3_bytes * w->params.low_pct / 100);
+}
+
 static hl_status placed_init(struct placed *p)
 {
     uint32_t shards = p->trace->shards.count, nodes = p->trace->nodes.count;
@@ -459,6 +500,8 @@ static hl_status placed_init(struct placed *p)
         p->keeps[i].node = (uint16_t)i;
         HL_TRY(hl_keep_init(&p->keeps[i].rule, KEPT_L1, note_left, &p->keeps[i]));
     }
+    if (p->world->warms)
+        HL_TRY(hl_warmed_init(&p->warmed, p->trace, pool_low_bytes(p->world)));
     p->next_pass_s = (double)p->world->pass_ms / 1e3;
     p->planned = (struct hl_planned){.trace = p->trace,
                                      .links = &p->loads->links,
@@ -484,6 +527,7 @@ static void placed_fini(struct placed *p)
     free(p->limits);
     free(p->serials);
     hl_planned_fini(&p->planned);
+    hl_warmed_fini(&p->warmed);
     hl_index_list_fini(&p->clean);
     hl_cache_fini(&p->pool);
     hl_policy_fini(&p->policy);

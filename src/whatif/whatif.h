@@ -63,6 +63,7 @@ struct hl_whatif_world {
     double keep_pct;             /* of helios: of a node's L2, for what its reads leave */
     double keep_l1_pct;          /* the same of its L1 */
     bool moves;                  /* of helios: what the policy decides is carried out */
+    bool warms;                  /* of helios: the archive's versions are loaded into the pool */
     struct hl_placement_params params;
 };
 

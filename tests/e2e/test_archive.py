@@ -94,6 +94,26 @@ class Archive(unittest.TestCase):
             c.json("model", "rm", "kept")
             self.wait_archived(c, 0)
 
+    def test_a_pool_that_starts_empty_is_warmed_before_anybody_reads(self):
+        self.env["HELIOS_PLACEMENT_WARM"] = "true"
+        with cluster(env=self.env) as c:
+            for i, name in enumerate(("one", "two")):
+                self.load(c, name, i)
+            ids = {s["id"] for s in c.json("shard", "ls")["items"]}
+            self.wait_archived(c, len(ids))
+            before = {name: pulled(c, name) for name in ("one", "two")}
+            pool = pathlib.Path(c.info["pool"])
+            c.json("down", "--keep")
+            pool.unlink()  # as a reboot does
+            c.up()
+            wait_for("the pool to have all shards", lambda: ids <= poolfile.sealed(pathlib.Path(c.info["pool"])).keys())
+            wait_for("the loads to be counted", lambda: self.metric(c, "helios_pool_warmed_total", "controller") == len(ids))
+            moves = [m for m in c.json("shard", "moves")["items"] if m["reason"] == "pool is warmed"]
+            self.assertEqual({(m["fromTier"], m["tier"], m["keepSource"], m["error"]) for m in moves}, {("L4", "L3", True, "")})
+            self.assertLessEqual({m["shard"] for m in moves}, ids)
+            self.assertEqual(len(files(self.archive)), len(ids))
+            self.assertEqual({name: pulled(c, name) for name in ("one", "two")}, before)
+
     def test_verify_reads_the_archived_copy_too(self):
         with cluster(env=self.env) as c:
             self.load(c, "m", 1)
@@ -132,8 +152,8 @@ class Archive(unittest.TestCase):
                 states = {s["state"] for s in c.json("shard", "ls", "--model", name)["items"]}
                 self.assertEqual(states, {"sealed"})
 
-    def metric(self, c, name):
-        return sum(float(x) for x in re.findall(rf"^{re.escape(name)} (\S+)$", c.run("metrics", "l3").stdout, re.M))
+    def metric(self, c, name, daemon="l3"):
+        return sum(float(x) for x in re.findall(rf"^{re.escape(name)} (\S+)$", c.run("metrics", daemon).stdout, re.M))
 
     def pooled(self, c, model):
         """How many of its shards are in the pool."""

@@ -77,6 +77,14 @@ class Sim(unittest.TestCase):
             other = self.shown("--generate", "training", "--seed", 6, "--nodes", 3, "--policy", "lru")
             self.assertNotEqual(other["policies"][0]["wait_s"], read["policies"][1]["wait_s"])
 
+    def test_a_warmed_pool_has_what_nobody_has_read_before(self):
+        text = HEADER + f"0,a,m/1,{GB},read\n100,b,m/2,{GB},read\n"
+        for warm, l3, wait in (("off", 0, 0.5 + 0.5), ("on", 1, 0.5 + 0.08)):
+            shown = self.shown("--trace", "-", "--policy", "helios", "--warm", warm, text=text)
+            self.assertEqual(shown["world"]["warm"], warm)
+            self.assertEqual(shown["policies"][0]["hits"]["l3"], l3)
+            self.assertAlmostEqual(shown["policies"][0]["wait_s"], wait)
+
     def test_what_a_gang_is_planned_to_read_is_fetched_ahead_where_placement_is_on(self):
         text = HEADER + f"0,b,w,{GB},read\n10,a,w,{GB},plan\n10,c,w,{GB},plan\n11,c,w,{GB},unplan\n40,a,w,{GB},read\n"
         for placement, local, ahead, vain in (("observe", 0, 0, 0), ("on", GB, 2 * GB, GB)):

@@ -18,7 +18,7 @@
 #define WRITE_BYTES (1u << 20)
 
 struct sim_args {
-    char *trace, *generate, *out, *policy, *placement;
+    char *trace, *generate, *out, *policy, *placement, *warm;
     int64_t seed, nodes;
     uint64_t l1, l2, l3;
     uint64_t inside, migration, backbone, archive;
@@ -66,6 +66,10 @@ static const struct hl_option rows[] = {
     {"placement", "--placement", "observe",
      "Policy helios: what becomes of the decisions of its passes, as placement.policy.",
      HL_OPT_ENUM, 0, 0, "observe|on", AT(placement)},
+    {"warm", "--warm", "off",
+     "Policy helios: whether what is in the archive is loaded into a pool that has room, as "
+     "placement.warm.",
+     HL_OPT_ENUM, 0, 0, "off|on", AT(warm)},
     {"keep", "--keep", HL_KEEP_SHARE,
      "Policy helios: share of a node's L2 for copies that its reads leave, as agent.l2_keep.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(keep)},
@@ -174,7 +178,8 @@ static void describe_world(const struct sim_args *a, const struct hl_access_trac
         .pass_ms = (uint64_t)a->pass,
         .keep_pct = a->keep,
         .keep_l1_pct = a->keep_l1,
-        .placement = a->placement};
+        .placement = a->placement,
+        .warm = a->warm};
     for (uint32_t i = 0; i < t->shards.count; i++)
         out->bytes += t->sizes[i];
 }
@@ -233,12 +238,13 @@ static void print_world(const struct hl_api_simulation_world *w)
            w->seconds);
     printf(
         "each node L1 %s, L2 %s; L3 %s; Gbit/s: inside %g, migration %g, backbone %g, "
-        "archive %g; a pass every %g s, placement %s, %g%% of L2 and %g%% of L1 for what reads "
+        "archive %g; a pass every %g s, placement %s, warm %s, %g%% of L2 and %g%% of L1 for what "
+        "reads "
         "leave\n",
         hl_format_bytes(w->l1_bytes, l1, sizeof(l1)), hl_format_bytes(w->l2_bytes, l2, sizeof(l2)),
         hl_format_bytes(w->l3_bytes, l3, sizeof(l3)), (double)w->inside_bps / 1e9,
         (double)w->migration_bps / 1e9, (double)w->backbone_bps / 1e9, (double)w->archive_bps / 1e9,
-        (double)w->pass_ms / 1e3, w->placement, w->keep_pct, w->keep_l1_pct);
+        (double)w->pass_ms / 1e3, w->placement, w->warm, w->keep_pct, w->keep_l1_pct);
 }
 
 static void add_row(struct cli_table *t, const struct outcome *o, double bound_s)
@@ -311,7 +317,8 @@ static hl_status run_policies(struct cli *cli, const struct sim_args *a,
                                     .pass_ms = a->pass,
                                     .keep_pct = a->keep,
                                     .keep_l1_pct = a->keep_l1,
-                                    .moves = strcmp(a->placement, "on") == 0};
+                                    .moves = strcmp(a->placement, "on") == 0,
+                                    .warms = strcmp(a->warm, "on") == 0};
     struct outcome outcomes[HL_WHATIF_POLICIES];
     struct hl_api_simulation_world described;
     enum hl_whatif_policy only = HL_WHATIF_HELIOS;

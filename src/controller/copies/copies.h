@@ -93,6 +93,7 @@ struct copies_order {
     struct place goal;
     enum hl_api_operation op;
     uint64_t bytes_per_s; /* that it may take of its way; 0: all it can get */
+    bool gives_way;       /* out of the archive: only while nobody else loads, into free room */
 };
 
 /* Bring a copy of the shard to `goal`, from where it is near. */
@@ -141,6 +142,8 @@ void copies_forget_node(struct hl_controller *c, struct node *n);
 const struct hl_api_pool_info *pool_info(const struct hl_controller *c);
 /* ClusterInfo.l3State. */
 const char *pool_state(const struct hl_controller *c);
+/* Its last two sweeps since the daemon has started are over: what the pool has is known. */
+bool pool_is_known(const struct hl_controller *c);
 /* The L3 daemon has an L4. */
 bool pool_has_archive(const struct hl_controller *c);
 /* Free shards and manifests in pool, archive and nodes; failures are left to the sweep. */

@@ -78,6 +78,7 @@ struct copies {
     bool sweeping;
     bool sweep_waits; /* for the answer to the claim that it begins with */
     unsigned sweep_round;
+    int pool_sweeps; /* that are over, since L3 has started; below 0: one had begun before */
     uint64_t sweep_ns;
     struct turns settling;       /* what the pool has lost, after a sweep */
     struct hl_shard_rec *settle; /* the next one */

@@ -297,8 +297,9 @@ static void call_l3(struct copy_task *t, enum hl_api_tier tier)
         hl_call_l3_archive_async(t->c->l3, &(struct hl_api_l3_archive_params){list, migration.s},
                                  timeout_ms, t->c->opts.loop, on_archived, t);
     else
-        hl_call_l3_locate_async(t->c->l3, &(struct hl_api_l3_locate_params){list, migration.s},
-                                timeout_ms, t->c->opts.loop, on_located, t);
+        hl_call_l3_locate_async(
+            t->c->l3, &(struct hl_api_l3_locate_params){list, migration.s, t->spec.gives_way},
+            timeout_ms, t->c->opts.loop, on_located, t);
 }
 
 /* Where a step lands: at the node of the goal or of the copy, or at the L3 host. */
@@ -438,7 +439,8 @@ hl_status copies_bring(struct hl_controller *c, const struct copies_order *o, co
                                                        .done = done,
                                                        .arg = arg,
                                                        .order = o->id,
-                                                       .bytes_per_s = o->bytes_per_s});
+                                                       .bytes_per_s = o->bytes_per_s,
+                                                       .gives_way = o->gives_way});
 }
 
 hl_status copies_bring_stated(struct hl_controller *c, const struct securable *shard,

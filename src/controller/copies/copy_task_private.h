@@ -28,6 +28,7 @@ struct copy_task_spec {
     uint32_t crc32;
     struct hl_id order;   /* copies_stop knows it by that; none: it is never stopped */
     uint64_t bytes_per_s; /* 0: no limit */
+    bool gives_way;       /* as copies_order's */
 };
 
 hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *spec) HL_CHECK;

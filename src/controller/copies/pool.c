@@ -12,6 +12,11 @@ void sweep_soon(struct hl_controller *c)
     c->copies->sweep_ns = 0;
 }
 
+bool pool_is_known(const struct hl_controller *c)
+{
+    return c->copies->pool != NULL && c->copies->pool_sweeps >= HL_SWEEP_LOST_MISSES;
+}
+
 bool pool_has_archive(const struct hl_controller *c)
 {
     for (size_t i = 0; c->copies->pool != NULL && i < c->copies->pool->tiers.count; i++)

@@ -91,6 +91,7 @@ void copies_shard_leaves(struct hl_controller *c, const struct hl_shard_rec *s)
 static void sweep_settled(struct hl_controller *c)
 {
     c->copies->sweeping = false;
+    c->copies->pool_sweeps += c->copies->pool_sweeps < HL_SWEEP_LOST_MISSES;
     if (c->copies->settled_lost > 0)
         hl_error("shards are missing from the pool count=%u; `helios shard ls` shows them as lost",
                  c->copies->settled_lost);
@@ -251,6 +252,7 @@ static void on_pool_info(void *arg, hl_status st, const char *text,
                 pool->shards);
         claim_forget(c);
         c->copies->sweep_ns = 0;
+        c->copies->pool_sweeps = c->copies->sweeping ? -1 : 0;
     }
     hl_arena_fini(&c->copies->pool_arena);
     hl_arena_move(&c->copies->pool_arena, &arena);

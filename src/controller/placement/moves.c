@@ -120,7 +120,7 @@ static void life_ended(struct hl_controller *c, const struct hl_move_rec *rec, h
                     rec->switched_ms, p->conf.grace_ms / 1e3);
     else if (o->reason < HL_LIFE_EVENTS && hl_life_is_moving(state))
         life_change(c, rec, HL_LIFE_ON_UNDONE, rec->began_ms, o->cost_s);
-    if (st != HL_OK)
+    if (st != HL_OK && o->priority != PRIORITY_WARM)
         noted_rest(c, o->shard, placement_now_ms() + p->conf.params.residence_ms);
     placement_follow(c, o->shard);
 }
@@ -242,7 +242,8 @@ static hl_status copy_begin(struct hl_controller *c, const struct hl_move_order 
                                                .shard = o->shard,
                                                .goal = goal,
                                                .op = operation_of(o),
-                                               .bytes_per_s = budget_pace(c, o)},
+                                               .bytes_per_s = budget_pace(c, o),
+                                               .gives_way = o->priority == PRIORITY_WARM},
                         on_brought, x);
 }
 
@@ -328,6 +329,7 @@ static struct hl_api_shard_move move_of(struct hl_controller *c, const struct hl
         .reason = !ordered                           ? hl_life_event_text(o->reason)
                   : o->priority == PRIORITY_PREFETCH ? "prefetch"
                   : o->priority == PRIORITY_UNREAD   ? "prefetched in vain"
+                  : o->priority == PRIORITY_WARM     ? "pool is warmed"
                                                      : "ordered",
         .value = o->value,
         .limit = o->limit,

@@ -83,6 +83,7 @@ void placement_tick(struct hl_controller *c)
     look_at_l3(c, placement_now_ms());
     moves_tick(c);
     prefetch_run(c);
+    warm_run(c);
     record_tick(c);
 }
 
@@ -103,6 +104,7 @@ void placement_fini(struct hl_controller *c)
     uses_fini(c);
     sets_fini(c);
     prefetches_fini(c);
+    warm_fini(c);
     hl_recording_stop(&p->recording);
     hl_migration_fini(&p->moves);
     hl_policy_fini(&p->policy);

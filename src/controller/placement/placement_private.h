@@ -73,10 +73,28 @@ struct pin {
 struct kept_use;
 struct placed_set;
 struct prefetch;
+struct hl_pool_version;
+
+#define WARM_MOVES 16 /* that wait or are in flight */
+
+/* What is loaded out of the archive since L3 has started. */
+struct warm {
+    char incarnation[64]; /* of the daemon for whose pool it was planned; "" = none yet */
+    unsigned laps;        /* times it was planned for that pool */
+    struct hl_id *shards; /* those of the last plan, the first one first */
+    size_t count, next;
+    struct hl_id under_way[WARM_MOVES]; /* shards */
+    size_t under_way_count;
+    size_t failed;                 /* of the plan */
+    bool probes;                   /* the last one failed: one at a time, until one succeeds */
+    int64_t rest_ms;               /* nothing is ordered before that */
+    uint64_t loaded, loaded_bytes; /* since the Controller has started */
+};
 
 /* Of moves: those of the policy have less (pass.c), those that people have ordered more. */
 #define PRIORITY_PREFETCH 220
 #define PRIORITY_UNREAD   10 /* back, what was fetched so and never read */
+#define PRIORITY_WARM     5  /* out of the archive, into a pool that has room */
 
 /* Bytes per second: of a slower copy its receiver hears too seldom. */
 #define PACE_MIN 1000000
@@ -121,6 +139,7 @@ struct placement {
     int64_t pool_order_ms;         /* the pool's order is due then */
     bool pool_order_asked;         /* it is on its way */
     int64_t started_ms;
+    struct warm warm;
     struct kept_use *uses;   /* of an earlier Controller: uses.c */
     struct hl_id *uses_gone; /* whose records are to go */
     size_t uses_gone_count, uses_gone_room;
@@ -186,6 +205,19 @@ void sets_fini(struct hl_controller *c);
 /* pool_order.c */
 /* Which versions leave a full pool first: said to L3 again and again while the pool is filled. */
 void pool_order_run(struct hl_controller *c);
+/* The versions that can be read, as core/placement/pool_order.h orders them. False: `visit` has
+ * ended it. */
+bool pool_versions_visit(const struct hl_controller *c,
+                         bool (*visit)(void *arg, const struct hl_pool_version *v), void *arg);
+/* L3's pool, as it was told last; NULL: it does not answer. */
+const struct hl_api_tier_info *pool_tier(const struct hl_controller *c);
+
+/* warm.c */
+/* Loads versions out of the archive into a pool that has room: placement.warm. */
+void warm_run(struct hl_controller *c);
+/* Prometheus text. */
+void warm_gauges(const struct hl_controller *c, struct hl_buf *out);
+void warm_fini(struct hl_controller *c);
 
 /* noted.c */
 /* True: it is another one than before. */

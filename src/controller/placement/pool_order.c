@@ -31,8 +31,9 @@ static int64_t version_used_ms(const struct hl_version_rec *v)
     return used;
 }
 
-static bool order_list_add(struct order_list *l, const struct hl_pool_version *item)
+static bool order_list_add(void *arg, const struct hl_pool_version *item)
 {
+    struct order_list *l = arg;
     if (l->count == l->room) {
         size_t room = l->room == 0 ? 64 : l->room * 2;
         struct hl_pool_version *more = realloc(l->items, room * sizeof(*more));
@@ -45,18 +46,20 @@ static bool order_list_add(struct order_list *l, const struct hl_pool_version *i
     return true;
 }
 
-static bool list_versions(const struct hl_controller *c, struct order_list *l)
+bool pool_versions_visit(const struct hl_controller *c,
+                         bool (*visit)(void *arg, const struct hl_pool_version *v), void *arg)
 {
+    uint64_t sequence = 0;
     for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next) {
         bool newest = true;
         for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
             if (v->state != HL_API_VERSION_STATE_VISIBLE || v->damaged)
                 continue;
-            if (!order_list_add(l, &(struct hl_pool_version){.version = v,
-                                                             .used_ms = version_used_ms(v),
-                                                             .sequence = l->count,
-                                                             .is_newest = newest,
-                                                             .is_pinned = pin_has_version(c, v)}))
+            if (!visit(arg, &(struct hl_pool_version){.version = v,
+                                                      .used_ms = version_used_ms(v),
+                                                      .sequence = sequence++,
+                                                      .is_newest = newest,
+                                                      .is_pinned = pin_has_version(c, v)}))
                 return false;
             newest = false;
         }
@@ -86,7 +89,7 @@ static struct hl_api_text_list name_shards(const struct hl_controller *c, struct
     return ids;
 }
 
-static const struct hl_api_tier_info *pool_tier(const struct hl_controller *c)
+const struct hl_api_tier_info *pool_tier(const struct hl_controller *c)
 {
     const struct hl_api_pool_info *pool = pool_info(c);
     for (size_t i = 0; pool != NULL && i < pool->tiers.count; i++)
@@ -131,7 +134,7 @@ void pool_order_run(struct hl_controller *c)
     if (t == NULL || t->used_bytes <= t->low_bytes || c->placement->pool_order_asked ||
         begun < c->placement->pool_order_ms || !pool_has_archive(c) || !claim_ok(c, NULL, 0))
         return;
-    if (list_versions(c, &list)) {
+    if (pool_versions_visit(c, order_list_add, &list)) {
         uint64_t bytes = t->quota_bytes / ORDER_SHARE + t->used_bytes - t->low_bytes;
         struct hl_api_text_list ids = name_shards(c, &list, bytes, &arena);
         if (!hl_arena_failed(&arena) && ids.items != NULL)

@@ -139,6 +139,7 @@ void placement_gauges(struct hl_controller *c, struct hl_buf *out)
     (void)hl_buf_printf(out, "helios_accesses_unnamed_total %" PRIu64 "\n",
                         c->placement->unnamed_reads);
     uses_gauges(c, out);
+    warm_gauges(c, out);
     double busy = backbone_busy_pct(c);
     if (busy < 0)
         return;

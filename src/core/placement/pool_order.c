@@ -2,9 +2,8 @@
 
 #include <stdlib.h>
 
-static int compare_versions(const void *left, const void *right)
+int hl_pool_version_compare(const struct hl_pool_version *a, const struct hl_pool_version *b)
 {
-    const struct hl_pool_version *a = left, *b = right;
     if (a->is_pinned != b->is_pinned)
         return a->is_pinned ? 1 : -1;
     if (a->is_newest != b->is_newest)
@@ -12,6 +11,11 @@ static int compare_versions(const void *left, const void *right)
     if (a->used_ms != b->used_ms)
         return a->used_ms < b->used_ms ? -1 : 1;
     return (a->sequence > b->sequence) - (a->sequence < b->sequence);
+}
+
+static int compare_versions(const void *left, const void *right)
+{
+    return hl_pool_version_compare(left, right);
 }
 
 size_t hl_pool_order(struct hl_pool_version *versions, size_t count)

@@ -29,6 +29,8 @@ struct hl_pool_version {
     bool is_pinned;
 };
 
+/* Below 0: `a` leaves first. Pinned ones come last. */
+int hl_pool_version_compare(const struct hl_pool_version *a, const struct hl_pool_version *b);
 /* Those that may leave come to the front, the first one first; returns how many. */
 size_t hl_pool_order(struct hl_pool_version *versions, size_t count);
 

@@ -530,13 +530,16 @@ TEST_IN(setup, teardown, a_load_that_nobody_else_waits_for_is_stopped)
     struct hl_id alone = archived_alone(r, 1), shared = archived_alone(r, 2);
     struct asker asks[] = {{&all, 0}, {&all, 1}, {&all, 2}, {&all, 3}};
     plug_in(&plug, r->l4.fetches);
-    l4_ask(&r->d, &(struct l4_asked){L4_LOAD, alone, order}, on_answer, &asks[0]);
-    l4_ask(&r->d, &(struct l4_asked){L4_LOAD, shared, order}, on_answer, &asks[1]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = alone, .order = order}, on_answer,
+           &asks[0]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = shared, .order = order}, on_answer,
+           &asks[1]);
     l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = shared}, on_answer, &asks[2]);
     assert_int_equal(l4_stop_order(&r->d, other), 0);
     assert_int_equal(l4_stop_order(&r->d, order), 1);
     assert_int_equal(l4_stop_order(&r->d, order), 0); /* it is stopped already */
-    l4_ask(&r->d, &(struct l4_asked){L4_LOAD, alone, other}, on_answer, &asks[3]); /* too late */
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = alone, .order = other}, on_answer,
+           &asks[3]); /* too late */
     atomic_store(&plug.go, true);
     assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
     assert_int_equal(all.st[0], HL_ECANCELED);
@@ -558,7 +561,7 @@ TEST_IN(setup, teardown, a_store_that_is_stopped_leaves_nothing)
     struct hl_id id = fill_unit(r, 1);
     struct asker ask = {&all, 0};
     plug_in(&plug, r->l4.stores);
-    l4_ask(&r->d, &(struct l4_asked){L4_STORE, id, order}, on_answer, &ask);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_STORE, .id = id, .order = order}, on_answer, &ask);
     assert_int_equal(l4_stop_order(&r->d, order), 1);
     atomic_store(&plug.go, true);
     assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
@@ -577,11 +580,121 @@ TEST_IN(setup, teardown, a_reader_does_not_wait_behind_what_moves_fetch)
     struct hl_id id = archived_alone(r, 1);
     struct asker asks[] = {{&all, 0}, {&all, 1}};
     plug_in(&plug, r->l4.fetches); /* and stays there */
-    l4_ask(&r->d, &(struct l4_asked){L4_LOAD, id, order}, on_answer, &asks[0]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = id, .order = order}, on_answer,
+           &asks[0]);
     l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = id}, on_answer, &asks[1]);
     assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
     assert_int_equal(all.st[0], HL_OK);
     assert_int_equal(all.st[1], HL_OK);
     atomic_store(&plug.go, true);
+    askers_end(r);
+}
+
+static struct plug held; /* what a reader waits behind */
+
+/* Then the reader may go on. */
+static void on_refused(void *arg, hl_status st, const char *text)
+{
+    atomic_store(&held.go, true);
+    on_answer(arg, st, text);
+}
+
+/* Nobody waits for it. */
+static const struct l4_asked ahead = {.kind = L4_LOAD, .order = {5, 5}, .gives_way = true};
+
+static void ask_ahead(struct rig *r, struct hl_id id, l4_done done, struct asker *a)
+{
+    struct l4_asked what = ahead;
+    what.id = id;
+    l4_ask(&r->d, &what, done, a);
+}
+
+TEST_IN(setup, teardown, a_load_that_gives_way_ends_when_another_one_begins)
+{
+    struct rig *r = *state;
+    struct askers all;
+    struct plug fetches;
+    askers_start(r, &all, 3);
+    struct hl_id id = archived_alone(r, 1), read = archived_alone(r, 2);
+    struct asker asks[] = {{&all, 0}, {&all, 1}, {&all, 2}};
+    plug_in(&fetches, r->l4.fetches);
+    plug_in(&held, r->l4.loads);
+    ask_ahead(r, id, on_refused, &asks[0]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = read}, on_answer, &asks[1]);
+    ask_ahead(r, id, on_answer, &asks[2]); /* none begins, either */
+    atomic_store(&fetches.go, true);
+    assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
+    assert_int_equal(all.st[0], HL_EBUSY);
+    assert_int_equal(all.st[1], HL_OK);
+    assert_int_equal(all.st[2], HL_EBUSY);
+    assert_true(pool_has(r, read) && !pool_has(r, id));
+    askers_end(r);
+}
+
+TEST_IN(setup, teardown, a_load_that_gives_way_goes_on_for_who_joins_it)
+{
+    struct rig *r = *state;
+    struct askers all;
+    struct plug fetches;
+    askers_start(r, &all, 3);
+    struct hl_id id = archived_alone(r, 1), read = archived_alone(r, 2);
+    struct asker asks[] = {{&all, 0}, {&all, 1}, {&all, 2}};
+    plug_in(&fetches, r->l4.fetches);
+    ask_ahead(r, id, on_answer, &asks[0]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = id}, on_answer, &asks[1]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = read}, on_answer, &asks[2]);
+    assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(all.st[i], HL_OK);
+    atomic_store(&fetches.go, true);
+    askers_end(r);
+}
+
+/* One shard is in the archive alone, and the pool is full of others that could leave it. */
+static struct hl_id archived_beside_full_pool(struct rig *r)
+{
+    struct hl_id id = archived_alone(r, 100);
+    struct hl_pool_info info;
+    do { /* its room rests for a moment */
+        usleep(100);
+        hl_pool_info(r->d.pool, &info);
+    } while (info.quarantined > 0);
+    fill_pool(r);
+    for (uint64_t i = 0; i < UNITS; i++)
+        assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, i}), HL_OK);
+    return id;
+}
+
+TEST_IN(setup, teardown, nothing_leaves_the_pool_for_a_load_that_gives_way)
+{
+    struct rig *r = *state;
+    struct askers all;
+    askers_start(r, &all, 1);
+    struct hl_id id = archived_beside_full_pool(r);
+    struct asker ask = {&all, 0};
+    ask_ahead(r, id, on_answer, &ask);
+    assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
+    assert_int_equal(all.st[0], HL_ENOSPC);
+    for (uint64_t i = 0; i < UNITS; i++)
+        assert_true(pool_has(r, (struct hl_id){7, i}));
+    askers_end(r);
+}
+
+TEST_IN(setup, teardown, room_is_made_for_who_joins_a_load_that_gives_way)
+{
+    struct rig *r = *state;
+    struct askers all;
+    struct plug fetches;
+    askers_start(r, &all, 2);
+    struct hl_id id = archived_beside_full_pool(r);
+    struct asker asks[] = {{&all, 0}, {&all, 1}};
+    plug_in(&fetches, r->l4.fetches);
+    ask_ahead(r, id, on_answer, &asks[0]);
+    l4_ask(&r->d, &(struct l4_asked){.kind = L4_LOAD, .id = id}, on_answer, &asks[1]);
+    assert_int_equal(hl_loop_run(r->d.loop), HL_OK);
+    assert_int_equal(all.st[0], HL_ENOSPC);
+    assert_int_equal(all.st[1], HL_OK);
+    assert_true(pool_has(r, id));
+    atomic_store(&fetches.go, true);
     askers_end(r);
 }

@@ -349,6 +349,59 @@ TEST(restarts_of_the_training_trace_find_their_checkpoint_in_memory)
     hl_access_trace_fini(&t);
 }
 
+TEST(what_is_in_the_archive_is_loaded_into_a_pool_that_has_room)
+{
+    /* Until 100 s the archive gives m/1 to m/3 and what "a" reads; n has no room as a whole. */
+    static const struct row rows[] = {
+        {0, "a", "m/1", 8, false},    /* archive: 8 s */
+        {2, "b", "o", 8, false},      /* behind it: until 16 s */
+        {100, "b", "m/2", 8, false},  /* L3: 4 s */
+        {120, "b", "m/3", 8, false},  /* L3: 4 s */
+        {140, "a", "n/1", 60, false}, /* archive: 60 s */
+        {240, "a", "n/2", 8, true},   /* written then: no archive has it before. 4 s */
+    };
+    struct hl_access_trace t = make_trace(rows, HL_ARRAY_LEN(rows));
+    struct hl_whatif_world w = slow_world();
+    struct hl_whatif_result r;
+    w.warms = true;
+    w.l3_bytes = 100 * MB;
+    w.params.low_pct = 70;
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    assert_int_equal(r.hits[HL_FOUND_L3], 2);
+    assert_int_equal(r.hits[HL_FOUND_L4], 3);
+    expect_near(r.wait_s, 8 + 14 + 4 + 4 + 60 + 4);
+    assert_int_equal(r.moved_bytes[HL_MOVE_ARCHIVE], 16 * MB);
+    w.warms = false;
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    expect_near(r.wait_s, 8 + 14 + 8 + 8 + 60 + 4);
+    hl_access_trace_fini(&t);
+}
+
+/* Issue 19's bar: 0.7 times what HeatScore alone waits for, which places each shard by itself. */
+TEST(on_the_inference_trace_a_warmed_pool_keeps_the_slowest_loads_short)
+{
+    struct hl_whatif_world w = {.l1_bytes = UINT64_C(16) << 30,
+                                .l2_bytes = UINT64_C(64) << 30,
+                                .l3_bytes = UINT64_C(1) << 40,
+                                .rates = {100e9, 25e9, 12.5e9, 2e9},
+                                .pass_ms = 1000,
+                                .keep_pct = 100,
+                                .keep_l1_pct = 100,
+                                .warms = true};
+    struct hl_whatif_world heat = w;
+    heat.keep_pct = heat.keep_l1_pct = 0;
+    heat.warms = false;
+    heat.moves = true;
+    hl_placement_params_init(&w.params);
+    hl_placement_params_init(&heat.params);
+    struct hl_whatif_result ours, theirs;
+    struct hl_access_trace t = generate(HL_GENERATE_INFERENCE, 1);
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &ours), HL_OK);
+    assert_int_equal(hl_whatif_run(&t, &heat, HL_WHATIF_HELIOS, &theirs), HL_OK);
+    assert_true(ours.wait_p99_s <= 0.7 * theirs.wait_p99_s);
+    hl_access_trace_fini(&t);
+}
+
 TEST(the_policy_moves_what_a_node_reads_again_to_it)
 {
     /* read every 10 s: after some of them the shard is in the L2 of its reader, and of no other */
