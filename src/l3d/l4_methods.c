@@ -93,7 +93,8 @@ static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
         }
         it->batch = b;
         b->waiting++;
-        l4_ask(d, &(struct l4_asked){kind, it->id, what->order}, on_item, it);
+        l4_ask(d, &(struct l4_asked){.kind = kind, .id = it->id, .order = what->order}, on_item,
+               it);
     }
     batch_done(b);
 }

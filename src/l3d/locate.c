@@ -148,8 +148,11 @@ static void locate_step(struct locate *l)
     }
     l->waiting = l->rule.loads; /* none is answered before all are asked */
     for (size_t i = 0; i < l->rule.loads; i++)
-        l4_ask(l->d, &(struct l4_asked){L4_LOAD, l->loads[i], l->order, l->gives_way}, on_loaded,
-               l);
+        l4_ask(
+            l->d,
+            &(struct l4_asked){
+                .kind = L4_LOAD, .id = l->loads[i], .order = l->order, .gives_way = l->gives_way},
+            on_loaded, l);
 }
 
 void method_locate(void *arg, struct hl_rpc_call *call,
