@@ -489,7 +489,11 @@ class Phases:
             state.hold(s.tensor for s in slots if not s.gone)
 
     def before_fork(self) -> None:
-        """Workers of a DataLoader have a handler of SIGSEGV of their own: they are served no faults."""
+        """Workers of a DataLoader have a handler of SIGSEGV of their own: they are served no faults. A pass
+        that has failed, or waits for its backward, is left: the child sees what was written meanwhile."""
+        if not self.state.cuda:
+            with contextlib.suppress(HybridPSError):
+                self.listed()
         if self.state.rests:
             with contextlib.suppress(HybridPSError):
                 self._fetch(*self.state.slots)

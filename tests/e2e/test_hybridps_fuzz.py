@@ -18,6 +18,8 @@ torch = needs.torch()
 import hybridps_fuzz as fuzz  # noqa: E402
 
 PROGRAMS = 2000
+# What went wrong once, in 100,000 programs: seed (of the model), operations.
+FOUND = ((60046681, [["keep", 4, 2], ["fail_backward", 5], ["write_kept", 3], ["fork", 19]]),)
 
 
 class Programs(unittest.TestCase):
@@ -30,6 +32,11 @@ class Programs(unittest.TestCase):
         self.assertEqual(wrong, {})
         self.assertEqual(sum(counts.values()), PROGRAMS)
         self.assertGreater(counts["same"], 0.8 * PROGRAMS)  # and not refused, or of no use
+
+    def test_what_went_wrong_once_is_right(self):
+        torch.set_num_threads(1)
+        for seed, program in FOUND:
+            self.assertEqual(fuzz.in_child([seed], program)[seed], "same", program)
 
     def test_a_program_that_ends_by_a_signal_is_told_and_the_others_run(self):
         torch.set_num_threads(1)
