@@ -349,19 +349,24 @@ static void course_end(struct drill_course *c)
     c->ended_ns = hl_now_ns();
 }
 
-/* Until the gang trains again and a rank was named, where one is to be. */
+/* Until a rank was named, where one is to be, and the gang trains again. A fault that stays is
+ * ended where nobody was named in time, and the gang has as much time again to go on without it. */
 static hl_status course_follow(struct drill *d, struct drill_course *c)
 {
-    uint64_t deadline = c->made_ns + d->timeout_ms * HL_NS_PER_MS;
-    while (hl_now_ns() < deadline && (!c->out->recovered || is_to_be_named(c))) {
+    uint64_t now = hl_now_ns(), patience = d->timeout_ms * HL_NS_PER_MS;
+    uint64_t named_by = c->made_ns + patience;
+    uint64_t deadline = named_by + (c->fault->stays ? patience : 0);
+    while (now < deadline && (!c->out->recovered || (is_to_be_named(c) && now < named_by))) {
         HL_TRY(drill_look(d));
         if (c->ended_ns == 0 && c->fault->go_on != NULL &&
-            c->fault->go_on(&c->rank->target, hl_now_ns()) != HL_OK)
+            c->fault->go_on(&c->rank->target, now) != HL_OK)
             course_end(c); /* its process is gone: who is named for that tells */
-        HL_TRY(course_ask(d, c));
-        if (c->ended_ns == 0 && !is_to_be_named(c))
+        if (now < named_by)
+            HL_TRY(course_ask(d, c));
+        if (c->ended_ns == 0 && (!is_to_be_named(c) || now >= named_by))
             course_end(c);
         course_look(d, c);
+        now = hl_now_ns();
     }
     return HL_OK;
 }
