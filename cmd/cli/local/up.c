@@ -141,28 +141,35 @@ static void forget_ends(struct local *l)
     }
 }
 
-static bool was_made(const struct local *l, const char *path)
+static bool is_kept(const struct local *l, const char *name)
 {
-    for (size_t i = 0; i < l->made.count; i++)
-        if (strcmp(l->made.items[i], path) == 0)
+    const struct hl_api_local_daemon *d = local_daemon_find(&l->cluster.doc, name);
+    return l->warm && d != NULL && d->ready && local_daemon_runs(d);
+}
+
+static bool fills_for_kept(const struct local *l, const char *path)
+{
+    for (size_t i = 0; i < l->cluster.doc.daemons.count; i++) {
+        const struct hl_api_local_daemon *d = &l->cluster.doc.daemons.items[i];
+        if (d->fills != NULL && strcmp(d->fills, path) == 0 && is_kept(l, d->key))
             return true;
+    }
     return false;
 }
 
-/* Stop what was started, last first, and remove what it has made. `keep`: what serves goes on. */
-static void stop_started(struct local *l, bool keep, bool *ended, bool *kept)
+/* Stop what was started, last first, and remove what was made. In a cluster that ran before, what
+ * serves goes on. */
+static void stop_started(struct local *l, bool *ended, bool *kept)
 {
     for (size_t i = l->started.count; i > 0; i--) {
         const char *name = l->started.items[i - 1];
-        const struct hl_api_local_daemon *d = local_daemon_find(&l->cluster.doc, name);
-        if (keep && d != NULL && d->ready && local_daemon_runs(d)) {
-            *kept = true;
-            continue;
-        }
-        *ended |= local_end_daemon(&l->cluster.doc, name);
-        if (d != NULL && was_made(l, d->fills))
-            unlink(d->fills);
+        bool keeps = is_kept(l, name);
+        *kept |= keeps;
+        *ended |= !keeps && local_end_daemon(&l->cluster.doc, name);
     }
+    for (size_t i = 0; i < l->made.count; i++)
+        if (!fills_for_kept(l, l->made.items[i]))
+            unlink(l->made.items[i]);
 }
 
 /* A cluster that ran before goes on with what serves. */
@@ -171,7 +178,7 @@ static void undo_start(struct local *l, struct hl_api_local_cluster *before)
     char text[HL_ERROR_TEXT_MAX];
     bool ended = false, kept = false;
     snprintf(text, sizeof(text), "%s", hl_error_text());
-    stop_started(l, l->warm, &ended, &kept);
+    stop_started(l, &ended, &kept);
     if (before != NULL && !kept)
         keep_supervisor(l, before);
     else if (before == NULL && l->opts->supervises != NULL)
