@@ -151,7 +151,7 @@ static void task_run(struct work *w)
 
 /* ---- waiters, on the loop ------------------------------------------------------------------ */
 
-/* Others have a say in it from now on, or nobody any more. */
+/* Somebody else waits for it, or it ends. */
 static void task_keeps_way(struct task *t)
 {
     t->d->l4->giving_way -= t->gives_way;
@@ -253,6 +253,7 @@ static bool other_loads_run(const struct hl_l3d *d)
     return false;
 }
 
+/* Once for each, however many shards a reader asks for. */
 static void loads_give_way(struct hl_l3d *d)
 {
     struct task *t, *next;
@@ -261,6 +262,7 @@ static void loads_give_way(struct hl_l3d *d)
     HASH_ITER (hh, d->l4->tasks, t, next) {
         if (!t->gives_way)
             continue;
+        task_keeps_way(t);
         atomic_store_explicit(&t->stop, true, memory_order_relaxed);
         hl_debug("load gives way id=%s", hl_id_format(t->key.id).s);
     }
