@@ -239,8 +239,7 @@ static void print_world(const struct hl_api_simulation_world *w)
     printf(
         "each node L1 %s, L2 %s; L3 %s; Gbit/s: inside %g, migration %g, backbone %g, "
         "archive %g; a pass every %g s, placement %s, warm %s, %g%% of L2 and %g%% of L1 for what "
-        "reads "
-        "leave\n",
+        "reads leave\n",
         hl_format_bytes(w->l1_bytes, l1, sizeof(l1)), hl_format_bytes(w->l2_bytes, l2, sizeof(l2)),
         hl_format_bytes(w->l3_bytes, l3, sizeof(l3)), (double)w->inside_bps / 1e9,
         (double)w->migration_bps / 1e9, (double)w->backbone_bps / 1e9, (double)w->archive_bps / 1e9,

@@ -205,10 +205,15 @@ void sets_fini(struct hl_controller *c);
 /* pool_order.c */
 /* Which versions leave a full pool first: said to L3 again and again while the pool is filled. */
 void pool_order_run(struct hl_controller *c);
-/* The versions that can be read, as core/placement/pool_order.h orders them. False: `visit` has
- * ended it. */
-bool pool_versions_visit(const struct hl_controller *c,
-                         bool (*visit)(void *arg, const struct hl_pool_version *v), void *arg);
+
+/* The versions that can be read, as core/placement/pool_order.h orders them. `items` is to be
+ * freed, whatever is returned. False: out of memory. */
+struct pool_versions {
+    struct hl_pool_version *items;
+    size_t count, room;
+};
+
+bool pool_versions_list(const struct hl_controller *c, struct pool_versions *l);
 /* L3's pool, as it was told last; NULL: it does not answer. */
 const struct hl_api_tier_info *pool_tier(const struct hl_controller *c);
 

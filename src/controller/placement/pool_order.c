@@ -17,11 +17,6 @@
 #define ORDER_TTL_MIN_MS 5000
 #define ORDER_REST       50 /* times as long as it took to make it */
 
-struct order_list {
-    struct hl_pool_version *items;
-    size_t count, room;
-};
-
 /* Of its newest read, and when it was saved. */
 static int64_t version_used_ms(const struct hl_version_rec *v)
 {
@@ -31,9 +26,8 @@ static int64_t version_used_ms(const struct hl_version_rec *v)
     return used;
 }
 
-static bool order_list_add(void *arg, const struct hl_pool_version *item)
+static bool versions_add(struct pool_versions *l, const struct hl_pool_version *item)
 {
-    struct order_list *l = arg;
     if (l->count == l->room) {
         size_t room = l->room == 0 ? 64 : l->room * 2;
         struct hl_pool_version *more = realloc(l->items, room * sizeof(*more));
@@ -46,20 +40,18 @@ static bool order_list_add(void *arg, const struct hl_pool_version *item)
     return true;
 }
 
-bool pool_versions_visit(const struct hl_controller *c,
-                         bool (*visit)(void *arg, const struct hl_pool_version *v), void *arg)
+bool pool_versions_list(const struct hl_controller *c, struct pool_versions *l)
 {
-    uint64_t sequence = 0;
     for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next) {
         bool newest = true;
         for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
             if (v->state != HL_API_VERSION_STATE_VISIBLE || v->damaged)
                 continue;
-            if (!visit(arg, &(struct hl_pool_version){.version = v,
-                                                      .used_ms = version_used_ms(v),
-                                                      .sequence = sequence++,
-                                                      .is_newest = newest,
-                                                      .is_pinned = pin_has_version(c, v)}))
+            if (!versions_add(l, &(struct hl_pool_version){.version = v,
+                                                           .used_ms = version_used_ms(v),
+                                                           .sequence = l->count,
+                                                           .is_newest = newest,
+                                                           .is_pinned = pin_has_version(c, v)}))
                 return false;
             newest = false;
         }
@@ -68,7 +60,7 @@ bool pool_versions_visit(const struct hl_controller *c,
 }
 
 /* The shards of the first versions that the pool has, `bytes` of them. */
-static struct hl_api_text_list name_shards(const struct hl_controller *c, struct order_list *l,
+static struct hl_api_text_list name_shards(const struct hl_controller *c, struct pool_versions *l,
                                            uint64_t bytes, struct hl_arena *arena)
 {
     size_t leaving = hl_pool_order(l->items, l->count);
@@ -128,13 +120,13 @@ static void order_send(struct hl_controller *c, const struct hl_api_text_list *i
 void pool_order_run(struct hl_controller *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct order_list list = {0};
+    struct pool_versions list = {0};
     int64_t begun = placement_now_ms();
     const struct hl_api_tier_info *t = pool_tier(c);
     if (t == NULL || t->used_bytes <= t->low_bytes || c->placement->pool_order_asked ||
         begun < c->placement->pool_order_ms || !pool_has_archive(c) || !claim_ok(c, NULL, 0))
         return;
-    if (pool_versions_visit(c, order_list_add, &list)) {
+    if (pool_versions_list(c, &list)) {
         uint64_t bytes = t->quota_bytes / ORDER_SHARE + t->used_bytes - t->low_bytes;
         struct hl_api_text_list ids = name_shards(c, &list, bytes, &arena);
         if (!hl_arena_failed(&arena) && ids.items != NULL)

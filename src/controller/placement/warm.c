@@ -38,44 +38,44 @@ static bool is_wanted(const struct hl_controller *c, const struct hl_shard_rec *
            (placed == NULL || placed->life.state != HL_LIFE_EXPIRED_L4);
 }
 
-struct warm_list {
-    const struct hl_controller *c;
-    struct hl_warm_version *items;
-    size_t count, room;
-};
-
-static bool list_add(void *arg, const struct hl_pool_version *version)
+static uint64_t wanted_bytes(const struct hl_controller *c, const struct hl_version_rec *v)
 {
-    struct warm_list *l = arg;
-    const struct hl_version_rec *v = version->version;
-    if (l->count == l->room) {
-        size_t room = l->room == 0 ? 64 : l->room * 2;
-        struct hl_warm_version *more = realloc(l->items, room * sizeof(*more));
-        if (more == NULL)
-            return false;
-        l->items = more;
-        l->room = room;
-    }
-    struct hl_warm_version *item = &l->items[l->count++];
-    *item = (struct hl_warm_version){.version = *version};
+    uint64_t bytes = 0;
     for (size_t i = 0; i < v->shard_count; i++)
-        item->bytes += is_wanted(l->c, v->shards[i]) ? v->shards[i]->size_bytes : 0;
-    return true;
+        bytes += is_wanted(c, v->shards[i]) ? v->shards[i]->size_bytes : 0;
+    return bytes;
+}
+
+/* NULL: out of memory. */
+static struct hl_warm_version *versions_list(const struct hl_controller *c, size_t *count)
+{
+    struct pool_versions all = {0};
+    struct hl_warm_version *list = NULL;
+    if (pool_versions_list(c, &all))
+        list = calloc(all.count + 1, sizeof(*list));
+    for (size_t i = 0; list != NULL && i < all.count; i++)
+        list[i] = (struct hl_warm_version){.version = all.items[i],
+                                           .bytes = wanted_bytes(c, all.items[i].version)};
+    *count = all.count;
+    free(all.items);
+    return list;
 }
 
 /* Those of the first `chosen` versions. */
-static hl_status plan_take(struct warm *w, const struct warm_list *l, size_t chosen)
+static hl_status plan_take(struct hl_controller *c, const struct hl_warm_version *versions,
+                           size_t chosen)
 {
+    struct warm *w = &c->placement->warm;
     size_t most = 0;
     for (size_t i = 0; i < chosen; i++)
-        most += ((const struct hl_version_rec *)l->items[i].version.version)->shard_count;
+        most += ((const struct hl_version_rec *)versions[i].version.version)->shard_count;
     w->shards = calloc(most + 1, sizeof(*w->shards));
     if (w->shards == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the %zu shards that the pool is to get", most);
     for (size_t i = 0; i < chosen; i++) {
-        const struct hl_version_rec *v = l->items[i].version.version;
+        const struct hl_version_rec *v = versions[i].version.version;
         for (size_t s = 0; s < v->shard_count; s++)
-            if (is_wanted(l->c, v->shards[s]))
+            if (is_wanted(c, v->shards[s]))
                 w->shards[w->count++] = v->shards[s]->id;
     }
     return HL_OK;
@@ -91,22 +91,18 @@ static void plan_drop(struct warm *w)
 static void plan_make(struct hl_controller *c, const struct hl_api_tier_info *t)
 {
     struct warm *w = &c->placement->warm;
-    struct warm_list list = {.c = c};
-    hl_status st = pool_versions_visit(c, list_add, &list)
-                       ? HL_OK
-                       : hl_fail(HL_ENOMEM, "out of memory for the versions of the archive");
+    uint64_t room = hl_warm_room(t->low_bytes, t->used_bytes);
+    size_t count;
+    HL_AUTO(hl_freep) struct hl_warm_version *list = versions_list(c, &count);
     plan_drop(w);
     w->laps++;
-    if (st == HL_OK) {
-        uint64_t room = hl_warm_room(t->low_bytes, t->used_bytes);
-        st = plan_take(w, &list, hl_warm_choose(list.items, list.count, room));
-    }
+    hl_status st = list != NULL
+                       ? plan_take(c, list, hl_warm_choose(list, count, room))
+                       : hl_fail(HL_ENOMEM, "out of memory for the versions of the archive");
     if (st != HL_OK)
         hl_warn("the pool is not warmed error=\"%s\"", hl_error_text());
     else if (w->count > 0)
-        hl_info("pool is warmed shards=%zu room=%" PRIu64, w->count,
-                hl_warm_room(t->low_bytes, t->used_bytes));
-    free(list.items);
+        hl_info("pool is warmed shards=%zu room=%" PRIu64, w->count, room);
 }
 
 /* ---- its moves ------------------------------------------------------------------------------- */
