@@ -7,10 +7,14 @@ go in the order of ranks in all, so their bits are the same.
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
 import datetime
 import io
 import os
+import time
+import traceback
+import weakref
 from typing import Any
 
 import torch
@@ -25,6 +29,7 @@ TYPES = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.
 _ADDED = {**TYPES, torch.float64: 3, torch.int32: 4, torch.int64: 5, torch.uint8: 6}
 _OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4}
 _UNAVAILABLE = -9
+_END_WAIT = 2.0  # seconds
 
 
 class Group:
@@ -233,6 +238,12 @@ def _number(variable: str, value: int | None) -> int:
     return int(text)
 
 
+def _await_release(held: dict[int, Any]) -> None:
+    deadline = time.monotonic() + _END_WAIT
+    while held and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 class _Torch:
     """Bytes by torch.distributed, as the callbacks of a transport."""
 
@@ -242,6 +253,8 @@ class _Torch:
         self.on = "cuda" if dist.get_backend(process_group) == "nccl" else "cpu"
         self.cause: BaseException | None = None
         self.words = ctypes.create_string_buffer(600)
+        self.held: dict[int, Any] = {}  # of tensors that somebody still refers to, by their id
+        atexit.register(_await_release, self.held)
         self.callbacks = (_abi.ALLGATHER(self.allgather), _abi.BROADCAST(self.broadcast),
                           _abi.WHY(lambda _: ctypes.addressof(self.words)),
                           _abi.ALLGATHER(self.alltoall), _abi.PAIR(self.send), _abi.PAIR(self.recv))
@@ -252,9 +265,8 @@ class _Torch:
 
     def allgather(self, _: Any, what: bytes, mine: int, to: int, size: int) -> int:
         def run() -> None:
-            parts = [torch.empty(size, dtype=torch.uint8, device=self.on)
-                     for _ in range(self.transport.world)]
-            own = self.taken(mine, size)
+            parts = [self.lent(size) for _ in range(self.transport.world)]
+            own = self.copied(mine, size)
             self.wait(dist.all_gather(parts, own, group=self.pg, async_op=True))
             for rank, part in enumerate(parts):
                 view(to + rank * size, (size,), (1,), torch.uint8).copy_(part)
@@ -262,7 +274,7 @@ class _Torch:
 
     def broadcast(self, _: Any, what: bytes, data: int, size: int, src: int) -> int:
         def run() -> None:
-            moved = self.taken(data, size)
+            moved = self.copied(data, size)
             self.wait(dist.broadcast(moved, self.everywhere(src), group=self.pg, async_op=True))
             view(data, (size,), (1,), torch.uint8).copy_(moved)
         return self.attempt("broadcast", what, run)
@@ -270,30 +282,37 @@ class _Torch:
     def alltoall(self, _: Any, what: bytes, mine: int, to: int, size: int) -> int:
         def run() -> None:
             size_of_all = size * self.transport.world
-            own = self.taken(mine, size_of_all)
-            out = torch.empty(size_of_all, dtype=torch.uint8, device=self.on)
+            own = self.copied(mine, size_of_all)
+            out = self.lent(size_of_all)
             self.wait(dist.all_to_all_single(out, own, group=self.pg, async_op=True))
             view(to, (size_of_all,), (1,), torch.uint8).copy_(out)
         return self.attempt("alltoall", what, run)
 
     def send(self, _: Any, what: bytes, data: int, size: int, dst: int, tag: int) -> int:
         def run() -> None:
-            moved = self.taken(data, size)
+            moved = self.copied(data, size)
             self.wait(dist.isend(moved, self.everywhere(dst), group=self.pg, tag=tag))
         return self.attempt("send", what, run)
 
     def recv(self, _: Any, what: bytes, data: int, size: int, src: int, tag: int) -> int:
         def run() -> None:
-            moved = torch.empty(size, dtype=torch.uint8, device=self.on)
+            moved = self.lent(size)
             self.wait(dist.irecv(moved, self.everywhere(src), group=self.pg, tag=tag))
             view(data, (size,), (1,), torch.uint8).copy_(moved)
         return self.attempt("recv", what, run)
 
-    def taken(self, data: int, size: int) -> Tensor:
-        """A tensor of torch's own memory. Threads of the backend let go of it when they like, and
-        one that needs Python for that (as a view does) while the process ends would abort it."""
-        return torch.empty(size, dtype=torch.uint8, device=self.on).copy_(
-            view(data, (size,), (1,), torch.uint8))
+    def lent(self, size: int) -> Tensor:
+        """A tensor for the backend, whose threads may hold it for a moment after its work has ended.
+        One that releases the last reference takes the interpreter's lock; while Python finalizes
+        that ends the thread, and the process by std::terminate. So its end waits for them."""
+        tensor = torch.empty(size, dtype=torch.uint8, device=self.on)
+        key, held = id(tensor), self.held
+        held[key] = weakref.ref(tensor, lambda _: held.pop(key, None))
+        return tensor
+
+    def copied(self, data: int, size: int) -> Tensor:
+        """Of torch's own memory: a view would be Python's to release."""
+        return self.lent(size).copy_(view(data, (size,), (1,), torch.uint8))
 
     def everywhere(self, rank: int) -> int:
         """The number that torch.distributed has for a rank of this group."""
@@ -308,6 +327,7 @@ class _Torch:
             run()
             return 0
         except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # they refer to the tensors
             self.cause = error
             text = f"{kind} of \"{what.decode()}\" by torch.distributed: {error}"
             self.words.value = text.encode()[:599]

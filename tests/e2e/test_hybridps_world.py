@@ -52,6 +52,31 @@ for pair in range(4):
 print([os.waitpid(child, 0)[1] for child in children])
 """
 
+# torch's future refers to the tensor as a thread of gloo does
+HELD = """
+import os, sys, threading, time
+import torch, torch.distributed as dist
+import hybridps
+
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/one", rank=0, world_size=1)
+group = hybridps.Group.torch(timeout=60)
+broadcast, futures = dist.broadcast, []
+
+def keep(tensor, *of, **how):
+    futures.append(torch.futures.Future())
+    futures[-1].set_result(tensor)
+    return broadcast(tensor, *of, **how)
+
+def release():
+    time.sleep(float(sys.argv[2]))
+    futures.clear()
+    print("released", flush=True)
+
+dist.broadcast = keep
+group._carrier.callbacks[1](None, b"", torch.ones(5).data_ptr(), 20, 0)
+threading.Thread(target=release, daemon=True).start()
+"""
+
 
 class World(unittest.TestCase):
     def test_clipping_and_accumulation(self):
@@ -266,6 +291,13 @@ class Collectives(unittest.TestCase):
             done = subprocess.run([sys.executable, "-c", ENDS_FIRST, folder], capture_output=True, text=True,
                                   timeout=280)
         self.assertEqual((done.stdout.strip(), done.returncode), (str([0] * 8), 0), done.stderr)
+
+    def test_a_rank_waits_for_the_backend_to_release_its_tensors(self):
+        for seconds, printed in ("0.4", "released\n"), ("60", ""):
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run([sys.executable, "-c", HELD, folder, seconds], capture_output=True,
+                                      text=True, timeout=50)
+            self.assertEqual((done.stdout, done.returncode), (printed, 0), done.stderr)
 
     def test_between_hosts_too(self):
         address = f"127.0.0.1:{free_port()}"
