@@ -51,28 +51,37 @@ static const char *stop_refusal(const struct hl_api_job *job)
 
 /* ---- it gets a fifth of the time ------------------------------------------------------------- */
 
+#define STOPPED_MS 16
+
 static const char *slow_refusal(const struct hl_api_job *job)
 {
     return job->world_size > 1 ? NULL : "a rank alone is slower than no other one";
 }
 
+/* It runs for a quarter of the time that it was stopped for. The stops are short against a step, or
+ * all of them could fall into its waiting for others, which is not its own time; and so long that
+ * it gets a processor in between. */
 static hl_status go_on_slow(struct drill_target *t, uint64_t now_ns)
 {
-    bool stop = now_ns / HL_NS_PER_MS % DRILL_PERIOD_MS < DRILL_STOPPED_MS;
-    if (stop == t->stopped)
+    if (now_ns < t->stopped_ns + STOPPED_MS * HL_NS_PER_MS)
         return HL_OK;
-    t->stopped = stop;
-    return send_signal(t->pid, stop ? SIGSTOP : SIGCONT);
+    uint64_t run_ns = (now_ns - t->stopped_ns) / 4;
+    HL_TRY(send_signal(t->pid, SIGCONT));
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(run_ns / HL_NS_PER_S),
+                                 .tv_nsec = (long)(run_ns % HL_NS_PER_S)},
+              NULL);
+    t->stopped_ns = hl_now_ns();
+    return send_signal(t->pid, SIGSTOP);
 }
 
 static hl_status make_slow(struct drill_target *t)
 {
-    return go_on_slow(t, hl_now_ns());
+    t->stopped_ns = hl_now_ns();
+    return send_signal(t->pid, SIGSTOP);
 }
 
 static void end_slow(struct drill_target *t)
 {
-    t->stopped = false;
     if (send_signal(t->pid, SIGCONT) != HL_OK)
         hl_debug("%s", hl_error_text()); /* it has ended since */
 }

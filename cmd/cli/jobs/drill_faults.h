@@ -22,22 +22,20 @@
 #include "base/status.h"
 #include "os/step_page.h"
 
-#define DRILL_FAULTS     "kill,stop,oom,exit,link,slow,disk,bitflip"
-#define DRILL_SAYS_MAX   2
-#define DRILL_PERIOD_MS  100 /* of a slowed process's stops and goes */
-#define DRILL_STOPPED_MS 80
+#define DRILL_FAULTS   "kill,stop,oom,exit,link,slow,disk,bitflip"
+#define DRILL_SAYS_MAX 2
 
 /* The rank that a fault is made in. */
 struct drill_target {
     int rank;
     pid_t pid;
     const struct hl_step_page *page;
-    bool warned;        /* its log has a gap that nothing has closed: see take_ranks in drill.c */
-    bool nudged;        /* disk: a line was written since, which closes it */
-    pid_t shim;         /* disk: whose files may not grow */
-    struct rlimit file; /* as it was */
-    char group[512];    /* oom: of control, that the process was put into; "" = none */
-    bool stopped;       /* slow */
+    bool warned;         /* its log has a gap that nothing has closed: see take_ranks in drill.c */
+    bool nudged;         /* disk: a line was written since, which closes it */
+    pid_t shim;          /* disk: whose files may not grow */
+    struct rlimit file;  /* as it was */
+    char group[512];     /* oom: of control, that the process was put into; "" = none */
+    uint64_t stopped_ns; /* slow: since when */
 };
 
 struct drill_fault {

@@ -20,10 +20,11 @@ static int by_stage_and_value(const void *a, const void *b)
     return (left->value > right->value) - (left->value < right->value);
 }
 
-/* The lower median of sorted values without the one at `place`. */
+/* The median of sorted values without the one at `place`; of two in the middle the higher: where
+ * three ranks share two cores, two of them need twice as long as the third and none is slow. */
 static double median_without(const struct rated *sorted, size_t count, size_t place)
 {
-    size_t middle = (count - 2) / 2;
+    size_t middle = (count - 1) / 2;
     return sorted[place > middle ? middle : middle + 1].value;
 }
 

@@ -62,6 +62,18 @@ TEST(a_rank_that_becomes_slow_is_named_after_the_hold_and_until_it_is_well_again
     seconds_of(&g, 10, -1);
 }
 
+TEST(two_of_three_that_share_a_core_are_not_slow_and_one_that_is_slower_is)
+{
+    struct gang g = gang_of(20, 20);
+    g.ranks[2].stage = 0;
+    g.ranks[0].own_ms = 15;
+    g.ranks[1].own_ms = g.ranks[2].own_ms = 36;
+    seconds_of(&g, 20, -1);
+    g.ranks[1].own_ms = 90;
+    seconds_of(&g, 4, -1);
+    seconds_of(&g, 1, 1);
+}
+
 TEST(a_rank_that_is_slow_now_and_then_is_not_named)
 {
     struct gang g = gang_of(20, 20);
