@@ -522,7 +522,7 @@ TABLE = {
 # device, and what is not managed lies elsewhere than what is.
 CUDA_TABLE = tuple(name for name in TABLE if name not in (
     "graph", "fork", "keep", "see_kept", "forget", "write_kept", "swap", "hook", "state_back", "head", "write_data"))
-IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork", "write_data")
+IN_A_PASS = ("read", "see_kept", "keep", "evaluate", "grad", "zero", "copy", "forget", "fork", "write_data", "write_kept")
 
 
 def make_op(rng, names):
