@@ -22,31 +22,13 @@
 
 /* ---- what a job is to the queue -------------------------------------------------------------- */
 
-/* What the planner looks at, as text. */
-static char *shape_key(const struct job *j)
-{
-    json_t *spec = hl_job_to_json(&j->spec), *part = json_object();
-    static const char *const members[] = {"parallelism", "placement", "resources", "spareSlots"};
-    for (size_t i = 0; i < HL_ARRAY_LEN(members) && part != NULL; i++) {
-        json_t *member = json_object_get(spec, members[i]);
-        if (member != NULL && json_object_set(part, members[i], member) != 0) {
-            json_decref(part);
-            part = NULL;
-        }
-    }
-    char *key = part != NULL ? json_dumps(part, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    json_decref(part);
-    json_decref(spec);
-    return key;
-}
-
 static hl_status find_shape(struct job *j)
 {
     struct job_queue *q = j->controller->jobs->queue;
     struct queue_shape *shape = NULL;
     if (j->shape != NULL)
         return HL_OK;
-    HL_AUTO(hl_freep) char *key = shape_key(j);
+    HL_AUTO(hl_freep) char *key = hl_job_shape_key(&j->spec);
     if (key != NULL)
         HASH_FIND_STR(q->shapes, key, shape);
     if (key != NULL && shape == NULL && (shape = calloc(1, sizeof(*shape))) != NULL) {

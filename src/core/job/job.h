@@ -157,5 +157,8 @@ bool hl_job_ends_slow(const struct hl_job *job);
 struct hl_api_key_value_list hl_job_failure_rules(const struct hl_job *job, struct hl_arena *arena);
 /* New reference; hl_job_parse reads it back to the same job. NULL when out of memory. */
 json_t *hl_job_to_json(const struct hl_job *job);
+/* What the planner looks at, as text: jobs with equal keys have equal plans. Free it. NULL when out
+ * of memory. */
+char *hl_job_shape_key(const struct hl_job *job);
 
 #endif

@@ -69,14 +69,10 @@ static struct hl_api_job_spec_placement placement_of(const struct hl_place_rules
                                               .gang = rule_text(arena, r->gang)};
 }
 
-static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena *arena)
+/* What the planner looks at; all else is unset. */
+static struct hl_api_job_spec shape_of(const struct hl_job *job, struct hl_arena *arena)
 {
     return (struct hl_api_job_spec){
-        .job_name = job->name,
-        .model = {.name = text_said(job->model),
-                  .size = text_said(job->model_size),
-                  .version = job->model_version},
-        .dataset = {.path = text_said(job->dataset)},
         .parallelism = {.pp = job->grid.pp,
                         .tp = job->grid.tp,
                         .dp = job->grid.dp,
@@ -85,14 +81,6 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
                         .virtual_stages = job->virtual_stages,
                         .ep = job->ep,
                         .etp = job->etp != job->grid.tp ? job->etp : 0},
-        .docker_image = text_said(job->image),
-        .command = texts_of(job->command, job->command_count),
-        .workdir = text_said(job->workdir),
-        .venv = text_said(job->venv),
-        .conda = text_said(job->conda),
-        .python = text_said(job->python),
-        .env = env_of(job, arena),
-        .mounts = texts_of(job->mounts, job->mount_count),
         .resources = {.ranks_per_slot = job->ranks_per_slot,
                       .gpus_per_rank = job->gpus_per_rank,
                       .cpus_per_rank = job->cpus_per_rank,
@@ -102,6 +90,30 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
                                        ? hl_nic_class_name(job->nic_class)
                                        : NULL},
         .placement = placement_of(&job->placement, arena),
+        .spare_slots = job->spare_slots,
+    };
+}
+
+static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena *arena)
+{
+    const struct hl_api_job_spec shape = shape_of(job, arena);
+    return (struct hl_api_job_spec){
+        .job_name = job->name,
+        .model = {.name = text_said(job->model),
+                  .size = text_said(job->model_size),
+                  .version = job->model_version},
+        .dataset = {.path = text_said(job->dataset)},
+        .parallelism = shape.parallelism,
+        .docker_image = text_said(job->image),
+        .command = texts_of(job->command, job->command_count),
+        .workdir = text_said(job->workdir),
+        .venv = text_said(job->venv),
+        .conda = text_said(job->conda),
+        .python = text_said(job->python),
+        .env = env_of(job, arena),
+        .mounts = texts_of(job->mounts, job->mount_count),
+        .resources = shape.resources,
+        .placement = shape.placement,
         .restarts = job->restarts,
         .on_failure = hl_job_failure_rules(job, arena),
         .node_lost_after = time_text(arena, job->node_lost_ms >= 0, job->node_lost_ms),
@@ -124,10 +136,18 @@ static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena 
                      .on_hang = text_said(job->on_hang),
                      .on_slow = text_said(job->on_slow)},
         .spares = job->spares,
-        .spare_slots = job->spare_slots,
+        .spare_slots = shape.spare_slots,
         .queue = text_said(job->queue),
         .priority = job->priority,
     };
+}
+
+static bool set_elastic(const struct hl_job *job, json_t *doc)
+{
+    return !hl_job_is_elastic(job) ||
+           json_object_set_new(json_object_get(doc, "parallelism"), "data_parallel_size",
+                               json_pack("{s:i, s:i}", "min", job->dp_min, "max", job->dp_max)) ==
+               0;
 }
 
 json_t *hl_job_to_json(const struct hl_job *job)
@@ -137,13 +157,19 @@ json_t *hl_job_to_json(const struct hl_job *job)
     json_t *doc = !hl_arena_failed(&arena) ? hl_api_to_json(&hl_api_job_spec_type, &spec) : NULL;
     bool kept = doc != NULL && (job->kubernetes == NULL ||
                                 json_object_set(doc, "kubernetes", job->kubernetes) == 0);
-    if (kept && hl_job_is_elastic(job))
-        kept = json_object_set_new(
-                   json_object_get(doc, "parallelism"), "data_parallel_size",
-                   json_pack("{s:i, s:i}", "min", job->dp_min, "max", job->dp_max)) == 0;
-    if (!kept) {
+    if (!kept || !set_elastic(job, doc)) {
         json_decref(doc);
         return NULL;
     }
     return doc;
+}
+
+char *hl_job_shape_key(const struct hl_job *job)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_api_job_spec shape = shape_of(job, &arena);
+    json_t *doc = !hl_arena_failed(&arena) ? hl_api_to_json(&hl_api_job_spec_type, &shape) : NULL;
+    char *key = doc != NULL && set_elastic(job, doc) ? json_dumps(doc, JSON_COMPACT) : NULL;
+    json_decref(doc);
+    return key;
 }
