@@ -259,8 +259,8 @@ enum {
 typedef struct helios_version_spec {
     size_t size; /* HELIOS_VERSION_SPEC_INIT */
     const char *model;
-    const char
-        *job; /* identifies the gang: the same on all its ranks, different for every other gang */
+    /* identifies the gang: the same on all its ranks, and different from every other gang's */
+    const char *job;
     int attempt;
     int64_t step;
     int rank; /* of this process in the gang, counted from 0 */

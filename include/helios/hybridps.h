@@ -252,15 +252,13 @@ typedef struct hybridps_stats_t {
     uint64_t peak_over_avail; /* largest excess over avail in any moment; 0 = never */
     uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
     uint64_t tensors, chunks;
-    uint64_t iterations, moments,
-        deviations; /* iterations begun; moments in this one; deviations from the record */
-    int planned;    /* 1: this iteration follows a plan */
-    hybridps_traffic total, iteration,
-        last;                       /* since the start; the running iteration; the one before */
-    uint64_t spilled, spilled_peak; /* bytes of chunks below the host */
-    uint64_t spill_out, spill_in;   /* bytes written there, and read back */
-    uint64_t
-        host_limit; /* limit of host memory: host_bytes, or that of the manager's table; 0 = none */
+    uint64_t iterations, moments, deviations; /* begun; in this iteration; from the record */
+    int planned;                              /* 1: this iteration follows a plan */
+    hybridps_traffic total, iteration, last;  /* in all; this iteration; the one before */
+    uint64_t spilled, spilled_peak;           /* bytes of chunks below the host */
+    uint64_t spill_out, spill_in;             /* bytes written there, and read back */
+    /* limit of host memory: host_bytes, or the one of the manager's table; 0 = none */
+    uint64_t host_limit;
     uint64_t faults;      /* served accesses outside hybridps_access (see hybridps_serve_faults) */
     uint64_t fault_bytes; /* bytes copied for them */
 } hybridps_stats_t;
