@@ -1,9 +1,10 @@
 /* mem/tier/indexed.h - base of the tiers that keep an index of their own: devices and the archive.
  *
  *     struct device_tier, struct archive_tier
- *       struct hl_tier_indexed what both do the same way: the calls below struct hl_tier_store what
- *       every tier has struct hl_tier_index id -> entry: size, checksums, pins, holds struct
- *       hl_tier_medium what only the back end knows: bytes of an entry
+ *       struct hl_tier_indexed          what both do the same way: the calls below
+ *         struct hl_tier_store          what every tier has
+ *         struct hl_tier_index          id -> entry: size, checksums, pins, holds
+ *         struct hl_tier_medium         what only the back end knows: bytes of an entry
  *
  * Owns:    the index; the back end owns its medium.
  * Threads: any. While a call accesses the medium it holds its entry, but no lock.
