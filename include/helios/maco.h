@@ -1,7 +1,8 @@
 /* maco.h - C ABI of MACO: a graph of compute and communication tasks, run by persistent workers.
  *
- *     maco_graph_new, maco_graph_add..., maco_graph_depend... what is to be done maco_compile a
- *     plan: tasks, events, order maco_run as often as wanted
+ *     maco_graph_new, maco_graph_add..., maco_graph_depend...     what is to be done
+ *     maco_compile                                                a plan: tasks, events, order
+ *     maco_run                                                    any number of times
  *
  * Structs that begin with `size` may grow, as helios.h explains; each has an _INIT macro.
  *
