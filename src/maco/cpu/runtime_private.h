@@ -294,8 +294,7 @@ const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task);
 hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source,
                         uint64_t deadline) HL_CHECK;
 /* ---- run_once.c ---- */
-#define HL_MACO_LOOK_MAX (250 * HL_NS_PER_MS) /* time between two samples of what the workers do   \
-                                               */
+#define HL_MACO_LOOK_MAX (250 * HL_NS_PER_MS) /* between two samples of what the workers do */
 /* Whether no run is in progress and no thread is in one. */
 bool hl_maco_quiet(const maco_runtime *rt);
 /* Fails with st and names the workers still in a task. */
