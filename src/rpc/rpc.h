@@ -63,7 +63,8 @@ struct hl_rpc_serve_opts {
 /* HL_EBUSY when the port is in use. */
 hl_status hl_rpc_serve(struct hl_rpc *rpc, const struct hl_rpc_serve_opts *opts,
                        struct hl_rpc_server **out) HL_CHECK;
-/* Address with the real port. Borrowed for the server's life. */
+/* The address that the server listens on, with the real port if port 0 was asked for. Borrowed for
+ * the server's life. */
 const char *hl_rpc_server_address(const struct hl_rpc_server *server);
 /* Stops listening and drops the connections. Unanswered calls are rejected, but their hl_rpc_call
  * stays valid until it is answered. Call it on the handler's loop. */
