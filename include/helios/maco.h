@@ -106,8 +106,8 @@ enum maco_reduce { MACO_SUM = 0, MACO_AVG = 1, MACO_MIN = 2, MACO_MAX = 3, MACO_
 
 /* flags of a task; other bits are refused */
 #define MACO_FLAG_DTYPE 0x000fu /* enum maco_dtype of its inputs and outputs */
-#define MACO_FLAG_DETERMINISTIC                                                                    \
-    0x0010u /* compute each element in a fixed order that no chunking changes \ */
+/* compute each element in a fixed order that no chunking changes */
+#define MACO_FLAG_DETERMINISTIC 0x0010u
 
 /* One task as the back ends read it: the same bytes on a CPU and a GPU. */
 typedef struct maco_task {
