@@ -31,7 +31,7 @@ struct hl_chunk_memory {
     enum hl_chunk_host host_state;
     bool sealed;                   /* host memory is shown read-only */
     bool device_sealed;            /* device memory is read-only, too */
-    bool shared;                   /* host memory maps a file that other processes map too; */
+    bool shared;                   /* host memory maps a file that other processes map too */
     int file;                      /* borrowed */
     uint64_t file_at;              /* offset in it; writes are private to this process */
     bool pins, pinned;             /* lock host memory for the device's copies; it is locked */
