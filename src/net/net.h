@@ -73,7 +73,7 @@ struct hl_net_server_opts {
     enum hl_net_mode mode; /* what clients may use: with HL_NET_GET every client gets a key */
     const struct hl_net_conf *conf; /* for these where they are 0; NULL = the options' defaults */
     int put_queue;                  /* puts open at once, the others wait */
-    int put_timeout_ms;             /* a put that stands still for so long is given up */
+    int put_timeout_ms;             /* a put without progress for this long is given up */
     int connect_ms;                 /* a client must send HELLO within this time */
     int spin_us;                  /* its thread spins this long before it sleeps; < 0: not at all */
     uint8_t key[HL_NET_KEY];      /* clients must present it; none: anyone may connect */
@@ -105,7 +105,7 @@ struct hl_net_connect_opts {
     const char *address; /* "host:port", a scheme "tcp://", "rdma://" in front is ignored */
     const struct hl_net_conf *conf; /* for these where they are 0; NULL = the options' defaults */
     int timeout_ms;                 /* deadline of the connect, counted once this host is ready */
-    int stall_ms;                   /* a transfer that moves no byte for so long fails */
+    int stall_ms;                   /* a transfer that moves no byte for this long fails */
     int spin_us;                    /* a wait spins this long before it sleeps; < 0: not at all */
     int endpoints;                  /* connections that share the pieces of a large read */
     size_t batch_bytes;             /* small puts share a message of at most this size */

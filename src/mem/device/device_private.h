@@ -74,7 +74,7 @@ struct device_ops {
 struct device_slot {
     struct device_mem mem;
     uint32_t gen;  /* odd while it is in use */
-    uint32_t busy; /* copies under way */
+    uint32_t busy; /* number of copies in flight */
     uint32_t next; /* in the list of unused slots */
 };
 

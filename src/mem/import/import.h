@@ -9,8 +9,8 @@
  * files it names; without either, pytorch_model.bin or pytorch_model.bin.index.json and its files,
  * whose pickles are parsed but never executed. With a base it holds adapter_config.json and
  * adapter_model.safetensors instead. A Megatron checkpoint has latest_checkpointed_iteration.txt,
- * mp_rank_* folders or .metadata (megatron.h); config.json may stand beside. Bytes go from the page
- * cache straight to where the sink wants the shard. Every byte is copied once, and checksummed
+ * mp_rank_* folders or .metadata (megatron.h); config.json may lie next to these. Bytes go from the
+ * page cache straight to where the sink wants the shard. Every byte is copied once, and checksummed
  * while it is in the cache. Hugging Face files are read with pread, so that a file truncated
  * meanwhile is an error instead of a SIGBUS, and its pages never count as this process's memory.
  *

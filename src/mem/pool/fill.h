@@ -4,7 +4,7 @@
  * Owns:    a thread and the handlers of SIGTERM and SIGINT from begin to end; the old handlers are
  *          put back.
  * Threads: only one fill of a process at a time installs the handlers; others only log.
- * Errors:  none; a fill goes on without log lines when there is no thread for them.
+ * Errors:  none; without a thread for them, a fill continues without log lines.
  * Units:   bytes.
  * Limits:  paths below PATH_MAX.
  */

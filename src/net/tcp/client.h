@@ -76,7 +76,7 @@ struct hl_net_client {
     struct hl_net_call call;
     uint64_t moved_ns;
     bool moved;      /* a byte came or went since moved_ns */
-    hl_status broke; /* why the transfer cannot go on; HL_OK: it can */
+    hl_status broke; /* why the transfer can't continue; HL_OK: it can */
     char why[256];   /* of `broke` */
     struct hl_net_death death;
     const struct hl_tcp_receiver *receiver; /* NULL: no transfer is in progress */
