@@ -316,6 +316,8 @@ interface Agent {
   storeKept @24 (id :Text) -> (copies :List(Copy));
   # End containers of another Agent of this machine, which is silent and has that NodeInfo.stateDirectory. ended: how many of them ran.
   endStrays @25 (ids :List(Text), stateDirectory :Text, epoch :UInt64) -> (ended :UInt32);
+  # Ids of the containers of that Agent that run now.
+  listStrays @26 (stateDirectory :Text, epoch :UInt64) -> (ids :List(Text));
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
