@@ -1066,7 +1066,8 @@ interface Controller {
   recover @29 (dryRun :Bool, discard :Bool) -> (recovery :Recovery);
   # An option that may change while the Controller runs (docs/placement.md). It holds until the Controller's end. EINVAL names what
   # is allowed.
-  setOption @30 (name :Text, value :Text) -> (option :OptionValue);
+  # note: why it has no effect as things are; "" = it has.
+  setOption @30 (name :Text, value :Text) -> (option :OptionValue, note :Text);
   # Placement. moveShard is answered when the move has ended. ECONFLICT: the shard is pinned, or it moves; ECANCELED: the move was
   # cancelled. cancelMove: ECONFLICT when the new place is in force already.
   shardPlacement @31 (id :Text) -> (placement :ShardPlacement);
