@@ -36,8 +36,10 @@ hl_status orders_start(struct orders *o, const struct hl_container_spec *spec,
                        struct hl_container_status *out) HL_CHECK;
 hl_status orders_stop(struct orders *o, uint64_t epoch, const char *id, int grace_ms) HL_CHECK;
 hl_status orders_forget(struct orders *o, uint64_t epoch, const char *id) HL_CHECK;
-/* Containers of the Agent of this machine that has that state directory and is silent; *ended: how
- * many of them ran. */
+/* Containers of the Agent of this machine that has that state directory and is silent: those that
+ * run, and an end to some of them; *ended: how many of those ran. */
+hl_status orders_list_strays(struct orders *o, const struct hl_api_agent_list_strays_params *p,
+                             struct hl_arena *arena, struct hl_api_text_list *out) HL_CHECK;
 hl_status orders_end_strays(struct orders *o, const struct hl_api_agent_end_strays_params *p,
                             uint32_t *ended) HL_CHECK;
 

@@ -184,6 +184,8 @@ struct hl_executor_ops {
     hl_status (*put_meeting)(struct hl_executor *ex, const char *id, const char *text);
     hl_status (*strangers)(struct hl_executor *ex, struct hl_arena *arena,
                            struct hl_stranger_list *out);
+    hl_status (*list_strays)(struct hl_executor *ex, const char *state_directory,
+                             struct hl_arena *arena, struct hl_api_text_list *out);
     hl_status (*end_stray)(struct hl_executor *ex, const char *state_directory, const char *id,
                            bool *ended);
     hl_status (*memory_group)(struct hl_executor *ex, const char *id, int rank, char *out,
@@ -274,8 +276,16 @@ static inline hl_status hl_executor_strangers(struct hl_executor *ex, struct hl_
     return ex->ops->strangers(ex, arena, out);
 }
 
-/* Kills a container of another state directory on this machine, given by its identity
- * (hl_dir_identity); *ended is false if none is running. */
+/* Lists the containers that run on this machine for another state directory, given by its identity
+ * (hl_dir_identity). */
+static inline hl_status hl_executor_list_strays(struct hl_executor *ex, const char *state_directory,
+                                                struct hl_arena *arena,
+                                                struct hl_api_text_list *out)
+{
+    return ex->ops->list_strays(ex, state_directory, arena, out);
+}
+
+/* Kills one of them; *ended is false if it is not running. */
 static inline hl_status hl_executor_end_stray(struct hl_executor *ex, const char *state_directory,
                                               const char *id, bool *ended)
 {

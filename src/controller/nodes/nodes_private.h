@@ -14,6 +14,7 @@ struct nodes {
     struct hl_cluster cluster;   /* what the planner sees */
     struct hl_switches switches; /* of the option nodes.switches */
     const struct node_events *events;
+    unsigned arrivals;   /* registrations and returns of lost nodes since this start, and one */
     bool forget_trouble; /* trouble_is_new */
 };
 
@@ -45,6 +46,8 @@ void gate_apply(struct node *n);
 /* What lost nodes still run of what jobs have given up is ended by other Agents of their machines.
  */
 void strays_round(struct hl_controller *c);
+/* Its Agent speaks for itself again. */
+void strays_clear(struct node *n);
 bool node_runs_stray(const struct hl_controller *c, const struct hl_api_container_status *k);
 
 #endif
