@@ -46,6 +46,8 @@ struct chunk {
     /* within an access */
     uint8_t leaving, loading, flight, arrived, fresh, host_before;
     uint8_t newer; /* the host was written while the device also has the content; see pool_seal.c */
+    /* device memory is closed, because the host's copy or a view of it was written */
+    uint8_t device_closed;
     uint8_t ahead; /* a copy was begun for the next moment: AHEAD_IN or AHEAD_OUT */
     /* a view of it where it is absent; see pool_fault.c */
     uint8_t view;         /* VIEW_NONE, or the place where the view is */
@@ -130,6 +132,12 @@ void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
 void pool_seal(struct hl_chunk_pool *p, struct chunk *c);
 /* pool_refresh.c: called when the host's bytes are being written without an access. */
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
+/* Closes device memory whose bytes are out of date: the next reader faults and sees what was
+ * written. Reopen it once the bytes are current. */
+void pool_close_device(struct hl_chunk_pool *p, struct chunk *c);
+hl_status pool_reopen_device(struct chunk *c) HL_CHECK;
+/* Copies what was written on the host to the device, for a reader of the device. */
+hl_status pool_copy_anew(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 /* Drops the device's copy, because the host's is the current one. */
 void pool_drop_stale(struct hl_chunk_pool *p, struct chunk *c);
 /* Brings what was written on the host to the device, or drops the device's copy. */
