@@ -316,6 +316,8 @@ interface Agent {
   storeKept @24 (id :Text) -> (copies :List(Copy));
   # End containers of another Agent of this machine, which is silent and has that NodeInfo.stateDirectory. ended: how many of them ran.
   endStrays @25 (ids :List(Text), stateDirectory :Text, epoch :UInt64) -> (ended :UInt32);
+  # Ids of the containers of that Agent that run now.
+  listStrays @26 (stateDirectory :Text, epoch :UInt64) -> (ids :List(Text));
 }
 # bad: it failed its checksum; a kept copy is then read through, and goes if it is bad.
 struct ShardReads { id @0 :Text; count @1 :UInt32; bad @2 :Bool; }
@@ -1064,7 +1066,8 @@ interface Controller {
   recover @29 (dryRun :Bool, discard :Bool) -> (recovery :Recovery);
   # An option that may change while the Controller runs (docs/placement.md). It holds until the Controller's end. EINVAL names what
   # is allowed.
-  setOption @30 (name :Text, value :Text) -> (option :OptionValue);
+  # note: why it has no effect as things are; "" = it has.
+  setOption @30 (name :Text, value :Text) -> (option :OptionValue, note :Text);
   # Placement. moveShard is answered when the move has ended. ECONFLICT: the shard is pinned, or it moves; ECANCELED: the move was
   # cancelled. cancelMove: ECONFLICT when the new place is in force already.
   shardPlacement @31 (id :Text) -> (placement :ShardPlacement);

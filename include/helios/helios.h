@@ -4,25 +4,26 @@
  * is an immutable safetensors file (u64 little-endian header length, JSON header, tensor data) held
  * in the L3 pool, checksummed as a whole, per tensor and per MiB.
  *
- * A struct that begins with `size` may get further members at its end. The caller says which ones
- * it knows by setting size to the sizeof of the struct, which its _INIT macro does, and sets the
- * others to 0:
+ * A struct that begins with `size` may gain members at its end in later versions. The caller sets
+ * `size` to sizeof the struct, which tells the library which members it knows; the _INIT macro of
+ * the struct does so. All other members that it does not use it sets to 0:
  *
  *     helios_options o = {HELIOS_OPTIONS_INIT, .path = "net"};
  *
- * A program may be older than the library, or newer while it leaves 0 what the library doesn't
- * know; else it is refused with HELIOS_EINVAL. Structs without `size` never change.
+ * A program may be older than the library. It may also be newer, as long as the members that the
+ * library doesn't know are 0; otherwise the call fails with HELIOS_EINVAL. Structs without `size`
+ * never change.
  *
- * Owns:    a client its connections and mappings; what a function hands out is released by the
- *          function named in its comment, nothing else.
- * Threads: a helios_client may be used from any thread; calls on it are serialised except
- *          helios_get, helios_get_range, helios_find and the helios_version_put's, which run in
- *          parallel. Never use a client after fork().
+ * Owns:    a client owns its connections and mappings. Release what a function hands out only with
+ *          the function that its comment names.
+ * Threads: a helios_client may be used from any thread. Calls on one client are serialised, except
+ *          helios_get, helios_get_range, helios_find and the helios_version_put functions, which
+ *          run in parallel. Never use a client after fork().
  * Errors:  functions return 0 or a negative HELIOS_E… code; helios_last_error() explains the last
  *          failure of the calling thread in one sentence (what, where, what to do). Outputs are
  *          untouched on failure.
  * Units:   sizes and offsets in bytes, times in milliseconds.
- * Limits:  names of models have 127 bytes, of parts 63.
+ * Limits:  a model's name has at most 127 bytes, a part's name 63.
  */
 #ifndef HELIOS_HELIOS_H
 #define HELIOS_HELIOS_H
@@ -68,23 +69,24 @@ HELIOS_API const char *helios_strerror(int code);
 
 typedef struct helios_options {
     size_t size; /* HELIOS_OPTIONS_INIT */
-    /* RPC address; NULL: $HELIOS_CONTROLLER. Where nothing names it or an L3 address either: that
-     * of the local cluster ($HELIOS_STATE, else ~/.local/state/helios), else of the configuration.
-     */
+    /* RPC address; NULL: $HELIOS_CONTROLLER. When neither this nor an L3 address is given anywhere:
+     * the address of the local cluster ($HELIOS_STATE, else ~/.local/state/helios), else the
+     * configured one. */
     const char *controller;
     const char *l3;   /* L3 address; NULL: $CONTROLLER_L3_CACHE_ADDRESS, else ask the Controller */
-    const char *path; /* NULL or "auto"; "shm" or "net" force one way of reading */
+    const char *path; /* how shards are read: NULL or "auto"; "shm" or "net" force one way */
     int timeout_ms;   /* deadline of one operation; 0: $HELIOS_READ_TIMEOUT, else 30000 */
-    int retries; /* times a bad piece is fetched again; 0: $HELIOS_READ_RETRIES, else 3; -1 none */
+    int retries; /* how often a bad piece is fetched again; 0: $HELIOS_READ_RETRIES, else 3; -1:
+                    never */
 } helios_options;
 
 #define HELIOS_OPTIONS_INIT .size = sizeof(helios_options)
 
-/* opts may be NULL. $HELIOS_DATA_CONNECT_TIMEOUT ("10s"; 3 s): how long one connection to another
- * host's pool may take, with RDMA and then TCP. Release with helios_close. HELIOS_EUNAVAIL when
- * nobody answers there. */
+/* opts may be NULL. $HELIOS_DATA_CONNECT_TIMEOUT ("10s"; 3 s): how long one attempt to connect to
+ * another host's pool may take, over RDMA and then TCP. Release with helios_close. HELIOS_EUNAVAIL
+ * when no process answers at the address. */
 HELIOS_API int helios_open(const helios_options *opts, helios_client **out);
-/* Reports accesses, drops every mapping handed out. NULL is fine. */
+/* Reports the accesses made so far and drops every mapping that was handed out. NULL is fine. */
 HELIOS_API void helios_close(helios_client *client);
 
 typedef struct helios_id {
@@ -99,17 +101,17 @@ typedef struct helios_shard {
     uint32_t tensors;
 } helios_shard;
 
-/* What a rank of another split calls a tensor of a shard. */
+/* A tensor's name in the stored shard, and the name that a rank of another split knows it by. */
 typedef struct helios_tensor_name {
     const char *stored;
     const char *shown;
 } helios_tensor_name;
 
-/* How a shard belongs to a position. */
+/* How a shard relates to a position. */
 typedef struct helios_shard_view {
-    int pp, tp;  /* that it was stored for: what its header says */
+    int pp, tp;  /* the position that it was stored for, from its header */
     int renamed; /* 1: only the tensors in `names` belong to the position, under those names */
-    int ep;      /* of experts, 0 otherwise; tp is then the rank within etp */
+    int ep;      /* of a shard of experts, 0 for others; with experts tp is the rank within etp */
     size_t count;
     const helios_tensor_name *names;
 } helios_shard_view;
@@ -120,45 +122,46 @@ typedef struct helios_shard_list {
     helios_shard *shards;    /* in part order */
     const char *meta_json;   /* what rank 0 attached to the version; "{}" if nothing */
     const char *config_json; /* architecture and Hugging Face config of the model */
-    const char *skipped;     /* version -1: newer ones with lost shards or damaged records, and what
-                                each lacks; "" = none */
+    const char *skipped; /* version -1: the newer versions that were skipped because shards are lost
+                            or records damaged, and what each lacks; "" = none */
     const helios_shard_view *views; /* one for each shard */
-    const char *left_out; /* what the version has and another tensor parallel size can't be given,
+    const char *left_out; /* what the version has but can't be cut for another tensor parallel size,
                              and why; "" = nothing */
 } helios_shard_list;
 
-/* The shards of model/version at (pp, tp). version -1: the newest visible one that is whole. A read
- * of a listed shard by helios_map or helios_map_private fails with HELIOS_ECORRUPT when what is
- * found has another size or checksum than the list says.
- * HELIOS_EINVAL when the model is the rank's own ($HELIOS_MODEL) and was imported with another
- * number of virtual stages than $VIRTUAL_PIPELINE_PARALLEL_SIZE. Release with
- * helios_shard_list_free. */
+/* The shards of model/version at (pp, tp). version -1: the newest visible version that is complete.
+ * helios_map and helios_map_private fail with HELIOS_ECORRUPT when the shard they find differs in
+ * size or checksum from the list. HELIOS_EINVAL when the model is the rank's own ($HELIOS_MODEL)
+ * and was imported with a number of virtual stages other than $VIRTUAL_PIPELINE_PARALLEL_SIZE.
+ * Release with helios_shard_list_free. */
 HELIOS_API int helios_request_shards(helios_client *client, const char *model, int64_t version,
                                      int pp, int tp, helios_shard_list **out);
 
-/* Into how many pieces a model is split among ranks. */
+/* How a model is split among ranks. */
 typedef struct helios_split {
     size_t size;        /* HELIOS_SPLIT_INIT */
-    int tp, pp;         /* tensor and pipeline parallel size; 0 = as the version has it */
-    int virtual_stages; /* chunks per stage, 1 = none; 0 = as the version has it with as many stages
-                         */
-    int first_stage_layers; /* 0 = as the version has it with as many stages, else even */
+    int tp, pp;         /* tensor and pipeline parallel size; 0 = the version's */
+    int virtual_stages; /* chunks per stage, 1 = no virtual stages; 0 = the version's if it has as
+                           many stages */
+    int first_stage_layers; /* 0 = the version's if it has as many stages, else layers are spread
+                               evenly */
     int last_stage_layers;
-    int ep;  /* ranks that share the experts of a layer out; 0 = as the version has it */
-    int etp; /* ranks that share an expert, a divisor of tp; 0 = as the version has it with as many
-                tensor ranks, else tp */
+    int ep;  /* number of ranks that the experts of a layer are divided among; 0 = the version's */
+    int etp; /* number of ranks that each expert is divided among, a divisor of tp; 0 = the
+                version's if it has as many tensor ranks, else tp */
 } helios_split;
 
 #define HELIOS_SPLIT_INIT .size = sizeof(helios_split)
 
-/* The same for the position (pp, tp) of another split than the version was saved with; NULL: of
- * that one. Another number of stages copies no bytes: it changes which shards a position has
- * (`views` of the list) and how their tensors are called. For another tensor parallel size the
- * version is cut once, in the pool, into shards that are the first to go when room is needed; the
- * first reader waits for it, as long as it makes progress within the read timeout. Optimizer state
- * that data-parallel ranks share out and extra state of modules can't be cut: `left_out` says so.
- * HELIOS_EINVAL when layers or tensors can't be shared out like that, with the arithmetic;
- * HELIOS_EUNSUPPORTED for a version whose tensors were not recorded. */
+/* As helios_request_shards, for the position (pp, tp) of a split other than the one the version was
+ * saved with; split NULL: the version's own. A different number of stages copies no bytes: it only
+ * changes which shards a position has (`views` of the list) and the names of their tensors. For a
+ * different tensor parallel size the version is cut once, in the pool, into derived shards, which
+ * are evicted first when room is needed. The first reader waits for the cut, as long as it makes
+ * progress within the read timeout. Optimizer state that is distributed over data-parallel ranks
+ * and extra state of modules can't be cut; `left_out` then says so. HELIOS_EINVAL, with the
+ * arithmetic, when layers or tensors can't be divided that way; HELIOS_EUNSUPPORTED for a version
+ * whose tensors were not recorded. */
 HELIOS_API int helios_request_position(helios_client *client, const char *model, int64_t version,
                                        const helios_split *split, int pp, int tp,
                                        helios_shard_list **out);
@@ -167,12 +170,14 @@ HELIOS_API int helios_request_position(helios_client *client, const char *model,
 typedef struct helios_place {
     size_t size; /* HELIOS_PLACE_INIT */
     int pp, tp;
-    int ep; /* whose experts it has, of each the slice of its rank within etp, tp % etp */
+    int ep; /* expert-parallel rank: which experts it has; of each it has slice tp % etp, its rank
+               within etp */
 } helios_place;
 
 #define HELIOS_PLACE_INIT .size = sizeof(helios_place)
 
-/* The same for a model with experts; helios_request_position is that of ep 0. */
+/* As helios_request_position, for a model with experts; helios_request_position is the same with ep
+ * 0. */
 HELIOS_API int helios_request_place(helios_client *client, const char *model, int64_t version,
                                     const helios_split *split, const helios_place *place,
                                     helios_shard_list **out);
@@ -183,16 +188,17 @@ typedef struct helios_names {
     const char *const *names;
 } helios_names;
 
-/* What Megatron-core calls tensors under its naming `naming`, "local" or "te" (Transformer Engine).
- * The names given are those of whole layers, which say of each other whether a layer has experts or
- * latent attention; what stands before a layer ("model1.", "exp_avg.") is kept. The result has the
- * order of the names given; release it with helios_names_free. */
+/* The names that Megatron-core gives these tensors under its naming `naming`: "local" or "te"
+ * (Transformer Engine). Pass the names of whole layers, because only all names of a layer together
+ * show whether it has experts or latent attention. A prefix before the layer ("model1.",
+ * "exp_avg.") is kept. The result has the order of the names given; release it with
+ * helios_names_free. */
 HELIOS_API int helios_names_under(const char *const *names, size_t count, const char *naming,
                                   helios_names **out);
 /* The part that a rank of stage `pp` saves each of these tensors in, in their order: "embedding",
- * "layer-0003", … `config_json` is a model's (helios_shard_list) or a Hugging Face config.json of a
- * listed family, which says nothing of a split: one stage. The sizes that `split` says take the
- * place of those; NULL = none. Names that stand before a layer's ("exp_avg.") do not matter. */
+ * "layer-0003", … `config_json` is a model's (helios_shard_list) or the Hugging Face config.json of
+ * a listed family, which has no split and so counts as one stage. The sizes in `split` override the
+ * config's; NULL = none. A prefix before a layer's name ("exp_avg.") does not matter. */
 HELIOS_API int helios_parts_of(const char *config_json, const helios_split *split, int pp,
                                const char *const *names, size_t count, helios_names **out);
 HELIOS_API void helios_names_free(helios_names *names);
@@ -201,17 +207,17 @@ HELIOS_API void helios_names_free(helios_names *names);
 HELIOS_API int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *crc32);
 /* Copy a whole shard into buf (size bytes as helios_find says, else HELIOS_EINVAL), verified. */
 HELIOS_API int helios_get(helios_client *client, helios_id id, void *buf, size_t size);
-/* Copy [offset, offset+size) verified: the started MiBs it touches are checked. */
+/* Copy [offset, offset+size), verified: every started MiB that the range touches is checked. */
 HELIOS_API int helios_get_range(helios_client *client, helios_id id, uint64_t offset, void *buf,
                                 size_t size);
 /* Verified read-only view of a whole shard: the pool itself on the owner's host, a private copy
- * elsewhere. The bytes stay as they are until helios_unmap or helios_close, also when the shard is
+ * elsewhere. The bytes stay unchanged until helios_unmap or helios_close, even if the shard is
  * removed. Writing through the view is a segmentation fault. */
 HELIOS_API int helios_map(helios_client *client, helios_id id, const void **data, size_t *size);
-/* The same for writing: the view is the caller's alone, and what is written to it is
- * the process's own copy, which the pool never sees. Memory is taken for the pages that are
- * written; for the whole shard where the bytes come from another host, or where the pool lies in
- * huge pages (hugetlbfs) of which none are left. */
+/* A writable view (copy-on-write): it belongs to the caller alone, and the pool never sees what is
+ * written to it. Only the pages that are written take memory. The whole shard takes memory when its
+ * bytes come from another host, or when the pool lies in huge pages (hugetlbfs) and none are
+ * left. */
 HELIOS_API int helios_map_private(helios_client *client, helios_id id, void **data, size_t *size);
 /* Ends a view of either kind. */
 HELIOS_API int helios_unmap(helios_client *client, const void *data);
@@ -227,9 +233,9 @@ typedef struct helios_device_view {
 
 #define HELIOS_DEVICE_VIEW_INIT .size = sizeof(helios_device_view)
 
-/* HELIOS_ENOENT when none of the node's devices has the shard (`helios shard copy ID --to
- * NODE:l1`) nor keeps what is mapped (agent.l1_keep), HELIOS_EUNAVAIL when the node has no store.
- * The copy stays until it is unmapped. */
+/* HELIOS_ENOENT when no device of the node has the shard (`helios shard copy ID --to NODE:l1` puts
+ * it there) and none keeps what is mapped (agent.l1_keep); HELIOS_EUNAVAIL when the node has no
+ * store. The copy stays until it is unmapped. */
 HELIOS_API int helios_map_device(helios_client *client, helios_id id, helios_device_view *view);
 HELIOS_API int helios_unmap_device(helios_client *client, const helios_device_view *view);
 
@@ -242,8 +248,8 @@ typedef struct helios_tensor {
     const void *data;
 } helios_tensor;
 
-/* How much of the model's layout the parameters of a new version must keep: the names, shapes and
- * dtypes of the tensors of the model's oldest version, at every position (pp, tp). */
+/* How far the parameters of a new version must match the model's layout: the names, shapes and
+ * dtypes that the tensors of its oldest version have at every position (pp, tp). */
 enum {
     HELIOS_LAYOUT_EXACT = 0,
     HELIOS_LAYOUT_ANY_DTYPE = 1, /* names and shapes */
@@ -253,69 +259,75 @@ enum {
 typedef struct helios_version_spec {
     size_t size; /* HELIOS_VERSION_SPEC_INIT */
     const char *model;
-    const char *job; /* names the gang: the same on all of its ranks, and on no other gang's */
+    /* identifies the gang: the same on all its ranks, and different from every other gang's */
+    const char *job;
     int attempt;
     int64_t step;
-    int rank; /* of this process in the gang, from 0 */
+    int rank; /* of this process in the gang, counted from 0 */
     int world;
     int layout;                /* HELIOS_LAYOUT_…, the same on all ranks */
-    const helios_split *split; /* of this gang, the same on all ranks; NULL = the model's */
-    /* NULL = the model has to exist. Else the first rank makes it when it is missing, with this
-     * split (0 = 1), and it goes again unless the version becomes visible. */
+    const helios_split *split; /* of this gang, the same on all its ranks; NULL = the model's */
+    /* NULL = the model has to exist. Otherwise the first rank creates a missing model with this
+     * split (a size of 0 counts as 1); the model is removed again unless the version becomes
+     * visible. */
     const helios_split *create;
-    /* The Hugging Face config.json of that model, NULL = none: with it the model is read at every
-     * split. The parameters have to be what it asks for. A model that exists has to have it. */
+    /* The Hugging Face config.json of that model; NULL = none. With it the model can be read under
+     * any split. The parameters have to match it, and a model that exists already has to have the
+     * same one. */
     const char *config_json;
 } helios_version_spec;
 
 #define HELIOS_VERSION_SPEC_INIT .size = sizeof(helios_version_spec)
 
-/* Open a new version that becomes visible when `world` ranks have committed. Every rank of the gang
- * calls it with the same (model, job, attempt, step) and gets the same number. Each further call of
- * a rank is a further save and gives another version, at the same step too. HELIOS_ECANCELED, once,
- * when another rank has given that version up; the next call is a new save. */
+/* Open a new version, which becomes visible when `world` ranks have committed. Every rank of the
+ * gang calls this with the same (model, job, attempt, step) and gets the same number. Each further
+ * call of a rank starts another save and gives another version, even at the same step.
+ * HELIOS_ECANCELED is returned once when another rank has abandoned the version; the next call is a
+ * new save. */
 HELIOS_API int helios_version_open(helios_client *client, const helios_version_spec *spec,
                                    int64_t *version);
 /* Write one shard of that version (one part at pp, tp). Data is copied before the call returns.
  * Parts are "embedding", "layer-0003", "experts-0003" and "head" as in the model; "optim-PART"
- * holds optimizer state of PART, in tensors whose names end with a parameter's ("exp_avg.NAME");
- * "optim-dp1of2-PART" holds what only data-parallel rank 1 of 2 has; "extra-PART" holds anything.
- * One rank writes all parameters of a position (pp, tp). */
+ * holds the optimizer state of PART, in tensors whose names end with the name of a parameter
+ * ("exp_avg.NAME"); "optim-dp1of2-PART" holds what only data-parallel rank 1 of 2 has; "extra-PART"
+ * holds anything. One rank writes all parameters of a position (pp, tp). */
 HELIOS_API int helios_version_put(helios_client *client, const char *model, int64_t version, int pp,
                                   int tp, const char *part, const helios_tensor *tensors,
                                   size_t count, helios_shard *out);
-/* The same for tensors that are not in memory yet: those whose `data` is NULL are written by `fill`
- * into the shard itself, one after the other in their order, so there is no second copy of them.
- * What fill returns instead of 0 ends it with HELIOS_ECANCELED. Memory of one shard is needed at a
- * time, as in helios_version_put. */
+/* As helios_version_put, for tensors that are not in memory yet. `fill` writes those whose `data`
+ * is NULL straight into the shard, one after the other in their order, so no second copy of them
+ * exists. When fill returns anything but 0, the call fails with HELIOS_ECANCELED. As in
+ * helios_version_put, memory for one shard at a time is needed. */
 typedef int (*helios_fill)(void *arg, size_t tensor, void *data, size_t size);
 HELIOS_API int helios_version_put_from(helios_client *client, const char *model, int64_t version,
                                        int pp, int tp, const char *part,
                                        const helios_tensor *tensors, size_t count, helios_fill fill,
                                        void *arg, helios_shard *out);
-/* The same for any part, experts too: a shard "experts-0003" is put at pp, tp and ep, where tp is
- * the rank within etp. `fill` may be NULL. */
+/* As helios_version_put_from, for any part including experts: a shard "experts-0003" is put at pp,
+ * tp and ep, where tp is the rank within etp. `fill` may be NULL. */
 HELIOS_API int helios_version_put_at(helios_client *client, const char *model, int64_t version,
                                      const helios_place *place, const char *part,
                                      const helios_tensor *tensors, size_t count, helios_fill fill,
                                      void *arg, helios_shard *out);
-/* This rank has put all its shards. meta_json (rank 0's is kept) may be NULL. visible: 1 when this
- * commit was the last one needed. HELIOS_EINVAL names a tensor that does not match the model's
- * layout; HELIOS_ECANCELED says which rank gave the version up, and why. The last rank waits until
- * the shards are in as many failure domains as the Controller's versions.durability asks for, as
- * long as it takes; HELIOS_ETIMEDOUT then names one that does not get there. After a failure the
- * caller repeats the commit or calls helios_version_abandon. */
+/* Call when this rank has put all its shards. meta_json may be NULL; rank 0's is kept. visible: 1
+ * when this commit was the last one needed. HELIOS_EINVAL names a tensor that does not match the
+ * model's layout; HELIOS_ECANCELED says which rank abandoned the version, and why. The last rank
+ * waits, as long as it takes, until the shards are in as many failure domains as the Controller's
+ * versions.durability asks for; HELIOS_ETIMEDOUT names a shard that does not get there. After a
+ * failure the caller repeats the commit or calls helios_version_abandon. */
 HELIOS_API int helios_version_commit(helios_client *client, const char *model, int64_t version,
                                      int rank, const char *meta_json, int *visible);
-/* This rank can't complete its part: its shards are freed, the version never becomes visible, and
- * the other ranks' next call for it fails with `reason`. HELIOS_ECONFLICT when it is visible: then
- * this rank's commit has arrived, and so have all others. */
+/* Call when this rank can't complete its part. Its shards are freed, the version never becomes
+ * visible, and the other ranks' next call for it fails with `reason`. HELIOS_ECONFLICT when the
+ * version is already visible, which means that the commits of all ranks, this one's included, have
+ * arrived. */
 HELIOS_API int helios_version_abandon(helios_client *client, const char *model, int64_t version,
                                       int rank, const char *reason);
 
 typedef struct helios_stats {
     size_t size;   /* HELIOS_STATS_INIT */
-    char path[16]; /* how bytes came last: shm rdma tcp emulated, "" before the first read */
+    char path[16]; /* how the last read got its bytes: shm rdma tcp emulated; "" before the first
+                      read */
     uint64_t reads, read_bytes, read_ns; /* ns inside reads, verification included */
     uint64_t writes, write_bytes, write_ns;
     uint64_t crc_failures; /* bad pieces seen */
@@ -326,41 +338,42 @@ typedef struct helios_stats {
 
 HELIOS_API int helios_get_stats(helios_client *client, helios_stats *out);
 
-/* What a rank tells of its training, in a page of memory that its node reads: a microsecond at
- * most, no call. They need no client. Outside of a job, where HELIOS_STEPS is not set, nobody reads
- * it and they return 0; HELIOS_EINVAL, HELIOS_ENOENT and the like when it is set and can't be used.
- * From one thread at a time, and not after fork(). */
+/* A rank reports its training progress in a page of memory that its node reads. A report takes a
+ * microsecond at most, makes no call and needs no client. Outside a job, where HELIOS_STEPS is not
+ * set, nobody reads the page and these functions return 0. When HELIOS_STEPS is set but can't be
+ * used they return HELIOS_EINVAL, HELIOS_ENOENT and the like. Call them from one thread at a time,
+ * and not after fork(). */
 enum { HELIOS_JOINING = 1, HELIOS_LOADING, HELIOS_TRAINING, HELIOS_SAVING };
 
-/* A step has ended: its number, its loss, and the tokens that this rank has worked on in it. */
+/* A step has ended: its number, its loss, and the number of tokens that this rank processed in
+ * it. */
 HELIOS_API int helios_report(int64_t step, double loss, uint64_t tokens);
-/* So many ns of the step under way were spent waiting for other ranks, as in a collective. What is
- * left is the rank's own time, by which a slow one is told from those that wait for it. */
+/* This rank spent `ns` of the current step waiting for other ranks, as in a collective. The rest is
+ * the rank's own time, which tells a slow rank from the ranks that wait for it. */
 HELIOS_API int helios_waited(uint64_t ns);
-/* What the rank is busy with now. A rank that trains and makes no steps is taken for one that
- * hangs; time for anything else is in no step. */
+/* What the rank is doing now. A rank that is training but completes no steps is taken to hang; time
+ * spent in any other activity counts towards no step. */
 HELIOS_API int helios_activity(int activity);
-/* Where the largest of its parameters lies in this process, until the gang comes together again:
- * what `helios drill` flips a bit of. size 0: nowhere. */
+/* Where the rank's largest parameter lies in this process, valid until the gang re-forms. `helios
+ * drill` flips a bit in it. size 0: nowhere. */
 HELIOS_API int helios_held(const void *address, uint64_t size);
-/* Something is wrong with the rank; its job gets an event with the text, of which 239 bytes count.
- */
+/* Something is wrong with the rank. Its job gets an event with the first 239 bytes of the text. */
 HELIOS_API int helios_trouble(const char *text);
-/* The gang has come together for the generation-th time; steps count from there. */
+/* The gang has formed for the generation-th time; steps are counted from here. */
 HELIOS_API int helios_joined(uint32_t generation);
-/* The last generation of this rank, also of a process that had its place before; 0 = none. */
+/* The last generation that was reported for this rank, including by an earlier process in its
+ * place; 0 = none. */
 HELIOS_API uint32_t helios_generation(void);
 
-/* The place that this process has in the gang of its job now, where the job may change its size:
- * asked each time the gang comes together. *number counts the sizes that the gang has had, from 0.
- * env: NAME=VALUE lines of the variables that go with the size, "" = the process has no place yet,
- * ask again. HELIOS_ENOENT: it is none of the gang any more; HELIOS_EINVAL: cap bytes are too few.
- */
+/* This process's current place in the gang of an elastic job, one that may change its size; call it
+ * each time the gang forms. *number counts the sizes that the gang has had, from 0. env: NAME=VALUE
+ * lines of the variables that go with the size; "" = the process has no place yet, ask again.
+ * HELIOS_ENOENT: the process no longer belongs to the gang; HELIOS_EINVAL: cap is too small. */
 HELIOS_API int helios_join_gang(helios_client *client, const char *job, int attempt, int container,
                                 int local_rank, int32_t *number, char *env, size_t cap);
 
-/* The CRC-32 (zlib's) of each MiB of them, the last one shorter, into `out`: by these the replicas
- * of data-parallel ranks are compared. Needs no client. */
+/* Writes the CRC-32 (zlib's) of each MiB of the data into `out`; the last piece may be shorter.
+ * These are compared between the replicas of data-parallel ranks. Needs no client. */
 HELIOS_API int helios_checksums(const void *data, uint64_t size, uint32_t *out);
 
 #ifdef __cplusplus

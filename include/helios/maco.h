@@ -2,17 +2,17 @@
  *
  *     maco_graph_new, maco_graph_add..., maco_graph_depend...     what is to be done
  *     maco_compile                                                a plan: tasks, events, order
- *     maco_run                                                    as often as wanted
+ *     maco_run                                                    any number of times
  *
  * Structs that begin with `size` may grow, as helios.h explains; each has an _INIT macro.
  *
- * Owns:    a graph its tasks, a plan a copy of what it needs of the graph; a runtime its threads.
- *          Memory that tasks name stays the caller's and must live while a plan runs.
- * Threads: a graph belongs to one thread at a time; a plan is read only and any number of runtimes
- *          may run it, but only one at a time where its tasks write the same memory; one run at a
- *          time per runtime.
+ * Owns:    a graph owns its tasks, a plan a copy of what it needs from the graph, a runtime its
+ *          threads. Memory that tasks refer to stays the caller's and must live while a plan runs.
+ * Threads: a graph is used by one thread at a time. A plan is read-only and any number of runtimes
+ *          may run it, but only one at a time if its tasks write the same memory. A runtime does
+ *          one run at a time.
  * Errors:  0, or a negative HELIOS_E... code of helios.h; helios_last_error() says what, which
- *          task, and what to do. Any wait ends by the run's deadline.
+ *          task, and what to do. Every wait ends at the run's deadline at the latest.
  * Units:   bytes, elements, nanoseconds; strides count elements.
  * Limits:  MACO_MAX_TASKS tasks in a graph, 4 inputs and 2 outputs a task, 2^31 - 1 in a
  *          dimension.
@@ -66,9 +66,9 @@ enum maco_task_type {
     MACO_TASK_ELEMENTWISE = 120,
     MACO_TASK_CUSTOM_COMPUTE = 150, /* a function of the caller */
     /* X -> Y, may be one; count (low, high 32 bits), op (enum maco_reduce), peer or root, tag,
-     * ranks. count is of X's elements, but of one rank's in REDUCE_SCATTER's Y, ALLGATHER's X, and
-     * of what goes to each rank in ALL_TO_ALL: these three must say the group's ranks, the others
-     * may. SEND has no Y, RECV no X */
+     * ranks. count is the number of X's elements, except: in REDUCE_SCATTER that of Y, one rank's
+     * share; in ALLGATHER that of X, also one rank's; in ALL_TO_ALL what goes to each rank. These
+     * three must give the group's number of ranks, the others may. SEND has no Y, RECV no X */
     MACO_TASK_ALLREDUCE = 200,
     MACO_TASK_ALLGATHER = 201,
     MACO_TASK_REDUCE_SCATTER = 202,
@@ -86,7 +86,7 @@ enum maco_dtype {
     MACO_F32 = 0,
     MACO_F16 = 1,
     MACO_BF16 = 2,
-    MACO_F64 = 3, /* collectives and copies only, as the next ones */
+    MACO_F64 = 3, /* this and the following: collectives and copies only */
     MACO_I32 = 4,
     MACO_I64 = 5,
     MACO_U8 = 6,
@@ -106,15 +106,14 @@ enum maco_reduce { MACO_SUM = 0, MACO_AVG = 1, MACO_MIN = 2, MACO_MAX = 3, MACO_
 
 /* flags of a task; other bits are refused */
 #define MACO_FLAG_DTYPE 0x000fu /* enum maco_dtype of its inputs and outputs */
-#define MACO_FLAG_DETERMINISTIC                                                                    \
-    0x0010u /* each element by a fixed order that no chunking changes                              \
-             */
+/* compute each element in a fixed order that no chunking changes */
+#define MACO_FLAG_DETERMINISTIC 0x0010u
 
 /* One task as the back ends read it: the same bytes on a CPU and a GPU. */
 typedef struct maco_task {
     uint16_t type, flags;
-    uint32_t dependent_event; /* waited for before it starts; MACO_NONE */
-    uint32_t trigger_event;   /* counted when it is done; MACO_NONE */
+    uint32_t dependent_event; /* the task starts when it has fired; MACO_NONE */
+    uint32_t trigger_event;   /* the task adds to its count when done; MACO_NONE */
     uint32_t cost_ns;         /* estimate; 0 = unknown */
     uint64_t inputs[4], outputs[2];
     int32_t dims[8];
@@ -132,7 +131,7 @@ enum maco_event_kind {
     MACO_EVENT_END = 4,            /* the graph is done */
 };
 
-/* Fires when `count` reaches needed * iteration: counters are never reset between runs. */
+/* An event fires when `count` reaches needed * iteration: counters are not reset between runs. */
 typedef struct maco_event {
     MACO_ALIGNED(64) uint64_t count;
     uint32_t needed; /* triggers per run, at least 1 */
@@ -140,7 +139,7 @@ typedef struct maco_event {
     uint16_t kind, reserved;
     int32_t target_worker; /* -1 = any */
     uint32_t name;
-    uint64_t cursor; /* next task of a massive launch to be taken */
+    uint64_t cursor; /* next task of a massive launch that a worker takes */
     uint64_t reserved2[3];
 } maco_event;
 
@@ -152,17 +151,18 @@ typedef struct maco_graph maco_graph;
 typedef struct maco_plan maco_plan;
 typedef struct maco_runtime maco_runtime;
 
-/* Bytes that a task reads or writes, for order and for refusing two writers without one. */
+/* Bytes that a task reads or writes. They serve to infer an order, and to reject two writers that
+ * have none. */
 typedef struct maco_range {
     uint64_t first, bytes;
 } maco_range;
 
-/* A function of the caller: 0 or a negative HELIOS_E... code, which ends the run. It is called by a
- * worker (CUSTOM_COMPUTE) or by the group's proxy (CUSTOM_COMM). */
+/* A function of the caller: It returns 0, or a negative HELIOS_E... code, which ends the run. A
+ * worker calls it (CUSTOM_COMPUTE) or the group's proxy (CUSTOM_COMM). */
 typedef int (*maco_function)(void *arg, const maco_task *task);
 
-/* What is added to a graph. Ranges of the known types follow from dims; those of CUSTOM_... are
- * given. */
+/* A task as it is added to a graph. For built-in types the ranges follow from dims; for CUSTOM_...
+ * they have to be given. */
 typedef struct maco_op {
     size_t size;     /* MACO_OP_INIT */
     int type, dtype; /* enum maco_task_type, enum maco_dtype */
@@ -172,12 +172,12 @@ typedef struct maco_op {
     int32_t dims[8];
     float aux[4];
     uint32_t group;
-    const char *name; /* for messages and traces, and of a collective for all ranks to compare
-                         (maco_run); NULL = TYPE and its number, which they don't */
+    const char *name; /* for messages and traces; all ranks also compare the names of collectives
+                         (maco_run). NULL = TYPE and its number, which they don't compare */
     int on_worker;    /* 1 + the worker that is to run it; 0 = any */
-    int priority;     /* of tasks that are ready at once the higher goes first */
+    int priority;     /* among tasks that are ready at the same time the highest goes first */
     uint32_t cost_ns; /* 0 = estimated from dims */
-    int local_name;   /* 1: ranks don't compare the name */
+    int local_name;   /* 1: ranks don't compare this name */
     maco_function function;
     void *arg;
     const maco_range *reads, *writes; /* of CUSTOM_... */
@@ -191,19 +191,19 @@ HELIOS_API void maco_graph_free(maco_graph *g); /* NULL is fine */
 /* *id counts from 0. HELIOS_EINVAL: unknown type, a missing input, dims that do not fit, strides
  * too small. */
 HELIOS_API int maco_graph_add(maco_graph *g, const maco_op *op, uint32_t *id);
-/* `task` waits for `on`; twice is once. */
+/* `task` waits for `on`. Adding the same dependency twice has no further effect. */
 HELIOS_API int maco_graph_depend(maco_graph *g, uint32_t task, uint32_t on);
 
 /* ---- the plan ---- */
 enum maco_policy {
-    MACO_DIRECT = 0,    /* who completes an event launches what follows (default) */
+    MACO_DIRECT = 0,    /* the thread that completes an event launches what follows (default) */
     MACO_SCHEDULER = 1, /* a scheduler thread hands tasks to workers' queues */
-    MACO_STATIC = 2,    /* lists per worker, made from costs; workers wait for events */
+    MACO_STATIC = 2,    /* one list per worker, made from costs; workers wait for events */
 };
 
 enum maco_balance { MACO_ROUND_ROBIN = 0, MACO_LEAST_LOADED = 1 };
 
-/* Tasks of one worker in the order in which it runs them. */
+/* The tasks of one worker, in the order in which it runs them. */
 typedef struct maco_list {
     const uint32_t *ids;
     uint32_t n;
@@ -212,59 +212,61 @@ typedef struct maco_list {
 typedef struct maco_compile_options {
     size_t size;                  /* MACO_COMPILE_OPTIONS_INIT */
     int policy, balance, workers; /* workers: the runtime's, for the lists of MACO_STATIC */
-    int infer; /* 1: order from overlapping ranges (RAW, WAR, WAW), in the order of adding where
-                  dependencies don't say otherwise;
-                  0: two unordered tasks of which one writes what the other uses are refused */
-    const maco_list *lists; /* of MACO_STATIC, `workers` of them: every task that is no
-                               communication once; NULL = made from costs */
+    int infer; /* 1: infer an order from overlapping ranges (RAW, WAR, WAW), following the order of
+                  adding unless dependencies say otherwise; 0: refuse two unordered tasks of which
+                  one writes what the other uses */
+    const maco_list *lists; /* for MACO_STATIC, `workers` of them; together they name every task
+                               that is not communication exactly once. NULL = made from costs */
 } maco_compile_options;
 
 #define MACO_COMPILE_OPTIONS_INIT .size = sizeof(maco_compile_options)
 
 /* HELIOS_ECONFLICT: a cycle, named task by task; unordered writers; with `infer`, dependencies that
- * put a task before the one, added earlier, whose result it reads; lists whose order deadlocks. */
+ * put a task before an earlier-added one whose result it reads; lists whose order deadlocks. */
 HELIOS_API int maco_compile(const maco_graph *g, const maco_compile_options *options,
                             maco_plan **out);
 HELIOS_API void maco_plan_free(maco_plan *p); /* NULL is fine */
 
-/* What the back ends get; good as long as the plan. Task 0.. are in launch order, not in that of
- * adding: `id` of each is its id in the graph, MACO_NONE of a join. A join is a NOP that only
- * carries a trigger on: who fires its event triggers at once, it is in no list. Among tasks that
- * start together (an event's, the roots) joins are first, then communication, then the rest; in
- * each the higher priority first. All tasks have a trigger; all but the roots an event that they
- * depend on, and they stand in its range. Exactly one event is the END, the last one. */
+/* The plan as the back ends see it, valid as long as the plan. Tasks are numbered in launch order,
+ * not in the order of adding: `id` of each is its id in the graph, MACO_NONE for a join. A join is
+ * a NOP that only passes a trigger on. The thread that fires its event triggers it at once, and it
+ * is in no list. Among tasks that start together (those of an event, the roots) joins come first,
+ * then communication, then the rest; within each group higher priority comes first. Every task has
+ * a trigger. Every task but the roots depends on an event and lies in that event's range. Exactly
+ * one event is the END, the last one. */
 typedef struct maco_plan_view {
     const maco_task *tasks;
     const maco_event *events;
     const uint32_t *id,
-        *worker; /* per task; worker: the static list's or on_worker's, MACO_NONE = any */
+        *worker; /* per task; worker: from the static list or on_worker, MACO_NONE = any */
     const int32_t *priority; /* per task */
     uint32_t n_tasks, n_events;
-    uint32_t n_roots; /* tasks 0 <= i < n_roots start at once */
+    uint32_t n_roots; /* tasks 0 <= i < n_roots start immediately */
     int policy, balance;
     /* MACO_STATIC: worker w runs list[first_of_list[w]] .. list[first_of_list[w + 1] - 1] */
     const uint32_t *list, *first_of_list;
     uint32_t n_lists;
-    const uint32_t *comm; /* n_comm tasks: each group's are begun in this order */
+    const uint32_t *comm; /* n_comm tasks: those of each group begin in this order */
     const char *names;
     uint64_t names_bytes;
-    uint64_t comm_hash; /* of the collectives in order, SEND and RECV left out: equal on all ranks,
-                           or they would hang, or mix up two that are alike */
+    /* hash of the collectives in order, without SEND and RECV. This has to be equal on all ranks:
+     * otherwise they would hang, or mix up two similar collectives */
+    uint64_t comm_hash;
     uint32_t n_comm;
 } maco_plan_view;
 
-/* The plan's own; a newer library may have further members at its end. */
+/* Owned by the plan; a newer library may add members at its end. */
 HELIOS_API const maco_plan_view *maco_plan_read(const maco_plan *p);
 /* JSON about the plan: tasks, events, levels, critical path, lists. free() it. */
 HELIOS_API int maco_plan_describe(const maco_plan *p, char **json);
 
-/* Runs the plan on a virtual clock: each task takes its cost, a link of each group its own time;
- * exact and the same each time. The trace is read by the functions below. */
+/* Simulates the plan on a virtual clock: each task takes its cost, and the link of each group its
+ * own time. The result is exact and the same each time. Read the trace with the functions below. */
 typedef struct maco_virtual {
     size_t size; /* MACO_VIRTUAL_INIT */
     int workers;
-    uint64_t hop_ns;                            /* from an event to a task that it launches */
-    uint64_t link_bytes_per_s, link_latency_ns; /* of collectives without a cost */
+    uint64_t hop_ns; /* latency from an event to a task that it launches */
+    uint64_t link_bytes_per_s, link_latency_ns; /* for collectives without a cost */
 } maco_virtual;
 
 #define MACO_VIRTUAL_INIT .size = sizeof(maco_virtual)
@@ -283,12 +285,12 @@ typedef struct maco_runtime_options {
     uint64_t timeout_ns; /* of a run; 0 = 60 s */
     int trace;           /* 1: record what each worker does */
     uint32_t ring;       /* slots of a worker's queue, a power of two; 0 = 1024 */
-    hybridps_group *const
-        *groups; /* of tasks' `group`; the caller's, not used otherwise meanwhile */
+    hybridps_group *const *groups; /* indexed by a task's `group`; the caller's, who must not use
+                                      them otherwise meanwhile */
     uint32_t n_groups;
-    int (*poll)(void *arg); /* called by the thread in maco_run while it waits: four times a second,
-                               and after a signal; other than 0 ends the run as maco_cancel does.
-                               NULL = none */
+    int (*poll)(void *arg); /* called by the thread in maco_run while it waits, four times a second
+                               and after a signal; a result other than 0 ends the run as maco_cancel
+                               does. NULL = none */
     void *poll_arg;
 } maco_runtime_options;
 
@@ -296,48 +298,54 @@ typedef struct maco_runtime_options {
 
 HELIOS_API int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out);
 HELIOS_API void maco_runtime_close(maco_runtime *r); /* NULL is fine */
-/* Returns when all tasks are done. HELIOS_ETIMEDOUT names the tasks that wait, their events' have
- * and need, and what each worker does. HELIOS_ECONFLICT, before a plan's first run: a rank whose
- * plan has other collectives, or the same ones in another order; those of one type, size, operation
- * and name are told apart by the order of adding. A failed runtime runs again. A collective that
- * still waits a second after a run was given up is cancelled, and its group lost. */
+/* Returns when all tasks are done. HELIOS_ETIMEDOUT names the waiting tasks, how many triggers
+ * their events have and need, and what each worker does. HELIOS_ECONFLICT, before a plan's first
+ * run: a rank's plan has different collectives, or the same ones in a different order. Collectives
+ * of the same type, size, operation and name are told apart by the order of adding. A runtime can
+ * run again after a failure. A collective that still waits one second after its run was given up is
+ * cancelled, and its group is lost. */
 HELIOS_API int maco_run(maco_runtime *r, const maco_plan *p);
 /* From any thread: the run ends with HELIOS_ECANCELED. */
 HELIOS_API void maco_cancel(maco_runtime *r);
-/* Ids of the graph in an order of completion, without joins: each worker's own, and none before
- * what it waited for. Fewer after a run that failed. The plan is still there. */
+/* The graph's ids in an order of completion, without joins. It agrees with each worker's own order,
+ * and no task comes before one that it waited for. A failed run gives fewer ids. The plan must
+ * still exist. */
 HELIOS_API int maco_run_order(const maco_runtime *r, uint32_t *ids, uint32_t capacity, uint32_t *n);
-/* Of the last run, whose plan is still there; NULL without trace. The caller's. */
+/* The trace of the last run, whose plan must still exist; NULL without `trace`. The caller owns
+ * it. */
 HELIOS_API int maco_run_trace(const maco_runtime *r, maco_trace **out);
 
 /* ---- the CUDA runtime ---- */
 
-/* Runs the same plans on a GPU: one cooperative launch of a persistent kernel whose CTAs are the
- * workers, one the scheduler (MACO_SCHEDULER) and one the proxy of communication (where there is
- * any). Inputs and outputs are addresses of the device; CUSTOM_COMPUTE is refused. Communication
- * goes to a stream of its group: it waits for the task's event, NCCL communicates, and the stream
- * writes that it is done; or it is done inside the kernel (peer_ctas). CUSTOM_COMM is called on the
- * driver's thread and may not call CUDA. Threads: one at a time but for maco_cuda_cancel. */
+/* Runs the same plans on a GPU, as one cooperative launch of a persistent kernel. Its CTAs are the
+ * workers, plus one scheduler (MACO_SCHEDULER) and one communication proxy (if the plan
+ * communicates). Inputs and outputs are device addresses; CUSTOM_COMPUTE is refused. Each group
+ * communicates on a stream of its own: the stream waits for the task's event, NCCL communicates,
+ * and the stream writes that it is done. Alternatively the kernel itself communicates (peer_ctas).
+ * CUSTOM_COMM is called on the driver's thread and may not call CUDA. Threads: one at a time,
+ * except for maco_cuda_cancel. */
 typedef struct maco_cuda maco_cuda;
 
 typedef struct maco_cuda_options {
     size_t size;         /* MACO_CUDA_OPTIONS_INIT */
-    int workers;         /* 0 = all that fit beside `reserved`; of MACO_STATIC the plan says */
-    int reserved;        /* multiprocessors that are kept free, for NCCL's kernels */
+    int workers;         /* 0 = all that fit beside `reserved`; for MACO_STATIC the plan decides */
+    int reserved;        /* multiprocessors that are kept free for NCCL's kernels */
     uint64_t timeout_ns; /* of a run; 0 = 60 s */
     int trace;           /* 1: record what each worker does */
     uint32_t ring;       /* slots of a worker's ring (MACO_SCHEDULER), a power of two; 0 = 1024 */
-    void *const *comms;  /* ncclComm_t of each group; the caller's, there until maco_cuda_close and
-                            warmed up by a collective of each kind. NULL = a group of one rank: the
-                            copy engine copies X to Y */
+    /* ncclComm_t of each group; the caller's, alive until maco_cuda_close and warmed up by one
+     * collective of each kind. NULL = a group of one rank: its copy engine copies X to Y */
+    void *const *comms;
     uint32_t n_comms;
-    const char *driver, *nccl;     /* libraries; NULL = libcuda.so.1, libnccl.so.2 */
-    hybridps_group *const *groups; /* n_comms: the ranks of each group, who compare their plans by
-                                      it; NULL or an entry NULL = by NCCL, if there is a comm */
-    uint32_t peer_ctas; /* > 0: each group that is in `groups` communicates inside the kernel, by
-                           so many CTAs, over its ranks' GPUs, which are one node's and reach each
-                           other's memory; the same on all ranks. More than 64 ranks go by
-                           streams, as do those that no memory serves. 0 = all by streams */
+    const char *driver, *nccl; /* libraries; NULL = libcuda.so.1, libnccl.so.2 */
+    hybridps_group *const
+        *groups; /* n_comms of them: the ranks of each group compare their plans over these; NULL or
+                    a NULL entry = over NCCL, if there is a comm */
+    /* > 0: every group that has an entry in `groups` communicates inside the kernel, on this many
+     * CTAs, between GPUs of one node that can reach each other's memory; must be the same on all
+     * ranks. Groups of more than 64 ranks, and those for which no shared memory is found, use
+     * streams. 0 = all use streams */
+    uint32_t peer_ctas;
 } maco_cuda_options;
 
 #define MACO_CUDA_OPTIONS_INIT .size = sizeof(maco_cuda_options)
@@ -346,44 +354,44 @@ typedef struct maco_cuda_info {
     size_t size; /* MACO_CUDA_INFO_INIT */
     char name[96];
     int multiprocessors, major, minor;
-    int limit;   /* CTAs that are on the device at once */
-    int workers; /* of the loaded plan; without one of the next */
+    int limit;   /* CTAs that can be resident on the device at once */
+    int workers; /* of the loaded plan, or if none is loaded, of the next one */
     uint64_t image_bytes;
 } maco_cuda_info;
 
 #define MACO_CUDA_INFO_INIT .size = sizeof(maco_cuda_info)
 
-/* 0: there are kernels in this library, a driver and a device. Else maco_cuda_open says the same
- * and helios_last_error() why. `driver` NULL = libcuda.so.1 */
+/* 0: this library contains kernels, and there are a driver and a device. Otherwise it returns what
+ * maco_cuda_open would, and helios_last_error() says why. `driver` NULL = libcuda.so.1 */
 HELIOS_API int maco_cuda_available(const char *driver);
 HELIOS_API int maco_cuda_open(int device, const maco_cuda_options *options, maco_cuda **out);
-/* NULL is fine. Waits for the run under way, and for the ranks of groups inside the kernel to come
- * here too; then 10 s at most for the driver and NCCL to take back what there is. What they have
- * not by then they take later, and a warning says so. */
+/* NULL is fine. Waits for the current run, and for the ranks of groups inside the kernel to get
+ * here too; then at most 10 s for the driver and NCCL to release everything. What they have not
+ * released by then they release later, and a warning says so. */
 HELIOS_API void maco_cuda_close(maco_cuda *c);
-/* The plan that is run from now on; it lives until another is loaded or the runtime is closed.
- * HELIOS_ENOSPC: more CTAs than fit (NotCoResident), HELIOS_EUNSUPPORTED: a task that a GPU can't
- * do. */
+/* Sets the plan that is run from now on. It must live until another one is loaded or the runtime is
+ * closed. HELIOS_ENOSPC: it needs more CTAs than fit (NotCoResident). HELIOS_EUNSUPPORTED: it has a
+ * task that a GPU can't do. */
 HELIOS_API int maco_cuda_load(maco_cuda *c, const maco_plan *p);
-/* Puts a run into `stream` (CUstream, cudaStream_t; NULL = the default stream) behind what is in
- * it; what is put there next comes after it. A plan's first run waits for the other ranks, who
- * compare the order of their collectives: HELIOS_ECONFLICT names two that differ. */
+/* Enqueues a run on `stream` (CUstream, cudaStream_t; NULL = the default stream), in stream order.
+ * A plan's first run waits for the other ranks, which compare the order of their collectives:
+ * HELIOS_ECONFLICT names two that differ. */
 HELIOS_API int maco_cuda_start(maco_cuda *c, void *stream);
 /* Returns when the run is over, as maco_run does. The timeout counts from the kernel's start; a
  * run that fails aborts the communicators that it left waiting. */
 HELIOS_API int maco_cuda_wait(maco_cuda *c);
 HELIOS_API int maco_cuda_run(maco_cuda *c, void *stream); /* start and wait */
-/* From any thread: the run under way ends with HELIOS_ECANCELED. */
+/* From any thread: the current run ends with HELIOS_ECANCELED. */
 HELIOS_API void maco_cuda_cancel(maco_cuda *c);
-/* As maco_run_order and maco_run_trace; both need trace. The trace's clock is the GPU's; the start
- * of communication is when its event fired, as the proxy saw it. */
+/* As maco_run_order and maco_run_trace; both need `trace`. The trace uses the GPU's clock.
+ * Communication starts when its event fired, as the proxy saw it. */
 HELIOS_API int maco_cuda_order(const maco_cuda *c, uint32_t *ids, uint32_t capacity, uint32_t *n);
 HELIOS_API int maco_cuda_trace(const maco_cuda *c, maco_trace **out);
 HELIOS_API int maco_cuda_describe(const maco_cuda *c, maco_cuda_info *out);
-/* How a group communicates, in words, and why not in the ways that are tried before: inside the
- * kernel over NCCL's windows, over CUDA IPC, over NVSHMEM, or by streams. All its ranks go the same
- * way. A communicator whose ranks did not all come to register a window was aborted. Good as long
- * as the runtime; NULL: no such group. */
+/* How a group communicates, in words, and why the ways that are tried first were not taken: inside
+ * the kernel over NCCL's windows, over CUDA IPC, over NVSHMEM, or by streams. All ranks of a group
+ * use the same way. A communicator is aborted if not all its ranks arrive to register a window. The
+ * text is valid as long as the runtime; NULL: no such group. */
 HELIOS_API const char *maco_cuda_route(const maco_cuda *c, uint32_t group);
 
 /* ---- traces ---- */
@@ -391,7 +399,7 @@ HELIOS_API void maco_trace_free(maco_trace *t); /* NULL is fine */
 /* Chrome's trace format, for Perfetto; pid is `rank`. */
 HELIOS_API int maco_trace_write(const maco_trace *t, int rank, const char *path);
 
-/* Computed from the trace's intervals alone. */
+/* Overlap of compute and communication, computed from the trace's intervals alone. */
 typedef struct maco_overlap {
     size_t size;         /* MACO_OVERLAP_INIT */
     uint64_t total_ns;   /* first start to last end */
@@ -399,20 +407,20 @@ typedef struct maco_overlap {
     uint64_t comm_ns;    /* union of communication */
     uint64_t both_ns;    /* their intersection */
     uint64_t busy_ns;    /* sum over workers of compute */
-    uint64_t
-        launch_ns; /* longest time from a comm task's last parent to its start with the link free */
-    uint32_t tasks, comm_before_producer; /* the second: must be 0 */
+    uint64_t launch_ns;  /* longest delay between the end of a comm task's last parent and its start
+                            while the link is free */
+    uint32_t tasks, comm_before_producer; /* the second has to be 0 */
 } maco_overlap;
 
 #define MACO_OVERLAP_INIT .size = sizeof(maco_overlap)
 
 HELIOS_API int maco_trace_overlap(const maco_trace *t, maco_overlap *out);
 
-/* The demo of SM scheduling: worker w owns data[w * (n / workers) ...), the last takes the rest;
- * each round every worker does x = fma(x, 1.5, 0.1) on its part, with a barrier after it; order
- * gets worker * 1000 + round as they complete, rounds x workers of them. Through the real queues.
- * A worker's part is cut among up to `threads` threads: no more than there are processors for each
- * worker, nor elements in its part. */
+/* A demo of SM scheduling that goes through the real queues. Worker w owns data[w * (n / workers)
+ * ...); the last worker also takes the remainder. In each round every worker computes x = fma(x,
+ * 1.5, 0.1) on its part, and a barrier follows. `order` receives worker * 1000 + round as they
+ * complete, rounds x workers entries. Up to `threads` threads share a worker's part: no more than
+ * there are processors per worker, or elements in its part. */
 HELIOS_API int maco_demo(float *data, uint64_t n, int rounds, int workers, int threads, int policy,
                          int32_t *order);
 

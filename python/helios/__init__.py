@@ -10,9 +10,9 @@
     helios.report(step, loss, tokens)           # after each step: who hangs or lags is found
     helios.save_state_dict(state, step=100, meta={"loss": 1.2}, optim=optimizer_tensors)
 
-A gang that goes on when one of its ranks is lost: helios.elastic.
-Needs only the standard library and libhelios.so.0; torch is imported when tensors are asked for.
-The functions work on one process-wide Session; make your own for more than one.
+For a gang that keeps training when one of its ranks is lost, see helios.elastic. The package needs
+only the standard library and libhelios.so.0; it imports torch when tensors are requested. The
+functions work on one process-wide Session; create your own if you need more than one.
 """
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _session: Session | None = None
 def init(controller: str | None = None, l3: str | None = None, **options: Any) -> Session:
     """Connect this process; arguments as in Session. Replaces an earlier session of the process.
 
-    Without arguments: to the cluster of the job that this process is a rank of; outside of a job,
-    in a notebook, to the cluster that the `helios` command would call (HELIOS_STATE, else what
-    `helios up` started for this user, else the configuration files).
+    Without arguments it connects to the cluster of the job that this process is a rank of. Outside
+    a job, for example in a notebook, it connects to the cluster that the `helios` command would
+    call (HELIOS_STATE, else what `helios up` started for this user, else the configuration files).
 
     Usable as a context manager: ``with helios.init(): ...``.
     """
@@ -60,7 +60,7 @@ def init(controller: str | None = None, l3: str | None = None, **options: Any) -
 
 
 def session() -> Session:
-    """The process-wide session, made from the environment when there is none yet."""
+    """The process-wide session, created from the environment if there is none yet."""
     return _session or init()
 
 

@@ -8,7 +8,7 @@ from . import HeliosError, Rank, Session, __version__, _abi
 
 
 def info() -> int:
-    """Print identity and versions; the model too when HELIOS_MODEL names one. Exit status."""
+    """Print identity, versions, and the model if HELIOS_MODEL names one; return the exit status."""
     print(f"python package   {__version__}")
     try:
         library = _abi.library()

@@ -1,7 +1,7 @@
-"""The C ABI of libhelios (include/helios/helios.h) by ctypes.
+"""The C ABI of libhelios (include/helios/helios.h), through ctypes.
 
-``Client`` is all that the rest of the package uses: plain Python values in and out, exceptions
-instead of codes. Nothing here knows about torch.
+The rest of the package uses ``Client``: plain Python values in and out, exceptions instead of
+codes. Nothing here knows about torch.
 """
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class _Stats(_loader.Sized):
 
 _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
-# What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
+# Struct sizes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
 _SIZES = {_Options: 40, _Id: 16, _Shard: 96, _TensorName: 16, _ShardView: 32, _ShardList: 64,
           _Names: 16, _Split: 40, _Place: 24, _Tensor: 40, _VersionSpec: 80, _Stats: 88}
 
@@ -131,8 +131,7 @@ _PROTOTYPES = {
 
 @dataclass(frozen=True)
 class Split:
-    """Into how many pieces a model is split among ranks. 0: as the version is; ``virtual_stages`` 1:
-    none."""
+    """How a model is split among ranks. 0: the version's; ``virtual_stages`` 1: none."""
 
     tp: int = 0
     pp: int = 0
@@ -145,8 +144,8 @@ class Split:
 class Shard:
     """One shard of a model version. ``size`` is in bytes, header included.
 
-    ``pp``, ``tp`` and ``ep`` are those that it was stored for. ``names``, where there are some: only these
-    of its tensors belong to the position that was asked for, as stored name -> name there.
+    ``pp``, ``tp`` and ``ep`` are the position that it was stored for. If ``names`` is not empty,
+    only these of its tensors belong to the requested position; it maps stored name -> name there.
     """
 
     id: tuple[int, int]
@@ -168,15 +167,15 @@ class ShardList:
     shards: tuple[Shard, ...]
     meta_json: str
     config_json: str
-    skipped: str = ""  # newer versions that are not whole, and what each lacks; "" = none
-    left_out: str = ""  # what another tensor parallel size can't be given, and why; "" = nothing
+    skipped: str = ""  # newer versions that are incomplete, and what each lacks; "" = none
+    left_out: str = ""  # what can't be cut for another tensor parallel size, and why; "" = nothing
 
 
 @dataclass(frozen=True)
 class TensorRef:
-    """A tensor to be written: safetensors dtype, row-major shape, address of contiguous bytes.
+    """A tensor to write: safetensors dtype, row-major shape, address of contiguous bytes.
 
-    ``fill(address, size)``, where there is one, writes the bytes when their turn has come.
+    If ``fill`` is set, ``fill(address, size)`` writes the bytes when it is their turn.
     """
 
     name: str
@@ -187,24 +186,24 @@ class TensorRef:
 
 
 class Mapping:
-    """Verified bytes of one shard; unmapped when the last reference goes, or by the end of the
-    process. They may be written: what is written is this process's own copy."""
+    """Verified bytes of one shard, unmapped when the last reference is dropped or the process ends.
+    The mapping is copy-on-write: what is written stays private to this process."""
 
     def __init__(self, client: "Client", address: int, size: int) -> None:
         self.address = address
         self.size = size
-        # Unlike __del__, it does nothing once the interpreter has begun to take modules down.
+        # Unlike __del__, it does nothing once the interpreter has begun to tear modules down.
         weakref.finalize(self, client.unmap, address).atexit = False
 
     def buffer(self) -> Any:
-        """The bytes as a ctypes array that keeps this mapping alive."""
+        """The bytes as a ctypes array, which keeps this mapping alive."""
         array = (ctypes.c_uint8 * self.size).from_address(self.address)
         array.mapping = self
         return array
 
 
 def load_library() -> ctypes.CDLL:
-    """libhelios with prototypes set, from where _loader.candidates() says.
+    """libhelios with prototypes set, found by _loader.candidates().
 
     Raises LibraryNotFound, or Unsupported when the library's ABI is not the one described here.
     """
@@ -278,7 +277,7 @@ def checksums(address: int, size: int) -> list[int]:
 
 
 def check(code: int) -> None:
-    """Raise what a function of the library has answered."""
+    """Raise the exception for a library function's status, if it is an error."""
     _check(library(), code)
 
 
@@ -295,14 +294,14 @@ def _take_names(lib: ctypes.CDLL, code: int, out: Any) -> list[str]:
 
 
 def names_under(names: Sequence[str], naming: str) -> list[str]:
-    """What Megatron-core calls these tensors of whole layers under that naming, in their order."""
+    """Megatron-core's names for these tensors of whole layers under that naming, in order."""
     lib, given, out = library(), _given(names), POINTER(_Names)()
     return _take_names(lib, lib.helios_names_under(given, len(names), naming.encode(), ctypes.byref(out)), out)
 
 
 def parts_of(config: str, split: Split | None, pp: int, names: Sequence[str]) -> list[str]:
     """The part that a rank of stage `pp` saves each of these tensors in. `config`: a model's, or a
-    Hugging Face config of one stage; what `split` says takes the place of its sizes."""
+    Hugging Face config, which counts as one stage; `split` overrides its sizes."""
     lib, given, out = library(), _given(names), POINTER(_Names)()
     return _take_names(lib, lib.helios_parts_of(config.encode(), _split(split), pp, given, len(names), ctypes.byref(out)), out)
 
@@ -310,8 +309,8 @@ def parts_of(config: str, split: Split | None, pp: int, names: Sequence[str]) ->
 class Client:
     """A connection to the Controller and the L3 pool. Methods raise HeliosError subclasses.
 
-    Any thread may call; never use it in a forked child (open another one there). After close() the
-    bytes of living mappings stay readable: the C client goes with the last of them.
+    Any thread may call it; never use it in a forked child (open another one there). After close()
+    the bytes of live mappings stay readable: the C client is closed with the last of them.
     """
 
     def __init__(self, controller: str | None = None, l3: str | None = None,
@@ -320,7 +319,7 @@ class Client:
         self._handle: c_void_p | None = None
         self._mapped = 0
         self._closed = True
-        self._getpid = os.getpid  # unmap may run when this module's globals are gone
+        self._getpid = os.getpid  # unmap may run after this module's globals are gone
         self._lib = library()
         options = _Options(_bytes(controller), _bytes(l3), _bytes(path), timeout_ms, retries)
         handle = c_void_p()
@@ -341,8 +340,8 @@ class Client:
 
     def request_shards(self, model: str, version: int, pp: int, tp: int,
                        split: Split | None = None, ep: int = 0) -> ShardList:
-        """The shards of model/version at (pp, tp, ep) of the split, None: of the version's own. version -1
-        is the newest visible one that is whole."""
+        """The shards of model/version at (pp, tp, ep) of the split; None: the version's own split.
+        version -1: the newest visible, complete one."""
         out = POINTER(_ShardList)()
         self._check(self._lib.helios_request_place(
             self._use(), model.encode(), version, _split(split), ctypes.byref(_Place(pp, tp, ep)),
@@ -367,9 +366,9 @@ class Client:
         return Mapping(self, data.value or 0, size.value)
 
     def unmap(self, address: int) -> None:
-        """Called by Mapping. The last mapping of a closed client takes the C client with it.
+        """Called by Mapping. The last mapping of a closed client also closes the C client.
 
-        Uses no global name: while the interpreter ends they may be None."""
+        Uses no global names, because they may be None during interpreter shutdown."""
         with self._lock:
             if self._handle is None or self._getpid() != self._pid:
                 return
@@ -385,9 +384,9 @@ class Client:
     def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
                      layout: int = LAYOUT_EXACT, split: Split | None = None,
                      create: Split | None = None, config: str | None = None) -> int:
-        """Number of the new version; the same for every rank of the gang in the same save. `create`:
-        sizes of the model that is made if there is none of that name, with the Hugging Face config
-        `config`, which one that is there has to have."""
+        """Number of the new version, the same for every rank of the gang in the same save.
+        `create`: if no model of that name exists, it is created with these sizes and the Hugging
+        Face config `config`; an existing model must have that config."""
         version = c_int64()
         spec = _VersionSpec(model.encode(), job.encode(), attempt, step, rank, world, layout,
                             _split(split), _split(create), _bytes(config))
@@ -397,8 +396,8 @@ class Client:
 
     def version_put(self, model: str, version: int, pp: int, tp: int, part: str,
                     tensors: Sequence[TensorRef], ep: int = 0) -> Shard:
-        """Write one part; the bytes are copied before this returns. `ep` is that of experts, and
-        `tp` their rank within etp."""
+        """Write one part; the bytes are copied before this returns. For experts `ep` is their
+        expert-parallel rank and `tp` the rank within etp."""
         raw = (_Tensor * len(tensors))()
         shapes = []
         for slot, tensor in zip(raw, tensors):
@@ -415,7 +414,7 @@ class Client:
         def fill(_: Any, number: int, address: int, size: int) -> int:
             try:
                 tensors[number].fill(address, size)
-            except BaseException as error:  # raised where Python goes on
+            except BaseException as error:  # re-raised once back in Python
                 failed.append(error)
             return len(failed)
 
@@ -427,20 +426,21 @@ class Client:
         return _shard(out)
 
     def version_commit(self, model: str, version: int, rank: int, meta_json: str | None) -> bool:
-        """True when this commit was the last one needed and the version is visible now."""
+        """True when this commit was the last one needed, so the version is visible now."""
         visible = c_int()
         self._check(self._lib.helios_version_commit(
             self._use(), model.encode(), version, rank, _bytes(meta_json), ctypes.byref(visible)))
         return bool(visible.value)
 
     def version_abandon(self, model: str, version: int, rank: int, reason: str) -> None:
-        """This rank can't complete its part. Conflict: the version is visible already."""
+        """Report that this rank can't complete its part. Raises Conflict if the version is already
+        visible."""
         self._check(self._lib.helios_version_abandon(
             self._use(), model.encode(), version, rank, reason.encode(errors="replace")))
 
     def join_gang(self, job: str, attempt: int, container: int, local_rank: int) -> tuple[int, dict[str, str]]:
-        """Which size of its gang is in force, counted from 0, and what the environment of that process is then;
-        {}: it has no place yet. NotFound: it is none of the gang any more."""
+        """Number of the gang's current size, counted from 0, and the environment of that process
+        for it; {}: it has no place yet. Raises NotFound when it no longer belongs to the gang."""
         number, env = ctypes.c_int32(), ctypes.create_string_buffer(1 << 14)
         self._check(self._lib.helios_join_gang(self._use(), job.encode(), attempt, container, local_rank,
                                                ctypes.byref(number), env, len(env)))
@@ -456,7 +456,7 @@ class Client:
         return values
 
     def close(self, force: bool = False) -> None:
-        """No more calls. Living mappings stay valid until dropped, unless `force` (at exit)."""
+        """Allow no more calls. Live mappings stay valid until dropped, unless `force` (at exit)."""
         with self._lock:
             self._closed = True
             if self._handle is None or os.getpid() != self._pid or (self._mapped and not force):

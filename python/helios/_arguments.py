@@ -9,11 +9,11 @@ from .errors import InvalidArgument
 
 INT_MAX = (1 << 31) - 1  # of the C ABI's int
 INT64_MAX = (1 << 63) - 1
-SHOWN = 60  # characters of a value
+SHOWN = 60  # characters of a value that messages show
 
 
 def told(name: str, value: Any) -> str:
-    """"tp_size='2'", "state (a Linear)": an argument in a sentence."""
+    """An argument as text in a sentence: "tp_size='2'", "state (a Linear)"."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         text = repr(value)
         return f"{name}={text if len(text) <= SHOWN else text[:SHOWN] + '…'}"
@@ -25,7 +25,7 @@ def _range(low: int, high: int) -> str:
 
 
 def integer(name: str, value: Any, low: int, high: int = INT_MAX) -> int:
-    """Whatever counts as one, a bool excepted."""
+    """Accept anything that is a whole number, except bool."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -48,7 +48,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any, what: str = "a text") -> str:
-    """A text that C can have."""
+    """A text that can be passed to C."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{told(name, value)} must be {what}")
     if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):

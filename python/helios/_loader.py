@@ -10,15 +10,17 @@ SONAME = "libhelios.so.0"
 
 
 class Sized(ctypes.Structure):
-    """A struct of the ABI that may grow: its first field is ``size``, which is set here. Other arguments follow."""
+    """A struct of the ABI that may grow. Sets its first field, ``size``; arguments are the
+    others."""
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         super().__init__(ctypes.sizeof(self), *values, **fields)
 
 
 def candidates() -> list[str]:
-    """Where the library is looked for, in this order: $HELIOS_LIBRARY and nothing else; in a source tree its build/
-    ($HELIOS_BUILD); beside the packages, as in a wheel; in PREFIX/lib; where the system's loader looks."""
+    """Where to look for the library, in this order: $HELIOS_LIBRARY and nothing else; build/ of a
+    source tree ($HELIOS_BUILD); next to the packages, as in a wheel; PREFIX/lib; the system
+    loader's search path."""
     explicit = os.environ.get("HELIOS_LIBRARY")
     if explicit:
         return [explicit]
@@ -30,7 +32,7 @@ def candidates() -> list[str]:
 
 
 def load() -> ctypes.CDLL:
-    """A handle of its own, without prototypes. Raises OSError with a sentence for the user."""
+    """A separate handle, without prototypes. Raises OSError with a sentence for the user."""
     failed = {}
     for path in candidates():
         try:
@@ -41,12 +43,12 @@ def load() -> ctypes.CDLL:
 
 
 def _why(failed: dict[str, str]) -> str:
-    """The first that exists is the one that is meant: what it lacks is said, not that others are not there."""
+    """The first existing candidate is the intended one: say what it lacks, nothing of others."""
     if os.environ.get("HELIOS_LIBRARY"):
         return f"the library that HELIOS_LIBRARY names cannot be loaded ({'; '.join(failed.values())})"
     for path, error in failed.items():
         if os.path.exists(path):
-            requires = pathlib.Path(path).with_name("libhelios.requires")  # of a wheel
+            requires = pathlib.Path(path).with_name("libhelios.requires")  # in a wheel
             needs = f"; {requires.read_text(encoding='utf-8').strip()}" if requires.exists() else ""
             return f"{path} cannot be loaded ({error}){needs}"
     return (f"{SONAME} is not found ({'; '.join(failed.values())}): install the package libhelios0 or Helios's wheel, build it "

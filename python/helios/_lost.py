@@ -1,9 +1,9 @@
-"""What a rank is told of servers that are lost: the file HELIOS_MEETING, of lines MASTER_ADDR=..., MASTER_PORT=... and
-LOST=...
+"""How a rank learns of lost servers: from the file HELIOS_MEETING, with lines MASTER_ADDR=...,
+MASTER_PORT=... and LOST=...
 
-A server that is gone resets no connection, so who waits for it waits for as long as its collective may take. The
-connections to it are cut here, by a thread, once the file names it. So are those to the port where rank 0 was: somebody
-else may listen there by now, and never answer.
+A server that is gone resets no connection, so ranks that wait for it wait until their collective
+times out. A thread here cuts the connections to it as soon as the file names it. It also cuts those
+to rank 0's former port, where another process may be listening by now without ever answering.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Callable
 
-LOOK = 0.25  # seconds between two looks at the file
+LOOK = 0.25  # seconds between two checks of the file
 _watching = threading.Lock()
 
 
@@ -23,11 +23,11 @@ def _lines() -> list[tuple[str, str]]:
         with open(os.environ.get("HELIOS_MEETING", ""), encoding="utf-8") as file:
             return [(name, value) for name, _, value in (line.strip().partition("=") for line in file)]
     except OSError:
-        return []  # nothing was ever said
+        return []  # no file was ever written
 
 
 def master() -> tuple[str, str]:
-    """Address and port at which rank 0 meets the others where they are not those of the start; "" = they are."""
+    """Address and port at which rank 0 meets the others, if that has changed; "" = unchanged."""
     told = dict(_lines())
     return told.get("MASTER_ADDR", ""), told.get("MASTER_PORT", "")
 
@@ -50,31 +50,31 @@ def _cut_one(s: socket.socket, unwanted: Callable[[str, int, str], bool]) -> boo
             return False
         s.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return False  # not connected, or no more
+        return False  # not connected, or not any more
     return True
 
 
 def _cut_all(unwanted: Callable[[str, int, str], bool]) -> int:
-    """Shut this process's TCP connections of which that is true: address and port of the peer, address of ours."""
+    """Shut down TCP connections that are unwanted(peer address, peer port, own address)."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
         try:
             fd = os.dup(int(name))
         except OSError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
         try:
             s = socket.socket(fileno=fd)
         except OSError:
             os.close(fd)
-            continue  # no socket
+            continue  # not a socket
         with s:
             count += _cut_one(s, unwanted)
     return count
 
 
 def cut(addresses: set[str]) -> int:
-    """Shut this process's TCP connections to those; how many there were. Connections within one host are left: their
-    ends hear of each other."""
+    """Shut down this process's TCP connections to these addresses; returns how many. Connections
+    within one host are left alone, because their ends notice each other's death."""
     lost = {_numeric(address) for address in addresses}
     return _cut_all(lambda peer, _, own: peer in lost and peer != own)
 
@@ -100,7 +100,7 @@ def _follow(known: set[str], port: int) -> None:
 
 
 def watch() -> None:
-    """Once in a process; of a job without such a file nothing is watched."""
+    """Start the thread, once per process. In a job without such a file nothing is watched."""
     if os.environ.get("HELIOS_MEETING") and _watching.acquire(blocking=False):
-        known = _named(), _port()  # read here: a thread that starts late would take what was lost meanwhile for old
+        known = _named(), _port()  # here: a late thread would take new losses for old
         threading.Thread(target=_follow, args=known, name="helios-lost", daemon=True).start()

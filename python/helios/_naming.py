@@ -1,7 +1,7 @@
-"""The two namings that Megatron-core has for the norms of a layer and for experts; the tensors are the same.
+"""Megatron-core's two namings for the norms of a layer and for experts; the tensors are the same.
 
-``local`` (``--transformer-impl local``) names a norm after the norm, ``te`` (Transformer Engine,
-Megatron's default) after the linear that the norm is fused with::
+``local`` (``--transformer-impl local``) names a norm after itself, ``te`` (Transformer Engine,
+Megatron's default) after the linear layer that the norm is fused with::
 
     input_layernorm.weight     self_attention.linear_qkv.layer_norm_weight
     pre_mlp_layernorm.weight   mlp.linear_fc1.layer_norm_weight
@@ -21,22 +21,23 @@ NAMINGS = ("local", "te")
 
 
 def differ(names: Iterable[str]) -> bool:
-    """Has one of `names` another form under one of the namings?"""
+    """Whether any of `names` differs between the two namings."""
     names = list(names)
     return any(old != new for naming in NAMINGS for old, new in rename(names, naming).items())
 
 
 def naming_of(names: Iterable[str]) -> str:
-    """The naming that some of `names` follow; "local" where they would be the same in both."""
+    """The naming that `names` follow; "local" if they would be the same in both."""
     return "te" if any(old != new for old, new in rename(names, "local").items()) else "local"
 
 
 def rename(names: Iterable[str], to: str) -> dict[str, str]:
-    """Each of `names` -> what it is called under the naming `to`, "local" or "te".
+    """Map each of `names` to its name under the naming `to`, "local" or "te".
 
-    `names` must hold whole layers: a layer has experts or latent attention if one of its names says so. Names of other
-    tensors, and those that already follow `to`, stay as they are, and so does what stands before
-    the layer (``model1.``, ``exp_avg.``). Raises InvalidArgument for another `to`.
+    `names` must contain whole layers, because one name of a layer can show that the layer has
+    experts or latent attention. Names of other tensors, and those that already follow `to`, stay
+    unchanged, and so do prefixes before the layer (``model1.``, ``exp_avg.``). Raises
+    InvalidArgument for any other `to`.
     """
     if to not in NAMINGS:
         raise InvalidArgument(f"naming {to!r} must be one of {', '.join(NAMINGS)}")

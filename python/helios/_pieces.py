@@ -1,6 +1,6 @@
 """Pieces of optimizer state: the elements of a parameter's state that one data-parallel rank holds.
 
-A piece is stored as a vector whose name says where it begins and of what shape all of it is:
+A piece is stored as a vector whose name says where it begins and the shape of the whole:
 ``exp_avg.decoder.layers.0.mlp.linear_fc1.weight.at128of64x32``.
 """
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SUFFIX = re.compile(r"\.at(0|[1-9]\d*)of((?:(?:0|[1-9]\d*)(?:x(?:0|[1-9]\d*))*)
 class Piece:
     """Elements [start, start + tensor.numel()) of state that has `shape` on this tensor rank.
 
-    Elements are counted in the order in which ``contiguous()`` lays them. `shape` is the parameter's.
-    Raises InvalidArgument for what is not such a range of a tensor that can be stored.
+    Elements are counted in the order of ``contiguous()``. `shape` is the parameter's. Raises
+    InvalidArgument unless this is a valid range of a tensor that can be stored.
     """
 
     tensor: "torch.Tensor"
@@ -52,17 +52,17 @@ class Piece:
 
 
 def is_piece(name: str) -> bool:
-    """A stored tensor's name is that of a piece."""
+    """Whether a stored tensor's name is that of a piece."""
     return _SUFFIX.search(name) is not None
 
 
 def plain(name: str) -> str:
-    """The name of the state that a stored tensor is, or is a piece of."""
+    """The name of the state that a stored tensor holds, whole or as a piece."""
     return _SUFFIX.sub("", name)
 
 
 def stored(values: Mapping[str, Any]) -> dict[str, Any]:
-    """State as it is stored: pieces are vectors under names that say their place."""
+    """State in stored form: pieces become vectors whose names give their position."""
     out = {}
     for name, value in values.items():
         if isinstance(value, Piece):
@@ -75,7 +75,7 @@ def stored(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_one(values: dict[str, Any]) -> dict[str, Any]:
-    """Stored state that no other data rank has a share of: pieces that are all of their tensors are those."""
+    """Stored state that no other data rank has a share of: a piece may be a whole tensor."""
     out = {}
     for name, value in values.items():
         match = _SUFFIX.search(name)
@@ -104,7 +104,7 @@ def _held(name: str, tensor: Any) -> _Held:
 
 
 def _check(name: str, held: list[_Held], where: str) -> int:
-    """Number of elements of the state. Raises Corrupt unless the pieces cover each of them, once."""
+    """Number of elements of the state. Raises Corrupt unless the pieces cover each exactly once."""
     at, shape = 0, held[0].shape
     for piece in held:
         if piece.shape != shape:
@@ -121,7 +121,7 @@ def _check(name: str, held: list[_Held], where: str) -> int:
 
 
 def _take(held: list[_Held], low: int, high: int) -> "torch.Tensor":
-    """Elements [low, high), a view where one piece has them all."""
+    """Elements [low, high), as a view if one piece has all of them."""
     parts = [piece.flat[max(low, piece.start) - piece.start:min(high, piece.end) - piece.start]
              for piece in held if piece.start < high and piece.end > low]
     if len(parts) == 1:
@@ -130,7 +130,7 @@ def _take(held: list[_Held], low: int, high: int) -> "torch.Tensor":
 
 
 def _parameter(name: str, ranges: Mapping[str, Any]) -> str | None:
-    """The parameter of `ranges` whose name ends that of the state."""
+    """The parameter in `ranges` whose name is the end of the state's name."""
     tail = name
     while tail and tail not in ranges:
         tail = tail.partition(".")[2]
@@ -139,8 +139,8 @@ def _parameter(name: str, ranges: Mapping[str, Any]) -> str | None:
 
 def joined(tensors: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]] | None,
            where: str) -> dict[str, Any]:
-    """Pieces put together to whole tensors; with `ranges` {parameter: (start, end)} those elements of the
-    state of these parameters, as vectors."""
+    """Join pieces into whole tensors. With `ranges` {parameter: (start, end)}: only those elements
+    of the state of these parameters, as vectors."""
     groups: dict[str, list[_Held]] = {}
     for name, tensor in tensors.items():
         if ranges is None and not is_piece(name):

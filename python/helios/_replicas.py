@@ -1,8 +1,10 @@
-"""Ranks that have the same parameters are compared at each save, by checksums, in a gang of helios.elastic.
+"""In a gang of helios.elastic, each save compares by checksums the ranks that should have the same
+parameters.
 
-A bit that flips in one replica is in no loss and no error: the gang trains on with two models, and saves the one of
-data rank 0. Here the rank that has other bytes than most of its replicas is named, with the tensor and the MiB, before
-anything is saved; it ends, and the others go on from the last version.
+A flipped bit in one replica shows up in no loss and raises no error: the gang keeps training two
+different models, and saves that of data rank 0. This module names the rank whose bytes differ from
+most of its replicas, with the tensor and the MiB, before anything is saved. That rank ends, and the
+others continue from the last version.
 """
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from typing import Any, Mapping
 
 from . import _abi, _state, _steps, errors
 
-Sums = dict[str, list[int]]  # of each tensor, one of each MiB
+Sums = dict[str, list[int]]  # per tensor, one checksum per MiB
 
-meets = False  # the ranks of this process's gang can ask each other
+meets = False  # the ranks of this process's gang can communicate
 
 
 class Differs(errors.Corrupt):
-    """Replicas are not the same. ``odd``: the ranks that are not as most of the others."""
+    """Replicas differ. ``odd``: the ranks that differ from the majority."""
 
     def __init__(self, sentence: str, odd: frozenset[int]) -> None:
         super().__init__(sentence)
@@ -26,7 +28,8 @@ class Differs(errors.Corrupt):
 
 
 def _sums(tensors: Mapping[str, Any], me: Any) -> Sums:
-    """Not of experts that are shared out, and not of what only reads itself out piece by piece."""
+    """Skips experts that are divided among ranks, and values that can only be read piece by
+    piece."""
     out: Sums = {}
     for name, tensor in tensors.items():
         if hasattr(tensor, "read_into") or (me.ep_size > 1 and _state.names_expert(name)):
@@ -41,7 +44,7 @@ def _digest(sums: Sums) -> bytes:
 
 
 def first_difference(mine: Sums, other: Sums) -> tuple[str, int]:
-    """Tensor and MiB."""
+    """The tensor and the MiB at which two ranks differ first."""
     for name in sorted(mine.keys() | other.keys()):
         for mib, (a, b) in enumerate(zip(mine.get(name, ()), other.get(name, ()))):
             if a != b:
@@ -52,9 +55,10 @@ def first_difference(mine: Sums, other: Sums) -> tuple[str, int]:
 
 
 def judge(told: Mapping[int, tuple[Any, bytes]], sums: Mapping[int, Sums]) -> dict[int, str]:
-    """What is to be said of each rank whose replicas are not as it is. told: place and digest of each rank.
+    """A sentence for each rank that differs from its replicas. told: place and digest of each rank.
 
-    Where one digest has more than half of a place's ranks, the others are the odd ones; else all of them are.
+    If more than half of a place's ranks have the same digest, the others are odd; otherwise all of
+    them are.
     """
     out: dict[int, str] = {}
     places = collections.defaultdict(list)
@@ -77,7 +81,7 @@ def judge(told: Mapping[int, tuple[Any, bytes]], sums: Mapping[int, Sums]) -> di
 
 
 def check(state: Any, me: Any) -> None:
-    """Raises Differs on all ranks of the gang where any of them has another replica. All ranks call it."""
+    """Raise Differs on all ranks of the gang if any replica differs. All ranks call it."""
     if not meets or me.dp_size * me.cp_size == 1 or hasattr(state, "helios_state"):
         return
     import torch.distributed as dist
@@ -98,7 +102,7 @@ def check(state: Any, me: Any) -> None:
 
 
 def _hold(tensors: Mapping[str, Any]) -> None:
-    """Tell where the largest of them lies: helios drill flips a bit there."""
+    """Report where the largest tensor lies: helios drill flips a bit there."""
     plain = [t for t in tensors.values() if getattr(t, "is_cpu", False) and t.is_contiguous()]
     if plain:
         largest = max(plain, key=lambda t: t.numel() * t.element_size())

@@ -4,9 +4,10 @@ Rules, for every state dict of PyTorch, Megatron and Transformer Engine:
 
 - A tensor is saved under its name. Leading ``module.`` (DDP, Float16Module) are dropped from it, also
   after the state's own prefix (``exp_avg.module.decoder…``).
-- ``None`` is left out: it is how modules say that they have no extra state.
-- Extra state (a name that ends with ``_extra_state``) and ``BytesIO`` or ``bytes`` values are opaque
-  blobs: they are kept beside the model's tensors and come back by ``load_state_dict(kind="extra")``.
+- ``None`` is skipped: modules use it to say that they have no extra state.
+- Extra state (a name that ends with ``_extra_state``) and ``BytesIO`` or ``bytes`` values are
+  opaque blobs: they are stored next to the model's tensors, and ``load_state_dict(kind="extra")``
+  returns them.
 """
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def _unwrapped(values: Mapping[str, Any], what: str, rename: Any) -> dict[str, A
 
 
 def split(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(tensors, blobs) of a model's state dict under plain names; every value can be stored."""
+    """(tensors, blobs) of a model's state dict under plain names; checks that all can be stored."""
     tensors: dict[str, Any] = {}
     blobs: dict[str, Any] = {}
     for name, value in _unwrapped(state, "the state", plain).items():
@@ -68,8 +69,7 @@ def split(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def of_optimizer(optim: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Optimizer state with its parameters' plain names, as it is stored; `parameters` are those of the same
-    call."""
+    """Optimizer state in stored form, under plain names; `parameters`: those of the same call."""
     known = {plain(name) for name in parameters}
 
     def rename(name: str) -> str:
@@ -91,32 +91,32 @@ def of_optimizer(optim: Mapping[str, Any], parameters: Mapping[str, Any]) -> dic
 
 
 def blob(name: str, tensor: Any) -> tuple[str, Any]:
-    """What a stored blob was: (name, tensor) or (name, BytesIO)."""
+    """Restore a stored blob: (name, tensor) or (name, BytesIO)."""
     if not name.endswith(BYTES):
         return name, tensor
     return name.removesuffix(BYTES), io.BytesIO(_tensors.to_bytes(tensor))
 
 
 def share(dp: int, dp_size: int) -> str:
-    """Prefix of the parts with the optimizer state of one data-parallel rank. Rank 0's is everyone's
-    where no other rank has any."""
+    """Prefix of the parts with the optimizer state of one data-parallel rank. Rank 0's applies to
+    all ranks if no other rank has any."""
     return OPTIM if dp == 0 else f"{OPTIM}dp{dp}of{dp_size}-"
 
 
 def is_share(part: str) -> bool:
-    """Not every data-parallel rank has what is in the part."""
+    """Whether the part holds a share that only one data-parallel rank has."""
     return _SHARE.match(part) is not None
 
 
 def owner(part: str) -> str:
-    """The part that the optimizer state is of: "layer-0003" of "optim-dp1of2-layer-0003"."""
+    """The part that optimizer state belongs to: "layer-0003" of "optim-dp1of2-layer-0003"."""
     return _SHARE.sub("", part, count=1).removeprefix(OPTIM)
 
 
 def select_share(parts: list[str], dp: int, dp_size: int | None, where: str) -> str:
-    """Prefix of the optimizer parts for data rank `dp`; `dp_size` None: whatever it was saved with.
+    """Prefix of the optimizer parts for data rank `dp`; `dp_size` None: the one it was saved with.
 
-    Raises InvalidArgument when other ranks' shares were saved and this gang has another size.
+    Raises InvalidArgument when several ranks' shares were saved and this gang has a different size.
     """
     found = [match for match in map(_SHARE.match, parts) if match]
     if not found:
@@ -133,17 +133,17 @@ def select_share(parts: list[str], dp: int, dp_size: int | None, where: str) -> 
 
 
 def names_expert(name: str) -> bool:
-    """A tensor of an expert, or state of one."""
+    """Whether it is the name of an expert's tensor, or of state of one."""
     return ".mlp.experts." in name
 
 
 def has_experts(part: str) -> bool:
-    """The part holds experts, or state or blobs of theirs."""
+    """Whether the part holds experts, or their state or blobs."""
     return re.search(r"(?:^|-)experts-\d+$", part) is not None
 
 
 def is_chosen(part: str, kind: str, optim_prefix: str) -> bool:
-    """The part holds what load_state_dict(kind=…) asks for."""
+    """Whether the part holds what load_state_dict(kind=…) requests."""
     if part.startswith(EXTRA):
         return kind in ("extra", "all")
     if not part.startswith(OPTIM):

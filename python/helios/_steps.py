@@ -1,4 +1,4 @@
-"""What a rank tells of its training, in a page of memory that its node reads."""
+"""How a rank reports its training, in a page of memory that its node reads."""
 from __future__ import annotations
 
 import contextlib
@@ -12,19 +12,19 @@ from . import _abi, _arguments, errors
 
 ACTIVITIES = ("joining", "loading", "training", "saving")
 
-_report: Callable[..., int] | None = None  # of the library; found with the first step
-_highest = -1  # step that was reported by this process
-_last = -1  # and since its gang came together
-_waited_ns = 0  # for other ranks, since the last report
+_report: Callable[..., int] | None = None  # the library's function; looked up with the first step
+_highest = -1  # highest step that this process reported
+_last = -1  # last one since its gang formed
+_waited_ns = 0  # time spent waiting for other ranks since the last report
 
 
 def _is_read() -> bool:
-    """The node has given this rank a page. A parked process has none yet."""
+    """Whether the node has given this rank a page. A parked process has none yet."""
     return bool(os.environ.get("HELIOS_STEPS"))
 
 
 def _number(name: str, value: Any) -> float:
-    """Whatever float() takes but a text: a tensor of one element, an int."""
+    """Accept anything that float() takes except a text: a tensor of one element, an int."""
     try:
         if isinstance(value, (bool, str, bytes)) or value is None:
             raise TypeError
@@ -34,11 +34,12 @@ def _number(name: str, value: Any) -> float:
 
 
 def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
-    """A step has ended: its number, its loss, and the tokens this rank has worked on in it.
+    """Report the end of a step: its number, its loss, and the number of tokens this rank processed
+    in it.
 
-    `helios describe` shows it, a rank that makes no steps any more is named, and the job's recovery counts
-    from it. It costs about a microsecond and calls nobody. Outside of a job nobody reads it. Raises
-    InvalidArgument for a step below 0.
+    `helios describe` shows it, ranks that stop making steps are named, and the job's recovery
+    counts from it. It costs about a microsecond and makes no call. Outside a job it has no effect.
+    Raises InvalidArgument for a step below 0.
     """
     global _report, _highest, _last, _waited_ns
     if type(step) is not int or type(loss) is not float or type(tokens) is not int or (step | tokens) >> 63:
@@ -60,10 +61,11 @@ def report(step: int, loss: float = math.nan, tokens: int = 0) -> None:
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """The rank waits for others within the block.
+    """Mark the block as waiting for other ranks.
 
-    What is left of a step is the rank's own time, by which a slow rank is told from those that wait for it.
-    helios.elastic counts the waits of torch.distributed by itself; this is for other ways to wait.
+    The rest of a step is the rank's own time, which tells a slow rank from the ranks that wait for
+    it. helios.elastic counts the waits of torch.distributed by itself; use this for other kinds of
+    waiting.
     """
     began = time.monotonic_ns()
     try:
@@ -73,17 +75,18 @@ def waiting() -> Iterator[None]:
 
 
 def add_wait(ns: int) -> None:
-    """So long has the rank waited for others."""
+    """Add time that the rank has waited for others."""
     global _waited_ns
     _waited_ns += ns
 
 
 def activity(word: str) -> None:
-    """What the rank is busy with from now on: "joining", "loading", "training" or "saving".
+    """Say what the rank does from now on: "joining", "loading", "training" or "saving".
 
-    load_state_dict and save_state_dict say it by themselves, report() that it trains. Say "training" before the
-    first step where much is done between loading and that, and "saving" around checkpoints that are not
-    Helios's: a rank that trains and makes no steps is taken for one that hangs.
+    load_state_dict and save_state_dict do this by themselves, and report() means "training". Say
+    "training" before the first step if much happens between loading and that step, and "saving"
+    around checkpoints that Helios does not make: a rank that is training but makes no steps is
+    taken to hang.
     """
     if not isinstance(word, str) or word not in ACTIVITIES:
         raise errors.InvalidArgument(f"{_arguments.told('word', word)} must be one of {', '.join(ACTIVITIES)}")
@@ -92,19 +95,19 @@ def activity(word: str) -> None:
 
 
 def trouble(text: str) -> None:
-    """Something is wrong with this rank: its job gets an event that says so."""
+    """Report that something is wrong with this rank: its job gets an event with the text."""
     if _is_read():
         _abi.check(_abi.library().helios_trouble(text.encode()))
 
 
 def held(address: int, size: int) -> None:
-    """Where the largest parameter lies."""
+    """Report where the largest parameter lies."""
     if _is_read():
         _abi.check(_abi.library().helios_held(address, size))
 
 
 def joined(generation: int) -> None:
-    """The gang has come together: what was reported before counts no more."""
+    """The gang has formed: earlier reports no longer count."""
     global _last, _waited_ns
     _last, _waited_ns = -1, 0
     if _is_read():
@@ -112,19 +115,20 @@ def joined(generation: int) -> None:
 
 
 def generation() -> int:
-    """The last one that a process of this rank was in; 0: none, or nobody keeps it."""
+    """The last generation that a process of this rank was in; 0: none, or it is not recorded."""
     return int(_abi.library().helios_generation()) if _is_read() else 0
 
 
 def progress() -> tuple[int, int]:
-    """The last step since the gang came together, and the highest of this process; -1: none."""
+    """The last step since the gang formed, and the highest of this process; -1: none."""
     return _last, _highest
 
 
 def around(word: str, after: str | None) -> Any:
-    """Decorator of a method: the rank is busy with `word`, and behind it with `after`.
+    """Decorator of a method: the activity is `word` while it runs, and `after` afterwards.
 
-    After an error it stays with `word`: a process that ends of it failed at that.
+    After an error it stays `word`: if the process dies of the error, it failed during that
+    activity.
     """
     def decorate(method: Callable) -> Callable:
         @functools.wraps(method)

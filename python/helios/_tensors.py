@@ -26,7 +26,7 @@ def _torch() -> ModuleType:
     return torch
 
 
-# A torch without the type gives the bytes as uint8.
+# A torch that lacks the type returns the bytes as uint8.
 _FLOAT8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 
 
@@ -45,11 +45,11 @@ def _names() -> dict[Any, str]:
 
 
 def views(mapped: Mapped, where: str, copy: bool, origin: Mapping[str, str] | None = None) -> dict[str, "torch.Tensor"]:
-    """The tensors of one mapped shard, in file order. Raises Corrupt where the shard's header says another
-    ``helios.*`` than `origin`.
+    """The tensors of one mapped shard, in file order. Raises Corrupt if a ``helios.*`` entry of the
+    shard's header differs from `origin`.
 
-    They alias the mapping and keep it alive, unless `copy`, or a tensor that is not aligned to its
-    element size (never so in shards that Helios wrote), which is copied.
+    They alias the mapping and keep it alive. With `copy` they are copies. A tensor that is not
+    aligned to its element size is also copied; this never happens in shards that Helios wrote.
     """
     torch = _torch()
     buffer = mapped.buffer()
@@ -91,12 +91,12 @@ def to_bytes(tensor: "torch.Tensor") -> bytes:
 
 
 def torch_module() -> ModuleType:
-    """torch; Unsupported where it can't be imported."""
+    """torch; raises Unsupported if it can't be imported."""
     return _torch()
 
 
 def concatenated(parts: list[Any]) -> "torch.Tensor":
-    """One vector of several."""
+    """Concatenate several vectors into one."""
     return _torch().cat(parts)
 
 

@@ -1,4 +1,4 @@
-"""A gang of torch.distributed that goes on when one of its ranks is lost.
+"""A torch.distributed gang that keeps training when one of its ranks is lost.
 
     import helios.elastic
 
@@ -9,21 +9,22 @@
 
     helios.elastic.run(train)
 
-With ``recovery: {mode: replace}`` in the job file a lost process is replaced in its container, by one that is
-parked there where the file has ``spares``. The others keep their processes: their collective fails, `train` ends
-with that error, and it is called again once the new process is there. Process groups are made anew each time;
-what is kept over it belongs outside of `train`.
+With ``recovery: {mode: replace}`` in the job file a lost process is replaced in its container, by a
+parked one if the file has ``spares``. The other processes survive: their collective fails, `train`
+ends with that error, and it is called again once the new process is there. Process groups are
+created again each time; keep what has to survive outside `train`.
 
-Without that key, and outside of a job, `train` is called once and its errors are raised.
+Without that key, and outside a job, `train` is called once and its errors are raised.
 
-In a job with ``data_parallel_size: {min, max}`` the gang may have another size when it comes together again: the
-replicas that a lost node had are gone, or others have come. Then `train` is called with another rank and world size;
-a process whose replica is lost ends. It grows after a save, whose `save_state_dict` ends with `Resized` on all ranks,
-so leave RuntimeErrors of it to `run`.
+In a job with ``data_parallel_size: {min, max}`` the gang may have a different size when it forms
+again, because the replicas of a lost node are gone or new ones have been added. `train` is then
+called with a different rank and world size; a process whose replica was removed ends. The gang
+grows after a save: `save_state_dict` then raises `Resized` on all ranks, so leave its RuntimeErrors
+to `run`.
 
-Rank 0 has a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next generation. No
-Agent takes part; the Controller is asked when `train` loads. Where rank 0 goes on in another container the Agents say
-so, in a file (_lost.py).
+Rank 0 runs a TCPStore at MASTER_ADDR:MASTER_PORT, where the ranks meet under the number of the next
+generation. No Agent is involved; the Controller is called when `train` loads. If rank 0 moves to
+another container the Agents tell the ranks in a file (_lost.py).
 """
 from __future__ import annotations
 
@@ -45,33 +46,33 @@ from .session import Rank, Session
 __all__ = ["Gang", "Resized", "run", "replaces"]
 
 T = TypeVar("T")
-BROKEN = (RuntimeError, ConnectionError, TimeoutError)  # what torch.distributed raises when a peer is gone
-LOOK = 0.01  # seconds between two looks at who is there
-CONNECT = 1.0  # seconds of one try to reach rank 0's store; no signal is handled meanwhile
-REPLACED = os.EX_NOPERM  # another start of the same would end alike
-ASK = 0.5  # seconds between two questions to the Controller, in a gang that changes its size
+BROKEN = (RuntimeError, ConnectionError, TimeoutError)  # torch.distributed's, when a peer is gone
+LOOK = 0.01  # seconds between two checks of which ranks have joined
+CONNECT = 1.0  # seconds per attempt to reach rank 0's store; no signal is handled meanwhile
+REPLACED = os.EX_NOPERM  # starting the process again would end the same way
+ASK = 0.5  # seconds between two calls of the Controller, in a gang that may resize
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
 class Gang:
-    """One coming-together of the gang. `version`: what all ranks go on from; -1 without a model."""
+    """One formation of the gang. `version`: the one all ranks continue from; -1 without a model."""
 
     generation: int
     rank: int
     world_size: int
     version: int
-    cause: str  # why the one before ended; "" = this is this process's first
+    cause: str  # why the previous one ended; "" = this is the process's first
     dp_rank: int = 0
     dp_size: int = 1
 
 
 class _Moved(Exception):
-    """The gang has another size than the one in which this process looks for it."""
+    """The gang no longer has the size under which this process is looking for it."""
 
 
 def replaces() -> bool:
-    """Lost ranks of this job are replaced while the others go on."""
+    """Whether lost ranks of this job are replaced while the others survive."""
     return os.environ.get("HELIOS_RECOVERY") == "replace"
 
 
@@ -79,14 +80,15 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
         warm: Callable[[], Any] | None = None) -> T:
     """Call train(gang), again after each loss, and return what it returns.
 
-    `timeout`: seconds that a collective may take, and the gang to come together again. `attempts`: so often in
-    a row the gang may fail without a step, and four times as often without getting any further, then the error is
-    raised: it may be the program's own. `warm`: called in a parked
-    process, for what needs no rank: reading files, building tables.
+    `timeout`: seconds that a collective may take, and that the gang may take to form again.
+    `attempts`: how many times in a row the gang may fail without a step, or four times as often
+    without getting further, before the error is raised as probably the program's own. `warm`:
+    called in a parked process for work that needs no rank: reading files, building tables.
 
-    RuntimeError, ConnectionError and TimeoutError (a collective that failed) and HeliosError count as a loss; other
-    exceptions are raised. Each save compares the replicas of data ranks: the one that is not as most of the others
-    raises Corrupt and is to end, the others go on from the last version.
+    RuntimeError, ConnectionError and TimeoutError (a failed collective) and HeliosError count as a
+    loss; other exceptions are raised. Each save compares the replicas of data ranks: a rank that
+    differs from the majority raises Corrupt and should end; the others continue from the last
+    version.
     """
     if not callable(train):
         raise errors.InvalidArgument(f"{_arguments.told('train', train)} must be a function of a Gang")
@@ -110,9 +112,9 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
             if not replaces() or idle >= attempts or stuck >= 4 * attempts:
                 raise
             if isinstance(error, _replicas.Differs) and meeting.rank in error.odd:
-                raise  # this process is the one that is not to be trusted
+                raise  # this process is the one whose data is wrong
             cause = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-            error.__traceback__ = None  # its frames hold process groups, whose sockets others wait on
+            error.__traceback__ = None  # frees its frames' process groups: others wait on them
             del error
         meeting.leave()
         print(f"helios.elastic: rank {meeting.rank} joins the gang again: {cause}", file=sys.stderr, flush=True)
@@ -122,13 +124,13 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
 
 
 def _park(warm: Callable[[], Any] | None) -> None:
-    """In a spare: do what needs no rank, then wait for the place of one."""
+    """In a spare process: do what needs no rank, then wait for a rank's place."""
     text = os.environ.pop("HELIOS_SPARE", "")
     if not text:
         return
     import torch
     import torch.distributed  # noqa: F401
-    (torch.ones(8, 8) @ torch.ones(8, 8)).sum().item()  # libraries that load with the first use
+    (torch.ones(8, 8) @ torch.ones(8, 8)).sum().item()  # loads libraries that are loaded lazily
     _abi.library()
     if warm is not None:
         warm()
@@ -145,7 +147,7 @@ def _park(warm: Callable[[], Any] | None) -> None:
 
 
 def _count_waits() -> None:
-    """What torch.distributed waits for other ranks is no time of this rank's own."""
+    """Count the time that torch.distributed waits for other ranks as waiting."""
     from torch.distributed.distributed_c10d import Work
     wait = Work.wait
     if getattr(wait, "counts", False):
@@ -166,7 +168,7 @@ def _count_waits() -> None:
 
 
 class _Meeting:
-    """Where the ranks of a gang come together, generation after generation."""
+    """Where the ranks of a gang meet, generation after generation."""
 
     def __init__(self, backend: str, timeout: float) -> None:
         self.rank, self.world = Rank.from_environment().global_rank, Rank.from_environment().world_size
@@ -174,13 +176,13 @@ class _Meeting:
         self._before = 0  # the last generation that this process was in
         self._store: Any = None
         self._place = ("", 0)  # address and port of the store
-        self._server: Any = None  # rank 0's, for as long as this process lives
-        self._asked = 0.0  # when the Controller was asked last
+        self._server: Any = None  # rank 0's server, kept as long as this process lives
+        self._asked = 0.0  # when the Controller was last called
         _count_waits()
-        os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
+        os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 is built without libuv
 
     def join(self, cause: str) -> Gang:
-        """Come together and make the default process group."""
+        """Meet the other ranks and create the default process group."""
         _steps.activity("joining")
         missing = [name for name in ENVIRONMENT if not os.environ.get(name)]
         if missing:
@@ -208,7 +210,7 @@ class _Meeting:
         return Gang(generation, self.rank, self.world, version, cause, me.dp, me.dp_size)
 
     def _take_place(self) -> float:
-        """Until this process has a place in its gang; when the gang is to have come together."""
+        """Wait for a place in the gang; return the time by which the gang has to have formed."""
         if not _gang.resizes():
             return time.monotonic() + self._timeout
         from . import session
@@ -220,7 +222,7 @@ class _Meeting:
                 env = {}
             if env:
                 break
-            time.sleep(pause)  # a new rank waits for as long as the gang goes on without it
+            time.sleep(pause)  # a new rank waits as long as the gang trains without it
             pause = min(2 * pause, ASK)
         _gang.take(size, env)
         me = Rank.from_environment()
@@ -231,7 +233,7 @@ class _Meeting:
         return time.monotonic() + self._timeout
 
     def _look_for_size(self) -> None:
-        """Raises _Moved: those who are missing are not waited for, or others have come."""
+        """Raise _Moved if the gang was resized: missing ranks were given up, or new ones joined."""
         if not _gang.resizes() or time.monotonic() - self._asked < ASK:
             return
         from . import session
@@ -244,36 +246,36 @@ class _Meeting:
 
     @property
     def _prefix(self) -> str:
-        """Ranks of different sizes do not meet."""
+        """A prefix that keeps ranks of different gang sizes apart."""
         return f"size-{_gang.number}/" if _gang.resizes() else ""
 
     def leave(self) -> None:
-        """Let go of the groups, so that ranks which wait for this one hear of it; and of a save that
-        lacks the lost rank."""
+        """Drop the groups, so that ranks that wait for this one notice, and a save that lacks the
+        lost rank."""
         self._drop()
-        from . import _session  # of this process, if there is one
+        from . import _session  # this process's, if there is one
         if _session is not None:
             try:
                 _session.abandon_unfinished()
             except errors.HeliosError:
-                pass  # nobody answers now: it goes with the attempt
+                pass  # unreachable now: it ends with the attempt
 
     def _drop(self) -> None:
         import torch.distributed as dist
         if dist.is_initialized():
             dist.destroy_process_group()
-        else:  # one that did not come about has used up a number of the group's name, which a new process has not
+        else:  # a failed group has used up a number of the group's name, unlike in a new process
             dist.distributed_c10d._group_count = 0
         gc.collect()
 
     def _connect(self, seconds: float) -> Any:
-        """The store of rank 0, which a process of rank 0 makes with the first generation that it joins."""
+        """Rank 0's store, which a rank 0 process creates with the first generation it joins."""
         import torch.distributed as dist
         host, port = ("", "") if _gang.resizes() else _lost.master()
         place = host or os.environ["MASTER_ADDR"], int(port or os.environ["MASTER_PORT"])
         limit = datetime.timedelta(seconds=seconds)
         if place != self._place and self._server is None:
-            self._store = None  # rank 0 is in another container now
+            self._store = None  # rank 0 has moved to another container
         self._place = place
         if self.rank == 0 and self._server is None:
             self._server = self._store = dist.TCPStore(*place, None, True, limit, wait_for_workers=False)
@@ -285,7 +287,7 @@ class _Meeting:
         return self._store
 
     def _meet(self, deadline: float) -> int:
-        """Until all ranks have joined the same generation."""
+        """Wait until all ranks have joined the same generation."""
         while True:
             self._look_for_size()
             left = deadline - time.monotonic()
@@ -298,11 +300,11 @@ class _Meeting:
             except BROKEN:
                 if time.monotonic() >= deadline:
                     raise
-                self._store = None  # rank 0 is the one that was lost, or the connection to it
+                self._store = None  # rank 0, or the connection to it, was lost
                 time.sleep(LOOK)
 
     def _own(self, store: Any) -> None:
-        """End here if the rank goes on in a later container: its server was taken for lost, and this process lives."""
+        """Exit if the rank continues in a later container: this server was taken for lost."""
         mine, key = int(os.environ.get("HELIOS_CONTAINER") or 0), f"{self._prefix}container/{self.rank}"
         held = int(store.compare_set(key, "", str(mine)))
         while held < mine:
@@ -313,7 +315,7 @@ class _Meeting:
             sys.exit(REPLACED)
 
     def _claim(self, store: Any) -> int:
-        """A generation that this process has not been in, nor one that had its place."""
+        """A generation in which neither this process nor an earlier one in its place has been."""
         self._own(store)
         token, at = uuid.uuid4().hex, self._prefix
         while True:
@@ -324,7 +326,7 @@ class _Meeting:
             store.compare_set(f"{at}generation", str(now), str(now + 1))
 
     def _await_all(self, generation: int, deadline: float) -> bool:
-        """False: the ranks meet under another number now."""
+        """False: the ranks now meet under another number."""
         at = self._prefix
         while time.monotonic() < deadline:
             self._look_for_size()
@@ -339,31 +341,32 @@ class _Meeting:
     def _enter(self, generation: int) -> int:
         import torch.distributed as dist
         store = dist.PrefixStore(f"{self._prefix}generation-{generation}", self._store)
-        try:  # all have joined: who gives up early leaves the others waiting for it
+        try:  # all have joined: a rank that gives up early leaves the others waiting
             self._store.set_timeout(datetime.timedelta(seconds=self._timeout))
             dist.init_process_group(self._backend, store=store, rank=self.rank, world_size=self.world,
                                     timeout=datetime.timedelta(seconds=self._timeout))
             return self._agree(store, generation)
         except BROKEN:
-            self._before = generation  # somebody has left it already
+            self._before = generation  # a rank has already left it
             raise
 
     def _agree(self, store: Any, generation: int) -> int:
-        """Rank 0 says which version all of them go on from: "newest" must mean the same to each."""
+        """Rank 0 picks the version to continue from: "newest" must mean the same to all."""
         from . import session
         me = Rank.from_environment()
         if not me.model:
             return -1
         if self.rank == 0:
-            begun = generation == 1 and me.model_version != -1  # the Controller has chosen it for this attempt
+            begun = generation == 1 and me.model_version != -1  # chosen by the Controller
             store.set("version", str(me.model_version if begun else _newest(session())))
         return int(store.get("version"))
 
 
 def _newest(session: Session) -> int:
-    """The version that this rank's job goes on from: the newest that it has saved, else the one that it began with.
+    """The version that this rank's job continues from: the newest it saved, else the one it began
+    with.
 
-    Saves name their job in `meta` (``"job": helios.rank().job``), or they are not found.
+    Saves are found only if they name their job in `meta` (``"job": helios.rank().job``).
     """
     me = session.rank
     split = _abi.Split(me.tp_size, me.pp_size, me.virtual_stages, me.ep_size, me.etp_size or me.tp_size)
@@ -378,7 +381,7 @@ def _newest(session: Session) -> int:
         try:
             meta = (newest if version == newest.version else listed(version)).meta_json
         except (errors.NotFound, errors.Corrupt):
-            continue  # removed, or not whole
+            continue  # removed, or incomplete
         if json.loads(meta or "{}").get("job") == me.job:
             return version
     return me.model_version

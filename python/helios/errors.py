@@ -25,7 +25,7 @@ class HeliosError(Exception):
 
 
 class InvalidArgument(HeliosError):
-    """An argument, an environment variable or a file does not make sense."""
+    """An argument, an environment variable or a file is invalid."""
 
     code = -1
 
@@ -37,13 +37,13 @@ class NotFound(HeliosError):
 
 
 class AlreadyExists(HeliosError):
-    """It is there already."""
+    """The object already exists."""
 
     code = -3
 
 
 class OutOfMemory(HeliosError):
-    """No host memory left in this process."""
+    """This process has run out of host memory."""
 
     code = -4
 
@@ -79,7 +79,7 @@ class Unavailable(HeliosError):
 
 
 class Busy(HeliosError):
-    """In use by another process."""
+    """It is in use by another process."""
 
     code = -10
 
@@ -97,7 +97,7 @@ class Canceled(HeliosError):
 
 
 class NotPermitted(HeliosError):
-    """The operating system refused it."""
+    """The operating system does not permit it."""
 
     code = -13
 
@@ -115,7 +115,7 @@ class Unsupported(HeliosError):
 
 
 class Conflict(HeliosError):
-    """It contradicts what another rank has said."""
+    """It contradicts what another rank reported."""
 
     code = -16
 

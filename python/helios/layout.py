@@ -1,4 +1,4 @@
-"""What a model's config says: the Hugging Face config inside, and which part (shard) a tensor belongs to."""
+"""Reads a model's config: its Hugging Face config, and which part (shard) a tensor belongs to."""
 from __future__ import annotations
 
 import json
@@ -13,7 +13,7 @@ CONFIG = "a mapping, as helios.model_config() or a config.json is"
 
 
 def hugging_face_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The Hugging Face config.json inside a model config of Helios (or the thing itself)."""
+    """The Hugging Face config.json inside a Helios model config (or `config` itself)."""
     _arguments.mapping("config", config, CONFIG)
     inner = config.get("hf")
     return inner if isinstance(inner, Mapping) else config
@@ -21,11 +21,11 @@ def hugging_face_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def parts_of(config: Mapping[str, Any], names: Sequence[str], pp: int = 0) -> list[str]:
     """The part that each tensor of stage `pp` is saved in: "embedding", "vision", "layer-0003",
-    "experts-0003" (global numbers), "mtp-0000" or "head". `config` is what helios.model_config() returns,
-    or a Hugging Face config of a model in one stage.
+    "experts-0003" (global numbers), "mtp-0000" or "head". `config` is the result of
+    helios.model_config(), or a Hugging Face config of a model in one stage.
 
-    Names are Megatron-core's, local to the stage; whatever stands before them (as in
-    ``exp_avg.decoder.layers.0.…``) does not matter.
+    Names are Megatron-core's, local to the stage; prefixes (as in ``exp_avg.decoder.layers.0.…``)
+    do not matter.
     """
     _arguments.mapping("config", config, CONFIG)
     _arguments.integer("pp", pp, 0)

@@ -6,10 +6,10 @@
     helios.megatron.load_optimizer(chunks, optimizer, step)
 
 `chunks` is the list of model chunks and `optimizer` the optimizer that Megatron's
-``setup_model_and_optimizer`` gives.
-Each data-parallel rank holds ranges of its tensor rank's parameters (``gbuf_ranges``): their main
-parameters in FP32 and Adam's moments. The state has names as ``param.decoder.…``, ``exp_avg.decoder.…``
-and ``exp_avg_sq.decoder.…``. Megatron itself is not imported.
+``setup_model_and_optimizer`` returns. Each data-parallel rank holds ranges of its tensor rank's
+parameters (``gbuf_ranges``): their main parameters in FP32 and Adam's moments. The names of the
+state are ``param.decoder.…``, ``exp_avg.decoder.…`` and ``exp_avg_sq.decoder.…``. Megatron itself
+is not imported.
 """
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ MAIN = "param"  # the FP32 copy of a parameter that is trained in another type
 
 
 class _Owned(NamedTuple):
-    """A parameter of which this rank has a range."""
+    """A parameter of which this rank owns a range."""
 
     name: str
     parameter: "torch.Tensor"
     start: int
     end: int
-    main: "torch.Tensor"  # what the inner optimizer steps: a vector of end - start elements
+    main: "torch.Tensor"  # what the inner optimizer updates: a vector of end - start elements
     inner: Any
 
 
@@ -64,7 +64,7 @@ def _check(optimizer: Any) -> None:
 
 
 def _owned(chunks: Sequence[Any], optimizer: Any, spare: bool) -> Iterator[_Owned]:
-    """`spare`: also what another instance of the distributed optimizer has as well."""
+    """`spare`: include ranges that another instance of the distributed optimizer also has."""
     names = _names(chunks)
     for part in getattr(optimizer, "chained_optimizers", [optimizer]):
         if getattr(part, "is_stub_optimizer", False):
@@ -87,15 +87,15 @@ def _owned(chunks: Sequence[Any], optimizer: Any, spare: bool) -> Iterator[_Owne
 
 
 def _has_main(owned: _Owned) -> bool:
-    """The optimizer steps a copy, not the parameter itself."""
+    """Whether the optimizer updates a copy instead of the parameter itself."""
     return owned.main.dtype != owned.parameter.dtype
 
 
 def optimizer_pieces(chunks: Sequence[Any], optimizer: Any, /) -> dict[str, Piece]:
-    """What this rank passes to save_state_dict as `optim`. Every data rank passes its own.
+    """What this rank passes to save_state_dict as `optim`; every data rank passes its own.
 
-    Raises InvalidArgument before the first step, as there is no state yet, and Unsupported for
-    optimizers that keep it otherwise.
+    Raises InvalidArgument before the first step, because there is no state yet, and Unsupported for
+    optimizers that store their state differently.
     """
     out = {}
     for owned in _owned(chunks, optimizer, spare=False):
@@ -113,11 +113,12 @@ def optimizer_pieces(chunks: Sequence[Any], optimizer: Any, /) -> dict[str, Piec
 
 def load_optimizer(chunks: Sequence[Any], optimizer: Any, step: int, /, *, session: "Session | None" = None,
                    **where: Any) -> None:
-    """Load this rank's ranges of the state that was saved, at whatever layout and number of data ranks.
+    """Load this rank's ranges of saved state, regardless of the layout and number of data ranks it
+    had.
 
-    `step`: optimizer steps that were made. `where` says which version, as in load_state_dict (model,
-    version, naming, sizes); nothing of the optimizer is changed unless all of it is there. Load the
-    parameters of the model before.
+    `step`: number of optimizer steps made. `where` selects the version, as in load_state_dict
+    (model, version, naming, sizes). The optimizer is changed only if all of its state was found.
+    Load the parameters of the model first.
     """
     if session is None:
         from . import session as process_wide

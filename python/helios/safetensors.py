@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Header:
-    """A parsed header. ``data_start`` is where the data section begins in the file."""
+    """A parsed header. ``data_start`` is the offset of the data section in the file."""
 
     entries: dict[str, Entry]
     metadata: dict[str, str]
@@ -79,7 +79,7 @@ def _entry(where: str, name: str, raw: Any) -> Entry:
 def parse_header(head: bytes, total: int, where: str = "safetensors") -> Header:
     """Parse the first 8+N bytes of a file of `total` bytes.
 
-    `where` names the source in error sentences. Raises Corrupt on anything the format forbids:
+    `where` names the source in error sentences. Raises Corrupt for anything the format forbids:
     holes, overlaps, duplicate names, wrong sizes, bytes beyond the end.
     """
     if not isinstance(head, (bytes, bytearray)):
@@ -139,7 +139,7 @@ def _check_form(name: Any, dtype: Any, shape: Any) -> None:
 
 def pack_header(tensors: Iterable[tuple[str, str, tuple[int, ...]]],
                 metadata: Mapping[str, str] | None = None) -> bytes:
-    """Header bytes (length word included) for tensors laid out in the given order without holes."""
+    """Header bytes (length word included) for tensors stored in the given order without holes."""
     for item in _arguments.mapping("metadata", metadata or {}, "a mapping of texts to texts").items():
         for value in item:
             _arguments.text("text in metadata", value)
@@ -159,9 +159,9 @@ def pack_header(tensors: Iterable[tuple[str, str, tuple[int, ...]]],
 
 def write(file: BinaryIO, tensors: Iterable[tuple[str, str, tuple[int, ...], Any]],
           metadata: Mapping[str, str] | None = None) -> int:
-    """Write (name, dtype, shape, bytes-like) tensors; returns the bytes written.
+    """Write (name, dtype, shape, bytes-like) tensors; returns the number of bytes written.
 
-    Raises InvalidArgument when the bytes of a tensor are not what its dtype and shape need.
+    Raises InvalidArgument when a tensor's number of bytes does not fit its dtype and shape.
     """
     items = list(tensors)
     header = pack_header(((n, d, s) for n, d, s, _ in items), metadata)

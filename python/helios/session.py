@@ -1,4 +1,4 @@
-"""One rank's view of Helios: who am I, what are my tensors, write them back."""
+"""One rank's view of Helios: its identity, loading its tensors and writing them back."""
 from __future__ import annotations
 
 import json
@@ -25,12 +25,12 @@ RETRIES_MAX = 100  # of the C client
 
 @dataclass(frozen=True)
 class Rank:
-    """Place of this process in its gang, from the environment Helios gives to ranks.
+    """Place of this process in its gang, from the environment that Helios gives to ranks.
 
-    Outside a job every index is 0 and every size 1. ``virtual_stages`` are model chunks per pipeline
-    stage, 1: none, 0: not said, which means as the model has them. ``ep_size`` ranks of dp share the
-    experts of a layer out, ``etp_size`` ranks of tp share an expert (0: all of them). ``model`` is the name alone; ``model_version``
-    the number after '@' in HELIOS_MODEL, or -1 for the newest version.
+    Outside a job every index is 0 and every size 1. ``virtual_stages`` are model chunks per pipeline stage, 1: none, 0:
+    unset, which means the model's. The experts of a layer are divided among ``ep_size`` ranks of dp, and each expert among
+    ``etp_size`` ranks of tp (0: all). ``model`` is the name alone; ``model_version`` the number after '@' in HELIOS_MODEL,
+    or -1 for the newest version.
     """
 
     global_rank: int = 0
@@ -66,7 +66,7 @@ class Rank:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Rank":
-        """Raises InvalidArgument that names the variable which makes no sense."""
+        """Raises InvalidArgument that names the invalid variable."""
         _arguments.mapping("env", env, "a mapping of names to texts, as os.environ is")
         pp_size = _number(env, ("PIPELINE_PARALLEL_SIZE",), 1, 1)
         tp_size = _number(env, ("TENSOR_PARALLEL_SIZE",), 1, 1)
@@ -95,7 +95,7 @@ class Rank:
             node=env.get("HELIOS_NODE", ""), model=model, model_version=version)
 
 
-# The least that each may be.
+# The minimum of each field.
 RANK_NUMBERS = {"global_rank": 0, "pp": 0, "tp": 0, "dp": 0, "local_rank": 0, "pp_size": 1, "tp_size": 1, "dp_size": 1, "cp": 0, "cp_size": 1, "ep": 0,
                 "ep_size": 1, "etp_size": 0, "virtual_stages": 0, "world_size": 1, "local_world_size": 1, "attempt": 0,
                 "model_version": -1}
@@ -125,12 +125,12 @@ def split_model(text: str) -> tuple[str, int]:
 
 
 def _has_own_names(config: Mapping[str, Any]) -> bool:
-    """No table of a family says what the model's tensors are called."""
+    """Whether the model's tensors have names that no family's table describes."""
     return bool(config.get("unsliced") or config.get("asSaved"))
 
 
 def _shown(stored: dict[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
-    """The tensors that belong to a position of another split, under their names there."""
+    """The tensors that belong to a position of a different split, under their names there."""
     missing = names.keys() - stored.keys()
     if missing:
         raise Corrupt(f"{where}: tensor '{min(missing)}' is not in the shard: the catalogue is wrong; "
@@ -169,7 +169,7 @@ def _check_save(state: Any, step: Any, optim: Any, model: Any, **flags: bool) ->
 
 
 def _check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
-    """One of the words, or None."""
+    """Check that the value is one of the words, or None."""
     if value is not None and (not isinstance(value, str) or value not in words):
         raise InvalidArgument(f"{_arguments.told(name, value)} must be one of {', '.join(words)}")
 
@@ -180,7 +180,7 @@ def _check_place(**place: int | None) -> None:
 
 
 def _ranges_of(ranges: Any) -> dict[str, tuple[int, int]]:
-    """By plain names."""
+    """The ranges by plain name."""
     out = {}
     for name, pair in _arguments.mapping("ranges", ranges, "a mapping of parameters to (start, end)").items():
         _arguments.text("name in ranges", name)
@@ -195,10 +195,10 @@ def _ranges_of(ranges: Any) -> dict[str, tuple[int, int]]:
 
 
 class Session:
-    """A connection with the identity of a rank; ``helios.init()`` makes the process-wide one.
+    """A connection with the identity of a rank; ``helios.init()`` creates the process-wide one.
 
-    Threads: use one session from one thread at a time. Not across fork(): open another one there.
-    Also a context manager that closes itself.
+    Threads: use a session from one thread at a time. After fork() open another one in the child. A
+    session is also a context manager that closes itself.
     """
 
     def __init__(self, controller: str | None = None, l3: str | None = None, *,
@@ -207,9 +207,9 @@ class Session:
         """Defaults come from the rank environment.
 
         `path`: "auto", or "shm" / "net" to force one way of reading. `timeout_ms`: deadline of one
-        operation, 0: HELIOS_READ_TIMEOUT, else 30000. `retries`: of one bad piece, 0:
-        HELIOS_READ_RETRIES, else 3; -1 = none. `client`: something with the methods of _abi.Client,
-        for tests.
+        operation, 0: HELIOS_READ_TIMEOUT, else 30000. `retries`: how often a bad piece is fetched
+        again, 0: HELIOS_READ_RETRIES, else 3; -1 = never. `client`: for tests, an object with the
+        methods of _abi.Client.
         """
         for name, value in (("controller", controller), ("l3", l3)):
             if value is not None:
@@ -222,13 +222,13 @@ class Session:
         self.rank = rank or Rank.from_environment()
         self.client = client or _abi.Client(controller, l3, path, timeout_ms, retries)
         self._listed: tuple[tuple[str, int, int, int], _abi.ShardList] | None = None
-        # By model: parts of the names in this rank's stage, from what was loaded; config.
+        # Per model: the part of each loaded name in this rank's stage, and the config.
         self._parts: dict[str, dict[str, str]] = {}
         self._configs: dict[str, dict[str, Any]] = {}
-        self._rules: dict[str, tuple[str, _abi.Split | None]] = {}  # which part a name belongs to: config, split
-        self._splits: dict[str, _abi.Split | None] = {}  # of the save that is under way
-        self._naming: str | None = None  # of what was loaded last
-        self._saved: tuple[str, int] | None = None  # committed here last, and not visible then
+        self._rules: dict[str, tuple[str, _abi.Split | None]] = {}  # decide a name's part: config, split
+        self._splits: dict[str, _abi.Split | None] = {}  # of the save in progress
+        self._naming: str | None = None  # of the last load
+        self._saved: tuple[str, int] | None = None  # last commit here, if not visible then
 
     def __enter__(self) -> "Session":
         return self
@@ -237,7 +237,7 @@ class Session:
         self.close()
 
     def become(self, rank: Rank) -> None:
-        """This process is another rank of its gang from now on: helios.elastic calls it."""
+        """Make this process a different rank of its gang; called by helios.elastic."""
         self.rank, self._listed, self._saved = rank, None, None
         for kept in (self._parts, self._configs, self._rules, self._splits):
             kept.clear()
@@ -265,7 +265,7 @@ class Session:
     def _split(self, model: str, tp_size: int | None = None, pp_size: int | None = None,
                virtual_stages: int | None = None, ep_size: int | None = None,
                etp_size: int | None = None) -> _abi.Split | None:
-        """What was asked for; else that of the job, for the model that it trains; else None."""
+        """The requested split; else the job's, for the model that it trains; else None."""
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
         if any(size is not None for size in sizes):
             return _abi.Split(*(_arguments.optional(name, size, 1) or 0 for name, size in zip(SIZES, sizes)))
@@ -285,7 +285,7 @@ class Session:
         ep = self.rank.ep if ep is None else ep
         shards = self.client.request_shards(name, number, pp, tp, split, *((ep,) if ep else ()))
         self._listed = ((name, number, pp, tp), shards)
-        self._configs.pop(name, None)  # it may be another model of that name
+        self._configs.pop(name, None)  # may be a different model of that name
         self._rules.pop(name, None)
         return shards
 
@@ -303,39 +303,39 @@ class Session:
                         ) -> dict[str, "torch.Tensor"]:
         """Pull the tensors of one (pp, tp, ep) position: Megatron-core name -> tensor, CPU.
 
-        Shapes and names are those the rank's own modules have: split by tensor parallelism, layers
-        numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that a
-        training wrote back (empty when there is none), the "extra" blobs of its modules (extra state:
-        tensors, or BytesIO where BytesIO was saved), or "all". `version` None: the one that
-        HELIOS_MODEL names, else the newest visible one.
+        Shapes and names are those of the rank's own modules: split by tensor parallelism, layers
+        numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that training
+        wrote back (empty if there is none), the "extra" blobs of its modules (extra state: tensors,
+        or BytesIO where BytesIO was saved), or "all". `version` None: the one that HELIOS_MODEL
+        names, else the newest visible one.
 
-        `tp_size`, `pp_size` and `virtual_stages` say of which split (pp, tp) is a position. None: in a
-        job, for its own model, that of the job; else the one that the version was saved with. Another
-        number of stages copies no bytes; for another `tp_size`, `ep_size` (ranks that share the experts
-        of a layer out; `ep` says whose) or `etp_size` (ranks that share an expert) the version is cut
-        once, in the pool, and the first reader waits for it. Extra state of modules that tensor ranks
-        differ in can't be cut, nor optimizer state that data-parallel ranks share out otherwise than as
-        whole tensors or Pieces: asked for by `kind`, they raise Unsupported.
+        `tp_size`, `pp_size` and `virtual_stages` give the split in which (pp, tp) is a position. None:
+        the job's, for its own model in a job; else the one that the version was saved with. A different
+        number of stages copies no bytes. For a different `tp_size`, `ep_size` (ranks that the experts
+        of a layer are divided among; `ep` is the rank) or `etp_size` (ranks that an expert is divided
+        among) the version is cut once, in the pool, and the first reader waits for it. Extra state that
+        differs between tensor ranks can't be cut, nor can optimizer state that data ranks share in a
+        form other than whole tensors or Pieces: requesting it by `kind` raises Unsupported.
 
-        `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
-        local`, "te" that of Transformer Engine, which Megatron takes by default. None: the naming
-        the model was imported with, which `naming()` tells. Tensors get these names whatever they
-        were saved under.
+        `naming` is how Megatron names the norms of a layer: "local" for `--transformer-impl local`,
+        "te" for Transformer Engine, Megatron's default. None: the naming that the model was
+        imported with, which `naming()` returns. Tensors get these names regardless of how they were
+        saved.
 
-        Optimizer state that several data-parallel ranks saved comes back as this rank's own share,
-        and only to a gang of the same data-parallel size; `dp` asks for the share of one rank. What was
-        saved as Pieces is put together: every data rank gets whole tensors, whatever their number. With
-        kind "optim", `ranges` {parameter: (start, end)} asks for those elements of the state of these
-        parameters, as vectors (NotFound where one has no state).
+        Optimizer state that several data-parallel ranks saved is returned as this rank's own share, and
+        only to a gang of the same data-parallel size; `dp` requests the share of one rank. State that
+        was saved as Pieces is joined: any number of data ranks gets whole tensors. With kind "optim",
+        `ranges` {parameter: (start, end)} requests those elements of the state of these parameters, as
+        vectors (NotFound if one has no state).
 
-        The tensors alias verified shared memory, copy-on-write, which lives as long as any of them:
-        what is written in place is this process's own copy of the pages that were written, and no
-        other process or later load sees it. `copy=True` copies everything at once.
+        The tensors alias verified shared memory, copy-on-write, which lives as long as any of them.
+        An in-place write goes to a private copy of the written pages; no other process or later
+        load sees it. `copy=True` copies everything at once.
 
-        Raises NotFound (no such model, version or position), InvalidArgument (optimizer state of
-        another data-parallel size, sizes that layers or tensors can't be shared out by), Unsupported
-        (what the version has can't be cut for that split), Corrupt (bytes stayed bad after every
-        retry; names the shard), Unavailable, TimedOut.
+        Raises NotFound (no such model, version or position), InvalidArgument (optimizer state of a
+        different data-parallel size, sizes that layers or tensors can't be divided by), Unsupported
+        (the version can't be cut for that split), Corrupt (bytes stayed bad after every retry; names
+        the shard), Unavailable, TimedOut.
         """
         _check_word("kind", kind, KINDS)
         _check_word("naming", naming, NAMINGS)
@@ -358,14 +358,14 @@ class Session:
         if kind in ("optim", "all"):
             out = _pieces.joined(out, wanted, f"{name}@{listed.version}")
         if not out and kind not in ("optim", "extra") and "adapter" not in self._config(name):
-            # an adapter may leave all layers of a stage alone
+            # an adapter may touch no layer of a stage
             raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
                            "is the model imported with these sizes?")
         return out
 
     def _collect(self, listed: _abi.ShardList, kind: str, place: tuple[int, int], dp: int | None, copy: bool,
                  own: bool) -> dict[str, Any]:
-        """The tensors that are asked for, pieces one by one. `own`: names are those of this rank's stage."""
+        """The requested tensors, pieces one by one. `own`: names are those of this rank's stage."""
         name, out = self._listed[0][0], {}
         pieces, prefixes = self._shares(listed, dp, name) if kind in ("optim", "all") else (set(), ("", ""))
         for shard in listed.shards:
@@ -384,8 +384,8 @@ class Session:
         return out
 
     def _shares(self, listed: _abi.ShardList, dp: int | None, model: str) -> tuple[set[str], tuple[str, str]]:
-        """(parts of pieces, which are put together; prefixes of the parts with this rank's share of other
-        optimizer state: of experts, and before of all else)."""
+        """(parts with pieces, to be joined; prefixes of the parts with this rank's share of other
+        optimizer state: first of everything else, then of experts)."""
         pieces: set[str] = set()
 
         def select(experts: bool) -> str:
@@ -396,7 +396,7 @@ class Session:
             for shard in shards:
                 if shard.part.startswith(_state.OPTIM):
                     shares.setdefault(_state.owner(shard.part), []).append(shard)
-            for group in shares.values():  # where one share of a part is in pieces, all are
+            for group in shares.values():  # if one share of a part is in pieces, all are
                 if any(_state.is_share(s.part) for s in group) and self._is_in_pieces(
                         next((s for s in group if _state.is_chosen(s.part, "optim", own)), group[0])):
                     pieces.update(s.part for s in group)
@@ -412,7 +412,7 @@ class Session:
 
     def _read(self, model: str, version: int, shard: _abi.Shard, asked: tuple[int, int],
               copy: bool) -> dict[str, Any]:
-        """The tensors that a shard has for the position, under the names there."""
+        """The shard's tensors that belong to the position, under their names there."""
         pp, tp = asked if shard.pp is None else (shard.pp, shard.tp)
         place = f"/ep{shard.ep}" if _state.has_experts(shard.part) else ""
         where = f"{model}@{version}/pp{pp}/tp{tp}{place}/{shard.part}"
@@ -436,7 +436,7 @@ class Session:
         return json.loads(self._last().config_json)
 
     def meta(self) -> dict[str, Any]:
-        """What rank 0 attached to the version that was loaded last; {} for an imported one."""
+        """What rank 0 attached to the last loaded version; {} for an imported one."""
         return json.loads(self._last().meta_json)
 
     def _model_naming(self, model: str) -> str:
@@ -446,17 +446,17 @@ class Session:
         return naming
 
     def naming(self) -> str:
-        """Naming of the tensors that were loaded last, "local" or "te" (or, before any load, the
-        one that the model was imported with)."""
+        """Naming of the last loaded tensors, "local" or "te" (before any load, the one that the
+        model was imported with)."""
         self._last()
         return self._naming or self._model_naming(self._listed[0][0])
 
     def version(self) -> int:
-        """Number of the version that was loaded last (or, before any load, of the newest)."""
+        """Number of the last loaded version (before any load, of the newest)."""
         return self._last().version
 
     def _config(self, model: str) -> dict[str, Any]:
-        """Config of the model, whichever was loaded last."""
+        """Config of this model, even if another one was loaded last."""
         if model not in self._configs:
             listed = self._last() if self._listed and self._listed[0][0] == model else \
                 self.client.request_shards(model, -1, 0, 0, self._split(model))
@@ -464,19 +464,19 @@ class Session:
         return self._configs[model]
 
     def _rule(self, model: str) -> tuple[str, _abi.Split | None]:
-        """Config and split that say which part a tensor of this rank is saved in."""
+        """Config and split that decide which part a tensor of this rank is saved in."""
         if model not in self._rules:
             split = self._splits.get(model)
             if split is None or _has_own_names(self._config(model)):
                 config = json.dumps(self._config(model))
-            else:  # tensor ranks have the same layers, however many they are
+            else:  # any number of tensor ranks has the same layers
                 stages = _abi.Split(0, split.pp, split.virtual_stages)
                 config = self.client.request_shards(model, -1, 0, 0, stages).config_json
             self._rules[model] = (config, None)
         return self._rules[model]
 
     def _loaded_part(self, model: str, name: str, prefix: str) -> str | None:
-        """The part that a tensor, or the parameter its name ends with, was loaded from."""
+        """The part that a tensor, or the parameter at the end of its name, was loaded from."""
         tail, parts = name, self._parts.get(model, {})
         while tail:
             part = parts.get(tail)
@@ -486,14 +486,14 @@ class Session:
         return None
 
     def _parts_of(self, model: str, names: Sequence[str], prefix: str) -> list[str]:
-        """Where each was loaded from; else what its name says."""
+        """The part that each was loaded from, else the one that its name implies."""
         found = [self._loaded_part(model, name, prefix) for name in names]
         unknown = [name for name, part in zip(names, found) if part is None]
         said = iter(_abi.parts_of(*self._rule(model), self.rank.pp, unknown) if unknown else [])
         return [prefix + (next(said) if part is None else part) for part in found]
 
     def _find_parts(self, model: str) -> None:
-        """Where the newest version has its tensors, as nothing was loaded that would say so."""
+        """Learn the parts from the newest version, because nothing has been loaded."""
         listed = self.client.request_shards(model, -1, self.rank.pp, self.rank.tp, self._split(model))
         parts = self._parts.setdefault(model, {})
         for shard in listed.shards:
@@ -525,7 +525,7 @@ class Session:
         return out
 
     def _gang(self) -> str:
-        """Name of the gang that saves together."""
+        """Name of the gang, which saves together."""
         if not self.rank.job and self.rank.world_size > 1:
             raise InvalidArgument(
                 f"{self.rank.world_size} ranks save one version together and have no job: set "
@@ -534,11 +534,11 @@ class Session:
 
     def _groups(self, model: str, state: Any,
                 optim: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-        """This rank's tensors by part, every one of them checked."""
+        """This rank's tensors by part, all of them checked."""
         me = self.rank
         if hasattr(state, "helios_state"):
             state, managed = state.helios_state()
-            # Every data rank has all of it, and rank 0 saves it.
+            # Every data rank has all of it; rank 0 saves it.
             optim = {**(managed if self._share(False)[0] == 0 else {}), **(optim or {})}
         tensors, blobs = _state.split(state)
         optim = _state.of_optimizer(optim or {}, state)
@@ -559,7 +559,7 @@ class Session:
 
     def _creation(self, model: str, asked: _abi.Split | None, config: Mapping[str, Any] | None,
                   state: Any) -> dict[str, Any]:
-        """What version_open needs to make the model; {}: it is there."""
+        """What version_open needs to create the model; {}: it exists."""
         self._configs.pop(model, None)  # it may have been removed since
         try:
             self._config(model)
@@ -578,11 +578,11 @@ class Session:
         return {"create": split}
 
     def _saves(self, part: str) -> bool:
-        """Of the ranks that have the same parameters the first one saves them."""
+        """The first of the ranks with the same parameters saves the part."""
         return self._share(_state.has_experts(part))[0] == 0
 
     def _share(self, experts: bool, dp: int | None = None) -> tuple[int, int]:
-        """Which of how many ranks with the same parameters this one is, or the one of data rank `dp`."""
+        """(index, count) of this rank, or data rank `dp`, among ranks with the same parameters."""
         me = self.rank
         dp = me.cp + me.cp_size * me.dp if dp is None else dp
         dp_size = me.cp_size * me.dp_size  # context ranks have the same parameters
@@ -598,14 +598,14 @@ class Session:
         return me.tp % (me.etp_size or me.tp_size) if _state.has_experts(part) else me.tp
 
     def _give_up(self, model: str, version: int, error: BaseException) -> bool:
-        """After a failed save. True: it is too late, as all ranks' commits have arrived."""
+        """Abandon a failed save. True: too late, because the commits of all ranks have arrived."""
         try:
             self.client.version_abandon(model, version, self.rank.global_rank,
                                         f"{type(error).__name__}: {error}")
         except Conflict:
             return True
         except HeliosError:
-            pass  # out of reach: it is closed when the attempt ends
+            pass  # unreachable: it is closed when the attempt ends
         return False
 
     @_steps.around("saving", "training")
@@ -620,35 +620,35 @@ class Session:
         """Write this rank's tensors as part of a new version of the model.
 
         Names may follow either naming of load_state_dict; they are stored under the model's. Every rank of the
-        gang calls it with the same `step`; the version becomes visible, as a whole, when the last rank has
-        committed. Every call is a new version, at the same step too. `meta` is kept from rank 0 and must be
-        JSON. Bytes are copied before this returns.
+        gang calls this with the same `step`; the version becomes visible, as a whole, when the last rank has
+        committed. Every call makes a new version, even at the same step. `meta` must be JSON; rank 0's is
+        kept. Bytes are copied before this returns.
 
         `tp_size`, `pp_size`, `virtual_stages`, `ep_size` and `etp_size`: the split of the gang, the same
-        on all ranks. None: in a job, for its own model, that of the job; else the model's.
-        `state` must have the tensors of the model's oldest version for this rank. `any_dtype=True`:
-        dtypes may differ. `strict=False`: anything may. All ranks pass the same.
+        on all ranks. None: the job's, for its own model in a job; else the model's. `state` must have
+        the tensors of the model's oldest version for this rank. `any_dtype=True`: dtypes may differ.
+        `strict=False`: everything may differ. All ranks pass the same.
 
         `optim` holds optimizer state under names that end with the parameter's
-        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, as all data ranks have
-        the same, and experts from the first rank that has them; `optim` from every rank that passes some. What
-        is the same on all data ranks should be passed on dp 0 only: it is then given to all of them. Else each
-        rank gets its own share back, see load_state_dict. Pieces must cover the state once, those of all data
-        ranks together; every reader gets the whole.
+        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, because all data ranks
+        have the same, and experts from the first rank that has them; `optim` from every rank that passes some.
+        Pass state that is the same on all data ranks on dp 0 only: all of them then get it. Otherwise each rank
+        gets its own share back, see load_state_dict. The Pieces of all data ranks together must cover the state
+        exactly once; every reader gets the whole.
 
-        ``None`` is left out; ``_extra_state`` and BytesIO are kept as blobs (kind "extra" of
+        ``None`` is skipped; ``_extra_state`` and BytesIO are kept as blobs (kind "extra" of
         load_state_dict); leading ``module.`` are dropped from names.
 
-        A `model` that is passed and does not exist is made, with the gang's sizes; if the save fails
-        there is none. With a Hugging Face `config` it is like an imported one, without only for those
-        sizes and under the names of its first save.
+        If `model` is passed and does not exist it is created with the gang's sizes, and removed if
+        the save fails. With a Hugging Face `config` it is like an imported one; without, it can only
+        be read with those sizes and under the names of its first save.
 
         Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another rank's save of this
-        version has failed, Corrupt when data ranks of a gang of helios.elastic have other bytes, InvalidArgument for
-        tensors that do not fit the model and for names or values that cannot be stored. A failed save leaves nothing.
-        `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters and optimizer state
-        go straight from its chunks into the shards, one tensor after the other, with memory for one part at a time.
-        Values may also be objects with `shape`, `dtype` and `read_into(address, size)`.
+        version has failed, Corrupt when data ranks of a gang of helios.elastic differ, InvalidArgument for tensors that
+        do not fit the model and for names or values that can't be stored. A failed save leaves nothing. `state` may be
+        the result of `hybridps.manage` (anything with `helios_state()`): parameters and optimizer state then go
+        straight from its chunks into the shards, one tensor after the other, with memory for one part at a time. Values
+        may also be objects with `shape`, `dtype` and `read_into(address, size)`.
         """
         _check_save(state, step, optim, model, strict=strict, any_dtype=any_dtype)
         text, config_text = _as_json("meta", meta) or "{}", _as_json("config", config)
@@ -675,22 +675,22 @@ class Session:
             late = self._give_up(name, version, error)
             if not late or not isinstance(error, (TimedOut, Unavailable)):
                 raise
-            visible = self.client.version_commit(*commit)  # only the answer was lost: ask for it
+            visible = self.client.version_commit(*commit)  # only the answer was lost: ask again
         self._saved = None if visible else (name, version)
         _gang.leave_if_resized(self.client, me)
         return Saved(version, visible, written, time.monotonic() - started)
 
     def abandon_unfinished(self) -> bool:
-        """Give the last save up if a rank of it is missing. True: it was, and the version is no more.
+        """Abandon the last save if a rank of it is missing. True: it was, and the version is gone.
 
-        For a gang that has lost a rank in the middle of a save: helios.elastic calls it.
+        For a gang that has lost a rank in the middle of a save; called by helios.elastic.
         """
         saved, self._saved = self._saved, None
         if saved is None:
             return False
         try:
             self.client.version_abandon(*saved, self.rank.global_rank, "a rank of the gang was lost")
-        except (Conflict, NotFound):  # it has become visible; it is gone
+        except (Conflict, NotFound):  # it became visible; it is gone
             return False
         return True
 

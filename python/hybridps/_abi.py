@@ -1,7 +1,7 @@
-"""The C ABI of include/helios/hybridps.h by ctypes. Nothing here knows about torch.
+"""The C ABI of include/helios/hybridps.h, through ctypes. Nothing here knows about torch.
 
-``Pool`` is one hybridps: plain Python values in and out, ``HybridPSError`` instead of codes.
-Sizes are bytes. Threads: as the C functions, any; ctypes drops the GIL during a call.
+``Pool`` wraps one hybridps: plain Python values in and out, ``HybridPSError`` instead of codes.
+Sizes are bytes. Threads: any, as for the C functions; ctypes releases the GIL during a call.
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ c_char_p, c_void_p, POINTER = ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER
 
 
 class HybridPSError(RuntimeError):
-    """A call that failed; nothing was changed by it. ``code`` is HELIOS_E..., 0 if from Python."""
+    """A call failed and changed nothing. ``code`` is HELIOS_E..., 0 if raised by Python."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -38,12 +38,12 @@ os.register_at_fork(after_in_child=lambda: _process.__setitem__(0, os.getpid()))
 
 
 def forked(pid: int) -> bool:
-    """Whether this is a child of process ``pid``. No system call: it is asked at every access."""
+    """Whether this is a child of process ``pid``. Makes no system call: every access checks it."""
     return _process[0] != pid
 
 
 def failure(lib: ctypes.CDLL, code: int) -> HybridPSError:
-    """The exception of a call of the library that returned ``code`` just now, in this thread."""
+    """The exception for a library call that has just returned ``code`` in this thread."""
     why = lib.helios_last_error()
     return HybridPSError(why.decode(errors="replace") if why else f"error {code}", code)
 
@@ -143,7 +143,7 @@ class NetOptions(_loader.Sized):
                 ("timeout_ms", c_int)]
 
 
-# What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
+# Struct sizes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
 _SIZES = {_Options: 128, Use: 24, _Traffic: 56, _Stats: 448, _Info: 56, _Kept: 24, Adam: 136,
           Transport: 112, ShmOptions: 32, NetOptions: 40}
 
@@ -197,7 +197,7 @@ _PROTOTYPES = {
 
 def bind(header: str, sizes: dict[Any, int], prototypes: dict[str, tuple[Any, list[Any]]],
          error: type[Exception]) -> ctypes.CDLL:
-    """libhelios with prototypes, from where helios._loader.candidates() says."""
+    """libhelios with prototypes, found by helios._loader.candidates()."""
     for struct, size in sizes.items():
         if ctypes.sizeof(struct) != size:
             raise error(f"struct {struct.__name__} of {header} has {ctypes.sizeof(struct)} bytes "
@@ -222,8 +222,8 @@ def load_library() -> ctypes.CDLL:
 
 
 class _Unreadable:
-    """What a forked child can't read is raised between two of Python's steps, after the read: the
-    library has the interpreter ask whether this is true, which raises."""
+    """Raises an error for what a forked child can't read, between two bytecodes after the read: the
+    library makes the interpreter evaluate the truth of this object, which raises."""
 
     def __init__(self, again: Callable[[], int]) -> None:
         self.text, self._again = ctypes.create_string_buffer(512), again
@@ -234,7 +234,7 @@ class _Unreadable:
 
 
 def check_whole(what: str, value: Any, below: bool = False) -> int:
-    """below: it may be below 0."""
+    """Check for a whole number. below: it may be negative."""
     number = value.__index__() if hasattr(value, "__index__") else None
     if number is None or not (below or 0 <= number < 1 << (31 if what.endswith("_ms") else 63)):
         raise HybridPSError(f"{what} is {value!r}: it is a whole number{'' if below else ' from 0 on'}")
@@ -247,13 +247,13 @@ def check_text(what: str, value: object, example: str) -> None:
 
 
 class Bundle:
-    """The arguments of an access and a release, made once: tensors that are used together."""
+    """The arguments of an access and a release of tensors that are used together, made once."""
 
     __slots__ = ("uses", "ids", "count", "uses_at", "ids_at")
 
     def __init__(self, tensors: Iterable[int], where: int, write: bool = False,
                  written: Iterable[int] = ()) -> None:
-        """``written``: further ones, that are written."""
+        """``written``: further tensors, which are written."""
         uses = [(t, where, int(write), None) for t in tensors]
         uses += [(t, where, 1, None) for t in written]
         self.count = len(uses)
@@ -328,7 +328,7 @@ class Pool:
 
     @contextlib.contextmanager
     def on_host(self, *tensors: int, write: bool = False) -> Iterator[None]:
-        """They are accessed on the host, and released."""
+        """Access the tensors on the host within the block."""
         bundle = Bundle(tensors, HOST, write)
         self.access(bundle)
         try:
@@ -347,25 +347,26 @@ class Pool:
         return out.value or 0
 
     def share_host(self, file: int, kinds: Sequence[int]) -> None:
-        """Host memory of new chunks of these kinds is one copy for all ranks."""
+        """Make all ranks share one copy of the host memory of new chunks of these kinds."""
         self.check(self.lib.hybridps_share_host(self._h, file, sum(1 << kind for kind in kinds)))
 
     def publish(self, tensors: Sequence[int]) -> None:
-        """What this rank wrote to them on the host, where they are accessed, is for all to see."""
+        """Make this rank's host writes to these tensors, which are accessed there, visible to
+        all."""
         ids = (c_uint32 * len(tensors))(*tensors)
         self.check(self.lib.hybridps_publish(self._h, ids, len(tensors)))
 
     def renew(self, tensors: Sequence[int]) -> None:
-        """They are as their ranks published them."""
+        """Update these tensors to what other ranks have published."""
         ids = (c_uint32 * len(tensors))(*tensors)
         self.check(self.lib.hybridps_renew(self._h, ids, len(tensors)))
 
     def withdraw(self, tensor: int) -> None:
-        """What ranks shared of its chunk ends: nobody reads it any more."""
+        """Discard the shared content of its chunk, which no rank reads any more."""
         self.check(self.lib.hybridps_withdraw(self._h, tensor))
 
     def serve_faults(self) -> None:
-        """Tensors that are used where their chunk is not are shown there."""
+        """Show tensors that are used where their chunk is absent."""
         self.check(self.lib.hybridps_serve_faults(self._h))
         python, pool = ctypes.pythonapi, self._h
         self._unreadable = _Unreadable(lambda: self.lib.hybridps_settle(pool))
@@ -374,13 +375,14 @@ class Pool:
             self._unreadable.text, len(self._unreadable.text)))
 
     def settle(self) -> None:
-        """What was written to such tensors becomes their content."""
+        """Make what was written to such tensors their content."""
         code = self._settle(self._h)
         if code:
             self.check(code)
 
     def keep(self, tensor: int, where: int) -> tuple[Any, int, int]:
-        """The memory of its chunk stays after close: what gives it back, its address and size."""
+        """Keep the memory of its chunk after close. Returns what frees it, its address and its
+        size."""
         out = _Kept()
         self.check(self.lib.hybridps_keep(self._h, tensor, where, ctypes.byref(out)))
         return self.lib.hybridps_kept_free, out.address, out.bytes
@@ -399,13 +401,13 @@ class Pool:
         return _as_dict(out)
 
     def device_by_kind(self) -> tuple[int, dict[str, int]]:
-        """The running iteration, and bytes."""
+        """The running iteration, and bytes by kind."""
         out = self._stats
         self.check(self.lib.hybridps_stats(self._h, self._stats_at))
         return out.iterations, dict(zip(KINDS, out.device_by_kind))
 
     def chunk(self, tensor: int) -> tuple[int, int]:
-        """Which one it lies in, and the bytes of that."""
+        """The chunk that it lies in, and that chunk's bytes."""
         out = self._info
         self.check(self.lib.hybridps_tensor(self._h, tensor, self._info_at))
         return out.chunk, out.chunk_bytes
@@ -429,7 +431,7 @@ class Pool:
 
     def norm(self, address: int, kind: int, count: int, scale: float,
              threads: int) -> tuple[float, bool]:
-        """Sum of the squares, and whether all are finite."""
+        """The sum of the squares, and whether all are finite."""
         total, finite = c_double(), c_int()
         self.check(self.lib.hybridps_grad_norm(address, kind, count, scale, threads,
                                                ctypes.byref(total), ctypes.byref(finite)))

@@ -1,5 +1,5 @@
-"""Adam beside its steps in libhelios: the norm of gradients, which a scaler of losses asks for, and
-steps by torch's operations, on CUDA."""
+"""The parts of Adam outside libhelios: the gradients' norm, which a loss scaler needs, and steps
+with torch's operations, on CUDA."""
 from __future__ import annotations
 
 import itertools
@@ -15,11 +15,11 @@ from ._tensors import is_at
 if TYPE_CHECKING:
     from ._slots import Slot
 
-_ALONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) < 2  # torch 1 steps one after the other
+_ALONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) < 2  # torch 1 steps parameters one by one
 
 
 def norm_of(stepper: Any, scale: float) -> tuple[float, bool]:
-    """Sum of the squares of all gradients of a Stepper's times scale, and whether all are finite."""
+    """The sum of squares of a Stepper's gradients times scale, and whether all are finite."""
     state = stepper.phases.state
     stepper.phases.leave()
     slots = list(stepper.slots())
@@ -65,7 +65,8 @@ def _norm(state: Any, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]
 
 
 def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]], state: dict[str, Any]) -> None:
-    """What was put into optimizer.state is what native Adam steps by. What could be managed is."""
+    """Check that native Adam can use what was put into optimizer.state; what is manageable is
+    managed."""
     for key in ("exp_avg", "exp_avg_sq"):
         host = own[key][1]
         if key in state and not is_at(state[key], host):
@@ -76,8 +77,8 @@ def check_held(slot: "Slot", own: dict[str, tuple[int, torch.Tensor]], state: di
 
 def adams_by_torch(tensors: list[tuple[torch.Tensor, ...]], steps: list[int], group: dict,
                    adamw: bool) -> None:
-    """Steps of several parameters (p, g, m, v) in the operations of torch's foreach Adam, which is what
-    it takes on CUDA unless it is told otherwise."""
+    """Step several parameters (p, g, m, v) with the operations of torch's foreach Adam, its default
+    on CUDA."""
     p, g, m, v = (list(column) for column in zip(*tensors))
     b1, b2 = group["betas"]
     if group["weight_decay"]:
@@ -97,7 +98,7 @@ def adams_by_torch(tensors: list[tuple[torch.Tensor, ...]], steps: list[int], gr
 
 def adam_by_torch(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, step: int,
                   group: dict, adamw: bool) -> None:
-    """One step in the operations of this torch's single-tensor Adam."""
+    """One step with the operations of this torch's single-tensor Adam."""
     b1, b2 = group["betas"]
     if adamw:
         p.mul_(1 - group["lr"] * group["weight_decay"])
@@ -113,7 +114,7 @@ def adam_by_torch(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Te
 
 
 def adams_on_cuda(stepper: Any, groups: dict[int, dict], slots: list["Slot"]) -> None:
-    """Steps on views of device memory: all of a group at once, as torch's own would on CUDA."""
+    """Step on views of device memory: a whole group at once, as torch's own does on CUDA."""
     for _, same in itertools.groupby(slots, lambda s: id(groups[id(s.param)])):
         batch = list(same)
         group, steps = groups[id(batch[0].param)], [stepper.next_step(s) for s in batch]
@@ -131,7 +132,7 @@ def adams_on_cuda(stepper: Any, groups: dict[int, dict], slots: list["Slot"]) ->
 
 
 def _on_cuda(stepper: Any, slot: "Slot") -> tuple[torch.Tensor, ...]:
-    """What steps (the parameter, or its float32 values), its gradient, and Adam's state."""
+    """What is stepped (the parameter, or its float32 values), its gradient, and Adam's state."""
     own = stepper.of(slot)
     p = _there(slot, own["master"][0] if "master" in own else slot.tensor, torch.float32)
     g = _there(slot, slot.gradient).float()

@@ -1,9 +1,9 @@
 """Groups: the processes that train one model, and their collectives.
 
-``Group.shm(name, rank, world)`` are the processes of one node, by libhelios and shared memory.
-``Group.helios(address, rank, world)`` are processes of any nodes, by libhelios's network layer.
-``Group.torch()`` are those of torch.distributed, with any backend, on any number of nodes. Reductions
-go in the order of ranks in all, so their bits are the same.
+``Group.shm(name, rank, world)`` joins processes of one node, over libhelios and shared memory.
+``Group.helios(address, rank, world)`` joins processes on any nodes, over libhelios's network layer.
+``Group.torch()`` uses torch.distributed, with any backend, on any number of nodes. All of them
+reduce in rank order, so their results are bit-identical.
 """
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _END_WAIT = 2.0  # seconds
 
 
 class Group:
-    """All ranks call the same methods in the same order. After a failure the group is lost: make
-    another one. Raises HybridPSError with what each rank did."""
+    """All ranks call the same methods in the same order. After a failure the group is lost: create
+    another one. Raises HybridPSError that says what each rank did."""
 
     def __init__(self, lib: ctypes.CDLL, handle: ctypes.c_void_p, carrier: Any = None) -> None:
         self._lib, self._carrier = lib, carrier
@@ -45,8 +45,8 @@ class Group:
     @classmethod
     def shm(cls, name: str, rank: int | None = None, world: int | None = None,
             timeout: float = 300.0) -> "Group":
-        """Joins the group of that name on this node; returns when all have. rank and world default
-        to $RANK and $WORLD_SIZE. timeout: seconds of every wait for others."""
+        """Join the group of that name on this node; returns when all ranks have. rank and world
+        default to $RANK and $WORLD_SIZE. timeout: seconds for every wait for other ranks."""
         lib = _abi.load_library()
         options = _abi.ShmOptions(name.encode(), _number("RANK", rank),
                                   _number("WORLD_SIZE", world), int(timeout * 1000))
@@ -55,10 +55,11 @@ class Group:
     @classmethod
     def helios(cls, address: str | None = None, rank: int | None = None, world: int | None = None,
                listen: str | None = None, timeout: float = 300.0) -> "Group":
-        """Joins the group whose rank 0 is at "host:port"; returns when all have. address defaults
-        to $MASTER_ADDR:$MASTER_PORT (where torch.distributed must not listen too), rank and world
-        to $RANK and $WORLD_SIZE. listen: this rank's own "host:port", by default any port of the
-        interface that leads to rank 0. timeout: seconds of every wait for others."""
+        """Join the group whose rank 0 is at "host:port"; returns when all ranks have. address
+        defaults to $MASTER_ADDR:$MASTER_PORT (where torch.distributed must not listen as well),
+        rank and world to $RANK and $WORLD_SIZE. listen: this rank's own "host:port", by default any
+        port of the interface that leads to rank 0. timeout: seconds for every wait for other
+        ranks."""
         if address is None:
             address = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
             if not all(address.split(":")):
@@ -88,8 +89,8 @@ class Group:
         return cls(lib, handle, carrier)
 
     def allreduce(self, tensor: Tensor, op: str = "sum", name: str = "") -> Tensor:
-        """A new tensor: the "sum", "mean", "min", "max" or "prod" of every rank's, in the order of
-        ranks."""
+        """A new tensor: the "sum", "mean", "min", "max" or "prod" of all ranks' tensors, in rank
+        order."""
         out = self._host(tensor)
         self.allreduce_(out, op, name)
         return self._like(out, tensor)
@@ -102,15 +103,15 @@ class Group:
                                                        tensor.numel(), kind, op_number))
 
     def mean_of(self, gradient: Tensor, name: str) -> Tensor:
-        """Of every rank's, as training needs it: those of 16 bits are summed and divided in float32,
-        and rounded once."""
+        """The mean of all ranks' gradients for training: 16-bit ones are summed and divided in
+        float32, and rounded once."""
         if gradient.dtype in (torch.float16, torch.bfloat16):
             return self.allreduce(gradient.float(), "mean", name).to(gradient.dtype)
         return self.allreduce(gradient, "mean", name)
 
     def reduce_scatter(self, tensor: Tensor, op: str = "sum", name: str = "") -> Tensor:
-        """Of a tensor whose first dimension has as many rows for each rank: this rank's rows, reduced
-        over all ranks."""
+        """For a tensor with the same number of rows (first dimension) for each rank: this rank's
+        rows, reduced over all ranks."""
         kind, op_number = self._reduction("reduce_scatter", tensor, op, name)
         mine, rows = self._host(tensor), self._rows("reduce_scatter", tensor, name)
         out = torch.empty((rows, *mine.shape[1:]), dtype=mine.dtype)
@@ -119,7 +120,8 @@ class Group:
         return self._like(out, tensor)
 
     def alltoall(self, tensor: Tensor, name: str = "") -> Tensor:
-        """As many rows go to each rank; a new tensor with what each rank had for this one."""
+        """Send an equal number of rows to each rank; returns a new tensor with each rank's rows for
+        this one."""
         mine, _ = self._host(tensor), self._rows("alltoall", tensor, name)
         out = torch.empty_like(mine)
         size = mine.numel() * mine.element_size() // self.world
@@ -128,14 +130,14 @@ class Group:
         return self._like(out, tensor)
 
     def send(self, tensor: Tensor, dst: int, tag: int = 0, name: str = "") -> None:
-        """To one rank, which receives it meanwhile: of two that exchange something one receives
+        """Send to one rank, which has to receive it: of two ranks that exchange data one receives
         first."""
         mine = self._host(tensor)
         self._check(self._lib.hybridps_group_send(self._h, name.encode(), mine.data_ptr(),
                                                   mine.numel() * mine.element_size(), dst, tag))
 
     def recv(self, tensor: Tensor, src: int, tag: int = 0, name: str = "") -> Tensor:
-        """A new tensor, like this one, that rank src sends."""
+        """A new tensor, of this one's shape and type, that rank src sends."""
         out = self._host(tensor)
         self._check(self._lib.hybridps_group_recv(self._h, name.encode(), out.data_ptr(),
                                                   out.numel() * out.element_size(), src, tag))
@@ -155,7 +157,7 @@ class Group:
                                                        size, src))
 
     def allgather(self, tensor: Tensor, name: str = "") -> list[Tensor]:
-        """Every rank's tensor of this shape, in the order of ranks."""
+        """All ranks' tensors of this shape, in rank order."""
         mine = self._host(tensor)
         out = torch.empty((self.world, *mine.shape), dtype=mine.dtype)
         size = mine.numel() * mine.element_size()
@@ -164,7 +166,8 @@ class Group:
         return [part.to(tensor.device) for part in out]
 
     def share(self, value: Any, src: int, name: str = "") -> Any:
-        """Whatever torch.save can write, of rank src; it is made anew on the others."""
+        """Rank src's value, which may be anything that torch.save can write; the others get a
+        copy."""
         data = io.BytesIO()
         if self.rank == src:
             torch.save(value, data)
@@ -174,10 +177,11 @@ class Group:
             flat = torch.frombuffer(bytearray(data.getvalue()), dtype=torch.uint8)
         self.broadcast_(flat, src, name)
         return value if self.rank == src else torch.load(
-            io.BytesIO(flat.numpy().tobytes()), weights_only=False)  # anything, as pickle has it
+            io.BytesIO(flat.numpy().tobytes()), weights_only=False)  # anything that pickle can load
 
     def close(self) -> None:
-        """Ranks that still wait for this one fail, as does a call that another thread is in."""
+        """Leave the group. Ranks that still wait for this one fail, as does a call in another
+        thread."""
         handle, self._h = self._h, None
         if handle is not None:
             self._lib.hybridps_group_close(handle)
@@ -213,7 +217,7 @@ class Group:
 
     @staticmethod
     def _host(tensor: Tensor) -> Tensor:
-        """A copy on the host, without holes."""
+        """A contiguous copy on the host."""
         host = torch.empty(tensor.shape, dtype=tensor.dtype)
         return host.copy_(tensor.detach())
 
@@ -245,7 +249,7 @@ def _await_release(held: dict[int, Any]) -> None:
 
 
 class _Torch:
-    """Bytes by torch.distributed, as the callbacks of a transport."""
+    """The callbacks of a transport over torch.distributed."""
 
     def __init__(self, process_group: Any, timeout: float) -> None:
         self.pg = process_group
@@ -253,7 +257,7 @@ class _Torch:
         self.on = "cuda" if dist.get_backend(process_group) == "nccl" else "cpu"
         self.cause: BaseException | None = None
         self.words = ctypes.create_string_buffer(600)
-        self.held: dict[int, Any] = {}  # of tensors that somebody still refers to, by their id
+        self.held: dict[int, Any] = {}  # tensors that are still referenced, by id
         atexit.register(_await_release, self.held)
         self.callbacks = (_abi.ALLGATHER(self.allgather), _abi.BROADCAST(self.broadcast),
                           _abi.WHY(lambda _: ctypes.addressof(self.words)),
@@ -302,32 +306,33 @@ class _Torch:
         return self.attempt("recv", what, run)
 
     def lent(self, size: int) -> Tensor:
-        """A tensor for the backend, whose threads may hold it for a moment after its work has ended.
-        One that releases the last reference takes the interpreter's lock; while Python finalizes
-        that ends the thread, and the process by std::terminate. So its end waits for them."""
+        """A tensor for the backend, whose threads may hold it for a moment after their work has
+        ended. A thread that drops the last reference takes the GIL; while Python finalizes, that
+        ends the thread, and with it the process, by std::terminate. So the interpreter's exit waits
+        for them."""
         tensor = torch.empty(size, dtype=torch.uint8, device=self.on)
         key, held = id(tensor), self.held
         held[key] = weakref.ref(tensor, lambda _: held.pop(key, None))
         return tensor
 
     def copied(self, data: int, size: int) -> Tensor:
-        """Of torch's own memory: a view would be Python's to release."""
+        """A copy in torch's own memory, because Python would have to release a view."""
         return self.lent(size).copy_(view(data, (size,), (1,), torch.uint8))
 
     def everywhere(self, rank: int) -> int:
-        """The number that torch.distributed has for a rank of this group."""
+        """torch.distributed's global number of a rank of this group."""
         return rank if self.pg is None else dist.get_global_rank(self.pg, rank)
 
     def wait(self, work: Any) -> None:
         work.wait(self.timeout)
 
     def attempt(self, kind: str, what: bytes, run: Any) -> int:
-        """No exception may pass through C."""
+        """Run it without letting an exception pass through C."""
         try:
             run()
             return 0
         except BaseException as error:
-            traceback.clear_frames(error.__traceback__)  # they refer to the tensors
+            traceback.clear_frames(error.__traceback__)  # frames refer to the tensors
             self.cause = error
             text = f"{kind} of \"{what.decode()}\" by torch.distributed: {error}"
             self.words.value = text.encode()[:599]

@@ -1,11 +1,11 @@
-"""Whose memory a tensor over a pool is.
+"""Who owns the memory of a tensor over a pool.
 
-Every view holds the Home of its chunk in that place. When the client is closed, memory that a user's
-tensor or array still shows becomes its Home's, which gives it back with the last of them. So
-nothing is copied, and nothing that can be read is gone.
+Every view holds the Home of its chunk in that place. When the client is closed, memory that a
+user's tensor or array still shows passes to its Home, which frees it with the last of them. So
+nothing is copied, and everything that is still visible stays readable.
 
-Before other content takes the place of a tensor's, Shown tells whether a user still shows it: then
-it stays the user's as it is, and another tensor is made for the new content.
+Before a tensor's content is replaced, Shown tells whether a user still shows it. If so the memory
+stays with the user unchanged, and the new content gets another tensor.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Home:
     __slots__ = ("tensor", "kept", "__weakref__")
 
     def __init__(self, tensor: int) -> None:
-        self.tensor = tensor  # one of the chunk
+        self.tensor = tensor  # a tensor of the chunk
         self.kept: tuple[Any, int, int] | None = None  # function, address, bytes
 
     def __del__(self) -> None:
@@ -32,7 +32,7 @@ class Home:
 
 
 class Homes:
-    """Of one pool."""
+    """The Homes of one pool."""
 
     def __init__(self, pool: _abi.Pool) -> None:
         self._pool = pool
@@ -48,19 +48,19 @@ class Homes:
         return home
 
     def keep(self) -> None:
-        """What is still shown outlives the pool, which can only be closed now."""
+        """Let memory that is still shown outlive the pool, which can only be closed after this."""
         found = [(where, weakref.ref(home)) for (_, where), home in self._all.items()]
         self._all.clear()
         self._of_tensor.clear()
-        for where, ref in sorted(found, key=lambda f: f[0]):  # the host's first
+        for where, ref in sorted(found, key=lambda f: f[0]):  # the host first
             home = ref()
             if home is not None:
                 home.kept = self._pool.keep(home.tensor, where)
 
 
 class Shown:
-    """Asked after all of our views were given up: whether a user's tensor or array shows the memory
-    at these addresses, on the host or an emulated device."""
+    """Tells, after all of our own views were dropped, whether a user's tensor or array still shows
+    the memory at these addresses, on the host or an emulated device."""
 
     __slots__ = ("_memory",)
 

@@ -1,4 +1,4 @@
-"""Hooks by which autograd tells that it has completed a gradient."""
+"""Hooks through which autograd reports a completed gradient."""
 from __future__ import annotations
 
 from typing import Any
@@ -24,7 +24,7 @@ def add(state: State, slot: Slot) -> Any:
 
 
 def bring_moved(state: State) -> None:
-    """Gradients that users gave other memory in the pass (p.grad.data = values) come to their place."""
+    """Bring home gradients that users gave other memory in the pass (p.grad.data = values)."""
     for slot in state.slots:
         value = slot.grad_device
         if value is None or slot.cuda or value.data_ptr() == slot.address(slot.gradient):
@@ -36,7 +36,8 @@ def bring_moved(state: State) -> None:
 
 
 def take_unseen(state: State) -> None:
-    """Gradients of which no hook told: p.set_() gives a parameter another AccumulateGrad node."""
+    """Take gradients that no hook reported: p.set_() gives a parameter a new AccumulateGrad
+    node."""
     for slot in state.slots:
         if raw_grad(slot.param) is not None and slot.hook is not None and not is_apart(slot):
             slot.hook.remove()

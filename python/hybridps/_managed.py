@@ -1,4 +1,4 @@
-"""Tensors of their own in managed memory."""
+"""Separate tensors in managed memory."""
 from __future__ import annotations
 
 import torch
@@ -10,7 +10,7 @@ from ._tensors import view
 
 
 class Managed:
-    """A tensor of its own in managed memory, such as the result of a collective."""
+    """A separate tensor in managed memory, such as the result of a collective."""
 
     def __init__(self, state: State, name: str, value: torch.Tensor) -> None:
         self._state = state
@@ -29,7 +29,8 @@ class Managed:
         pool.release(place, HOLD)
 
     def access(self, write: bool = False, host: bool = False) -> torch.Tensor:
-        """The tensor on the device (or the host), there until as many releases."""
+        """The tensor on the device (or the host), which stays there until released as many
+        times."""
         bundle = Bundle([self._id], HOST if host else DEVICE, write)
         self._state.pool.access(bundle)
         self._held.append(bundle)
@@ -48,7 +49,7 @@ class Managed:
         self._held.pop()
 
     def __del__(self) -> None:
-        """Its memory is free, and its place is taken by the next one of its size."""
+        """Free the memory; the next one of its size takes its place."""
         held = getattr(self, "_held", None)
         if held is not None and not self._state.closed and not _abi.forked(self._state.pid):
             while held:

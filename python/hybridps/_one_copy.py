@@ -1,14 +1,15 @@
-"""Parameters and gradients in one copy for the ranks of a host (``one_copy=True``).
+"""One copy of parameters and gradients for all ranks of a host (``one_copy=True``).
 
-Their chunks' host memory is one file of memory that all ranks show privately (hybridps_share_host): what
-a rank writes is its own until the owner of the parameter publishes it. Each chunk of gradients has one
-owner, who alone adds up its reduced gradients and steps its parameters.
+The host memory of their chunks is one memory file that all ranks map privately
+(hybridps_share_host): what a rank writes is private until the owner of the parameter publishes it.
+Each chunk of gradients has one owner, who alone sums its reduced gradients and steps its
+parameters.
 
     backward      every rank reduces; the owner adds up            its own memory
     its end       owners publish gradients | meet | others renew   all ranks show the file
     step          meet | owners step and publish | meet | renew
 
-A rank publishes only where no other can be reading: all of them are in the same backward, since each
+A rank publishes only when no other can be reading: all ranks are in the same backward, because each
 gradient was reduced by all, or in the same step.
 """
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ._home import Shown
     from ._slots import Slot
 
-_LONG = 1 << 46  # of a file without holes' memory
+_LONG = 1 << 46  # bytes of the sparse file
 
 
 class OneCopy:
@@ -42,15 +43,15 @@ class OneCopy:
         self._arrived: set["Slot"] = set()
         self._slots: dict[int, list["Slot"]] = {}  # by chunk of gradients
         self._chunk: dict[int, int] = {}  # of each gradient
-        self._published: set[int] = set()  # own chunks of gradients that the file has
-        self._ended: set[int] = set()  # and that are nobody's any more
-        self.begins = False  # parameters are being placed
+        self._published: set[int] = set()  # own chunks of gradients that are in the file
+        self._ended: set[int] = set()  # of these, chunks that no rank uses any more
+        self.begins = False  # true while parameters are being placed
 
     def close(self) -> None:
         os.close(self._file)
 
     def __enter__(self) -> None:
-        """New parameters and gradients are shared."""
+        """Within the block new parameters and gradients are shared."""
         self.begins = True
         self._pool.share_host(self._file, (PARAM, GRAD))
 
@@ -59,7 +60,8 @@ class OneCopy:
         self._pool.share_host(self._file, ())
 
     def begin(self, slots: Sequence["Slot"]) -> None:
-        """Placed, and accessed on the host: rank 0's values are everybody's, and owners are dealt."""
+        """Call with placed slots, accessed on the host: broadcasts rank 0's values and assigns
+        owners."""
         ids = [i for s in slots for i in (s.tensor, s.grad) if i >= 0]
         mine = [[info["chunk"], info["offset"], info["chunk_bytes"]] for info in map(self._pool.tensor, ids)]
         for rank, theirs in enumerate(self._group.allgather(torch.tensor(mine), "one_copy")):
@@ -88,11 +90,11 @@ class OneCopy:
                 slot.away = slot.owner != self._group.rank
 
     def meet(self, what: str) -> None:
-        """Returns when all ranks are here."""
+        """Return when all ranks are here."""
         self._group.allreduce(torch.zeros(1), "sum", f"one_copy: {what}")
 
     def arrived(self, slot: "Slot") -> None:
-        """A gradient was reduced; if it is this rank's, it is being added up."""
+        """A gradient was reduced; if this rank owns it, it is being summed."""
         self._arrived.add(slot)
         chunk = self._chunk[slot.grad]
         if chunk in self._published:
@@ -101,8 +103,8 @@ class OneCopy:
                 self._ended.add(chunk)
 
     def summed(self, slot: "Slot") -> None:
-        """The new gradient is on the device. What the file has of those before, which have ended on all
-        ranks, need not stay until it is published."""
+        """The new gradient is on the device. The file's content of earlier ones, which have ended
+        on all ranks, need not stay until it is published."""
         chunk = self._chunk[slot.grad]
         if chunk in self._ended:
             self._ended.remove(chunk)
@@ -113,7 +115,7 @@ class OneCopy:
         self._arrived.clear()
 
     def publish_gradients(self) -> None:
-        """At the end of a backward: every rank has them on the host."""
+        """Call at the end of a backward, when every rank has the gradients on the host."""
         slots = sorted(self._arrived, key=lambda s: s.grad)
         self._arrived.clear()
         if not slots:
@@ -130,13 +132,13 @@ class OneCopy:
             slot.has_grad = True
 
     def _chunks(self, slots: Iterable["Slot"]) -> list[list[int]]:
-        """Their gradients by chunk, so that only one chunk is twice in memory at a time."""
+        """Their gradients by chunk, so that only one chunk at a time is in memory twice."""
         return [[s.grad for s in run]
                 for _, run in itertools.groupby(slots, lambda s: self._chunk[s.grad])]
 
     def stepped(self, slots: Sequence["Slot"], published: bool) -> None:
-        """After a step of every rank's own: all get the values. They are open on the host.
-        published: their owners did it, each while it stepped."""
+        """After every rank has stepped its share: all get the values, which are open on the host.
+        published: the owners already published them while they stepped."""
         slots = sorted(slots, key=lambda s: s.tensor)
         if not published:
             self.meet("step")
@@ -144,7 +146,7 @@ class OneCopy:
         self.meet("parameters")
         self._pool.renew([s.tensor for s in slots])
 
-    # ---- what can't be ----
+    # ---- unsupported cases ----
 
     @staticmethod
     def refuse(why: str) -> None:
@@ -152,7 +154,7 @@ class OneCopy:
 
     def ended(self, ending: Sequence["Slot"], slots: Sequence["Slot"],
               kept: Sequence["Shown"]) -> list["Slot"]:
-        """Of gradients that end, those that there are; slots: of them, whose views were given up."""
+        """Those of the ending gradients that exist; slots: the ones whose views were dropped."""
         held = [slot for slot, shown in zip(slots, kept) if shown()]
         for slot in slots:
             slot.show_grad_host()
@@ -166,7 +168,7 @@ class OneCopy:
                     "keep a clone(), or let go of it before")
 
     def refuse_shown(self, slot: "Slot", shown: "Shown") -> None:
-        """Other values come."""
+        """Refuse new values while a user still shows the old ones."""
         slot.host = slot.device = None
         set_data(slot.param, torch.empty_strided(slot.param.size(), slot.param.stride(),
                                                  dtype=slot.param.dtype))
@@ -179,7 +181,7 @@ class OneCopy:
 
 
 def _open_file(group: Group) -> int:
-    """The same file in all ranks; HybridPSError in all of them where one can't have it."""
+    """The same file in all ranks; raises HybridPSError in all of them if one can't get it."""
     file, why = -1, ""
     if group.rank == 0:
         file = os.memfd_create("hybridps-one-copy")

@@ -1,8 +1,8 @@
 """Optimizers over managed state: torch's own as they are, Adam and AdamW also in libhelios.
 
-On the host all state is there outside (see phases.py), as torch expects it. Steps on the device go
-chunk by chunk: parameters, gradients and state that lie in the same chunks are accessed together;
-the state stays where it is, and ``optimizer.state`` has it only in ``state_dict()``.
+Steps on the host have all state there outside a pass (see _phases.py), as torch expects. Steps on
+the device go chunk by chunk: parameters, gradients and state in the same chunks are accessed
+together. The state stays there, and ``optimizer.state`` has it only in ``state_dict()``.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STATES = ("exp_avg", "exp_avg_sq", "master")
 
 
 def in_turn(method: Callable) -> Callable:
-    """While no other thread is in a forward, a backward or a step."""
+    """Run the method while no other thread is in a forward, a backward or a step."""
     @functools.wraps(method)
     def call(self: "Stepper", *args: Any, **kwargs: Any) -> Any:
         with self.phases.state.turn:
@@ -41,15 +41,15 @@ def in_turn(method: Callable) -> Callable:
     return call
 
 
-_Batch = tuple[bytes, list[tuple["Slot", "_abi.Adam | None"]], "_abi.Bundle"]  # a moment of a step
+_Batch = tuple[bytes, list[tuple["Slot", "_abi.Adam | None"]], "_abi.Bundle"]  # one moment of a step
 
 
 class Stepper:
-    """Wraps step() of one optimizer, and moves its state into the pool."""
+    """Wraps step() of one optimizer and moves its state into the pool."""
 
     def __init__(self, phases: "Phases", optimizer: torch.optim.Optimizer, native: bool) -> None:
         self.phases, self.optimizer = phases, optimizer
-        self.factor = 1.0  # of the gradients, in the next step
+        self.factor = 1.0  # for the gradients, in the next step
         self.layouts = -1
         self.batches: list[_Batch] = []
         self.originals = {k: optimizer.__dict__.get(k)
@@ -59,7 +59,7 @@ class Stepper:
         self.on_device = self._choose_device()
         # Not accessed outside: it stays on the device, or the host has no room for all of it.
         self.apart = self.on_device or (self.native and phases.state.limited)
-        # And there are no faults by which optimizer.state could be read all the same.
+        # Nor can faults make optimizer.state readable.
         self.hidden = self.apart and phases.state.cuda is not None
         self.begun: set[int] = set()  # ids of parameters that it has stepped
         if phases.state.shard and phases.state.one is None:
@@ -99,7 +99,7 @@ class Stepper:
             return stepper.step(step, args, kwargs)
 
         wrapped.__dict__.update(getattr(step, "__dict__", {}))
-        # A bound method, as torch's schedulers take step.__func__.
+        # A bound method, because torch's schedulers use step.__func__.
         optimizer.__dict__["step"] = types.MethodType(wrapped, optimizer)
         optimizer.__dict__["_hybridps_stepper"] = self
         if self.native or self.phases.state.shard:
@@ -110,7 +110,7 @@ class Stepper:
             optimizer.__dict__["__getstate__"] = self.getstate
 
     def close(self) -> None:
-        """The state is plain tensors again, and step() the optimizer's own."""
+        """Make the state plain tensors again, and restore the optimizer's own step()."""
         self.optimizer.__dict__.pop("_hybridps_stepper", None)
         for name, own in self.originals.items():
             self.optimizer.__dict__.pop(name, None)
@@ -142,7 +142,7 @@ class Stepper:
         return held
 
     def on_host(self) -> list[int]:
-        """State that is accessed outside."""
+        """The state that is accessed outside."""
         if self.apart:
             return []
         return [i for slot in self.slots() for i, _ in self.of(slot).values()]
@@ -193,16 +193,16 @@ class Stepper:
         return out
 
     def _not_managed(self) -> bool:
-        """Whether it steps parameters that are not managed too, such as a new head's."""
+        """Whether it also steps unmanaged parameters, such as those of a new head."""
         return any(raw_grad(p) is not None and self._slot_of(p) is None for p in self.all_params())
 
     def _slot_of(self, p: torch.nn.Parameter) -> "Slot | None":
-        """None: it is not managed; or frozen, and a gradient was given to it by hand."""
+        """None: it is unmanaged, or frozen with a gradient that was assigned by hand."""
         slot = self.phases.state.by_param.get(id(p))
         return slot if slot is not None and slot.gradient >= 0 else None
 
     def _step_others(self) -> None:
-        """Their step is torch's own, which sees no gradient of ours. Hooks have run."""
+        """Step them by torch's own step, which sees no managed gradient. Hooks have run."""
         step = type(self.optimizer).step
         hidden = [(p, raw_grad(p)) for p in self.all_params() if self._slot_of(p) is not None]
         for p, _ in hidden:
@@ -214,21 +214,21 @@ class Stepper:
                 set_grad(p, grad)
 
     def _tell_schedulers(self) -> None:
-        """One that was made before the optimizer was managed counts steps, to warn of its own."""
+        """A scheduler made before the optimizer was managed counts steps, for its own warnings."""
         if hasattr(self.optimizer, "_step_count"):
             self.optimizer._step_count += 1
         elif hasattr(self.originals["step"], "_wrapped_by_lr_sched"):  # torch 2.5
             self.optimizer._opt_called = True
 
     def _step_hooks(self, when: str) -> list:
-        """The hooks of torch 2, which its own step calls."""
+        """The step hooks of torch 2, which its own step calls."""
         torchs = sys.modules[torch.optim.Optimizer.__module__]
         everywhere = getattr(torchs, f"_global_optimizer_{when}_hooks", {})
         own = getattr(self.optimizer, f"_optimizer_step_{when}_hooks", {})
         return [*everywhere.values(), *own.values()]
 
     def _before_step(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Hooks may give other arguments."""
+        """Call the hooks, which may replace the arguments."""
         for hook in self._step_hooks("pre"):
             found = hook(self.optimizer, (self.optimizer, *args), kwargs)
             if found is not None:
@@ -236,7 +236,7 @@ class Stepper:
         return args, kwargs
 
     def _fused_wrote(self) -> None:
-        """torch counts no writes of its fused steps."""
+        """Count the writes of fused steps, which torch does not count."""
         for p in itertools.chain.from_iterable(
                 g["params"] for g in self.optimizer.param_groups if g.get("fused")):
             slot = self.phases.state.by_param.get(id(p))
@@ -245,7 +245,7 @@ class Stepper:
 
     @contextlib.contextmanager
     def _others_hidden(self) -> Iterator[None]:
-        """Only gradients of this rank's share are seen."""
+        """Hide all gradients but those of this rank's share."""
         hidden = [(p, raw_grad(p)) for p in self.all_params() if not self._mine_or_plain(p)]
         for p, _ in hidden:
             set_grad(p, None)
@@ -263,14 +263,14 @@ class Stepper:
         return slot is None or self._mine(slot)
 
     def _share(self, native: bool) -> None:
-        """Every rank gets the values that the owners made."""
+        """Send the values that the owners computed to every rank."""
         phases = self.phases
         if not phases.state.shard:
             return
         phases.state.hold(s.tensor for s in self.slots())
         stepped = [s for s in self.slots() if s.has_grad or s.reuse or s.given is not None]
         for slot in stepped:
-            phases.open([slot.tensor])  # what carries it may write by a system call
+            phases.open([slot.tensor])  # the transport may write it by a system call
         if phases.state.one is not None:
             phases.state.one.stepped(stepped, native)
         for slot in stepped:
@@ -281,7 +281,7 @@ class Stepper:
             self._taken(slot)
 
     def _taken(self, slot: "Slot") -> None:
-        """Where a gradient was in the place of the parameter, the new value is."""
+        """If the gradient was in the parameter's place, the new value now is."""
         if slot.gone:
             slot.has_grad = False
             set_grad(slot.param, None)
@@ -290,8 +290,8 @@ class Stepper:
     @uncompiled
     @in_turn
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the optimizer's own, that looks at each p.grad first: what is dropped need not
-        come."""
+        """Like the optimizer's own, which would read each p.grad first: a dropped one need not be
+        fetched."""
         original = self.originals["zero_grad"] or types.MethodType(
             type(self.optimizer).zero_grad, self.optimizer)
         if args[0] if args else kwargs.get("set_to_none", _NONE_BY_DEFAULT):
@@ -310,11 +310,11 @@ class Stepper:
         return [(slot, state) for slot, state in found if slot is not None]
 
     def adopt(self) -> None:
-        """State tensors of a parameter's shape that are not in the pool yet move there."""
+        """Move state tensors of a parameter's shape that are not in the pool yet there."""
         new = []
         for slot, state in self._states():
             if self.hidden and slot.gradient < 0:
-                continue  # torch's own step takes it by a gradient given by hand
+                continue  # torch's own step takes it, by a gradient assigned by hand
             own = self.of(slot)
             for key, value in list(state.items()):
                 if not isinstance(value, torch.Tensor) or value.shape != slot.param.shape:
@@ -323,7 +323,7 @@ class Stepper:
                 grad = raw_grad(slot.param)
                 if held is not None and is_at(value, held[1]) or slot.shows(value) or \
                         grad is not None and not grad.is_sparse and grad.data_ptr() == value.data_ptr():
-                    continue  # p.grad itself stays what it is
+                    continue  # p.grad itself stays as it is
                 if held is not None and held[1].dtype == value.dtype:
                     del held
                     self._put(slot, {key: value})
@@ -333,7 +333,7 @@ class Stepper:
         self._manage(new)
 
     def _put(self, slot: "Slot", values: dict[str, torch.Tensor]) -> None:
-        """Other content for some of its state. What users kept of the old one stays theirs."""
+        """Replace the content of some of its state. Old content that users kept stays theirs."""
         state, own = self.phases.state, self.of(slot)
         ids = [own[key][0] for key in values]
         if not state.cuda:
@@ -368,7 +368,7 @@ class Stepper:
         return _abi.P32 if key == "master" else kind_of_state(key)
 
     def _show(self, drop: bool = False) -> None:
-        """State that is apart, as plain copies in the optimizer."""
+        """Show separately kept state as plain copies in the optimizer."""
         pool = self.phases.state.pool
         for slot, state in self._states():
             for key, (tensor, host) in self.of(slot).items() if "step" in state else ():
@@ -384,7 +384,7 @@ class Stepper:
         if self.apart and (self.hidden or state.limited):
             clones = True
             self._show()
-        elif self.apart:  # a system call may be given it, for which no fault is served
+        elif self.apart:  # system calls may use it, for which no fault is served
             state.hold(i for slot in self.slots() for i, _ in self.of(slot).values())
         try:
             yield
@@ -397,7 +397,7 @@ class Stepper:
                         state[key] = before.get(id(slot), {}).get(key, host.detach())
 
     def getstate(self) -> dict:
-        """What a copy of the optimizer is made of: with all state."""
+        """What a copy of the optimizer is made from, all state included."""
         self.phases.leave()
         with self._shown():
             out = type(self.optimizer).__getstate__(self.optimizer)
@@ -406,8 +406,8 @@ class Stepper:
 
     @in_turn
     def state_dict(self, *args: Any, **kwargs: Any) -> dict:
-        """As the optimizer's own. Where ranks share the state, all of them call it together, and
-        each gets all of it."""
+        """Like the optimizer's own. If ranks share the state, all of them must call it together,
+        and each gets all of it."""
         phases = self.phases
         phases.leave()
         original = self.originals["state_dict"] or types.MethodType(
@@ -425,7 +425,7 @@ class Stepper:
 
     @in_turn
     def load_state_dict(self, state_dict: dict) -> Any:
-        """As the optimizer's own, in place; float32 state of 16-bit parameters stays float32."""
+        """Like the optimizer's own, in place; float32 state of 16-bit parameters stays float32."""
         phases = self.phases
         phases.leave()
         original = self.originals["load_state_dict"] or types.MethodType(
@@ -490,11 +490,11 @@ class Stepper:
             if slot is None or grad.is_sparse or p.dtype not in TYPES:
                 return False
             if "exp_avg" not in self.of(slot):
-                self._prepare()  # of a group that was added, or frozen until now
+                self._prepare()  # for a group that was added, or frozen until now
         return True
 
     def _prepare(self) -> None:
-        """Adam's state, before the first step: its chunks are laid out once, in one order."""
+        """Make Adam's state before the first step: its chunks are laid out once, in order."""
         if not self._plain_adam():
             return
         zero = torch.zeros(())
@@ -512,7 +512,7 @@ class Stepper:
                                         "each would keep float32 values of it: register the second "
                                         "one with native=False" + self.phases.state.facts())
                 new.append((slot, {}, "master", raw_data(p).detach().float()))
-        new.sort(key=lambda n: _STATES.index(n[2]))  # alike in order where they are used together
+        new.sort(key=lambda n: _STATES.index(n[2]))  # the same order for tensors that are used together
         self._manage(new)
 
     def _native_step(self, closure: Any = None) -> Any:
@@ -541,7 +541,7 @@ class Stepper:
         return loss
 
     def _begin_anew(self) -> None:
-        """State that was cleared since the last step is zero again, as torch's own would be."""
+        """Zero state that was cleared since the last step, as torch's own would be."""
         for slot in self.slots():
             if id(slot) not in self.begun or raw_grad(slot.param) is None:
                 continue
@@ -562,7 +562,7 @@ class Stepper:
         return self.phases.state.pool.on_host(*(i for i, _ in self.of(slot).values()), write=True)
 
     def _refresh(self, slot: "Slot") -> None:
-        """What others wrote to a 16-bit parameter is in its master too."""
+        """Copy what others wrote to a 16-bit parameter to its master."""
         master = self.of(slot).get("master")
         changed = slot.suspect or slot.param._version != slot.version
         if master is None or not changed or slot.gone:
@@ -574,7 +574,7 @@ class Stepper:
         slot.suspect = False
 
     def _adam(self, group: dict, slot: "Slot", constant: _abi.Adam | None = None) -> None:
-        """constant: _constant() of its memory on the device; None: it steps on the host."""
+        """constant: _constant() of its device memory; None: it steps on the host."""
         step = self.next_step(slot)
         call = constant or self._constant(slot, self.host_address(slot), self._host_grad(slot))
         call.step, call.adamw, call.lr = step, self.decouples(group), group["lr"]
@@ -589,7 +589,7 @@ class Stepper:
                 bool(group.get("decoupled_weight_decay")))
 
     def next_step(self, slot: "Slot") -> int:
-        """Its number, from 1."""
+        """The number of its next step, from 1."""
         state = self.optimizer.state[slot.param]
         if "step" not in state:
             state["step"] = torch.tensor(0.0)
@@ -608,10 +608,10 @@ class Stepper:
         if isinstance(state["step"], torch.Tensor):
             state["step"].fill_(step)
         else:
-            state["step"] = torch.tensor(float(step))  # of an older torch's checkpoint
+            state["step"] = torch.tensor(float(step))  # from an older torch's checkpoint
 
     def _constant(self, slot: "Slot", at: Any, grad: torch.Tensor | None = None) -> _abi.Adam:
-        """What is the same in every step. grad: the gradient, where it is not in its place."""
+        """What is constant across steps. grad: the gradient, if it is not in its place."""
         half, kind, own = _half(slot), TYPES[slot.param.dtype], self.of(slot)
         out = _abi.Adam(
             p=at(own["master"][0]) if half else at(slot.tensor),
@@ -619,7 +619,7 @@ class Stepper:
             g=at(slot.gradient) if grad is None else grad.data_ptr(), grad_type=kind,
             p16=at(slot.tensor) if half else None, p16_type=kind if half else _abi.BF16,
             n=slot.param.numel())
-        out.keep = grad  # alive as long as its address is used
+        out.keep = grad  # keeps it alive while its address is used
         return out
 
     @staticmethod
@@ -632,7 +632,7 @@ class Stepper:
         return own
 
     def _tensors(self, slot: "Slot") -> list[int]:
-        """All that a step of it uses."""
+        """All tensors that its step uses."""
         grad, own = [] if slot.reuse else [slot.grad], self.of(slot)
         return [slot.tensor, *grad, *(own[k][0] for k in _STATES if k in own)]
 
@@ -644,7 +644,7 @@ class Stepper:
     # ---- on the device ----
 
     def _device_batches(self) -> list["_Batch"]:
-        """Neighbours whose parameters, gradients and state lie in the same chunks."""
+        """Runs of slots whose parameters, gradients and state lie in the same chunks."""
         pool = self.phases.state.pool
         stepped = [s for s in self.slots() if s.has_grad and self._mine(s)]
         key = (self.phases.state.layouts, tuple(id(s) for s in stepped))

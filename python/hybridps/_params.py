@@ -1,9 +1,9 @@
-"""Managed parameters: torch's own, with ``data`` and ``grad`` that tell the client of their uses.
+"""Managed parameters: torch's own, with ``data`` and ``grad`` that report their uses to the client.
 
-torch counts writes in place to a parameter, but not those through ``p.data``: so code that
-takes ``p.data`` between forwards is taken to write it. Assigning ``p.data = values`` copies the values
-into managed memory. ``p.grad`` may be on the device after backward, and comes when it is read; who
-reads it may write it through ``p.grad.data``.
+torch counts in-place writes to a parameter, but not those through ``p.data``. So code that takes
+``p.data`` between forwards is assumed to write it. Assigning ``p.data = values`` copies the values
+into managed memory. ``p.grad`` may be on the device after backward, and is fetched when read; the
+reader may write it through ``p.grad.data``.
 """
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ raw_grad, set_grad = _GRAD.__get__, _GRAD.__set__
 
 
 def is_apart(slot: "Slot") -> bool:
-    """Its gradient is torch's, in a pass too: a sparse one, or one of a parameter that is not trained."""
+    """Whether its gradient is torch's even in a pass: a sparse one, or that of an untrained
+    parameter."""
     own = raw_grad(slot.param)
     return slot.gradient < 0 or own is not None and own.is_sparse
 
 
 def move_back(slot: "Slot", value: torch.Tensor, grad: torch.Tensor | None) -> None:
-    """Both have memory of their own, where the parameter came from. A gradient of the user's stays it."""
+    """Move both to separate memory where the parameter came from. A user's own gradient stays as it
+    is."""
     kept = grad is not None and grad is not slot.grad_host
     if grad is not None:
         grad = grad.to(slot.came, copy=not kept)
-    set_grad(slot.param, None)  # else of another device than the values for a moment
+    set_grad(slot.param, None)  # or it would briefly be on another device than the values
     set_data(slot.param, value.to(slot.came, slot.host.dtype, copy=True))
     set_grad(slot.param, grad)
 
@@ -46,8 +48,9 @@ def _fetch(param: Any) -> None:
         slot.phases.fetch(slot)
 
 
-# Each of these makes an attribute of a class of parameters of the one it had. A parameter that is not managed has that,
-# and so has one whose class has its own (not top): that comes to torch's through the top class.
+# Each of these makes an attribute of a class of parameters from the one it had. An unmanaged
+# parameter keeps using that one, and so does one whose class overrides it (not top), which reaches
+# torch's through the top class.
 
 def _data(before: Any, top: bool) -> Any:
     def get(self: Any) -> torch.Tensor:
@@ -121,8 +124,8 @@ _OF_MANAGED = {"data": _data, "grad": _grad, "detach": _fetching, "numpy": _fetc
 
 
 class _Class:
-    """A class of parameters, of which some are managed: its attributes are those above as long as one is. A parameter
-    keeps its type, for code that asks ``type(p) is nn.Parameter``."""
+    """A class of parameters, some of which are managed: it has the attributes above as long as one
+    is. A parameter keeps its type, for code that checks ``type(p) is nn.Parameter``."""
 
     def __init__(self, kind: type, top: bool) -> None:
         self._kind, self.managed = kind, 0
@@ -131,7 +134,7 @@ class _Class:
             before = next((vars(k)[name] for k in kind.__mro__ if name in vars(k)), None)
             if name in vars(kind):
                 self._own[name] = before
-            elif before is None or not top:  # of a later torch; or that of the class above
+            elif before is None or not top:  # a later torch's; or the class above has it
                 continue
             self._ours[name] = made(before, top)
             setattr(kind, name, self._ours[name])
@@ -139,7 +142,7 @@ class _Class:
     def restore(self) -> None:
         for name, ours in self._ours.items():
             if vars(self._kind).get(name) is not ours:
-                continue  # others have put theirs there since
+                continue  # replaced by others since
             if name in self._own:
                 setattr(self._kind, name, self._own[name])
             else:
@@ -147,8 +150,8 @@ class _Class:
 
 
 _classes: dict[type, _Class] = {}
-_adopted: dict[int, list[type]] = {}  # by id(parameter): its class then, and those above, the top one first
-_changing = threading.Lock()  # clients of several threads
+_adopted: dict[int, list[type]] = {}  # by id(parameter): its class then and those above, top first
+_changing = threading.Lock()  # guards against clients in several threads
 
 
 def _kinds(param: torch.Tensor) -> list[type]:

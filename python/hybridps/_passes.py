@@ -1,4 +1,4 @@
-"""Forward and backward of managed modules: where an iteration begins and ends, and what becomes of
+"""Forward and backward of managed modules: where an iteration begins and ends, and what happens to
 finished gradients."""
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Passes:
         self.state.on_gradient = self.accumulated
 
     def begin_forward(self) -> bool:
-        """Whether this is an outermost forward (and not one that backward runs again)."""
+        """Whether this is an outermost forward, not one that backward recomputes."""
         if self.state.works():
             return False
         self.state.usable()
@@ -40,7 +40,7 @@ class Passes:
         for made in _wrappers.made_of(m for root in roots for m in root.modules()):
             raise HybridPSError(made + _wrappers.WHY + self.state.facts())
         if not self.state.inside:
-            self.phases.enter()  # belongs to what went before, so that all iterations are alike
+            self.phases.enter()  # part of the previous iteration, so that all are alike
             if not train or self.state.fresh:
                 self.state.pool.iteration("train" if train else "eval")
             self.state.fresh = self.state.fresh and not train
@@ -53,11 +53,11 @@ class Passes:
 
     @uncompiled
     def outer_backward(self, gradient: Any = None) -> None:
-        """Backward reached the output of an outermost forward."""
+        """Backward has reached the output of an outermost forward."""
         self.begin_backward()
 
     def begin_backward(self) -> bool:
-        """False where this backward is not one of parameters in the pool any more."""
+        """False if this backward is no longer one of parameters in the pool."""
         if self.state.closed:
             return False
         state = self.state
@@ -78,7 +78,7 @@ class Passes:
             if self.state.one is not None:
                 _hooks.take_unseen(self.state)
             if not self.state.defers:
-                for slot in self.state.slots:  # that this backward did not reach
+                for slot in self.state.slots:  # not reached by this backward
                     if slot.waits:
                         self._reduce(slot)
             if self.state.depth == 0 and not self.state.graph_grows:
@@ -99,7 +99,7 @@ class Passes:
             except BaseException:
                 if self.state.one is not None:
                     self.state.one.forget()
-                self.phases.leave()  # an exception in backward ends it
+                self.phases.leave()  # an exception in backward ends the pass
                 raise
         elif self.state.group is not None:
             raise HybridPSError(f"{slot.name} has a sparse gradient, which ranks can't sum up: "
@@ -109,8 +109,8 @@ class Passes:
                 unit.accumulated(slot)
 
     def _arrived(self, slot: Slot, grad: torch.Tensor) -> None:
-        """Each becomes the mean of all ranks'; within no_sync it is this rank's own, and waits for
-        the first one after it."""
+        """Each gradient becomes the mean over all ranks. Within no_sync it stays this rank's own,
+        until the first backward after it."""
         state = self.state
         slot.unreduced = slot.waits
         if state.one is not None and not state.defers:
@@ -133,7 +133,7 @@ class Passes:
                     state.one.summed(slot)
 
     def _reduce(self, slot: Slot) -> None:
-        """The sum that this rank has becomes the mean of all ranks'."""
+        """Replace this rank's sum by the mean over all ranks."""
         slot.unreduced = False
         if not slot.has_grad:  # it was assigned by hand
             with torch.no_grad():
@@ -149,7 +149,7 @@ class Passes:
             self.state.one.arrived(slot)
 
     def _begin_with(self, slot: Slot) -> None:
-        """The sum begins with a gradient that was assigned by hand."""
+        """Begin the sum with a gradient that was assigned by hand."""
         if slot.grad_device is None:
             slot.grad_device = slot.view(slot.gradient, DEVICE)
         with torch.no_grad():
@@ -157,8 +157,9 @@ class Passes:
         slot.has_grad = True
 
     def _add_apart(self, slot: Slot, grad: torch.Tensor) -> None:
-        """In torch's memory: the sum begins with a tensor of the user's, who may look at it or write it at any
-        time, as after a backward that failed; or its place is a user's until the pass has ended."""
+        """Add in torch's memory. Either the sum begins with a user's tensor, which the user may
+        read or write at any time, as after a failed backward; or its place belongs to a user until
+        the pass has ended."""
         if self.state.defers:
             raise HybridPSError(f"your code still has {slot.name}.grad, whose memory the next gradient "
                                 "needs within no_sync: keep a clone()" + self.state.facts())
@@ -169,7 +170,7 @@ class Passes:
                 slot.given.add_(grad)
 
     def _add_with_graph(self, slot: Slot, grad: torch.Tensor) -> None:
-        """backward(create_graph=True): p.grad has a graph of its own, and is new, as in torch."""
+        """For backward(create_graph=True): p.grad is a new tensor with a graph, as in torch."""
         before = self.phases.grad_in_pass(slot).clone() if slot.has_grad else slot.given
         self.phases.assign_grad(slot, grad if before is None else before + grad)
 
@@ -188,7 +189,7 @@ class Passes:
         if slot.grad_device is None:
             slot.grad_device = slot.view(slot.gradient, DEVICE)
         there = slot.grad_device
-        if slot.cuda:  # a penalty that was computed before the forward gives it on the host
+        if slot.cuda:  # a penalty computed before the forward gives it on the host
             grad = grad.to(there.device)
         if not (slot.has_grad or slot.cuda) and grad.stride() == there.stride() and \
                 grad.dtype == there.dtype:

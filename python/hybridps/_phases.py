@@ -1,18 +1,18 @@
-"""The two phases, and what happens between them.
+"""The two phases of a client, and the transitions between them.
 
 At any time the client is in one of two phases.
 
 Outside (before the first forward, after backward, around an optimizer's step): ``p.data`` and
-``p.grad`` are host memory that anybody may read and write in place: clipping, optimizers,
-schedulers, averaging, ``state_dict``. What steps on the device leaves gradients where they are
-until ``p.grad`` is read.
+``p.grad`` are host memory that any code may read and write in place: clipping, optimizers,
+schedulers, averaging, ``state_dict``. Optimizers that step on the device leave gradients where they
+are until ``p.grad`` is read.
 
-Inside (from the first forward to the end of backward): nothing is accessed but by units (see
-_units.py), on the device. ``p.data`` is the parameter's device memory; where the chunk is not
-there, the library serves the fault of code that touches it (hybridps_serve_faults): it is read and
-written all the same. On CUDA there are no such faults: what is not accessed is kept by access until
-the end of backward, or refused. ``p.grad`` is None; finished gradients are added up in
-managed memory.
+Inside (from the first forward to the end of backward): only units access anything (see _units.py),
+on the device. ``p.data`` is the parameter's device memory. If its chunk is absent, the library
+serves the fault of code that touches it (hybridps_serve_faults), so it can still be read and
+written. On CUDA there are no such faults: a tensor that is used without access is accessed and kept
+until the end of backward, or the use is refused. ``p.grad`` is None; finished gradients are summed
+in managed memory.
 """
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from ._tensors import uncompiled
 
 
 def in_turn(method: Callable) -> Callable:
-    """No other thread begins a pass meanwhile. One that is in a pass is not waited for: it may wait
-    for this thread, and what is read here is served as within the pass."""
+    """Keep other threads from beginning a pass meanwhile. Does not wait for a thread in a pass,
+    which may wait for this one; reads here are then served as within the pass."""
     @functools.wraps(method)
     def call(self: "Phases", *args: Any) -> Any:
         turn = self.state.turn
@@ -51,7 +51,7 @@ os.register_at_fork(before=lambda: [phases.before_fork() for phases in list(_ope
 
 
 class Phases:
-    """Moves a State between its phases, and answers reads of a parameter, p.data or p.grad, and
+    """Moves a State between its phases, and handles reads of a parameter, p.data or p.grad, and
     accesses by hand."""
 
     def __init__(self, state: State) -> None:
@@ -59,7 +59,7 @@ class Phases:
         _open.add(self)
 
     def enter(self) -> None:
-        """Outside to inside; nothing happens when inside."""
+        """Go from outside to inside; does nothing when inside."""
         if self.state.inside:
             return
         self._check_reuse()
@@ -77,7 +77,7 @@ class Phases:
         self.state.inside = True
 
     def leave(self) -> None:
-        """Inside to outside; nothing happens when outside."""
+        """Go from inside to outside; does nothing when outside."""
         if not self.state.inside:
             return
         self.state.unpin_calls()
@@ -88,11 +88,11 @@ class Phases:
         self.state.sweep()
         lost = None
         try:
-            self.state.pool.settle()  # writes to tensors that were not there become content
-        except HybridPSError as error:  # of what could not be read: when the phase has ended
+            self.state.pool.settle()  # writes to absent tensors become content
+        except HybridPSError as error:  # about unreadable content: raised when the phase has ended
             lost = error
         state = self.state
-        # After it users wrote, by faults, to what looks as if the pass went on.
+        # After a failed pass users wrote, by faults, as if it were still running.
         failed = state.in_backward and not state.cuda and not state.works()
         _hooks.bring_moved(state)
         state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
@@ -122,8 +122,8 @@ class Phases:
             raise lost
 
     def let_go(self) -> None:
-        """Nothing is accessed on the host any more; what was written there counts as written, and
-        gradients that were dropped have no content."""
+        """Release everything accessed on the host. What was written there counts as written, and
+        dropped gradients have no content."""
         written, dropped = self._changes()
         if written:
             bundle = self.state.bundle(written, HOST, True)
@@ -140,7 +140,7 @@ class Phases:
 
     @in_turn
     def changed(self) -> None:
-        """Parameters were written in a way that is not seen."""
+        """Parameters were written in an undetectable way."""
         self.leave()
         for slot in self.state.slots:
             slot.written = slot.suspect = True
@@ -193,8 +193,8 @@ class Phases:
         set_grad(slot.param, slot.given)
 
     def _leave_to_users(self, slots: list[Slot]) -> list[Slot]:
-        """These gradients end. What users still show of them stays as it is, and they have a new
-        place: the others are the result."""
+        """These gradients end. Those that users still show keep their memory, and the slots get a
+        new place; returns the others."""
         shown = [s for s in slots if s.grad_shown and not s.reuse and not s.cuda]
         old = []
         for slot in shown:
@@ -223,7 +223,7 @@ class Phases:
             slot.has_grad = False
 
     def _changes(self) -> tuple[list[int], list[int]]:
-        """What was written on the host since leave, and gradients that were dropped."""
+        """Tensors written on the host since leave, and dropped gradients."""
         written, ending = [], []
         for slot in self.state.slots:
             if slot.gone:
@@ -258,8 +258,8 @@ class Phases:
         return written, dropped
 
     def _moved_away(self, slot: Slot) -> None:
-        """The parameter got other memory (set_, share_memory_, a queue to another
-        process): its values are taken home."""
+        """The parameter got other memory (set_, share_memory_, a queue to another process): copy
+        its values home."""
         value = raw_data(slot.param)
         slot.host = slot.view(slot.tensor, HOST)
         if slot.grad >= 0 and slot.grad_host.data_ptr() != self.state.pool.address(slot.grad, HOST):
@@ -268,14 +268,14 @@ class Phases:
         set_data(slot.param, slot.host)
 
     def take_given(self, slot: Slot) -> None:
-        """A gradient that was assigned by hand is in its place, for what adds to it there or steps
-        by it. It stays the user's tensor all the same."""
+        """Copy a gradient that was assigned by hand to its place, for code that adds to it there or
+        steps with it. It also stays the user's tensor."""
         with self.state.pool.on_host(slot.grad, write=True), torch.no_grad():
             slot.grad_host.copy_(slot.given)
         slot.has_grad = True
 
     def show(self, slot: Slot) -> None:
-        """p.data outside. While a gradient is in its place it is not taken for the parameter."""
+        """Show p.data outside. A gradient in its place is not taken for the parameter."""
         if slot.gone:
             nan = torch.full((), float("nan"), dtype=slot.param.dtype)
             set_data(slot.param, nan.expand(slot.param.shape))
@@ -284,7 +284,7 @@ class Phases:
         slot.version = slot.param._version
 
     def fetch_grads(self) -> None:
-        """Gradients that stayed on the device come to the host."""
+        """Fetch gradients that stayed on the device to the host."""
         if not self.state.grads_away:
             return
         self.state.hold([s.gradient for s in self.state.slots if s.has_grad])
@@ -295,7 +295,7 @@ class Phases:
 
     @in_turn
     def drop_grads(self, slots: Iterable[Slot]) -> None:
-        """p.grad = None for each. Where they are not on the host, they need not come for that."""
+        """Set p.grad = None for each, without fetching those that are not on the host."""
         if self.state.in_backward and not self.state.works():
             self.leave()  # the last backward ended in an exception
         if not self.state.inside and not self.state.grads_away:
@@ -318,7 +318,7 @@ class Phases:
         """p.grad is read."""
         state = self.state
         if state.grads_seen and slot.grad_shown and not state.inside:
-            return raw_grad(slot.param)  # nothing is new since it was read last
+            return raw_grad(slot.param)  # unchanged since the last read
         return self._grad_of(slot)
 
     @in_turn
@@ -327,7 +327,7 @@ class Phases:
         if state.inside and is_apart(slot):
             return raw_grad(slot.param)
         if state.inside and not state.closed and _abi.forked(state.pid):
-            return slot.grad_host if slot.has_grad else slot.given  # a fault shows what it was
+            return slot.grad_host if slot.has_grad else slot.given  # a fault shows its old value
         if state.inside and not state.closed and state.works():
             if slot.away:
                 state.one.refuse(f"{slot.name}.grad is another rank's until the backward has ended")
@@ -338,7 +338,7 @@ class Phases:
 
     @in_turn
     def assign_grad(self, slot: Slot, value: torch.Tensor | None) -> bool:
-        """p.grad = value. Whether that is all."""
+        """p.grad = value. Returns whether that is all there is to do."""
         state = self.state
         slot.note_assigned(value is not None)
         if state.inside and not (state.closed or _abi.forked(state.pid)) and (state.works() or not slot.reuse):
@@ -350,7 +350,7 @@ class Phases:
         return False
 
     def _assign_in_pass(self, slot: Slot, value: torch.Tensor | None) -> bool:
-        """Within forward or backward, or between them: backward adds to what is given."""
+        """Within or between forward and backward: backward adds to the assigned gradient."""
         if is_apart(slot):
             set_grad(slot.param, None)
             if slot.gradient < 0:
@@ -364,7 +364,7 @@ class Phases:
                 slot.give_up_grad()
                 if slot.left and self.state.one is not None:
                     self.state.one.refuse_kept(slot)
-                slot.has_grad = False  # a unit that has it accessed ends it when it is done
+                slot.has_grad = False  # a unit that has it accessed ends it when done
                 self.state.let_loose(slot.grad_bundle)
                 if not slot.left and not any(unit.calls for unit in slot.units):
                     self.state.pool.drop([slot.gradient])
@@ -374,27 +374,27 @@ class Phases:
         return True
 
     def _take_new(self, slot: Slot) -> None:
-        """A hook of the AccumulateGrad node that is older than ours asks: the new gradient is still
-        where autograd put it."""
+        """Called for a hook of the AccumulateGrad node that is older than ours: the new gradient is
+        still where autograd put it."""
         if raw_grad(slot.param) is not None and not is_apart(slot):
             self.state.on_gradient(slot)
 
     def _end_given(self, slot: Slot) -> None:
-        """p.grad is not the tensor any more that was assigned to it. What backward added to it so far
-        is in it, as in torch."""
+        """p.grad is no longer the tensor that was assigned to it. As in torch, that tensor contains
+        what backward has added so far."""
         if slot.given is not None and slot.has_grad and self.state.inside:
             with torch.no_grad():
                 slot.given.copy_(self.grad_in_pass(slot))
         slot.given = None
 
     def grad_in_pass(self, slot: Slot) -> torch.Tensor:
-        """Within forward or backward, as hooks of AccumulateGrad nodes want it. It may be written:
-        the host's copy is void."""
+        """The gradient within forward or backward, for hooks of AccumulateGrad nodes. They may
+        write it, so the host's copy is invalid."""
         try:
             self.state.pool.access(slot.grad_bundle)
         except HybridPSError:
             if slot.cuda:
-                raise  # else the fault of who touches it is served
+                raise  # else faults on it are served
         else:
             if slot.cuda:
                 self.state.loose.append(slot.grad_bundle)
@@ -406,7 +406,7 @@ class Phases:
         return slot.grad_device
 
     def look_at_grad(self, slot: Slot) -> None:
-        """p.grad is read: between forward and backward it is what backward will add to."""
+        """p.grad is read: between forward and backward, what backward will add to."""
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
@@ -422,7 +422,7 @@ class Phases:
     @uncompiled
     @in_turn
     def taken(self, param: torch.nn.Parameter) -> None:
-        """A parameter of a module that does not run is read."""
+        """A parameter of a module that is not running is read."""
         slot = self.state.by_param.get(id(param))
         if slot is None or not self.state.inside:
             return
@@ -448,9 +448,9 @@ class Phases:
         self.leave()
 
     def welcome(self, param: torch.nn.Parameter) -> None:
-        """A parameter is put into a managed module."""
+        """A parameter is assigned to a managed module."""
         if not isinstance(param, torch.nn.Parameter):
-            return  # for a while, by functional_call; perhaps one of torch.func's, without memory
+            return  # temporarily, by functional_call; perhaps torch.func's, without memory
         data, state = raw_data(param), self.state
         if id(param) not in state.by_param and any(data.data_ptr() == s.host.data_ptr()
                                                    for s in state.slots):
@@ -458,7 +458,7 @@ class Phases:
 
     @in_turn
     def listed(self, slots: Sequence[Slot] = ()) -> None:
-        """The parameters of a module are read, perhaps only inspected."""
+        """A module's parameters are read, perhaps only inspected."""
         if not self.state.inside or self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.graph_waits or self.state.by_hand:
@@ -476,7 +476,7 @@ class Phases:
 
     def fetch(self, slot: Slot) -> None:
         """Code takes the parameter's memory to read it, perhaps by a system call, for which no fault is
-        served. Before the backward of a graph of gradients it is taken as p.data is: it stays the host's."""
+        served. Before the backward of a gradient graph it is treated like p.data: it stays on the host."""
         if self.state.graph_waits and self.state.alone() and not self.state.works():
             self._look(slot)
         elif self.state.rests and slot.tensor not in self.state.held:
@@ -489,8 +489,8 @@ class Phases:
             state.hold(s.tensor for s in slots if not s.gone)
 
     def before_fork(self) -> None:
-        """Workers of a DataLoader have a handler of SIGSEGV of their own: they are served no faults. A pass
-        that has failed, or waits for its backward, is left: the child sees what was written meanwhile."""
+        """DataLoader workers install their own SIGSEGV handler, so no faults are served there. A pass that
+        has failed, or waits for its backward, is left, so that the child sees later writes."""
         if not self.state.cuda:
             with contextlib.suppress(HybridPSError):
                 self.listed()
@@ -509,7 +509,7 @@ class Phases:
             return
         if self.state.inside:
             if self.state.works():
-                if self.state.turn.mine():  # else a pin would be in the way of who has it
+                if self.state.turn.mine():  # a pin would block the thread that has the turn
                     self._may_write(slot)
                 return
             self._ask_to_leave(slot.name + ".data")
@@ -518,8 +518,8 @@ class Phases:
         slot.written = slot.suspect = True
 
     def open(self, tensors: list[int]) -> None:
-        """Who reads p.data or p.grad may write there, and perhaps by a system call, for which no
-        fault is served: nothing of them stays on the device."""
+        """Readers of p.data or p.grad may write there, perhaps by a system call, for which no fault
+        is served. So nothing of them stays on the device."""
         if not self.state.cuda:
             bundle = self.state.bundle(tensors, HOST, True)
             with contextlib.suppress(HybridPSError):  # accessed by hand: a fault is served
@@ -527,11 +527,11 @@ class Phases:
                 self.state.pool.release(bundle, HOLD)
 
     def _may_write(self, slot: Slot) -> None:
-        """p.data is read in a forward or a backward, perhaps to be written."""
+        """p.data is read in a forward or a backward, perhaps to write it."""
         where = self.state.pool.tensor(slot.tensor)
-        if self.state.cuda or (where["on_device"] and where["on_host"]):  # else the fault tells
+        if self.state.cuda or (where["on_device"] and where["on_host"]):  # else a fault reports it
             bundle = Bundle([slot.tensor], DEVICE, True)
-            self.state.pool.access(bundle)  # the host's copy is void
+            self.state.pool.access(bundle)  # invalidates the host's copy
             if self.state.cuda:
                 self.state.loose.append(bundle)
             else:
@@ -568,8 +568,8 @@ class Phases:
             (raw_data(param) if self.state.inside else slot.host).copy_(value)
 
     def _leave_data_to_users(self, slot: Slot, value: torch.Tensor) -> None:
-        """Other values come. Where a user, or a graph, still shows the old ones (backup = p.data),
-        these stay as they are, and the parameter has a new place; an old one, if they are there."""
+        """New values arrive. If a user, or a graph, still shows the old ones (backup = p.data),
+        these stay, and the parameter gets a new place, or an old one that has the values."""
         state, before = self.state, slot.tensor
         shown = Shown(slot.home, slot.address(slot.tensor))
         if state.one is not None:
@@ -596,7 +596,7 @@ class Phases:
         set_data(slot.param, slot.host)
 
     def _check_reuse(self) -> None:
-        """Before a forward all parameters must be there."""
+        """Check before a forward that all parameters are there."""
         gone = [s for s in self.state.slots if s.gone]
         if not gone:
             return
@@ -609,7 +609,7 @@ class Phases:
         self.restore(gone)
 
     def restore(self, slots: list[Slot]) -> None:
-        """Their gradients were dropped: the values are those of the masters."""
+        """Their gradients were dropped: restore the values from the masters."""
         if not slots:
             return
         self.state.hold(s.tensor for s in slots)
@@ -643,7 +643,7 @@ class Phases:
                 self.show(slot)
 
     def zero_gone(self) -> None:
-        """Gradients that are in the place of parameters are dropped."""
+        """Drop gradients that are in the place of parameters."""
         gone = [s for s in self.state.slots if s.gone]
         for slot in gone:
             set_grad(slot.param, None)
@@ -665,7 +665,7 @@ class Phases:
             slot.hook = _hooks.add(self.state, slot)
 
     def end(self) -> HybridPSError | None:
-        """Parameters and gradients have memory of their own again. What went wrong before."""
+        """Give parameters and gradients separate memory again. Returns an earlier error."""
         for slot in self.state.slots:
             if slot.hook is not None:
                 slot.hook.remove()
@@ -674,7 +674,7 @@ class Phases:
         wrong = None
         try:
             self.leave()
-        except HybridPSError as error:  # of what was done before; all is given back first
+        except HybridPSError as error:  # of an earlier operation; everything is given back first
             wrong = error
         self.give_back()
         return wrong

@@ -1,5 +1,5 @@
-"""Modules and optimizers come under management and leave it: what is refused, and where parameters
-go."""
+"""How modules and optimizers come under management and leave it: what is refused, and where
+parameters are placed."""
 from __future__ import annotations
 
 import contextlib
@@ -69,7 +69,7 @@ def _close(phases: Phases, state: State) -> None:
         unit.unwrap()
     state.closed = True
     if not state.cuda and not _abi.forked(state.pid):
-        state.homes.keep()  # fails: the pool stays open, as it is in use
+        state.homes.keep()  # on failure the pool stays open, because it is in use
     state.pool.close()
     if state.one is not None:
         state.one.close()
@@ -78,9 +78,9 @@ def _close(phases: Phases, state: State) -> None:
 
 
 def check_room(state: State) -> None:
-    """Refused at once, and not in the middle of a forward: what a module's pass has on the device,
-    with that of the modules around it. More is only what a module uses of others, which shows when
-    it runs."""
+    """Refuse a lack of room at once, not in the middle of a forward. Counts what a module's pass
+    has on the device, together with the modules around it. Only what a module uses of others is not
+    counted; that shows when it runs."""
     stepped = {id(p) for s in state.optimizers for p in s.all_params()}
     granule, capacity = state.pool.stats()["granule"], state.pool.stats()["capacity"]
     most, which = 0, ""
@@ -105,14 +105,14 @@ def check_room(state: State) -> None:
 
 
 def _in_units(count: int) -> str:
-    """Bytes, for people."""
+    """Bytes in a readable unit."""
     power = min(max(count.bit_length() - 1, 0) // 10, 4)
     return f"{count / 1024**power:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def add_units(passes: Passes, module: torch.nn.Module, name: str, whole: tuple[type, ...]) -> None:
     state = passes.state
-    cover, inside = None, ""  # the last unit that has its children's parameters too
+    cover, inside = None, ""  # the last unit that also has its children's parameters
     for path, child in module.named_modules():
         if isinstance(child, LISTS) and child is not module:
             continue
@@ -187,7 +187,7 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
                             "model.to_empty(device=\"cpu\") and fill them before it is managed" +
                             state.facts())
     tied = in_same_memory([raw_data(slot.param) for slot in slots])
-    if tied:  # each gets memory of its own: writes to one would not be the other's any more
+    if tied:  # each gets separate memory: writes to one would no longer reach the other
         raise HybridPSError("parameters {} and {} are two in the same memory: make them one "
                             "(module.weight = other.weight), or give each its own (.clone())"
                             .format(*(slots[i].name for i in tied)) + state.facts())
@@ -195,7 +195,7 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
 
 
 def begin_alike(state: State, module: torch.nn.Module, slots: list[Slot]) -> None:
-    """Every rank begins with rank 0's values."""
+    """Make every rank begin with rank 0's values."""
     if state.group is not None:
         with torch.no_grad():
             for name, buffer in module.named_buffers():

@@ -1,5 +1,5 @@
-"""Managed state as a checkpoint: what helios.save_state_dict() writes, straight from the chunks, and
-what fills an optimizer again from helios.load_state_dict(kind="optim")."""
+"""Managed state as a checkpoint: what helios.save_state_dict() writes straight from the chunks, and
+how an optimizer is refilled from helios.load_state_dict(kind="optim")."""
 from __future__ import annotations
 
 import ctypes
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """A tensor in chunks that helios reads when its turn has come: it is on the host for the time of
-    one copy."""
+    """A tensor in chunks that helios reads when it is its turn: it is on the host only during one
+    copy."""
 
     def __init__(self, pool: _abi.Pool, tensor: int, host: torch.Tensor,
                  dtype: torch.dtype | None = None) -> None:
-        """dtype: what it is converted to."""
+        """dtype: the type it is converted to."""
         self._pool, self._tensor, self._host = pool, tensor, host
         self.shape, self.dtype = host.shape, dtype or host.dtype
 
@@ -61,14 +61,14 @@ def state_of(phases: "Phases") -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _values(pool: _abi.Pool, slot: "Slot") -> Source:
-    """Its master's, while a gradient is in its place."""
+    """The parameter's values: its master's while a gradient is in its place."""
     if slot.gone and slot.master is not None:
         return Source(pool, *slot.master, slot.param.dtype)
     return Source(pool, slot.tensor, slot.host)
 
 
 def _of_ranks(stepper: "Stepper", names: dict[int, str]) -> dict[str, Any]:
-    """Every rank's share, as copies."""
+    """All ranks' shares, as copies."""
     state = stepper.state_dict()["state"]
     return {f"{key}.{names[id(p)]}": torch.as_tensor(value)
             for number, p in enumerate(stepper.all_params()) if id(p) in names
@@ -88,8 +88,9 @@ def _of_param(pool: _abi.Pool, managed: Mapping[str, tuple[int, torch.Tensor]], 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module,
                       tensors: Mapping[str, torch.Tensor]) -> None:
-    """Fill the state of an optimizer that is not managed (yet) with what helios.load_state_dict(
-    kind="optim") gave. Copies. Raises HybridPSError for a tensor of no parameter of the model."""
+    """Fill the state of an optimizer that is not managed (yet) from helios.load_state_dict(
+    kind="optim"), by copying. Raises HybridPSError for a tensor that belongs to no parameter of the
+    model."""
     params = dict(model.named_parameters())
     for full, value in tensors.items():
         key, _, name = full.partition(".")

@@ -1,4 +1,4 @@
-"""Scaling of losses, for float16: torch's GradScaler for managed optimizers, on any device."""
+"""Loss scaling for float16: torch's GradScaler for managed optimizers, on any device."""
 from __future__ import annotations
 
 from typing import Any
@@ -12,9 +12,9 @@ from ._adam import norm_of
 class GradScaler:
     """``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``.
 
-    Native Adam divides by the scale within its step, also float16 gradients, which torch's own
-    scaler refuses; a step is skipped when a gradient is infinite or no number. To clip, call
-    ``scaler.clip_grad_norm_(optimizer, most)`` before step: it fuses with the step too.
+    Native Adam divides by the scale within its step, even for float16 gradients, which torch's own
+    scaler refuses. A step is skipped when a gradient is infinite or NaN. To clip, call
+    ``scaler.clip_grad_norm_(optimizer, most)`` before step: it is fused with the step, too.
     """
 
     def __init__(self, init_scale: float = 2.0 ** 16, growth_factor: float = 2.0,
@@ -24,8 +24,8 @@ class GradScaler:
                                 f"{backoff_factor} between 0 and 1")
         self._scale, self.growth_factor = float(init_scale), growth_factor
         self.backoff_factor, self.growth_interval = backoff_factor, growth_interval
-        self._good = 0  # steps since the scale changed
-        self._found: dict[int, bool] = {}  # by optimizer: a gradient that is not finite
+        self._good = 0  # steps since the scale last changed
+        self._found: dict[int, bool] = {}  # by optimizer: whether a gradient is not finite
         self._norms: dict[int, float] = {}
         self._stepped: set[int] = set()
 
@@ -33,7 +33,7 @@ class GradScaler:
         return self._scale
 
     def scale(self, outputs: Any) -> Any:
-        """A tensor, or several in lists, tuples and dicts, times the scale."""
+        """Multiply a tensor, or several in lists, tuples and dicts, by the scale."""
         if isinstance(outputs, torch.Tensor):
             return outputs * self._scale
         if isinstance(outputs, dict):
@@ -41,7 +41,8 @@ class GradScaler:
         return type(outputs)(self.scale(v) for v in outputs)
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Once before step: the gradients' norm is known, and step will divide by the scale."""
+        """Call once before step: computes the gradients' norm, and step will divide by the
+        scale."""
         if id(optimizer) in self._found:
             raise HybridPSError("unscale_ of this optimizer was called already since the last "
                                 "update")
@@ -52,7 +53,7 @@ class GradScaler:
         stepper.factor = 1.0 / self._scale
 
     def clip_grad_norm_(self, optimizer: torch.optim.Optimizer, most: float) -> float:
-        """The norm of all gradients, unscaled; step will shorten them to ``most``."""
+        """The norm of all unscaled gradients; step will clip them to ``most``."""
         if id(optimizer) not in self._found:
             self.unscale_(optimizer)
         norm = self._norms[id(optimizer)]
@@ -60,7 +61,7 @@ class GradScaler:
         return norm
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """The optimizer's step, unless a gradient is not finite."""
+        """Take the optimizer's step, unless a gradient is not finite."""
         if id(optimizer) in self._stepped:
             raise HybridPSError("step of this optimizer was called already since the last update: its "
                                 "gradients would count with the scale")
@@ -75,7 +76,8 @@ class GradScaler:
         return out
 
     def update(self, new_scale: float | None = None) -> None:
-        """After the steps: a smaller scale when one was skipped, a larger one after many."""
+        """Call after the steps: reduces the scale when one was skipped, and raises it after
+        many."""
         bad = any(self._found.values())
         self._found.clear()
         self._norms.clear()

@@ -1,8 +1,8 @@
-"""What one process has in managed memory: the pool, parameters by slot, units, and the phase that
-it is in.
+"""What one process has in managed memory: the pool, parameters by slot, units, and the current
+phase.
 
-Accounts and small operations on them; the moves between phases are _phases.py. Nothing here knows of
-modules: ``modules``, ``units`` and ``optimizers`` are filled and used by others.
+This is the bookkeeping with small operations on it; _phases.py moves between phases. Nothing here
+knows about modules: other files fill and use ``modules``, ``units`` and ``optimizers``.
 """
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_one_copy(device: str, mode: str | None, gradients: str, optimizer_devi
 
 
 class State:
-    """The accounts of one client. Options are as Client's."""
+    """The bookkeeping of one client. The options are Client's."""
 
     def __init__(self, pool: _abi.Pool, device: str, mode: str, gradients: str,
                  optimizer_device: str, group: Group | None, shard: bool,
@@ -62,43 +62,43 @@ class State:
         self.limited = pool.stats()["host_limit"] > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode
-        whole = self.cuda == device  # of what torch holds now, the driver has said nothing is free
+        whole = self.cuda == device  # the driver did not count what torch holds as free
         self.reserved_bytes = reserved_bytes or (self._reserved if whole else _none)
         self._reserved_before = torch.cuda.memory_reserved(self.cuda) if whole else 0
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None
         self.shard = shard and self.group is not None
-        self.one: OneCopy | None = None  # ranks of this host share parameters and gradients
+        self.one: OneCopy | None = None  # the ranks of this host share parameters and gradients
         self.defers = False  # no_sync: gradients are not reduced now
         self.pid = os.getpid()
-        self.on_gradient: Callable[[Slot], None] = _ignore  # told when autograd has completed one
+        self.on_gradient: Callable[[Slot], None] = _ignore  # called when autograd has completed one
         self.slots: list[Slot] = []
         self.by_param: dict[int, Slot] = {}
         self.units: list[Any] = []
         self.modules: list[Any] = []
         self.optimizers: list[Any] = []
         self.lazy = False  # gradients stay where they are after backward
-        self.rests = False  # and parameters, until they are read
+        self.rests = False  # and so do parameters, until they are read
         self.inside = False
         self.grads_away = False
         self.grads_seen = False  # outside, by code that may have written them
         self.in_backward = False
-        self.backward: weakref.ref[BackwardTurn] = lambda: None  # type: ignore  # that runs
+        self.backward: weakref.ref[BackwardTurn] = lambda: None  # type: ignore  # the running one
         self.depth = 0
-        self.running: list[Any] = []  # units whose forward has begun, the innermost last
-        self.loose: list[Bundle] = []  # accessed on the device for no unit, until leave
-        self.graph_grows = False  # the running backward makes a graph of its own
-        self.graph_waits = False  # for the backward that goes through it
-        self.by_hand = False  # the caller uses access and release, and knows where parameters are
+        self.running: list[Any] = []  # units whose forward is running, the innermost last
+        self.loose: list[Bundle] = []  # accessed on the device outside units, until leave
+        self.graph_grows = False  # the running backward creates a graph
+        self.graph_waits = False  # that graph waits for its backward
+        self.by_hand = False  # the caller uses access and release and knows where parameters are
         self.turn = Turn()
         self.fresh = True  # the next training forward begins an iteration
         self.closed = False
         self.layouts = 0
-        self.held: dict[int, None] = {}  # accessed on the host, outside
+        self.held: dict[int, None] = {}  # tensors accessed on the host outside a pass
         self._bundles: dict[tuple, Bundle] = {}
         self._spare: dict[int, list[int]] = {}
-        # By kind and bytes: tensors that users still show, though others took their place; and
-        # those that none shows any more.
+        # By kind and bytes: replaced tensors that users still show, and those that no user shows
+        # any more.
         self.left: dict[tuple[int, int], list[tuple[int, Shown]]] = {}
         self._free: dict[tuple[int, int], list[int]] = {}
 
@@ -106,7 +106,7 @@ class State:
         return max(torch.cuda.memory_reserved(self.cuda) - self._reserved_before, 0)
 
     def facts(self) -> str:
-        """For messages: what is where."""
+        """A text for messages: what is where."""
         if self.closed or _abi.forked(self.pid):
             return ""
         s = self.pool.stats()
@@ -164,15 +164,15 @@ class State:
         return _Alone()
 
     def chunk_bytes(self, tensors: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """For each, the chunk that it lies in and the chunk's bytes."""
+        """For each tensor, its chunk and the chunk's bytes."""
         return {tensor: self.pool.chunk(tensor) for tensor in tensors}
 
     def fit(self, tensors: Iterable[int]) -> bool:
-        """Whether the device has room for the chunks of all of them at once."""
+        """Whether the device has room for all their chunks at once."""
         return sum(dict(self.chunk_bytes(tensors).values()).values()) <= self.pool.stats()["avail"]
 
     def layout(self) -> None:
-        """New chunks do not belong to the running iteration: it ends here, the next forward
+        """New chunks do not belong to the running iteration, so it ends here; the next forward
         begins one."""
         self.pool.iteration(None)
         self.fresh = True
@@ -181,14 +181,14 @@ class State:
 
     def view(self, tensor: int, where: int, like: torch.Tensor,
              dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The tensor's memory there, in the shape and strides of ``like``."""
+        """The tensor's memory in that place, with the shape and strides of ``like``."""
         cuda = self.cuda if where == DEVICE else None
         return view(self.pool.address(tensor, where), like.size(), like.stride(),
                     dtype or like.dtype, cuda, None if cuda else self.homes.of(tensor, where))
 
     def add_filled(self, what: list[tuple[str, int, torch.Tensor, torch.Tensor]]) -> list[int]:
-        """New tensors (name, kind, value, whose memory layout they copy) with their values; they
-        are not accessed."""
+        """Add tensors (name, kind, value, tensor whose memory layout they get) with their values;
+        they are not accessed afterwards."""
         ids = [self.pool.add(n, k, v.numel() * v.element_size()) for n, k, v, _ in what]
         if not ids:
             return ids
@@ -200,7 +200,7 @@ class State:
         return ids
 
     def take_spare(self, name: str, size: int) -> int:
-        """A tensor of that size without content or owner."""
+        """A tensor of that size without content or owner, reused if possible."""
         if self._spare.get(size):
             return self._spare[size].pop()
         tensor = self.pool.add(name, _abi.OTHER, size)
@@ -212,8 +212,8 @@ class State:
         self._spare.setdefault(size, []).append(tensor)
 
     def replace(self, tensors: list[tuple[str, int, Shown]]) -> list[int]:
-        """For each (name, tensor, its views), after ours were given up: a tensor like it for other
-        content. Itself, or another one where a user still shows it."""
+        """For each (name, tensor, its views), after our views were dropped: a tensor like it for
+        new content. It is the same tensor, or another one if a user still shows it."""
         self.sweep()
         out, added = [], False
         for name, tensor, shown in tensors:
@@ -232,7 +232,7 @@ class State:
         return out
 
     def leave_to_users(self, tensor: int, shown: Shown) -> tuple[int, int]:
-        """Until they don't show it any more. Its kind and bytes."""
+        """Leave a tensor to users until they no longer show it. Returns its kind and bytes."""
         info = self.pool.tensor(tensor)
         key = (info["kind"], info["bytes"])
         self.left.setdefault(key, []).append((tensor, shown))
@@ -243,7 +243,7 @@ class State:
         return key
 
     def take_back(self, value: torch.Tensor) -> int | None:
-        """The tensor left to users whose memory this is."""
+        """The tensor left to users that this value's memory belongs to."""
         for pairs in self.left.values():
             for pair in pairs:
                 if self.pool.address(pair[0], HOST) == value.data_ptr():
@@ -252,7 +252,7 @@ class State:
         return None
 
     def sweep(self) -> None:
-        """What users showed until now has no content any more."""
+        """Discard tensors that users have stopped showing."""
         for key, pairs in self.left.items():
             gone = [tensor for tensor, shown in pairs if not shown()]
             if gone:
@@ -261,7 +261,7 @@ class State:
                 pairs[:] = [pair for pair in pairs if pair[0] not in gone]
 
     def bundle(self, ids: Sequence[int], where: int, write: bool = False) -> Bundle:
-        """The same one for the same arguments, as phases repeat."""
+        """A bundle, cached by its arguments because phases repeat."""
         key = (where, write, *ids)
         found = self._bundles.get(key)
         if found is None:
@@ -271,7 +271,7 @@ class State:
         return found
 
     def hold(self, ids: Iterable[int]) -> None:
-        """On the host from now on, until the next forward."""
+        """Access these on the host from now on, until the next forward."""
         ids = [i for i in ids if i not in self.held]
         self.pool.access(self.bundle(ids, HOST))
         self.held.update(dict.fromkeys(ids))
@@ -285,7 +285,7 @@ class State:
         return ids
 
     def is_needed(self, slots: list[Slot]) -> None:
-        """A unit is about to use them."""
+        """Check slots that a unit is about to use."""
         for slot in slots:
             if slot.gone:
                 raise HybridPSError(f"{slot.name} is needed after its gradient has taken its place:"
@@ -298,14 +298,15 @@ class State:
                             "backward runs, p.grad has it afterwards" + self.facts())
 
     def deal_out(self, slots: Iterable[Slot]) -> None:
-        """Each parameter to the rank that has least, the longest first; alike on all ranks."""
+        """Assign each parameter to the rank that has least, the longest first; the same on all
+        ranks."""
         load = [0] * self.group.world
         for slot in sorted(slots, key=lambda s: -s.param.numel()):
             slot.owner = load.index(min(load))
             load[slot.owner] += slot.param.numel()
 
     def check_reduced(self, slots: Iterable[Slot]) -> None:
-        """Before a step."""
+        """Check before a step that gradients were reduced."""
         for slot in slots:
             if slot.unreduced and raw_grad(slot.param) is not None:
                 raise HybridPSError(f"step by the gradient of {slot.name}, which is this rank's alone "
@@ -313,7 +314,7 @@ class State:
                                     "no_sync" + self.facts())
 
     def works(self) -> bool:
-        """Inside a forward or a backward, whose order must not change."""
+        """Whether a forward or a backward is running, whose order must not change."""
         if self.depth > 0 or not self.in_backward:
             return self.depth > 0
         if self.cuda and not self.turn.mine():
@@ -321,16 +322,16 @@ class State:
         return self.backward() is not None
 
     def _await_autograd(self) -> None:
-        """On CUDA a backward runs in a thread of autograd, which lets go of one that failed a moment
-        after its caller has the exception."""
+        """On CUDA a backward runs in an autograd thread, which drops a failed one shortly after its
+        caller gets the exception."""
         until = time.monotonic() + 0.1
         while self.backward() is not None and time.monotonic() < until:
             time.sleep(0.0005)
 
     def keep_all(self) -> None:
-        """Backward makes a graph (create_graph=True): a pass through it needs the parameters
-        in an unknown order. They stay until backward has ended that makes none; where there is no room
-        for them and the gradients, what is not there is read by faults."""
+        """Backward creates a graph (create_graph=True), and a pass through that needs the
+        parameters in an unknown order. They stay until a backward without a graph has ended. If
+        there is no room for them and the gradients, absent ones are read by faults."""
         if self.graph_grows:
             return
         if self.cuda or self.fit([i for s in self.slots for i in (s.tensor, s.grad) if i >= 0]):
@@ -338,7 +339,7 @@ class State:
         self.graph_grows = self.graph_waits = True
 
     def alone(self) -> bool:
-        """Whether torch itself may add to a gradient, on the host."""
+        """Whether torch itself may add to a gradient on the host."""
         return not self.cuda and self.group is None and self.gradients == "separate"
 
     def unpin_calls(self) -> None:
@@ -352,7 +353,7 @@ class State:
         self.loose.append(bundle)
 
     def let_loose(self, bundle: Bundle) -> None:
-        """It is kept on the device no longer."""
+        """Stop keeping it on the device."""
         while bundle in self.loose:
             self.loose.remove(bundle)
             self.pool.release(bundle)

@@ -1,7 +1,7 @@
 """Torch tensors over addresses of a pool: no copy.
 
-A view is made once and stays right for ever, as a chunk has one address in each place for all its
-life; where the chunk is not, touching the view is a fault, which the library serves.
+A view is made once and stays valid, because a chunk has one address in each place for its whole
+life. Where the chunk is absent, touching the view faults, which the library serves.
 """
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import torch.utils.dlpack
 from . import _abi
 
 
-# By address: all views that are alive at a time share one, so that it tells of the first as of the last.
+# By address: all live views share one object, which therefore lives until the last view is gone.
 _memories: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 class _DLManaged(ctypes.Structure):
-    """DLPack's DLManagedTensor, of one dimension. torch takes its device as it is; other ways ask the
-    driver what an address is, which knows none where nothing is mapped at the moment."""
+    """DLPack's DLManagedTensor, of one dimension. torch trusts its device; other ways ask the
+    driver about the address, which fails while nothing is mapped there."""
 
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
                 ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
@@ -41,7 +41,7 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 def _device_bytes(address: int, size: int, device: str) -> torch.Tensor:
-    """Bytes at an address of CUDA, whether memory is there or not."""
+    """Bytes at a CUDA address, whether or not memory is mapped there."""
     at = _libc.malloc(ctypes.sizeof(_DLManaged))
     if not at:
         raise MemoryError
@@ -53,8 +53,8 @@ def _device_bytes(address: int, size: int, device: str) -> torch.Tensor:
 
 def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype,
          cuda: str | None = None, home: Any = None) -> torch.Tensor:
-    """A tensor at ``address``; its strides leave no holes. home: lives as long as it, or any other
-    that shows the same memory; ``memory_at`` the address tells how long that is."""
+    """A tensor at ``address``; its strides leave no holes. home: kept alive as long as this tensor,
+    or any other that shows the same memory; ``memory_at`` the address tells whether it still is."""
     if torch.is_inference_mode_enabled():  # it outlives its first user
         with torch.inference_mode(False):
             return view(address, shape, stride, dtype, cuda, home)
@@ -71,7 +71,7 @@ def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch
 
 
 def memory_at(address: int) -> Callable[[], Any]:
-    """What gives something as long as a tensor or array shows the memory of what view() has made."""
+    """A callable that returns something as long as a tensor or array shows memory from view()."""
     memory = _memories.get(address)
     if memory is None:
         return _nothing
@@ -88,14 +88,14 @@ def _size_of(dtype: torch.dtype) -> int:
 
 
 def is_at(value: Any, host: torch.Tensor) -> bool:
-    """Whether it shows the memory of host, as that does."""
+    """Whether the value shows host's memory in the same way as host."""
     return (isinstance(value, torch.Tensor) and value.data_ptr() == host.data_ptr() and
             value.dtype == host.dtype and value.stride() == host.stride())
 
 
 def moved(value: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
-    """A user's tensor, whose values host has, shows it from now on: who kept the tensor sees what is
-    written there."""
+    """Make a user's tensor, whose values host has, show host: everyone who kept the tensor sees
+    what is written there."""
     if type(value) is not torch.Tensor or value.device != host.device or value.is_inference():
         return host.detach()
     value.data = host
@@ -103,7 +103,7 @@ def moved(value: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
 
 
 def is_dense(t: torch.Tensor) -> bool:
-    """Whether numel elements in memory hold it, in whatever order of dimensions."""
+    """Whether it occupies exactly numel elements of memory, in any order of dimensions."""
     expected = 1
     for size, stride in sorted(zip(t.shape, t.stride()), key=lambda d: (d[1], d[0])):
         if size != 1:
@@ -114,7 +114,7 @@ def is_dense(t: torch.Tensor) -> bool:
 
 
 def in_same_memory(tensors: Sequence[torch.Tensor]) -> tuple[int, int] | None:
-    """Which two overlap, of dense ones; those without memory don't."""
+    """Two dense tensors that overlap; those without memory never do."""
     def place(i: int) -> int:
         return tensors[i].data_ptr()
     there = sorted(filter(place, range(len(tensors))), key=place)
@@ -125,7 +125,7 @@ def in_same_memory(tensors: Sequence[torch.Tensor]) -> tuple[int, int] | None:
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    """Every tensor in nested tuples, lists, dicts and objects that are dataclasses."""
+    """Every tensor in nested tuples, lists, dicts and dataclass objects."""
     found: list[torch.Tensor] = []
     _collect(value, found)
     return found
@@ -146,13 +146,13 @@ def _collect(value: Any, found: list[torch.Tensor]) -> None:
 
 
 def uncompiled(function: Callable) -> Callable:
-    """torch.compile leaves it, and all that it calls, as it is: a graph would know the places where
-    parameters are when it is made."""
+    """Exclude a function, and all it calls, from torch.compile: a graph would contain the
+    parameters' places at the time of tracing."""
     compiler = getattr(torch, "compiler", None)  # torch 2.1
     return function if compiler is None else compiler.disable(function)
 
 
 def kind_of_state(name: str) -> int:
-    """The kind of chunks an optimizer's state of that name lies in."""
+    """The kind of chunks for optimizer state of that name."""
     return {"exp_avg": _abi.MOMENTUM, "momentum_buffer": _abi.MOMENTUM,
             "exp_avg_sq": _abi.VARIANCE}.get(name, _abi.OTHER)

@@ -1,4 +1,4 @@
-"""Threads take turns with a model: a forward, a backward and a step each have it alone."""
+"""Threads take turns with a model: a forward, a backward or a step each use it exclusively."""
 from __future__ import annotations
 
 import os
@@ -12,8 +12,8 @@ WAIT = 300  # seconds
 
 
 class Turn:
-    """A lock that its thread may take again, and that anybody may give back: a backward ends in
-    whatever thread autograd chooses."""
+    """A reentrant lock that any thread may release, because autograd chooses the thread in which a
+    backward ends."""
 
     def __init__(self) -> None:
         self._free = threading.Condition(threading.Lock())
@@ -29,7 +29,7 @@ class Turn:
             self._depth += 1
             return
         if _abi.forked(self._pid):
-            return  # no other thread came with it, and what needs the turn is refused
+            return  # no other thread was forked along, and what needs the turn is refused
         with self._free:
             if not self._free.wait_for(lambda: self._depth == 0, WAIT):
                 raise HybridPSError(f"another thread has been in a forward, a backward or a step of "
@@ -54,7 +54,7 @@ class Turn:
 
 
 class BackwardTurn:
-    """Given to autograd, to be called when its pass ends; one that fails only lets go of it."""
+    """A callback for autograd at the end of its pass; a failed pass only drops it."""
 
     def __init__(self, turn: Turn, ended: Callable[[], None]) -> None:
         self._turn, self._ended, self._has = turn, ended, True

@@ -1,18 +1,19 @@
 """Units: modules whose parameters are accessed together, and the hooks that do it.
 
 A unit's forward is wrapped on the instance, so keyword arguments and exceptions are seen on torch
-1.13 too. Backward: a hook on each output's gradient accesses the parameters before the unit's own
-graph runs; they are released when the gradient of an input (autograd runs last what was made first:
-then all of the unit's graph has run), or of all its parameters, is done, at the latest when backward
-ends. Hooks and not identity functions: an identity's output may not be changed in place
-(nn.ReLU(inplace=True) after a layer), a hooked tensor may.
+1.13, too. In backward, a hook on each output's gradient accesses the parameters before the unit's
+own graph runs. They are released when the gradient of an input is done (autograd runs first-made
+nodes last, so all of the unit's graph has then run), or those of all its parameters are, at the
+latest when backward ends. These are hooks instead of identity functions, because an identity's
+output may not be changed in place (nn.ReLU(inplace=True) after a layer), but a hooked tensor may.
 
-While a unit runs that has its children's parameters too, the children access nothing: it has all that
-is theirs, and in backward has it until what its forward made has run. But a child's output may be
-reached when the unit's is not, in a loss of what a hook took from the middle.
+While a unit runs that also has its children's parameters, the children access nothing: the unit
+holds everything of theirs, and in backward keeps it until the graph of its forward has run. But a
+loss on a value that a hook took from the middle may reach a child's output and not the unit's.
 
-Code that takes a parameter of a module that does not run (functional.linear(x, self.layer.weight), a hook
-before forward that makes the weight) has it accessed too: the running unit learns that it uses it.
+Code may take a parameter of a module that is not running (functional.linear(x, self.layer.weight),
+a pre-forward hook that computes the weight). That is accessed, too: the running unit learns that it
+uses the parameter.
 """
 from __future__ import annotations
 
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
 WHOLE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
 _MODULE_PY = torch.nn.Module.__call__.__code__.co_filename
 LISTS = (torch.nn.ParameterList, torch.nn.ParameterDict)
-# What is put into a module's __dict__.
+# Names that are put into a module's __dict__.
 _OURS = ("_hybridps_unit", "forward", "state_dict", "load_state_dict", "__getstate__")
 
 
 def holders(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Whose parameters it uses itself: its own, and those in lists, which are not called."""
+    """The modules whose parameters it uses itself: itself, and lists, which are not called."""
     yield module
     for child in module.children():
         if isinstance(child, LISTS):
@@ -54,7 +55,7 @@ def _plain(module: torch.nn.Module) -> OrderedDict:
 
 
 class _Parameters(OrderedDict):
-    """A module's parameters by name, which tell the client when they are taken."""
+    """A module's parameters by name, which notify the client when they are read."""
 
     unit: "Unit"
 
@@ -66,13 +67,14 @@ class _Parameters(OrderedDict):
         return param
 
     def __setitem__(self, name: str, param: Any) -> None:
-        """A new parameter made of a managed one's data (as weight_norm does) has memory of its own."""
+        """A new parameter made from a managed one's data, as in weight_norm, gets separate
+        memory."""
         if param is not None and hasattr(self, "unit"):
             self.unit.passes.phases.welcome(param)
         OrderedDict.__setitem__(self, name, param)
 
     def __reduce__(self) -> Any:
-        """A copy is a plain one."""
+        """A copy is a plain OrderedDict."""
         return OrderedDict, (), None, None, iter(OrderedDict.items(self))
 
     @uncompiled
@@ -82,7 +84,7 @@ class _Parameters(OrderedDict):
 
 
 class Unit:
-    """A module and the parameters it uses itself (those of its children are their units')."""
+    """A module and the parameters it uses itself; its children's belong to their units."""
 
     def __init__(self, passes: "Passes", module: torch.nn.Module, name: str,
                  slots: list["Slot"]) -> None:
@@ -92,9 +94,9 @@ class Unit:
         self.bundle = _abi.Bundle([s.tensor for s in slots], _abi.DEVICE)
         self.back: _abi.Bundle | None = None
         self.slots = slots
-        self.calls: list[Call] = []  # pinned in the running backward
-        self.cover: Unit | None = None  # that has its parameters too
-        self.running = 0  # forwards that are running
+        self.calls: list[Call] = []  # calls pinned in the running backward
+        self.cover: Unit | None = None  # a unit that also has its parameters
+        self.running = 0  # number of running forwards
         self.own = {name: module.__dict__[name] for name in _OURS if name in module.__dict__}
         module.__dict__["_hybridps_unit"] = self
         self._put("forward", _forward)
@@ -126,7 +128,7 @@ class Unit:
         return self.own.get("forward") or types.MethodType(type(module).forward, module)
 
     def learn(self, slot: "Slot") -> None:
-        """The module uses a parameter of another one: from now on it is accessed with its own."""
+        """The module uses another one's parameter: from now on access it along with its own."""
         grads = [slot.grad] if slot.grad >= 0 and not slot.away else []
         runs, calls = self.passes.state.running.count(self), len(self.calls)
         self.passes.state.pool.access(_abi.Bundle([slot.tensor] * (runs + calls), _abi.DEVICE,
@@ -145,7 +147,8 @@ class Unit:
             passes.state.pool.access(self.bundle)
 
     def pin_backward(self) -> None:
-        """The parameters and their gradients. In one access: a plan takes a moment as a whole."""
+        """Access parameters and gradients, in one call, because a plan treats a moment as a
+        whole."""
         passes = self.passes
         if passes.state.gradients == "reuse":
             passes.state.is_needed(self.slots)
@@ -162,7 +165,7 @@ class Unit:
             passes.state.pool.access(self.back)
 
     def unpin_backward(self) -> None:
-        """Gradients that didn't come have no content."""
+        """Release; gradients that did not arrive have no content."""
         pool = self.passes.state.pool
         none = [s.grad for s in self.slots if s.grad >= 0 and not (s.has_grad or s.left or s.away)]
         if not none:
@@ -185,7 +188,7 @@ class Unit:
 
 
 class Call:
-    """One forward of a unit that backward will come back to."""
+    """One forward of a unit that backward will return to."""
 
     __slots__ = ("unit", "pinned", "seen")
 
@@ -196,7 +199,7 @@ class Call:
 
     @uncompiled
     def before(self, gradient: Any = None) -> None:
-        """Its graph is about to run: the parameters are accessed."""
+        """Its graph is about to run: access the parameters."""
         unit = self.unit
         if not self.pinned and not (unit.cover is not None and unit.cover.calls):
             if unit.passes.begin_backward():
@@ -221,10 +224,10 @@ class Call:
 
 
 def _caller(module: torch.nn.Module) -> torch.nn.Module:
-    """Whose forward torch calls: an object with a copy of a managed module's __dict__, as MAML makes
-    them, has its bound forward too, but is another module."""
+    """The module whose forward torch calls. An object with a copy of a managed module's __dict__,
+    as MAML makes, also has the copied bound forward, but is a different module."""
     frame = sys._getframe(2)
-    for _ in range(6):  # those of uncompiled are between
+    for _ in range(6):  # frames of uncompiled lie in between
         if frame is None:
             break
         if frame.f_code.co_filename == _MODULE_PY:
@@ -283,7 +286,7 @@ def _run(unit: Unit, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
 
 
 def _getstate(module: torch.nn.Module) -> Any:
-    """What a copy is made of: it is a plain module."""
+    """What a copy is made from; it is a plain module."""
     unit = _unit(module)
     own = getattr(type(module), "__getstate__", None)  # since Python 3.11 all objects have it
     state = own(module) if own is not None else module.__dict__
@@ -301,7 +304,7 @@ def _unit(module: torch.nn.Module) -> Unit | None:
 
 
 def _copies(state: "State", values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a state_dict in a forward or a backward, for keeps."""
+    """Lasting copies of a state_dict's values taken in a forward or a backward."""
     out = values.__class__(values)
     addresses = {raw_data(s.param).data_ptr(): s for s in state.slots}
     for key, value in values.items():
@@ -318,7 +321,7 @@ def _copies(state: "State", values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """As torch's: the values themselves; in a forward, and where CUDA moves them, copies."""
+    """Like torch's: the values themselves; copies in a forward, and where CUDA moves them."""
     unit = _unit(module)
     if unit is None or _abi.forked(unit.passes.state.pid):
         return type(module).state_dict(module, *args, **kwargs)
@@ -363,7 +366,7 @@ def _hook(unit: Unit, given: Any, out: Any, outer: bool) -> None:
 
 
 def _hook_outputs(call: Call, outs: list[torch.Tensor], given: Container[int]) -> None:
-    """given: ids of what it was given, whose hooks are others'."""
+    """given: ids of its inputs, whose hooks belong to other units."""
     for t in outs:
         t.register_hook(call.before)
         # Changing a view in place takes its node, and the hook, out of the graph.

@@ -1,4 +1,4 @@
-"""What of torch's sums up a model's gradients itself: with it a model can't be managed."""
+"""torch's wrappers that reduce a model's gradients themselves: such a model can't be managed."""
 from __future__ import annotations
 
 import sys
@@ -12,12 +12,12 @@ WHY = (" sums up gradients that managed memory has taken: manage the model itsel
 
 
 def around(module: torch.nn.Module) -> set[str]:
-    """Of its types, and of what torch.distributed has made of it."""
+    """The wrappers among the module's types, and those that torch.distributed applied to it."""
     return WRAPPERS & {kind.__name__ for kind in type(module).__mro__} | made_of([module])
 
 
 def made_of(modules: Iterable[torch.nn.Module]) -> set[str]:
-    """By functions of torch.distributed that leave a module what it is."""
+    """Those applied by functions of torch.distributed that keep the module's type."""
     contract = sys.modules.get("torch.distributed._composable.contract")
     if contract is None:
         return set()

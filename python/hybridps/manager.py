@@ -1,5 +1,5 @@
-"""The node's table of memory: what all its processes together have in use, on the host and on each
-device, and who may take more."""
+"""The node's table of memory: what all its processes use together, on the host and on each device,
+and who may take more."""
 from __future__ import annotations
 
 import ctypes
@@ -48,7 +48,7 @@ def _library() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class Ticket:
-    """Room that is kept on a device until it is added or cancelled."""
+    """Room that is reserved on a device until it is added or cancelled."""
 
     device: int
     size: int
@@ -57,7 +57,8 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Use:
-    """Bytes of a device: what it has, what all processes use and keep, what this one uses."""
+    """Bytes of a device: its capacity, what all processes use and reserve, and what this one
+    uses."""
 
     capacity: int
     used: int
@@ -67,11 +68,11 @@ class Use:
 
 
 class Manager:
-    """One process's place in the table of that name. Whoever gives capacities makes the table;
-    without them it is joined as it is. Device -1 is the host, the others count from 0. What this
-    process added is given back when it closes the manager, or dies.
+    """One process's place in the table of that name. A process that gives capacities creates the
+    table; one without joins an existing table. Device -1 is the host, the others count from 0. What
+    this process added is given back when it closes the manager, or dies.
 
-    lock_ms: the longest wait for another process; reap_ms: how often dead ones are looked for.
+    lock_ms: the longest wait for another process; reap_ms: interval between searches for dead ones.
     Threads: any. A forked child opens its own. Raises HybridPSError."""
 
     def __init__(self, name: str, host_bytes: int = 0, device_bytes: Sequence[int] = (),
@@ -92,8 +93,8 @@ class Manager:
         self._h = handle
 
     def schedule(self, size: int, refer_device: int = HOST) -> Ticket:
-        """Room for ``size`` bytes: on the host, on ``refer_device``, or on another device, the
-        first that has it. It is kept for this process."""
+        """Reserve room for ``size`` bytes for this process: on the host, on ``refer_device`` or on
+        another device, the first that has it."""
         device, number = ctypes.c_int(), ctypes.c_uint64()
         self._check(self._lib.hybridps_manager_schedule(
             self._open(), check_whole("size", size), _check_device(refer_device),
@@ -101,12 +102,12 @@ class Manager:
         return Ticket(device.value, size, number.value)
 
     def cancel(self, ticket: Ticket) -> None:
-        """The room is free again."""
+        """Free the reserved room."""
         self._check(self._lib.hybridps_manager_cancel(self._open(), ticket.number))
 
     def add(self, size: int | Ticket, device: int = HOST) -> None:
-        """``size`` more bytes are in use by this process; or those of a ticket, where it keeps
-        them."""
+        """Count ``size`` more bytes as used by this process; or a ticket's, on the ticket's
+        device."""
         number = 0
         if isinstance(size, Ticket):
             device, number, size = size.device, size.number, size.size
@@ -114,7 +115,7 @@ class Manager:
             self._open(), _check_device(device), check_whole("size", size), number))
 
     def remove(self, size: int, device: int = HOST) -> None:
-        """``size`` bytes of this process are not in use any more."""
+        """Stop counting ``size`` bytes as used by this process."""
         self._check(self._lib.hybridps_manager_remove(
             self._open(), _check_device(device), check_whole("size", size)))
 
@@ -124,7 +125,7 @@ class Manager:
 
     @property
     def devices(self) -> int:
-        """How many the table has beside the host."""
+        """The table's number of devices, without the host."""
         return self._info(HOST).devices
 
     def close(self) -> None:

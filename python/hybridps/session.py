@@ -1,4 +1,4 @@
-"""The two ways to use a client without a changed training loop: manage and initialize."""
+"""Two ways to use a client with an unchanged training loop: manage and initialize."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
            one_copy: bool = False) -> Client:
     """Put a model (or several) and its optimizer (or several, or None) into managed memory.
 
-    Use it in ``with``: at its end the model and the optimizer own their memory again, with the
-    same values. device, policy, mode, gradients, optimizer_device, group and more: see Client.
-    native, whole: see Client.register_optim and register_module.
-    Raises HybridPSError, with model and optimizer as they were.
+    Use it in ``with``: at its end the model and the optimizer own their memory again, with the same
+    values. device, policy, mode, gradients, optimizer_device, group and more: see Client. native,
+    whole: see Client.register_optim and register_module. Raises HybridPSError and then leaves model
+    and optimizer unchanged.
     """
     client = Client(device, policy=policy, mode=mode, chunk_bytes=chunk_bytes, host_bytes=host_bytes,
                     manager=manager, prefetch=prefetch, reserved_bytes=reserved_bytes, gradients=gradients,
@@ -47,7 +47,7 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
 
 
 def _several(value: Any, kind: type) -> Iterable[Any]:
-    """One, or several, or None."""
+    """Iterate over one value, or several, or None."""
     if value is None or isinstance(value, kind):
         return [] if value is None else [value]
     values = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]
@@ -61,7 +61,7 @@ def _several(value: Any, kind: type) -> Iterable[Any]:
 
 class Engine:
     """A model with its optimizer and client: ``engine(x)``, ``engine.backward(loss)``,
-    ``engine.step()``. Everything else is the model's."""
+    ``engine.step()``. All other attributes are the model's."""
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None,
                  client: Client) -> None:
@@ -74,7 +74,7 @@ class Engine:
         loss.backward()
 
     def step(self) -> None:
-        """The optimizer's step, then gradients are dropped."""
+        """Take the optimizer's step, then drop the gradients."""
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
@@ -99,7 +99,8 @@ def initialize(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
                keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
                heat: Sequence[float] | None = None, spill_pause_ms: int = 0,
                one_copy: bool = False) -> tuple[Engine, torch.optim.Optimizer | None]:
-    """``manage`` without a ``with``: an engine and the optimizer. Options as manage's."""
+    """``manage`` without a ``with``: returns an engine and the optimizer. Takes manage's
+    options."""
     client = manage(model, optimizer, device, native, whole, policy=policy, mode=mode,
                     chunk_bytes=chunk_bytes, host_bytes=host_bytes, manager=manager,
                     prefetch=prefetch, reserved_bytes=reserved_bytes, gradients=gradients,

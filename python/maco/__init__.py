@@ -8,9 +8,9 @@
     graph.add_dependency(t2, t1)          # t2 waits for t1
     graph.execute()
 
-``TaskGraph.from_module`` makes a graph of a module; ``@overlap_comm`` and ``MacoOptimizer`` overlap
-the collectives of functions and models that stay torch's, training included. Run with torch 1.13 and
-2.6.
+``TaskGraph.from_module`` turns a module into a graph. ``@overlap_comm`` and ``MacoOptimizer``
+overlap the collectives of functions and models that stay in torch, training included. Tested with
+torch 1.13 and 2.6.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from . import errors
 from .errors import MacoError
 
-if TYPE_CHECKING:  # what __getattr__ gives, for type checkers
+if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
     from .decorators import overlap_comm
     from .optimizer import MacoOptimizer, mark
     from .task_graph import Plan, Result, Task, TaskGraph, TaskType
@@ -37,7 +37,7 @@ __all__ = ["MacoError", "errors", "TaskGraph", "TaskType", "Task", "Plan", "Resu
 
 
 def __getattr__(name: str) -> Any:
-    """Each layer is imported when it is first asked for."""
+    """Import each layer when it is first used."""
     if name not in _HOME:
         raise AttributeError(f"module 'maco' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"maco.{_HOME[name]}"), name)

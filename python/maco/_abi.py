@@ -1,7 +1,7 @@
-"""The C ABI of include/helios/maco.h by ctypes. Nothing here knows about torch.
+"""The C ABI of include/helios/maco.h, through ctypes. Nothing here knows about torch.
 
-``Graph``, ``Plan``, ``Runtime`` and ``Trace`` own what they are called after; they raise the
-exceptions of ``errors``. ctypes drops the GIL during a call.
+``Graph``, ``Plan``, ``Runtime`` and ``Trace`` own the C objects of these names and raise the
+exceptions of ``errors``. ctypes releases the GIL during a call.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ c_char_p, c_void_p, c_size_t, POINTER = (
 
 
 class TaskType(enum.IntEnum):
-    """enum maco_task_type: what each takes is said there and at ``TaskGraph.add_task``."""
+    """enum maco_task_type, which documents what each takes, as does ``TaskGraph.add_task``."""
 
     TERMINATE = 0
     NOP = 1
@@ -127,7 +127,7 @@ class _Overlap(_loader.Sized):
                [("tasks", c_uint32), ("comm_before_producer", c_uint32)]
 
 
-# What a C compiler makes of maco.h on every 64-bit Linux; a mismatch would corrupt memory.
+# Struct sizes of maco.h on every 64-bit Linux; a mismatch would corrupt memory.
 _SIZES = {Task: 128, Range: 16, Op: 192, _CompileOptions: 32, _Virtual: 40, _RuntimeOptions: 72,
           _CudaOptions: 80, _Overlap: 64}
 
@@ -184,7 +184,8 @@ _HINTS = {
 
 
 def check(code: int, kinds: dict[int, type[errors.MacoError]]) -> None:
-    """kinds: exceptions by code; MacoError for others. What the library says may have a hint."""
+    """kinds: exceptions by code; MacoError for other codes. The library's text may contain a
+    hint."""
     if code:
         kind, text = kinds.get(code, errors.MacoError), said(load_library())
         hint = "" if " Hint: " in text else _HINTS.get(kind, "see docs/maco.md")
@@ -192,7 +193,7 @@ def check(code: int, kinds: dict[int, type[errors.MacoError]]) -> None:
 
 
 class _Owned:
-    """A pointer of the library, released once."""
+    """A pointer of the library that is released once."""
 
     release = ""
 
@@ -222,7 +223,7 @@ class Trace(_Owned):
         return {name: getattr(out, name) for name, _ in out._fields_[1:]}
 
     def events(self) -> list[dict[str, Any]]:
-        """The events of the file that ``write`` writes."""
+        """The events that ``write`` puts into its file."""
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/trace.json"
             self.write(path, 0)
@@ -278,7 +279,8 @@ class Graph(_Owned):
               {ECONFLICT: errors.CyclicDependencyError})
 
     def compile(self, policy: str, balance: str, workers: int, infer: bool) -> Plan:
-        """OverlapError for each conflict: the caller gave the dependencies and knows whether they form a cycle."""
+        """Raises OverlapError for every conflict: the caller knows whether its dependencies form a
+        cycle."""
         options = _CompileOptions(POLICIES.index(policy), BALANCES.index(balance), workers,
                                   int(infer), None)
         out = c_void_p()
@@ -293,7 +295,7 @@ _OF_A_RUN = {ETIMEDOUT: errors.TimeoutError, ECONFLICT: errors.OrderMismatchErro
 
 
 class _Running(_Owned):
-    """What is the same of both runtimes: functions by the names of one of them."""
+    """What both runtimes share: the functions, by the names that one of them uses."""
 
     names: dict[str, str] = {}
 
@@ -313,8 +315,9 @@ class _Running(_Owned):
 
 
 def _signals(caught: list[BaseException]) -> Iterator[int]:
-    """Answers of a poll: Python's handlers of signals run when it goes on from a yield, so what they
-    raise, such as KeyboardInterrupt, is raised inside the try, and can't get lost in ctypes."""
+    """Results of a poll. Python's signal handlers run when the generator resumes from a yield, so
+    what they raise, such as KeyboardInterrupt, is raised inside the try and can't get lost in
+    ctypes."""
     while True:
         try:
             while True:
@@ -336,7 +339,7 @@ class Runtime(_Running):
         self._caught: list[BaseException] = []
         answers = _signals(self._caught)
         next(answers)
-        self._poll = POLL(answers.send)  # no function of Python's: it could be interrupted itself
+        self._poll = POLL(answers.send)  # not a Python function, which could itself be interrupted
         options = _RuntimeOptions(workers, POLICIES.index(policy), BALANCES.index(balance),
                                   int(timeout_s * 1e9), int(trace), 0, array, len(groups),
                                   self._poll)
@@ -345,25 +348,25 @@ class Runtime(_Running):
         super().__init__(handle)
 
     def run(self, plan: Plan, stream: int = 0) -> None:
-        """What a signal's handler raises meanwhile ends the run, and is raised."""
+        """Run the plan. An exception from a signal handler meanwhile ends the run and is raised."""
         code = self.lib.maco_run(self.h, plan.h)
         if self._caught:
             raise self._caught.pop()
         check(code, _OF_A_RUN)
 
     def at_work(self) -> bool:
-        """A thread is still in a task of the last run, whose memory it uses."""
+        """Whether a thread is still in a task of the last run and uses its memory."""
         return self.lib.maco_run_order(self.h, None, 0, ctypes.byref(c_uint32())) == EBUSY
 
 
 def cuda_available() -> str:
-    """"" or why not."""
+    """Why CUDA is not available; "" = it is."""
     lib = load_library()
     return said(lib) if lib.maco_cuda_available(None) else ""
 
 
 class Cuda(_Running):
-    """A persistent kernel, for one plan at a time."""
+    """A persistent kernel that runs one plan at a time."""
 
     release = "maco_cuda_close"
     names = {"cancel": "maco_cuda_cancel", "order": "maco_cuda_order",
@@ -389,9 +392,9 @@ class Cuda(_Running):
         check(self.lib.maco_cuda_start(self.h, stream), _OF_A_RUN)
         self.begun = True
         code = self.lib.maco_cuda_wait(self.h)
-        self.begun = code == ETIMEDOUT  # the kernel's own deadline, or there is no end of it
+        self.begun = code == ETIMEDOUT  # the kernel's own deadline passed, or it does not end
         check(code, _OF_A_RUN)
 
     def at_work(self) -> bool:
-        """The kernel of the last run may not have ended."""
+        """Whether the kernel of the last run may still be running."""
         return self.begun

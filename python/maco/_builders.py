@@ -1,4 +1,5 @@
-"""Tasks with their outputs made for them. Each returns the task; ``.output`` is its result."""
+"""Methods that add a task and create its output. Each returns the task; ``.output`` is its
+result."""
 from __future__ import annotations
 
 from typing import Any, Callable, Sequence
@@ -19,8 +20,8 @@ def _like(t: torch.Tensor, *shape: int, dtype: torch.dtype | None = None) -> tor
 
 
 class Builders:
-    """Of TaskGraph. ``out``: where the result goes; None = a new tensor. ``options``: name, priority,
-    worker, cost, and group of collectives."""
+    """A base of TaskGraph. ``out``: where the result goes; None = a new tensor. ``options``: name,
+    priority, worker, cost, and group of collectives."""
 
     def add_task(self, type: TaskType, inputs: Sequence[Any], outputs: Sequence[Any],
                  **options: Any) -> Any:
@@ -73,7 +74,7 @@ class Builders:
     def elementwise(self, op: str, a: Any, b: Any = None, alpha: float = 1.0, beta: float = 0.0,
                     out: Any = None, **options: Any) -> Any:
         """add, mul, sub; axpb: alpha a + beta; relu; cast, to the dtype of out; scale_add:
-        alpha a + b. b may be one row, for all of a's."""
+        alpha a + b. b may be one row that is used for all rows of a."""
         return self._rows(TaskType.ELEMENTWISE, [a] if b is None else [a, b], out, op=op,
                           alpha=alpha, beta=beta, **options)
 
@@ -86,7 +87,7 @@ class Builders:
         return self.add_task(TaskType.MEMCPY, [x], [_like(x) if out is None else out], **options)
 
     def fill(self, out: Any, byte: int = 0, **options: Any) -> Any:
-        """Every byte of it."""
+        """Set every byte of out."""
         return self.add_task(TaskType.MEMSET, [], [out], value=byte, **options)
 
     def nop(self, **options: Any) -> Any:
@@ -94,8 +95,9 @@ class Builders:
 
     def custom(self, function: Callable[[list[Any], list[Any]], Any], inputs: Sequence[Any] = (),
                outputs: Sequence[Any] = (), comm: bool = False, **options: Any) -> Any:
-        """function(inputs, outputs) writes the outputs, in a worker, under torch.no_grad();
-        comm=True: in the turn of the group's collectives. What it raises, execute() raises."""
+        """function(inputs, outputs) writes the outputs, in a worker, under torch.no_grad().
+        comm=True: it runs in order with the group's collectives. execute() raises what it
+        raises."""
         return self.add_task(TaskType.CUSTOM_COMM if comm else TaskType.CUSTOM_COMPUTE, inputs,
                              outputs, function=function, **options)
 
@@ -108,7 +110,7 @@ class Builders:
                              **options)
 
     def allgather(self, x: Any, out: Any = None, **options: Any) -> Any:
-        """Every rank's x, one after the other along the first dimension."""
+        """All ranks' x, concatenated along the first dimension."""
         x = _tensor(x, "X of allgather")
         if out is None:
             out = _like(x, self._world(options) * (x.shape[0] if x.dim() else 1), *x.shape[1:])
@@ -137,7 +139,7 @@ class Builders:
                              root=root, **options)
 
     def send(self, x: Any, peer: int, tag: int = 0, **options: Any) -> Any:
-        """Waits for the other's recv: of two ranks that exchange something one receives first."""
+        """Wait for the other rank's recv: of two ranks that exchange data one receives first."""
         return self.add_task(TaskType.SEND, [x], [], peer=peer, tag=tag, **options)
 
     def recv(self, out: Any, peer: int, tag: int = 0, **options: Any) -> Any:

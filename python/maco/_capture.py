@@ -1,9 +1,9 @@
-"""A module's forward as a graph in which collectives are nodes.
+"""Captures a module's forward as a graph in which collectives are nodes.
 
-torch.fx can't trace torch.distributed: its functions are C++ and work in place. While a module is
-traced they are replaced by others that add a node; so is ``apply`` of autograd functions, as
-Megatron wraps its collectives in them. What such a function does is found by tracing its forward
-and backward by themselves.
+torch.fx can't trace torch.distributed, whose functions are C++ and work in place. While a module is
+traced they are replaced by functions that add a node. So is ``apply`` of autograd functions,
+because Megatron wraps its collectives in them. What such a function does is found by tracing its
+forward and backward separately.
 """
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ KINDS = {"all_reduce": "allreduce", "all_gather": "allgather", "_all_gather_base
          "all_gather_into_tensor": "allgather", "_reduce_scatter_base": "reduce_scatter",
          "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter": "reduce_scatter_list"}
 FRESH = ("contiguous", "clone")  # methods that change no values
-# Made at each call, and not once when the module is traced: they are written to, or random.
+# Called on each run instead of once when tracing, because results are written to, or random.
 MAKERS = ("empty", "zeros", "ones", "full", "arange", "rand", "randn", "randint", "randperm")
 _numbers = itertools.count()
 _tracer: "_Tracer | None" = None  # while a module is traced
 
 
 class Untraceable(Exception):
-    """Why a module has no graph, in a sentence."""
+    """Says in a sentence why a module has no graph."""
 
 
 @dataclass(frozen=True)
 class Collective:
-    """What a node does. kind: "allreduce", "allgather", "reduce_scatter", or another's name, which
-    is only known to be a collective. in_place: its first argument becomes the result. stopped: it
-    has no gradient.
+    """What a node does. kind: "allreduce", "allgather", "reduce_scatter", or the name of another
+    collective, of which nothing more is known. in_place: its first argument becomes the result.
+    stopped: it has no gradient.
     """
 
     kind: str
@@ -58,19 +58,20 @@ class Collective:
 
     @property
     def stops(self) -> bool:
-        """torch.distributed's own have no gradient; a sum in place lets it through by accident."""
+        """torch.distributed's functions have no gradient; an in-place sum passes one by
+        accident."""
         return self.stopped or self.in_place and self.kind != "allreduce"
 
 
-OTHER = Collective("function")  # an autograd function that communicates, and is no collective
+OTHER = Collective("function")  # an autograd function that communicates but is not a collective
 
 
 class Site:
-    """A function that a node calls: what was called, with the arguments that are no tensors."""
+    """A function that a node calls: the original call with its non-tensor arguments."""
 
     def __init__(self, call: Callable, label: str, collective: Collective | None) -> None:
         self.call, self.collective = call, collective
-        # What fx names a function by in the code it generates.
+        # fx uses this name in the code it generates.
         self.__name__ = self.__qualname__ = f"{label}_{next(_numbers)}"
         self.__module__ = __name__
 
@@ -80,7 +81,7 @@ class Site:
 
 @contextlib.contextmanager
 def numbered() -> Iterator[None]:
-    """Sites are counted from 0: the same code gives the same names, on all ranks."""
+    """Count sites from 0, so that the same code gives the same names on all ranks."""
     global _numbers
     outer, _numbers = _numbers, itertools.count()
     try:
@@ -103,7 +104,7 @@ def _proxies(value: Any) -> Iterator[fx.Proxy]:
 
 
 def emit(site: Site, *tensors: Any) -> fx.Proxy:
-    """A node that calls it; at least one of the arguments is traced."""
+    """Add a node that calls the site; at least one argument is traced."""
     proxy = next(_proxies(tensors))
     return proxy.tracer.create_proxy("call_function", site, tensors, {})
 
@@ -112,7 +113,7 @@ _OP_NAMES = {"SUM": "sum", "AVG": "avg", "PRODUCT": "prod", "MIN": "min", "MAX":
 
 
 def op_name(op: Any) -> str:
-    """The name that Overlap has for it; another one, which it refuses, for what it has not."""
+    """Overlap's name for the operation, or a name that Overlap refuses."""
     for name, known in _OP_NAMES.items():
         if op == getattr(dist.ReduceOp, name, None):
             return known
@@ -120,7 +121,7 @@ def op_name(op: Any) -> str:
 
 
 def _node_maker(name: str, real: Callable) -> Callable:
-    """In place of a function of torch.distributed while a module is traced."""
+    """Replaces a function of torch.distributed while a module is traced."""
     def record(*args: Any, **kwargs: Any) -> Any:
         tensors = 1 if name in IN_PLACE else 2
         if not any(True for _ in _proxies(args)):
@@ -141,7 +142,7 @@ def _node_maker(name: str, real: Callable) -> Callable:
 
 
 def _maker(real: Callable) -> Callable:
-    """In place of a function that makes a tensor, while a module is traced in this thread."""
+    """Replaces a function that makes a tensor while a module is traced in this thread."""
     def record(*args: Any, **kwargs: Any) -> Any:
         if _tracer is None or _tracer.thread != threading.get_ident():
             return real(*args, **kwargs)
@@ -150,7 +151,8 @@ def _maker(real: Callable) -> Callable:
 
 
 def _items(proxy: fx.Proxy) -> Iterator[fx.Proxy]:
-    """Of ``a, b = proxy``, which torch 1.13 does not know on Python 3.11, and of a chunk()."""
+    """The items of ``a, b = proxy``, which torch 1.13 can't trace on Python 3.11, and of a
+    chunk()."""
     frame = inspect.currentframe().f_back  # type: ignore[union-attr]
     for instruction in dis.get_instructions(frame.f_code):  # type: ignore[union-attr]
         if instruction.offset == frame.f_lasti and \
@@ -166,7 +168,7 @@ def _items(proxy: fx.Proxy) -> Iterator[fx.Proxy]:
 # ---- autograd functions ----
 
 class _Context(types.SimpleNamespace):
-    """What forward and backward keep, while they are looked at."""
+    """Stands in for the context of forward and backward while they are analysed."""
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
@@ -178,20 +180,20 @@ class _Context(types.SimpleNamespace):
 
 
 def _alone(run: Callable[[fx.Proxy], Any]) -> fx.Graph | None:
-    """What run does with one tensor; None when that can't be traced."""
+    """A graph of what run does with one tensor; None if that can't be traced."""
     tracer = _Tracer()
     tracer.graph = fx.Graph(tracer_cls=_Tracer)
     tracer.root = torch.nn.Module()
     try:
         value = run(tracer.create_proxy("placeholder", "x", (), {}))
         tracer.create_node("output", "output", (tracer.create_arg(value),), {})
-    except Exception:  # of code we know nothing about
+    except Exception:  # from arbitrary user code
         return None
     return tracer.graph
 
 
 def _only(graph: fx.Graph | None) -> list[Collective] | None:
-    """The collectives of a graph that does nothing else with its tensor, and returns it."""
+    """The collectives of a graph that does nothing else with its tensor and returns it."""
     if graph is None:
         return None
     found: list[Collective] = []
@@ -214,8 +216,8 @@ def _only(graph: fx.Graph | None) -> list[Collective] | None:
 
 
 def analyse(cls: type, args: tuple) -> Collective | None:
-    """An autograd function that only all-reduces its argument (the only one that is traced); OTHER
-    where it does more."""
+    """Recognise an autograd function that only all-reduces its argument, the only traced one; OTHER
+    if it does more."""
     if sum(1 for _ in _proxies(args)) != 1 or not isinstance(args[0], fx.Proxy):
         return None
     context = _Context()
@@ -230,7 +232,7 @@ def analyse(cls: type, args: tuple) -> Collective | None:
 
 
 def _names(function: Any, depth: int = 4) -> set[str]:
-    """What its code, and that of functions that it calls by a global name, speaks of."""
+    """Names used by its code, and by functions that it calls by global name."""
     code, found = getattr(function, "__code__", None), set()
     if code is not None and depth:
         found = set(code.co_names)
@@ -268,8 +270,8 @@ def _apply_maker(real: Callable) -> classmethod:
 
 
 def _guard(cls: type) -> Callable:
-    """An apply that was taken before the tracing runs forward itself, and the graph would have no
-    backward."""
+    """Catches an apply that was looked up before tracing: it would run forward directly, and the
+    graph would have no backward."""
     real = cls.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -294,14 +296,14 @@ def _mode() -> tuple[bool, ...]:
 
 
 class _Tracer(fx.Tracer):
-    """fixed: arguments that are no inputs of the graph, by name."""
+    """fixed: arguments, by name, that are not inputs of the graph."""
 
-    proxy_buffer_attributes = True  # what is done in place with them is done at each call
+    proxy_buffer_attributes = True  # in-place changes to buffers happen on each call
 
     def __init__(self, fixed: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.fixed, self.mode, self.thread = fixed or {}, _mode(), threading.get_ident()
-        self.path = ""  # of the module that runs
+        self.path = ""  # of the running module
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if _mode() != self.mode:
@@ -320,7 +322,7 @@ class _Tracer(fx.Tracer):
 
     def create_args_for_root(self, root_fn: Callable, is_module: bool,
                              concrete_args: Any = None) -> tuple[Callable, list[Any]]:
-        """Inputs that are needed come first: the graph gets all of them by name."""
+        """Put required inputs first; the graph gets all inputs by name."""
         given: dict[str, Any] = {}
         signature = inspect.signature(root_fn)
         me, *parameters = signature.parameters.values()
@@ -337,7 +339,7 @@ class _Tracer(fx.Tracer):
         return lambda *_: root_fn(*bound.args, **bound.kwargs), list(given.values())
 
     def seen(self, module: torch.nn.Module, name: str, value: Any) -> Any:
-        """An attribute that forward reads: a tensor is read at each call."""
+        """An attribute that forward reads: the graph reads a tensor again on each call."""
         path = self.submodule_paths.get(module) if isinstance(value, torch.Tensor) else None
         if path is None:
             return value
@@ -348,7 +350,7 @@ class _Tracer(fx.Tracer):
 
 
 def _globals(module: torch.nn.Module) -> Iterator[dict[str, Any]]:
-    """Of every file whose forward may run."""
+    """The globals of every file whose forward may run."""
     seen = set()
     for child in module.modules():
         function = getattr(child.forward, "__func__", child.forward)
@@ -360,7 +362,7 @@ def _globals(module: torch.nn.Module) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _recording(module: torch.nn.Module) -> Iterator[None]:
-    """Collectives become nodes, also where a file has imported them by name."""
+    """Turn collectives into nodes, even where a file has imported them by name."""
     makers = {}
     for name in (*IN_PLACE, *OUT_FIRST):
         real = getattr(dist, name, None)
@@ -402,7 +404,7 @@ def _recording(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_autocast() -> Iterator[None]:
-    """What is switched within forward would be lost."""
+    """Refuse autocast inside forward: the graph would lose it."""
     real = torch.autocast.__enter__
 
     def enter(_: Any) -> None:
@@ -416,8 +418,9 @@ def _no_autocast() -> Iterator[None]:
 
 def capture(module: torch.nn.Module, fixed: dict[str, Any] | None = None,
             guards: Guards | None = None) -> fx.GraphModule:
-    """Raises Untraceable. fixed: arguments that are not inputs of the graph, by name. guards: told
-    what forward reads; the graph is right while they hold. The same module gives the same names."""
+    """Raises Untraceable. fixed: arguments, by name, that are not inputs of the graph. guards:
+    record what forward reads; the graph is valid while they hold. The same module gives the same
+    names."""
     global _tracer
     kept = Kept(module)
     with numbered(), _recording(module), torch.inference_mode(False), torch.enable_grad(), _no_autocast():
@@ -435,7 +438,7 @@ def capture(module: torch.nn.Module, fixed: dict[str, Any] | None = None,
         except Untraceable:
             kept.restore()
             raise
-        except Exception as error:  # whatever a model's code raises when it gets no tensors
+        except Exception as error:  # anything a model's code raises without real tensors
             kept.restore()
             text = str(error).split("\n", 1)[0]
             raise Untraceable(f"{type(module).__name__} can't be traced: {text}") from error

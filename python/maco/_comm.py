@@ -1,8 +1,8 @@
-"""Collectives that go on while the caller computes.
+"""Collectives that run while the caller computes.
 
-A carrier starts a collective and returns a ``Pending``; ``wait`` ends it. All ranks of a group start
-the same collectives in the same order. torch.distributed brings threads (or streams) of its own;
-HybridPS's groups get one proxy thread here, which does one collective after the other.
+A carrier starts a collective and returns a ``Pending``; ``wait`` waits for its end. All ranks of a
+group start the same collectives in the same order. torch.distributed has its own threads (or
+streams); HybridPS's groups get one proxy thread here, which runs one collective after the other.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT = 300.0  # seconds
 
 class Pending(Protocol):
     def wait(self) -> None:
-        """Until its result is there. A second time returns at once."""
+        """Wait for the result. A second call returns at once."""
 
 
 class Carrier:
@@ -47,8 +47,9 @@ class Carrier:
         raise NotImplementedError
 
     def meet(self, what: str) -> Callable[[], None]:
-        """Every rank says what it is about to do, in few bytes. What is returned waits for the
-        others, and raises OrderMismatchError: sizes that differ would end the process in gloo."""
+        """Announce in a few bytes what this rank is about to do. The returned function waits for
+        the others and raises OrderMismatchError if they differ: in gloo, different sizes would end
+        the process."""
         number = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=8).digest(), "big",
                                 signed=True)
         mine = torch.tensor([number], device=self.device)
@@ -62,7 +63,7 @@ class Carrier:
         return end
 
     def _differ(self, what: str) -> NoReturn:
-        """Raises what the others have said."""
+        """Raise an error that names what the other ranks announced."""
         said = torch.zeros(256, dtype=torch.uint8)
         text = what.encode()[:256]
         said[:len(text)] = torch.tensor(list(text), dtype=torch.uint8)
@@ -79,14 +80,14 @@ class Carrier:
                                  "all ranks run the same model with inputs of the same shape")
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """Of each value, the largest of all ranks: what all can decide alike."""
+        """The maximum of each value over all ranks, from which all ranks can decide the same."""
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
         self.all_reduce(tensor, "max").wait()
         return tensor.tolist()
 
     @property
     def device(self) -> torch.device:
-        """Where small tensors of its own must lie."""
+        """The device for the carrier's own small tensors."""
         return torch.device("cpu")
 
 
@@ -141,7 +142,7 @@ class Met(Carrier):
 # ---- torch.distributed ----
 
 class _Waiting:
-    """A Work of torch, and what is left to do when it is done."""
+    """A torch Work, and what is left to do after it."""
 
     def __init__(self, what: str, work: Any, timeout: float,
                  after: Callable[[], Any] | None = None) -> None:
@@ -195,7 +196,7 @@ class Torch(Carrier):
                            after=(lambda: tensor.div_(self.world)) if mean else None)
 
     def all_gather(self, out: torch.Tensor, tensor: torch.Tensor) -> Pending:
-        if self.backend == "gloo" and out.is_inference():  # which gloo's own threads can't write
+        if self.backend == "gloo" and out.is_inference():  # gloo's threads can't write these
             with torch.inference_mode(False):
                 plain = torch.empty_like(out, memory_format=torch.contiguous_format)
             return self._start("all-gather", dist.all_gather, list(plain.unbind(0)), tensor,
@@ -206,7 +207,7 @@ class Torch(Carrier):
         return self._start("all-gather", whole, out.view(-1, *tensor.shape[1:]), tensor)
 
     def reduce_scatter(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum") -> Pending:
-        if self.backend == "gloo":  # which has none
+        if self.backend == "gloo":  # gloo has none
             whole = tensor.clone()
             pending = self.all_reduce(whole, op)
             pending.after = _both(pending.after, lambda: out.copy_(whole[self.rank]))
@@ -243,7 +244,7 @@ class _Turn:
 
 
 class Proxy(Carrier):
-    """A hybridps.Group: its waits are in C, where Python's lock is free."""
+    """A hybridps.Group: it waits in C, without the GIL."""
 
     def __init__(self, group: Any, timeout: float = TIMEOUT) -> None:
         self.group, self.timeout = group, timeout
@@ -284,7 +285,7 @@ def _serve(turns: "queue.SimpleQueue[_Turn]") -> None:
     while True:
         turn = turns.get()
         try:
-            if broken is not None:  # a group is lost with its first failure
+            if broken is not None:  # a group is lost after its first failure
                 raise broken
             with torch.no_grad():
                 turn.run()
@@ -297,7 +298,7 @@ def _torch(group: Any) -> Torch:
     try:
         if dist.get_rank(group) >= 0:
             return Torch(group)
-    except Exception as error:  # dist has many for it
+    except Exception as error:  # dist raises many kinds
         raise NullInputError(f"group is {group!r}: {error}", "a group of torch.distributed, or a "
                              "hybridps.Group") from None
     raise NullInputError("this process is not a rank of the group", "only its ranks call this")
@@ -318,7 +319,7 @@ _carriers: dict[int, tuple[Any, Carrier]] = {}
 
 def carrier_of(group: Any = None) -> Carrier:
     """group: a Carrier, a hybridps.Group, a group of torch.distributed; None: all of its ranks, or
-    no other rank where it is not initialized."""
+    this rank alone if it is not initialized."""
     if isinstance(group, Carrier):
         return group
     if group is None and not initialized():

@@ -1,11 +1,12 @@
-"""How many chunks: a model of overlap, fed with times of this machine.
+"""Chooses the number of chunks: a model of overlap, fed with times measured on this machine.
 
-C: computing all, X: communicating all, o: what each chunk costs more. n chunks take
-max(C, X) + min(C, X) / n + n o, least at n = sqrt(min(C, X) / o). From there, or from 2, powers of two are
-run, downwards or upwards as long as they get faster, for o is a small difference of two measured times: it
-says where to begin, and not whether. The fastest of many short measurements is one by luck too, and others
-use the machine now and then: so the FINALISTS fastest are run again, in turns with one chunk. The better one
-gains LEAST_GAIN there, or nothing is cut. Nothing is run where hiding all of the shorter one would gain less.
+C: time to compute all, X: time to communicate all, o: extra cost of each chunk. n chunks take
+max(C, X) + min(C, X) / n + n o, which is minimal at n = sqrt(min(C, X) / o). From there, or from 2,
+powers of two are run, downwards or upwards as long as they get faster. They have to be run because
+o is a small difference of two measured times: it says where to begin, but not whether to cut. The
+fastest of many short measurements may be so by luck, and other users disturb the machine, so the
+FINALISTS fastest are run again, in turns with one chunk. The best one has to gain LEAST_GAIN there,
+or nothing is cut. Nothing is run if hiding all of the shorter one would gain less.
 """
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ LEAST_GAIN = 0.03
 MOST_CHUNKS = 64
 FINALISTS = 3
 REPEATS = 5
-PROBE = 4  # chunks, one after the other, to find o
+PROBE = 4  # chunks, one after the other, to measure o
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Seconds; the slowest rank's. chunks 1: left alone."""
+    """Times in seconds of the slowest rank. chunks 1: not cut."""
 
     chunks: int
     reason: str
@@ -36,11 +37,11 @@ class Decision:
     comm: float = 0.0
     per_chunk: float = 0.0
     plain: float = 0.0  # one chunk
-    overlapped: float = 0.0  # as chosen, or as tried in vain
+    overlapped: float = 0.0  # as chosen, or as tried without success
 
     @property
     def gain(self) -> float:
-        """Part of the plain time that is saved."""
+        """The share of the plain time that is saved."""
         return 1 - self.overlapped / self.plain if self.chunks > 1 and self.plain > 0 else 0.0
 
     def facts(self) -> dict[str, Any]:
@@ -48,7 +49,7 @@ class Decision:
 
 
 def expected(compute: float, comm: float, per_chunk: float, chunks: int) -> float:
-    """Seconds that so many chunks take."""
+    """Expected seconds for this number of chunks."""
     if chunks == 1:
         return compute + comm
     return max(compute, comm) + min(compute, comm) / chunks + chunks * per_chunk
@@ -61,13 +62,13 @@ def best_chunks(compute: float, comm: float, per_chunk: float, most: int) -> int
 
 
 def fastest(first: int, most: int, seconds: Callable[[int], float]) -> list[int]:
-    """The FINALISTS numbers of chunks, powers of two from 2 to ``most``, with the shortest runs among those that
-    are tried from ``first`` on; the shortest first."""
+    """The FINALISTS chunk counts with the shortest runs, shortest first, among the powers of two
+    from 2 to ``most`` that are tried, beginning with ``first``."""
     tried = {first: seconds(first)}
     best = first
     for step in (lambda n: n // 2, lambda n: n * 2):
         n = step(best)
-        turned = best == first  # the other way only where this one does not get faster
+        turned = best == first  # turn around only if this way does not get faster
         while turned and 2 <= n <= min(most, MOST_CHUNKS):
             tried[n] = seconds(n)
             if tried[n] >= tried[best]:
@@ -77,7 +78,7 @@ def fastest(first: int, most: int, seconds: Callable[[int], float]) -> list[int]
 
 
 def _seconds(carrier: Carrier, *runs: Callable[[], Any]) -> list[float]:
-    """Of each the median of some runs, in turns, that all ranks begin together."""
+    """The median of several runs of each, taken in turns, which all ranks begin together."""
     taken: list[list[float]] = [[] for _ in runs]
     for _ in range(REPEATS + 1):
         for seconds, run in zip(taken, runs):
@@ -96,8 +97,8 @@ def _text(seconds: float) -> str:
 
 def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callable[[], Any],
            chunked: Callable[[int, str], Any]) -> Decision:
-    """The same on all ranks, which call it together. chunked(n, "overlap" or "serial") does all of
-    it in n chunks; most: chunks there can be."""
+    """Decide the same on all ranks, which call it together. chunked(n, "overlap" or "serial") does
+    everything in n chunks; most: the maximum number of chunks."""
     if carrier.world == 1:
         return Decision(1, "one rank has nothing to wait for")
     if most < 2:

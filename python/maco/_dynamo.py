@@ -1,9 +1,9 @@
-"""torch.compile's graphs (torch 2): their collectives become the nodes that _match.py knows.
+"""torch.compile's graphs (torch 2): turns their collectives into the nodes that _match.py knows.
 
     _c10d_functional.all_reduce(y, "sum", "0"); wait_tensor(...)(; y.copy_(...) where it was in place)
     autograd_function_apply(forward, backward, y), two graphs of the above
 
-A backend of torch.compile for modules that torch.fx alone can't trace. Run with torch 2.6.
+A backend of torch.compile for modules that torch.fx alone can't trace. Tested with torch 2.6.
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ._capture import FRESH, OTHER, Collective, Site, site_of
 
 NAMES = {"all_reduce": "allreduce", "all_gather_into_tensor": "allgather",
          "reduce_scatter_tensor": "reduce_scatter"}
-BACK = {"allgather": "reduce_scatter", "reduce_scatter": "allgather"}  # what their gradients need
+BACK = {"allgather": "reduce_scatter", "reduce_scatter": "allgather"}  # of their gradients
 PRODUCTS = {"linear", "matmul", "__matmul__", "mm", "addmm", "bmm", "baddbmm"}
 Groups = Callable[[str], Any]
 
@@ -40,8 +40,8 @@ def usable() -> bool:
 
 
 def _operator(node: Any) -> tuple[str, bool]:
-    """("all_reduce", False) of _c10d_functional.all_reduce; True: it has a gradient. ("", False) of
-    what is none of them."""
+    """("all_reduce", False) of _c10d_functional.all_reduce; True: it has a gradient. ("", False)
+    for any other node."""
     if not isinstance(node, fx.Node) or node.op != "call_function":
         return "", False
     found = re.match(r"_?c10d_functional(_autograd)?(?:\.|::)(\w+)", str(node.target))
@@ -58,15 +58,15 @@ def _collective(node: fx.Node, group_of: Groups) -> Collective | None:
     name, differentiable = _operator(node)
     kind = NAMES.get(name)
     if kind is None or node.kwargs or len(node.args) < 3 or not isinstance(node.args[-1], str):
-        return None  # torch 2.0 and 2.1 end with (tag, ranks, size) and no group's name
+        return None  # torch 2.0 and 2.1 end with (tag, ranks, size), without a group name
     op = "sum" if kind == "allgather" else {"product": "prod"}.get(node.args[1], node.args[1])
-    # Without a gradient of its own a sum lets it through, as dist.all_reduce does, by accident.
+    # A sum without its own gradient passes one through by accident, as dist.all_reduce does.
     return Collective(kind, op, group_of(node.args[-1]),
                       stopped=kind != "allreduce" and not differentiable)
 
 
 def adopt(graph: fx.GraphModule, group_of: Groups) -> int:
-    """Each collective and what waits for it become one node; how many there were."""
+    """Merge each collective and its wait into one node; returns how many there were."""
     count = 0
     _drop_contiguous(graph.graph)
     for node in list(graph.graph.nodes):
@@ -92,7 +92,7 @@ def _adopt_operator(graph: fx.GraphModule, node: fx.Node, group_of: Groups) -> b
     real, rest, end = node.target, node.args[1:], _caller(graph, wait)
 
     def call(x: torch.Tensor) -> Any:
-        # Without gradients: with them gloo's own code fails (torch 2.6).
+        # Without gradients, because with them gloo's own code fails (torch 2.6).
         with torch.set_grad_enabled(torch.is_grad_enabled() and not known.stopped):
             return end(real(x, *rest))
     new = _put(graph, wait, Site(call, known.kind, known), node.args[0])
@@ -111,7 +111,7 @@ def _put(graph: fx.GraphModule, old: fx.Node, site: Site, source: Any) -> fx.Nod
 
 
 def _caller(graph: fx.GraphModule, node: fx.Node) -> Callable[[torch.Tensor], Any]:
-    """What a wait, or an autograd function, does with its tensor."""
+    """A function that does what a wait, or an autograd function, does with its tensor."""
     target, kwargs = node.target, dict(node.kwargs)
     before = [getattr(graph, a.target) for a in node.args[:-1]]
     return lambda x: target(*before, x, **kwargs)
@@ -120,7 +120,7 @@ def _caller(graph: fx.GraphModule, node: fx.Node) -> Callable[[torch.Tensor], An
 # ---- what was written in place ----
 
 def _tidy(graph: fx.GraphModule, new: fx.Node) -> None:
-    """Copies before and after it that are not needed."""
+    """Remove unnecessary copies before and after the node."""
     _drop_copies(graph.graph, new)
     _strip_clones(graph.graph, new)
     if site_of(new).kind == "allgather":
@@ -143,7 +143,7 @@ def _storage(t: torch.Tensor) -> int:
 
 
 def _fresh(graph: fx.Graph, node: Any, writer: fx.Node) -> bool:
-    """It makes a tensor that is not a view of another one and has no view."""
+    """Whether the node makes a tensor that is not a view and has no view."""
     if not isinstance(node, fx.Node) or node.op in ("placeholder", "get_attr"):
         return False
     own = next(_values(node), None)
@@ -166,7 +166,7 @@ def _alike(a: fx.Node, b: fx.Node) -> bool:
 
 
 def _drop_contiguous(graph: fx.Graph) -> None:
-    """x.contiguous() that is x."""
+    """Drop x.contiguous() calls that return x."""
     for node in list(graph.nodes):
         if node.op == "call_method" and node.target == "contiguous":
             source = node.args[0]
@@ -177,7 +177,7 @@ def _drop_contiguous(graph: fx.Graph) -> None:
 
 
 def _drop_copies(graph: fx.Graph, new: fx.Node) -> None:
-    """x.copy_(the sum of x), out.copy_(what was gathered): x means the sum afterwards."""
+    """Drop x.copy_(sum of x) and out.copy_(gathered): afterwards x means the sum."""
     pieces = [u for u in new.users if u.op == "call_function" and
               getattr(u.target, "__name__", "") == "getitem"]
     for value in (new, *pieces):
@@ -198,7 +198,7 @@ def _drop_copies(graph: fx.Graph, new: fx.Node) -> None:
 
 
 def _strip_clones(graph: fx.Graph, new: fx.Node) -> None:
-    """A copy that was there to be written to."""
+    """Drop a copy that only existed to be written to."""
     while True:
         source = new.args[0]
         if not (source.op == "call_method" and source.target in FRESH and set(source.users) == {new}):
@@ -212,7 +212,7 @@ def _strip_clones(graph: fx.Graph, new: fx.Node) -> None:
 
 
 def _adopt_cat(graph: fx.Graph, new: fx.Node) -> None:
-    """cat(what was gathered, in pieces), which gathers along another dimension."""
+    """Merge cat(pieces of the gathered tensor), which gathers along another dimension."""
     makers = list(new.users)
     if len(makers) == 1 and makers[0].target is torch.chunk:
         makers = list(makers[0].users)
@@ -249,7 +249,7 @@ def _ranks(group: Any) -> int | None:
 
 
 def _is_part(piece: fx.Node, place: int, rows: int) -> bool:
-    """Whether it is the whole's part of that place, of so many rows."""
+    """Whether the piece is part number ``place`` of the whole, with ``rows`` rows."""
     mine = next(_values(piece), None)
     if getattr(piece.target, "__name__", "") != "getitem" or mine is None or mine.shape[0] != rows:
         return False
@@ -257,7 +257,7 @@ def _is_part(piece: fx.Node, place: int, rows: int) -> bool:
     if source.target is torch.chunk:
         return index == place and source.kwargs.get("dim", (*source.args, 0, 0)[2]) == 0
     start = index.start if isinstance(index, slice) and index.step is None else None
-    if isinstance(start, fx.Node):  # shapes that are not fixed
+    if isinstance(start, fx.Node):  # dynamic shapes
         start = start.meta.get("example_value")
     return start is not None and bool(start == place * rows)
 
@@ -278,13 +278,13 @@ def _adopt_function(graph: fx.GraphModule, node: fx.Node, group_of: Groups) -> b
     if not isinstance(body, fx.GraphModule) or \
             not any(_operator(n)[0] in NAMES for n in body.graph.nodes):
         return False
-    node.target = Site(node.target, "function", OTHER)  # to be told of
+    node.target = Site(node.target, "function", OTHER)  # so that it is reported
     return True
 
 
 def _communicates(graph: fx.GraphModule, node: fx.Node, group_of: Groups,
                   waits: bool = False) -> Collective | None:
-    """The collective that is all that an autograd function does; waits: it only waits for one."""
+    """The collective, if an autograd function does nothing else; waits: it only waits for one."""
     if len(node.args) != 3 or not all(isinstance(a, fx.Node) for a in node.args):
         return None
     forward, backward = (_only(getattr(graph, str(a.target), None), group_of, waits)
@@ -340,7 +340,7 @@ def _only(module: Any, group_of: Groups, waits: bool) -> list[Collective] | None
 # ---- the backend ----
 
 def _name(graph: fx.Graph) -> None:
-    """Nodes are called by the module that they are of."""
+    """Label nodes with the path of their module."""
     for node in graph.nodes:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         if stack:
@@ -350,8 +350,8 @@ def _name(graph: fx.Graph) -> None:
 
 
 class Graphs:
-    """For torch.compile(backend=...). build: gets a graph with collectives, which it rewrites.
-    ``stale``: graphs are rewritten again when they are called next."""
+    """For torch.compile(backend=...). build: rewrites a graph with collectives. ``stale``: rewrite
+    graphs again on their next call."""
 
     def __init__(self, build: Callable[[fx.GraphModule], None]) -> None:
         self.build, self.version = build, 0
@@ -378,7 +378,8 @@ class Graphs:
 
 
 class _Stumbles(logging.Filter):
-    """What torch writes into its log when it does not compile code because of an error of its own."""
+    """Catches torch's log messages about code that it does not compile because of an internal
+    error."""
 
     def __init__(self, tell: Callable[[str, str], None]) -> None:
         super().__init__()
@@ -390,7 +391,7 @@ class _Stumbles(logging.Filter):
             return True
         error = record.exc_info[1]
         text = str(error).strip().split("\n", 1)[0]
-        # What is left of a function after a part that is not compiled is one of its own.
+        # The rest of a function after an uncompiled part is a separate function.
         rest = re.match(r"torch_dynamo_resume_in_(\w+)_at_(\d+)$", found[1])
         name, line = rest.groups() if rest else (found[1], found[3])
         self.tell(f"{name} ({pathlib.Path(found[2]).name}:{line})", f"{type(error).__name__}: {text}")
@@ -398,8 +399,8 @@ class _Stumbles(logging.Filter):
 
 
 def compiled(module: torch.nn.Module, graphs: Graphs, tell: Callable[[str, str], None]) -> Callable:
-    """The forward of its class, for which no other compiled graphs are counted. tell: where torch
-    stumbled, and over what."""
+    """The forward of the module's class, compiled with a count of graphs of its own. tell: called
+    with where torch failed, and why."""
     forward = type(module).forward
     own = types.FunctionType(forward.__code__.replace(), forward.__globals__, forward.__name__,
                              forward.__defaults__, forward.__closure__)
@@ -412,7 +413,7 @@ def compiled(module: torch.nn.Module, graphs: Graphs, tell: Callable[[str, str],
         stumbles = _Stumbles(tell)
         log.addFilter(stumbles)
         try:
-            with config.patch(suppress_errors=True):  # what it stumbles over runs as it is
+            with config.patch(suppress_errors=True):  # code that fails to compile runs unchanged
                 return run(*args, **kwargs)
         finally:
             log.removeFilter(stumbles)

@@ -1,4 +1,4 @@
-"""Arguments that are not tensors, as the caller gave them."""
+"""Checks of the caller's non-tensor arguments."""
 from __future__ import annotations
 
 import math
@@ -12,7 +12,7 @@ def whole(value: Any, what: str, least: int = -2**31, most: int = 2**31 - 1) -> 
     """A whole number within bounds."""
     try:
         number = operator.index(value)
-    except Exception:  # tensors have many
+    except Exception:  # tensors raise many kinds
         raise DimensionError(f"{what} is {value!r}", "a whole number") from None
     if not least <= number <= most:
         raise DimensionError(f"{what} is {number}", f"{least} to {most}")
@@ -38,7 +38,7 @@ def flag(value: Any, what: str) -> bool:
 
 
 def name(value: Any, what: str) -> str:
-    """One that C can read."""
+    """A text that C can read."""
     if not isinstance(value, str) or "\0" in value or value != value.encode(
             "utf-8", "replace").decode():
         raise DimensionError(f"{what} is {value!r}", "text")

@@ -1,4 +1,4 @@
-"""The groups of a graph's collectives, in the order of their numbers in its tasks."""
+"""The groups of a graph's collectives, ordered by their numbers in its tasks."""
 from __future__ import annotations
 
 import contextlib
@@ -16,11 +16,11 @@ from ._comm import initialized, unknown_group
 from .errors import CollectiveFailedError, MacoError, OrderMismatchError, TimeoutError
 
 _count = itertools.count()
-_known: dict[int, tuple[int, Any, hybridps.Group]] = {}  # by process group; with its process
+_known: dict[int, tuple[int, Any, hybridps.Group]] = {}  # by process group, with the process id
 
 
 def _of_torch(process_group: Any) -> hybridps.Group:
-    """One for each process group: to make it is a collective."""
+    """One per process group, cached because creating it is a collective."""
     if process_group is None:
         process_group = dist.distributed_c10d._get_default_group()
     key = id(process_group)
@@ -45,19 +45,19 @@ def _group(group: Any) -> hybridps.Group:
 
 
 class Groups:
-    """``default``: of tasks that name none."""
+    """``default``: the group of tasks that name none."""
 
     def __init__(self, default: Any) -> None:
         self.default = default
         self.list: list[hybridps.Group] = []
         self._number: dict[int, int] = {}
-        self._asked: list[Any] = []  # keeps their ids theirs
+        self._asked: list[Any] = []  # keeps them alive, so that their ids stay unique
 
     def index(self, group: Any) -> tuple[int, int]:
-        """Number and ranks; it is made when first asked for."""
+        """Number and size of a group, which is created on first use."""
         asked = self.default if group is None else group
         if id(asked) not in self._number:
-            group = _group(asked)  # None and the group of all ranks are the same one
+            group = _group(asked)  # None and the group of all ranks are the same
             if group not in self.list:
                 self.list.append(group)
             self._number[id(asked)] = self.list.index(group)
@@ -71,7 +71,7 @@ class Groups:
 
     @contextlib.contextmanager
     def mine(self) -> Iterator[None]:
-        """No other collective goes over them meanwhile."""
+        """Keep other collectives off the groups within the block."""
         with contextlib.ExitStack() as stack:
             for group in self.list:
                 lock = group.__dict__.setdefault("_maco_lock", threading.Lock())
@@ -87,7 +87,7 @@ class Groups:
         return [g._h for g in self.list]
 
     def failed(self, error: BaseException) -> None:
-        """A group is lost with its first failure; the next graph makes another one."""
+        """A group is lost after its first failure; the next graph creates another one."""
         if not isinstance(error, (CollectiveFailedError, TimeoutError, OrderMismatchError)):
             return
         for key in [k for k, (_, _, g) in _known.items() if g in self.list]:

@@ -1,5 +1,6 @@
-"""Functions of torch as tasks. Each lowering takes the function's own arguments; a MacoError or a
-TypeError from it means that this call can't be tasks, and nothing of it stays in the graph."""
+"""Lowers functions of torch to tasks. Each lowering takes the function's own arguments. A MacoError
+or TypeError from it means that this call can't become tasks, and nothing of it stays in the
+graph."""
 from __future__ import annotations
 
 import contextlib
@@ -13,12 +14,12 @@ import torch
 from ._tensors import matrix
 from .errors import LayoutError, UnsupportedError
 
-MOST_PIECES = 256  # tasks that one function may become
+MOST_PIECES = 256  # maximum number of tasks that one function may become
 
 
 @dataclass
 class Lowered:
-    """Where the tasks go, and the tensor, or tensors, that they make."""
+    """Where the tasks go, and the tensor or tensors that they make."""
 
     graph: Any
     function: str
@@ -29,7 +30,7 @@ class Lowered:
         return f"{self.function.strip('_')} {len(self.graph.tasks)}"
 
     def copy(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        """Of any strides, piece by piece where need be."""
+        """Copy tensors of any strides, piece by piece if necessary."""
         try:
             self.graph.copy(x, out=out, name=self.name)
         except LayoutError:
@@ -44,12 +45,13 @@ class Lowered:
         return out
 
     def rows(self, x: torch.Tensor) -> torch.Tensor:
-        """Itself where its rows lie evenly, else a copy."""
+        """x itself if its rows are evenly spaced, else a copy."""
         return x if _even(x) else self.contiguous(x)
 
     @contextlib.contextmanager
     def target(self) -> Iterator[torch.Tensor]:
-        """What a task of rows can write; it is copied to where torch put its own result."""
+        """A tensor that a row task can write; afterwards it is copied to where torch put its
+        result."""
         if _even(self.out):
             yield self.out
             return
@@ -67,7 +69,7 @@ def _even(t: torch.Tensor) -> bool:
 
 
 def _pieces(*tensors: torch.Tensor) -> Any:
-    """Along the shortest dimension but the last."""
+    """Split tensors along the shortest dimension except the last."""
     sizes = [(n, d) for d, n in enumerate(tensors[0].shape[:-1]) if n > 1]
     if not sizes or min(sizes)[0] > MOST_PIECES:
         raise LayoutError(f"strides {', '.join(str(t.stride()) for t in tensors)}")
@@ -152,7 +154,7 @@ def _attention(to: Lowered, q: Any, k: Any, v: Any, attn_mask: Any = None, dropo
 
 
 def _same_for_all(mask: Any) -> Any:
-    """The one mask of all batches and heads."""
+    """The mask, if it is the same for all batches and heads."""
     while mask is not None and mask.dim() > 2 and (mask.shape[0] == 1 or mask.stride(0) == 0):
         mask = mask[0]
     return mask
@@ -179,7 +181,7 @@ def _rms_norm(to: Lowered, x: Any, normalized_shape: Any, weight: Any = None,
 
 
 def rms_norm_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-    """(x, weight, eps) of a call of a user's own RMSNorm."""
+    """(x, weight, eps) if the call is one of a user-defined RMSNorm."""
     if not re.search("rms_?norm$", type(module).__name__, re.I) or kwargs or len(args) != 1:
         return None
     weight = getattr(module, "weight", None)
@@ -216,7 +218,7 @@ def _softmax(to: Lowered, x: Any, dim: int | None = None, dtype: Any = None,
 # ---- element by element ----
 
 def _flat(to: Lowered, *inputs: torch.Tensor) -> tuple[Lowered, list[torch.Tensor]]:
-    """As functions of elements see it: in the order in which the result lies in memory."""
+    """The view for elementwise functions: dimensions in the memory order of the result."""
     order = sorted(range(to.out.dim()), key=lambda d: -to.out.stride(d))
     if to.out.permute(order).is_contiguous():
         return Lowered(to.graph, to.function, to.out.permute(order)), \
@@ -235,7 +237,7 @@ def _number(value: Any) -> bool:
 
 
 def _both(to: Lowered, op: str, a: torch.Tensor, b: torch.Tensor, alpha: float = 1.0) -> None:
-    """Of equal shapes, or with one of them spread over the other."""
+    """Combine two tensors of equal shape, or with one broadcast over the other."""
     if a.shape == b.shape == to.out.shape:
         to, (a, b) = _flat(to, a, b)
         with to.target() as out:
@@ -250,7 +252,7 @@ def _both(to: Lowered, op: str, a: torch.Tensor, b: torch.Tensor, alpha: float =
 
 def _spread(to: Lowered, op: str, a: torch.Tensor, b: torch.Tensor, alpha: float,
             out: torch.Tensor) -> None:
-    """b repeats itself along some dimensions."""
+    """The same when b repeats along some dimensions."""
     leading = b.dim() - 1
     if b.stride(-1) != 0 or b.shape[-1] == 1:
         if all(b.stride(d) == 0 or b.shape[d] == 1 for d in range(leading)):

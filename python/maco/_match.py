@@ -1,4 +1,5 @@
-"""What in a captured graph could be overlapped, and what could not, with the reason. Nothing is run."""
+"""Finds what can be overlapped in a captured graph, and what can't, with the reason. Runs
+nothing."""
 from __future__ import annotations
 
 import operator
@@ -24,7 +25,7 @@ EMPTY = (torch.empty, torch.empty_like, torch.zeros_like)
 
 @dataclass
 class Product:
-    """A node that computes each row by itself: function(x, *rest)."""
+    """A node that computes each row independently: function(x, *rest)."""
 
     node: fx.Node
     function: Callable
@@ -41,7 +42,7 @@ class Match:
     collective: Collective
     comm: fx.Node
     product: Product | None = None
-    drop: list[fx.Node] = field(default_factory=list)  # nodes that are not needed then
+    drop: list[fx.Node] = field(default_factory=list)  # nodes that become unnecessary
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Refusal:
 
 
 def find(graph: fx.GraphModule, root: nn.Module) -> list[Match | Refusal]:
-    """In the order of the graph."""
+    """All matches and refusals, in graph order."""
     order = {node: i for i, node in enumerate(graph.graph.nodes)}
     found: list[Match | Refusal] = []
     for node in graph.graph.nodes:
@@ -85,7 +86,7 @@ def _look(node: fx.Node, collective: Collective, root: nn.Module,
 
 
 def _tensor(node: fx.Node) -> Any:
-    """What is communicated: the last argument; results come first."""
+    """The communicated tensor: the last argument, because results come first."""
     return node.args[-1]
 
 
@@ -119,7 +120,7 @@ def _product(node: Any, root: nn.Module) -> Product | None:
 def _linear_module(node: fx.Node, root: nn.Module) -> Product | None:
     module = root.get_submodule(node.target)
     changed = (module._forward_hooks or module._forward_pre_hooks or
-               "forward" in module.__dict__)  # what a memory manager does, for example
+               "forward" in module.__dict__)  # as a memory manager does, for example
     if type(module) is not nn.Linear or changed:
         return None
     bias = ("attr", f"{node.target}.bias") if module.bias is not None else None
@@ -138,7 +139,7 @@ def _changes(node: fx.Node, value: fx.Node) -> bool:
 
 
 def _not_alone(product: Product, comm: fx.Node, order: dict[fx.Node, int]) -> str | None:
-    """Why the product can't be computed where its collective is."""
+    """Why the product can't be moved to its collective; None if it can."""
     made = product.node
     early = [u for u in made.users if u is not comm and order[u] < order[comm]]
     if early:
@@ -155,7 +156,7 @@ def _not_alone(product: Product, comm: fx.Node, order: dict[fx.Node, int]) -> st
 
 def _moves(first: fx.Node, last: fx.Node, inputs: list[Any],
            order: dict[fx.Node, int]) -> str | None:
-    """Why what is computed from inputs at the first can't be at the last."""
+    """Why a computation from inputs at `first` can't be moved to `last`."""
     for node in first.graph.nodes:
         if order[first] < order[node] < order[last]:
             if _switches(node):
@@ -166,12 +167,12 @@ def _moves(first: fx.Node, last: fx.Node, inputs: list[Any],
 
 
 def _switches(node: fx.Node) -> bool:
-    """What comes after it computes otherwise, or has no gradient."""
+    """Whether nodes after it compute differently, or have no gradient."""
     return node.op == "call_function" and getattr(node.target, "__name__", "") in SWITCHES
 
 
 def _fresh(out: Any, comm: fx.Node, order: dict[fx.Node, int]) -> bool:
-    """Whether it is only there to take the result."""
+    """Whether the tensor only exists to receive the result."""
     return (isinstance(out, fx.Node) and out.target in EMPTY and
             all(order[u] >= order[comm] for u in out.users))
 
@@ -180,7 +181,8 @@ def _fresh(out: Any, comm: fx.Node, order: dict[fx.Node, int]) -> bool:
 
 def _gathered(node: fx.Node, collective: Collective, root: nn.Module,
               order: dict[fx.Node, int]) -> Match | None:
-    """all_gather into a list, cat, linear; into one tensor, linear; or maco's own, linear."""
+    """all_gather into a list, cat, linear; or into one tensor, linear; or maco's own gather,
+    linear."""
     whole, dim, drop = node, collective.dim, [node]
     if collective.in_place:
         out = node.args[0]
@@ -221,7 +223,7 @@ def _computes(node: fx.Node) -> bool:
 
 def _independent(node: fx.Node, collective: Collective, where: str,
                  order: dict[fx.Node, int]) -> Match | Refusal:
-    """Others compute between the collective and the first use of its result."""
+    """Match if other nodes compute between the collective and the first use of its result."""
     kind, source = collective.kind, _tensor(node)
     if kind != "allreduce":
         return Refusal(kind, where, "nothing that computes rows is right before or after it")

@@ -1,5 +1,5 @@
-"""torch.distributed while a module becomes a graph: what has a task type runs and becomes a task, the
-rest is refused. All of them work in place, which is how the graph sees them."""
+"""torch.distributed while a module is turned into a graph: calls with a task type run and become
+tasks, others are refused. All of them work in place, and the graph sees them so."""
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -61,8 +61,8 @@ KNOWN: dict[str, Callable[..., None]] = {
 
 
 def watched(trace: Any, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """In place of a function of torch.distributed. A list's parts are gone through tensors of the
-    graph's own, which ``trace`` keeps by the tasks that use them."""
+    """Replaces a function of torch.distributed. The parts of a list go through the graph's own
+    tensors, which ``trace`` keeps by the tasks that use them."""
     order = ("op", "group", "async_op") if "reduce" in name else \
         ("src", "group", "async_op") if name == "broadcast" else ("group", "async_op")
     tensors = 1 if name in ("all_reduce", "broadcast") else 2

@@ -1,4 +1,4 @@
-"""The demo of SM scheduling: workers that run their tasks round by round, with one launch."""
+"""A demo of SM scheduling: workers run their tasks round by round, in one launch."""
 from __future__ import annotations
 
 import ctypes
@@ -10,20 +10,21 @@ from ._tensors import checked
 from .errors import DimensionError, DTypeError, LayoutError
 from .task_graph import Task, TaskGraph
 
-MOST_TASKS = 999  # worker * 1000 + task says which
+MOST_TASKS = 999  # because tasks are reported as worker * 1000 + task
 _CTA_THREADS = 256  # of the persistent kernel: HL_GPU_THREADS
 
 
 def run_sm_scheduling_demo(data: torch.Tensor, num_tasks_per_worker: int = 10,
                            num_workers: int = 4, threads_per_worker: int = 128,
                            policy: str = "direct") -> tuple[torch.Tensor, torch.Tensor]:
-    """Worker w owns data[w * (n // num_workers) ...), the last takes the rest; each of its tasks
-    does x = x * 1.5 + 0.1 there, rounded once, and all workers end a round before the next begins.
-    In place. Returns data and the order of completion: int32, worker * 1000 + task.
+    """Worker w owns data[w * (n // num_workers) ...); the last also takes the remainder. Each of
+    its tasks computes x = x * 1.5 + 0.1 there in place, rounded once, and all workers finish a
+    round before the next begins. Returns data and the order of completion: int32, worker * 1000 +
+    task.
 
-    float32, contiguous. A worker's tasks are cut among its threads. On a CPU it has up to
-    threads_per_worker, no more than there are processors for each worker. On a GPU threads come in
-    whole CTAs of the persistent kernel, of 256: 1 to 256 are one of them, 257 to 512 two."""
+    data: float32, contiguous. A worker's threads share its tasks. On a CPU it has up to
+    threads_per_worker threads, limited by the processors per worker. On a GPU threads come in whole
+    CTAs of the persistent kernel, of 256 each: 1 to 256 are one CTA, 257 to 512 two."""
     checked(data, "data")
     if data.dtype != torch.float32:
         raise DTypeError(f"data is of {data.dtype}", "float32")
@@ -52,8 +53,8 @@ def run_sm_scheduling_demo(data: torch.Tensor, num_tasks_per_worker: int = 10,
 
 def _by_graph(data: torch.Tensor, tasks: int, workers: int, ctas: int,
               policy: str) -> torch.Tensor:
-    """The same as a graph: each worker is so many of the graph's, with a strip of its part each,
-    and each round waits for the one before."""
+    """The same as a graph: each worker is ``ctas`` of the graph's workers, each with a strip of its
+    part, and each round waits for the previous one."""
     flat, part = data.view(-1), data.numel() // workers
     ctas = min(ctas, part)
     strips = [strip for w in range(workers) for strip in
@@ -68,7 +69,7 @@ def _by_graph(data: torch.Tensor, tasks: int, workers: int, ctas: int,
                     graph.add_dependency(task, on)
             before = now
         ids = graph.execute().ids
-    done = [0] * (tasks * workers)  # strips of each round's task of each worker
+    done = [0] * (tasks * workers)  # finished strips of each worker's task in each round
     order = []
     for task, w in (divmod(i, len(strips)) for i in ids):
         done[task * workers + w // ctas] += 1

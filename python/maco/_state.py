@@ -1,7 +1,7 @@
-"""What a module's forward depends on and changes besides its inputs and parameters.
+"""What a module's forward reads and changes in addition to its inputs and parameters.
 
-A graph replaces a forward only while what was read when it was traced stays (``Guards``), and only of
-a forward that changes nothing behind torch's back (``Kept``).
+A graph replaces a forward only while everything that was read during tracing is unchanged
+(``Guards``), and only if the forward changes nothing behind torch's back (``Kept``).
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 class Guards:
-    """Begun before tracing; ``read`` notes what forward reads."""
+    """Create it before tracing; ``read`` records what forward reads."""
 
     def __init__(self, module: nn.Module) -> None:
         self.names = {id(m): path or type(m).__name__ for path, m in module.named_modules()}
@@ -40,7 +40,7 @@ class Guards:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """What forward reads in it, and does not set itself, is noted."""
+        """Within the block record what forward reads and does not set itself."""
         def seen(module: nn.Module, name: str, value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 self.read(module, name, value)
@@ -50,11 +50,11 @@ class Guards:
         self.forget_set()
 
     def forget_set(self) -> None:
-        """What has another value, by forward itself."""
+        """Forget attributes that forward itself has changed."""
         self.attributes = {key: held for key, held in self.attributes.items() if _same(*held)}
 
     def changed(self) -> str:
-        """What is not as it was, and would have forward take another way; "" if nothing is."""
+        """What has changed and would make forward take another path; "" if nothing has."""
         for module, children, hooks in zip(self.modules, self.children, self.hooks):
             if tuple(module._modules.values()) != children or has_hooks(module) != hooks:
                 return f"parts or hooks of {self.names[id(module)]}"
@@ -64,7 +64,7 @@ class Guards:
         return ""
 
     def hold(self) -> bool:
-        """Whether forward would take the same way."""
+        """Whether forward would take the same path."""
         return not self.changed()
 
 
@@ -75,8 +75,8 @@ def _same(attributes: dict[str, Any], name: str, value: Any) -> bool:
 
 @contextlib.contextmanager
 def watched(modules: list[nn.Module], seen: Callable[[nn.Module, str, Any], Any]) -> Iterator[None]:
-    """seen(module, name, value) of each attribute of theirs that is read; what it returns is what
-    the reader gets."""
+    """Call seen(module, name, value) for each attribute of these modules that is read; the reader
+    gets what it returns."""
     def reader(cls: type) -> Callable[[Any, str], Any]:
         real = cls.__getattribute__
 
@@ -102,14 +102,14 @@ def watched(modules: list[nn.Module], seen: Callable[[nn.Module, str, Any], Any]
 
 
 def _contents(value: Any) -> Any:
-    """What tells whether a container was changed."""
+    """A fingerprint that shows whether a container was changed."""
     return {k: id(v) for k, v in value.items()} if isinstance(value, dict) else \
         set(value) if isinstance(value, set) else list(map(id, value))
 
 
 class Kept:
-    """Attributes, containers, tensors that are no parameters, and the states of generators, as they
-    are now."""
+    """A snapshot of attributes, containers, tensors that are not parameters, and generator
+    states."""
 
     def __init__(self, module: nn.Module) -> None:
         self.attributes: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
@@ -132,12 +132,13 @@ class Kept:
                 self.tensors[id(t)] = name, t, version_of(t), t.detach().clone()
 
     def restore(self, attributes: bool = True) -> list[str]:
-        """Puts everything back, or tensors and generators only; the names of what had changed."""
+        """Restore everything, or only tensors and generators; returns the names of what had
+        changed."""
         changed = self._attributes() if attributes else []
         for name, t, version, before in self.tensors.values():
             if version_of(t) != version:
                 changed.append(name)
-            if not torch.equal(t, before):  # batch_norm counts no version
+            if not torch.equal(t, before):  # batch_norm does not count a version
                 with torch.no_grad(), torch.inference_mode(t.is_inference()):
                     t.copy_(before)
         if not _alike(_generators(), self.random):
@@ -166,7 +167,7 @@ class Kept:
 
 
 def autocast() -> tuple[bool, bool]:
-    """Whether it is on for GPUs, and for the CPU."""
+    """Whether autocast is on for GPUs, and for the CPU."""
     if hasattr(torch, "get_autocast_dtype"):  # torch 2.4
         return torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
     return torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled()
@@ -174,8 +175,8 @@ def autocast() -> tuple[bool, bool]:
 
 @contextlib.contextmanager
 def trial() -> Iterator[None]:
-    """Without gradients. What autocast casts then is not kept: it would serve the calls that come
-    afterwards, and have no gradient there."""
+    """Run without gradients, and without caching autocast's casts: later calls would get these and
+    have no gradient."""
     kept = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -190,7 +191,7 @@ def version_of(t: torch.Tensor) -> int:
 
 
 def _generators() -> tuple[Any, ...]:
-    """States of torch's, Python's and numpy's."""
+    """The states of torch's, Python's and numpy's generators."""
     numpy = sys.modules.get("numpy")
     return (torch.get_rng_state(), random.getstate(),
             numpy.random.get_state(legacy=False) if numpy is not None else None)

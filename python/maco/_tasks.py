@@ -1,5 +1,5 @@
-"""What each type of task takes, from tensors to the numbers of maco.h. All is checked here, before
-anything runs; the library looks once more at what it is given."""
+"""What each type of task takes, from tensors to the numbers of maco.h. Everything is checked here,
+before anything runs; the library checks its input once more."""
 from __future__ import annotations
 
 import math
@@ -18,7 +18,7 @@ from .errors import DimensionError, DTypeError, NullInputError, ShapeMismatchErr
 
 @dataclass
 class Numbers:
-    """dims and aux of a task, and the number of its dtype."""
+    """A task's dims and aux, and the number of its dtype."""
 
     dims: Sequence[int]
     aux: Sequence[float] = ()
@@ -27,7 +27,7 @@ class Numbers:
 
 @dataclass
 class Call:
-    """A task as it was asked for."""
+    """A task as it was requested."""
 
     type: TaskType
     what: str
@@ -67,7 +67,7 @@ _COUNTS = {
 
 
 def check_tensors(call: Call) -> None:
-    """As many as the type takes, each of them one that a task can use."""
+    """Check that there are as many as the type takes, and that a task can use each."""
     least_in, most_in, least_out, most_out = _COUNTS[call.type]
     while call.inputs and call.inputs[-1] is None and len(call.inputs) > least_in:
         call.inputs.pop()
@@ -195,7 +195,7 @@ def _unary(call: Call) -> Numbers:
 
 
 def _ldb(call: Call, a: torch.Tensor, b: torch.Tensor) -> int:
-    """0: b is one row, for all of a's."""
+    """The row stride of b; 0: b is one row that is used for all rows of a."""
     if b.shape != a.shape and (b.numel() == a.shape[-1] == b.shape[-1] or
                                b.dim() == a.dim() and b.numel() == 1 == a.shape[-1]):
         dense(b, f"B of {call.what}")
@@ -262,7 +262,7 @@ def _bytes(t: torch.Tensor, what: str) -> Matrix:
 
 
 def _dense_tail(t: torch.Tensor) -> int:
-    """How many of the last dimensions lie without holes, one at least."""
+    """How many of the last dimensions are contiguous, at least one."""
     expected, n = 1, 0
     for size, stride in reversed(list(zip(t.shape, t.stride()))):
         if size != 1 and stride != expected:
@@ -303,7 +303,8 @@ _NUMBERS: dict[TaskType, Callable[[Call], Numbers]] = {
 
 
 def numbers(call: Call) -> Numbers:
-    """Raises what is wrong with the task; attributes that its type has not are refused."""
+    """Check the task and raise what is wrong with it; attributes that its type lacks are
+    refused."""
     check_tensors(call)
     out = _NUMBERS[call.type](call)
     if call.attributes:

@@ -1,4 +1,4 @@
-"""What a task has to know of a tensor: rows, columns, strides, bytes; and what it must not be."""
+"""What a task needs to know about a tensor: rows, columns, strides, bytes; and what is refused."""
 from __future__ import annotations
 
 import math
@@ -19,7 +19,7 @@ LARGEST = 2**31 - 1
 
 
 def checked(value: Any, what: str) -> torch.Tensor:
-    """A strided tensor with elements."""
+    """Check that it is a strided tensor with elements."""
     if value is None:
         raise NullInputError(f"{what} is None", "give a tensor")
     if not isinstance(value, torch.Tensor):
@@ -37,7 +37,7 @@ def checked(value: Any, what: str) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Matrix:
-    """rows x cols elements; ld elements from one row to the next. Transposed: in memory it is
+    """rows x cols elements, with ld elements from one row to the next. Transposed: memory holds
     cols x rows."""
 
     rows: int
@@ -47,7 +47,8 @@ class Matrix:
 
 
 def matrix(t: torch.Tensor, what: str, trailing: int = 1, transposable: bool = False) -> Matrix:
-    """The last ``trailing`` dimensions are the columns. LayoutError: strides can't say it."""
+    """The last ``trailing`` dimensions are the columns. Raises LayoutError if strides can't express
+    it."""
     split = max(t.dim() - trailing, 0)
     rows, cols = math.prod(t.shape[:split]), math.prod(t.shape[split:])
     if max(rows, cols) > LARGEST:
@@ -69,8 +70,8 @@ def _ld(step: int, what: str) -> int:
 
 
 def _step(t: torch.Tensor, first: int, last: int) -> int | None:
-    """Elements from one index to the next of these dimensions taken as one; None: it varies; 1
-    where there is one index only."""
+    """Elements from one index to the next, with these dimensions taken as one; None: it varies; 1
+    if there is only one index."""
     step = expected = 0
     for size, stride in reversed(list(zip(t.shape[first:last], t.stride()[first:last]))):
         if size == 1:
@@ -94,7 +95,7 @@ def dense(t: torch.Tensor, what: str) -> torch.Tensor:
 
 
 def extent(t: torch.Tensor) -> tuple[int, int]:
-    """First byte, and bytes to the last one."""
+    """The first byte, and the number of bytes to the last one."""
     last = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride()))
     return t.data_ptr(), (last + 1) * t.element_size()
 
@@ -106,7 +107,7 @@ def same_shape(a: torch.Tensor, b: torch.Tensor, what: str) -> None:
 
 
 def same_dtype(tensors: Sequence[torch.Tensor], allowed: Sequence[torch.dtype], what: str) -> int:
-    """The number of their dtype."""
+    """Check that all have the same dtype; returns its number."""
     kinds = {t.dtype for t in tensors}
     if len(kinds) > 1:
         raise DTypeError(f"{what}: tensors of {', '.join(sorted(map(str, kinds)))}",

@@ -1,8 +1,8 @@
-"""Cutting tasks into waves: so many pieces, of which one communicates while the next is computed.
+"""Cuts tasks into waves: pieces of which one communicates while the next is computed.
 
-A piece computes some rows of what the whole task does; the memory that pieces use says which of them
-wait for which. Collectives whose ranks' parts lie side by side (REDUCE_SCATTER, ALLGATHER,
-ALL_TO_ALL) get room of their own for each wave, and copies between it and the tensors.
+A piece computes some rows of the whole task; the memory that pieces use decides which of them wait
+for which. Collectives whose ranks' parts lie side by side (REDUCE_SCATTER, ALLGATHER, ALL_TO_ALL)
+get a separate buffer for each wave, and copies between it and the tensors.
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AUTO = (1, 2, 4, 8, 16)
 
 @dataclass
 class Piece:
-    """What becomes one task of the library."""
+    """A piece, which becomes one task of the library."""
 
     type: TaskType
     inputs: list[Any]
@@ -38,13 +38,13 @@ def bounds(rows: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def _rows(t: torch.Tensor, m: Matrix) -> torch.Tensor:
-    """The same memory as rows and columns."""
+    """The same memory, viewed as rows and columns."""
     strides = (1, m.ld) if m.transposed else (m.ld, 1)
     return t.detach().as_strided((m.rows, m.cols), strides, t.storage_offset())
 
 
 def rows_of(task: Any) -> int:
-    """Rows that the task can be cut between, of one rank. NotRowSeparableError."""
+    """Number of one rank's rows that the task can be cut into. Raises NotRowSeparableError."""
     if task.type in (TaskType.ALLREDUCE, TaskType.BROADCAST, *SIDE_BY_SIDE):
         small = task.outputs[0] if task.type is TaskType.REDUCE_SCATTER else task.inputs[0]
         rows = math.prod(small.shape[:-1])
@@ -59,7 +59,7 @@ def rows_of(task: Any) -> int:
 
 
 def _slices(rows: int, waves: int, ranks: int) -> Iterator[tuple[int, str, slice]]:
-    """(wave, tag, rows): with ranks > 1 each wave has its part of each rank's rows."""
+    """(wave, tag, rows): with ranks > 1 each wave has a part of each rank's rows."""
     part = rows // ranks
     for wave, (first, last) in enumerate(bounds(part, waves)):
         for rank in range(ranks):
@@ -68,7 +68,7 @@ def _slices(rows: int, waves: int, ranks: int) -> Iterator[tuple[int, str, slice
 
 
 def _cut_rows(task: Any, waves: int, ranks: int) -> list[Piece]:
-    """X and Y by rows; weights, gamma and bias whole."""
+    """Cut X and Y by rows; keep weights, gamma and bias whole."""
     trailing = task.attributes.get("trailing", 1)
     both = task.type is TaskType.ELEMENTWISE and \
         all(t.shape == task.inputs[0].shape for t in task.inputs)
@@ -86,8 +86,8 @@ def _cut_rows(task: Any, waves: int, ranks: int) -> list[Piece]:
 
 
 def _heads(task: Any) -> list[torch.Tensor]:
-    """Q, K, V and the outputs, (batch, ...); where each query head has its own keys a head is a
-    batch."""
+    """Q, K, V and the outputs, (batch, ...); if each query head has its own keys, a head counts as
+    a batch."""
     tensors = [t.detach() for t in (*task.inputs[:3], *task.outputs)]
     if tensors[0].shape[1] == tensors[1].shape[1]:
         tensors = [t.reshape(-1, 1, *t.shape[2:]) for t in tensors]
@@ -138,18 +138,19 @@ _CUTS = {
 
 
 def cut(task: Any, waves: int, ranks: int) -> list[Piece]:
-    """ranks > 1: what is computed goes to, or comes from, a collective with parts side by side."""
+    """Cut a task into pieces. ranks > 1: its data goes to, or comes from, a collective with parts
+    side by side."""
     if waves == 1:
         return [Piece(task.type, task.inputs, task.outputs, dict(task.attributes))]
     return _CUTS[task.type](task, waves, ranks)
 
 
-# Work of a piece that is worth being a task of its own: multiplications, elements.
+# Minimum work for a piece to be a separate task: multiplications, elements.
 LEAST_FLOPS, LEAST_ELEMENTS = 1 << 21, 1 << 15
 
 
 def parts_of(task: Any, most: int) -> int:
-    """Into how many pieces a task is cut so that several workers share it."""
+    """Number of pieces that a task is cut into so that several workers share it."""
     if most < 2 or task.type.is_comm or task.type not in _CUTS:
         return 1
     out = task.outputs[0]
@@ -163,16 +164,16 @@ def parts_of(task: Any, most: int) -> int:
 
 
 def link(link_bytes_per_s: int, link_latency_ns: int, hop_ns: int) -> dict[str, int]:
-    """Of the virtual clock."""
+    """Checked options of the virtual clock."""
     return {"link_bytes_per_s": whole(link_bytes_per_s, "link_bytes_per_s", 1, 2**62),
             "link_latency_ns": whole(link_latency_ns, "link_latency_ns", 0, 2**62),
             "hop_ns": whole(hop_ns, "hop_ns", 0, 2**62)}
 
 
 class Overlap:
-    """Tasks that are cut into as many waves, so that the communication of one goes on while the next
-    is computed. Memory says what waits for what inside; dependencies between its tasks are left
-    out."""
+    """Tasks that are cut into the same number of waves, so that one wave communicates while the
+    next is computed. Inside, memory decides what waits for what; dependencies between its tasks are
+    ignored."""
 
     def __init__(self, graph: Any, compute: list[Any], comm: list[Any]) -> None:
         self.graph, self.compute, self.comm = graph, compute, comm
@@ -185,7 +186,7 @@ class Overlap:
         return [*self.compute, *self.comm]
 
     def _ranks(self, task: Any) -> int:
-        """Into how many ranks' parts the task's rows fall."""
+        """Number of ranks among which the task's rows are divided."""
         worlds = {t.world for t in self.comm if t.type in SIDE_BY_SIDE}
         world = max(worlds, default=1)
         if task.type.is_comm or task.type not in _CUTS or rows_of(task) % world:
@@ -193,7 +194,7 @@ class Overlap:
         return world
 
     def with_waves(self, n: int) -> "Overlap":
-        """NotRowSeparableError: there are not as many rows."""
+        """Use n waves. Raises NotRowSeparableError if there are fewer rows."""
         self.graph._open("overlap()")
         if not 1 <= whole(n, "with_waves()") <= self.most:
             raise NotRowSeparableError(f"{n} waves of tasks with {self.most} rows",
@@ -203,8 +204,8 @@ class Overlap:
 
     def auto_waves(self, link_bytes_per_s: int = 10_000_000_000, link_latency_ns: int = 20_000,
                    hop_ns: int = 2_000) -> "Overlap":
-        """As many as take least on a virtual clock, with estimated costs and such a link: the same
-        number on every rank."""
+        """Use the number of waves with the shortest run on a virtual clock, with estimated costs
+        and this link: the same number on every rank."""
         self.graph._open("overlap()")
         self.model = link(link_bytes_per_s, link_latency_ns, hop_ns)
         return self

@@ -1,12 +1,12 @@
-"""@overlap_comm: a function of rows is computed in chunks, each communicated while the next one is
+"""@overlap_comm: computes a function of rows in chunks, each communicated while the next is
 computed.
 
     @overlap_comm(comm_op="allreduce")
     def forward(x, weight):
         return x @ weight           # the result is the sum over ranks
 
-The bits are those of the same chunks one after the other (schedule="serial"). Against the uncut
-call they differ where a matrix product of fewer rows rounds otherwise.
+The result is bit-identical to running the same chunks one after the other (schedule="serial"). It
+differs from the uncut call where a matrix product of fewer rows rounds differently.
 """
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .errors import (DimensionError, DTypeError, LayoutError, MacoError, NotRowS
                      NullInputError, ShapeMismatchError)
 
 COMM_OPS = ("allreduce", "allgather", "reduce_scatter")
-UNIT = 64  # rows that are computed together where bits must not depend on chunks
+UNIT = 64  # rows computed together when bits must not depend on chunks
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @dataclass
 class Overlap:
-    """What to do with a function's rows. See overlap_comm."""
+    """The options of overlap_comm."""
 
     comm_op: str = "allreduce"
     chunks: int | str = "auto"
@@ -68,7 +68,7 @@ class Overlap:
         self.deterministic = flag(self.deterministic, "deterministic")
 
     def __deepcopy__(self, _: Any) -> "Overlap":
-        """Groups can't be copied; what a copy calls is chosen again."""
+        """Groups can't be copied; a copy makes its choices again."""
         return replace(self, decisions={}, seen=set())
 
 
@@ -76,21 +76,21 @@ def overlap_comm(comm_op: str = "allreduce", chunks: int | str = "auto", split_a
                  split_dim: int = 0, op: str = "sum", group: Any = None, grad: str = "tp",
                  check: bool = True, async_result: bool = False,
                  schedule: str = "overlap", deterministic: bool = False) -> Callable:
-    """A decorator for functions with f(cat(x)) = cat(f(x)), that return one tensor.
+    """A decorator for functions with f(cat(x)) = cat(f(x)) that return one tensor.
 
-    comm_op: "allreduce" and "reduce_scatter" of the result, "allgather" of the argument. chunks:
-    "auto" measures once for each shape, on all ranks together; the function is called some twenty
-    times then. split_arg: which argument is cut (number or name), along split_dim, as is the
-    result. op: "sum", "avg", "min", "max", "prod". group: None = all of torch.distributed, one of
-    its groups, or a hybridps.Group. grad: backward of "allreduce" is nothing ("tp": what follows
-    is alike on all ranks), or an all-reduce ("sum"); of the two others it is the other of them;
-    "none" raises where a gradient is asked for. check: once for each shape the result of two pieces
-    is compared with the uncut one; check=False takes what mixes rows, or is random, and cuts it all
-    the same. async_result: returns what has ``wait()``, which returns the
-    result. schedule: "serial" waits for each chunk, for comparison. deterministic ("allreduce"):
-    the function gets UNIT rows at a time, so that the bits do not depend on the number of chunks
-    where the group adds in the order of ranks (hybridps.Group) or has two of them.
-    Raises NotRowSeparableError, OrderMismatchError, CollectiveFailedError, TimeoutError.
+    comm_op: "allreduce" and "reduce_scatter" apply to the result, "allgather" to the argument.
+    chunks: "auto" measures once per shape, on all ranks together, and calls the function some
+    twenty times for that. split_arg: the argument to cut (number or name), along split_dim, like
+    the result. op: "sum", "avg", "min", "max", "prod". group: None = all of torch.distributed, one
+    of its groups, or a hybridps.Group. grad: the backward of "allreduce" is the identity ("tp":
+    what follows is the same on all ranks), or an all-reduce ("sum"); "reduce_scatter" and
+    "allgather" are each other's backward; "none" raises if a gradient is requested. check: once per
+    shape, compare the result of two pieces with the uncut one; check=False accepts functions that
+    mix rows, or are random, and cuts them anyway. async_result: return an object whose ``wait()``
+    returns the result. schedule: "serial" waits for each chunk, for comparison. deterministic
+    ("allreduce"): the function gets UNIT rows at a time, so that the bits do not depend on the
+    number of chunks if the group adds in rank order (hybridps.Group) or has two ranks. Raises
+    NotRowSeparableError, OrderMismatchError, CollectiveFailedError, TimeoutError.
     """
     options = Overlap(comm_op, chunks, split_arg, split_dim, op, group, grad, check, schedule,
                       deterministic)
@@ -125,7 +125,7 @@ class Result:
 
 
 def start(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Result:
-    """All chunks are computed when it returns; the last ones may still be communicated."""
+    """Compute all chunks; the last ones may still be communicated on return."""
     carrier = carrier_of(spec.group)
     args, kwargs, place = _placed(spec, function, args, kwargs)
     x = kwargs[place] if isinstance(place, str) else args[place]
@@ -161,7 +161,7 @@ def start(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]
 
 def _placed(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]) -> \
         tuple[tuple, dict[str, Any], int | str]:
-    """The arguments, and where among them is the one that is cut, by whatever way it was given."""
+    """The arguments, and the position or name of the one that is cut, however it was passed."""
     wanted = spec.split_arg
     if isinstance(wanted, str) and wanted in kwargs:
         return args, kwargs, wanted
@@ -179,7 +179,7 @@ def _placed(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, An
 
 
 def bounds(rows: int, chunks: int, unit: int = 1) -> list[tuple[int, int]]:
-    """(first, number) of each chunk, cut at multiples of unit; they differ by one unit at most."""
+    """(first, number) of each chunk, cut at multiples of unit; sizes differ by at most one unit."""
     units = -(-rows // unit)
     chunks = min(chunks, units)
     cuts = [min(rows, units * i // chunks * unit) for i in range(chunks + 1)]
@@ -207,8 +207,8 @@ def _split_dim(spec: Overlap, x: Any) -> int:
 
 
 def _meet(spec: Overlap, carrier: Carrier, x: torch.Tensor, dim: int) -> Callable[[], None]:
-    """All ranks say what they are about to do; on a GPU, where it would stop the caller, the first
-    time only."""
+    """Let all ranks announce what they are about to do; on a GPU, where this would block the
+    caller, only the first time."""
     again = (tuple(x.shape), x.dtype) in spec.seen
     if again and carrier.device.type != "cpu":
         return lambda: None
@@ -218,7 +218,7 @@ def _meet(spec: Overlap, carrier: Carrier, x: torch.Tensor, dim: int) -> Callabl
 
 def _prepare(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: torch.Tensor,
              dim: int, rows: int) -> None:
-    """Once for each shape: the function is looked at, chunks are chosen."""
+    """Once per shape: check the function and choose the number of chunks."""
     key = (tuple(x.shape), x.dtype)
     with trial(), torch.random.fork_rng():
         if spec.check and spec.chunks != 1:
@@ -229,10 +229,10 @@ def _prepare(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: 
 
 
 def _check(spec: Overlap, carrier: Carrier, call: Callable, x: torch.Tensor, dim: int) -> None:
-    """Fails on all ranks where it fails on one, which others would wait for."""
+    """Fail on all ranks if it fails on one, because the others would wait for that one."""
     good = _takes_rows_alone(spec, call, x, dim)
     if good and x.is_floating_point() and torch.equal(x, x.narrow(dim, 0, 1).expand_as(x)):
-        # Rows that are all alike (a first call with zeros) do not show that they are mixed: others of their sign.
+        # Identical rows (a first call with zeros) do not show mixing: try others of the same sign.
         with torch.no_grad():
             good = _takes_rows_alone(spec, call, x * (1 + torch.rand_like(x)) + (x == 0) * torch.rand_like(x), dim)
     bad, = carrier.largest([float(not good)])
@@ -245,7 +245,7 @@ def _check(spec: Overlap, carrier: Carrier, call: Callable, x: torch.Tensor, dim
 
 
 def _takes_rows_alone(spec: Overlap, call: Callable, x: torch.Tensor, dim: int) -> bool:
-    """Whether two pieces give what the whole does."""
+    """Whether two pieces give the same result as the whole."""
     state = torch.get_rng_state()
     whole = _rows_of(spec, call(x), dim, x.shape[dim])
     torch.set_rng_state(state)
@@ -265,7 +265,7 @@ def _measure(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: 
     world = carrier.world
     if spec.comm_op == "allreduce":
         def comm() -> None:
-            carrier.all_reduce(data, "max").wait()  # no value grows
+            carrier.all_reduce(data, "max").wait()  # keeps values from growing
     elif spec.comm_op == "allgather":
         out = data.new_empty((world, *data.shape))
 
@@ -281,7 +281,7 @@ def _measure(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: 
     unit = UNIT if spec.deterministic else 1
 
     def chunked(n: int, schedule: str) -> torch.Tensor:
-        meets = n > 1 and carrier.device.type == "cpu"  # as each call does, at the cost that it has there
+        meets = n > 1 and carrier.device.type == "cpu"  # each call does this and pays for it
         on = Met(carrier, _meet(spec, carrier, x, dim)) if meets else carrier
         return run(spec, on, call, x, dim, bounds(rows, n, unit), schedule).wait()
     return _cost.decide(carrier, -(-rows // unit), lambda: call(whole), comm, chunked)
@@ -299,7 +299,7 @@ def _rows_of(spec: Overlap, y: Any, dim: int, rows: int) -> torch.Tensor:
 
 
 def _differentiable(spec: Overlap, *tensors: torch.Tensor) -> bool:
-    """Whether a gradient will be asked for; it must be one that there is."""
+    """Whether a gradient will be requested; raises if there is none."""
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
         return False
     if spec.grad == "none":
@@ -328,7 +328,7 @@ def _reduce_scatter(spec: Overlap, carrier: Carrier, call: Callable, x: torch.Te
     world = carrier.world
     flight = _Flight(spec, carrier, dim, cuts, schedule)
     made = []
-    # Rows are those of all ranks' shards in turn; a chunk has some of each.
+    # Rows belong to the ranks' shards in turn; a chunk takes some of each.
     shards = x.unflatten(dim, (world, x.shape[dim] // world)).split([n for _, n in cuts], dim + 1)
     for part, (_, rows) in zip(shards, cuts):
         y = _rows_of(spec, call(part.flatten(dim, dim + 1)), dim, world * rows)
@@ -363,7 +363,7 @@ _RUNS = {"allreduce": _all_reduce, "reduce_scatter": _reduce_scatter, "allgather
 
 
 class _Flight:
-    """Chunks of results that are in progress, and their gradients on the way back."""
+    """Chunks of results in flight, and their gradients on the way back."""
 
     def __init__(self, spec: Overlap, carrier: Carrier, dim: int, cuts: list[tuple[int, int]],
                  schedule: str) -> None:
@@ -371,7 +371,7 @@ class _Flight:
         self.serial = schedule == "serial"
         self.pieces: list[torch.Tensor] = []
         self.pending: list[Pending] = []
-        self.keep: list[torch.Tensor | None] = []  # used until its collective has ended
+        self.keep: list[torch.Tensor | None] = []  # kept until its collective has ended
         self.returning: dict[int, tuple[torch.Tensor, Pending]] = {}
 
     def add(self, piece: torch.Tensor, pending: Pending, keep: torch.Tensor | None = None) -> None:
@@ -392,7 +392,7 @@ class _Flight:
             for i, pending in enumerate(self.pending):
                 try:
                     pending.wait()
-                except DTypeError:  # of all chunks, on all ranks: the group is as good as before
+                except DTypeError:  # in all chunks, on all ranks: the group is still usable
                     for other in self.pending[i + 1:]:
                         with contextlib.suppress(MacoError):
                             other.wait()
@@ -429,7 +429,7 @@ class _Flight:
 
 
 class _Joined(torch.autograd.Function):
-    """Chunks that have been communicated, as one tensor."""
+    """Joins communicated chunks into one tensor."""
 
     @staticmethod
     def forward(ctx: Any, flight: _Flight, *made: torch.Tensor) -> torch.Tensor:
@@ -452,7 +452,7 @@ class _Joined(torch.autograd.Function):
 
 
 class _Returned(torch.autograd.Function):
-    """A chunk, as it was computed; backward waits for its gradient."""
+    """Passes a computed chunk on; backward waits for its gradient."""
 
     @staticmethod
     def forward(ctx: Any, flight: _Flight, i: int, y: torch.Tensor) -> torch.Tensor:
@@ -466,7 +466,7 @@ class _Returned(torch.autograd.Function):
 
 
 class _Gather:
-    """Chunks of an argument that come from all ranks, and their gradients that go back."""
+    """Chunks of an argument gathered from all ranks, and their gradients on the way back."""
 
     def __init__(self, carrier: Carrier, dim: int, schedule: str) -> None:
         self.carrier, self.dim, self.serial = carrier, dim, schedule == "serial"
@@ -490,7 +490,7 @@ class _Gather:
 
     @torch.no_grad()
     def arrive(self, i: int) -> torch.Tensor:
-        """A chunk's rows of all ranks."""
+        """A chunk's rows from all ranks."""
         self.pending[i].wait()
         whole, dim = self.wholes[i], self.dim
         self.wholes[i] = self.keep[i] = whole.new_empty(0)
@@ -518,7 +518,7 @@ class _Gather:
 
 
 class _Gathered(torch.autograd.Function):
-    """Begins to gather the chunks; each is represented by a token."""
+    """Begins gathering the chunks, each of which is represented by a token."""
 
     @staticmethod
     def forward(ctx: Any, gather: _Gather, *parts: torch.Tensor) -> tuple:
@@ -533,7 +533,7 @@ class _Gathered(torch.autograd.Function):
 
 
 class _Arrived(torch.autograd.Function):
-    """A token becomes its chunk of all ranks; backward sends the gradient off."""
+    """Turns a token into its chunk from all ranks; backward sends off the gradient."""
 
     @staticmethod
     def forward(ctx: Any, gather: _Gather, i: int, token: torch.Tensor) -> torch.Tensor:

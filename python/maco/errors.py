@@ -1,13 +1,13 @@
-"""Exceptions of the maco package: what is wrong, and a line with a hint."""
+"""Exceptions of the maco package: each says what is wrong and has a line with a hint."""
 from __future__ import annotations
 
 
 class MacoError(Exception):
-    """Any failure of MACO. ``hint``: what to do about it, the message's last line. ``code``: the
-    library's HELIOS_E..., 0 if from Python."""
+    """Any failure of MACO. ``hint``: what to do about it, as the message's last line. ``code``: the
+    library's HELIOS_E..., 0 if raised by Python."""
 
     def __init__(self, sentence: str, hint: str = "", code: int = 0) -> None:
-        said, _, rest = sentence.partition(" Hint: ")  # as the library writes it
+        said, _, rest = sentence.partition(" Hint: ")  # the library's format
         self.hint, self.code = hint or rest, code
         super().__init__(f"{said}\nHint: {self.hint}" if self.hint else said)
 
@@ -17,7 +17,7 @@ class NullInputError(MacoError, ValueError):
 
 
 class DeviceError(MacoError, ValueError):
-    """Tensors on devices that the back end does not serve, or on several."""
+    """Tensors on a device that the back end does not support, or on several devices."""
 
 
 class ShapeMismatchError(MacoError, ValueError):
@@ -33,11 +33,11 @@ class LayoutError(DimensionError):
 
 
 class DTypeError(MacoError, TypeError):
-    """A type of elements that a task can't use."""
+    """An element type that a task can't use."""
 
 
 class OverlapError(MacoError, ValueError):
-    """Two tasks without order use the same memory, and one writes it."""
+    """Two unordered tasks use the same memory, and one writes it."""
 
 
 class CyclicDependencyError(MacoError, ValueError):
@@ -47,7 +47,7 @@ class CyclicDependencyError(MacoError, ValueError):
 
 
 class NotCompiledError(MacoError, RuntimeError):
-    """compile() comes first."""
+    """compile() has to be called first."""
 
 
 class AlreadyCompiledError(MacoError, RuntimeError):
@@ -55,12 +55,12 @@ class AlreadyCompiledError(MacoError, RuntimeError):
 
 
 class NotCoResidentError(MacoError, RuntimeError):
-    """More workers than the device can run at once: they would wait for each other for ever."""
+    """More workers than the device can run at once: they would wait for each other forever."""
 
 
 class OrderMismatchError(MacoError, RuntimeError):
-    """Ranks that would run different collectives, or the same in another order; of two that are alike
-    only names tell which is which, where a rank adds them the other way round."""
+    """Ranks would run different collectives, or the same ones in a different order. Only names tell
+    similar collectives apart if a rank adds them in a different order."""
 
 
 class TimeoutError(MacoError, TimeoutError):  # noqa: A001 - also Python's own
@@ -72,7 +72,7 @@ class CanceledError(MacoError, RuntimeError):
 
 
 class CollectiveFailedError(MacoError, RuntimeError):
-    """A collective ended with an error, such as a rank that died."""
+    """A collective failed, for example because a rank died."""
 
 
 class NotRowSeparableError(MacoError, ValueError):
@@ -80,7 +80,7 @@ class NotRowSeparableError(MacoError, ValueError):
 
 
 class SelfCheckError(MacoError, RuntimeError):
-    """The optimized model computes something else than the original."""
+    """The optimized model computes a different result than the original."""
 
 
 class NothingToOptimizeError(MacoError, RuntimeError):
@@ -88,4 +88,4 @@ class NothingToOptimizeError(MacoError, RuntimeError):
 
 
 class UnsupportedError(MacoError, ValueError):
-    """A module that can't become a graph; with strict, one that needs calls into torch."""
+    """A module can't become a graph; with strict, one that needs calls into torch."""

@@ -1,7 +1,7 @@
-"""Collectives as functions with gradients, that MacoOptimizer sees in a model.
+"""Collectives as functions with gradients, which MacoOptimizer recognises in a model.
 
-They return a new tensor. Their gradients are those of @overlap_comm, of which they are the case of
-one chunk and nothing to compute.
+They return a new tensor. Their gradients are those of @overlap_comm, of which they are the special
+case of one chunk and no computation.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .decorators import Overlap, start
 
 
 def same(x: torch.Tensor) -> torch.Tensor:
-    """Nothing to compute."""
+    """The identity: nothing to compute."""
     return x
 
 
@@ -32,16 +32,16 @@ def _run(x: Any, collective: _capture.Collective) -> Any:
 
 def all_reduce(x: torch.Tensor, op: str = "sum", group: Any = None,
                grad: str = "tp") -> torch.Tensor:
-    """op of all ranks' x. grad: "tp" = identity backward, "sum" = all-reduce."""
+    """The reduction of all ranks' x by op. grad: "tp" = identity backward, "sum" = all-reduce."""
     return _run(x, _capture.Collective("allreduce", op, group, grad))
 
 
 def all_gather(x: torch.Tensor, dim: int = 0, group: Any = None) -> torch.Tensor:
-    """All ranks' x, one after the other along dim; reduce_scatter backward."""
+    """All ranks' x, concatenated along dim; backward is reduce_scatter."""
     return _run(x, _capture.Collective("allgather", "sum", group, dim=dim))
 
 
 def reduce_scatter(x: torch.Tensor, dim: int = 0, op: str = "sum",
                    group: Any = None) -> torch.Tensor:
-    """This rank's part along dim of op of all ranks' x; all_gather backward."""
+    """This rank's part, along dim, of the reduction of all ranks' x; backward is all_gather."""
     return _run(x, _capture.Collective("reduce_scatter", op, group, dim=dim))

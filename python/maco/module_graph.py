@@ -1,11 +1,12 @@
-"""A module as a graph of tasks.
+"""Turns a module into a graph of tasks.
 
-The module runs once, with the example inputs, while every function of torch that it calls is watched:
-what has a task type becomes tasks on the very tensors of that run, views stay views, what depends on
-no input and no parameter stays as it is, and anything else becomes a task that calls the function
-again. So Python's control flow is followed, and whatever would depend on values is refused.
+The module runs once, with the example inputs, while every function of torch that it calls is
+watched. Functions with a task type become tasks on the very tensors of that run, views stay views,
+results that depend on no input and no parameter stay constant, and anything else becomes a task
+that calls the function again. So Python's control flow is followed, and control flow that depends
+on values is refused.
 
-Intermediate results keep their memory as long as the graph.
+Intermediate results keep their memory as long as the graph lives.
 """
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from ._lowering import LOWERINGS, Lowered, rms_norm_of
 from .errors import (DTypeError, LayoutError, MacoError, NullInputError, ShapeMismatchError,
                      UnsupportedError)
 
-# What they return, or the shape of it, depends on values.
+# The results, or their shapes, depend on values.
 BY_VALUE = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__",
             "__complex__", "__contains__", "nonzero", "argwhere", "masked_select", "unique",
             "unique_consecutive", "equal", "allclose", "is_nonzero", "bincount", "__array__"}
@@ -45,7 +46,7 @@ def storage(t: torch.Tensor) -> int:
 
 
 class _NoGradient(torch.autograd.Function):
-    """Outputs that a gradient is asked of only to be told that there is none."""
+    """Attached to outputs, so that requesting a gradient raises an error."""
 
     @staticmethod
     def forward(ctx: Any, name: str, output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
@@ -59,8 +60,8 @@ class _NoGradient(torch.autograd.Function):
 
 
 class ModuleCalls:
-    """Of ModuleGraph, which is a TaskGraph. Call it as the module; it has no gradient, and says so in
-    backward. Each call runs the graph and gives new tensors."""
+    """A base of ModuleGraph, which is a TaskGraph. Call it like the module; it has no gradient, and
+    backward says so. Each call runs the graph and returns new tensors."""
 
     tasks: list[Any]
     execute: Callable[..., Any]
@@ -68,12 +69,12 @@ class ModuleCalls:
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         super().__init__(**options)
         self.module = module
-        self.held: list[Any] = []  # what the traced run made
+        self.held: list[Any] = []  # results of the traced run
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
         self.in_spec: Any = None
         self.out_spec: Any = None
-        self.calls: list[dict[str, Any]] = []  # functions that have no task type
+        self.calls: list[dict[str, Any]] = []  # functions without a task type
         self.random = False
         self.written: set[int] = set()  # inputs that the module changes
         tensors = [*module.named_parameters(), *module.named_buffers()]
@@ -101,7 +102,7 @@ class ModuleCalls:
                                        for t in self.outputs], self.out_spec)
 
     def _same_module(self) -> None:
-        """What the graph was made of is what the module still is."""
+        """Check that the module has not changed since the graph was made."""
         again = "make the graph again"
         for name, t, home in self._homes:
             if t.data_ptr() != home:
@@ -120,7 +121,7 @@ class ModuleCalls:
             raise MacoError(f"{changed}: changed since the graph was made", again)
 
     def _wanted(self, given: list[Any]) -> torch.Tensor | None:
-        """A tensor that a gradient may be asked for."""
+        """A tensor for which a gradient may be requested; None if there is none."""
         if not torch.is_grad_enabled():
             return None
         both = (*(t for t in given if isinstance(t, torch.Tensor)), *(p for *_, p in self._parameters))
@@ -158,7 +159,7 @@ class ModuleCalls:
                     mine.copy_(new)
 
     def report(self) -> dict[str, Any]:
-        """``tasks`` by type, and ``calls``: the functions of torch that stayed, how often, and
+        """``tasks`` by type, and ``calls``: the functions of torch that remain, how often, and
         why."""
         calls = collections.Counter((c["function"], c["reason"]) for c in self.calls)
         return {"module": type(self.module).__name__, "tasks": len(self.tasks),
@@ -219,7 +220,7 @@ class Trace(TorchFunctionMode):
 
     def add(self, func: Any, name: str, args: Any, kwargs: Any, result: Any,
             made: list[torch.Tensor], changed: list[torch.Tensor]) -> None:
-        for t in changed:  # no constant any more
+        for t in changed:  # no longer constant
             self.constants.pop(storage(t), None)
         homes = {storage(t) for t in changed}
         self.graph.written |= {i for i, t in enumerate(self.graph.inputs)
@@ -239,7 +240,7 @@ class Trace(TorchFunctionMode):
         self.graph.custom(again, inputs, outputs, name=f"{name} {len(self.graph.tasks)}")
 
     def wrote(self, tasks: list[Any]) -> None:
-        """Tasks that came by another way than a function of torch."""
+        """Record tasks that were not added through a function of torch."""
         written = [t for task in tasks for t in task.outputs]
         self.held += written
         for t in written:
@@ -247,7 +248,7 @@ class Trace(TorchFunctionMode):
 
     def lower(self, name: str, args: Any, kwargs: Any, result: Any, made: list[torch.Tensor],
               changed: list[torch.Tensor]) -> str | None:
-        """Tasks for it; the reason why there are none."""
+        """Add tasks for the function, or return the reason why that is impossible."""
         inplace = bool(changed)
         plain = name[:-1] if inplace and name.endswith("_") and not name.endswith("__") else name
         lowering = LOWERINGS.get(plain.strip("_"))
@@ -265,7 +266,7 @@ class Trace(TorchFunctionMode):
 
     def norm(self, module: torch.nn.Module, call: Callable[..., Any], args: Any,
              kwargs: Any) -> Any:
-        """A module that calls itself a root mean square norm, and computes one, is one task."""
+        """A module that is named like an RMS norm, and computes one, becomes one task."""
         found = rms_norm_of(module, args, kwargs)
         if self.paused or found is None:
             return call(module, *args, **kwargs)
@@ -293,14 +294,14 @@ class Trace(TorchFunctionMode):
 
 
 def _indexes_by_mask(name: str, args: Any) -> bool:
-    """x[mask] has as many elements as the mask is true."""
+    """The size of x[mask] depends on the mask's values."""
     return name == "__getitem__" and any(t.dtype in (torch.bool, torch.uint8)
                                          for t in tensors_of(args[1]))
 
 
 @contextlib.contextmanager
 def _watched(trace: Trace) -> Iterator[None]:
-    """Functions of torch.nn.functional are gone through, to what they call."""
+    """Watch torch, looking through functions of torch.nn.functional to what they call."""
     off = {"has_torch_function": lambda _: False, "has_torch_function_unary": lambda _: False,
            "has_torch_function_variadic": lambda *_: False}
     patched = [(functional, k, v) for k, v in off.items() if hasattr(functional, k)]
@@ -339,7 +340,7 @@ def _example(value: Any) -> Any:
 def from_module(kind: Callable[..., Any], module: torch.nn.Module, example_inputs: Any,
                 strict: bool, options: dict[str, Any]) -> Any:
     """kind: ModuleGraph. example_inputs: a tensor, a tuple of arguments or a dict of named ones.
-    strict: calls into torch are an UnsupportedError. The graph's result is held against the
+    strict: raise UnsupportedError for calls into torch. Compares the graph's result with the
     module's."""
     if not isinstance(module, torch.nn.Module):
         raise NullInputError(f"from_module of a {type(module).__name__}", "give a torch.nn.Module")
@@ -379,8 +380,8 @@ def from_module(kind: Callable[..., Any], module: torch.nn.Module, example_input
 
 
 def _turned(value: Any) -> Any:
-    """Other numbers of the same kind. With infinite ones it is a mask, which stays: what is said of
-    it, that it is causal, is to stay true."""
+    """Different numbers of the same kind. A tensor with infinite numbers is a mask and stays
+    unchanged, so that claims about it, such as being causal, remain true."""
     if not isinstance(value, torch.Tensor):
         return value
     own = value.detach().clone()
@@ -395,7 +396,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _check(graph: Any, args: Any, kwargs: Any, kept: Kept) -> None:
-    """Against the module, with other values than those it was traced with, from the same state."""
+    """Compare with the module, from the same state, on values other than the traced ones."""
     values, spec = _pytree.tree_flatten((args, kwargs))
     results = []
     for run in (graph, graph.module):
@@ -406,7 +407,7 @@ def _check(graph: Any, args: Any, kwargs: Any, kept: Kept) -> None:
             results.append([v.clone() if isinstance(v, torch.Tensor) else v for v in flat])
         finally:
             kept.restore(attributes=False)
-    # What was computed in half precision is no better when it is cast.
+    # Half-precision results do not get more accurate by a cast.
     rough = [TOLERANCE[t.dtype] for t in graph.held if t.dtype in (torch.float16, torch.bfloat16)]
     for i, (mine, theirs) in enumerate(zip(*(map(_numbers, r) for r in results))):
         if not isinstance(theirs, torch.Tensor):

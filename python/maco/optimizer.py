@@ -1,13 +1,13 @@
-"""MacoOptimizer: finds in a model what computes next to what communicates, and overlaps it.
+"""MacoOptimizer finds adjacent computation and communication in a model and overlaps them.
 
     optimizer = MacoOptimizer(model, example_inputs=(x,))
     model = optimizer.optimize()
     print(optimizer.report())
 
 The model is traced (see _capture.py). Linear layers whose output is summed over ranks or scattered,
-and gathers before a linear layer, are computed in chunks; a sum that is not needed at once is
-waited for where it is. What gains less than 3 % is left alone. Everything else stays as it was: the
-signature, the parameters, the keys of state_dict, the gradients.
+and gathers before a linear layer, are computed in chunks. A sum that is not needed at once is
+waited for where it is needed. What gains less than 3 % is left alone. Everything else stays
+unchanged: the signature, the parameters, the keys of state_dict, the gradients.
 """
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from .functional import same
 
 
 def mark(module: nn.Module, comm_op: str = "allreduce", **options: Any) -> nn.Module:
-    """Says of a module that its forward treats rows one by one and its result is to be reduced:
-    MacoOptimizer overlaps both. options: those of overlap_comm. Returns the module."""
+    """Declare that a module's forward treats rows independently and that its result has to be
+    reduced: MacoOptimizer overlaps both. options: those of overlap_comm. Returns the module."""
     module._maco_mark = Overlap(comm_op, **options)
     return module
 
 
 @dataclass
 class Candidate:
-    """What was found. gain: part of the time of computing and communicating it, measured. plain and
-    overlapped: seconds one after the other, and as it runs now; at_best: the longer of computing and
-    communicating. All 0: not measured."""
+    """A place where overlap is possible. gain: measured share of its computation and communication
+    time that is saved. plain and overlapped: seconds when run one after the other, and as it runs
+    now; at_best: the longer of computing and communicating. All 0: not measured."""
 
     kind: str
     where: str
@@ -59,7 +59,7 @@ class Candidate:
     at_best: float = 0.0
 
     def tell(self, best: _cost.Decision) -> None:
-        """What was measured."""
+        """Record what was measured."""
         self.taken, self.chunks, self.gain, self.reason = \
             best.chunks > 1, best.chunks, best.gain, best.reason
         self.plain = best.plain
@@ -72,8 +72,8 @@ class Report(list):
 
     @property
     def speedup(self) -> float:
-        """Of all that was measured together: its time one after the other by its time as it runs
-        now. 1 where nothing was measured."""
+        """Over everything that was measured: the time one after the other divided by the current
+        time. 1 if nothing was measured."""
         overlapped = sum(c.overlapped for c in self)
         return sum(c.plain for c in self) / overlapped if overlapped > 0 else 1.0
 
@@ -111,18 +111,18 @@ class Pair:
                             check=False, deterministic=choices.deterministic, name=match.where)
 
     def stands_for(self, match: _match.Match) -> bool:
-        """Graphs with and without gradients share what was measured."""
+        """Whether the match is this pair: graphs with and without gradients share measurements."""
         return match.product is not None and match.product.function is self.function and \
             _forward_of(match.collective) == _forward_of(self.collective)
 
     def of(self, collective: Collective) -> Callable:
-        """For a graph, with the gradient that the collective has there."""
+        """The function for a graph, with the gradient that the collective has there."""
         return functools.partial(self._run, replace(self.spec, grad=collective.grad),
                                  collective.stops)
 
     def _run(self, spec: Overlap, stops: bool, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         lead = x.shape[:-1]
-        if rest[0].dim() != 2:  # a batch of matrices: rows are not what is cut
+        if rest[0].dim() != 2:  # a batch of matrices can't be cut by rows
             self.candidate.reason = "the second factor is not a matrix"
             return start(replace(spec, chunks=1), self.function, (x, *rest), {}).wait()
         if spec.comm_op != "allreduce" and spec.split_dim % x.dim() == x.dim() - 1:
@@ -130,7 +130,7 @@ class Pair:
             return self._columns(spec, stops, x, *rest)
         if spec.comm_op == "allreduce" and not x.numel():  # on all ranks
             return self.function(x, *rest)
-        flat = spec.comm_op == "allreduce" and x.dim() != 2  # rows are rows, whatever the shape
+        flat = spec.comm_op == "allreduce" and x.dim() != 2  # any shape can be seen as rows
         if flat:
             x = x.reshape(-1, x.shape[-1])
         if stops and spec.comm_op == "allgather":
@@ -142,7 +142,7 @@ class Pair:
         return y.reshape(*lead, y.shape[-1]) if flat else y
 
     def _columns(self, spec: Overlap, stops: bool, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-        """What is communicated along the last dimension."""
+        """Communicate along the last dimension."""
         spec, gathers = replace(spec, chunks=1), spec.comm_op == "allgather"
         y = x if gathers else self.function(x, *rest)
         y = start(spec, same, (y.detach() if stops else y,), {}).wait()
@@ -161,7 +161,7 @@ class Pair:
 
 
 class Late:
-    """A sum that is waited for where it is needed."""
+    """A sum that is waited for only where it is needed."""
 
     def __init__(self, match: _match.Match, group: Any) -> None:
         c = match.collective
@@ -169,7 +169,7 @@ class Late:
         self.group = c.group if c.group is not None else group
         self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
         self.late, self.left = True, False
-        self.spans: list[float] | None = None  # seconds of each, while it is measured
+        self.spans: list[float] | None = None  # seconds of each run while it is measured
         self.begun = 0.0
 
     def stands_for(self, match: _match.Match) -> bool:
@@ -199,7 +199,7 @@ class Late:
 # ---- graphs ----
 
 class _Rewriter:
-    """Puts steps in place of what was found, one after the other."""
+    """Replaces what was found by steps, one after the other."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
@@ -220,7 +220,7 @@ class _Rewriter:
         self.now[node] = by
 
     def _erase(self, *nodes: fx.Node) -> None:
-        """With the empty tensors that only they used."""
+        """Erase the nodes, and the empty tensors that only they used."""
         for node in nodes:
             inputs = node.all_input_nodes
             self.graph.erase_node(node)
@@ -260,7 +260,7 @@ class _Rewriter:
 
 @dataclass(frozen=True)
 class _Choices:
-    """What the user has chosen."""
+    """The user's choices."""
 
     group: Any = None
     chunks: int | str = "auto"
@@ -275,11 +275,11 @@ class _Cut:
 
     def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
         self.choices, self.module, self.path = choices, module, path
-        self.steps: dict[str, Pair | Late] = {}  # by where they are; alike in all graphs of it
+        self.steps: dict[str, Pair | Late] = {}  # by location; the same in all graphs of the module
         self.refusals: dict[str, _match.Refusal] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy's graphs are its own, and it chooses again."""
+        """A copy has its own graphs and makes its choices again."""
         return {"choices": self.choices, "module": self.module, "path": self.path}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -298,7 +298,7 @@ class _Cut:
 
     def _add(self, rewriter: _Rewriter, match: _match.Match) -> None:
         step, place, number = self.steps.get(match.where), match.where, 1
-        while step is not None and not step.stands_for(match):  # of another way through forward
+        while step is not None and not step.stands_for(match):  # of another path through forward
             number += 1
             match.where = f"{place} ({number})"
             step = self.steps.get(match.where)
@@ -316,7 +316,7 @@ class _Cut:
         (rewriter.late if late else rewriter.pair)(match, step)
 
     def drop(self) -> None:
-        """Steps that are not taken go back to what they were."""
+        """Undo the steps that are not taken."""
         for step in self.steps.values():
             step.left = not step.candidate.taken
 
@@ -327,7 +327,7 @@ class _Compiled(_Cut):
     def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
         super().__init__(choices, module, path)
         self.graphs = _dynamo.Graphs(lambda graph: self.cut(graph, graph))
-        self.compiled: Callable | None = None  # which can't be copied
+        self.compiled: Callable | None = None  # can't be copied
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -348,8 +348,8 @@ class _Compiled(_Cut):
 
 
 def _constants(bound: inspect.BoundArguments) -> dict[str, Any]:
-    """Arguments that choose a way through forward: None, True and False, and that there are no
-    further ones."""
+    """Arguments that choose a path through forward: None, True and False, and the absence of
+    variadic ones."""
     return {name: value for name, value in bound.arguments.items()
             if value is None or isinstance(value, bool) or
             _various(bound.signature.parameters[name]) and not value}
@@ -360,9 +360,9 @@ def _various(parameter: inspect.Parameter) -> bool:
 
 
 class _Forward(_Cut):
-    """The forward of an optimized module: a graph for each way through it."""
+    """The forward of an optimized module: one graph per path through it."""
 
-    MOST = 16  # ways that are remembered
+    MOST = 16  # number of paths that are kept
 
     def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
         super().__init__(choices, module, path)
@@ -374,7 +374,8 @@ class _Forward(_Cut):
         return self.signature
 
     def build(self, fixed: dict[str, Any]) -> Callable:
-        """For the way that such arguments, and the module as it is, take. Raises Untraceable."""
+        """Build the graph for the path that these arguments and the current module take. Raises
+        Untraceable."""
         mine = self.module.__dict__.pop("forward", None)
         guards = Guards(self.module)
         run = None
@@ -404,7 +405,7 @@ class _Forward(_Cut):
                                    if not _various(bound.signature.parameters[name])})
 
     def _run(self, fixed: dict[str, Any]) -> Callable | None:
-        """None: forward itself."""
+        """The graph to run; None: forward itself."""
         for known, guards, run in self.runs:
             if known == fixed and guards.hold():
                 return run
@@ -426,18 +427,18 @@ def _traceable(module: nn.Module) -> None:
 
 
 def _copy_tree(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
-    """Modules of its own, with the same parameters and buffers."""
+    """A copy of the modules that shares parameters and buffers."""
     if id(module) not in memo:
         made = memo[id(module)] = copy.copy(module)
         made.__dict__["_modules"] = type(module._modules)(
             (name, child and _copy_tree(child, memo)) for name, child in module._modules.items())
         if isinstance(made.__dict__.get("forward"), (_Forward, _Compiled, _Marked)):
-            del made.__dict__["forward"]  # of a model that was optimized before
+            del made.__dict__["forward"]  # from an earlier optimization
     return memo[id(module)]
 
 
 class _Marked:
-    """The forward of a module that is marked."""
+    """The forward of a marked module."""
 
     def __init__(self, spec: Overlap, module: nn.Module, plain: Callable | None) -> None:
         self.spec, self.module, self.plain = spec, module, plain
@@ -463,22 +464,22 @@ def _reduce(child: nn.Module, spec: Overlap) -> None:
 # ---- the optimizer ----
 
 class MacoOptimizer:
-    """example_inputs: the arguments of a call of the model (a tuple; a tensor alone is one; a dict
-    gives them by name). With
-    them everything is measured, and checked once, in optimize(), which all ranks call together;
-    without, each shape at its first use. group: of collectives that name none. chunks: "auto", or
-    how many. strict: NothingToOptimizeError where nothing could be overlapped. deterministic: bits
-    do not depend on the number of chunks (see overlap_comm); only sums are overlapped then."""
+    """example_inputs: the arguments of a call of the model (a tuple; a single tensor; or a dict of
+    named arguments). With them everything is measured, and checked once, in optimize(), which all
+    ranks call together; without, each shape is measured at its first use. group: for collectives
+    that name none. chunks: "auto", or a number. strict: raise NothingToOptimizeError if nothing can
+    be overlapped. deterministic: bits do not depend on the number of chunks (see overlap_comm);
+    only sums are overlapped then."""
 
     def __init__(self, model: nn.Module, example_inputs: Any = None, group: Any = None,
                  chunks: int | str = "auto", strict: bool = False,
                  deterministic: bool = False) -> None:
         if not isinstance(model, nn.Module):
             raise MacoError(f"a {type(model).__name__} is not a module", "pass a torch.nn.Module")
-        Overlap("allreduce", chunks)  # says what is wrong with chunks
+        Overlap("allreduce", chunks)  # raises if chunks is invalid
         self.example = _example(example_inputs)
         if group is not None:
-            carrier_of(group)  # says what is wrong with it
+            carrier_of(group)  # raises if it is invalid
         self.model, self.strict = model, flag(strict, "strict")
         self.choices = _Choices(group, chunks, flag(deterministic, "deterministic"))
         self._forwards: list[_Cut] = []
@@ -486,7 +487,7 @@ class MacoOptimizer:
         self._marked: list[tuple[str, Overlap]] = []
 
     def optimize(self) -> nn.Module:
-        """The optimized model, which shares the parameters of the original."""
+        """The optimized model, which shares the original's parameters."""
         self._forwards, self._others = [], []
         made = _copy_tree(self.model, {})
         self._mark(made)
@@ -501,7 +502,7 @@ class MacoOptimizer:
         return made
 
     def report(self) -> Report:
-        """Every collective that was found, and why it is overlapped or not."""
+        """Every collective that was found, and why it is or is not overlapped."""
         out = Report(self._others)
         for name, spec in self._marked:
             best = max(spec.decisions.values(), key=lambda d: d.gain, default=None)
@@ -522,7 +523,7 @@ class MacoOptimizer:
             _reduce(child, child._maco_mark)
 
     def _trace(self, module: nn.Module, path: str) -> None:
-        """The whole, or those of its parts that have a graph."""
+        """Trace the whole module, or those parts that can be traced."""
         if hasattr(module, "_maco_mark"):
             return
         if "forward" in module.__dict__:
@@ -533,7 +534,7 @@ class MacoOptimizer:
         try:
             forward.build(self._way(forward))
             others = [r for r in forward.refusals.values() if r.kind == "function"]
-            if others and _dynamo.usable():  # which sees what they do
+            if others and _dynamo.usable():  # it sees what they do
                 raise Untraceable(f"{others[0].where}: {others[0].reason}")
         except Untraceable as error:
             compiles = _dynamo.usable()
@@ -555,7 +556,7 @@ class MacoOptimizer:
             self._forwards.append(forward)
 
     def _way(self, forward: _Forward) -> dict[str, Any]:
-        """The example's, or that of a call with nothing but what is needed."""
+        """The path of the example, or that of a call with only the required arguments."""
         if self.example is None or forward.path:
             bound = forward.signature.bind_partial()
             bound.apply_defaults()
@@ -574,7 +575,7 @@ class MacoOptimizer:
 
     @trial()
     def _run(self, module: nn.Module) -> Any:
-        """The example's result. Buffers, counters and generators are as they were afterwards."""
+        """The example's result. Buffers, counters and generators are restored afterwards."""
         kept = Kept(module)
         try:
             args, kwargs = self.example
@@ -583,7 +584,7 @@ class MacoOptimizer:
             kept.restore()
 
     def _measure(self, made: nn.Module) -> None:
-        """What gains too little goes back to what it was."""
+        """Measure, and undo what gains too little."""
         self._run(made)
         lates = [s for s in self._steps() if isinstance(s, Late)]
         for late in lates:
@@ -614,12 +615,12 @@ class MacoOptimizer:
         late.candidate.gain = max(gain, 0.0) if late.candidate.taken else 0.0
         late.candidate.plain = serial
         late.candidate.overlapped = overlapped if late.candidate.taken else serial
-        late.candidate.at_best = min(overlapped, serial)  # what it waits beside is not known
+        late.candidate.at_best = min(overlapped, serial)  # what runs during the wait is unknown
         late.candidate.reason = f"waiting later gains {gain * 100:.1f} %" + (
             "" if late.candidate.taken else f", less than {_cost.LEAST_GAIN * 100:.0f} %")
 
     def _check(self, made: nn.Module) -> None:
-        """One batch through both. What is marked is reduced in one piece."""
+        """Compare both models on one batch. Marked modules are reduced in one piece."""
         plain = _copy_tree(self.model, {}) if self._marked else self.model
         for _, child in _marked_in(plain):
             _reduce(child, replace(child._maco_mark, chunks=1, decisions={}, seen=set()))
@@ -635,7 +636,7 @@ class MacoOptimizer:
 
 
 def _example(given: Any) -> tuple[tuple, dict[str, Any]] | None:
-    """Arguments, and those by name."""
+    """Positional and named arguments."""
     if given is None:
         return None
     if isinstance(given, torch.Tensor):

@@ -1,4 +1,4 @@
-"""The graph of tasks: what is to be done on which tensors, and in what order.
+"""The graph of tasks: what to do on which tensors, and in what order.
 
     graph = TaskGraph()
     t1 = graph.add_task(TaskType.MATMUL, inputs=[a, b], outputs=[c])
@@ -6,8 +6,8 @@
     graph.add_dependency(t2, t1)     # t2 waits for t1; inferred from memory, too
     graph.execute()
 
-Tensors that tasks name are kept as long as the graph, and are read and written in place: run it as
-often as wanted. Nothing here is seen by autograd. A graph belongs to one thread at a time.
+Tensors of tasks are kept as long as the graph, and are read and written in place; the graph can run
+any number of times. Autograd sees nothing of it. Use a graph from one thread at a time.
 """
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from .module_graph import ModuleCalls, from_module
 
 __all__ = ["Plan", "Result", "Task", "TaskGraph", "TaskType"]
 
-WAVES = 4096  # priorities of a graph are as far apart, those of waves lie between
-_LOOK_S = 0.2  # between two looks at a run that is waited for
+WAVES = 4096  # distance between a graph's priorities; those of waves lie in between
+_LOOK_S = 0.2  # seconds between two checks while waiting for a run
 _abandoned: list[Any] = []  # memory that a task which never ended may still use
 
 
@@ -48,7 +48,7 @@ class Task:
     def __init__(self, graph: "TaskGraph", index: int, type: TaskType, name: str | None) -> None:
         self.graph, self.index, self.type = graph, index, type
         self.name = name or f"{type.name} {index}"
-        self.named = bool(name)  # by the caller: ranks compare the names of collectives
+        self.named = bool(name)  # the caller named it: ranks compare the names of collectives
         self.inputs: list[torch.Tensor | None] = []
         self.outputs: list[torch.Tensor] = []
         self.attributes: dict[str, Any] = {}
@@ -68,7 +68,7 @@ class Task:
 
 
 class Timing:
-    """One task in a traced run; microseconds from the first one's start."""
+    """One task in a traced run; times in microseconds from the start of the first."""
 
     __slots__ = ("name", "kind", "worker", "start_us", "us")
 
@@ -81,9 +81,9 @@ class Timing:
 
 
 class Result:
-    """``order``: names of the tasks as they were done, ``ids``: their numbers (on CUDA with
-    trace=True only). ``seconds``: of the run. ``trace``: its trace, ``times``: each task's, both
-    with trace=True only."""
+    """``order``: names of the tasks in order of completion, ``ids``: their numbers (on CUDA only
+    with trace=True). ``seconds``: duration of the run. ``trace``: its trace, ``times``: each
+    task's, both only with trace=True."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -95,10 +95,11 @@ class Result:
         self._error: BaseException | None = None
 
     def wait(self) -> "Result":
-        """Until the run is done; raises what went wrong in it."""
+        """Wait until the run is done; raises its error, if any."""
         if self._thread is not None:
             try:
-                # Python sleeps through a signal that comes just before it waits: it looks again.
+                # Python would sleep through a signal that arrives just before the wait, so check
+                # again.
                 while self._thread.is_alive():
                     self._thread.join(_LOOK_S)
             except BaseException:  # KeyboardInterrupt: a caller that stops waiting wants no run either
@@ -135,8 +136,8 @@ class Plan:
 
     def simulate(self, workers: int = 0, hop_ns: int = 0, link_bytes_per_s: int = 10_000_000_000,
                  link_latency_ns: int = 20_000) -> dict[str, Any]:
-        """Overlap statistics of a run on a virtual clock, by costs and such a link: exact, and the
-        same each time; nothing is computed."""
+        """Overlap statistics of a run on a virtual clock, from costs and this link: exact, and the
+        same each time. Computes nothing."""
         workers = whole(workers, "workers", 0, 2**16) or self.graph.workers
         return _stats(self.handle.simulate(workers, **link(link_bytes_per_s, link_latency_ns,
                                                            hop_ns)))
@@ -145,8 +146,8 @@ class Plan:
         return self.graph.execute(stream, wait)
 
     def overlap_stats(self) -> dict[str, Any]:
-        """Of the last run, computed from its trace: nanoseconds in which something was computed,
-        something communicated, both; ``hidden``: both / communicated."""
+        """Statistics of the last run, from its trace: nanoseconds of computation, of communication,
+        and of both at once; ``hidden``: both / communication."""
         return _stats(self.graph._traced())
 
 
@@ -157,7 +158,7 @@ def _stats(trace: _abi.Trace) -> dict[str, Any]:
 
 
 class _Calls:
-    """The Python functions of a graph as the library calls them."""
+    """The Python functions of a graph, in the form that the library calls."""
 
     def __init__(self) -> None:
         self.made: list[Any] = []
@@ -169,10 +170,10 @@ class _Calls:
             if self.raised is not None:
                 return _abi.ECANCELED
             try:
-                with torch.no_grad():  # threads start with autograd on
+                with torch.no_grad():  # new threads have autograd enabled
                     function(list(inputs), list(outputs))
                 return 0
-            except BaseException as error:  # none may pass through C
+            except BaseException as error:  # no exception may pass through C
                 self.raised = (name, error)
                 return _abi.ECANCELED
         self.made.append(_abi.FUNCTION(call))
@@ -189,17 +190,17 @@ class _Calls:
 
 
 class TaskGraph(Builders):
-    """num_workers: None = the CPUs this process may use. device: "cpu", "cuda", "auto" = that of
-    the first tensor. policy: "direct" (the worker that completes a task launches the next), "scheduler" (a
-    scheduler hands tasks out) or "static" (lists made from costs). group: of collectives, a
-    hybridps.Group or a group of torch.distributed; None = all its ranks where it is initialized,
-    else this process alone. timeout_s: of a run. trace: record each run.
+    """num_workers: None = the CPUs that this process may use. device: "cpu", "cuda", "auto" = that
+    of the first tensor. policy: "direct" (the worker that completes a task launches the next),
+    "scheduler" (a scheduler hands out tasks) or "static" (lists made from costs). group: for
+    collectives, a hybridps.Group or a group of torch.distributed; None = all its ranks if it is
+    initialized, else this process alone. timeout_s: of a run. trace: record each run.
 
-    infer: order tasks by the memory they use, as they were added; False: two tasks that nothing
-    orders and of which one writes what the other uses are an OverlapError. deterministic: matmuls
-    give the same bits in whatever pieces, and are slower. balance: of the scheduler, "round_robin"
-    or "least_loaded". parts: large tasks are cut into up to so many pieces of rows, which workers
-    share; needs infer."""
+    infer: order tasks by the memory they use, in the order of adding; False: raise OverlapError for
+    two unordered tasks of which one writes what the other uses. deterministic: matmuls give the
+    same bits for any pieces, but are slower. balance: of the scheduler, "round_robin" or
+    "least_loaded". parts: cut large tasks into up to this many pieces of rows, which workers share;
+    requires infer."""
 
     def __init__(self, num_workers: int | None = None, device: Any = "auto",
                  policy: str = "direct", group: Any = None, timeout_s: float = 60,
@@ -241,10 +242,10 @@ class TaskGraph(Builders):
     def add_task(self, type: TaskType, inputs: Sequence[Any] = (), outputs: Sequence[Any] = (),
                  name: str | None = None, priority: int = 0, worker: int = -1,
                  cost: int | None = None, **attributes: Any) -> Task:
-        """inputs: tensors, or tasks for their output. name: of a collective the same on all ranks,
-        which compare it: it tells two that are alike apart. priority: of tasks that are
-        ready at once the higher goes first. worker: the one that is to run it; -1 = any. cost:
-        nanoseconds; None = estimated.
+        """inputs: tensors, or tasks, meaning their output. name: for a collective the same on all
+        ranks, which compare it to tell similar collectives apart. priority: among tasks that are
+        ready at the same time the highest goes first. worker: the worker that has to run it; -1 =
+        any. cost: nanoseconds; None = estimated.
 
         Attributes: MATMUL alpha, beta; ATTENTION causal, scale; LAYERNORM and RMSNORM eps; GELU
         approximate; ELEMENTWISE op, alpha, beta; collectives op, group, BROADCAST root, SEND and
@@ -293,7 +294,7 @@ class TaskGraph(Builders):
         one_device(tensors, self.device, what)
 
     def _check(self, task: Task, piece: Piece) -> None:
-        """What the library would say, now."""
+        """Raise the library's errors now instead of at compile time."""
         graph = _abi.Graph()
         try:
             graph.add(self._op(task, piece, self._numbers(task, piece)))
@@ -314,7 +315,7 @@ class TaskGraph(Builders):
         self._edges.append((task, on))
 
     def overlap(self, compute: Sequence[Task] | Task, comm: Sequence[Task] | Task) -> Overlap:
-        """Cuts the tasks into waves: ``.with_waves(n)`` or ``.auto_waves()``."""
+        """Cut the tasks into waves: ``.with_waves(n)`` or ``.auto_waves()``."""
         self._open("overlap()")
         both = [[t] if isinstance(t, Task) else sequence(t, f"{what} of overlap()")
                 for t, what in ((compute, "compute"), (comm, "comm"))]
@@ -347,13 +348,13 @@ class TaskGraph(Builders):
 
     @property
     def workers(self) -> int:
-        """As many as there are, or could be on the graph's device."""
+        """The number of workers, or the maximum on the graph's device."""
         if self.num_workers is None and self._on_cuda:
             return torch.cuda.get_device_properties(self.device).multi_processor_count
         return self.num_workers or len(os.sched_getaffinity(0))
 
     def compile(self) -> Plan:
-        """The plan; a second time the same one. CyclicDependencyError, OverlapError."""
+        """The plan, made once. Raises CyclicDependencyError, OverlapError."""
         if self._plan is None:
             if not self.tasks:
                 raise NullInputError("the graph has no tasks", "add_task() first")
@@ -379,8 +380,8 @@ class TaskGraph(Builders):
             raise cycle from None
 
     def _choose(self, overlap: Overlap, model: dict[str, int]) -> None:
-        """The number of waves with the shortest run on the virtual clock: of as many workers as
-        tasks name, for ranks may have different ones."""
+        """Choose the number of waves with the shortest run on the virtual clock, with as many
+        workers as tasks name, because ranks may have different numbers of workers."""
         best: tuple[int, int] | None = None
         workers = 1 + max(0, *(t.worker for t in self.tasks))
         for n in overlap.choices():
@@ -409,7 +410,7 @@ class TaskGraph(Builders):
                 ids[task].append(graph.add(op))
         for task, on in self._edges:
             if task.overlap is not None and task.overlap is on.overlap:
-                continue  # the memory of each piece says it better
+                continue  # the pieces' memory is more precise
             for one in ids[task]:
                 for other in ids[on]:
                     graph.depend(one, other)
@@ -458,9 +459,9 @@ class TaskGraph(Builders):
     # ---- running ----
 
     def execute(self, stream: Any = None, wait: bool = True) -> Result:
-        """Runs all tasks, on CUDA behind what is in ``stream`` (a torch.cuda.Stream; None = the
-        current one). wait=False: returns at once, ``Result.wait()`` waits; tensors must not be
-        touched before. What a Python task raised is raised here."""
+        """Run all tasks, on CUDA after the work in ``stream`` (a torch.cuda.Stream; None = the
+        current one). wait=False: return at once; ``Result.wait()`` waits, and tensors must not be
+        touched before that. Raises what a Python task raised."""
         plan = self.compile()
         if stream is not None and not self._on_cuda:
             raise DeviceError(f"a stream for a graph on {self.device}", "streams are CUDA's")
@@ -513,7 +514,7 @@ class TaskGraph(Builders):
     def _run_alone(self, plan: Plan, result: Result, stream: Any) -> None:
         if self._runtime is None:
             self._runtime = self._opened()
-        self._groups.handles()  # they are there
+        self._groups.handles()  # created if necessary
         self._in_place()
         begun = time.perf_counter()
         try:
@@ -528,7 +529,7 @@ class TaskGraph(Builders):
             result.order = [plan.names[i] for i in result.ids]
 
     def _in_place(self) -> None:
-        """The plan has addresses, which a tensor that is given other memory leaves behind."""
+        """Check that no tensor got other memory, because the plan contains addresses."""
         for task, t, home in self._places.values():
             if t.data_ptr() != home:
                 raise MacoError(f"a tensor of task \"{task.name}\" has moved since the graph was "
@@ -549,7 +550,7 @@ class TaskGraph(Builders):
         return error
 
     def cancel(self) -> None:
-        """From any thread: the run ends with CanceledError."""
+        """From any thread: end the run with CanceledError."""
         if self._runtime is not None:
             self._runtime.cancel()
 
@@ -559,11 +560,11 @@ class TaskGraph(Builders):
         return self._last.trace
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """The last run's, in Chrome's trace format, for Perfetto; pid is the rank."""
+        """Write the last run's trace in Chrome's format, for Perfetto; pid is the rank."""
         self._traced().write(os.fspath(path), self._groups.rank)
 
     def close(self) -> None:
-        """Ends the workers; the graph runs again with new ones."""
+        """End the workers; a later run starts new ones."""
         with self._busy:
             if self._runtime is not None:
                 self._runtime.close()
@@ -578,14 +579,14 @@ class TaskGraph(Builders):
     @classmethod
     def from_module(cls, module: torch.nn.Module, example_inputs: Any, strict: bool = False,
                     **options: Any) -> Any:
-        """A module as a graph, called like the module with inputs of the same shapes. options: of
-        TaskGraph; ``parts`` is the number of workers where it is not given. strict: calls into torch
-        are an UnsupportedError."""
+        """Turn a module into a graph, which is called like the module with inputs of the same
+        shapes. options: TaskGraph's; ``parts`` defaults to the number of workers. strict: raise
+        UnsupportedError for calls into torch."""
         return from_module(ModuleGraph, module, example_inputs, strict, options)
 
 
 class ModuleGraph(ModuleCalls, TaskGraph):
-    """What from_module makes."""
+    """The result of from_module."""
 
 
 def _device(device: Any) -> torch.device:

@@ -189,6 +189,7 @@ IN_WORKER(stop_container, stop_container(a, p))
 IN_WORKER(list_containers, list_containers(a, arena, &out->containers))
 IN_WORKER(read_log, read_log(a, p, arena, out))
 IN_WORKER(forget_container, forget_container(a, p))
+IN_WORKER(list_strays, orders_list_strays(&a->orders, p, arena, &out->ids))
 IN_WORKER(end_strays, orders_end_strays(&a->orders, p, &out->ended))
 ASKED_IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
 ASKED_IN_WORKER(put_rank_table, put_rank_table(a, p))
@@ -361,6 +362,7 @@ const struct hl_agent_handlers calls_handlers = {
     .list_containers = handle_list_containers,
     .read_log = handle_read_log,
     .forget_container = handle_forget_container,
+    .list_strays = handle_list_strays,
     .end_strays = handle_end_strays,
     .info = handle_info,
     .test_health = handle_test_health,

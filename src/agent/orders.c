@@ -111,6 +111,13 @@ hl_status orders_forget(struct orders *o, uint64_t epoch, const char *id)
     return hl_executor_forget(o->executor, id);
 }
 
+hl_status orders_list_strays(struct orders *o, const struct hl_api_agent_list_strays_params *p,
+                             struct hl_arena *arena, struct hl_api_text_list *out)
+{
+    HL_TRY(obeyed_hear(o->obeyed, "", p->epoch));
+    return hl_executor_list_strays(o->executor, p->state_directory, arena, out);
+}
+
 hl_status orders_end_strays(struct orders *o, const struct hl_api_agent_end_strays_params *p,
                             uint32_t *ended)
 {

@@ -37,8 +37,10 @@ hl_status orders_start(struct orders *o, const struct hl_container_spec *spec,
                        struct hl_container_status *out) HL_CHECK;
 hl_status orders_stop(struct orders *o, uint64_t epoch, const char *id, int grace_ms) HL_CHECK;
 hl_status orders_forget(struct orders *o, uint64_t epoch, const char *id) HL_CHECK;
-/* Ends containers of a silent Agent on this machine, identified by its state directory; *ended: how
- * many of them were running. */
+/* For a silent Agent on this machine, identified by its state directory: list its running
+ * containers, and end some of them; *ended: how many of those were running. */
+hl_status orders_list_strays(struct orders *o, const struct hl_api_agent_list_strays_params *p,
+                             struct hl_arena *arena, struct hl_api_text_list *out) HL_CHECK;
 hl_status orders_end_strays(struct orders *o, const struct hl_api_agent_end_strays_params *p,
                             uint32_t *ended) HL_CHECK;
 

@@ -1,6 +1,6 @@
-/* client/shard_image.h - tensors of a rank become the bytes of one shard: a safetensors file.
+/* client/shard_image.h - turns tensors of a rank into the bytes of one shard, a safetensors file.
  *
- * Owns:    hl_shard_image owns the header and its copies of the specification.
+ * Owns:    an hl_shard_image owns the header and its copies of the specification.
  * Threads: one at a time; pure, no I/O.
  * Errors:  HL_EINVAL names the tensor and what is wrong with it; HL_ENOMEM.
  * Units:   bytes.
@@ -23,7 +23,7 @@ struct hl_shard_spec {
     const char *part;
     const helios_tensor *tensors;
     size_t count;
-    helios_fill fill; /* of tensors whose data is NULL; NULL: there must be none */
+    helios_fill fill; /* fills tensors whose data is NULL; NULL: there must be none */
     void *fill_arg;
 };
 
@@ -40,7 +40,8 @@ struct hl_shard_image {
 
 hl_status hl_shard_image_plan(const struct hl_shard_spec *spec,
                               struct hl_shard_image *out) HL_CHECK;
-/* Write all `size` bytes to dst; their CRC-32. HL_ECANCELED names the tensor that was not given. */
+/* Writes all `size` bytes to dst and returns their CRC-32. HL_ECANCELED names the tensor that was
+ * not provided. */
 hl_status hl_shard_image_fill(const struct hl_shard_image *image, void *dst,
                               uint32_t *crc32) HL_CHECK;
 void hl_shard_image_fini(struct hl_shard_image *image);

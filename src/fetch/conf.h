@@ -15,7 +15,7 @@
 struct hl_read_conf {
     struct hl_retry retry; /* of a chunk with a wrong checksum */
     int timeout_ms;        /* of one operation of libhelios */
-    int daemon_pause_ms;   /* before a daemon that is busy or away is asked again */
+    int daemon_pause_ms;   /* pause before a busy or unreachable daemon is asked again */
 };
 
 extern const struct hl_option_rows hl_read_retry_rows;   /* .retry */

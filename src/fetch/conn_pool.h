@@ -8,11 +8,11 @@
  *       ^                                                    |
  *       '----------------------------------------------------'
  *
- * Owns:    the idle connections; a leased one is its holder's.
- * Threads: its user's lock is held around every call; none of them waits or closes anything.
+ * Owns:    the idle connections; a leased one belongs to its holder.
+ * Threads: the user's lock is held around every call; no function waits or closes anything.
  * Errors:  none.
  * Units:   none.
- * Limits:  `max` connections, at most HL_CONN_POOL_MAX; the one that has lain longest makes room.
+ * Limits:  `max` connections, at most HL_CONN_POOL_MAX; the one that was idle longest makes room.
  */
 #ifndef HL_FETCH_CONN_POOL_H
 #define HL_FETCH_CONN_POOL_H
@@ -38,19 +38,19 @@ struct hl_conn_lease {
     unsigned epoch;
 };
 
-/* A call on a connection, of any kind, ended so that it can't be used again: an answer may still be
- * on its way, or the peer is gone or another one. */
+/* Whether a connection can't be used again after a call, of any kind, that ended with `st`: an
+ * answer may still arrive, or the peer is gone or was replaced. */
 bool hl_conn_is_broken(hl_status st);
 
-/* One to `key`, the last that was released. `key` names where it leads, for a pool of several
- * places; "" where there is one. */
+/* Leases the connection to `key` that was released last. `key` names the destination, for a pool
+ * with several; "" if there is only one. */
 struct hl_conn_lease hl_conn_pool_acquire(struct hl_conn_pool *pool, const char *key);
 /* `st`: how the last call on it ended. lease->client is then NULL, or what the caller is to close
- * once the lock is released: this connection or one that made room. */
+ * once the lock is released: this connection, or one that had to make room. */
 void hl_conn_pool_release(struct hl_conn_pool *pool, const char *key, struct hl_conn_lease *lease,
                           hl_status st);
-/* A new epoch: what is kept goes to `out` (room for HL_CONN_POOL_MAX), to be closed by the caller;
- * what is leased now will not be kept. Returns how many. */
+/* Starts a new epoch: moves the idle connections to `out` (room for HL_CONN_POOL_MAX) for the
+ * caller to close, and returns how many. Connections that are leased now will not be kept. */
 unsigned hl_conn_pool_clear(struct hl_conn_pool *pool, struct hl_net_client **out);
 
 #endif

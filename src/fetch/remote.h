@@ -1,13 +1,13 @@
-/* fetch/remote.h - reading a shard that lies in the memory of another host: ask its owner where it
- * lies, fetch that range, compare every chunk with its checksum, and fetch bad chunks again.
+/* fetch/remote.h - reads a shard from the memory of another host: asks its owner where it lies,
+ * fetches that range, compares every chunk with its checksum, and fetches bad chunks again.
  *
  * Owns:    nothing; connection and extent belong to the caller.
  * Threads: any; one read at a time over a connection.
- * Errors:  HL_ECORRUPT a chunk fails its checksum also after the last retry, or the checksums of a
- *          shard do not add up; HL_ESTALE the shard has other bytes than before; HL_EINVAL a range
- *          outside the shard; HL_EPROTO the owner's answer can't be used; what hl_rpc_call,
- *          hl_net_fetch_verified and the callbacks return. No text names the model: the caller
- *          knows it.
+ * Errors:  HL_ECORRUPT a chunk still fails its checksum after the last retry, or the checksums of a
+ *          shard do not add up; HL_ESTALE the shard's bytes have changed; HL_EINVAL a range outside
+ *          the shard; HL_EPROTO the owner's answer is unusable; and what hl_rpc_call,
+ *          hl_net_fetch_verified and the callbacks return. Texts do not name the model, which only
+ *          the caller knows.
  * Units:   bytes, milliseconds.
  * Limits:  as net/net.h.
  */
@@ -24,20 +24,20 @@
 struct hl_net_client;
 struct hl_rpc_peer;
 
-/* How often something bad is read again. The pause before it is `pause_ms`, then ten and a hundred
- * times as long. */
+/* How often bad bytes are read again. The pause is `pause_ms` before the first repetition, then ten
+ * and a hundred times as long. */
 struct hl_retry {
     int count;
     int pause_ms;
 };
 
-/* Before attempt number `tried` (0 = the first repetition). */
+/* The pause before repetition number `tried` (0 = the first). */
 int hl_retry_pause_ms(const struct hl_retry *retry, int tried);
-/* Sleeps so long, at most left_ms. There is nothing to wait for: bad bytes are read again, and who
- * writes them sends no message. */
+/* Sleeps that long, at most left_ms. It can't wait for an event, because the writer of the bytes
+ * sends no message. */
 void hl_retry_pause(const struct hl_retry *retry, int tried, int left_ms);
 
-/* Where a shard lies in a pool or store, and what its bytes are. */
+/* Where a shard lies in a pool or store, with its checksums. */
 struct hl_extent {
     struct hl_id id;
     uint64_t offset;
@@ -47,15 +47,15 @@ struct hl_extent {
     uint32_t crcs[]; /* one per chunk */
 };
 
-/* The daemon that locates the shards of a memory. */
+/* The daemon that knows where the shards of a memory lie. */
 enum hl_extent_owner { HL_EXTENT_OF_L3, HL_EXTENT_OF_AGENT };
 
 hl_status hl_extent_ask(struct hl_rpc_peer *peer, enum hl_extent_owner owner,
                         struct hl_api_text_list ids, int timeout_ms, struct hl_arena *arena,
                         struct hl_api_extent_list *out) HL_CHECK;
-/* Checked: the checksums are as many as there are chunks and add up to crc32. free() it. */
+/* Checks that there is one checksum per chunk and that they add up to crc32. free() the result. */
 hl_status hl_extent_parse(const struct hl_api_extent *said, struct hl_extent **out) HL_CHECK;
-/* Both, of one shard. */
+/* Asks and parses, for one shard. */
 hl_status hl_extent_locate(struct hl_rpc_peer *peer, enum hl_extent_owner owner, struct hl_id id,
                            int timeout_ms, struct hl_extent **out) HL_CHECK;
 
@@ -63,9 +63,9 @@ hl_status hl_extent_locate(struct hl_rpc_peer *peer, enum hl_extent_owner owner,
 struct hl_remote_ops {
     /* Milliseconds until the deadline, at least 1; fails when it has passed. */
     hl_status (*left_ms)(void *arg, int *ms);
-    /* Ask again where the shard lies; the old extent may be freed. */
+    /* Asks again where the shard lies; may free the old extent. */
     hl_status (*locate)(void *arg, const struct hl_extent **extent);
-    /* So many chunks came with a wrong checksum. NULL: not counted. */
+    /* This number of chunks arrived with a wrong checksum. NULL: not counted. */
     void (*failed)(void *arg, size_t chunks);
     /* A chunk is fetched again. NULL: not counted. */
     void (*retried)(void *arg);
@@ -79,8 +79,8 @@ struct hl_remote {
     void *arg; /* of ops */
 };
 
-/* Bytes [offset, offset + len) of the shard. Chunks that are wanted in part are fetched whole, for
- * only these can be checked. On failure dst holds an undefined mix. */
+/* Reads bytes [offset, offset + len) of the shard. Chunks that are needed in part are fetched
+ * whole, because only whole chunks can be checked. On failure dst's content is undefined. */
 hl_status hl_remote_read(struct hl_remote *r, uint64_t offset, void *dst, uint64_t len) HL_CHECK;
 
 #endif

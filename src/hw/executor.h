@@ -1,19 +1,19 @@
 /* hw/executor.h - a container engine as a table of functions: "process", "docker", "podman".
  *
- * A container is one or more ranks on one slot of this node. It has an id for ever: starting the
- * same id again answers the state of the one that is there. Containers outlive their executor and
- * are found again by hl_executor_open on the same state directory.
+ * A container is one or more ranks on one slot of this node. Its id is permanent: starting the same
+ * id again returns the state of the existing container. Containers outlive their executor;
+ * hl_executor_open on the same state directory finds them again.
  *
  * Owns:    specs and statuses are plain structs with their own memory: hl_*_fini.
  * Threads: every function may be called from any thread and may block on files or on the engine
- * (start: until the ranks run, at most 15 s); call them from worker threads. on_change comes from a
- *          thread of the executor, which must not call the executor from inside it.
+ *          (start: until the ranks run, at most 15 s), so call them from worker threads. on_change
+ *          is called on a thread of the executor and must not call the executor.
  * Errors:  HL_EINVAL names the field; HL_ENOENT an unknown id or rank; HL_EBUSY forget of a running
- * one; HL_ENOSPC, HL_EPERM, HL_EIO name the path. A rank that can't start is not an error of
- * start(): the status says "failed" and why.
- * Units:   milliseconds; times are since 1970.
+ *          container; HL_ENOSPC, HL_EPERM, HL_EIO name the path. A rank that can't start is not an
+ *          error of start(): the status says "failed" and why.
+ * Units:   milliseconds; times count from 1970.
  * Limits:  ids of 1..HL_CONTAINER_ID_MAX letters, digits, '.', '_', '-'; HL_CONTAINER_RANKS_MAX
- * ranks.
+ *          ranks.
  */
 #ifndef HL_HW_EXECUTOR_H
 #define HL_HW_EXECUTOR_H
@@ -65,17 +65,17 @@ struct hl_container_spec {
     size_t nic_count;
     char **mounts; /* NULL-terminated */
     size_t mount_count;
-    /* Which Python the ranks have; at most one is not "". */
+    /* Which Python the ranks use; at most one is not "". */
     char *venv;                         /* directory of a virtual environment */
     char *conda;                        /* directory or name of a conda environment */
     char *python;                       /* path of the interpreter */
     struct hl_api_replace_rule replace; /* its text is on_failure's */
     char *on_failure;
-    uint64_t epoch;   /* of the Controller that ordered it; 0 = none did */
-    char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
+    uint64_t epoch;   /* epoch of the Controller that ordered it; 0 = none */
+    char *rank_table; /* initial content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 
-/* The schema's, without what only the Controller knows: wanted and lost. */
+/* The schema's states, without those that only the Controller knows: wanted and lost. */
 enum hl_run_state {
     HL_RUN_STARTING = HL_API_CONTAINER_STATE_STARTING,
     HL_RUN_RUNNING = HL_API_CONTAINER_STATE_RUNNING,
@@ -92,7 +92,7 @@ struct hl_rank_status {
     int signal;
     int64_t finished_ms; /* 0 = it runs */
     int replaced;        /* how often */
-    int64_t lost_ms;     /* when it ended before its last replacement; 0 = never */
+    int64_t lost_ms;     /* when it ended, before its last replacement; 0 = never */
     int lost_code, lost_signal;
 };
 
@@ -103,9 +103,9 @@ struct hl_container_status {
     int exit_code; /* of the first rank that failed */
     int signal;
     char *message;
-    char *warning; /* what is wrong while it goes on; "" = nothing */
+    char *warning; /* a problem of the running container; "" = none */
     char *binding; /* "cpuset-cgroup", "affinity", "none" */
-    bool lost;     /* failed: nobody knows how its ranks would have ended; none is left */
+    bool lost;     /* it failed, how its ranks ended is unknown, and none is left */
     int64_t started_ms;
     int64_t finished_ms;
     struct hl_rank_status *ranks;
@@ -120,8 +120,8 @@ static inline bool hl_run_state_ended(enum hl_run_state s)
     return s == HL_RUN_SUCCEEDED || s == HL_RUN_FAILED || s == HL_RUN_STOPPED;
 }
 
-/* From and to the struct of the schema. The first checks the values: id, command, CPU list, names
- * of variables, ranks. The second borrows the spec's texts. */
+/* Convert from and to the struct of the schema. The first checks the values: id, command, CPU list,
+ * names of variables, ranks. The second borrows the spec's texts. */
 hl_status hl_container_spec_from_api(const struct hl_api_container_spec *from,
                                      struct hl_container_spec *out) HL_CHECK;
 struct hl_api_container_spec hl_container_spec_to_api(const struct hl_container_spec *spec,
@@ -129,37 +129,37 @@ struct hl_api_container_spec hl_container_spec_to_api(const struct hl_container_
 void hl_container_spec_fini(struct hl_container_spec *spec);
 hl_status hl_container_status_from_api(const struct hl_api_container_status *from,
                                        struct hl_container_status *out) HL_CHECK;
-/* With copies of its texts. */
+/* The result has copies of the texts. */
 struct hl_api_container_status hl_container_status_to_api(const struct hl_container_status *status,
                                                           struct hl_arena *arena);
-/* "starting", with the ranks of the spec. */
+/* Initialises a status: "starting", with the ranks of the spec. */
 hl_status hl_container_status_init(const struct hl_container_spec *spec,
                                    struct hl_container_status *out) HL_CHECK;
 hl_status hl_container_status_copy(const struct hl_container_status *from,
                                    struct hl_container_status *out) HL_CHECK;
 void hl_container_status_fini(struct hl_container_status *status);
-/* Replace a text of a status. */
+/* Replaces a text of a status. */
 hl_status hl_text_set(char **field, const char *fmt, ...) HL_PRINTF(2, 3) HL_CHECK;
-/* Value of a variable, NULL when there is none. */
+/* Value of a variable, NULL if it is not set. */
 const char *hl_env_get(const struct hl_env *env, const char *key);
 hl_status hl_env_set(struct hl_env *env, const char *key, const char *value) HL_CHECK;
 void hl_env_fini(struct hl_env *env);
-/* Add to a NULL-terminated list of a spec. */
+/* Appends to a NULL-terminated list of a spec. */
 hl_status hl_texts_add(char ***texts, size_t *count, const char *text) HL_CHECK;
 
 struct hl_log_slice {
-    int64_t offset; /* where `data` begins: later than asked when older output was dropped */
+    int64_t offset; /* where `data` begins; later than requested when older output was dropped */
     int64_t size;   /* of the whole output so far */
     bool finished;  /* the rank has ended and this slice reaches the end */
     struct hl_buf data;
 };
 
-/* A container with Helios' marks of which an executor has no record. */
+/* A container with Helios's marks that an executor has no record of. */
 struct hl_stranger {
     const char *container; /* its id */
-    const char *owner;     /* another state directory, or its mark */
-    const char *handle;    /* by which the engine, or the machine, knows it */
-    bool own;              /* of this executor's state directory: its record was lost */
+    const char *owner;     /* another state directory, or the mark of one */
+    const char *handle;    /* the engine's, or the machine's, name for it */
+    bool own;              /* it is of this executor's state directory, but its record was lost */
 };
 
 struct hl_stranger_list {
@@ -171,7 +171,7 @@ struct hl_executor;
 
 struct hl_executor_ops {
     const char *name;
-    bool image; /* ranks have the files of an image, not the node's */
+    bool image; /* ranks see the files of an image, not the node's */
     hl_status (*start)(struct hl_executor *ex, const struct hl_container_spec *spec,
                        struct hl_container_status *out);
     hl_status (*stop)(struct hl_executor *ex, const char *id, int grace_ms);
@@ -184,6 +184,8 @@ struct hl_executor_ops {
     hl_status (*put_meeting)(struct hl_executor *ex, const char *id, const char *text);
     hl_status (*strangers)(struct hl_executor *ex, struct hl_arena *arena,
                            struct hl_stranger_list *out);
+    hl_status (*list_strays)(struct hl_executor *ex, const char *state_directory,
+                             struct hl_arena *arena, struct hl_api_text_list *out);
     hl_status (*end_stray)(struct hl_executor *ex, const char *state_directory, const char *id,
                            bool *ended);
     hl_status (*memory_group)(struct hl_executor *ex, const char *id, int rank, char *out,
@@ -199,22 +201,22 @@ struct hl_executor {
 struct hl_executor_opts {
     const char *name;      /* "process", "docker", "podman" */
     const char *state_dir; /* containers live below state_dir/containers */
-    /* The slots describe another machine: bind to what exists here instead of refusing. */
+    /* The slots describe another machine: bind to what exists here instead of failing. */
     bool foreign_topology;
-    uint64_t log_max_bytes; /* kept of one rank's output; 0 = all */
-    /* How to start a shim: program and its leading arguments, NULL-terminated; the container's
+    uint64_t log_max_bytes; /* how much of a rank's output is kept; 0 = all */
+    /* Command that starts a shim: program and leading arguments, NULL-terminated; the container's
      * directory is appended. NULL = this program with "shim". */
     const char *const *shim;
     void (*on_change)(void *arg, const char *id); /* a status has changed; may be NULL */
     void *arg;
 };
 
-/* Takes possession of the state directory (HL_EBUSY when another executor has it) and finds the
- * containers that are there. */
+/* Locks the state directory (HL_EBUSY when another executor has it) and finds the containers in
+ * it. */
 hl_status hl_executor_open(const struct hl_executor_opts *opts, struct hl_executor **out) HL_CHECK;
 
-/* Start, or find by id; one without ranks, whose processes are parked, takes those of the spec.
- * `out` is the caller's, as it was before that. */
+/* Starts a container, or finds it by id. A container without ranks, whose processes are parked,
+ * takes the ranks of the spec. `out` is the status from before that; the caller owns it. */
 static inline hl_status hl_executor_start(struct hl_executor *ex,
                                           const struct hl_container_spec *spec,
                                           struct hl_container_status *out)
@@ -222,8 +224,9 @@ static inline hl_status hl_executor_start(struct hl_executor *ex,
     return ex->ops->start(ex, spec, out);
 }
 
-/* Ask to stop: SIGTERM, and SIGKILL after the grace or, where it is shorter or the grace negative,
- * the spec's. Returns at once; an unknown id and an ended container are fine. */
+/* Asks a container to stop: SIGTERM, then SIGKILL after the grace period, or after the spec's if
+ * that is shorter or grace_ms is negative. Returns at once; an unknown id and an ended container
+ * are fine. */
 static inline hl_status hl_executor_stop(struct hl_executor *ex, const char *id, int grace_ms)
 {
     return ex->ops->stop(ex, id, grace_ms);
@@ -235,8 +238,8 @@ static inline hl_status hl_executor_list(struct hl_executor *ex, struct hl_arena
     return ex->ops->list(ex, arena, out);
 }
 
-/* A slice of a rank's stdout and stderr; offset < 0 counts from the end. slice->data is the
- * caller's, zero-initialised with its maximum before. */
+/* A slice of a rank's stdout and stderr; offset < 0 counts from the end. slice->data belongs to the
+ * caller, who initialises it to zero with its maximum. */
 static inline hl_status hl_executor_read_log(struct hl_executor *ex, const char *id, int rank,
                                              int64_t offset, size_t max_bytes,
                                              struct hl_log_slice *out)
@@ -244,51 +247,60 @@ static inline hl_status hl_executor_read_log(struct hl_executor *ex, const char 
     return ex->ops->read_log(ex, id, rank, offset, max_bytes, out);
 }
 
-/* Drop record and logs of an ended container; an unknown id is fine. */
+/* Drops record and logs of an ended container; an unknown id is fine. */
 static inline hl_status hl_executor_forget(struct hl_executor *ex, const char *id)
 {
     return ex->ops->forget(ex, id);
 }
 
-/* Replace what the ranks find at RANK_TABLE_FILE; readers see the old table or the new one. */
+/* Replaces the file at RANK_TABLE_FILE atomically: readers see the old table or the new one. */
 static inline hl_status hl_executor_put_rank_table(struct hl_executor *ex, const char *id,
                                                    const char *text)
 {
     return ex->ops->put_rank_table(ex, id, text);
 }
 
-/* The same of HELIOS_MEETING: where the ranks meet now, and which servers are lost. */
+/* The same for HELIOS_MEETING: where the ranks meet now, and which servers are lost. */
 static inline hl_status hl_executor_put_meeting(struct hl_executor *ex, const char *id,
                                                 const char *text)
 {
     return ex->ops->put_meeting(ex, id, text);
 }
 
-/* Containers of other state directories on this machine (in this engine): they hold CPUs, devices
- * and ports that nobody here gave out. What is of this one without a record was ended by open. */
+/* Lists containers of other state directories on this machine (in this engine): they hold CPUs,
+ * devices and ports that this Agent did not assign. Containers of this state directory without a
+ * record were ended by open. */
 static inline hl_status hl_executor_strangers(struct hl_executor *ex, struct hl_arena *arena,
                                               struct hl_stranger_list *out)
 {
     return ex->ops->strangers(ex, arena, out);
 }
 
-/* Kill a container of another state directory on this machine, of that identity (hl_dir_identity);
- * *ended is false where none runs. */
+/* Lists the containers that run on this machine for another state directory, given by its identity
+ * (hl_dir_identity). */
+static inline hl_status hl_executor_list_strays(struct hl_executor *ex, const char *state_directory,
+                                                struct hl_arena *arena,
+                                                struct hl_api_text_list *out)
+{
+    return ex->ops->list_strays(ex, state_directory, arena, out);
+}
+
+/* Kills one of them; *ended is false if it is not running. */
 static inline hl_status hl_executor_end_stray(struct hl_executor *ex, const char *state_directory,
                                               const char *id, bool *ended)
 {
     return ex->ops->end_stray(ex, state_directory, id, ended);
 }
 
-/* By which name the kernel's log knows the control group that limits a rank's memory; "" = it has
- * none. Also of a container that has ended. */
+/* The name that the kernel's log uses for the control group that limits a rank's memory; "" = it
+ * has none. Works for ended containers, too. */
 static inline hl_status hl_executor_memory_group(struct hl_executor *ex, const char *id, int rank,
                                                  char *out, size_t size)
 {
     return ex->ops->memory_group(ex, id, rank, out, size);
 }
 
-/* Containers run on. NULL is fine. */
+/* Containers keep running. NULL is fine. */
 static inline void hl_executor_close(struct hl_executor *ex)
 {
     if (ex != NULL)

@@ -1,13 +1,14 @@
-/* hw/slurm.h - the part of a machine that a Slurm allocation has, for an Agent that srun starts.
+/* hw/slurm.h - the part of a machine that belongs to a Slurm allocation, for an Agent that srun
+ * starts.
  *
- * CPUs are those that Slurm has bound the process to; a binding is required where the job has not
- * the whole machine, for without one the Agent would give out CPUs of others. GPUs are those of the
- * job's GRES, by the number of their device file, as the driver tells it. Memory is what the job
- * was given, by the slots' CPUs.
+ * CPUs are those that Slurm has bound the process to. A binding is required unless the job has the
+ * whole machine, because otherwise the Agent would assign CPUs of other jobs. GPUs are those of the
+ * job's GRES, matched by the number of their device file as the driver reports it. Memory is the
+ * job's, divided in proportion to the slots' CPUs.
  *
  * Owns:    nothing.
  * Threads: one at a time; reads the environment.
- * Errors:  HL_EINVAL says what Slurm has not said or done, and what to set in slurm.conf.
+ * Errors:  HL_EINVAL says what Slurm did not provide or do, and what to set in slurm.conf.
  * Units:   bytes; Slurm's are MiB.
  * Limits:  256 GPUs.
  */
@@ -19,12 +20,12 @@
 
 #include "core/planner/topo.h"
 
-/* True in a step of a Slurm job, on one of its nodes. */
+/* True inside a step of a Slurm job, on one of its nodes. */
 bool hl_slurm_inside(void);
-/* Of this Agent in the allocation: the node's name in Slurm, and ".N" for the N-th task of several
- * on it. */
+/* This Agent's name in the allocation: the node's name in Slurm, plus ".N" for the N-th of several
+ * tasks on it. */
 void hl_slurm_node_name(char *out, size_t size);
-/* Leave in `io`, which is this process's share of the machine by its affinity, what the job has.
+/* Reduces `io`, which is this process's share of the machine by affinity, to what the job has.
  * gpus: "/proc/driver/nvidia/gpus". */
 hl_status hl_slurm_keep(const char *gpus, struct hl_topo *io) HL_CHECK;
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/lists.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "hw/engine/engine_ranks.h"
@@ -172,12 +173,27 @@ hl_status hl_stranger_end(enum hl_engine_kind engine, const struct hl_stranger *
     return engine == HL_ENGINE_NONE ? end_shim(x) : end_labelled(engine, x);
 }
 
-static bool is_stray(const struct hl_stranger *shim, const struct hl_stray *stray)
+static bool shim_is_of(const struct hl_stranger *shim, const char *state_directory)
 {
     char identity[64];
     hl_dir_identity(hl_path_in(shim->owner, "..").s, identity, sizeof(identity));
-    return !shim->own && strcmp(shim->container, stray->container) == 0 &&
-           strcmp(identity, stray->state_directory) == 0;
+    return !shim->own && strcmp(identity, state_directory) == 0;
+}
+
+hl_status hl_strays_list(const char *state_directory, const char *containers_dir,
+                         struct hl_arena *arena, struct hl_api_text_list *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena scratch = {0};
+    struct hl_stranger_list shims = {0};
+    struct hl_api_text_list ids = {0};
+    HL_TRY(find_shims(containers_dir, &scratch, &shims));
+    for (size_t i = 0; i < shims.count; i++)
+        if (shim_is_of(&shims.items[i], state_directory))
+            hl_api_text_add(arena, &ids, shims.items[i].container);
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory listing containers of a silent Agent");
+    *out = ids;
+    return HL_OK;
 }
 
 hl_status hl_stray_end(enum hl_engine_kind engine, const struct hl_stray *stray,
@@ -189,7 +205,7 @@ hl_status hl_stray_end(enum hl_engine_kind engine, const struct hl_stray *stray,
     HL_TRY(find_shims(containers_dir, &arena, &shims));
     for (size_t i = 0; i < shims.count; i++) {
         const struct hl_stranger *x = &shims.items[i];
-        if (!is_stray(x, stray))
+        if (strcmp(x->container, stray->container) != 0 || !shim_is_of(x, stray->state_directory))
             continue;
         if (engine != HL_ENGINE_NONE) /* its ranks outlive their shim */
             HL_TRY(hl_labelled_find(engine, x->owner, x->container, &arena, &ranks));

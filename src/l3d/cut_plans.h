@@ -1,19 +1,19 @@
-/* l3d/cut_plans.h - plans of cuts that were made, for the next version of the same model.
+/* l3d/cut_plans.h - cache of the plans of cuts, for the next version of the same model.
  *
- * What a cut does is decided by the model's config, the wanted split and the tensors of the stored
- * shards. A training saves version after version of the same tensors, so the plan for the first one
- * serves them all. The key is a digest of those three.
+ * A cut is determined by the model's config, the wanted split and the tensors of the stored shards.
+ * Training saves version after version of the same tensors, so the plan for the first one serves
+ * them all. The key is a digest of those three.
  *
  *     cut_plans_get(key) --known--> users + 1
  *          '--else: make, one at a time--> kept, until room is needed
  *     cut_plans_put --> users - 1; unused ones go, the longest unused first, when all are too large
  *
- * Owns:    cut_plans its plans; a user has one borrowed from get to put.
- * Threads: any; one plan is made at a time, and only who needs it or another new one waits for it.
- *          A plan does not change.
+ * Owns:    cut_plans owns its plans; a user borrows one from get to put.
+ * Threads: any; one plan is made at a time, and only callers that need it or another new one wait
+ *          for it. A plan does not change.
  * Errors:  those of `make`, which leave nothing; HL_ENOMEM.
  * Units:   bytes.
- * Limits:  `limit` bytes of plans that nobody uses; 0: none is kept.
+ * Limits:  `limit` bytes of unused plans; 0: none is kept.
  */
 #ifndef HL_L3D_CUT_PLANS_H
 #define HL_L3D_CUT_PLANS_H
@@ -31,7 +31,7 @@ struct cut_plan {
     bool has_state;
 };
 
-/* Into a plan of zeros; after a failure it may be half made. */
+/* Fills a zeroed plan, which may be half made after a failure. */
 typedef hl_status (*cut_plan_make)(void *arg, struct cut_plan *plan);
 
 struct cut_plans_info {
@@ -42,7 +42,7 @@ struct cut_plans_info {
 struct cut_plans;
 
 hl_status cut_plans_create(uint64_t limit, struct cut_plans **out) HL_CHECK;
-/* Nobody uses any. NULL is fine. */
+/* No plan may be in use. NULL is fine. */
 void cut_plans_destroy(struct cut_plans *c);
 hl_status cut_plans_get(struct cut_plans *c, struct hl_digest key, cut_plan_make make, void *arg,
                         const struct cut_plan **out) HL_CHECK;

@@ -26,22 +26,22 @@ struct hl_l3d;
 struct hl_l3d_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
-    const struct hl_net_conf *net; /* of its data port, and of reads from other stores */
-    struct hl_retry read_retry;    /* of a chunk of another store with a wrong checksum */
+    const struct hl_net_conf *net; /* for its data port, and for reads from other stores */
+    struct hl_retry read_retry;    /* for chunks of another store with a wrong checksum */
     struct hl_pool_options pool;
-    struct hl_tier_limits limits; /* of the pool; no quota but its size */
+    struct hl_tier_limits limits; /* of the pool; the quota is its size */
     struct l4_opts archive;
 
-    /* Options, by hl_l3d_rows. */
+    /* Set by options, see hl_l3d_rows. */
     const char *listen;      /* host:port of the RPC */
     const char *data_listen; /* host:port; "" = none */
     const char *socket_path;
     int import_threads; /* 0 = one per CPU */
     uint64_t cut_plans; /* bytes */
-    bool remove_pool;   /* when it stops */
-    /* From these the caller makes `pool`: */
+    bool remove_pool;   /* on stop */
+    /* The caller makes `pool` from these: */
     const char *name;
-    const char *pool_path; /* "" = by the name */
+    const char *pool_path; /* "" = derived from the name */
     const char *numa;      /* for hl_pool_regions_parse */
     uint64_t size;
 };
@@ -49,15 +49,15 @@ struct hl_l3d_opts {
 extern const struct hl_option_rows hl_l3d_rows;
 
 hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out) HL_CHECK;
-/* The pool's file stays, unless remove_pool. Running imports are cancelled and undone. NULL is
+/* Cancels and undoes running imports. The pool's file stays, unless remove_pool is set. NULL is
  * fine. */
 void hl_l3d_stop(struct hl_l3d *d);
 const char *hl_l3d_address(const struct hl_l3d *d);
 /* "" when there is none. */
 const char *hl_l3d_data_address(const struct hl_l3d *d);
-/* Gauges of the tiers, appended; on the loop. */
+/* Appends the gauges of the tiers; call on the loop. */
 hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out) HL_CHECK;
-/* What is not as it should be, a line each; nothing when all is well. On the loop. */
+/* Appends a line for each problem; nothing when all is well. Call on the loop. */
 hl_status hl_l3d_health(struct hl_l3d *d, struct hl_buf *out) HL_CHECK;
 
 #endif

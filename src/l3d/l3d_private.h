@@ -25,8 +25,8 @@ struct hl_l3d {
     struct hl_loop *loop;
     struct hl_pool *pool;
     struct hl_netline backbone;
-    struct hl_tier_store *tier;                         /* over the pool; for its numbers */
-    struct hl_pool_region regions[HL_POOL_REGIONS_MAX]; /* `used` of the start */
+    struct hl_tier_store *tier;                         /* over the pool; for usage figures */
+    struct hl_pool_region regions[HL_POOL_REGIONS_MAX]; /* `used` is that of the start */
     size_t region_count;
     struct hl_l3_server *local;
     struct hl_net_server *net;
@@ -36,16 +36,16 @@ struct hl_l3d {
     struct cut_plans *cut_plans;
     struct l4 *l4;      /* the archive, and workers */
     struct heal *heals; /* by id */
-    /* Of cuts that run (core/catalog/derived_id.h), 0 = a free place: their shards are not given up
-     * for those that follow. */
+    /* Numbers of the running cuts (core/catalog/derived_id.h), 0 = a free place. Their shards are
+     * not evicted for later ones. */
     _Atomic uint64_t running_cuts[HL_IMPORT_PLACES];
     int import_threads;
-    int connect_ms; /* of a connection to a node's store */
+    int connect_ms; /* deadline of a connect to a node's store */
     struct hl_retry read_retry;
     bool remove_pool;
     bool claiming;        /* a claim is being written into the archive */
     unsigned verifying;   /* calls of verify not yet answered */
-    atomic_bool stopping; /* ends what runs in workers */
+    atomic_bool stopping; /* ends the work in workers */
     char *socket_path;
     char host_id[64];
 };
@@ -57,7 +57,7 @@ hl_status import_progress(struct hl_l3d *d, const char *id, struct hl_arena *are
                           struct hl_api_import_progress *out) HL_CHECK;
 /* Unknown id: fine. */
 void import_cancel(struct hl_l3d *d, const char *id);
-/* Cancel all and wait for their threads. */
+/* Cancels all imports and waits for their threads. */
 void imports_stop(struct hl_l3d *d);
 
 /* locate.c */
@@ -97,9 +97,9 @@ void method_list_trash(void *arg, struct hl_rpc_call *call,
 void method_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_claim_params *params);
 /* HL_EPERM unless the call names the pool's cluster, or the pool is unclaimed. */
 hl_status claim_allows(struct hl_l3d *d, const char *cluster) HL_CHECK;
-/* The same; a call that names none is fine. */
+/* The same, but a call that names no cluster is allowed. */
 hl_status claim_allows_import(struct hl_l3d *d, const char *cluster) HL_CHECK;
-/* The same of pool and archive. */
+/* The same for pool and archive. */
 hl_status claim_allows_archive(struct hl_l3d *d, const char *cluster) HL_CHECK;
 
 /* manifests.c */

@@ -8,16 +8,17 @@
  *     on_clock: waiters past their deadline
  *
  *     A task: asked --> running --> done, all its waiters are answered, freed
- *     A waiter: waiting --> answered with the task's end, or HL_ETIMEDOUT while the task goes on
+ *     A waiter: waiting --> answered with the task's result, or HL_ETIMEDOUT while the task runs on
  *
- * Tasks, waiters and the clock are the loop's; a running task's status and text are its worker's.
+ * Tasks, waiters and the clock belong to the loop; a running task's status and text belong to its
+ * worker.
  *
- * archive: NULL until the opener has reached it, then constant until l4_open_fini. So a thread that
- * has loaded the pointer (l4_archive) may use the archive without a lock.
+ * archive: NULL until the opener has reached the archive, then constant until l4_open_fini. So a
+ * thread that has loaded the pointer (l4_archive) may use the archive without a lock.
  *
- * Locks, in their order: room_lock (one eviction at a time; in mode write-behind it archives shards
- * meanwhile), sign_lock (the archive's owner is being written), bad_lock, order_lock and
- * filling_lock (`bad`, `order`, `filling`; they never wait). */
+ * Locks, in locking order: room_lock (one eviction at a time; in mode write-behind shards are
+ * archived while it is held), sign_lock (held while the archive's owner is written), bad_lock,
+ * order_lock and filling_lock (guard `bad`, `order`, `filling`; never held while blocking). */
 #ifndef HL_L3D_L4_PRIVATE_H
 #define HL_L3D_L4_PRIVATE_H
 
@@ -36,36 +37,37 @@ struct trash;
 struct hl_timer;
 
 struct l4 {
-    _Atomic(struct hl_archive *) archive; /* NULL: none, or away */
+    _Atomic(struct hl_archive *) archive; /* NULL: none, or not reached yet */
     struct l4_opener *opener;             /* NULL: none is configured */
     struct l4_opts opts;
     enum hl_api_archive_mode mode; /* of opts.mode */
     char *url;
     struct workers *loads;            /* for readers */
-    struct workers *fetches, *stores; /* of moves, and what is archived: they give way */
+    struct workers *fetches, *stores; /* for moves, and for archiving: they yield to loads */
     struct task *tasks;               /* by kind and id */
-    unsigned giving_way;              /* loads among them that others may end */
+    unsigned giving_way;              /* number of loads among them that yield */
     struct hl_timer *clock;
-    unsigned filling; /* loads that have room: soon they can be given up again */
+    unsigned filling; /* loads that have room; their shards can soon be evicted again */
     pthread_mutex_t filling_lock;
-    struct trash *trash;       /* NULL: nothing leaves it by time */
-    pthread_mutex_t sign_lock; /* one at a time writes the archive's owner */
+    struct trash *trash;       /* NULL: nothing is removed by age */
+    pthread_mutex_t sign_lock; /* one thread at a time writes the archive's owner */
     struct l4_bad *bad;        /* by id; under bad_lock */
     pthread_mutex_t bad_lock;
     struct l4_order *order; /* NULL: none was given; under order_lock */
     pthread_mutex_t order_lock;
-    atomic_uint_fast64_t evicted_ordered, evicted_unused; /* shards: by the order, by their use */
-    atomic_uint_fast64_t orders;                          /* that were given */
+    /* shards evicted by the order, and by their last use */
+    atomic_uint_fast64_t evicted_ordered, evicted_unused;
+    atomic_uint_fast64_t orders; /* that were given */
     pthread_mutex_t
-        room_lock; /* one eviction at a time, so that each sees what is in quarantine already */
+        room_lock; /* one eviction at a time, so that each sees what is already in quarantine */
 };
 
 /* claim.c */
-/* Before a shard is stored: the archive says that it is the pool's cluster's, and the newest
- * revision that the pool has heard of. Waits. HL_EPERM: it is another's. */
+/* Call before a shard is stored: writes into the archive that it belongs to the pool's cluster,
+ * with the newest revision that the pool knows. Blocks. HL_EPERM: it belongs to another cluster. */
 hl_status claim_sign(struct hl_l3d *d, struct hl_archive *a) HL_CHECK;
 
-/* trash.c; the first two wait */
+/* trash.c; the first two block */
 hl_status trash_now(struct hl_l3d *d, struct hl_archive *a, struct hl_id id) HL_CHECK;
 hl_status untrash_now(struct hl_archive *a, struct hl_id id) HL_CHECK;
 hl_status trash_start(struct hl_l3d *d) HL_CHECK;
@@ -73,25 +75,25 @@ void trash_stop(struct hl_l3d *d);
 void trash_fini(struct hl_l3d *d);
 
 /* l4_bad.c: any thread */
-/* The archived copy is not the shard's bytes; hl_error_text() says how. */
+/* Marks an archived copy whose bytes are not the shard's; hl_error_text() says why. */
 void l4_bad_mark(struct hl_l3d *d, struct hl_id id);
 void l4_bad_clear(struct hl_l3d *d, struct hl_id id);
 bool l4_bad_has(struct hl_l3d *d, struct hl_id id);
 void l4_bad_fini(struct hl_l3d *d);
 
 /* l4_order.c: any thread */
-/* hl_pool_eviction: those of the order in its order, before all others. */
+/* For hl_pool_eviction.rank: shards of the order come first, in its order. */
 uint64_t l4_order_rank(void *arg, const struct hl_pool_ref *ref, uint64_t used_ns);
 void l4_order_fini(struct hl_l3d *d);
 
 /* l4_open.c */
-/* Once it is there it stays; NULL: none, or away. Any thread. */
+/* The archive, which stays once reached; NULL: none, or not reached yet. Any thread. */
 struct hl_archive *l4_archive(const struct hl_l3d *d);
-/* Configured, and not reached yet. */
+/* Whether an archive is configured but not reached yet. */
 bool l4_is_unreachable(const struct hl_l3d *d);
-/* HL_EUNSUPPORTED without an archive; HL_EUNAVAIL while it is away, saying why. */
+/* HL_EUNSUPPORTED without an archive; HL_EUNAVAIL, with the reason, while it is unreachable. */
 hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out) HL_CHECK;
-/* What is set up wrongly is a failure; what can't be reached is tried again in a thread. */
+/* A wrong configuration is a failure; an unreachable archive is tried again in a thread. */
 hl_status l4_open(struct hl_l3d *d, const struct hl_archive_options *options) HL_CHECK;
 void l4_open_stop(struct hl_l3d *d);
 /* Closes the archive. */

@@ -1,11 +1,13 @@
-/* l3d/workers.h - threads for work that waits for disks and networks, so that the loop does not.
+/* l3d/workers.h - threads for work that blocks on disks and networks, so that the loop does not
+ * block.
  *
- * Owns:    its threads; a piece of work belongs to its caller, again from `done` on.
+ * Owns:    its threads. A piece of work belongs to the workers from add until `done`, then again to
+ *          its caller.
  * Threads: add and stop on the loop's thread; `run` in a worker, `done` on the loop.
  * Errors:  HL_ENOMEM at start.
  * Units:   none.
- * Limits:  work is done in the order it was added, by as many threads as were asked for.
- * See:     os/background.h, for what gives way to readers.
+ * Limits:  work is started in the order in which it was added, on as many threads as requested.
+ * See:     os/background.h, for work that yields to readers.
  */
 #ifndef HL_L3D_WORKERS_H
 #define HL_L3D_WORKERS_H
@@ -21,17 +23,17 @@ struct work {
     void (*run)(struct work *w);
     void (*done)(struct work *w);
     struct workers *owner;
-    bool queued; /* no worker has taken it; under the owner's lock */
+    bool queued; /* no worker has taken it yet; under the owner's lock */
     struct work *prev, *next;
 };
 
-/* `background`: its threads give way to others. */
+/* `background`: its threads run at lower priority. */
 hl_status workers_start(struct hl_loop *loop, unsigned threads, bool background,
                         struct workers **out) HL_CHECK;
 void workers_add(struct workers *ws, struct work *w);
-/* To these workers, if no other one has taken it yet. */
+/* Moves work to these workers, unless a worker has already taken it. */
 void workers_move(struct workers *ws, struct work *w);
-/* Returns when everything added is run and done. NULL is fine. */
+/* Returns when all added work has run and is done. NULL is fine. */
 void workers_stop(struct workers *ws);
 
 #endif

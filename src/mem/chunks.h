@@ -1,5 +1,5 @@
-/* mem/chunks.h - the CRCs of a shard's pieces, one per started MiB: do they add up, and are the
- * bytes that are copied theirs.
+/* mem/chunks.h - the CRCs of a shard's pieces, one per started MiB: checks that they add up to the
+ * shard's CRC, and that copied bytes match them.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -34,8 +34,8 @@ hl_status hl_chunks_check(struct hl_id id, uint64_t size, uint32_t crc32, const 
                           size_t count) HL_CHECK;
 /* [offset, offset + len) lies in the shard. */
 hl_status hl_chunks_range(struct hl_id id, uint64_t size, uint64_t offset, size_t len) HL_CHECK;
-/* Copy a range of the shard whose bytes begin at `data`; all of every chunk it touches is summed.
- * 1; or 0 and the number of the first bad chunk. */
+/* Copies a range of the shard whose bytes begin at `data`, and checks each chunk that it touches as
+ * a whole. False: *bad is the number of the first bad chunk. */
 bool hl_chunks_copy(const struct hl_chunks *c, const void *data, uint64_t offset, void *dst,
                     size_t len, uint64_t *bad);
 

@@ -1,11 +1,11 @@
-/* mem/reshard_tensor.h - a tensor of another layout, written by the operations of a plan.
+/* mem/reshard_tensor.h - writes a tensor of a different layout by the operations of a plan.
  *
- * The tensor is written block by block: the parts of all operations that fall into a block, then
- * its checksums. So a block is still in the cache when it is summed.
+ * The tensor is written block by block: first the parts of all operations that fall into the block,
+ * then its checksums. So a block is still in the cache when it is summed.
  *
  * Owns:    nothing.
  * Threads: any; one tensor at a time per hl_shard_sums.
- * Errors:  those of `source` and `next`, which end the work.
+ * Errors:  those of `source` and `next`; an error ends the work.
  * Units:   bytes.
  * Limits:  those of core/reshard/reshard.h.
  */
@@ -18,11 +18,12 @@
 struct hl_reshard_writer {
     const struct hl_reshard_plan *plan;
     hl_reshard_source_fn source;
-    hl_status (*next)(void *arg, uint64_t bytes); /* a block of that many bytes comes next */
+    /* called before each block, with its number of bytes */
+    hl_status (*next)(void *arg, uint64_t bytes);
     void *arg;
 };
 
-/* Tensor number `tensor` of the plan, which is `t`, at sums->at. */
+/* Writes tensor number `tensor` of the plan, which is `t`, at sums->at. */
 hl_status hl_reshard_write_tensor(const struct hl_reshard_writer *w, const struct hl_tensor *t,
                                   size_t tensor, struct hl_shard_sums *sums) HL_CHECK;
 

@@ -4,7 +4,7 @@
  * Threads: any.
  * Errors:  those of `source`.
  * Units:   bytes.
- * Limits:  operations by dst, as in a plan; the range begins and ends with an element.
+ * Limits:  operations are sorted by dst, as in a plan; the range consists of whole elements.
  */
 #ifndef HL_MEM_RESHARD_WINDOW_H
 #define HL_MEM_RESHARD_WINDOW_H
@@ -14,7 +14,8 @@
 
 #include "core/reshard/reshard.h"
 
-/* The first byte of the operation's source tensor, of which bytes [first, end) are read next. */
+/* Returns the first byte of the operation's source tensor, of which bytes [first, end) are read
+ * next. */
 typedef hl_status (*hl_reshard_source_fn)(void *arg, const struct hl_reshard_op *op, uint64_t first,
                                           uint64_t end, const uint8_t **out);
 
@@ -27,9 +28,9 @@ struct hl_reshard_window {
     void *arg;
 };
 
-/* The end of everything that an operation writes. */
+/* End of the range that an operation writes. */
 uint64_t hl_reshard_op_end(const struct hl_reshard_op *op);
-/* What the operations write into the window. */
+/* Writes the part of the operations' output that falls into the window. */
 hl_status hl_reshard_fill(const struct hl_reshard_window *w, const struct hl_reshard_op *ops,
                           size_t count) HL_CHECK;
 

@@ -1,7 +1,7 @@
-/* mem/shard_sums.h - the checksums of a shard while it is written: of every tensor, every MiB and
- * the whole, from one pass over bytes that are still in the cache.
+/* mem/shard_sums.h - the checksums of a shard while it is written: those of every tensor, every MiB
+ * and the whole shard, from one pass over bytes that are still in the cache.
  *
- * The header's bytes are not known until the tensors' CRCs are; it is summed at the end.
+ * The header contains the tensors' CRCs, so it is known, and summed, only at the end.
  *
  * Owns:    nothing; dst and chunks are borrowed.
  * Threads: one at a time.
@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-/* Begin with dst, at (the size of the header) and zeroed chunks, the rest 0. */
+/* Initialise dst, at (the size of the header) and chunks (zeroed); set the rest to 0. */
 struct hl_shard_sums {
     uint8_t *dst;
     uint64_t at;        /* dst[0, at) is written, CRCs cover [header's end, at) */
@@ -26,9 +26,10 @@ struct hl_shard_sums {
 
 /* dst[at, at + len) has just been written. */
 void hl_shard_sums_add(struct hl_shard_sums *s, uint64_t len);
-/* The CRC of what was added since the last call: a tensor ends here. */
+/* A tensor ends here: returns the CRC of what was added since the last call. */
 uint32_t hl_shard_sums_tensor(struct hl_shard_sums *s);
-/* The header in dst[0, header_size) is final: completes the chunk CRCs; the CRC of dst[0, at). */
+/* The header in dst[0, header_size) is final: completes the chunk CRCs and returns the CRC of
+ * dst[0, at). */
 uint32_t hl_shard_sums_finish(struct hl_shard_sums *s, uint64_t header_size);
 
 #endif

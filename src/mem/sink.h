@@ -1,8 +1,8 @@
-/* mem/sink.h - where new shards go: memory that their maker fills.
+/* mem/sink.h - where new shards go: memory that the maker of a shard fills.
  *
  * Owns:    nothing; a slot belongs to the sink.
  * Threads: the functions are called from several threads at once, for different slots.
- * Errors:  a sink's own; a shard of which seal has failed is aborted.
+ * Errors:  the sink's own; a shard whose seal failed is aborted.
  * Units:   bytes; chunk CRCs are of every started MiB of a shard.
  * Limits:  none.
  */
@@ -39,7 +39,7 @@ struct hl_import_slot {
  * of a run that fails later gets one discard. */
 struct hl_import_sink {
     void *arg;
-    /* Of `shard` all is known but id and CRC. */
+    /* Everything in `shard` is set but id and CRC. */
     hl_status (*alloc)(void *arg, const struct hl_import_shard *shard, struct hl_import_slot *out);
     hl_status (*seal)(void *arg, struct hl_import_slot *slot, uint32_t crc32,
                       const uint32_t *chunk_crcs, size_t chunks);

@@ -1,4 +1,4 @@
-/* mem/transpose.h - a matrix turned while it is copied.
+/* mem/transpose.h - transposes a matrix while copying it.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -11,8 +11,8 @@
 
 #include <stdint.h>
 
-/* Element (i, j) of rows x cols goes from `from` + j * from_stride + i * elem to
- * `to` + i * to_stride + j * elem. */
+/* Copies element (i, j) of rows x cols from `from` + j * from_stride + i * elem to `to` + i *
+ * to_stride + j * elem. */
 void hl_transpose(uint8_t *to, uint64_t to_stride, const uint8_t *from, uint64_t from_stride,
                   uint64_t rows, uint64_t cols, uint32_t elem);
 

@@ -14,14 +14,14 @@
 #include "conf/options.h"
 
 struct hl_net_conf {
-    int spin_us;        /* a thread looks so long for work before it sleeps; 0 = not at all */
-    int put_queue;      /* puts open at once, the others wait */
-    int put_timeout_ms; /* a put that stands still for so long is given up */
-    int connect_ms;     /* of a connection, and of a client's first message */
-    int endpoints;      /* connections that the pieces of a large read are spread over */
-    int batch_ms;       /* a small put waits so long for others; 0 = not at all */
-    size_t batch_bytes; /* that small puts share */
-    int stall_ms;       /* a transfer that moves no byte for so long fails */
+    int spin_us;        /* a thread spins this long before it sleeps; 0 = not at all */
+    int put_queue;      /* puts open at the same time; further ones wait */
+    int put_timeout_ms; /* a put without progress for this long is given up */
+    int connect_ms;     /* deadline of a connect, and of a client's first message */
+    int endpoints;      /* connections over which the pieces of a large read are spread */
+    int batch_ms;       /* a small put waits this long for others; 0 = not at all */
+    size_t batch_bytes; /* size limit of the message that small puts share */
+    int stall_ms;       /* a transfer that moves no byte for this long fails */
     int rdma_retry_ms;  /* time before RDMA is tried again; 0 = never */
 };
 

@@ -1,24 +1,24 @@
 /* net/net.h - the wire between hosts: reading a pool by offset, and putting new bytes into it.
  *
- * Between two hosts that both have RDMA the bytes travel by UCX, between all others over TCP
+ * Between two hosts that both have RDMA the bytes go over UCX, otherwise over TCP
  * (docs/formats.md). A server listens on one TCP port; UCX listens on none.
  *
  * Owns:    a server owns its threads and its listener and borrows the pool's memory until
  *          hl_net_server_stop; a client owns its connections.
- * Threads: hl_net_server_* from one thread at a time; the put handler is called on threads of the
- *          server's own, one call at a time; it may take its time, but other puts wait for it. A
- *          client is used by one thread at a time.
+ * Threads: hl_net_server_* from one thread at a time; the put handler is called on the server's own
+ *          threads, one call at a time; it may block, but other puts wait for it. A client is used
+ *          by one thread at a time.
  * Errors:  HL_EUNAVAIL the peer is dead, refused or unreachable; HL_ETIMEDOUT the deadline or the
  *          stall limit passed; HL_EINVAL a range outside the pool; HL_ECORRUPT a checksum differs;
  *          HL_EPERM the server does not accept the key; HL_EBUSY it has too many connections;
  *          HL_EPROTO the peer does not speak this protocol. After HL_EUNAVAIL, HL_ETIMEDOUT and
- *          HL_EPROTO the connection is gone for good: close the client and connect again; the words
- *          name peer, range or objects, path and elapsed time. No buffer given to a call is
- *          written to or read after the call has returned.
+ *          HL_EPROTO the connection is dead: close the client and connect again. The text names
+ *          peer, range or objects, path and elapsed time. A call's buffers are never accessed after
+ *          it has returned.
  * Units:   bytes, milliseconds, chunk numbers (a chunk is HL_CHUNK bytes, the last is shorter).
  * Limits:  no limit on a range; HL_NET_PEERS_MAX connections per server; HL_NET_BAD_MAX reported
- *          chunks. A server without a key lets everybody read the pool who reaches its port: it
- *          belongs on a network of trusted hosts. Bytes are not encrypted, and neither is the key.
+ *          chunks. A server without a key lets anyone who reaches its port read the pool, so it
+ *          belongs on a network of trusted hosts. Neither the bytes nor the key are encrypted.
  */
 #ifndef HL_NET_NET_H
 #define HL_NET_NET_H
@@ -45,11 +45,11 @@ struct hl_net_conf;
 struct hl_net_ops;
 struct hl_pace;
 
-/* Where a put goes. `begin` gives the memory of `size` bytes for an object that the sender wants to
- * be called `id` (none = as the sink likes); exactly one of `commit` and `abort` follows for every
- * begin that succeeded. Chunk checksums were computed as the bytes landed and
- * their combination was found equal to the sender's `crc` before commit is called. The text of a
- * failing begin or commit (hl_fail) travels to the client. */
+/* Where a put goes. `begin` provides `size` bytes of memory for an object that the sender wants to
+ * call `id` (none = the sink chooses). Exactly one of `commit` and `abort` follows every successful
+ * begin. Before commit is called, the chunk checksums, computed as the bytes arrived, have been
+ * combined and found equal to the sender's `crc`. The text of a failing begin or commit (hl_fail)
+ * is sent to the client. */
 struct hl_net_put_handler {
     hl_status (*begin)(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr);
     hl_status (*commit)(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
@@ -58,36 +58,37 @@ struct hl_net_put_handler {
     void *arg;
 };
 
-/* How reads travel. */
+/* How reads are done. */
 enum hl_net_mode {
-    HL_NET_AUTO, /* one-sided where the host has verbs and the self-test proves it, else requests */
+    HL_NET_AUTO, /* one-sided if the host has verbs and the self-test passes, else requests */
     HL_NET_GET,  /* always one-sided: fails without RDMA */
-    HL_NET_ASK,  /* always requests answered by the server's thread */
+    HL_NET_ASK,  /* always requests, answered by the server's thread */
 };
 
 struct hl_net_server_opts {
-    const char *listen;             /* "host:port", port 0 = any free one; RDMA: IPv4 only */
-    void *pool;                     /* memory that clients read by offset; page aligned */
-    size_t pool_len;                /* bytes */
-    struct hl_net_put_handler put;  /* begin == NULL: puts are refused */
-    enum hl_net_mode mode;          /* what clients may use: HL_NET_GET hands out a key always */
+    const char *listen;            /* "host:port", port 0 = any free one; RDMA: IPv4 only */
+    void *pool;                    /* memory that clients read by offset; page aligned */
+    size_t pool_len;               /* bytes */
+    struct hl_net_put_handler put; /* begin == NULL: puts are refused */
+    enum hl_net_mode mode; /* what clients may use: with HL_NET_GET every client gets a key */
     const struct hl_net_conf *conf; /* for these where they are 0; NULL = the options' defaults */
     int put_queue;                  /* puts open at once, the others wait */
-    int put_timeout_ms;             /* a put that stands still for so long is given up */
-    int connect_ms;                 /* a client has so long to say HELLO */
-    int spin_us;                  /* its thread looks so long for work before it sleeps; < 0 none */
-    uint8_t key[HL_NET_KEY];      /* clients must show it; none: everybody may connect */
+    int put_timeout_ms;             /* a put without progress for this long is given up */
+    int connect_ms;                 /* a client must send HELLO within this time */
+    int spin_us;                  /* its thread spins this long before it sleeps; < 0: not at all */
+    uint8_t key[HL_NET_KEY];      /* clients must present it; none: anyone may connect */
     const struct hl_net_ops *ops; /* NULL: hl_net_auto */
 };
 
 struct hl_net_server_stats {
     uint64_t peers_now;
     uint64_t gets;
-    uint64_t get_bytes; /* only what the server's thread sent itself: one-sided reads are unseen */
+    /* only what the server's thread sent itself; it can't see one-sided reads */
+    uint64_t get_bytes;
     uint64_t puts;
     uint64_t put_bytes;
     uint64_t puts_aborted;
-    uint64_t puts_expired; /* of the aborted: stood still for too long */
+    uint64_t puts_expired; /* those of the aborted that made no progress for too long */
     uint64_t batches;      /* messages that brought several small puts */
     uint64_t refused;      /* ranges outside the pool, malformed messages, puts refused */
 };
@@ -97,24 +98,24 @@ hl_status hl_net_server_start(const struct hl_net_server_opts *opts,
 /* "host:port" with the real port; borrowed until stop. */
 const char *hl_net_server_address(const struct hl_net_server *server);
 void hl_net_server_stats(const struct hl_net_server *server, struct hl_net_server_stats *out);
-/* Open puts are aborted, peers are cut off, the thread is joined. NULL is allowed. */
+/* Aborts open puts, disconnects the peers and joins the thread. NULL is allowed. */
 void hl_net_server_stop(struct hl_net_server *server);
 
 struct hl_net_connect_opts {
     const char *address; /* "host:port", a scheme "tcp://", "rdma://" in front is ignored */
     const struct hl_net_conf *conf; /* for these where they are 0; NULL = the options' defaults */
-    int timeout_ms;                 /* of the connect, once this host is ready */
-    int stall_ms;                   /* a transfer that moves no byte for so long fails */
-    int spin_us;                    /* a wait looks so long before it sleeps; < 0 none */
-    int endpoints;                  /* that the pieces of a large read are dealt out to */
-    size_t batch_bytes;             /* small puts share a message of at most so many bytes */
+    int timeout_ms;                 /* deadline of the connect, counted once this host is ready */
+    int stall_ms;                   /* a transfer that moves no byte for this long fails */
+    int spin_us;                    /* a wait spins this long before it sleeps; < 0: not at all */
+    int endpoints;                  /* connections that share the pieces of a large read */
+    size_t batch_bytes;             /* small puts share a message of at most this size */
     int rdma_retry_ms; /* time before RDMA is tried again, see hl_net_renew; < 0 never */
     enum hl_net_mode mode;
-    uint8_t key[HL_NET_KEY];      /* that the server asks for */
+    uint8_t key[HL_NET_KEY];      /* the key that the server asks for */
     const struct hl_net_ops *ops; /* NULL: hl_net_auto */
-    bool rdma_only;               /* fail where it would do without RDMA */
-    const atomic_bool *cancel;    /* NULL, or the connect gives up soon after it was set */
-    const atomic_bool *abandon;   /* likewise what is under way afterwards; outlives the client */
+    bool rdma_only;               /* fail instead of falling back from RDMA */
+    const atomic_bool *cancel;    /* once set, the connect gives up soon; may be NULL */
+    const atomic_bool *abandon;   /* likewise for later calls; must outlive the client */
 };
 
 /* Numbers of the chunks that arrived with a wrong checksum. */
@@ -124,45 +125,45 @@ struct hl_net_bad {
 };
 
 struct hl_net_client_info {
-    const char *path; /* "rdma", "tcp" or "emulated", found by a test and never guessed */
+    const char *path; /* "rdma", "tcp" or "emulated", determined by a test, never guessed */
     uint64_t pool_len;
-    struct hl_id server; /* random per hl_net_server_start: tells a restarted server */
-    int fell_back;       /* both sides have RDMA, and it did not work */
-    bool lacks;          /* this host had no adapter that could be used as it connected */
+    struct hl_id server; /* random per hl_net_server_start, so a restart is noticed */
+    int fell_back;       /* both sides have RDMA, but it did not work */
+    bool lacks;          /* this host had no usable adapter when it connected */
 };
 
 hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_client **out) HL_CHECK;
 hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts,
                               struct hl_net_client **out) HL_CHECK;
-/* Between transfers, as a connection is taken up: one that fell back is replaced by another over
- * RDMA when that has been found to work meanwhile. It never waits; looking for RDMA goes on beside
- * the transfers, once every rdma_retry_ms. */
+/* Call between transfers, when a connection is about to be reused: replaces a connection that fell
+ * back by one over RDMA if RDMA was found to work meanwhile. Never waits; RDMA is tried in parallel
+ * with the transfers, once every rdma_retry_ms. */
 void hl_net_renew(struct hl_net_client **client);
 /* NULL is allowed. */
 void hl_net_close(struct hl_net_client *client);
 void hl_net_client_info(const struct hl_net_client *client, struct hl_net_client_info *out);
 const char *hl_net_path_name(const struct hl_net_client *client);
 
-/* From now on a transfer gives up soon after the flag was set: HL_ECANCELED, and the connection is
- * at its end. The flag is borrowed until another one, or NULL for none, takes its place. */
+/* From now on a transfer ends with HL_ECANCELED soon after the flag is set, and the connection is
+ * dead. The flag is borrowed until another one replaces it; NULL = none. */
 void hl_net_stop_with(struct hl_net_client *client, const atomic_bool *stop);
 
-/* From now on large puts go out so evenly; borrowed like the flag above. */
+/* From now on large puts are paced by `pace`; borrowed like the flag above. */
 void hl_net_pace_with(struct hl_net_client *client, struct hl_pace *pace);
 
-/* Copy pool[offset, offset+len) to dst. On failure dst holds an undefined mix. */
+/* Copies pool[offset, offset+len) to dst. On failure dst's content is undefined. */
 hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        int timeout_ms) HL_CHECK;
-/* The same, and the CRC-32 of every chunk is computed as it lands and compared with chunk_crcs
- * (one per started HL_CHUNK counted from `offset`). HL_ECORRUPT: `bad` names the chunks to be
- * fetched again, all others are good. `bad` may be NULL. */
+/* The same, and computes the CRC-32 of every chunk as it arrives and compares it with chunk_crcs
+ * (one per started HL_CHUNK counted from `offset`). HL_ECORRUPT: `bad` names the chunks to fetch
+ * again, all others are good. `bad` may be NULL. */
 hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, void *dst,
                                 size_t len, const uint32_t *chunk_crcs, int timeout_ms,
                                 struct hl_net_bad *bad) HL_CHECK;
-/* Store len bytes with CRC-32 `crc` as a new object of the server; its id comes back. */
+/* Stores len bytes with CRC-32 `crc` as a new object of the server and returns its id. */
 hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
                      int timeout_ms, struct hl_id *id) HL_CHECK;
-/* The same under a name: HL_EEXIST when the server has it already. */
+/* The same under a given id: HL_EEXIST when the server already has it. */
 hl_status hl_net_put_as(struct hl_net_client *client, struct hl_id id, const void *data, size_t len,
                         uint32_t crc, int timeout_ms) HL_CHECK;
 
@@ -171,16 +172,16 @@ struct hl_net_item {
     const void *data;
     size_t len;
     uint32_t crc;
-    struct hl_id id; /* name it wants (none = any), then the one it got */
+    struct hl_id id; /* id it wants (none = any), then the one it got */
     hl_status status;
-    char *words; /* NULL, or room for why it was not stored */
+    char *words; /* room for the reason why it was not stored; may be NULL */
     size_t words_cap;
 };
 
-/* Many at once: small ones share messages, several of which are under way, large ones go by
- * themselves. Each item's status says what became of it; when the connection broke, an item without
- * an answer has the status of that, and may have been stored. Returns the first status that is not
- * HL_OK, with its words. */
+/* Stores many objects. Small ones share messages, several of which are in flight; large ones go by
+ * themselves. Each item's status is its result. If the connection breaks, items without an answer
+ * get the status of the failure, although they may have been stored. Returns the first status that
+ * is not HL_OK, with its text. */
 hl_status hl_net_put_many(struct hl_net_client *client, struct hl_net_item *items, size_t count,
                           int timeout_ms) HL_CHECK;
 
@@ -190,7 +191,7 @@ struct hl_net_retry;
 
 struct hl_net_head {
     const struct hl_net_ops *ops;
-    struct hl_net_retry *retry; /* net.c's; NULL: has what can be had */
+    struct hl_net_retry *retry; /* net.c's; NULL: nothing better to try */
     const atomic_bool *stop;    /* hl_net_stop_with */
     struct hl_pace *pace;       /* hl_net_pace_with */
 };
@@ -204,20 +205,21 @@ struct hl_net_ops {
     hl_status (*connect)(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
     void (*close)(struct hl_net_client *client);
     void (*info)(const struct hl_net_client *client, struct hl_net_client_info *out);
-    /* chunk_crcs may be NULL: then nothing is verified. */
+    /* chunk_crcs NULL: nothing is verified. */
     hl_status (*fetch)(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
     hl_status (*put)(struct hl_net_client *client, struct hl_net_item *items, size_t count,
                      int timeout_ms);
 };
 
-/* One more chunk with a wrong checksum; for back ends. */
+/* For back ends: records another chunk with a wrong checksum. */
 void hl_net_bad_note(struct hl_net_bad *bad, size_t chunk);
 
-/* TCP, and RDMA by UCX between two hosts that both have it. */
+/* TCP, and RDMA over UCX between two hosts that both have it. */
 const struct hl_net_ops *hl_net_auto(void);
 const struct hl_net_ops *hl_net_tcp(void);
-/* UCX over TCP, behind a listener of its own: for tests only, since foreign bytes end UCX there. */
+/* UCX over TCP, with its own listener. For tests only, because malformed bytes on that port crash
+ * UCX. */
 const struct hl_net_ops *hl_net_ucx(void);
 
 #endif

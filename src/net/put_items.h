@@ -1,14 +1,15 @@
-/* net/put_items.h - the objects of one put call: packed into batches, settled as answers come.
+/* net/put_items.h - the objects of one put call: packed into batches, and settled as answers
+ * arrive.
  *
- * Owns:    nothing; items, their bytes and their words are the caller's.
+ * Owns:    nothing; items, their bytes and their words are belong to the caller.
  * Threads: one at a time, as the client.
  * Errors:  hl_put_items_settle_list returns false for bytes that are not the results it expects.
  * Units:   bytes.
  * Limits:  a batch is a list of put_list.h.
  *
- *     open (no answer yet) --settle, fail--> its status, its id or its words
+ *     open (no answer yet) --settle, fail--> its status, its id or its text
  *
- * What is still open at the end gets the status of the connection's.
+ * Items that are still open at the end get the connection's status.
  */
 #ifndef HL_NET_PUT_ITEMS_H
 #define HL_NET_PUT_ITEMS_H
@@ -20,27 +21,29 @@
 struct hl_put_items {
     struct hl_net_item *items;
     size_t count;
-    hl_status first; /* that is not HL_OK, of the item with the lowest number */
+    hl_status first; /* status that is not HL_OK of the item with the lowest number */
     size_t first_item;
     char words[HL_ERROR_TEXT_MAX]; /* of `first` */
 };
 
-/* All are open; returns the bytes of all. */
+/* Marks all items open; returns their bytes in total. */
 uint64_t hl_put_items_begin(struct hl_put_items *p, struct hl_net_item *items, size_t count);
 /* Whether item i goes into a batch of at most batch_bytes. */
 bool hl_put_items_small(const struct hl_put_items *p, size_t i, size_t batch_bytes);
-/* As many small items from `first` on as fit, packed at `to`; *len = bytes written. */
+/* Packs as many small items from `first` on as fit at `to`; *len = bytes written. Returns how
+ * many. */
 size_t hl_put_items_pack(const struct hl_put_items *p, size_t first, size_t batch_bytes,
                          uint8_t *to, size_t *len);
-/* What became of item i. `words` count where st is not HL_OK. */
+/* Settles item i. `words` are used only when st is not HL_OK. */
 void hl_put_items_settle(struct hl_put_items *p, size_t i, hl_status st, struct hl_id id,
                          const void *words, size_t len);
 /* The same, with the error text of this thread. */
 void hl_put_items_fail(struct hl_put_items *p, size_t i, hl_status st);
-/* What became of the `count` items from `first` on: a list of results. */
+/* Settles the `count` items from `first` on with a list of results. */
 bool hl_put_items_settle_list(struct hl_put_items *p, size_t first, size_t count,
                               const void *results, size_t len) HL_CHECK;
-/* The status of the call: st where items were still open, else the first that is not HL_OK. */
+/* Returns the status of the call: st if items were still open, else the first status that is not
+ * HL_OK. */
 hl_status hl_put_items_end(struct hl_put_items *p, hl_status st);
 
 #endif

@@ -1,4 +1,4 @@
-/* net/put_list.h - batches of small puts and their results as bytes: lists of entries.
+/* net/put_list.h - encoding of batches of small puts and of their results: lists of entries.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -19,18 +19,18 @@
 
 /* An object of a batch; its bytes follow. */
 struct hl_wire_item {
-    uint64_t id_hi; /* name it wants, 0 = any */
+    uint64_t id_hi; /* id it wants, 0 = any */
     uint64_t id_lo;
     uint32_t len; /* not 0 */
     uint32_t crc;
 };
 
-/* What became of an object; words follow. */
+/* The result for an object; its text follows. */
 struct hl_wire_result {
     uint64_t id_hi;
     uint64_t id_lo;
     int32_t status; /* never positive */
-    uint32_t len;   /* of the words */
+    uint32_t len;   /* of the text */
 };
 
 static_assert(sizeof(struct hl_wire_item) == 24 && sizeof(struct hl_wire_result) == 24,
@@ -47,7 +47,7 @@ int hl_wire_next_result(struct hl_wire_list *list, struct hl_wire_result *out,
                         const uint8_t **bytes);
 /* Bytes of an entry with `len` bytes behind its head. */
 size_t hl_wire_entry(size_t len);
-/* Write one at `to`; returns hl_wire_entry(len). */
+/* Write an entry at `to`; return hl_wire_entry(len). */
 size_t hl_wire_add_item(uint8_t *to, const struct hl_wire_item *item, const void *bytes);
 size_t hl_wire_add_result(uint8_t *to, const struct hl_wire_result *result, const void *bytes);
 

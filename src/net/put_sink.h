@@ -1,11 +1,12 @@
 /* net/put_sink.h - the put handler as the servers of both back ends call it, and batches for it.
  *
- * Owns:    nothing; what `begin` gave is the handler's until commit or abort.
- * Threads: any where there is a lock, else one at a time.
+ * Owns:    nothing; memory from `begin` belongs to the handler until commit or abort.
+ * Threads: any if there is a lock, else one at a time.
  * Errors:  those of the handler; HL_ECORRUPT when the bytes do not have the sender's checksum;
  *          HL_EPERM when the server takes no puts.
  * Units:   bytes.
- * Limits:  results of a batch fit HL_WIRE_LIST_MAX; words are cut or left out where they do not.
+ * Limits:  the results of a batch fit in HL_WIRE_LIST_MAX; texts are truncated or omitted to make
+ *          them fit.
  *
  *     begin --bytes land--> commit        an object is stored only when its checksum is the
  *        '-----------------> abort        sender's; a batch that is broken anywhere stores nothing
@@ -27,17 +28,17 @@ struct hl_put_sink {
 
 hl_status hl_put_sink_begin(const struct hl_put_sink *s, struct hl_id id, uint64_t size,
                             void **token, void **ptr) HL_CHECK;
-/* crc and chunk_crcs are of what landed; counts a put that is stored. */
+/* crc and chunk_crcs are those of the bytes that arrived; counts the put if it is stored. */
 hl_status hl_put_sink_commit(const struct hl_put_sink *s, void *token, uint64_t size, uint32_t crc,
                              const uint32_t *chunk_crcs, struct hl_id *id) HL_CHECK;
 void hl_put_sink_abort(const struct hl_put_sink *s, void *token);
-/* HL_ECORRUPT, in words. */
+/* Fails with HL_ECORRUPT and a text. */
 hl_status hl_put_sink_wrong_sum(const struct hl_put_sink *s, uint64_t size, uint32_t got,
                                 uint32_t said);
 
 /* Number of objects in a batch, 0 when it is not a list of objects. */
 size_t hl_put_batch_count(const void *items, size_t len);
-/* Store the `count` objects of a list; returns the bytes of the list of results. */
+/* Stores the `count` objects of a list; returns the size of the list of results. */
 size_t hl_put_batch_store(const struct hl_put_sink *s, const void *items, size_t len, size_t count,
                           uint8_t *results);
 

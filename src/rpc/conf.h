@@ -12,8 +12,8 @@
 #include "conf/options.h"
 
 struct hl_rpc_conf {
-    const char *controller;       /* that the CLI and libhelios call; "" = agent_controller */
-    const char *agent_controller; /* that the Agent reports to */
+    const char *controller; /* the one that the CLI and libhelios call; "" = agent_controller */
+    const char *agent_controller; /* the one that the Agent reports to */
     int timeout_ms;
 };
 

@@ -1,8 +1,8 @@
-/* store/ops.h - what a back end of the store has to do.
+/* store/ops.h - the interface that a back end of the store implements.
  *
  * Owns:    the back end embeds struct hl_store as its first member and frees it in close.
- * Threads: one call at a time; the lock is held above.
- * Errors:  as in store.h; limits, JSON and re-entrance are checked above, the back end sees only
+ * Threads: one call at a time; the caller holds the lock.
+ * Errors:  as in store.h; the front checks limits, JSON and re-entrance; the back end sees only
  *          text.
  * Units:   bytes.
  * Limits:  as in store.h.
@@ -20,7 +20,7 @@ struct hl_store_ops;
 struct hl_store {
     const struct hl_store_ops *ops;
     pthread_mutex_t lock; /* of the back end */
-    bool scanning;        /* by the thread that opened it */
+    bool scanning;        /* a scan by the thread that opened the store is running */
 };
 
 /* One operation of a batch with its value as text: a checksum and JSON. */
@@ -42,7 +42,7 @@ struct hl_store_ops {
     const char *scheme;
     hl_status (*open)(const char *rest, struct hl_store **out);
     void (*close)(struct hl_store *store);
-    /* The visit is called once, or the answer is HL_ENOENT. */
+    /* Calls visit once, or returns HL_ENOENT. */
     hl_status (*get)(struct hl_store *store, const char *key, hl_store_text_visit visit, void *arg);
     hl_status (*commit)(struct hl_store *store, const struct hl_store_row *rows, size_t n);
     hl_status (*scan)(struct hl_store *store, const char *prefix, hl_store_text_visit visit,

@@ -1,14 +1,14 @@
-/* store/writer.h - commits on a thread of their own, so that a slow disk does not block a loop.
+/* store/writer.h - commits on a separate thread, so that a slow disk does not block a loop.
  *
- * Batches are committed in the order in which they were put. What waits while the disk is busy is
- * committed together (one fsync); when that fails, each batch is tried alone, so that one that can
- * not be written costs no other.
+ * Batches are committed in the order in which they were put. Batches that queue up while the disk
+ * is busy are committed together (one fsync). If that fails, each batch is tried alone, so that one
+ * bad batch does not fail the others.
  *
- * Owns:    the thread and the queue; the store is borrowed until stop is back.
- * Threads: every function on the loop's thread; `done` runs there too, in the order of put.
- * Errors:  those of hl_store_commit(), given to `done` with their text.
+ * Owns:    the thread and the queue; the store is borrowed until stop returns.
+ * Threads: call every function on the loop's thread; `done` runs there too, in the order of put.
+ * Errors:  those of hl_store_commit(), passed to `done` with their text.
  * Units:   ms.
- * Limits:  none on the queue: who puts waits for `done` before it puts the same object again. A
+ * Limits:  the queue is unbounded; callers wait for `done` before they put the same object again. A
  *          commit that takes longer than HL_STORE_SLOW_MS is logged.
  */
 #ifndef HL_STORE_WRITER_H
@@ -25,10 +25,10 @@ typedef void (*hl_store_written)(void *arg, hl_status st, const char *text);
 
 hl_status hl_store_writer_start(struct hl_store *store, struct hl_loop *loop,
                                 struct hl_store_writer **out) HL_CHECK;
-/* NULL is fine. Waits until everything that was put is committed or refused; each `done` still
- * runs, from the loop. */
+/* NULL is fine. Waits until every put is committed or refused; each `done` still runs, on the
+ * loop. */
 void hl_store_writer_stop(struct hl_store_writer *w);
-/* The operations are read before this returns. `done` runs exactly once, never inside of this. */
+/* The operations are read before this returns. `done` runs exactly once, never inside this call. */
 void hl_store_writer_put(struct hl_store_writer *w, const struct hl_store_op *ops, size_t n,
                          hl_store_written done, void *arg);
 

@@ -1,4 +1,5 @@
 """What a job does when one of its nodes does not answer: it waits for `nodeLostAfter`, then fails or is repeated elsewhere."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -8,7 +9,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from support.cluster import BUILD, alive, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, Daemon, alive, cluster, wait_for  # noqa: E402
 
 QUICK = {"HELIOS_NODE_LOST": "1s", "HELIOS_HEARTBEAT": "200ms"}
 
@@ -21,11 +22,31 @@ command: [/bin/sh, -c, 'while [ ! -e %s ]; do sleep 0.2; done']
 stopGrace: 500ms
 """
 
+# It ignores SIGTERM, and writes down whether another rank has its slot.
+STUBBORN = """
+jobName: stubborn
+parallelism: {pipeline_parallel_size: 2}
+resources: {ranks_per_slot: 1}
+command: [/bin/sh, -c, 'trap "" TERM; exec 9>>%(dir)s/$HELIOS_NODE.slot; flock -n 9 || echo $HELIOS_NODE >> %(dir)s/twice;
+                        while [ ! -e %(dir)s/stop ]; do sleep 0.2 9>&-; done']
+stopGrace: 500ms
+nodeLostAfter: 2s
+"""
+
+
+def lines_with(text):
+    """Command lines of processes in which it stands."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            line = path.read_bytes()
+            if str(text).encode() in line:
+                yield line
+
 
 class LostNodes(unittest.TestCase):
-    def start(self, c, more=""):
+    def start(self, c, more="", text=None):
         """A running job, and the pids of its ranks by node."""
-        job = c.submit(JOB % (c.dir / "stop") + more)
+        job = c.submit((text or JOB % (c.dir / "stop")) + more)
         running = c.wait_job(job, "running")
         nodes = [k["node"] for k in running["plan"]["containers"]]
         return job, dict(zip(nodes, (k["ranks"][0]["pid"] for k in running["containers"])))
@@ -77,6 +98,50 @@ class LostNodes(unittest.TestCase):
             self.assertEqual((now["attempt"], now["state"]), (2, "running"))
             (c.dir / "stop").touch()
             c.wait_job(job, "succeeded")
+
+    def test_a_restarted_controller_has_the_ranks_of_an_agent_ended_that_is_lost_after_it(self):
+        with cluster(nodes=3, slots=1, env=QUICK) as c:
+            job, pids = self.start(c, "onNodeLost: restart\n", STUBBORN % {"dir": c.dir})
+            lost, stays = pids
+            c.kill(lost)
+            with Daemon(c, "controllerd").again():  # it has no heartbeat of the lost one
+                wait_for("its rank to be ended", lambda: not alive(pids[lost]), 30)
+                ended = f"container of a silent Agent of this machine was ended id={job}.1."
+                self.assertIn(ended, "".join((c.state / "log" / f"{n.name}.log").read_text() for n in (c.state / "agents").iterdir()))
+                again = wait_for("the second attempt", lambda: (d := c.job(job))["attempt"] == 2 and d["state"] == "running" and d, 30)
+                self.assertNotIn(lost, [k["node"] for k in again["plan"]["containers"]])
+                self.assertIn(stays, [k["node"] for k in again["plan"]["containers"]])
+            c.up()  # the Agent, and a third Controller
+            self.slots_are_used_once(c, job, lost)
+
+    def test_a_restarted_controller_has_the_ranks_of_an_agent_ended_that_was_lost_before_it(self):
+        with cluster(nodes=2, slots=1, env=QUICK) as c:
+            job, pids = self.start(c, "", STUBBORN % {"dir": c.dir})
+            lost, comes = pids
+            agent = Daemon(c, comes)
+            c.kill(lost)
+            self.assertIn("lost", c.wait_job(job, "failed")["reason"])  # and no Agent is there that could end them
+            self.assertTrue(all(alive(p) for p in pids.values()))
+            with Daemon(c, "controllerd").again(), agent.again():
+                wait_for("both ranks to be ended", lambda: not any(alive(p) for p in pids.values()), 30)
+                self.assertIn(f"container of a silent Agent of this machine was ended id={job}.1.",
+                              (c.state / "log" / f"{comes}.log").read_text())
+            c.up()
+            self.slots_are_used_once(c, None, lost)
+
+    def slots_are_used_once(self, c, job, node):
+        """After all that, a rank runs in the slot of the lost node, and no process is left when all jobs are over."""
+        wait_for("the node to be back", lambda: all(n["state"] == "ready" for n in c.json("nodes")["items"]))
+        other = c.submit((STUBBORN % {"dir": c.dir}).replace("_size: 2", "_size: 1"))
+        placed = c.wait_job(other, "running")
+        if job is not None:
+            self.assertEqual([k["node"] for k in placed["plan"]["containers"]], [node])
+        (c.dir / "stop").touch()
+        for each in filter(None, (job, other)):
+            c.wait_job(each, "succeeded")
+        self.assertFalse((c.dir / "twice").exists(), "a slot was used twice")
+        c.down("--keep")
+        wait_for("every process to be gone", lambda: not list(lines_with(c.dir)))
 
     def test_an_agent_whose_name_another_one_got_ends_what_no_job_wants(self):
         with cluster(nodes=1, env=QUICK) as c:  # else another Agent of the machine ends it before

@@ -196,6 +196,13 @@ class Placement(StoreCase):
             self.assertIn(said, self.c.refuse("conf", bad))
         self.assertEqual(self.c.json("conf", "policy.low_pct")["items"][0]["value"], "70")
 
+    def test_an_option_that_lacks_an_archive_says_so_when_it_is_set_and_in_the_log(self):
+        self.world()
+        vain = "placement.warm has no effect: helios-l3d has no archive"
+        wait_for("the warning, once L3 is known", lambda: vain in self.c.run("conf", "placement.warm=true").stderr)
+        wait_for("it in the log", lambda: vain in (self.c.state / "log" / "controllerd.log").read_text())
+        self.assertEqual(self.c.run("conf", "placement.warm=false").stderr, "")
+
     def test_pins_and_uses_outlive_the_controller_and_end_with_their_version(self):
         self.world()
         shard = self.shards[0]

@@ -242,7 +242,7 @@ class Stopped(Case):
         c.up()
         pid = self.stop(c, "node-1")
         c.kill("controllerd")
-        self.assertRegex(self.refused(c, "node-1", pid), "what this `up` has started and serves goes on")
+        self.assertRegex(self.refused(c, "node-1", pid), "the daemons that this `up` started and that serve keep running")
         self.assertTrue(alive(c.pid("controllerd")))
         self.assertEqual(c.run("info").returncode, 0)
         os.kill(pid, signal.SIGCONT)

@@ -157,6 +157,28 @@ class Cluster:
         return out
 
 
+class Daemon:
+    """One daemon of a cluster that is killed, and what is needed to start it alone: `helios up` starts all that are not there,
+    with the options that they had."""
+
+    def __init__(self, c, name):
+        proc = pathlib.Path("/proc", str(c.pid(name)))
+        self.argv = proc.joinpath("cmdline").read_bytes().split(b"\0")[:-1]
+        self.env = dict(pair.split(b"=", 1) for pair in proc.joinpath("environ").read_bytes().split(b"\0") if pair)
+        self.program = os.readlink(proc / "exe")
+        c.kill(name)
+
+    @contextlib.contextmanager
+    def again(self, *more):
+        """Its process, until this context ends; with these options, too."""
+        with subprocess.Popen([*self.argv, *more], executable=self.program, env=self.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield process
+            finally:
+                process.terminate()
+
+
 def alive(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:

@@ -271,6 +271,8 @@ static hl_status set_option(struct cli *cli, const char *text)
     if (p.name == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for an option");
     HL_TRY(CLI_CALL(cli, set_option, &p, &arena, &r));
+    if (r.note[0] != '\0')
+        fprintf(stderr, "helios: warning: %s\n", r.note);
     if (cli->json)
         return cli_print_value(&hl_api_option_value_type, &r.option);
     HL_AUTO(hl_freep) char *shown = hl_conf_text(&program_schema, r.option.name, r.option.value);

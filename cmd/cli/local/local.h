@@ -12,8 +12,8 @@
  * Errors:  HL_EBUSY (another up or down is at work, a port in use), HL_EINVAL (what is asked for
  *          is not what runs), HL_ETIMEDOUT, HL_ECANCELED (a signal), HL_EIO with the last line of
  *          the daemon's log. A start that fails stops what it had started and removes what it had
- *          made; in a cluster that ran before, what serves goes on. HL_ETIMEDOUT names the daemons
- *          that a signal has stopped.
+ *          made; in a cluster that ran before, daemons that serve keep running. HL_ETIMEDOUT names
+ *          the daemons that a signal has stopped.
  * Units:   bytes, ms.
  * Limits:  256 nodes.
  */

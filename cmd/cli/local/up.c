@@ -157,8 +157,8 @@ static bool fills_for_kept(const struct local *l, const char *path)
     return false;
 }
 
-/* Stop what was started, last first, and remove what was made. In a cluster that ran before, what
- * serves goes on. */
+/* Stop what was started, last first, and remove what was made. In a cluster that ran before,
+ * daemons that serve keep running. */
 static void stop_started(struct local *l, bool *ended, bool *kept)
 {
     for (size_t i = l->started.count; i > 0; i--) {
@@ -172,7 +172,7 @@ static void stop_started(struct local *l, bool *ended, bool *kept)
             unlink(l->made.items[i]);
 }
 
-/* A cluster that ran before goes on with what serves. */
+/* In a cluster that ran before, daemons that serve keep running. */
 static void undo_start(struct local *l, struct hl_api_local_cluster *before)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -188,7 +188,8 @@ static void undo_start(struct local *l, struct hl_api_local_cluster *before)
     if (st != HL_OK)
         fprintf(stderr, "helios: %s\n", hl_error_text());
     if (kept)
-        (void)!hl_fail(HL_EIO, "%s; what this `up` has started and serves goes on", text);
+        (void)!hl_fail(HL_EIO, "%s; the daemons that this `up` started and that serve keep running",
+                       text);
     else if (ended)
         (void)!hl_fail(HL_EIO, "%s; %s", text,
                        before != NULL ? "what this `up` had started is stopped again"

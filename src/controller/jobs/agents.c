@@ -166,14 +166,9 @@ static struct container_ref container_ref(const struct hl_controller *c, const c
     return r;
 }
 
-/* Its position in its job; -1: no job counts on it. */
-static int wanted_position(const struct container_ref *r)
+static bool is_wanted(const struct container_ref *r)
 {
-    const struct job *j = r->job;
-    if (j == NULL || hl_job_state_ended(j->run.state) || r->attempt != j->run.attempt)
-        return -1;
-    int at = job_position(j, r->index);
-    return at >= 0 && hl_jobrun_may_run(&j->run, at) ? at : -1;
+    return hl_jobrun_wants(r->job != NULL ? &r->job->run : NULL, r->attempt, r->index);
 }
 
 /* ---- what nodes report ----------------------------------------------------------------------- */
@@ -281,7 +276,7 @@ bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
 {
     for (size_t i = 0; i < containers->count; i++) {
         const struct container_ref r = container_ref(c, containers->items[i].id);
-        int at = wanted_position(&r);
+        int at = is_wanted(&r) ? job_position(r.job, r.index) : -1;
         if (at >= 0 && strcmp(r.job->run.containers[at].node, n->name) == 0)
             return true;
     }
@@ -291,7 +286,7 @@ bool jobs_hold_containers(const struct hl_controller *c, const struct node *n,
 bool jobs_want_container(const struct hl_controller *c, const char *id)
 {
     const struct container_ref r = container_ref(c, id);
-    return wanted_position(&r) >= 0 || r.damaged;
+    return is_wanted(&r) || r.damaged;
 }
 
 /* Give up the first node that has been silent for longer than the job waits. The others follow

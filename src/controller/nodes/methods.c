@@ -17,8 +17,9 @@ static void node_seen(struct node *n)
     n->seen_ms = hl_wall_ms();
     n->lost = false;
     n->lost_ms = 0;
-    n->strays_ended = 0;
+    strays_clear(n);
     if (was_lost) {
+        n->controller->nodes->arrivals++;
         hl_info("node is back node=%s", n->name);
         n->controller->nodes->events->back(n->controller, n);
     }
@@ -154,6 +155,7 @@ static hl_status register_written(const struct registration *r)
     }
     snprintf(n->incarnation, sizeof(n->incarnation), "%s", info->incarnation);
     node_seen(n);
+    c->nodes->arrivals++;
     hl_info("node registered node=%s slots=%zu address=%s", n->name, info->slots.count,
             info->agent_address);
     gate_take_test(n, &info->health);

@@ -33,6 +33,7 @@ hl_status nodes_create(struct hl_controller *c, const struct node_events *events
     if (c->nodes == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the table of nodes");
     c->nodes->events = events;
+    c->nodes->arrivals = 1;
     return switches_load(c);
 }
 
@@ -103,6 +104,7 @@ static void node_free(struct node *n)
     json_decref(n->written);
     hl_arena_fini(&n->report_arena);
     hl_arena_fini(&n->health_arena);
+    hl_arena_fini(&n->strays.arena);
     free(n);
 }
 

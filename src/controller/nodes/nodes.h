@@ -52,6 +52,16 @@ struct node_reservation {
     char reason[256];
 };
 
+/* What a silent Agent still runs, according to another Agent of its machine. */
+struct node_strays {
+    bool asked;  /* a call is under way */
+    bool listed; /* ids are known: such an Agent starts nothing more */
+    struct hl_api_text_list ids;
+    struct hl_arena arena;
+    size_t ended;   /* of the ids: those that jobs have given up */
+    unsigned alone; /* nodes.arrivals when its machine had no other Agent that answers */
+};
+
 struct node {
     char name[128];
     char incarnation[64]; /* "" = it must register (again) */
@@ -66,12 +76,11 @@ struct node {
     uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
     bool lost;
-    int64_t lost_ms;        /* since when it is lost, for people */
-    int64_t lost_steady_ms; /* the same, for its age */
-    size_t strays_ended;    /* containers given up by jobs that were ended while it is lost */
-    bool strays_asked;      /* another Agent is ending some of these */
-    bool forgetting;        /* its record is being deleted */
-    bool gone;              /* forgotten: no longer in the table, but answers may still come */
+    int64_t lost_ms;           /* since when it is lost, for people */
+    int64_t lost_steady_ms;    /* the same, for its age */
+    struct node_strays strays; /* while it is lost */
+    bool forgetting;           /* its record is being deleted */
+    bool gone;                 /* forgotten: no longer in the table, but answers may still come */
     struct node *next_gone;
     uint64_t store_epoch; /* as reported */
     struct node_store store;

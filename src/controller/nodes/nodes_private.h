@@ -14,6 +14,7 @@ struct nodes {
     struct hl_cluster cluster;   /* what the planner sees */
     struct hl_switches switches; /* from the option nodes.switches */
     const struct node_events *events;
+    unsigned arrivals;   /* registrations and returns of lost nodes since this start, and one */
     bool forget_trouble; /* trouble_is_new */
 };
 
@@ -45,6 +46,8 @@ void gate_apply(struct node *n);
 /* Containers that jobs have given up on lost nodes are ended by other Agents on the same
  * machines. */
 void strays_round(struct hl_controller *c);
+/* Its Agent speaks for itself again. */
+void strays_clear(struct node *n);
 bool node_runs_stray(const struct hl_controller *c, const struct hl_api_container_status *k);
 
 #endif

@@ -1,8 +1,17 @@
-/* Containers that jobs have given up because their Agent is silent, and that may live on. Where it
- * was stopped on a machine that has another Agent, as in a local cluster, that one ends them:
- * nothing has cut the connections of their ranks, so the rest of their gang would compute with them
- * until a save is refused. What ran there is known from the last heartbeat, so not after a restart.
- * Where the jobs' decision is lost with a crash, an Agent that comes back reports a lost container.
+/* Containers that jobs have given up because their Agent is silent, and that may live on: they hold
+ * CPUs, ports and devices, and nothing has cut the connections of their ranks, so the rest of their
+ * gang would compute with them until a save is refused. Where the machine has another Agent, as in
+ * a local cluster, that one ends them.
+ *
+ *     lost --another Agent of the machine: listStrays--> listed --a job gives some up: endStrays-.
+ *      ^                                                    ^-----------------------------------'
+ *      '-- silence        (strays_clear: the Agent speaks for itself again)
+ *
+ * Nothing of this is in the store, and a Controller that starts anew finds them all the same. Who
+ * is lost, on which machine, with which state directory, is in the node's record; what a job counts
+ * on is in its own; and what runs is seen from the processes, also what was started after the last
+ * heartbeat. Where a job's decision is lost with a crash, an Agent that comes back reports a lost
+ * container.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +24,13 @@
 struct stray_call {
     struct hl_controller *c;
     char node[128];
+    int64_t lost_ms; /* it may have been back meanwhile */
+    size_t count;
+};
+
+/* The nodes that answer, those of one machine one after the other. */
+struct ready_nodes {
+    const struct node **items; /* NULL: not yet made */
     size_t count;
 };
 
@@ -23,50 +39,136 @@ bool node_runs_stray(const struct hl_controller *c, const struct hl_api_containe
     return k->state <= HL_API_CONTAINER_STATE_RUNNING && !c->nodes->events->wants(c, k->id);
 }
 
-static const struct node *find_neighbour(const struct hl_controller *c, const struct node *n)
+void strays_clear(struct node *n)
 {
-    const struct node *m = nodes_first(c);
-    if (n->info.host_id[0] == '\0' || n->info.state_directory[0] == '\0')
+    bool asked = n->strays.asked;
+    hl_arena_fini(&n->strays.arena);
+    n->strays = (struct node_strays){.asked = asked};
+}
+
+/* ---- who can end them ------------------------------------------------------------------------ */
+
+static int by_machine(const void *a, const void *b)
+{
+    const struct node *const *x = a, *const *y = b;
+    return strcmp((*x)->info.host_id, (*y)->info.host_id);
+}
+
+static void ready_nodes_list(const struct hl_controller *c, struct ready_nodes *ready)
+{
+    ready->items = calloc(nodes_count(c) + 1, sizeof(const struct node *));
+    for (const struct node *m = nodes_first(c); ready->items != NULL && m != NULL; m = m->hh.next)
+        if (node_ready(m))
+            ready->items[ready->count++] = m;
+    if (ready->items != NULL)
+        qsort(ready->items, ready->count, sizeof(const struct node *), by_machine);
+}
+
+/* NULL: there is none, or the silent one is there itself, by another name: it reports what it runs.
+ */
+static const struct node *find_neighbour(const struct ready_nodes *ready, const struct node *n)
+{
+    const char *host = n->info.host_id;
+    if (ready->count == 0 || host[0] == '\0' || n->info.state_directory[0] == '\0')
         return NULL;
-    while (m != NULL && (m == n || !node_ready(m) || strcmp(m->info.host_id, n->info.host_id) != 0))
-        m = m->hh.next;
-    return m;
+    const struct node **end = ready->items + ready->count,
+                      **first = bsearch(&n, ready->items, ready->count, sizeof(const struct node *),
+                                        by_machine);
+    if (first == NULL)
+        return NULL;
+    while (first > ready->items && strcmp(first[-1]->info.host_id, host) == 0)
+        first--;
+    for (const struct node **m = first; m < end && strcmp((*m)->info.host_id, host) == 0; m++)
+        if (strcmp((*m)->info.state_directory, n->info.state_directory) == 0)
+            return NULL;
+    return *first;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static struct stray_call *call_new(struct hl_controller *c, struct node *n, size_t count)
+{
+    struct stray_call *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return NULL; /* the next round */
+    *k = (struct stray_call){.c = controller_hold(c), .lost_ms = n->lost_ms, .count = count};
+    memcpy(k->node, n->name, sizeof(k->node));
+    n->strays.asked = true;
+    return k;
+}
+
+/* The node, if it is still as lost as it was. */
+static struct node *call_node(const struct stray_call *k)
+{
+    struct node *n = !controller_stopped(k->c) ? node_find(k->c, k->node) : NULL;
+    if (n == NULL)
+        return NULL;
+    n->strays.asked = false;
+    return n->lost && n->lost_ms == k->lost_ms ? n : NULL;
+}
+
+static void on_listed(void *arg, hl_status st, const char *text,
+                      const struct hl_api_agent_list_strays_results *r)
+{
+    struct stray_call *k = arg;
+    struct node *n = call_node(k);
+    if (n != NULL && st == HL_OK)
+        for (size_t i = 0; i < r->ids.count; i++)
+            hl_api_text_add(&n->strays.arena, &n->strays.ids, r->ids.items[i]);
+    if (n != NULL && st != HL_OK)
+        hl_warn("containers of a silent node are not known node=%s error=\"%s\"", n->name, text);
+    if (n != NULL && hl_arena_failed(&n->strays.arena))
+        strays_clear(n);
+    else if (n != NULL)
+        n->strays.listed = !hl_status_retryable(st);
+    free(k);
+}
+
+static void list_strays(struct hl_controller *c, const struct node *neighbour, struct node *n)
+{
+    struct stray_call *k = call_new(c, n, 0);
+    if (k == NULL)
+        return;
+    hl_call_agent_list_strays_async(
+        neighbour->agent,
+        &(struct hl_api_agent_list_strays_params){.state_directory = n->info.state_directory,
+                                                  .epoch = c->claim.epoch},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_listed, k);
 }
 
 static void on_ended(void *arg, hl_status st, const char *text,
                      const struct hl_api_agent_end_strays_results *r)
 {
     struct stray_call *k = arg;
-    struct node *n = !controller_stopped(k->c) ? node_find(k->c, k->node) : NULL;
-    if (n != NULL) {
-        n->strays_asked = false;
-        if (st == HL_OK)
-            hl_info("containers of a silent node were ended node=%s asked=%zu ran=%u", n->name,
-                    k->count, (unsigned)r->ended);
-        else
-            hl_warn("containers of a silent node were not ended node=%s error=\"%s\"", n->name,
-                    text);
-        if (n->lost && !hl_status_retryable(st))
-            n->strays_ended = k->count;
-    }
+    struct node *n = call_node(k);
+    if (n != NULL && st == HL_OK)
+        hl_info("containers of a silent node were ended node=%s asked=%zu ran=%u", n->name,
+                k->count, (unsigned)r->ended);
+    else if (n != NULL)
+        hl_warn("containers of a silent node were not ended node=%s error=\"%s\"", n->name, text);
+    if (n != NULL && !hl_status_retryable(st))
+        n->strays.ended = k->count;
     free(k);
 }
 
-static void end_strays(struct hl_controller *c, struct node *n)
+/* What jobs have given up. */
+static struct hl_api_text_list strays_of(const struct hl_controller *c, const struct node *n,
+                                         struct hl_arena *arena)
+{
+    struct hl_api_text_list ids = {0};
+    for (size_t i = 0; i < n->strays.ids.count; i++)
+        if (!c->nodes->events->wants(c, n->strays.ids.items[i]))
+            hl_api_text_add(arena, &ids, n->strays.ids.items[i]);
+    return ids;
+}
+
+static void end_strays(struct hl_controller *c, const struct node *neighbour, struct node *n)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_text_list ids = {0};
-    const struct node *neighbour = find_neighbour(c, n);
-    for (size_t i = 0; neighbour != NULL && i < n->report.containers.count; i++)
-        if (node_runs_stray(c, &n->report.containers.items[i]))
-            hl_api_text_add(&arena, &ids, n->report.containers.items[i].id);
-    struct stray_call *k =
-        ids.count > n->strays_ended && !hl_arena_failed(&arena) ? calloc(1, sizeof(*k)) : NULL;
+    const struct hl_api_text_list ids = strays_of(c, n, &arena);
+    struct stray_call *k = !hl_arena_failed(&arena) ? call_new(c, n, ids.count) : NULL;
     if (k == NULL)
         return;
-    *k = (struct stray_call){.c = controller_hold(c), .count = ids.count};
-    memcpy(k->node, n->name, sizeof(k->node));
-    n->strays_asked = true;
     hl_call_agent_end_strays_async(
         neighbour->agent,
         &(struct hl_api_agent_end_strays_params){
@@ -74,9 +176,30 @@ static void end_strays(struct hl_controller *c, struct node *n)
         c->opts.rpc_timeout_ms, c->opts.loop, on_ended, k);
 }
 
+/* Whether another Agent has something to do about it, as far as is known. */
+static bool strays_are_due(const struct hl_controller *c, const struct node *n)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    if (!n->lost || n->strays.asked || n->strays.alone == c->nodes->arrivals)
+        return false;
+    return !n->strays.listed || strays_of(c, n, &arena).count > n->strays.ended;
+}
+
 void strays_round(struct hl_controller *c)
 {
-    for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
-        if (n->lost && !n->strays_asked && n->report.containers.count > n->strays_ended)
-            end_strays(c, n);
+    struct ready_nodes ready = {0};
+    for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next) {
+        if (!strays_are_due(c, n))
+            continue;
+        if (ready.items == NULL)
+            ready_nodes_list(c, &ready);
+        const struct node *neighbour = find_neighbour(&ready, n);
+        if (neighbour == NULL && ready.items != NULL)
+            n->strays.alone = c->nodes->arrivals;
+        else if (neighbour != NULL && n->strays.listed)
+            end_strays(c, neighbour, n);
+        else if (neighbour != NULL)
+            list_strays(c, neighbour, n);
+    }
+    free(ready.items);
 }

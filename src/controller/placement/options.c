@@ -135,5 +135,7 @@ void method_set_option(void *arg, struct hl_rpc_call *call,
     }
     hl_info("option is changed name=%s value=%s", p->name, shown);
     hl_reply_controller_set_option(
-        call, &(struct hl_api_controller_set_option_results){.option = {p->name, shown, origin}});
+        call, &(struct hl_api_controller_set_option_results){
+                  .option = {p->name, shown, origin},
+                  .note = strcmp(p->name, "placement.warm") == 0 ? warm_why_not(c) : ""});
 }

@@ -80,6 +80,7 @@ struct hl_pool_version;
 /* Loading from the archive since L3 started. */
 struct warm {
     char incarnation[64]; /* the daemon for whose pool it was planned; "" = none yet */
+    bool warned;          /* it can do nothing, and the log says why */
     unsigned laps;        /* times it was planned for that pool */
     struct hl_id *shards; /* shards of the last plan, in order */
     size_t count, next;
@@ -221,6 +222,8 @@ const struct hl_api_tier_info *pool_tier(const struct hl_controller *c);
 /* warm.c */
 /* Loads versions from the archive into a pool with free room: placement.warm. */
 void warm_run(struct hl_controller *c);
+/* Why placement.warm does nothing though it is set; "" = it works, or nothing is known of L3. */
+const char *warm_why_not(const struct hl_controller *c);
 /* Prometheus text. */
 void warm_gauges(const struct hl_controller *c, struct hl_buf *out);
 void warm_fini(struct hl_controller *c);

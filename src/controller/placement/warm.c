@@ -212,9 +212,27 @@ static void end_lap(struct warm *w)
     w->shards = NULL;
 }
 
+const char *warm_why_not(const struct hl_controller *c)
+{
+    if (!c->placement->conf.warm || pool_info(c) == NULL || pool_has_archive(c))
+        return "";
+    return "placement.warm has no effect: helios-l3d has no archive to load from; set archive.url "
+           "and start it again";
+}
+
+/* Once, until it works. */
+static void warn_if_idle(struct hl_controller *c, struct warm *w)
+{
+    const char *why = warm_why_not(c);
+    if (why[0] != '\0' && !w->warned)
+        hl_warn("%s", why);
+    w->warned = why[0] != '\0';
+}
+
 void warm_run(struct hl_controller *c)
 {
     struct warm *w = &c->placement->warm;
+    warn_if_idle(c, w);
     const struct hl_api_tier_info *t = pool_tier(c);
     uint64_t under_way = look_at_loads(c);
     if (!c->placement->conf.warm || t == NULL || !pool_has_archive(c) || !pool_is_known(c) ||

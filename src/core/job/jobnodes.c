@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/planner/resize.h"
+
 /* The node's Agent has said that a rank of this attempt began there. */
 static bool has_begun_on(const struct hl_jobrun *run, const char *node)
 {
@@ -38,6 +40,14 @@ bool hl_jobrun_gives_up(const struct hl_jobrun *run, int index,
     const char *node = run->containers[index].node;
     return hl_jobrun_may_run(run, index) && silence->lost &&
            silence->silent_ms >= hl_jobrun_patience_ms(run, node, patience);
+}
+
+bool hl_jobrun_wants(const struct hl_jobrun *run, int attempt, int index)
+{
+    if (run == NULL || hl_job_state_ended(run->state) || attempt != run->attempt)
+        return false;
+    int at = hl_plan_position(run->plan, index);
+    return at >= 0 && hl_jobrun_may_run(run, at);
 }
 
 bool hl_jobrun_needs_node(const struct hl_jobrun *run, const char *node)

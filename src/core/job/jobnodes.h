@@ -43,6 +43,8 @@ bool hl_jobrun_gives_up(const struct hl_jobrun *run, int index,
 bool hl_jobrun_may_run(const struct hl_jobrun *run, int index);
 /* Some container may still run on the node, so the node must not be forgotten. */
 bool hl_jobrun_needs_node(const struct hl_jobrun *run, const char *node);
+/* The job counts on that container, wherever it runs; NULL: the job is unknown. */
+bool hl_jobrun_wants(const struct hl_jobrun *run, int attempt, int index);
 /* No container of the attempt is needed any more. */
 bool hl_jobrun_attempt_is_over(const struct hl_jobrun *run, int attempt);
 

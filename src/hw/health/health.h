@@ -9,11 +9,11 @@
  *     script    the site's own script exits with another code than 0, or takes too long
  *
  * Owns:    nothing beyond a call.
- * Threads: any; one of its own for each slot, one after the other. Blocks for deadline_ms at most,
- *          and a turn of the scheduler.
- * Errors:  HL_ENOMEM. What is wrong with the node is in the result.
+ * Threads: any; starts one thread per slot, one after the other. Blocks for at most deadline_ms
+ *          plus one scheduling delay.
+ * Errors:  HL_ENOMEM. Problems of the node are in the result.
  * Units:   bytes, bytes per second, ms.
- * Limits:  a row speaks of the worst slot or interface; HL_HEALTH_ROWS_MAX rows.
+ * Limits:  a row reports the worst slot or interface; HL_HEALTH_ROWS_MAX rows.
  */
 #ifndef HL_HW_HEALTH_HEALTH_H
 #define HL_HW_HEALTH_HEALTH_H
@@ -30,7 +30,7 @@
 struct hl_health_opts {
     const struct hl_api_slot_list *slots;
     bool foreign_topology; /* the slots' processors are another machine's */
-    bool busy;             /* ranks run: leave out what would slow them down */
+    bool busy;             /* ranks are running: skip tests that would slow them down */
     uint64_t memory_least; /* bytes per second; 0 = any */
     const char *log_dir;
     uint64_t log_free_bytes;

@@ -1,4 +1,4 @@
-/* What the files of the test share. */
+/* What the files of the health test share. */
 #ifndef HL_HW_HEALTH_HEALTH_PRIVATE_H
 #define HL_HW_HEALTH_HEALTH_PRIVATE_H
 
@@ -11,7 +11,7 @@ struct hl_health_run {
     struct hl_api_health *out;
 };
 
-/* health_row.c: a row; value and text are copied. */
+/* health_row.c: adds a row; value and text are copied. */
 void hl_health_row(struct hl_health_run *r, const char *name, enum hl_api_health_state state,
                    const char *value, const char *text);
 

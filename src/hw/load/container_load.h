@@ -1,12 +1,12 @@
-/* hw/load/container_load.h - what running containers use: from their control groups (v2, v1, both),
- * or where they have none of their own from the process trees of their ranks.
+/* hw/load/container_load.h - what running containers use: read from their control groups (v2, v1,
+ * both), or from the process trees of their ranks if they have no control group of their own.
  *
- * Owns:    the processor time of the reading before, by container.
+ * Owns:    the processor time of the previous reading, by container.
  * Threads: one at a time.
  * Errors:  HL_ENOMEM. A container whose processes have just ended is left out.
  * Units:   bytes; percent of one processor; ns.
- * Limits:  HL_CONTAINER_LOADS_MAX rows, others are counted in left_out; 65536 processes of the node
- *          are looked at.
+ * Limits:  HL_CONTAINER_LOADS_MAX rows, others are counted in left_out; at most 65536 processes of
+ *          the node are examined.
  */
 #ifndef HL_HW_LOAD_CONTAINER_LOAD_H
 #define HL_HW_LOAD_CONTAINER_LOAD_H

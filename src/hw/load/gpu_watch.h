@@ -1,8 +1,8 @@
-/* hw/load/gpu_watch.h - whether the GPUs of a node are still those that it had at the start.
+/* hw/load/gpu_watch.h - checks that a node still has the GPUs that it had at the start.
  *
- * A GPU is known by its PCI address; its UUID says which board it is.
+ * A GPU is identified by its PCI address; its UUID identifies the board.
  *
- * Owns:    what the first reading said.
+ * Owns:    the result of the first reading.
  * Threads: one at a time. Pure.
  * Errors:  HL_ENOMEM.
  * Units:   none.

@@ -1,11 +1,11 @@
 /* hw/load/nic_load.h - traffic of a node's network ports, from sysfs: /sys/class/net and the ports
- * of /sys/class/infiniband. Rates are of the time since the reading before.
+ * of /sys/class/infiniband. Rates cover the time since the previous reading.
  *
- * Owns:    the counters of that reading.
+ * Owns:    the counters of the previous reading.
  * Threads: one at a time.
- * Errors:  HL_ENOMEM. A file that can't be read is a 0.
+ * Errors:  HL_ENOMEM. An unreadable file counts as 0.
  * Units:   bytes, bytes per second, ns.
- * Limits:  HL_NICS_MAX rows, those of boards first; others are counted in left_out.
+ * Limits:  HL_NICS_MAX rows, physical NICs first; others are counted in left_out.
  */
 #ifndef HL_HW_LOAD_NIC_LOAD_H
 #define HL_HW_LOAD_NIC_LOAD_H

@@ -1,13 +1,13 @@
-/* hw/load/nvml.h - what the NVIDIA driver says of the GPUs, through libnvidia-ml, which is loaded
- * when it is asked for.
+/* hw/load/nvml.h - the NVIDIA driver's view of the GPUs, through libnvidia-ml, which is loaded on
+ * demand.
  *
  * Owns:    the handle of the library.
  * Threads: one at a time.
  * Errors:  HL_ENOENT: no such library, or no driver behind it; HL_EIO: the driver refuses, with its
- *          own words. A GPU that does not answer is left out of the list.
+ *          own text. A GPU that does not answer is left out of the list.
  * Units:   bytes, percent, degrees Celsius, watts.
- * Limits:  HL_NVML_GPUS_MAX devices. A value that a board does not know is 0. The functions are
- *          those of NVML 11 and newer; seen on one H100 with driver 580.
+ * Limits:  HL_NVML_GPUS_MAX devices. A value that a board does not provide is 0. The functions are
+ *          those of NVML 11 and newer; tested on one H100 with driver 580.
  */
 #ifndef HL_HW_LOAD_NVML_H
 #define HL_HW_LOAD_NVML_H

@@ -1,10 +1,10 @@
-/* hw/process/log_disk.h - whether the disk that keeps the output of ranks has room.
+/* hw/process/log_disk.h - checks that the disk with the output of ranks has room.
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  HL_EIO: the disk can't be asked.
+ * Errors:  HL_EIO: the disk's state can't be read.
  * Units:   bytes.
- * Limits:  of a small disk a thirty-second is enough: logs themselves leave a sixteenth of it free.
+ * Limits:  on a small disk 1/32 free is enough, because logs themselves leave 1/16 of it free.
  */
 #ifndef HL_HW_PROCESS_LOG_DISK_H
 #define HL_HW_PROCESS_LOG_DISK_H
@@ -14,10 +14,12 @@
 
 #include "base/status.h"
 
-/* Of a disk of that size and room. `why` gets a sentence where that is too little, else "". */
+/* Judges a disk of that size and free space. `why` gets a sentence if that is too little, else
+ * "". */
 void hl_log_disk_judge(const char *dir, uint64_t size_bytes, uint64_t free_bytes,
                        uint64_t wanted_bytes, char *why, size_t cap);
-/* *free_bytes is what there is. `why` gets a sentence where that is too little, else "". */
+/* Reads the disk's free space into *free_bytes. `why` gets a sentence if that is too little, else
+ * "". */
 hl_status hl_log_disk_look(const char *dir, uint64_t wanted_bytes, uint64_t *free_bytes, char *why,
                            size_t cap) HL_CHECK;
 

@@ -413,6 +413,12 @@ static hl_status px_strangers(struct hl_executor *ex, struct hl_arena *arena,
     return hl_strangers_find(px->options.engine, px->containers.s, arena, out);
 }
 
+static hl_status px_list_strays(struct hl_executor *ex, const char *state_directory,
+                                struct hl_arena *arena, struct hl_api_text_list *out)
+{
+    return hl_strays_list(state_directory, px_of(ex)->containers.s, arena, out);
+}
+
 static hl_status px_end_stray(struct hl_executor *ex, const char *state_directory, const char *id,
                               bool *ended)
 {
@@ -483,8 +489,8 @@ static void px_close(struct hl_executor *ex)
     {                                                                                              \
         .name = title, .image = has_image, .start = px_start, .stop = px_stop, .list = px_list,    \
         .read_log = px_read_log, .forget = px_forget, .put_rank_table = px_put_rank_table,         \
-        .put_meeting = px_put_meeting, .strangers = px_strangers, .end_stray = px_end_stray,       \
-        .memory_group = px_memory_group, .close = px_close                                         \
+        .put_meeting = px_put_meeting, .strangers = px_strangers, .list_strays = px_list_strays,   \
+        .end_stray = px_end_stray, .memory_group = px_memory_group, .close = px_close              \
     }
 
 static const struct hl_executor_ops executor_ops[] = {

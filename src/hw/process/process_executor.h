@@ -1,19 +1,19 @@
 /* hw/process/process_executor.h - containers as plain processes: one shim per container.
  *
- * The shim (this program started again with "shim DIR") is a daemon of its own: it makes the
+ * The shim (this program started again with "shim DIR") is an independent daemon: it creates the
  * control group, starts the ranks, waits for them, ends them as a gang, and writes DIR/status.json
  * on every change. The executor only watches, so it may die and come back: a running shim holds a
- * lock on DIR/shim.pid and is found again by pid and start time.
+ * lock on DIR/shim.pid, and is found again by pid and start time.
  *
  *   STATE/executor.lock          held by the executor
  *   STATE/containers/ID/spec.json status.json status.reserve shim.pid shim.log cgroup stop
  *                       rank-N.log work/
  *
- * Ranks write into pipes; the shim writes what comes to rank-N.log, the only output that is kept.
- * Where the disk has no room it goes on reading, and status.json carries a warning; status.reserve
- * is space for status.json on a full disk.
+ * Ranks write into pipes, and the shim copies their output to rank-N.log, the only place where it
+ * is kept. When the disk is full the shim keeps reading, and status.json carries a warning.
+ * status.reserve is space for status.json on a full disk.
  *
- * Owns:    STATE/containers, a watcher thread.
+ * Owns:    STATE/containers and a watcher thread.
  * Threads: see hw/executor.h; hl_shim_main owns its whole process.
  * Errors:  a shim that ends without a result (kill -9) takes its ranks with it, and the container
  *          is failed with a message.
@@ -25,7 +25,7 @@
 
 #include "hw/executor.h"
 
-/* Descriptors a shim is born with. */
+/* Descriptors that a shim inherits. */
 #define HL_SHIM_LOCK_FD  3
 #define HL_SHIM_READY_FD 4
 

@@ -1,8 +1,8 @@
-/* hybridps/adam/split.h - one range of elements, worked on by several threads.
+/* hybridps/adam/split.h - splits one range of elements among several threads.
  *
- * Owns:    its threads for the time of one call.
+ * Owns:    its threads, for the duration of one call.
  * Threads: any; calls are independent.
- * Errors:  none: where a thread can't be started, the caller's does its part.
+ * Errors:  none: if a thread can't be started, the calling thread does its part.
  * Units:   elements.
  * Limits:  HL_SPLIT_THREADS_MAX threads.
  */
@@ -16,7 +16,8 @@
 /* fn works on blocks [first, last). */
 typedef void (*hl_split_fn)(void *arg, size_t first, size_t last);
 
-/* All `blocks`, dealt out in equal runs to `threads` (0 = one per CPU this thread may use). */
+/* Runs fn on all `blocks`, divided into equal runs among `threads` (0 = one per CPU that this
+ * thread may use). */
 void hl_split(size_t blocks, int threads, hl_split_fn fn, void *arg);
 
 #endif

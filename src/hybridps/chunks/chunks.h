@@ -1,13 +1,12 @@
 /* hybridps/chunks/chunks.h - the memory of one chunk: an address on the device, one on the host,
- * and what is mapped at them now.
+ * and what is currently mapped at them.
  *
- * Where nothing is mapped, and where the host's copy is hidden, an access faults. Device memory may
- * lie in several pieces where no single one is long enough; the addresses are contiguous all the
- * same.
+ * An access faults where nothing is mapped or the host's copy is hidden. Device memory may consist
+ * of several pieces if no single one is long enough; the addresses are contiguous anyway.
  *
  * Owns:    a chunk owns its addresses and its memory; the device is borrowed.
- * Threads: one at a time for a chunk.
- * Errors:  the device's; HL_ENOMEM. A failing call changed nothing.
+ * Threads: one at a time per chunk.
+ * Errors:  the device's; HL_ENOMEM. A failed call has changed nothing.
  * Units:   bytes.
  * Limits:  one copy of a chunk at a time.
  */
@@ -28,18 +27,19 @@ struct hl_chunk_memory {
     uint64_t span; /* whole granules and pages */
     uint64_t address;
     void *host;
-    void *landing; /* where host memory is while it is filled; NULL: at its address */
+    void *landing; /* where host memory is mapped while it is filled; NULL: at its address */
     enum hl_chunk_host host_state;
-    bool sealed;                    /* host memory is shown, but only to be read */
-    bool device_sealed;             /* the device's, too */
-    bool shared;                    /* host memory shows a file that other processes show too, */
-    int file;                       /* borrowed; */
-    uint64_t file_at;               /* what is written there is this process's alone */
-    bool pins, pinned;              /* host memory is to be locked for the device's copies; is */
-    bool keeps_pinned;              /* also while it has no content, which is not given back */
-    bool keeps_host, keeps_device;  /* the addresses are somebody else's; fini leaves them */
-    struct hl_device_block *blocks; /* one after the other from `address`; none: not there */
-    struct hl_device_copy *copies;  /* one to a block, while a copy is under way */
+    bool sealed;                   /* host memory is shown read-only */
+    bool device_sealed;            /* device memory is read-only, too */
+    bool shared;                   /* host memory maps a file that other processes map too */
+    int file;                      /* borrowed */
+    uint64_t file_at;              /* offset in it; writes are private to this process */
+    bool pins, pinned;             /* lock host memory for the device's copies; it is locked */
+    bool keeps_pinned;             /* also while it has no content; its memory is then kept */
+    bool keeps_host, keeps_device; /* the addresses belong to another owner; fini leaves them */
+    /* one after the other from `address`; none: not on the device */
+    struct hl_device_block *blocks;
+    struct hl_device_copy *copies; /* one per block, while a copy is in flight */
     size_t count, cap, copying;
 };
 
@@ -47,62 +47,63 @@ hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d,
                                uint64_t bytes) HL_CHECK;
 void hl_chunk_memory_fini(struct hl_chunk_memory *m);
 
-/* Before it has any content: host memory is that of `file` from there on, as far as this process
- * writes nothing. The file is not shortened. */
+/* Call before the chunk has any content: its host memory becomes a copy-on-write mapping of `file`
+ * from `at` on. The file must not be truncated. */
 hl_status hl_chunk_memory_share(struct hl_chunk_memory *m, int file, uint64_t at) HL_CHECK;
-/* What this process wrote in a part of its host memory becomes the file's. */
+/* Writes what this process wrote in a part of its host memory to the file. */
 hl_status hl_chunk_host_publish(struct hl_chunk_memory *m, uint64_t offset,
                                 uint64_t bytes) HL_CHECK;
-/* The file has nothing of the chunk any more, and gives its memory back. */
+/* Removes the chunk's content from the file and frees the file's memory. */
 hl_status hl_chunk_host_withdraw(struct hl_chunk_memory *m) HL_CHECK;
-/* A part of its host memory, which is shown, is as the file has it, and the file's own again where
- * whole pages are. */
+/* Makes a part of the host memory, which must be shown, equal to the file again; whole pages map
+ * the file directly again. */
 hl_status hl_chunk_host_renew(struct hl_chunk_memory *m, uint64_t offset, uint64_t bytes) HL_CHECK;
 
-/* Closed: nobody reads there before hl_chunk_device_show. */
+/* Takes device memory. closed: not accessible before hl_chunk_device_show. */
 hl_status hl_chunk_device_take(struct hl_chunk_memory *m, bool closed) HL_CHECK;
 void hl_chunk_device_drop(struct hl_chunk_memory *m);
-/* Close what was taken to the CPU's users, or open it: for memory that the CPU reaches, where
- * copies do not need it open. */
+/* Closes or opens the device memory for accesses by the CPU. For memory that the CPU can reach and
+ * that copies don't need open. */
 hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown) HL_CHECK;
-/* What is shown can only be read, or is written again. */
+/* Makes shown device memory read-only, or writable again. */
 hl_status hl_chunk_device_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;
-/* Host memory is pinned when it is shown, from now on, so that copies run at the speed of the link.
- * Pinning takes as long as some copies: with `keep` it lasts while the chunk has no content, too,
- * and what is new is what was there. Where the driver refuses, all is as before. */
+/* From now on host memory is pinned when it is shown, so that copies run at link speed. Pinning
+ * takes as long as several copies. With `keep` memory therefore stays pinned while the chunk has no
+ * content, and new content starts with the old bytes. If the driver refuses, nothing changes. */
 void hl_chunk_host_pin(struct hl_chunk_memory *m, bool keep);
-/* Hidden memory keeps its content. What is new is zero. */
+/* Hidden memory keeps its content. New memory is zero. */
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
 
-/* Hidden host memory is filled before anybody reads it: until it has landed, or is taken back as it
- * was hidden before, copies find it elsewhere, and its address stays closed. */
+/* Fills hidden host memory before anyone can read it. Until it has landed, or is reset to the
+ * hidden state by unland, copies use another address and the memory's own address stays closed. */
 hl_status hl_chunk_host_land(struct hl_chunk_memory *m) HL_CHECK;
 hl_status hl_chunk_host_landed(struct hl_chunk_memory *m) HL_CHECK; /* shown */
 void hl_chunk_host_unland(struct hl_chunk_memory *m);
-/* Where copies find it. */
+/* The address that copies use. */
 void *hl_chunk_host_reach(const struct hl_chunk_memory *m);
 
-/* Shown host memory can only be read, or is written again. */
+/* Makes shown host memory read-only, or writable again. */
 hl_status hl_chunk_host_seal(struct hl_chunk_memory *m, bool sealed) HL_CHECK;
 
-/* A snapshot of `content` (NULL: bytes that are NaN as every float type) where the chunk is not: at
- * its device address, or at its host address. It can be read; and written once it is opened. */
+/* Maps a snapshot of `content` (NULL: bytes that are NaN in every float type) where the chunk is
+ * absent: at its device address, or at its host address. It is readable, and writable once opened
+ * so. */
 hl_status hl_chunk_view_put(struct hl_chunk_memory *m, bool on_host, const void *content) HL_CHECK;
 hl_status hl_chunk_view_open(struct hl_chunk_memory *m, bool on_host, bool writable) HL_CHECK;
-/* A private copy of `content` (NULL: as above), and the same where the chunk's memory is, to be
- * read and written: for a process that has nothing of the device. */
+/* For a process that has no access to the device: takes a private copy of `content` (NULL: as
+ * above), and shows it, readable and writable, at the chunk's addresses. */
 hl_status hl_chunk_snapshot_take(const struct hl_chunk_memory *m, const void *content,
                                  void **out) HL_CHECK;
 void hl_chunk_snapshot_drop(const struct hl_chunk_memory *m, void *snapshot); /* NULL is fine */
 hl_status hl_chunk_snapshot_show(struct hl_chunk_memory *m, bool on_host, void *snapshot) HL_CHECK;
-/* Nothing is at that address any more. */
+/* Unmaps the view at that address. */
 void hl_chunk_view_drop(struct hl_chunk_memory *m, bool on_host);
 
-/* The whole chunk, in or out. Each copy that began is waited for, until anything but HL_ETIMEDOUT.
- */
+/* Copies the whole chunk in or out. Every copy must be waited for until the result is not
+ * HL_ETIMEDOUT. */
 hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, bool out) HL_CHECK;
 hl_status hl_chunk_copy_wait(struct hl_chunk_memory *m, int timeout_ms) HL_CHECK;
-/* Done when it returns: for one copy alone, which has nothing to run beside. */
+/* The same, blocking: for a single copy that nothing would overlap with. */
 hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, bool out) HL_CHECK;
 
 #endif

@@ -52,6 +52,7 @@ void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c)
     c->r->device = 0;
     p->newer -= c->newer;
     c->newer = 0;
+    c->device_closed = 0;
     count_device(p, c, -1);
     pool_discharge(p, 0, c->r->bytes);
 }

@@ -1,19 +1,20 @@
-/* hybridps/chunks/pool.h - chunks on one device and its host: where each is, which are pinned,
- * which leaves.
+/* hybridps/chunks/pool.h - chunks on one device and its host: where each one is, which are pinned,
+ * and which leaves.
  *
- * A chunk's content is on the device, on the host, in both (mode copy), or nowhere (new, or ended).
- * Content only on the device while mode is copy is dirty: leaving costs a copy, as it always does
- * in mode move. Where the host is full, content goes from there to a place below (spill.h), and
- * comes back by the host when it is accessed. What is pinned stays where it is. An access plans all
- * it will do on the device before it moves anything; bytes are reserved before they are taken and
- * given back if that fails.
+ * A chunk's content is on the device, on the host, in both places (mode copy), or nowhere (new, or
+ * discarded). In mode copy, content that is only on the device is dirty: evicting it costs a copy,
+ * as it always does in mode move. When the host is full, content moves from there to a place below
+ * (spill.h), and comes back through the host when it is accessed. Pinned chunks stay where they
+ * are. An access plans everything that it will do on the device before it moves anything. Bytes are
+ * reserved before they are taken, and given back if that fails.
  *
- * Owns:    the device, the chunks, the policy (hl_chunk_pool_close).
- * Threads: one at a time; the caller holds a lock. Copies run beside the caller within a call.
- * Errors:  HL_ENOSPC with what is needed, available and pinned; HL_EBUSY for a chunk that is
- *          pinned in the other place; the device's. After a failure contents and pins are as they
- *          were; chunks may have left the device or the host. HL_ETIMEDOUT of a copy: the device
- *          is lost, and every later call fails.
+ * Owns:    the device, the chunks and the policy, until hl_chunk_pool_close.
+ * Threads: one at a time; the caller holds a lock. Within a call, copies run in parallel with the
+ *          caller.
+ * Errors:  HL_ENOSPC with the bytes needed, available and pinned; HL_EBUSY for a chunk that is
+ *          pinned in the other place; the device's. After a failure contents and pins are
+ *          unchanged, but chunks may have left the device or the host. HL_ETIMEDOUT of a copy: the
+ *          device is lost, and every later call fails.
  * Units:   bytes of chunks as they were added; moments.
  * Limits:  2^32 - 1 chunks.
  */
@@ -38,13 +39,15 @@ struct hl_chunk_pool_options {
     const char *policy;
     struct hl_policy_options policy_options;
     uint64_t host_bytes; /* limit; 0 = none */
-    /* Optional external accounting, NULL = none: `bytes` more (or fewer) are in use on the host or
-     * on the device. A call for more may be refused; then the access fails. */
+    /* Optional external accounting, NULL = none: called when `bytes` more (or fewer, if negative)
+     * are in use on the host or on the device. It may refuse more; the access then fails. */
     hl_status (*charge)(void *arg, bool on_host, int64_t bytes);
     void *charge_arg;
-    const struct hl_spill_ops *spill; /* the place below, NULL = none; the pool's from here on */
+    /* the place below, NULL = none; owned by the pool from open on */
+    const struct hl_spill_ops *spill;
     void *spill_arg;
-    /* Moments until a chunk is needed next; 0 = not known, then the least recently used goes. */
+    /* Sets the moments until a chunk is needed next. Returns 0 if that is unknown; the least
+     * recently used chunk then goes. */
     int (*next_use)(void *arg, uint32_t chunk, uint64_t *moments);
     void *next_use_arg;
     /* For tests: called before a copy begins and before it is waited for; true makes it fail. */
@@ -55,10 +58,11 @@ struct hl_chunk_pool_options {
 struct hl_chunk_info {
     int kind;
     uint64_t bytes;
-    bool on_device, on_host; /* content; what is below the host counts as being there */
+    /* where its content is; content below the host counts as on the host */
+    bool on_device, on_host;
     bool below;
     uint32_t device_pins, host_pins;
-    void *host;       /* addresses, for ever */
+    void *host;       /* its addresses, which never change */
     uint64_t address; /* on the device */
 };
 
@@ -68,10 +72,10 @@ struct hl_chunk_pool_stats {
     uint64_t peak_over_avail;
     uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
     uint64_t below, below_peak;   /* bytes in the place below the host */
-    uint64_t below_out, below_in; /* bytes that went there, and came back */
-    bool host_short;              /* the last access failed for want of host memory */
-    uint64_t chunks, pins;        /* pins: of both places, not released */
-    uint64_t faults, fault_bytes; /* that were served; bytes that were copied for them */
+    uint64_t below_out, below_in; /* bytes written there, and read back */
+    bool host_short;              /* the last access failed for lack of host memory */
+    uint64_t chunks, pins;        /* pins: unreleased ones, in both places */
+    uint64_t faults, fault_bytes; /* served faults; bytes copied for them */
     hybridps_traffic total;
 };
 
@@ -79,74 +83,76 @@ hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
                              struct hl_chunk_pool **out) HL_CHECK;
 void hl_chunk_pool_close(struct hl_chunk_pool *p);
 
-/* `bytes` are counted; `span` bytes are really there (0: the same). No content yet. */
+/* Adds a chunk without content. `bytes` are counted; `span` bytes really exist (0: the same). */
 hl_status hl_chunk_pool_add(struct hl_chunk_pool *p, int kind, uint64_t bytes, uint64_t span,
                             uint32_t *chunk) HL_CHECK;
 struct hl_policy *hl_chunk_pool_policy(struct hl_chunk_pool *p);
-/* A new moment, in which `avail` bytes are for chunks. Eviction is deferred to the next access; an
- * access without uses forces it. */
+/* Begins a moment in which `avail` bytes are available to chunks. Eviction is deferred to the next
+ * access; an access without uses forces it. */
 void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail);
-/* In the moment that begins next these will be needed: others leave before them. */
+/* Announces which chunks the next moment will need; others are evicted before them. */
 void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count);
-/* All of this moment is here; in the next, with `avail`, these and nothing else will be accessed.
- * Chunks that have to leave for them do so now, and up to `most` of them are fetched, beside what
- * the caller does: as far as there is room now, and only what would be copied then in any case. */
+/* Call when everything for this moment is present; the next moment, with `avail`, will access
+ * exactly these chunks. Evicts chunks that have to leave for them now, and fetches up to `most` of
+ * them, in parallel with the caller: as far as there is room now, and only what would have to be
+ * copied then anyway. */
 void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count,
                          uint64_t avail, int most);
-/* Copies begun ahead come to their end. One that failed has done nothing. */
+/* Finishes copies that were begun ahead. A failed one has no effect. */
 void hl_chunk_pool_settle_ahead(struct hl_chunk_pool *p);
 
-/* Chunks 0 .. count - 1, none of which is pinned, go where they are said to be (plan.h's places) as
- * far as they have content. */
+/* Moves chunks 0 .. count - 1, none of which may be pinned, to the given places (plan.h's) if they
+ * have content. */
 hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places,
                               uint32_t count) HL_CHECK;
 
-/* All or nothing; a chunk may be named more than once and is pinned as often. */
+/* All or nothing. A chunk may be named more than once and is pinned that many times. */
 hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,
                                size_t count) HL_CHECK;
 void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, bool on_host);
-/* The content of a chunk that is not pinned ends. */
+/* Discards the content of a chunk that is not pinned. */
 void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk);
 
-/* `address` was touched, where its chunk is not: the content is shown there, whichever place
- * it is in, in host memory and beside all that moves; nothing is counted or recorded but the fault.
- * What is written there becomes the content when the view ends: with the next access of the chunk,
- * at the latest with hl_chunk_pool_end_views. *chunk is which; *lost: it has no content, and bytes
- * that are not numbers are shown. HL_ENOENT without text: the address is none of a chunk. */
+/* Handles an access to an address of a chunk in a place where the chunk is absent: shows its
+ * content there, from whichever place has it, in extra host memory. No chunk moves, and only the
+ * fault is counted or recorded. What is written there becomes the content when the view ends: with
+ * the next access of the chunk, at the latest with hl_chunk_pool_end_views. *chunk is the chunk's
+ * number; *lost: it has no content, and NaN bytes are shown. HL_ENOENT without text: the address
+ * does not belong to a chunk. */
 hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault_access *access,
                               uint32_t *chunk, bool *lost) HL_CHECK;
 void hl_chunk_pool_end_views(struct hl_chunk_pool *p);
-/* pool_fork.c: around a fork of a pool that serves; before it, then in the parent or in the child,
- * where from then on only faults may be served, by the last one. *lost: why there is no content,
- * and bytes that are not numbers are shown. */
+/* pool_fork.c: calls around a fork of a pool that serves faults: before it, then in the parent or
+ * in the child. After that the child may only serve faults, with hl_chunk_pool_child_fault. *lost:
+ * why there is no content, and NaN bytes are shown instead. */
 void hl_chunk_pool_before_fork(struct hl_chunk_pool *p);
 void hl_chunk_pool_after_fork(struct hl_chunk_pool *p);
 void hl_chunk_pool_in_child(struct hl_chunk_pool *p);
 hl_status hl_chunk_pool_child_fault(struct hl_chunk_pool *p,
                                     const struct hl_pagefault_access *access, uint32_t *chunk,
                                     const char **lost) HL_CHECK;
-/* What is shown in the child without content faults again. */
+/* Makes addresses that the child was shown without content fault again. */
 void hl_chunk_pool_child_hide(struct hl_chunk_pool *p);
-/* pool_share.c: host memory of new chunks of these kinds (bits) is one copy for all processes that
- * name this file, and add the same chunks in the same order; 0 kinds: of none from now on. A write
- * is this process's alone until it is published; a part is renewed to be as others published it.
- * Both parts are pinned on the host. */
+/* pool_share.c: host memory of new chunks of these kinds (bits) is a single copy for all processes
+ * that name this file and add the same chunks in the same order; 0: no kinds from now on. A write
+ * is private to this process until it is published; renewing a part makes it what others have
+ * published. The chunk must be pinned on the host for both. */
 hl_status hl_chunk_pool_share(struct hl_chunk_pool *p, int file, unsigned kinds) HL_CHECK;
 hl_status hl_chunk_pool_publish(struct hl_chunk_pool *p, uint32_t chunk, uint64_t offset,
                                 uint64_t bytes) HL_CHECK;
 hl_status hl_chunk_pool_renew(struct hl_chunk_pool *p, uint32_t chunk, uint64_t offset,
                               uint64_t bytes) HL_CHECK;
-/* The file's memory of a chunk is free, until it is published again; its content is not this
- * process's on the host. */
+/* Frees the file's memory of a chunk until it is published again. The chunk's content must not be
+ * on this process's host. */
 hl_status hl_chunk_pool_withdraw(struct hl_chunk_pool *p, uint32_t chunk) HL_CHECK;
-/* From now on hl_chunk_pool_fault may be called. HL_EUNSUPPORTED where the CPU does not reach the
+/* From now on hl_chunk_pool_fault may be called. HL_EUNSUPPORTED if the CPU can't reach the
  * device's memory. */
 hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;
 
-/* The chunk's memory in one place outlives the pool: who asked unmaps it. Its content ends up on
- * the host; at the device's addresses there is a copy of its own from now on. No limit of host
- * memory holds any more, and the pool can only be asked for more of this, or closed. Where faults
- * are not served HL_EUNSUPPORTED. */
+/* Lets the chunk's memory in one place outlive the pool; the caller has to unmap it. The content
+ * ends up on the host; the device's addresses hold a separate copy from now on. The limit of host
+ * memory no longer applies, and the pool only accepts further calls of this function and close.
+ * HL_EUNSUPPORTED if faults are not served. */
 struct hl_chunk_kept {
     void *address;
     uint64_t bytes;

@@ -22,6 +22,7 @@ static void chunk_stay(struct hl_chunk_pool *p, struct chunk *c)
     pool_unland(p, c, (enum hl_chunk_host)c->host_before);
     if (p->serves && hl_chunk_device_show(&c->mem, true) != HL_OK)
         p->lost = 1; /* nobody reaches it any more */
+    c->device_closed = 0;
     hl_error_clear();
 }
 

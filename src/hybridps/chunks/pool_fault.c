@@ -7,6 +7,8 @@
  *
  * A view that is written keeps a twin of what it was. When it ends, the words that differ are
  * written to the content, so that what others wrote meanwhile to other tensors of the chunk stays.
+ * Until then the device's memory, if the content is there, is closed: who reads it faults, and ends
+ * the view.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +69,7 @@ static hl_status view_make(struct hl_chunk_pool *p, struct chunk *c, int place)
     return HL_OK;
 }
 
-static hl_status view_write(struct chunk *c)
+static hl_status view_write(struct hl_chunk_pool *p, struct chunk *c)
 {
     const void *at = c->view == VIEW_HOST ? c->mem.host : (void *)(uintptr_t)c->mem.address;
     if (c->view_written)
@@ -83,6 +85,8 @@ static hl_status view_write(struct chunk *c)
     }
     c->view_twin = twin;
     c->view_written = 1;
+    if (c->view == VIEW_HOST)
+        pool_close_device(p, c);
     return HL_OK;
 }
 
@@ -137,6 +141,8 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
         pool_end_view(p, c);
     if (place == VIEW_HOST && c->mem.sealed)
         return pool_open_seal(p, c);
+    if (place == VIEW_DEVICE && c->device_closed)
+        return c->newer ? pool_copy_anew(p, c) : pool_reopen_device(c);
     bool reads = access->write_known && !access->write;
     if (place == VIEW_DEVICE && c->r->device && c->mem.device_sealed && !reads)
         HL_TRY(chunk_open_device(p, c));
@@ -151,5 +157,5 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
     if (!again)
         HL_TRY(view_make(p, c, place));
     bool write = access->write_known ? access->write : again;
-    return write ? view_write(c) : HL_OK;
+    return write ? view_write(p, c) : HL_OK;
 }

@@ -15,6 +15,8 @@ void hl_chunk_pool_before_fork(struct hl_chunk_pool *p)
     hl_chunk_pool_settle_ahead(p);
     for (uint32_t i = 0; i < p->count; i++) {
         struct chunk *c = &p->chunks[i];
+        if (c->device_closed && !c->newer)
+            pool_end_view(p, c); /* what was written there is a part of the content */
         if (!c->r->device || c->r->host || c->mem.shared)
             continue;
         hl_status st =

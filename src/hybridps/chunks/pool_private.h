@@ -11,13 +11,13 @@
  *      below  |  |
  *             on the host
  *
- * New chunks, and those whose content was ended, are nowhere: an access finds memory of undefined
- * content.
+ * New chunks, and those whose content was discarded, are nowhere: an access finds memory of
+ * undefined content.
  *
- * A call is one thread's, under its caller's lock, so the accounting needs no atomics. Only copies
- * run beside it: on the device's own engine or thread, between pool_begin and pool_wait. Meanwhile
- * the chunk is in flight: neither its memory nor its accounting may change. A copy that never ends
- * leaves the pool `lost`; what it may still write is not given back.
+ * Each call runs on one thread, under its caller's lock, so the accounting needs no atomics. Only
+ * copies run in parallel: on the device's own engine or thread, between pool_begin and pool_wait.
+ * Meanwhile the chunk is in flight: neither its memory nor its accounting may change. A copy that
+ * never ends leaves the pool `lost`; memory that it may still write to is not freed.
  *
  * Within an access a chunk goes through these flags, all 0 again when it ends:
  *   leaving      it is in moves.leave
@@ -37,22 +37,25 @@
 
 struct chunk {
     struct hl_chunk_memory mem;
-    struct hl_resident *r; /* its accounting: where it is, which accesses need it */
+    struct hl_resident *r; /* its accounting: where it is and which accesses need it */
     int kind;
     uint64_t
-        below; /* its content's handle in the place below the host, and nowhere else; 0 = none */
-    uint64_t used; /* accesses there had been when it was accessed last */
+        /* handle of its content in the place below the host, if it is only there; 0 = none */
+        below;
+    uint64_t used; /* value of `accesses` when it was last accessed */
     /* within an access */
     uint8_t leaving, loading, flight, arrived, fresh, host_before;
-    uint8_t newer; /* the host was written while the device has the content too; see pool_seal.c */
+    uint8_t newer; /* the host was written while the device also has the content; see pool_seal.c */
+    /* device memory is closed, because the host's copy or a view of it was written */
+    uint8_t device_closed;
     uint8_t ahead; /* a copy was begun for the next moment: AHEAD_IN or AHEAD_OUT */
-    /* a view for reads where it is not; see pool_fault.c */
-    uint8_t view;         /* VIEW_NONE, or the place that it is in */
-    uint8_t view_written; /* it may have been */
+    /* a view of it where it is absent; see pool_fault.c */
+    uint8_t view;         /* VIEW_NONE, or the place where the view is */
+    uint8_t view_written; /* the view may have been written */
     uint8_t unreadable;   /* in a forked child: it shows no content */
-    uint64_t view_made;   /* its number */
-    void *view_twin;      /* what it was before; NULL unless view_written */
-    void *snapshot;       /* during a fork: what only the device has; see pool_fork.c */
+    uint64_t view_made;   /* the view's number */
+    void *view_twin;      /* content before it was written; NULL unless view_written */
+    void *snapshot;       /* during a fork: content that only the device has; see pool_fork.c */
 };
 
 enum { VIEW_NONE, VIEW_DEVICE, VIEW_HOST };
@@ -69,77 +72,86 @@ struct hl_chunk_pool {
     uint32_t count, cap;
     uint64_t now, accesses;
     bool lost; /* a copy never ended */
-    bool used; /* a chunk was pinned on the device since pool_quiesce: what used it may still run */
+    /* a chunk was pinned on the device since pool_quiesce, so kernels may still use it */
+    bool used;
     struct hl_chunk_pool_stats s;
-    uint32_t *wanted; /* of an access; moves: what was decided for it */
+    uint32_t *wanted; /* chunks of an access; moves: what was decided for it */
     size_t wanted_count;
     struct hl_moves moves;
     uint32_t *ahead; /* chunks with a copy begun for the next moment */
     size_t ahead_count;
-    bool serves;                    /* faults; so no thread may see a chunk half loaded */
-    uint64_t view_bytes, view_last; /* of views that there are; the last one's number */
-    uint32_t newer;                 /* chunks that are */
+    bool serves;                    /* serves faults, so no thread may see a half-loaded chunk */
+    uint64_t view_bytes, view_last; /* of existing views; number of the last view */
+    uint32_t newer;                 /* number of chunks with `newer` set */
     int share;                      /* pool_share.c: the file of new chunks; 0 = none */
     unsigned share_kinds;           /* bits by kind */
-    uint64_t share_end;             /* the file's bytes that chunks have */
+    uint64_t share_end;             /* end of the file's bytes that chunks use */
 };
 
-/* pool_accounting.c: for residency.h, as if `avail` bytes were the device's. */
+/* pool_accounting.c: input for residency.h, as if the device had `avail` bytes. */
 struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail);
-/* What was wanted and decided ends. */
+/* Clears what was wanted and decided. */
 void pool_forget(struct hl_chunk_pool *p);
 
-/* mover.c: p->moves are made, or contents are as they were; then settle, and forget in any case. */
+/* mover.c: makes p->moves, or leaves contents unchanged; afterwards call settle, and forget in any
+ * case. */
 hl_status pool_move(struct hl_chunk_pool *p) HL_CHECK;
 void pool_settle(struct hl_chunk_pool *p);
-/* What the caller began on the device, as kernels that use chunks, is over: they may be copied and
- * leave. */
+/* Waits until work that the caller began on the device, such as kernels that use chunks, is over,
+ * so that chunks may be copied and leave. */
 hl_status pool_quiesce(struct hl_chunk_pool *p) HL_CHECK;
-/* Quiesces, and leaves all the same if that fails: the context is lost then. */
+/* Quiesces, then removes the chunk from the device even if that failed, because the context is lost
+ * then. */
 void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c);
 hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone) HL_CHECK;
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone) HL_CHECK;
 hl_status pool_loaded(struct hl_chunk_pool *p, struct chunk *c, hl_status st) HL_CHECK;
 hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 void pool_count_stall(struct hl_chunk_pool *p, uint64_t began);
-/* pool_spill.c: host memory changes its state, and is counted. */
+/* pool_spill.c: changes the state of host memory, and counts it. */
 hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
                         enum hl_chunk_host state) HL_CHECK;
 void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
-/* Host memory for content that is to come, which nobody reads before. It is shown with its
- * content, or is as it was. */
+/* Host memory for content that is about to arrive and that no thread reads before. It is shown with
+ * its content, or restored to its former state. */
 hl_status pool_land(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 hl_status pool_landed(struct chunk *c) HL_CHECK;
 void pool_unland(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host before);
-/* Bytes go back to the external accounting. */
+/* Returns bytes to the external accounting. */
 void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes);
-/* Room for `more` bytes under the host's limit, and in the external accounting; others leave the
- * host for it. */
+/* Makes room for `more` bytes under the host's limit and in the external accounting, by moving
+ * other chunks off the host. */
 hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;
-/* What is wanted and lies below comes to the host. */
+/* Fetches wanted chunks that lie below to the host. */
 hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;
 hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
-/* Content that lies below ends. */
+/* Discards content that lies below. */
 void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
-/* pool_seal.c: host memory is sealed as long as the device has the content, or a view of it, too,
- * and open else. */
+/* pool_seal.c: host memory is read-only as long as the device also has the content, or a view of
+ * it; otherwise it is writable. */
 void pool_seal(struct hl_chunk_pool *p, struct chunk *c);
-/* pool_refresh.c: somebody writes the host's bytes now, of whom no access told. */
+/* pool_refresh.c: called when the host's bytes are being written without an access. */
 hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
-/* What the device has of it goes, for the host has what counts. */
+/* Closes device memory whose bytes are out of date: the next reader faults and sees what was
+ * written. Reopen it once the bytes are current. */
+void pool_close_device(struct hl_chunk_pool *p, struct chunk *c);
+hl_status pool_reopen_device(struct chunk *c) HL_CHECK;
+/* Copies what was written on the host to the device, for a reader of the device. */
+hl_status pool_copy_anew(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
+/* Drops the device's copy, because the host's is the current one. */
 void pool_drop_stale(struct hl_chunk_pool *p, struct chunk *c);
-/* What was written on the host is on the device too, or nothing is there. */
+/* Brings what was written on the host to the device, or drops the device's copy. */
 hl_status pool_refresh(struct hl_chunk_pool *p) HL_CHECK;
-/* pool_share.c: a new chunk's host memory is the file's, if its kind is. */
+/* pool_share.c: gives a new chunk the file's memory if its kind is shared. */
 hl_status pool_share_new(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
-/* pool_fault.c: the chunk at that address, and in which place; NULL: none. */
+/* pool_fault.c: the chunk at that address, and the place the address belongs to; NULL: none. */
 struct chunk *pool_chunk_at(struct hl_chunk_pool *p, uintptr_t at, int *place);
-/* The chunk's view ends, before its content moves or changes; what was written to it
- * becomes content. */
-/* NULL: it has none. */
+/* Ends the chunk's view before its content moves or changes; what was written to it becomes
+ * content. */
+/* The content of the chunk's view; NULL: it has no view. */
 void *pool_view_content(const struct chunk *c);
 void pool_end_view(struct hl_chunk_pool *p, struct chunk *c);
-/* The content ends, and the view with it. */
+/* Discards the content together with the view. */
 void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c);
 
 #endif

@@ -2,7 +2,25 @@
  * the host's again, or gone. */
 #include "hybridps/chunks/pool_private.h"
 
-static hl_status chunk_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
+void pool_close_device(struct hl_chunk_pool *p, struct chunk *c)
+{
+    if (!p->serves || !c->r->device || c->device_closed)
+        return;
+    if (hl_chunk_device_show(&c->mem, false) == HL_OK)
+        c->device_closed = 1;
+    else
+        hl_error_clear(); /* too many mappings: the next access makes the bytes current */
+}
+
+hl_status pool_reopen_device(struct chunk *c)
+{
+    if (c->device_closed && c->r->device)
+        HL_TRY(hl_chunk_device_seal(&c->mem, c->r->host && !c->newer));
+    c->device_closed = 0;
+    return HL_OK;
+}
+
+hl_status pool_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
 {
     c->newer = 0;
     p->newer--;
@@ -10,7 +28,7 @@ static hl_status chunk_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
     HL_TRY(hl_device_quiesce(p->device)); /* it is pinned: what reads it may run */
     HL_TRY(hl_chunk_copy_now(&c->mem, false));
     p->s.total.h2d += c->r->bytes;
-    return HL_OK;
+    return pool_reopen_device(c);
 }
 
 void pool_drop_stale(struct hl_chunk_pool *p, struct chunk *c)
@@ -29,6 +47,8 @@ hl_status pool_open_seal(struct hl_chunk_pool *p, struct chunk *c)
     p->newer++;
     if (c->r->device_pins == 0)
         pool_drop_stale(p, c);
+    else
+        pool_close_device(p, c);
     return HL_OK;
 }
 
@@ -39,7 +59,7 @@ hl_status pool_refresh(struct hl_chunk_pool *p)
         if (!c->newer)
             continue;
         if (c->r->device_pins > 0) {
-            HL_TRY(chunk_copy_anew(p, c));
+            HL_TRY(pool_copy_anew(p, c));
             continue;
         }
         pool_drop_stale(p, c);

@@ -5,10 +5,13 @@
  * differ, and one that nobody tells would be lost. So host memory is sealed there: it can be read,
  * and the first write to a chunk is a fault, which opens it. What the device has is dropped, so
  * that who reads there by an address of an earlier time finds what was written. Where somebody has
- * it pinned the chunk is `newer`, and is copied anew before anything else is decided.
+ * it pinned the chunk is `newer`: the device's memory is closed, and the host's bytes are copied to
+ * it before the next access decides anything, or when somebody reads it without an access, as a
+ * backward through a graph of gradients does.
  *
  *     on both, sealed --write on the host--> on the host
- *                     \--pinned on the device--> on both, newer --pool_refresh--> on both, sealed
+ *                     \--pinned on the device--> on both, newer, closed
+ *     on both, newer, closed --pool_refresh, or a read on the device--> on both, sealed
  *
  * A view of the device's place (pool_fault.c) seals the host, too: the write ends it.
  *
@@ -28,7 +31,7 @@ void pool_seal(struct hl_chunk_pool *p, struct chunk *c)
         return;
     if (c->mem.sealed != both && hl_chunk_host_seal(&c->mem, both) != HL_OK)
         hl_error_clear(); /* too many mappings: as without seals */
-    if (c->r->device && c->mem.device_sealed != (c->r->host != 0) &&
+    if (c->r->device && !c->device_closed && c->mem.device_sealed != (c->r->host != 0) &&
         hl_chunk_device_seal(&c->mem, c->r->host != 0) != HL_OK)
         hl_error_clear();
 }

@@ -29,6 +29,8 @@ void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c)
 void pool_end_view(struct hl_chunk_pool *p, struct chunk *c)
 {
     uint64_t *to = pool_view_content(c), *twin = c->view_twin;
+    if (!c->newer && pool_reopen_device(c) != HL_OK)
+        hl_error_clear(); /* a reader faults again, and ends the process if that fails, too */
     bool on_host = to == c->mem.host;
     if (c->view_written && to != NULL &&
         (on_host ? hl_chunk_host_seal(&c->mem, false) : hl_chunk_device_seal(&c->mem, false)) !=

@@ -1,20 +1,21 @@
-/* hybridps/chunks/residency.h - which chunks move so that those that are needed are where they are
- * needed. Pure: from uses, sizes, limits and the accounting to a list of moves.
+/* hybridps/chunks/residency.h - decides which chunks move so that all needed chunks are where they
+ * are needed. Pure: it turns uses, sizes, limits and the accounting into a list of moves.
  *
- * A decision is all-or-nothing and changes no accounting. Its moves are made in this order:
- * contents are copied `out` to the host, then chunks `leave` the device, then chunks `load` onto
- * it. What leaves has its content on the host by then. No chunk leaves while there is room; victims
- * leave in the order of turn, then rank, then number:
+ * A decision is all-or-nothing and does not change the accounting. Its moves are made in this
+ * order: contents are copied `out` to the host, then chunks `leave` the device, then chunks `load`
+ * onto it. By then the content of leaving chunks is on the host. No chunk leaves while there is
+ * room. Victims are ordered by turn, then rank, then number:
  *   - what the host takes in this moment leaves anyway, so it goes first;
  *   - what the device needs in this moment goes last;
  *   - of the others, the policy's highest rank goes first.
  *
  * Owns:    a list of moves owns its arrays (hl_moves_fini). Zero-initialise.
  * Threads: one at a time.
- * Errors:  false: no way of leaving makes room; the moves are undefined then.
- *          HL_ENOMEM of hl_moves_reserve.
+ * Errors:  false: no set of victims makes enough room; the moves are then undefined. HL_ENOMEM from
+ *          hl_moves_reserve.
  * Units:   bytes; moments, 0 = none has begun.
- * Limits:  a decision scans all chunks once where room is needed, and its candidates once a victim.
+ * Limits:  when room is needed, a decision scans all chunks once, and the candidates once per
+ *          victim.
  */
 #ifndef HL_HYBRIDPS_CHUNKS_RESIDENCY_H
 #define HL_HYBRIDPS_CHUNKS_RESIDENCY_H
@@ -33,13 +34,13 @@ enum hl_host_memory { HL_HOST_NONE, HL_HOST_STALE, HL_HOST_CONTENT };
 /* The accounting of one chunk. */
 struct hl_resident {
     uint64_t bytes;
-    uint64_t expected;           /* the moment in which the device needs it, as far as is known */
-    uint64_t host_next;          /* and the host, */
-    uint8_t host_takes;          /* which ends what is on the device */
-    uint8_t device, host, below; /* where its content is */
-    uint8_t host_memory;         /* enum hl_host_memory */
-    uint8_t want;                /* of the access that is decided */
-    uint8_t busy;                /* a move of it has begun */
+    uint64_t expected;                /* the moment in which the device will need it, if known */
+    uint64_t host_next;               /* the same for the host */
+    uint8_t host_takes;               /* the host's use invalidates the device's copy */
+    uint8_t device, host, below;      /* where its content is */
+    uint8_t host_memory;              /* enum hl_host_memory */
+    uint8_t want;                     /* what the access being decided wants */
+    uint8_t busy;                     /* a move of it is in progress */
     uint8_t device_write, host_write; /* a pin there may write */
     uint32_t device_pins, host_pins;
 };
@@ -47,12 +48,12 @@ struct hl_resident {
 struct hl_residency {
     const struct hl_resident *chunks;
     uint32_t count;
-    bool copy;              /* mode copy: the host keeps what is only read on the device */
+    bool copy;              /* mode copy: the host keeps content that is only read on the device */
     uint64_t now;           /* moment */
-    uint64_t device, avail; /* bytes on the device, and that may be */
-    /* dirty: leaving costs a copy. Asked once a decision for each chunk that may leave. */
+    uint64_t device, avail; /* bytes on the device, and the limit for them */
+    /* dirty: evicting it costs a copy. Called once per decision for each chunk that may leave. */
     double (*rank)(void *arg, uint32_t chunk, uint64_t now, bool dirty);
-    /* Moments to the next use anywhere; larger is later. */
+    /* Moments until the next use in any place; larger is later. */
     uint64_t (*next_use)(void *arg, uint32_t chunk);
     void *arg;
 };
@@ -66,30 +67,30 @@ struct hl_victim {
 struct hl_moves {
     uint32_t *out, *leave, *load;
     size_t out_count, leave_count, load_count;
-    uint64_t load_bytes;          /* more on the device, before anybody leaves */
-    uint64_t host_bytes;          /* more host memory */
+    uint64_t load_bytes;          /* additional bytes on the device, before any chunk leaves */
+    uint64_t host_bytes;          /* additional host memory */
     struct hl_victim *candidates; /* scratch */
     size_t cap;
 };
 
-/* For decisions over so many chunks. */
+/* Makes room for decisions over `chunks` chunks. */
 hl_status hl_moves_reserve(struct hl_moves *m, size_t chunks) HL_CHECK;
 void hl_moves_fini(struct hl_moves *m);
 void hl_moves_clear(struct hl_moves *m);
 
-/* The chunks `wanted` (each once, with .want) come to where they are wanted. */
+/* Brings the chunks `wanted` (each named once, with .want set) to where they are wanted. */
 bool hl_residency_access(const struct hl_residency *r, const uint32_t *wanted, size_t count,
                          struct hl_moves *m);
-/* Which chunks leave now for the access of the next moment, which is that of `uses` alone under
- * `avail`; false too when one of the victims is still pinned. The moves say which leave and nothing
- * else. */
+/* Decides which chunks leave now for the next moment, which accesses only `uses` under `avail`.
+ * Also false when a victim is still pinned. The moves contain only the chunks that leave. */
 bool hl_residency_ahead(const struct hl_residency *r, const struct hl_trace_use *uses, size_t count,
                         struct hl_moves *m);
-/* Chunks 0 .. count - 1 go where `places` (plan.h's) says, as far as they have content. */
+/* Moves chunks 0 .. count - 1 to their `places` (plan.h's) if they have content. */
 bool hl_residency_place(const struct hl_residency *r, const uint8_t *places, uint32_t count,
                         struct hl_moves *m);
-/* Whose host memory is given back, of all that is not in use: what is stale; else what is needed
- * last, whose content goes below (`spills`: there is such a place) or is on the device too. */
+/* Picks the chunk, among those not in use, whose host memory is freed: a stale one, else the one
+ * that is needed last and whose content can go below (`spills`: there is such a place) or is on the
+ * device too. */
 bool hl_residency_host_victim(const struct hl_residency *r, bool spills, uint32_t *victim);
 
 #endif

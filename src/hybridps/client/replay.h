@@ -1,15 +1,15 @@
-/* hybridps/client/replay.h - an access trace through the pool of chunks: bytes are moved and
- * checked.
+/* hybridps/client/replay.h - replays an access trace through the pool of chunks; bytes are really
+ * moved and checked.
  *
- * Every chunk carries a pattern with its number and a version that each write raises; at each need
- * it is compared. Chunks are as long as the trace says divided by `scale`; what is counted, and
- * what is available, are the trace's own bytes.
+ * Every chunk carries a pattern with its number and a version that each write increments; each need
+ * compares it. Chunks have the trace's length divided by `scale`; counts and availability are in
+ * the trace's own bytes.
  *
- * Owns:    the result is the caller's (hl_replay_fini).
+ * Owns:    the result belongs to the caller (hl_replay_fini).
  * Threads: one at a time.
- * Errors:  those of pool and plan with iteration and moment; HL_ECORRUPT for a wrong content.
+ * Errors:  those of pool and plan, with iteration and moment; HL_ECORRUPT for wrong content.
  * Units:   bytes.
- * Limits:  those of the trace and of the memory there is.
+ * Limits:  those of the trace and of the available memory.
  */
 #ifndef HL_HYBRIDPS_CLIENT_REPLAY_H
 #define HL_HYBRIDPS_CLIENT_REPLAY_H
@@ -22,11 +22,11 @@
 #include "hybridps/chunks/pool.h"
 #include "hybridps/plan/plan.h"
 
-/* A moment while what it needs is there. */
+/* State during a moment, when everything it needs is present. */
 struct hl_replay_view {
     uint64_t avail;
     uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
-    uint64_t h2d, d2h; /* moved for it */
+    uint64_t h2d, d2h; /* bytes moved for it */
 };
 
 struct hl_replay_options {
@@ -36,9 +36,9 @@ struct hl_replay_options {
     struct hl_policy_options policy_options;
     void (*watch)(void *arg, uint64_t iteration, size_t moment, const struct hl_replay_view *v);
     void *watch_arg;
-    uint64_t plan_needs; /* what is longer is not planned in one go; 0 = 400,000 */
-    /* Of opt: plan as training does, which does not know its last iteration, from so many; 0 = as
-     * moves least up to the last. */
+    uint64_t plan_needs; /* longer traces are not planned in one piece; 0 = 400,000 */
+    /* For opt: plan from this many iterations, as training does, which does not know its last
+     * iteration; 0 = plan what moves least up to the last iteration. */
     uint64_t ahead;
 };
 

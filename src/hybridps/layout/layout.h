@@ -1,22 +1,22 @@
-/* hybridps/layout/layout.h - how tensors fill chunks of one size, which size fills them best, and
- * what a model needs in chunks before it is trained.
+/* hybridps/layout/layout.h - how tensors fill chunks of one size, which size wastes least, and an
+ * estimate of what a model will need in chunks.
  *
- * The rule: tensors of a kind lie in their order, each at a multiple of 64 bytes in the first chunk
- * of its kind with room, else in a new one; a longer tensor gets a chunk of its own length, which
- * is not shared: a small tensor would keep a huge one on the device.
+ * The rule: tensors of a kind are placed in order, each at a multiple of 64 bytes in the first
+ * chunk of its kind with room, else in a new one. A tensor longer than the chunk size gets a chunk
+ * of its own length. That chunk is not shared, because a small tensor in it would keep the huge one
+ * on the device.
  *
- * Model data are parameters, gradients and Adam's states: in 16 bits p 2, g 2, p32 4, m 4, v 4
- * bytes per parameter (reuse: the gradient lies over the parameter), in float32 p 4, g 4, m 4, v 4.
- * They lie on the host once; of several processes each has all parameters and gradients, and its
- * share of p32, m and v. The device needs at least the chunks that one module pins in the backward
- * pass. Activations and the framework's own memory come on top.
+ * Model data are parameters, gradients and Adam's states: with 16 bits p 2, g 2, p32 4, m 4, v 4
+ * bytes per parameter (reuse: the gradient overwrites the parameter), with float32 p 4, g 4, m 4, v
+ * 4. The host holds all of them once. With several processes each has all parameters and gradients,
+ * and its share of p32, m and v. The device needs at least the chunks that one module pins in the
+ * backward pass. Activations and the framework's own memory come on top.
  *
- * Owns:    an estimate its lists (hl_estimate_fini); the rest owns nothing.
+ * Owns:    an estimate owns its lists (hl_estimate_fini); the rest owns nothing.
  * Threads: any; pure.
  * Errors:  HL_EINVAL (no items, sizes that overflow), HL_ENOMEM.
  * Units:   bytes, elements.
- * Limits:  2^32 - 1 items, 2^24 tensors of an estimate; the sizes tried are at most
- *          HL_LAYOUT_TRIES.
+ * Limits:  2^32 - 1 items, 2^24 tensors in an estimate; at most HL_LAYOUT_TRIES sizes are tried.
  */
 #ifndef HL_HYBRIDPS_LAYOUT_LAYOUT_H
 #define HL_HYBRIDPS_LAYOUT_LAYOUT_H
@@ -29,8 +29,8 @@
 #include "helios/hybridps.h"
 
 #define HL_LAYOUT_TRIES 1024
-#define HL_LAYOUT_GOOD  0.99 /* of the chunks' bytes are in use */
-#define HL_LAYOUT_NEAR  0.03 /* below the best there is */
+#define HL_LAYOUT_GOOD  0.99 /* a good layout uses this share of the chunks' bytes */
+#define HL_LAYOUT_NEAR  0.03 /* near: at most this far below the best */
 
 struct hl_layout_item {
     uint64_t bytes;
@@ -48,8 +48,8 @@ struct hl_layout {
 
 struct hl_layout_options {
     uint64_t least, most; /* of a chunk; least 0 = the longest item, most 0 = no limit */
-    bool largest;         /* the largest good size, not the smallest; `most` must be given */
-    uint64_t granule;     /* chunks are multiples of it; 0 = 64 */
+    bool largest;     /* choose the largest good size instead of the smallest; requires `most` */
+    uint64_t granule; /* chunks are multiples of it; 0 = 64 */
 };
 
 static inline double hl_layout_utilisation(const struct hl_layout *l)
@@ -60,9 +60,9 @@ static inline double hl_layout_utilisation(const struct hl_layout *l)
 /* chunk_of (may be NULL): n numbers, the chunk of each item. */
 hl_status hl_layout_fill(const struct hl_layout_item *items, size_t n, uint64_t chunk_bytes,
                          uint64_t granule, uint32_t *chunk_of, struct hl_layout *out) HL_CHECK;
-/* The smallest size in [least, most] with a good utilisation; where there is none, the smallest
- * near the best. It tries `least` (`most` for the largest) and the sizes that a run of items
- * of a kind fills exactly. */
+/* The smallest size in [least, most] with a good utilisation; if there is none, the smallest one
+ * near the best. It tries `least` (`most` if the largest is wanted) and the sizes that a run of
+ * items of one kind fills exactly. */
 hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
                            const struct hl_layout_options *o, struct hl_layout *out) HL_CHECK;
 
@@ -82,34 +82,34 @@ struct hl_estimate_tensor {
 
 struct hl_estimate_options {
     uint64_t element_bytes; /* of parameters: 2 or 4 */
-    bool reuse;             /* gradients over the parameters */
+    bool reuse;             /* gradients overwrite the parameters */
     uint64_t granule;       /* of the device */
-    uint64_t chunk_bytes;   /* 0 = searched for */
+    uint64_t chunk_bytes;   /* 0 = search for it */
 };
 
 struct hl_estimate {
-    struct hl_estimate_tensor *tensors; /* in order; those of a module follow each other */
+    struct hl_estimate_tensor *tensors; /* in order; the tensors of a module are consecutive */
     size_t count, cap;
     char (*modules)[48];
     size_t module_count, module_cap;
     uint64_t parameters;
-    uint64_t layers, hidden; /* of the shape that was assumed; 0 = not assumed */
+    uint64_t layers, hidden; /* of the assumed shape; 0 = nothing assumed */
 
-    /* by hl_estimate_run */
+    /* set by hl_estimate_run */
     struct hl_layout layout; /* of all kinds */
     uint64_t per_parameter[HYBRIDPS_KINDS], bytes[HYBRIDPS_KINDS];
-    uint64_t allocated[HYBRIDPS_KINDS]; /* with what chunks leave unused */
+    uint64_t allocated[HYBRIDPS_KINDS]; /* including what chunks leave unused */
     uint64_t total;                     /* bytes of all kinds */
-    uint64_t smallest;                  /* device: the most that a module pins */
+    uint64_t smallest;                  /* minimum for the device: the most that one module pins */
     uint32_t widest;                    /* that module */
 };
 
-/* The tensors of a model; `out` is zeroed before. */
+/* Lists the tensors of a model; the caller zeroes `out`. */
 hl_status hl_estimate_of_config(const struct hl_hf_config *c, struct hl_estimate *out) HL_CHECK;
-/* Of so many parameters: a GPT whose width is 64 times its depth. */
+/* The same for a number of parameters: assumes a GPT whose width is 64 times its depth. */
 hl_status hl_estimate_of_count(uint64_t parameters, struct hl_estimate *out) HL_CHECK;
 hl_status hl_estimate_run(struct hl_estimate *e, const struct hl_estimate_options *o) HL_CHECK;
-/* What one of `world` processes has of `bytes` of a kind. */
+/* What each of `world` processes has of `bytes` of a kind. */
 uint64_t hl_estimate_share(uint64_t bytes, int kind, uint64_t world);
 void hl_estimate_fini(struct hl_estimate *e);
 

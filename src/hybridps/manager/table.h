@@ -1,20 +1,21 @@
 /* hybridps/manager/table.h - the node's table of devices and processes, in POSIX shared memory.
  *
- * A process writes only its own row of a device, and its tickets; `used` and `reserved` are their
- * sums, kept beside them. So a process that dies in the middle leaves nothing that can't be summed
- * again, and what it had is given back with its row.
+ * A process writes only its own row of a device and its tickets; `used` and `reserved` are the sums
+ * of these, stored next to them. So if a process dies in the middle of a change the sums can be
+ * recomputed, and its memory is given back with its row.
  *
- * Locks: flock of the file (coming and going), then `registry` (rows), then a device's. One device
- * at a time.
+ * Locks: flock of the file (joining and leaving), then `registry` (rows), then a device's lock. One
+ * device at a time.
  *
- * Owns:    a table its mapping, its descriptor and its row.
+ * Owns:    a table owns its mapping, its descriptor and its row.
  * Threads: any.
  * Errors:  HL_ETIMEDOUT names the process that holds the lock; HL_EPROTO another layout;
- *          HL_ECONFLICT other capacities than the ones the others gave; HL_EPERM after fork();
- *          HL_EUNAVAIL where the file was cut short: close the table and open another. Only
- *          processes with os/map_guard live to see it.
+ *          HL_ECONFLICT capacities that differ from those of the others; HL_EPERM after fork();
+ *          HL_EUNAVAIL the file was truncated: close the table and open another. Only processes
+ *          with os/map_guard survive to see this.
  * Units:   bytes; times are CLOCK_MONOTONIC, which all processes of a host share.
- * Limits:  below; the processes share one PID namespace (else their deaths can't be seen).
+ * Limits:  see below; the processes must share one PID namespace, otherwise their deaths can't be
+ *          detected.
  */
 #ifndef HL_HYBRIDPS_MANAGER_TABLE_H
 #define HL_HYBRIDPS_MANAGER_TABLE_H
@@ -27,7 +28,7 @@
 #include "base/status.h"
 #include "os/process.h"
 
-#define HL_MANAGER_UNLIMITED (UINT64_C(1) << 60) /* a capacity of so much is none */
+#define HL_MANAGER_UNLIMITED (UINT64_C(1) << 60) /* this capacity means no limit */
 #define HL_MANAGER_DEVICES   33                  /* the host and 32 others */
 #define HL_MANAGER_PROCESSES 256
 #define HL_MANAGER_TICKETS   256 /* of a device */
@@ -54,7 +55,7 @@ struct hl_manager_shared {
     uint32_t devices;
     uint64_t size;
     uint64_t pid_namespace;
-    uint64_t reaped_ns; /* when dead processes were last looked for */
+    uint64_t reaped_ns; /* time of the last search for dead processes */
     pthread_mutex_t registry;
     uint32_t holder;
     struct hl_process processes[HL_MANAGER_PROCESSES];   /* pid 0 = free */
@@ -77,48 +78,51 @@ struct hl_manager_table {
     char path[256]; /* of shm_open */
 };
 
-/* What the table says, within its bounds: any rank of the same user can write there. */
+/* The table's number of devices, clamped, because any rank of the same user can write to the
+ * table. */
 static inline uint32_t hl_manager_devices(const struct hl_manager_table *t)
 {
     uint32_t n = t->s->devices;
     return n < HL_MANAGER_DEVICES ? n : HL_MANAGER_DEVICES;
 }
 
-/* Joins the table, or makes it where there is none, or where all its users have died. */
+/* Joins the table, or creates it if there is none or all its users have died. */
 hl_status hl_manager_table_open(const struct hl_manager_options *o,
                                 struct hl_manager_table *out) HL_CHECK;
-/* Releases what this process had; the last one removes the table, and so does
- * one that finds it cut short. After fork() it only unmaps. */
+/* Releases what this process had. The last process removes the table, and so does one that finds it
+ * truncated. After fork() it only unmaps. */
 void hl_manager_table_close(struct hl_manager_table *t);
 
-/* The sums are right when this returns HL_OK, also after a process died holding the lock. */
+/* Takes the lock of a device. On HL_OK the sums are correct, even if a process died holding the
+ * lock. */
 hl_status hl_manager_lock(struct hl_manager_table *t, uint32_t device) HL_CHECK;
 void hl_manager_unlock(struct hl_manager_table *t, uint32_t device);
 
-/* Of a mapped table: HL_EPROTO, HL_EUNSUPPORTED. */
+/* Checks the layout of a mapped table: HL_EPROTO, HL_EUNSUPPORTED. */
 hl_status hl_manager_check_layout(const struct hl_manager_table *t) HL_CHECK;
-/* Its file has all of it: HL_EUNAVAIL. */
+/* Checks that the file is not truncated: HL_EUNAVAIL. */
 hl_status hl_manager_check_whole(const struct hl_manager_table *t) HL_CHECK;
 
-/* Releases what dead processes had; *freed bytes, in use and reserved. */
+/* Releases what dead processes had; *freed = bytes, in use and reserved. */
 hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed) HL_CHECK;
 /* The same, unless it was done within reap_ms. */
 hl_status hl_manager_reap_by_age(struct hl_manager_table *t) HL_CHECK;
 
-/* ---- from outside: no lock is taken and nothing is written to a table of the living ---- */
+/* ---- from outside: takes no lock and writes nothing to a table with living users ---- */
 
 struct hl_manager_use {
     pid_t pid;
     uint64_t bytes;
 };
 
-/* Every process but this one, and what it has in use on a device (0 is the host), at most `max` of
- * them; how many. Each number is right by itself, not at one moment with the others. */
+/* Lists at most `max` processes other than this one, with what each uses on a device (0 is the
+ * host); returns how many. Each number is correct by itself, but the numbers are not a consistent
+ * snapshot. */
 size_t hl_manager_usage(const struct hl_manager_table *t, uint32_t device,
                         struct hl_manager_use *out, size_t max);
-/* Takes away the tables whose names begin and end so, whose processes have all ended, and in which
- * no process has looked for dead ones for idle_ms; how many they were. What can't be looked into
- * stays where it is. Only tables of this user, this layout and this PID namespace. */
+/* Removes tables whose names begin and end as given, whose processes have all ended, and in which
+ * no process has searched for dead ones for idle_ms; returns how many. Tables that can't be read
+ * are left alone. Only tables of this user, this layout and this PID namespace. */
 size_t hl_manager_sweep(const char *begin, const char *end, int idle_ms);
 
 #endif

@@ -4,14 +4,14 @@
  * {"chunks":[{"id","kind","bytes","init":"cpu"|"none"}],
  *  "iteration":[{"stage","op","avail","need":[[id,"gpu"|"cpu","r"|"w"],...],"free":[id,...]}],
  *  "iterations":N, "capacity":N}
- * An id is a text or an integer and comes out as it came in. "kind", "stage", "op", "need", "free"
- * may be absent; "init" absent is "cpu", "iterations" absent is 1, "capacity" (of the device; 0)
- * not known. Other members are ignored. Ids needed twice in a moment are merged.
+ * An id is a string or an integer and is printed as it was read. "kind", "stage", "op", "need",
+ * "free" may be absent. The default of "init" is "cpu", of "iterations" 1, of "capacity" (of the
+ * device) 0, unknown. Other members are ignored. An id that is needed twice in a moment is merged.
  *
  * Owns:    a trace owns all its texts and lists (hl_trace_fini). Zero-initialise.
  * Threads: one at a time.
- * Errors:  HL_EINVAL with the place: line and column where it is not JSON, else as
- *          "iteration[3].need[2]"; HL_ENOMEM. Nothing is changed by a failing call.
+ * Errors:  HL_EINVAL with the position: line and column if it is not JSON, else like
+ *          "iteration[3].need[2]"; HL_ENOMEM. A failed call changes nothing.
  * Units:   bytes.
  * Limits:  HL_TRACE_CHUNKS_MAX chunks, HL_TRACE_MOMENTS_MAX moments, HL_TRACE_ITERATIONS_MAX
  *          iterations; 2^60 bytes in all chunks together.
@@ -48,7 +48,7 @@ struct hl_trace_moment {
     uint64_t avail; /* device bytes for chunks */
     struct hl_trace_use *need;
     size_t need_count, need_cap;
-    uint32_t *free; /* content ends with the moment */
+    uint32_t *free; /* content is discarded at the end of the moment */
     size_t free_count, free_cap;
 };
 
@@ -62,17 +62,17 @@ struct hl_trace {
 };
 
 hl_status hl_trace_parse(const char *text, size_t len, struct hl_trace *out) HL_CHECK;
-/* malloc'ed text, the same every time. */
+/* malloc'ed text, the same on every call. */
 hl_status hl_trace_print(const struct hl_trace *t, char **out) HL_CHECK;
 void hl_trace_fini(struct hl_trace *t);
 
-/* Texts are copied; NULL is "". */
+/* Strings are copied; NULL means "". */
 hl_status hl_trace_add_chunk(struct hl_trace *t, const char *id, bool id_is_number,
                              const char *kind, uint64_t bytes, bool has_content) HL_CHECK;
 hl_status hl_trace_add_moment(struct hl_trace *t, const char *stage, const char *op,
                               uint64_t avail) HL_CHECK;
-/* To the last moment; merged with what it has of that chunk. HL_EINVAL: needed in both places and
- * written in one; no such chunk, or no moment yet. */
+/* Add to the last moment; a need is merged with an existing one of that chunk. HL_EINVAL: the chunk
+ * is needed in both places and written in one, there is no such chunk, or no moment yet. */
 hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, bool on_host, bool write) HL_CHECK;
 hl_status hl_trace_add_free(struct hl_trace *t, uint32_t chunk) HL_CHECK;
 

@@ -1,9 +1,8 @@
-/* maco/cpu/futex.h - sleeping on a word of this process, and the processor's hint of a spinning
- * loop.
+/* maco/cpu/futex.h - sleeping on a word of this process, and the processor's hint for spin loops.
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  none: a wait may end for no reason, its caller looks again.
+ * Errors:  none: a wait may wake up spuriously, so its caller checks again.
  * Units:   nanoseconds.
  * Limits:  none.
  */

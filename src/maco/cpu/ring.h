@@ -5,8 +5,8 @@
  *   mpsc    all -> scheduler: Vyukov's cells. A ticket, the value, then the cell's own sequence: a
  *           reader never sees a slot that was only reserved
  *   share   a worker's ready events: its owner appends, every worker (the owner too) takes the
- * oldest by compare-and-swap of head. A slot that is read late was perhaps written anew, but then
- * head has moved and the swap fails
+ *           oldest by compare-and-swap of head. A slot that is read late may have been overwritten,
+ *           but then head has moved and the swap fails
  *
  *    spsc   |..taken..|== published ==|-- staged --|..free..|
  *                     ^ tail          ^ head       ^ staged (the producer's own)
@@ -22,11 +22,11 @@
  *                     ^ head       ^ tail
  *           head: any worker's, by compare-and-swap; tail: its owner's store.
  *
- * Stores that make work visible are sequentially consistent, not only releases: the producer looks
- * for sleepers next, and the two must not change places.
+ * Stores that make work visible are sequentially consistent, not just releases: the producer checks
+ * for sleepers next, and the two accesses must not be reordered.
  *
- * What a queue carries is an index, and 0 is one: nothing is inferred from a slot's content, so
- * memory that is all zero is an empty queue of no meaning.
+ * Queues carry indices, and 0 is a valid one. So nothing is inferred from a slot's content, and
+ * zeroed memory is just an empty queue.
  *
  * Owns:    its slots.
  * Threads: as above; init, reset and fini alone.
@@ -44,7 +44,7 @@
 #include "base/line.h"
 #include "base/status.h"
 
-/* Dropping a release is a planted fault: ThreadSanitizer must find it. */
+/* A planted fault: without the release, ThreadSanitizer must report a race. */
 #ifdef HL_MACO_MUTATE_RELEASE
 #define HL_MACO_ACQ_REL __ATOMIC_RELAXED
 #else
@@ -68,7 +68,7 @@ static inline int hl_maco_spsc_room(struct hl_maco_spsc *q)
     return q->staged - q->tail_seen <= q->mask;
 }
 
-/* There is room. Not seen before publish. */
+/* Call only when there is room. The value becomes visible with publish. */
 static inline void hl_maco_spsc_stage(struct hl_maco_spsc *q, uint32_t value)
 {
     q->slots[q->staged++ & q->mask] = value;
@@ -150,8 +150,8 @@ struct hl_maco_share {
     uint64_t mask;
 };
 
-/* By the owner. The store is sequentially consistent: a parking thread looks here after having said
- * so. */
+/* Called by the owner. The store is sequentially consistent, because a parking thread checks this
+ * queue after it has announced that it parks. */
 static inline bool hl_maco_share_push(struct hl_maco_share *q, uint32_t value)
 {
     uint64_t tail = __atomic_load_n(&q->tail, __ATOMIC_RELAXED);
@@ -190,7 +190,7 @@ static inline bool hl_maco_share_take(struct hl_maco_share *q, uint32_t *value)
 hl_status hl_maco_spsc_init(struct hl_maco_spsc *q, uint32_t slots) HL_CHECK;
 hl_status hl_maco_mpsc_init(struct hl_maco_mpsc *q, uint32_t slots) HL_CHECK;
 hl_status hl_maco_share_init(struct hl_maco_share *q, uint32_t slots) HL_CHECK;
-/* Empties it: what a run that failed has left. */
+/* Empty a queue of what a failed run left in it. */
 void hl_maco_spsc_reset(struct hl_maco_spsc *q);
 void hl_maco_mpsc_reset(struct hl_maco_mpsc *q);
 void hl_maco_share_reset(struct hl_maco_share *q);

@@ -1,14 +1,14 @@
 /* maco/cpu/runtime_private.h - what the files of the CPU runtime share.
  *
- * A run has a number, `run`: odd while it goes on. It is the one word that every loop reads: a
- * thread that sees another number than the one it entered with leaves, whether the graph is done,
- * has failed, is late or was cancelled. Threads count themselves in `active`; a thread that sleeps
- * is not active, so the run is over when the number is even and no thread is active, and until then
- * the plan is there.
+ * A run has a number, `run`, which is odd while the run is in progress. It is the one word that
+ * every loop reads: a thread leaves when it sees a number other than the one it entered with,
+ * whether the graph is done, has failed, is late or was cancelled. Threads count themselves in
+ * `active`; a sleeping thread is not active. So the run is over when the number is even and no
+ * thread is active, and until then the plan must exist.
  *
- * A sleeper says so (`parked`), looks once more, and sleeps; a thread that makes work makes it
- * visible, then looks for sleepers. Both are sequentially consistent, so one of them sees the
- * other.
+ * A thread that wants to sleep sets `parked`, checks for work once more, and sleeps. A thread that
+ * creates work makes it visible, then checks for sleepers. Both are sequentially consistent, so at
+ * least one of them sees the other.
  */
 #ifndef HL_MACO_CPU_RUNTIME_PRIVATE_H
 #define HL_MACO_CPU_RUNTIME_PRIVATE_H
@@ -24,105 +24,109 @@
 #include "maco/graph/graph.h"
 #include "maco/kernels/bodies.h"
 
-#define HL_MACO_OWN_SERIALS (UINT64_C(1) << 63) /* those of plans are below */
-#define HL_MACO_PLANS       8                   /* kept ready to run */
-#define HL_MACO_GRACE_NS    2000000000u         /* for bodies to end after a run was given up */
+#define HL_MACO_OWN_SERIALS (UINT64_C(1) << 63) /* serials of plans are below this */
+#define HL_MACO_PLANS       8                   /* number of plans kept ready to run */
+#define HL_MACO_GRACE_NS    2000000000u /* time that bodies get to end after a run was given up */
 
 #define HL_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define HL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* In maco_event.reserved of the runtime's own copy. Joins stand first in what an event launches;
- * the thread that fires it counts them at once, and [first, last) is the rest. */
+/* Flags in maco_event.reserved of the runtime's own copy. Joins come first among the tasks that an
+ * event launches. The thread that fires the event counts them at once; [first, last) is the
+ * rest. */
 #define HL_MACO_WAITED 1u /* a thread may sleep on its count */
 #define HL_MACO_JOINS  2u /* reserved2[0] <= i < reserved2[1] are joins */
-#define HL_MACO_LINK   4u /* one task launches one, and no other reads it: see hot.next */
+/* one task launches one other, and nothing else reads the event: see hot.next */
+#define HL_MACO_LINK 4u
 
-/* reserved2[2] is what a task of a range lasts, in ticks (policy_direct.c). */
+/* reserved2[2] is the duration of a task of a range, in ticks (policy_direct.c). */
 
-/* What a worker reads of a task that is a call: half a cache line, not two. Along a chain it reads
- * nothing else and writes no event, whose lines would go from one processor to the other with every
- * run: such an event is not counted. */
+/* What a worker reads of a task that is a call: half a cache line instead of two. Along a chain it
+ * reads nothing else and writes no event, because the cache lines of events would bounce between
+ * processors in every run. The events inside a chain are therefore not counted. */
 struct hl_maco_hot {
     maco_function call; /* NULL: a body, a collective, or nothing */
     void *arg;
     uint32_t trigger;
     uint32_t affinity; /* a worker, MACO_NONE */
-    uint32_t next;     /* direct: what its trigger, a link, launches; MACO_NONE */
+    uint32_t next;     /* MACO_DIRECT: the task that its trigger, a link, launches; MACO_NONE */
     uint16_t type;
 };
 
 _Static_assert(sizeof(struct hl_maco_hot) == 32, "half a cache line");
 
-/* A plan made ready: its events are copies, for they are written. */
+/* A plan that is ready to run. Its events are copies, because runs write to them. */
 struct hl_maco_state {
     uint64_t serial;
     maco_plan_view view;
-    maco_event *events; /* one more than the plan's: what launches the roots */
+    maco_event *events; /* the plan's, plus one that launches the roots */
     struct hl_maco_hot *hot;
-    uint64_t iteration; /* counters reach needed * iteration */
-    bool has_bodies;    /* of ours, which may be BLAS's */
-    bool has_priority;  /* not all have the same */
-    bool has_affinity;  /* not every worker may run every task: a worker's own, or a proxy's */
-    uint32_t *next_task, *next_event;       /* links of lists that tasks and events are in */
-    uint32_t *list, *list_first;            /* static: tasks by worker */
+    uint64_t iteration;                     /* counters reach needed * iteration */
+    bool has_bodies;                        /* tasks with built-in bodies, which may use BLAS */
+    bool has_priority;                      /* tasks differ in priority */
+    bool has_affinity;                      /* some tasks belong to one worker, or to a proxy */
+    uint32_t *next_task, *next_event;       /* links of the lists that tasks and events are in */
+    uint32_t *list, *list_first;            /* MACO_STATIC: tasks by worker */
     uint32_t *comm, *comm_first, n_proxies; /* tasks by group */
-    bool dirty;                             /* the last run failed: counters stand anywhere */
-    uint64_t used;                          /* when last; the oldest is evicted */
+    bool dirty;                             /* the last run failed, so counters are arbitrary */
+    uint64_t used;                          /* time of the last use; the oldest is evicted */
 };
 
 enum hl_maco_role { HL_MACO_WORKER, HL_MACO_PROXY, HL_MACO_SCHEDULER };
 
 struct hl_maco_thread;
 
-/* What one of enum maco_policy means for the threads of a runtime. */
+/* How the threads of a runtime implement a policy of enum maco_policy. */
 struct hl_maco_policy_ops {
-    /* Puts the roots in front of the workers; alone, before a run. NULL: they find them. */
+    /* Hands the roots to the workers, before a run, while no other thread is active. NULL: the
+     * workers find them. */
     void (*start)(maco_runtime *rt);
     /* A worker's part of a run, until it leaves the run or sleeps. */
     void (*work)(struct hl_maco_thread *w);
-    /* By a proxy: one more of what `event` waits for has come. */
+    /* Called by a proxy: one more trigger of `event` has arrived. */
     void (*offer)(struct hl_maco_thread *w, uint32_t event);
 };
 
 /* A thread of the runtime. */
 struct hl_maco_thread {
-    _Alignas(HL_LINE) uint32_t parked; /* a futex: 1 = sleeps, or is about to */
-    uint32_t task;                     /* what it runs, MACO_NONE */
-    uint32_t waits;                    /* the event that it waits for, MACO_NONE */
-    uint32_t inbox;                    /* tasks that only it may run: a stack in next_task */
+    _Alignas(HL_LINE) uint32_t parked; /* a futex: 1 = asleep, or about to be */
+    uint32_t task;                     /* the task it is running, MACO_NONE */
+    uint32_t waits;                    /* the event it is waiting for, MACO_NONE */
+    uint32_t inbox; /* tasks that only this thread may run: a stack linked by next_task */
     _Alignas(HL_LINE) struct hl_maco_share ready; /* events that have fired */
     struct hl_maco_spsc queue;                    /* from the scheduler */
     _Alignas(HL_LINE) maco_runtime *rt;
     uint64_t run;                           /* the number it entered with */
-    uint64_t last;                          /* run in which it has nothing more to do */
-    uint64_t at_run;                        /* run that `at` belongs to */
-    uint32_t at;                            /* where it is in its list */
+    uint64_t last;                          /* the run in which it has nothing left to do */
+    uint64_t at_run;                        /* the run that `at` belongs to */
+    uint32_t at;                            /* position in its list */
     uint32_t index, role;                   /* worker; group of a proxy */
-    void (*work)(struct hl_maco_thread *w); /* its part of a run, as its role and the policy want */
+    void (*work)(struct hl_maco_thread *w); /* its part of a run, by role and policy */
     uint32_t given;                         /* tasks taken out of the inbox, in order */
-    uint32_t spill, spill_last; /* events that did not fit in `ready`: a list in next_event */
-    uint64_t spent;             /* scheduler: cost queued so far */
-    /* One line: what the end of a task writes. */
+    /* events that did not fit in `ready`: a list linked by next_event */
+    uint32_t spill, spill_last;
+    uint64_t spent; /* scheduler: cost queued so far */
+    /* What the end of a task writes; in one cache line. */
     _Alignas(HL_LINE) uint64_t finished; /* worker: cost done so far, read by the scheduler */
-    uint32_t *log, log_room;             /* tasks done in this run */
+    uint32_t *log, log_room;             /* log of the tasks done in this run */
     uint32_t done;                       /* of them */
     struct hl_maco_record *records;
     size_t n_records, record_room;
-    uint64_t tick; /* end of what was recorded last */
+    uint64_t tick; /* end of the last record */
     int unrecorded;
     struct hl_maco_scratch scratch;
     pthread_t thread;
     bool started;
 };
 
-/* What the caller saw of a thread while it waited. */
+/* What the waiting caller last saw of a thread. */
 struct hl_maco_sample {
     uint32_t task, waits, done;
     int parked;
     uint64_t since_ns;
 };
 
-/* What the ranks of a group are asked before a plan's first run. */
+/* What the ranks of a group compare before a plan's first run. */
 struct hl_maco_question {
     const maco_runtime *rt;
     const maco_plan *plan;
@@ -131,23 +135,24 @@ struct hl_maco_question {
 };
 
 struct maco_runtime {
-    _Alignas(HL_LINE) uint64_t run; /* odd: one goes on */
+    _Alignas(HL_LINE) uint64_t run; /* odd: a run is in progress */
     struct hl_maco_state *state;
-    const maco_plan *plan;                /* run last; NULL */
+    const maco_plan *plan;                /* the plan of the last run; NULL */
     const struct hl_maco_policy_ops *ops; /* of `policy` */
     int tracing, policy, balance;
     uint32_t workers, n_threads; /* workers, the scheduler if there is one, then proxies */
-    uint32_t spins;              /* looks before a thread sleeps */
-    uint32_t spins_between;      /* the same where no run goes on; atomic */
-    uint64_t handoff_ticks;      /* of work that is not worth another processor's way to it */
+    uint32_t spins;              /* checks before a thread sleeps */
+    uint32_t spins_between;      /* the same while no run is in progress; atomic */
+    uint64_t handoff_ticks; /* work shorter than this is not worth moving to another processor */
     struct hl_maco_thread *threads;
     _Alignas(HL_LINE) uint32_t n_parked;
     _Alignas(HL_LINE) uint32_t active;
-    uint32_t ended; /* a futex: moves when the caller has to look */
+    uint32_t ended; /* a futex: changes when the caller has to check */
     int quit;
     _Alignas(HL_LINE) struct hl_maco_mpsc events; /* to the scheduler */
-    uint32_t pending, pending_last; /* events it has not yet handed out, in next_event */
-    uint32_t turn;                  /* round-robin */
+    /* events that it has not handed out yet, linked by next_event */
+    uint32_t pending, pending_last;
+    uint32_t turn; /* round-robin */
     struct hl_maco_state plans[HL_MACO_PLANS];
     pthread_mutex_t verdict_lock;
     hl_status verdict;
@@ -156,16 +161,17 @@ struct maco_runtime {
     uint32_t ring, cpus;
     hybridps_group *const *groups;
     uint32_t n_groups;
-    uint64_t *agreed; /* serials of plans whose order the groups have compared */
+    uint64_t *agreed; /* serials of the plans whose order the groups have compared */
     size_t n_agreed;
-    struct hl_maco_question questions[HL_MACO_GROUPS]; /* a thread may come back to them late */
+    /* kept here because a thread may return to them late */
+    struct hl_maco_question questions[HL_MACO_GROUPS];
     struct hl_maco_function question_functions[HL_MACO_GROUPS];
     maco_task question_tasks[HL_MACO_GROUPS];
     uint64_t runs;
     struct hl_maco_sample *samples;
     struct hl_tick_span clock;
     pid_t pid;
-    int busy; /* a run's caller is inside */
+    int busy; /* a caller is inside maco_run */
     int (*poll)(void *arg);
     void *poll_arg;
 };
@@ -173,7 +179,8 @@ struct maco_runtime {
 #define scheduler_thread(rt) (&(rt)->threads[(rt)->workers])
 #define proxy_thread(rt, g)  (&(rt)->threads[(rt)->n_threads - HL_MACO_GROUPS + (g)])
 
-/* Those that this run is about: behind them are proxies of groups that its plan has nothing for. */
+/* The number of threads that take part in this run. The proxies behind them serve groups that its
+ * plan does not use. */
 static inline uint32_t hl_maco_threads(const maco_runtime *rt)
 {
     return rt->n_threads - HL_MACO_GROUPS + rt->state->n_proxies;
@@ -183,27 +190,28 @@ static inline uint32_t hl_maco_threads(const maco_runtime *rt)
 hl_status hl_maco_load(maco_runtime *rt, const struct hl_maco_source *source,
                        struct hl_maco_state **out) HL_CHECK;
 void hl_maco_unload(struct hl_maco_state *s);
-/* Its next run makes it ready anew. */
+/* Drops a prepared plan; its next run prepares it again. */
 void hl_maco_forget(maco_runtime *rt, uint64_t serial);
-/* Counters stand where the next run begins. */
+/* Sets the counters to where the next run begins. */
 void hl_maco_rewind(struct hl_maco_state *s);
 
 /* ---- thread.c: entering, leaving, sleeping, waking ---- */
 bool hl_maco_enter(struct hl_maco_thread *w);
 void hl_maco_leave(struct hl_maco_thread *w);
-/* Sleeps until woken, not active meanwhile; at once back where ready() is true. Active before;
- * afterwards the caller enters again. */
+/* Sleeps until woken, and is not active meanwhile; returns at once if ready() is true. The caller
+ * is active before, and has to enter again afterwards. */
 void hl_maco_park(struct hl_maco_thread *w, bool (*ready)(struct hl_maco_thread *w));
 void hl_maco_unpark(struct hl_maco_thread *w);
-/* One worker that sleeps. */
+/* Wakes one sleeping worker. */
 void hl_maco_unpark_worker(maco_runtime *rt);
-/* The kth look in vain of at most `spins`. false: it is time to sleep. */
+/* Call after the kth unsuccessful check of at most `spins`. false: it is time to sleep. */
 bool hl_maco_relax(uint32_t spins, uint32_t k);
-/* Ends the run that `run` numbers; the first to end it decides how. Text as of hl_error_text. */
+/* Ends the run with number `run`; the first caller decides the result. `why` is a text like
+ * hl_error_text's. */
 void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why);
 void hl_maco_finish(struct hl_maco_thread *w);
 void *hl_maco_thread_main(void *thread);
-/* Unless it runs. */
+/* Starts the thread unless it is running. */
 hl_status hl_maco_thread_start(maco_runtime *rt, struct hl_maco_thread *w) HL_CHECK;
 
 static inline bool hl_maco_over(const struct hl_maco_thread *w)
@@ -219,13 +227,13 @@ void hl_maco_schedule(struct hl_maco_thread *w);
 void hl_maco_proxy(struct hl_maco_thread *w);
 
 /* ---- task.c ---- */
-/* What is not a call: a body, a collective. */
+/* Runs a task that is not a call: a body or a collective. */
 int hl_maco_body_of(struct hl_maco_thread *w, uint32_t task);
-/* A task's end that is not the usual one: it failed, or is recorded. */
+/* The rarer ends of a task: it failed, or it has to be recorded. */
 void hl_maco_failed(struct hl_maco_thread *w, uint32_t task, int st);
 void hl_maco_record_task(struct hl_maco_thread *w, uint32_t task);
 
-/* Runs one; false: the run is over, nothing may be counted. */
+/* Runs a task; false: the run is over and nothing may be counted. */
 static inline bool hl_maco_execute(struct hl_maco_thread *w, const struct hl_maco_hot *hot,
                                    uint32_t task)
 {
@@ -247,19 +255,19 @@ static inline bool hl_maco_execute(struct hl_maco_thread *w, const struct hl_mac
     return !hl_maco_over(w);
 }
 
-/* What follows events that have fired, which are a list in next_event: sleepers are woken, joins
- * counted, the end told. Takes out and returns the next one that launches tasks; MACO_NONE. */
+/* Handles fired events, a list linked by next_event: wakes sleepers, counts joins, announces the
+ * end. Removes and returns the next event that launches tasks; MACO_NONE. */
 uint32_t hl_maco_launch(struct hl_maco_thread *w, uint32_t *fired);
 
-/* Adds n to a count; true: that was the last. */
+/* Adds n to an event's count; true: it has fired. */
 static inline bool hl_maco_event_add(struct hl_maco_state *s, uint32_t event, uint32_t n)
 {
     maco_event *e = &s->events[event];
     uint64_t goal = e->needed * s->iteration;
     if (HL_UNLIKELY(e->reserved & HL_MACO_WAITED))
         return __atomic_add_fetch(&e->count, n, __ATOMIC_SEQ_CST) == goal;
-    if (e->needed == n) { /* no other task adds to it in this run, nor waits for it */
-        __atomic_store_n(&e->count, goal, __ATOMIC_RELAXED); /* queues carry what follows */
+    if (e->needed == n) { /* no other task adds to it or waits for it in this run */
+        __atomic_store_n(&e->count, goal, __ATOMIC_RELAXED); /* the queues order what follows */
         return true;
     }
     return __atomic_add_fetch(&e->count, n, HL_MACO_ACQ_REL) == goal;
@@ -286,8 +294,8 @@ const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task);
 hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source,
                         uint64_t deadline) HL_CHECK;
 /* ---- run_once.c ---- */
-#define HL_MACO_LOOK_MAX (250 * HL_NS_PER_MS) /* between two looks at what the workers do */
-/* No run goes on and no thread is in one. */
+#define HL_MACO_LOOK_MAX (250 * HL_NS_PER_MS) /* between two samples of what the workers do */
+/* Whether no run is in progress and no thread is in one. */
 bool hl_maco_quiet(const maco_runtime *rt);
 /* Fails with st and names the workers still in a task. */
 hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *why);

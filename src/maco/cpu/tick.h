@@ -1,10 +1,12 @@
-/* maco/cpu/tick.h - the processor's own counter, for records of tasks that last some nanoseconds.
+/* maco/cpu/tick.h - the processor's cycle counter, for records of tasks that take a few
+ * nanoseconds.
  *
- * A clock_gettime costs as much as several small tasks. Ticks become nanoseconds of CLOCK_MONOTONIC
- * afterwards, by a line through two points where both were read.
+ * A clock_gettime costs as much as several small tasks. Ticks are converted to nanoseconds of
+ * CLOCK_MONOTONIC afterwards, by linear interpolation between two points where both were read.
  *
  * Owns:    nothing.
- * Threads: any; the counter is one for all processors (invariant TSC, time base, virtual count).
+ * Threads: any; the counter is the same on all processors (invariant TSC, time base, virtual
+ *          count).
  * Errors:  none: processors without such a counter read the clock.
  * Units:   ticks; nanoseconds.
  * Limits:  none.
@@ -31,8 +33,8 @@ static inline uint64_t hl_tick(void)
 #endif
 }
 
-/* The same, not read before the loads that precede it: for the end of a wait, which must not seem
- * to lie before the end of what was waited for. It costs half as much again. */
+/* The same, but never read before the loads that precede it. For the end of a wait, which must not
+ * appear earlier than the end of what was waited for. It costs half as much again. */
 static inline uint64_t hl_tick_acquire(void)
 {
 #if defined(__x86_64__)

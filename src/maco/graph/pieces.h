@@ -1,16 +1,19 @@
-/* maco/graph/pieces.h - the memory of all tasks of a graph, cut so that intervals say all.
+/* maco/graph/pieces.h - the memory of all tasks of a graph, cut into pieces so that intervals
+ * decide every overlap.
  *
- * Two accesses touch the same bytes exactly when pieces of theirs have the same strip and
- * intervals that overlap. Memory used in rows without gaps is one strip, and a coordinate is an
- * address. Where spans with gaps between their rows lie over each other, as column slices of a
- * matrix do, a strip is a range of columns and a coordinate a row.
+ * Two accesses touch the same bytes exactly when they have pieces in the same strip with
+ * overlapping intervals. Memory used in rows without gaps is one strip, and coordinates are
+ * addresses. Where spans with gaps between their rows overlap, as column slices of a matrix do, a
+ * strip is a range of columns and coordinates are rows.
  *
- * Owns:    hl_maco_pieces what it holds; zero-initialise, end with hl_maco_pieces_fini.
+ * Owns:    hl_maco_pieces owns what it holds; zero-initialise it, release it with
+ *          hl_maco_pieces_fini.
  * Threads: any.
  * Errors:  HL_ENOMEM.
  * Units:   bytes.
- * Limits:  spans over each other that have several strides, or so many columns that they would
- *          become too many pieces, are taken as their bounds: too much order, never too little.
+ * Limits:  overlapping spans with different strides, or with so many columns that there would be
+ *          too many pieces, are replaced by their bounds. This gives too much order, never too
+ *          little.
  */
 #ifndef HL_MACO_GRAPH_PIECES_H
 #define HL_MACO_GRAPH_PIECES_H
@@ -33,7 +36,7 @@ struct hl_maco_piece {
 };
 
 struct hl_maco_pieces {
-    struct hl_maco_access *access; /* tasks in `order`, of each what it reads before its writes */
+    struct hl_maco_access *access; /* by task in `order`; each task's reads before its writes */
     struct hl_maco_piece *piece;   /* in the order of accesses */
     size_t n_access, n, access_cap, piece_cap;
     uint32_t strips;

@@ -1,8 +1,8 @@
 /* maco/graph/span.h - the bytes that a task reads and writes.
  *
  * A span is a matrix in memory: rows of row_bytes, stride bytes apart. Rows without gaps between
- * them are one row, so two row chunks of a matrix do not touch, and its column slices, which lie
- * within each other's bounds, are told apart.
+ * them are merged into one. So two row chunks of a matrix do not overlap, and neither do its column
+ * slices, although these lie within each other's bounds.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -23,7 +23,7 @@ struct hl_maco_span {
 };
 
 struct hl_maco_span hl_maco_span_of(const struct hl_maco_operand *o);
-/* Byte after the last; UINT64_MAX also where that is past the address space. */
+/* Byte after the last; UINT64_MAX also if that is past the address space. */
 uint64_t hl_maco_span_end(const struct hl_maco_span *s);
 bool hl_maco_span_overlap(const struct hl_maco_span *a, const struct hl_maco_span *b);
 

@@ -1,8 +1,8 @@
-/* maco/graph/types.h - what a task's type and dims say of it: names, kinds, sizes, operands.
+/* maco/graph/types.h - what a task's type and dims say about it: names, kinds, sizes, operands.
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  none: NULL or 0 for what there is not.
+ * Errors:  none: NULL or 0 for what does not exist.
  * Units:   bytes; sizes past 2^64 are UINT64_MAX.
  * Limits:  none.
  */
@@ -32,13 +32,13 @@ const struct hl_maco_type *hl_maco_type(int type);
 /* "MATMUL"; "?" */
 const char *hl_maco_type_name(int type);
 
-/* Run by the proxy of its group, not by a worker. */
+/* Whether the proxy of the group runs it, not a worker. */
 static inline bool hl_maco_is_comm(int type)
 {
     return type >= MACO_TASK_ALLREDUCE && type <= MACO_TASK_CUSTOM_COMM;
 }
 
-/* All ranks of a group must do it together. */
+/* Whether all ranks of a group must do it together. */
 bool hl_maco_is_collective(int type);
 
 /* 0: unknown dtype. */
@@ -74,8 +74,8 @@ struct hl_maco_operand {
 
 #define HL_MACO_OPERANDS 6
 
-/* The ones that are there, of all types but CUSTOM_...; returns how many. dims must be positive
- * where they are sizes. */
+/* Lists the operands that are present, for all types but CUSTOM_...; returns how many. dims that
+ * are sizes must be positive. */
 int hl_maco_operands(const maco_task *t, struct hl_maco_operand out[HL_MACO_OPERANDS]);
 
 /* Bytes that a collective or copy moves: the larger of what it reads and writes. */

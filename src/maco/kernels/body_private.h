@@ -1,5 +1,5 @@
-/* What the bodies share: one function per kind of task, rows as float32, loops in the builds that
- * the CPU has. */
+/* What the bodies share: one function per kind of task, rows as float32, and loops that are built
+ * for several instruction sets. */
 #ifndef HL_MACO_KERNELS_BODY_PRIVATE_H
 #define HL_MACO_KERNELS_BODY_PRIVATE_H
 
@@ -10,7 +10,7 @@
 #include "maco/graph/graph.h"
 #include "maco/kernels/bodies.h"
 
-/* Loops run over a multiple of this, so that no element is computed by a remainder's code. */
+/* Loops run over a multiple of this, so that no element is computed by remainder code. */
 #define HL_LANES 16
 /* Elements of a block on the stack. */
 #define HL_BLOCK 1024
@@ -28,7 +28,7 @@ hl_status hl_body_elementwise(const maco_task *t);
 hl_status hl_body_memcpy(const maco_task *t);
 hl_status hl_body_memset(const maco_task *t);
 
-/* At least `bytes`, aligned to 64; what was there is gone. */
+/* Makes room for at least `bytes`, aligned to 64; the old content is lost. */
 hl_status hl_scratch_reserve(struct hl_maco_scratch *s, size_t bytes, void **out);
 
 static inline size_t hl_round_up(size_t n, size_t to)
@@ -41,7 +41,7 @@ static inline size_t hl_float_size(int dtype)
     return dtype == MACO_F32 ? 4 : 2;
 }
 
-/* An address that came as a number, `at` elements of `dtype` further. */
+/* The address `base`, given as a number, plus `at` elements of `dtype`. */
 static inline void *hl_at(uint64_t base, int dtype, size_t at)
 {
     return (uint8_t *)(uintptr_t)base + at * hl_float_size(dtype);
@@ -63,12 +63,12 @@ static inline void hl_store(const float *src, size_t n, void *dst, int dtype, si
         hl_half_store(src, n, dst, dtype, at);
 }
 
-/* ---- loops over floats; n is a multiple of HL_LANES, sums are taken lane by lane ---- */
+/* ---- loops over floats; n is a multiple of HL_LANES, sums are accumulated per lane ---- */
 
 void hl_vec_gelu_erf(float *x, size_t n);
 void hl_vec_gelu_tanh(float *x, size_t n);
 void hl_vec_silu(float *x, size_t n);
-float hl_vec_max(const float *x, size_t n); /* what is not a number is not looked at */
+float hl_vec_max(const float *x, size_t n); /* ignores NaNs */
 float hl_vec_sum(const float *x, size_t n);
 /* x = exp(x - shift); returns the sum. */
 float hl_vec_exp(float *x, size_t n, float shift);
@@ -78,7 +78,7 @@ float hl_vec_squares(const float *x, size_t n, float mean);
 void hl_vec_norm(float *x, size_t n, float mean, float scale, const float *gamma,
                  const float *beta);
 void hl_vec_scale(float *x, size_t n, float by);
-/* x = fma(x, alpha, b), where b is one number or (b not NULL) an array. */
+/* x = fma(x, alpha, b), where b is the array `b` or, if that is NULL, the number `beta`. */
 void hl_vec_fma(float *x, size_t n, float alpha, const float *b, float beta);
 
 #endif

@@ -1,14 +1,14 @@
-/* maco/kernels/gemm.h - products of matrices whose elements are summed in one order of k.
+/* maco/kernels/gemm.h - matrix products that sum each element in one fixed order of k.
  *
  * Operands are packed into panels of float32: `mr` rows (A) or `nr` columns (B) side by side, k
  * after k. A tile is mr x nr elements in registers. Each element is one chain of multiply-adds over
- * k from 0 up, whatever tile, block or chunk it is in.
+ * k from 0 up, regardless of its tile, block or chunk.
  *
  * Owns:    nothing.
  * Threads: any.
  * Errors:  HL_ENOMEM.
  * Units:   elements.
- * Limits:  panels are read a whole tile wide: pack fills what is over with zeros.
+ * Limits:  panels are read in whole tiles: pack fills the rest with zeros.
  */
 #ifndef HL_MACO_KERNELS_GEMM_H
 #define HL_MACO_KERNELS_GEMM_H
@@ -17,8 +17,8 @@
 
 #include "maco/kernels/bodies.h"
 
-/* Element (r, k) is data[r * ld + k], or data[k * ld + r] of a transposed one. A's r is its row,
- * B's its column. */
+/* Element (r, k) is data[r * ld + k], or data[k * ld + r] if transposed. For A r is the row, for B
+ * the column. */
 struct hl_matrix {
     const void *data;
     int dtype;
@@ -32,21 +32,21 @@ struct hl_tile {
     void (*run)(size_t k, const float *a, const float *b, float *c, size_t ldc, int add);
 };
 
-/* The CPU's. */
+/* The tile for this CPU. */
 const struct hl_tile *hl_tile(void);
 
-/* Rows [r0, r0 + rows) by k [k0, k0 + n) into panels of `width`. */
+/* Packs rows [r0, r0 + rows) by k [k0, k0 + n) into panels of `width`. */
 void hl_pack(const struct hl_matrix *m, size_t r0, size_t rows, size_t k0, size_t n, size_t width,
              float *to);
 /* c = (+) a x b of packed panels, rows and columns rounded up to whole tiles. */
 void hl_multiply(const struct hl_tile *t, size_t rows, size_t cols, size_t k, const float *a,
                  const float *b, float *c, size_t ldc, int add);
 
-/* B is packed for more rows than this. */
+/* B is packed only for more rows than this. */
 #define HL_FEW 8
 
-/* c[rows][cols] = (+) a x b over n of b's k from k0 on; a is float32. Columns are written up to a
- * whole tile. */
+/* c[rows][cols] = (+) a x b over n of b's k from k0 on; a is float32. Columns are written in whole
+ * tiles. */
 struct hl_few {
     const struct hl_matrix *b;
     size_t c0, cols, k0, n;

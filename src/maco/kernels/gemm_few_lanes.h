@@ -1,7 +1,7 @@
-/* maco/kernels/gemm_few_lanes.h - products of few rows, as code for vectors of LANES floats;
- * included by gemm_few.c once for each build, with LANES, MADD, NAME(x), HOW (attributes of its
- * functions), LOW and HIGH, the indices that interleave the halves of two vectors; it takes these
- * definitions back.
+/* maco/kernels/gemm_few_lanes.h - products of few rows, written for vectors of LANES floats.
+ * gemm_few.c includes it once per instruction set, with LANES, MADD, NAME(x), HOW (attributes of
+ * its functions), and LOW and HIGH, the indices that interleave the halves of two vectors. It
+ * undefines these macros at its end.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -19,18 +19,20 @@ typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(2), may_al
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef uint16_t halfs __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-/* As base/half.c does it. */
+/* The same conversion as in base/half.c. */
 INLINE vec NAME(wide)(words half, const int dtype)
 {
     if (dtype == MACO_BF16)
         return (vec)(half << 16);
-    ints moved = (ints)(half << 16) >> 3; /* the exponent is float32's, the sign above it thrice */
+    /* the exponent is at float32's place, below three copies of the sign */
+    ints moved = (ints)(half << 16) >> 3;
     vec scaled = (vec)(moved & (int32_t)0x8fffffff) * 0x1p112f;
     words special = (words)((half & 0x7c00) == 0x7c00) & 0x7f800000;
     return (vec)((words)scaled | special);
 }
 
-/* Word j of x[i] becomes word i of x[j]: each turn shifts the bits of the two indices by one. */
+/* Transpose: word j of x[i] becomes word i of x[j]. Each round rotates the bits of the two indices
+ * by one. */
 INLINE void NAME(turn)(words x[LANES])
 {
     words y[LANES];
@@ -51,7 +53,7 @@ INLINE void NAME(add)(vec acc[FEW], const float *a, size_t lda, const int rows, 
         MADD(a[(size_t)r * lda], b, acc[r]);
 }
 
-/* What is left of k where it is not a whole vector. */
+/* The rest of k that does not fill a whole vector. */
 INLINE void NAME(along_rest)(const uint8_t *const *line, size_t at, size_t n, const float *a,
                              size_t lda, const int rows, const int dtype, vec acc[FEW])
 {
@@ -66,7 +68,7 @@ INLINE void NAME(along_rest)(const uint8_t *const *line, size_t at, size_t n, co
     }
 }
 
-/* LANES columns whose k lie next to each other. */
+/* LANES columns, each with contiguous k. */
 INLINE void NAME(along)(const struct hl_few *f, size_t col, const float *a, float *c,
                         const int rows, const int dtype)
 {
@@ -76,7 +78,7 @@ INLINE void NAME(along)(const struct hl_few *f, size_t col, const float *a, floa
     const size_t row = f->b->ld * size, ahead = row < SHORT ? LANES * row : 0;
     const uint8_t *line[LANES];
     vec acc[FEW];
-    for (size_t i = 0; i < LANES; i++) { /* beyond the last column: that one again */
+    for (size_t i = 0; i < LANES; i++) { /* beyond the last column: repeat it */
         size_t at = col + i < f->cols ? col + i : f->cols - 1;
         line[i] = (const uint8_t *)f->b->data + ((f->c0 + at) * f->b->ld + f->k0) * size;
     }
@@ -97,7 +99,7 @@ INLINE void NAME(along)(const struct hl_few *f, size_t col, const float *a, floa
             const float *at = a + k + (dtype == MACO_F32 ? (size_t)i : 2 * (size_t)i);
             if (dtype == MACO_F32) {
                 NAME(add)(acc, at, f->lda, rows, (vec)x[i]);
-            } else { /* two elements in a word, the first below */
+            } else { /* two elements per word, the first in the low half */
                 NAME(add)(acc, at, f->lda, rows, NAME(wide)(x[i] & 0xffff, dtype));
                 NAME(add)(acc, at + 1, f->lda, rows, NAME(wide)(x[i] >> 16, dtype));
             }
@@ -109,7 +111,7 @@ INLINE void NAME(along)(const struct hl_few *f, size_t col, const float *a, floa
         acc[r];
 }
 
-/* LANES elements next to each other, `left` of which are there. */
+/* Loads LANES contiguous elements, of which `left` exist. */
 INLINE vec NAME(load)(const uint8_t *at, size_t left, const int dtype)
 {
     uint32_t rest[LANES] = {0};
@@ -122,7 +124,7 @@ INLINE vec NAME(load)(const uint8_t *at, size_t left, const int dtype)
     return NAME(wide)(__builtin_convertvector(*(const halfs *)at, words), dtype);
 }
 
-/* All columns, which lie next to each other, by `ks` steps of k. */
+/* All columns, which are contiguous, for `ks` steps of k. */
 INLINE void NAME(across)(const struct hl_few *f, size_t k, const float *a, float *c, const int ks,
                          const int rows, const int dtype)
 {

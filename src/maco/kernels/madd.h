@@ -1,14 +1,14 @@
-/* maco/kernels/madd.h - a b + sum of vectors of floats.
+/* maco/kernels/madd.h - a * b + sum on vectors of floats.
  *
- * Rounded once where the CPU has an instruction for it, and that is said here: left to the
- * compiler, GCC 14 fuses in one loop and not in another, and products of few rows and of many must
+ * The result is rounded once if the CPU has an instruction for it. This is explicit because GCC 14,
+ * left to itself, fuses in one loop and not in another, and products of few and of many rows must
  * have the same bits.
  *
  * Owns:    nothing.
  * Threads: any.
  * Errors:  none.
  * Units:   floats.
- * Limits:  the caller is compiled for what its vector needs.
+ * Limits:  the caller is compiled for the instruction set of its vector.
  */
 #ifndef HL_MACO_KERNELS_MADD_H
 #define HL_MACO_KERNELS_MADD_H

@@ -1,4 +1,4 @@
-/* What a plan is inside; of plan*.c, compile*.c, describe.c, simulate.c and virtual.c. */
+/* The internals of a plan, for plan*.c, compile*.c, describe.c, simulate.c and virtual.c. */
 #ifndef HL_MACO_PLAN_PLAN_PRIVATE_H
 #define HL_MACO_PLAN_PLAN_PRIVATE_H
 
@@ -7,8 +7,8 @@
 
 /* A collective as ranks compare it. */
 struct hl_maco_turn {
-    uint64_t like; /* a hash of what it does, and of its name where the caller gave one */
-    uint32_t nth;  /* of its like, in the order of adding */
+    uint64_t like; /* hash of what it does, and of its name if the caller gave one */
+    uint32_t nth;  /* its number among equal ones, in the order of adding */
 };
 
 struct maco_plan {
@@ -24,19 +24,20 @@ struct maco_plan {
     char *names;
     struct hl_maco_call *calls;
     size_t n_calls;
-    struct hl_maco_csr parents; /* of tasks of the plan, joins looked through */
+    struct hl_maco_csr parents; /* of the plan's tasks, with joins resolved */
 };
 
-/* Estimate of a task without a cost, for balance only. */
+/* Estimated cost of a task that has none, for balance only. */
 uint64_t hl_maco_cost(const maco_task *t);
 /* Longest chain of costs from each task to the end, its own included; n_tasks of them. */
 void hl_maco_plan_heights(const maco_plan *p, uint64_t *height);
 
-/* Numbers the tasks of a graph and makes events, so that each waits for these (compile_events.c).
- */
+/* Numbers the tasks of a graph and makes events, so that each task waits for its parents
+ * (compile_events.c). */
 hl_status hl_maco_plan_build(const maco_graph *g, const struct hl_maco_csr *parents,
                              maco_plan *p) HL_CHECK;
-/* Static lists, the caller's or made from costs, and whether they can run (compile_lists.c). */
+/* Sets the static lists, the caller's or made from costs, and checks that they can run
+ * (compile_lists.c). */
 hl_status hl_maco_plan_lists(maco_plan *p, const maco_compile_options *o) HL_CHECK;
 
 #endif

@@ -1,9 +1,10 @@
-/* maco/trace/trace.h - what a run recorded, as the runtimes hand it over.
+/* maco/trace/trace.h - makes a trace from what a run recorded.
  *
- * Owns:    a trace copies the records and what it needs of the plan, which may go before it.
- * Threads: read only once made, any.
- * Errors:  HL_EINVAL: a record of a task that the plan has not, or that ends before it starts;
- *          HL_ENOMEM.
+ * Owns:    a trace copies the records and what it needs of the plan, so the plan may be freed
+ *          first.
+ * Threads: read-only once made; any.
+ * Errors:  HL_EINVAL: a record of a task that the plan does not have, or one that ends before it
+ *          starts; HL_ENOMEM.
  * Units:   nanoseconds of any clock, the same one in all records.
  * Limits:  worker and group numbers below 2^16.
  */

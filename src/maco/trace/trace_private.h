@@ -1,4 +1,4 @@
-/* What a trace is inside; of trace.c, write.c and overlap.c.
+/* The internals of a trace, for trace.c, write.c and overlap.c.
  *
  *    records   |r0|r1|r2|...          by start; written once, by hl_maco_trace_new
  *                  ^
@@ -8,8 +8,8 @@
  *                            v
  *    parents   |..|p|p|p|..           up to tasks[t + 1].first_parent
  *
- * A run's threads write records of their own (maco/cpu/record.c) and are done before a trace is
- * made, so nothing here is shared: a trace is read only from then on. */
+ * A run's threads write their own records (maco/cpu/record.c) and are done before a trace is made,
+ * so nothing here is shared: from then on a trace is read-only. */
 #ifndef HL_MACO_TRACE_TRACE_PRIVATE_H
 #define HL_MACO_TRACE_TRACE_PRIVATE_H
 
@@ -19,9 +19,9 @@ struct hl_maco_traced {
     uint32_t name; /* within names */
     uint16_t type;
     uint16_t group;
-    uint32_t event; /* that it depends on; MACO_NONE */
+    uint32_t event; /* event that it depends on; MACO_NONE */
     uint32_t first_parent;
-    uint64_t bytes; /* a collective's or copy's */
+    uint64_t bytes; /* moved by a collective or copy */
 };
 
 struct maco_trace {

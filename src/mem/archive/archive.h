@@ -1,21 +1,22 @@
 /* mem/archive/archive.h - the fourth tier: shards at rest, outside memory.
  *
  * An archived shard is its own bytes, a safetensors file anyone can open. Bytes are checked on the
- * way in and on the way out; what is there is there whole, whatever its writer died of. A shard can
- * be moved to the trash, where it is no longer found, and back. The archive also says whose it is.
+ * way in and on the way out. A shard is either in the archive completely or not at all, whenever
+ * its writer dies. A shard can be moved to the trash, where it is no longer found, and back. The
+ * archive also records which cluster owns it.
  *
- * Owns:    the archive, which one process at a time may have open (a directory is locked; of an S3
- *          prefix you have to see to it yourself); not the caller's bytes.
- * Threads: any; puts, gets and removals of different shards run side by side. Nothing may run when
- *          hl_archive_close is called.
+ * Owns:    the archive, which only one process at a time may have open (a directory is locked; for
+ *          an S3 prefix the operator has to ensure it); not the caller's bytes.
+ * Threads: any; puts, gets and removals of different shards run side by side. No call may be
+ *          running when hl_archive_close is called.
  * Errors:  HL_ENOENT, HL_EEXIST (shards are immutable), HL_EBUSY (being written or removed, or the
  *          directory is open elsewhere), HL_ENOSPC (quota or disk; nothing is left behind),
- *          HL_ECORRUPT (bytes, size or checksum are not those of the shard), HL_EIO. With s3 also
+ *          HL_ECORRUPT (bytes, size or checksum do not match the shard), HL_EIO. With s3 also
  *          HL_EPERM, HL_EUNAVAIL, HL_ETIMEDOUT, with the store's own code in the text.
  * Units:   bytes; CRC-32 as in base/crc32.h over all bytes of the shard; wall ms.
- * Limits:  shards whose header hl_safetensors_parse accepts. The trash is outside of the quota; a
- *          shard that was trashed several times is there several times. s3 moves objects of at most
- *          5 GiB to the trash and back (HL_EUNSUPPORTED: they stay where they are).
+ * Limits:  shards whose header hl_safetensors_parse accepts. The trash does not count towards the
+ *          quota; a shard that was trashed several times is in it several times. s3 moves objects
+ *          of at most 5 GiB to the trash and back (HL_EUNSUPPORTED: they stay where they are).
  */
 #ifndef HL_MEM_ARCHIVE_H
 #define HL_MEM_ARCHIVE_H
@@ -31,18 +32,19 @@
 struct hl_archive;
 
 struct hl_archive_options {
-    const char *url;           /* "dir:PATH": the directory is made when it is missing.
-                                  "s3://BUCKET/PREFIX": the bucket is there */
-    uint64_t quota_bytes;      /* 0 = no limit but the medium's */
+    const char *url; /* "dir:PATH": the directory is created if missing. "s3://BUCKET/PREFIX": the
+                        bucket has to exist */
+    uint64_t quota_bytes;      /* 0 = only the medium's limit */
     const atomic_bool *cancel; /* true ends puts and gets with HL_ECANCELED; may be NULL */
 
     /* s3 only; NULL and 0 take the default */
-    const char *s3_endpoint;    /* "http://host:port"; "" = AWS's of the region */
-    const char *s3_region;      /* "us-east-1" */
-    const char *s3_credentials; /* file as of the AWS tools; "" = AWS_ACCESS_KEY_ID and so on */
-    uint64_t s3_part;           /* larger shards are sent in parts of so many bytes; 64 MiB */
-    unsigned timeout_ms;        /* without any progress; 30 s */
-    unsigned open_timeout_ms;   /* the same while it is opened; 0 = timeout_ms */
+    const char *s3_endpoint; /* "http://host:port"; "" = the AWS endpoint of the region */
+    const char *s3_region;   /* "us-east-1" */
+    /* file in the AWS tools' format; "" = AWS_ACCESS_KEY_ID and so on */
+    const char *s3_credentials;
+    uint64_t s3_part;         /* larger shards are sent in parts of this many bytes; 64 MiB */
+    unsigned timeout_ms;      /* longest time without progress; 30 s */
+    unsigned open_timeout_ms; /* the same while it is opened; 0 = timeout_ms */
 };
 
 /* archive.url, archive.quota, archive.s3_*. */
@@ -50,39 +52,40 @@ extern const struct hl_option_rows hl_archive_rows;
 
 struct hl_archive_info {
     uint64_t quota_bytes;   /* 0 = none */
-    uint64_t used_bytes;    /* shards, and what puts under way will need */
-    uint64_t writing_bytes; /* the latter */
+    uint64_t used_bytes;    /* shards, and what running puts will need */
+    uint64_t writing_bytes; /* the part that running puts will need */
     const char *scheme;     /* "dir", "s3" */
     uint64_t count;         /* shards that can be read */
-    uint64_t manifests;     /* of these, not shards but manifests (core/catalog/manifest.h) */
-    uint64_t discarded;     /* halves of puts that died, removed when the archive was opened */
-    uint64_t trashed;       /* in the trash */
+    uint64_t manifests;     /* of these, manifests rather than shards (core/catalog/manifest.h) */
+    uint64_t discarded; /* partial files of interrupted puts, removed when the archive was opened */
+    uint64_t trashed;   /* in the trash */
     uint64_t trashed_bytes;
-    uint64_t foreign; /* things in it that are not the archive's; they are left alone */
+    uint64_t foreign; /* objects in it that do not belong to the archive; they are left alone */
 };
 
 hl_status hl_archive_open(const struct hl_archive_options *options,
                           struct hl_archive **out) HL_CHECK;
 /* Accepts NULL. */
 void hl_archive_close(struct hl_archive *a);
-/* Of this thread: true ends its puts and gets with HL_ECANCELED. Borrowed until another one, or
- * NULL for none, takes its place. */
+/* Sets the calling thread's stop flag: while it is true, the thread's puts and gets end with
+ * HL_ECANCELED. The flag is borrowed until another one replaces it; NULL = none. */
 void hl_archive_stop_with(const atomic_bool *stop);
-/* Returns when the shard is on the disk. `crc` is what the bytes must have. */
+/* Returns once the shard is on disk. `crc` is the CRC that the bytes must have. */
 hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
                          uint32_t crc) HL_CHECK;
-/* The whole shard into `dst`; on failure dst's content is undefined. */
+/* Reads the whole shard into `dst`; after a failure dst's content is undefined. */
 hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint64_t size,
                          uint32_t crc) HL_CHECK;
-/* `len` bytes of it from `offset`, a shard of `size` bytes as hl_archive_size says, and the CRC of
- * these bytes, which the caller compares: the archive knows only the CRC of all. */
+/* Reads `len` bytes from `offset` of a shard of `size` bytes (from hl_archive_size), and returns
+ * their CRC. The caller has to check it, because the archive knows only the CRC of the whole
+ * shard. */
 hl_status hl_archive_read(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
                           void *dst, uint64_t len, uint32_t *crc) HL_CHECK;
 hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out) HL_CHECK;
-/* The CRC of a shard as its own header says it, from the header alone: for a get when the metadata
- * are lost. HL_ENOENT when the header has no CRC of a tensor. */
+/* The CRC of a shard, computed from its own header alone, for a get when the metadata are lost.
+ * HL_ENOENT when the header lacks the CRC of a tensor. */
 hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out) HL_CHECK;
-/* All of it is read and compared with that. */
+/* Reads the whole shard and compares it with that CRC. */
 hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id) HL_CHECK;
 hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id) HL_CHECK;
 void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out);
@@ -100,8 +103,8 @@ struct hl_archive_ref {
     bool crc_known; /* false: ask hl_archive_crc, which may have to read the header */
 };
 
-/* At most `max` shards from *cursor (0 = start); *cursor is 0 at the end. A shard that was there
- * all the time is seen once. */
+/* At most `max` shards from *cursor (0 = start); *cursor is 0 at the end. A shard that is present
+ * throughout is listed exactly once. */
 size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
                        size_t max);
 
@@ -110,40 +113,41 @@ size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive
 struct hl_archive_trashed {
     struct hl_id id;
     uint64_t size;
-    int64_t ms;     /* when it was moved there */
+    int64_t ms;     /* time at which it was moved there */
     char place[80]; /* below the archive's URL */
 };
 
-/* Durable; whatever the caller dies of, the shard is in one of both places, or in both. `out` (may
- * be NULL) says where it is. */
+/* Moves the shard to the trash, durably. If the caller dies meanwhile, the shard is in one of the
+ * two places or in both. `out` (may be NULL) says where it is now. */
 hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms,
                            struct hl_archive_trashed *out) HL_CHECK;
-/* HL_ENOENT: it is not in the trash; HL_EEXIST: it is stored. */
+/* HL_ENOENT: the shard is not in the trash; HL_EEXIST: it is stored already. */
 hl_status hl_archive_untrash(struct hl_archive *a, struct hl_id id) HL_CHECK;
 /* As hl_archive_page. */
 size_t hl_archive_trash_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_trashed *out,
                              size_t max);
-/* Removes one that was moved there before `before_ms`, and says which; HL_ENOENT: there is none. */
+/* Removes one shard that was moved there before `before_ms`, and reports which; HL_ENOENT: there is
+ * none. */
 hl_status hl_archive_trash_empty(struct hl_archive *a, int64_t before_ms,
                                  struct hl_archive_trashed *out) HL_CHECK;
-/* There is one; without I/O. */
+/* Whether there is such a shard; does no I/O. */
 bool hl_archive_trash_old(struct hl_archive *a, int64_t before_ms);
 
 /* ---- whose it is (claim.c) ---- */
 
 struct hl_archive_claim {
-    struct hl_id cluster; /* none: unclaimed, or damaged */
-    uint64_t revision;    /* of its catalogue, the newest that was heard of */
-    bool damaged;         /* something is written there that can't be read */
+    struct hl_id cluster; /* no id: unclaimed, or damaged */
+    uint64_t revision;    /* newest known revision of its catalogue */
+    bool damaged;         /* there is a claim, but it can't be read */
 };
 
-/* As it was read when the archive was opened, or written since; without I/O. */
+/* The claim as read when the archive was opened, or as written since; does no I/O. */
 void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out);
-/* Replaces what was there; durable on return. One at a time. */
+/* Replaces the claim; durable on return. One call at a time. */
 hl_status hl_archive_claim(struct hl_archive *a, const struct hl_archive_claim *claim) HL_CHECK;
 
-/* CRC of a safetensors file of `size` bytes whose first `len` bytes hold the header, put together
- * from the header's CRC and the tensors' recorded ones. HL_ENOENT when one is missing. */
+/* CRC of a safetensors file of `size` bytes whose first `len` bytes hold the header, combined from
+ * the header's CRC and the recorded CRCs of the tensors. HL_ENOENT when one is missing. */
 hl_status hl_archive_derive_crc(const void *head, size_t len, uint64_t size,
                                 uint32_t *out) HL_CHECK;
 

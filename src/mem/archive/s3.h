@@ -1,11 +1,11 @@
 /* mem/archive/s3.h - talking to an S3 store: one signed request, and what its XML says.
  *
- * Owns:    struct s3 its connections and a copy of the credentials, which never reach a log.
+ * Owns:    struct s3 owns its connections and a copy of the credentials, which are never logged.
  * Threads: any; each request takes a connection of its own.
  * Errors:  HL_EPERM (403), HL_ENOENT (404), HL_EINVAL (400 and other refusals), HL_ENOSPC (quota),
- *          HL_EUNAVAIL (no connection, or 5xx to the end), HL_ETIMEDOUT (no progress),
- * HL_ECANCELED; the text has the store's own code. 5xx, timeouts and broken connections are tried
- * again, with back-off, until `timeout_ms` have passed without a byte of progress.
+ *          HL_EUNAVAIL (no connection, or 5xx until the end), HL_ETIMEDOUT (no progress),
+ *          HL_ECANCELED; the text has the store's own code. 5xx, timeouts and broken connections
+ *          are retried with back-off until `timeout_ms` pass without a byte of progress.
  * Units:   bytes, ms.
  * Limits:  XML answers of at most S3_XML_MAX bytes.
  */
@@ -54,26 +54,27 @@ struct s3_request {
 
 struct s3_answer {
     long code;
-    struct hl_buf text; /* of everything but bytes that went to dst; end with hl_buf_fini */
+    struct hl_buf text; /* the body, except bytes that went to dst; release with hl_buf_fini */
     char etag[S3_ETAG_MAX];
     char crc[16]; /* metadata; "" = none */
     uint64_t length;
     uint32_t dst_crc; /* CRC-32 of the bytes in dst */
 };
 
-/* HL_OK only for 2xx. `what` stands in failures: "store shard …". */
+/* HL_OK only for 2xx. `what` names the operation in error texts: "store shard …". */
 hl_status s3_do(struct s3 *s, const struct s3_request *r, const char *what,
                 struct s3_answer *out) HL_CHECK;
 void s3_fini(struct s3 *s);
 
 /* ---- s3_move.c ---- */
 
-/* Copied, looked at, and only then removed under its old key: interrupted, it is under both. */
+/* Copies the object, checks the copy, and only then removes the old key. An interrupted move leaves
+ * it under both keys. */
 hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
                   const char *what) HL_CHECK;
-/* HL_OK also when it is gone already. */
+/* HL_OK also when the object is already gone. */
 hl_status s3_remove_key(struct s3 *s, const char *key, const char *what) HL_CHECK;
-/* A small object, as a whole. */
+/* Read and write a small object as a whole. */
 hl_status s3_read_text(struct s3 *s, const char *key, const char *what, char *out, size_t cap,
                        size_t *len) HL_CHECK;
 hl_status s3_write_text(struct s3 *s, const char *key, const char *what, const char *text,
@@ -89,13 +90,13 @@ struct s3_node {
     struct s3_node *next;  /* of the same parent */
 };
 
-/* HL_EPROTO: not well-formed, with a document type, or nested more than 16 deep. */
+/* HL_EPROTO: not well-formed, has a document type, or is nested more than 16 deep. */
 hl_status s3_xml_parse(const char *text, size_t len, struct hl_arena *arena,
                        struct s3_node **root) HL_CHECK;
 /* The text of the first child of that name; NULL: there is none. */
 const char *s3_node_text(const struct s3_node *node, const char *name);
-/* True: the answer is an error, with its code and message (may be NULL). False: both are untouched.
- */
+/* True: the answer is an error; sets its code and message (may be NULL). False: both stay
+ * untouched. */
 bool s3_error_of(const struct hl_buf *text, char *code, size_t code_cap, char *message,
                  size_t message_cap);
 /* Percent-encoded as a query's value. False when it does not fit. */

@@ -1,7 +1,7 @@
 /* mem/device/device_private.h - what device.c and the back ends share.
  *
  * device.c does the accounting (blocks, ranges, copies in flight, capacity) for every back end; a
- * back end only does what it is told with memory, and is never asked for more than there is.
+ * back end only carries out operations on memory, and is never asked for more than it has.
  */
 #ifndef HL_MEM_DEVICE_PRIVATE_H
 #define HL_MEM_DEVICE_PRIVATE_H
@@ -20,8 +20,8 @@ struct device_mem {
     uint64_t handle; /* the back end's own */
     uint64_t address;
     void *host;
-    bool own_address; /* not in a range of the caller's */
-    bool closed;      /* to be mapped without access for the CPU */
+    bool own_address; /* not in a range that the caller reserved */
+    bool closed;      /* map it without access for the CPU */
     bool imported;
 };
 
@@ -40,9 +40,10 @@ struct device_ops {
      * under "facts". */
     hl_status (*open)(struct hl_device *d, const char *rest,
                       const struct hl_device_options *options);
-    void (*settle)(struct hl_device *d); /* copies are over; their handles too */
+    void (*settle)(struct hl_device *d); /* waits for all copies, frees their handles */
     void (*close)(struct hl_device *d);  /* after settle; no block or range is left */
-    /* m->address is where it will be mapped at once; 0: nowhere, or where the back end chooses. */
+    /* m->address: where it is mapped immediately afterwards; 0: not at all, or where the back end
+     * chooses. */
     hl_status (*create)(struct hl_device *d, struct device_mem *m);
     void (*destroy)(struct hl_device *d, struct device_mem *m);
     /* `at` 0: the back end chooses. */
@@ -50,30 +51,31 @@ struct device_ops {
     void (*unmap)(struct hl_device *d, struct device_mem *m);
     hl_status (*reserve)(struct hl_device *d, uint64_t size, uint64_t *address);
     void (*unreserve)(struct hl_device *d, uint64_t address, uint64_t size);
-    /* Its mappings in that part of a range were replaced. NULL: it keeps none. */
+    /* Its mappings in that part of a range were replaced. NULL: the back end caches none. */
     void (*range_reset)(struct hl_device *d, uint64_t address, uint64_t size);
-    /* Where copies find the block, mapped or open to users or not. NULL: at its address. */
+    /* The address that copies use, whether or not the block is mapped or accessible. NULL: the
+     * block's own address. */
     uint64_t (*reach)(struct hl_device *d, const struct device_mem *m);
     hl_status (*copy)(struct hl_device *d, const struct device_op *op);
     hl_status (*begin)(struct hl_device *d, const struct device_op *op, void **handle);
     /* Anything but HL_ETIMEDOUT ends the copy and the handle. */
     hl_status (*wait)(struct hl_device *d, void *handle, int timeout_ms);
-    /* NULL: nobody else begins anything there. */
+    /* NULL: no other code starts work on the device. */
     hl_status (*quiesce)(struct hl_device *d, int timeout_ms);
     hl_status (*pin)(struct hl_device *d, void *ptr, size_t len);
     void (*unpin)(struct hl_device *d, void *ptr);
     hl_status (*export)(struct hl_device *d, const struct device_mem *m, int *fd);
     /* Creates and maps; size, offset are set. */
     hl_status (*import)(struct hl_device *d, int fd, struct device_mem *m);
-    /* Bytes that can be had beside `left`, what the accounting says is left. */
+    /* Bytes that can be allocated; `left` is what the accounting says is left. */
     void (*room)(struct hl_device *d, uint64_t left, uint64_t *free, uint64_t *largest);
 };
 
 struct device_slot {
     struct device_mem mem;
     uint32_t gen;  /* odd while it is in use */
-    uint32_t busy; /* copies under way */
-    uint32_t next; /* of the spare ones */
+    uint32_t busy; /* number of copies in flight */
+    uint32_t next; /* in the list of unused slots */
 };
 
 struct device_range {

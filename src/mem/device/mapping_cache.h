@@ -1,14 +1,14 @@
-/* mem/device/mapping_cache.h - mappings that can't be used and that are kept for the next block
- * there.
+/* mem/device/mapping_cache.h - inaccessible mappings that are kept for the next block at their
+ * address.
  *
- * A block that comes and goes at one address of a range, as a gradient does, costs the kernel its
- * page tables each time. Parked, the mapping stays without access, and the address with the same
- * memory is open again by one change of access. What is cached holds no memory: the memory may have
- * become another block's meanwhile, and the mapping is then replaced.
+ * When a block comes and goes at one address of a range, as a gradient does, the kernel builds and
+ * frees its page tables each time. A cached mapping stays, without access; if the same memory comes
+ * back to that address, a change of protection suffices. A cached mapping does not hold its memory.
+ * If another block got the memory meanwhile, the mapping is replaced.
  *
  * Owns:    a table of the mappings; the mappings are the caller's.
  * Threads: one at a time.
- * Errors:  none; what finds no place in the table is not cached.
+ * Errors:  none; mappings that find no room in the table are not cached.
  * Units:   bytes.
  * Limits:  HL_MAPPING_CACHE_MAX mappings.
  */
@@ -31,13 +31,14 @@ struct hl_mapping_cache {
 };
 
 void hl_mapping_cache_fini(struct hl_mapping_cache *p);
-/* False: there is no place. */
+/* False: the table is full. */
 bool hl_mapping_cache_add(struct hl_mapping_cache *p, uint64_t address, uint64_t size,
                           uint64_t offset);
-/* What of exactly this size is cached at the address; NULL: nothing. Valid until the next call. */
+/* The mapping of exactly this size that is cached at the address; NULL: none. Valid until the next
+ * call. */
 const struct hl_cached_mapping *hl_mapping_cache_find(const struct hl_mapping_cache *p,
                                                       uint64_t address, uint64_t size);
-/* None overlaps these addresses any more. */
+/* Drops all mappings that overlap these addresses. */
 void hl_mapping_cache_forget(struct hl_mapping_cache *p, uint64_t address, uint64_t size);
 
 #endif

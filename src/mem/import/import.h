@@ -1,27 +1,27 @@
 /* mem/import/import.h - a checkpoint directory of Hugging Face or Megatron becomes sealed shards.
- * One file of it, .safetensors or .bin, may be given instead: config.json beside it counts.
+ * A single .safetensors or .bin file may be given instead; the config.json next to it is then used.
  *
  * A model without config.json, or of a type that no family's table describes, is stored unsliced:
- * whole tensors, as any *.safetensors of the directory have them; its config says so, and why. So
- * is any that is asked for unsliced.
+ * as whole tensors, the way the *.safetensors files of the directory hold them. Its config says so,
+ * and why. Any model can also be imported unsliced on request.
  *
  * The directory holds config.json and model.safetensors, or model.safetensors.index.json and the
  * files it names; without either, pytorch_model.bin or pytorch_model.bin.index.json and its files,
- * whose pickles are read and never executed. With a base it holds adapter_config.json and
+ * whose pickles are parsed but never executed. With a base it holds adapter_config.json and
  * adapter_model.safetensors instead. A Megatron checkpoint has latest_checkpointed_iteration.txt,
- * mp_rank_* folders or .metadata (megatron.h); config.json may stand beside. Bytes go from the page
- * cache straight to where the sink wants the shard; every byte is copied once and checksummed while
- * it is in the cache. Files of Hugging Face are read with pread: one that is cut short meanwhile is
- * an error, not a SIGBUS, and its pages never count as this process's memory.
+ * mp_rank_* folders or .metadata (megatron.h); config.json may lie next to these. Bytes go from the
+ * page cache straight to where the sink wants the shard. Every byte is copied once, and checksummed
+ * while it is in the cache. Hugging Face files are read with pread, so that a file truncated
+ * meanwhile is an error instead of a SIGBUS, and its pages never count as this process's memory.
  *
- * Owns:    hl_import owns files, plan and config text until hl_import_close.
+ * Owns:    an hl_import owns its files, plan and config text until hl_import_close.
  * Threads: open and close from one thread; hl_import_run works in the calling thread and in
- *          threads of its own, which call sink and progress concurrently, and returns when they
- *          have ended. The cancel flag may be set from anywhere.
- * Errors:  one sentence with file and tensor or field. When a run fails every shard it made has
- *          been aborted or discarded. HL_ECANCELED after cancel.
+ *          threads of its own, which call sink and progress concurrently; it returns when they have
+ *          ended. The cancel flag may be set from anywhere.
+ * Errors:  one sentence with the file and the tensor or field. After a failed run, every shard it
+ *          made has been aborted or discarded. HL_ECANCELED after cancel.
  * Units:   bytes; chunk CRCs are of every started MiB of a shard.
- * Limits:  10,000 files; 1..64 threads; header memory about twice the headers' size.
+ * Limits:  10,000 files; 1..64 threads; headers take about twice their size in memory.
  */
 #ifndef HL_MEM_IMPORT_H
 #define HL_MEM_IMPORT_H
@@ -39,10 +39,11 @@ struct hl_import_options {
     const char *model; /* recorded in the shards */
     int64_t version;
     struct hl_partition_options partition;
-    const char *base;      /* of a LoRA adapter: its name, NULL or "" = the directory holds none */
-    const char *iteration; /* of a Megatron checkpoint; NULL or "" = the newest */
-    bool optimizer;        /* of a Megatron checkpoint: its optimizer's state too */
-    bool unsliced;         /* whole tensors, whatever the family */
+    const char *base; /* LoRA adapter: name of its base model; NULL or "" = the directory holds no
+                         adapter */
+    const char *iteration;   /* of a Megatron checkpoint; NULL or "" = the newest */
+    bool optimizer;          /* Megatron checkpoint: import the optimizer's state too */
+    bool unsliced;           /* keep tensors whole, whatever the model's family */
     const char *base_config; /* ImportProgress.config of it; it gives the split */
 };
 
@@ -53,14 +54,15 @@ struct hl_import_run {
     void (*progress)(void *arg, uint64_t done_bytes,
                      uint64_t total_bytes); /* NULL = none; any worker */
     void *progress_arg;
-    uint32_t *tensor_crcs; /* set for every tensor of the plan, by its bytes as read; NULL = none */
+    uint32_t *tensor_crcs; /* receives the CRC of every tensor of the plan, of its bytes as read;
+                              NULL = none */
 };
 
 struct hl_import;
 
 hl_status hl_import_open(const struct hl_import_options *options, struct hl_import **out) HL_CHECK;
 void hl_import_close(struct hl_import *im);
-/* Bytes of all shards, headers included: what the sink must have room for. */
+/* Bytes of all shards, headers included. The sink must have room for them. */
 uint64_t hl_import_total_bytes(const struct hl_import *im);
 size_t hl_import_shard_count(const struct hl_import *im);
 /* ImportProgress.config; borrowed. */

@@ -1,17 +1,18 @@
 /* mem/plank/plank.h - the plank: a copy through host memory whose two legs overlap.
  *
- * Where a NIC can't reach a device's memory, bytes go net -> staging -> device or the other way
+ * When a NIC can't reach a device's memory, bytes go net -> staging -> device, or the other way
  * round. Leg 1 (fetch) brings one piece after the other into staging buffers, on the caller's
- * thread; leg 2 (deliver) moves them on, on a helper's. With two buffers or more both work at the
- * same time. What fits in one piece is fetched and delivered by the caller alone.
+ * thread; leg 2 (deliver) moves them on, on a helper thread. With at least two buffers both legs
+ * run at the same time. A transfer that fits in one piece is fetched and delivered by the caller's
+ * thread alone.
  *
  * Owns:    lanes: staging buffers (pinned for the device, near its NUMA node) with their helper
- *          thread, made when they are first needed and used again.
- * Threads: any; a copy has a lane for itself, and waits for one when all are taken.
- * Errors:  of the leg that failed, with the leg and the offset in front; it stops both.
- *          HL_ECORRUPT: all was delivered, and `bad` names the chunks whose bytes were not those of
- *          their CRC: copy these again. HL_ETIMEDOUT. When a copy returns, both legs have returned,
- *          so no memory of the caller's is touched any more.
+ *          thread, created when first needed, then reused.
+ * Threads: any; each copy has a lane to itself, and waits when all lanes are taken.
+ * Errors:  those of the leg that failed, prefixed with the leg and the offset; a failure stops both
+ *          legs. HL_ECORRUPT: everything was delivered, and `bad` names the chunks whose bytes do
+ *          not match their CRC; copy these again. HL_ETIMEDOUT. When a copy returns both legs have
+ *          returned, so the caller's memory is no longer touched.
  * Units:   bytes, milliseconds; a chunk is a MiB counted from the first byte, the last is shorter.
  * Limits:  a piece is 4 KiB or more and either divides a MiB or is whole MiB; 2 to
  *          HL_PLANK_BUFFERS_MAX buffers, 1 to HL_PLANK_LANES_MAX lanes.
@@ -33,7 +34,7 @@ struct hl_plank_options {
     uint64_t piece;           /* 0 = 1 MiB */
     unsigned buffers;         /* per lane; 0 = 2 */
     unsigned lanes;           /* copies at a time; 0 = 4 */
-    struct hl_device *device; /* staging is pinned for it and near it; NULL = neither */
+    struct hl_device *device; /* staging is pinned for it and placed near it; NULL = neither */
 };
 
 extern const struct hl_option_rows hl_plank_rows; /* plank.*: piece, buffers */
@@ -46,15 +47,15 @@ typedef hl_status (*hl_plank_fn)(void *arg, uint64_t offset, void *staging, size
 struct hl_plank_leg {
     hl_plank_fn move;
     void *arg;
-    bool lingers; /* after HL_ETIMEDOUT it may still use the staging memory, which is then given up
+    bool lingers; /* after HL_ETIMEDOUT it may still use the staging memory, which is then abandoned
                    */
 };
 
 struct hl_plank_job {
     uint64_t size;
     struct hl_plank_leg fetch, deliver;
-    const uint32_t *chunk_crcs; /* checked as bytes land in staging; NULL = not at all */
-    int timeout_ms;             /* of all of it */
+    const uint32_t *chunk_crcs; /* checked as bytes arrive in staging; NULL = not checked */
+    int timeout_ms;             /* of the whole copy */
 };
 
 struct hl_plank_bad {
@@ -64,13 +65,13 @@ struct hl_plank_bad {
 
 struct hl_plank_info {
     uint64_t piece;
-    unsigned buffers, lanes; /* lanes: that there may be */
+    unsigned buffers, lanes; /* lanes: the maximum */
     unsigned made, busy;
-    bool pinned; /* staging is; false also where the driver refused */
+    bool pinned; /* staging is pinned; false also if the driver refused */
 };
 
 hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plank **out) HL_CHECK;
-/* No copy is under way. NULL is fine. */
+/* No copy may be in flight. NULL is fine. */
 void hl_plank_destroy(struct hl_plank *p);
 void hl_plank_info(struct hl_plank *p, struct hl_plank_info *out);
 
@@ -78,11 +79,11 @@ void hl_plank_info(struct hl_plank *p, struct hl_plank_info *out);
 hl_status hl_plank_copy(struct hl_plank *p, const struct hl_plank_job *job,
                         struct hl_plank_bad *bad) HL_CHECK;
 
-/* Legs that begin or end in a device: arg is one of these. They linger. */
+/* Legs that begin or end in a device; their arg is one of these. Set `lingers` for them. */
 struct hl_plank_device {
     struct hl_device *device;
     const struct hl_device_block *block;
-    uint64_t offset; /* of the transfer in the block */
+    uint64_t offset; /* where the transfer begins in the block */
 };
 
 hl_status hl_plank_to_device(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms);

@@ -1,10 +1,10 @@
-/* mem/pool/fill.h - while the memory of a pool is being made: lines in the log, and an end by
- * signal that leaves no half-made file.
+/* mem/pool/fill.h - while the memory of a pool is being allocated: logs progress, and makes sure
+ * that a signal which ends the process leaves no half-made file.
  *
  * Owns:    a thread and the handlers of SIGTERM and SIGINT from begin to end; the old handlers are
  *          put back.
- * Threads: one fill of a process at a time has the handlers; others only log.
- * Errors:  none; a fill goes on without log lines when there is no thread for them.
+ * Threads: only one fill of a process at a time installs the handlers; others only log.
+ * Errors:  none; without a thread for them, a fill continues without log lines.
  * Units:   bytes.
  * Limits:  paths below PATH_MAX.
  */
@@ -19,7 +19,7 @@
 struct hl_pool_fill {
     const char *path; /* borrowed until end */
     int fd;           /* of the file */
-    uint64_t size;    /* it will have */
+    uint64_t size;    /* its final size */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;

@@ -7,9 +7,9 @@
  * An extent holds the shard's bytes, then, 8-aligned, one CRC per started MiB (the chunk table).
  * A shard of one chunk is checked by the CRC in its entry and never needs the table.
  *
- * Every change of an entry happens between two stores of its generation: odd (changing) and the
- * next even number. So a reader that saw the same even generation before and after knows that what
- * it read belongs together, and an odd one after a crash shows that it does not.
+ * Every change of an entry happens between two stores of its generation: an odd number (changing)
+ * and then the next even one. A reader that sees the same even generation before and after knows
+ * that what it read is consistent. An odd generation after a crash shows that the entry is not.
  *
  * Owns:    nothing.
  * Threads: one writer (the owner's lock), any number of readers in any process.
@@ -47,16 +47,17 @@ struct hl_pool_super {
     uint64_t index_slots; /* a power of two */
     uint64_t data_offset;
     uint64_t fixed_end;
-    uint32_t region_count; /* 0 = one, of unknown node: a pool of before there were regions */
+    uint32_t region_count; /* 0 = one region, of unknown node: a pool made before regions existed */
     uint32_t region_crc;   /* of the table */
-    /* Whose shards they are; only owners look at it. All zero, or claim_crc wrong: unclaimed, as is
-     * a pool of before there were claims. */
+    /* Which cluster the shards belong to; only owners read it. All zero, or a wrong claim_crc,
+     * means unclaimed; so are pools made before claims existed. */
     struct hl_id cluster;
-    uint64_t revision;  /* of the cluster's catalogue, the newest that was heard of */
+    uint64_t revision;  /* newest known revision of the cluster's catalogue */
     uint32_t claim_crc; /* of cluster */
     uint32_t unused_word;
     uint64_t unused[1];
-    /* From here on it changes: a cache line of its own, and the one every reader looks at. */
+    /* The fields from here on change. They have a cache line of their own, which every reader
+     * polls. */
     _Atomic uint64_t
         incarnation; /* random, new for every start of the owner; 0 = it has no owner */
     _Atomic uint64_t heartbeat_ns;
@@ -67,8 +68,8 @@ struct hl_pool_super {
 _Static_assert(offsetof(struct hl_pool_super, cluster) == 88, "behind what older owners know");
 _Static_assert(offsetof(struct hl_pool_super, incarnation) == 128, "own cache line");
 
-/* A part of the data area whose memory lies on one NUMA node. They follow each other; only the
- * owner looks at them. */
+/* A part of the data area whose memory lies on one NUMA node. Regions are contiguous; only the
+ * owner reads them. */
 struct hl_pool_region_entry {
     int32_t numa_id;
     uint32_t spare;
@@ -83,9 +84,10 @@ enum hl_pool_state {
     HL_POOL_WRITING = 1, /* allocated, not yet readable */
     HL_POOL_SEALED = 2,  /* readable */
     HL_POOL_FREED = 3,   /* no longer found; its bytes stay until no reader can be reading them */
-    HL_POOL_DELETED = 4, /* a search goes on; the slot may be used again */
-    HL_POOL_LEASED = 5,  /* one borrower's own: never found, and gone with its last pin */
-    HL_POOL_KEPT = 6,    /* readable as a sealed one, but its owner may take its room at once */
+    HL_POOL_DELETED = 4, /* a search continues past it; the slot may be reused */
+    HL_POOL_LEASED = 5,  /* private to one borrower: never found, and freed with its last pin */
+    /* readable like a sealed one, but its owner may reclaim its room at any time */
+    HL_POOL_KEPT = 6,
 };
 
 struct hl_pool_entry {
@@ -110,7 +112,7 @@ static inline uint64_t hl_pool_table_offset(uint64_t size)
     return (size + 7) & ~UINT64_C(7);
 }
 
-/* Units an extent of `size` bytes takes; size is below 2^62. */
+/* Number of units that an extent of `size` bytes takes; size is below 2^62. */
 static inline uint64_t hl_pool_units(uint64_t size)
 {
     uint64_t bytes = hl_pool_table_offset(size) + hl_chunk_count(size) * sizeof(uint32_t);

@@ -1,7 +1,7 @@
 /* mem/pool/pool_private.h - what the owner's files share, and the one way to read an index entry.
  *
- * The owner has the index twice: in the file, for readers and for the next owner, and in notes of
- * its own, by which alone it decides.
+ * The owner keeps the index twice: in the file, for readers and for the next owner, and in private
+ * notes, which alone its decisions rely on.
  *
  *     this process only                    the file, mapped by every reader
  *     .--------------------------.         .------------------------------------.
@@ -22,8 +22,8 @@
  *           |<---------------evict_kept: not pinned-----'  '--free------------------->|
  *           '<---------reap: the quarantine is over and it is not pinned----------'
  *
- * FREED extents lie in the quarantine queue, oldest first. One that is pinned when its time comes
- * leaves the queue, and its last unpin queues it again.
+ * FREED extents wait in the quarantine queue, oldest first. An extent that is still pinned when its
+ * time comes leaves the queue; its last unpin queues it again.
  *
  * Threads: any thread of the owner allocates, seals, frees and pins; the heartbeat's thread reaps,
  * ends leases and repairs entries. The lock is held for the stores of an entry, never while a
@@ -51,9 +51,10 @@
 #define ENTRY_SPINS           64
 #define ENTRY_YIELDS          2000
 
-/* What the owner knows about a slot; it dies with the owner. The first half is the slot's entry in
- * the index. The owner decides by this copy, which no other process can reach, and writes the entry
- * again where that differs: a flipped bit in shared memory must not lead it to other bytes. */
+/* What the owner knows about a slot; it is lost with the owner. The first half is a copy of the
+ * slot's index entry. The owner decides by this copy, which no other process can reach, and
+ * rewrites the entry when the two differ: a flipped bit in shared memory must not lead it to other
+ * bytes. */
 struct slot_note {
     struct hl_id id;
     uint64_t offset;
@@ -67,8 +68,8 @@ struct slot_note {
     uint64_t used_ns; /* last use the owner was told of; 0 = none */
     uint32_t pins;
     uint32_t next;              /* in the quarantine queue */
-    uint32_t queued;            /* is in it */
-    struct hl_pool_rest *rests; /* of its pins, those that may rest */
+    uint32_t queued;            /* 1: is in that queue */
+    struct hl_pool_rest *rests; /* those of its pins that may rest */
 };
 
 struct hl_pool {
@@ -87,13 +88,13 @@ struct hl_pool {
     uint64_t region_ends[HL_POOL_REGIONS_MAX];          /* in units */
     size_t region_count;
 
-    pthread_mutex_t lock; /* guards all below and every change of the index */
+    pthread_mutex_t lock; /* guards everything below and every change of the index */
     struct hl_extents *extents;
     struct slot_note *notes;
     uint32_t quarantine_head, quarantine_tail; /* the quarantine queue, in the order of freeing */
     uint64_t taken;                            /* slots in use */
     uint64_t used_units;
-    uint64_t writing_units; /* the part of them that is being written */
+    uint64_t writing_units; /* the part of used_units that is being written */
     uint64_t quarantined_units;
     uint64_t shards;
     uint64_t manifests;        /* of these */
@@ -101,7 +102,7 @@ struct hl_pool {
     uint64_t kept, kept_units; /* extents in the state KEPT; the part of used_units */
     uint64_t lease_ns;
     uint64_t leases_sure_ns,
-        leases_end_ns; /* of adopted ones that no borrower has pinned; 0 = none */
+        leases_end_ns; /* for adopted leases that no borrower has pinned; 0 = none */
 
     struct hl_listening listening;
 
@@ -116,14 +117,14 @@ struct hl_pool {
     bool beat_stop;
 };
 
-/* One consistent reading of an entry. */
+/* A consistent snapshot of an entry. */
 struct entry_copy {
     struct hl_pool_ref ref;
     uint32_t state;
     uint32_t entry_crc;
 };
 
-/* Loads before it stay before loads after it. */
+/* Orders loads before it ahead of loads after it. */
 static inline void pool_acquire_fence(void)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -137,12 +138,12 @@ static inline void pool_acquire_fence(void)
 }
 
 #define POOL_GET(field) atomic_load_explicit(&(field), memory_order_acquire)
-/* Released, so that a thread that sees it also sees the odd generation stored before. */
+/* A release store, so that a thread that sees the value also sees the odd generation stored
+ * before. */
 #define POOL_SET(field, value) atomic_store_explicit(&(field), (value), memory_order_release)
 
-/* True when `out` is consistent; false when the entry stays half-changed (its writer is gone or
- * asleep).
- */
+/* True when `out` is consistent; false when the entry stays half-changed (its writer died or is
+ * asleep). */
 static inline bool pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
                                    struct entry_copy *out)
 {
@@ -181,14 +182,14 @@ static inline uint32_t pool_entry_crc(const struct hl_pool_ref *r)
     return hl_crc32(0, words, sizeof(words));
 }
 
-/* Readers find it. */
+/* Whether readers find an entry in this state. */
 static inline bool pool_is_readable(uint32_t state)
 {
     return state == HL_POOL_SEALED || state == HL_POOL_KEPT;
 }
 
-/* Find a readable shard. HL_ENOENT, HL_EBUSY and HL_ECORRUPT (its entry fails its CRC) come without
- * text. */
+/* Finds a readable shard. HL_ENOENT, HL_EBUSY and HL_ECORRUPT (its entry fails its CRC) set no
+ * error text. */
 static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t slots,
                                     struct hl_id id, struct hl_pool_ref *out)
 {
@@ -213,7 +214,7 @@ static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t 
     return missing;
 }
 
-/* True when the extent lies on units inside the data area. */
+/* True when the extent is unit-aligned and lies inside the data area. */
 static inline bool pool_extent_fits(const struct hl_pool_super *s, uint64_t offset, uint64_t size)
 {
     if (size == 0 || size > s->capacity || offset < s->data_offset ||
@@ -225,39 +226,40 @@ static inline bool pool_extent_fits(const struct hl_pool_super *s, uint64_t offs
     return units <= all && first <= all - units;
 }
 
-/* What makes a superblock one of ours; `file_size` as the system says. */
+/* Checks that a superblock is valid and ours; `file_size` is the real size of the file. */
 hl_status pool_super_check(const struct hl_pool_super *s, uint64_t file_size,
                            const char *name) HL_CHECK;
 uint32_t pool_super_crc(const struct hl_pool_super *s);
 /* regions.c: where the regions of a new pool end; HL_EINVAL. */
 hl_status pool_regions_plan(struct hl_pool *pool, const struct hl_pool_options *o,
                             uint64_t capacity, uint64_t data_offset, uint64_t granule) HL_CHECK;
-/* Bind the mapping, before its pages are made. */
+/* Binds the mapping to the nodes; call it before its pages are allocated. */
 void pool_regions_bind(struct hl_pool *pool, uint64_t data_offset);
-/* Touch all pages, each on its node. */
+/* Collapse the pages of each region into huge ones, or touch all pages, each on its node. */
 void pool_regions_collapse(struct hl_pool *pool, uint64_t data_offset);
 void pool_regions_prefault(struct hl_pool *pool, uint64_t data_offset);
-/* The table in the superblock's unit. */
+/* Store the table of regions in the superblock's unit, and load it from there. */
 void pool_regions_store(const struct hl_pool *pool, struct hl_pool_super *s);
 void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s);
-/* Where the pages really are, and of what size. */
+/* Finds out where the pages really are, and of what size. */
 void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, bool touched);
-/* Regions of that node, or else the one with the most room; under the lock. */
+/* The regions of that node as a bit set, or else the region with the most room; call it with the
+ * lock held. */
 uint32_t pool_regions_preferred(const struct hl_pool *pool, int numa_id);
 
-/* Fill the allocator and the counters from the index, and clean it. */
+/* Fills the allocator and the counters from the index, and cleans the index up. */
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;
 
-/* In that state; write.c, for kept.c. */
+/* Find and list shards in that state; in write.c, for kept.c. */
 hl_status pool_find(struct hl_pool *pool, uint32_t state, struct hl_id id,
                     struct hl_pool_ref *out) HL_CHECK;
 size_t pool_list(struct hl_pool *pool, uint32_t state, uint64_t *cursor, struct hl_pool_ref *out,
                  size_t max);
-/* HL_ENOENT, with its text. */
+/* Returns HL_ENOENT and sets its text. */
 hl_status pool_fail_missing(const struct hl_pool *pool, struct hl_id id);
 
-/* With the lock held. */
-/* Slot of that id in one of two states, NO_SLOT when there is none. */
+/* The functions below are called with the lock held. */
+/* Slot of that id in one of the two states, NO_SLOT when there is none. */
 uint32_t pool_slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t state, uint32_t other);
 
 static inline uint32_t pool_slot_readable(const struct hl_pool *pool, struct hl_id id)
@@ -265,7 +267,7 @@ static inline uint32_t pool_slot_readable(const struct hl_pool *pool, struct hl_
     return pool_slot_of(pool, id, HL_POOL_SEALED, HL_POOL_KEPT);
 }
 
-/* One more, or less (-1), of its state, which is a readable one. */
+/* Counts one slot more (1) or less (-1) in its state, which must be a readable one. */
 static inline void pool_count_readable(struct hl_pool *pool, uint32_t slot, int64_t one)
 {
     const struct slot_note *n = &pool->notes[slot];
@@ -279,34 +281,34 @@ static inline void pool_count_readable(struct hl_pool *pool, uint32_t slot, int6
     pool->derived += hl_id_is_derived(n->id) ? (uint64_t)one : 0;
 }
 
-/* rests.c. No pin is left that can't be taken back; none is taken. */
+/* rests.c. Whether all of the slot's pins could be taken back; takes none back. */
 bool pool_slot_may_go(const struct hl_pool *pool, uint32_t slot);
-/* Takes back those that rest; true when there is no other. */
+/* Takes back the pins that rest; true when the slot has no other pin. */
 bool pool_slot_unpinned(struct hl_pool *pool, uint32_t slot);
-/* There may be room, or something to evict: callers that wait for it look again. */
+/* Wakes callers that wait for room: there may be room now, or something to evict. */
 void pool_note_change(struct hl_pool *pool);
-/* Write the entry of a slot again if it is not what the owner wrote; true if it was damaged. */
+/* Rewrites the entry of a slot if it is not what the owner wrote; true if it was damaged. */
 bool pool_slot_repair(struct hl_pool *pool, uint32_t slot);
-/* Take over what the index says of a slot: at adoption, once it is checked. */
+/* Copies the index entry of a slot into its note: at adoption, after the entry was checked. */
 void pool_slot_learn(struct hl_pool *pool, uint32_t slot);
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
-/* It is sealed, and still the one of that generation. */
+/* Whether the slot is sealed and still has the reference's generation. */
 bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
-/* A readable one: readers no longer find it, its extent is in quarantine. */
+/* Frees a readable slot: readers no longer find it, and its extent goes into quarantine. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_quarantine(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_reap(struct hl_pool *pool, uint64_t now_ns);
-/* A heartbeat: a sign of life, and what is due. */
+/* One heartbeat: writes the sign of life and does the work that is due. */
 void pool_beat(struct hl_pool *pool);
-/* The slot's extent is free at once. */
+/* Frees the slot's extent at once, without quarantine. */
 void pool_give(struct hl_pool *pool, uint32_t slot);
-/* Adopted leases that no borrower has pinned when their time is over. */
+/* Ends adopted leases that no borrower has pinned in time. */
 void pool_end_leases(struct hl_pool *pool, uint64_t now_ns);
-/* A time in which this process could hear no borrower prolongs the leases. */
+/* Extends the leases by any time in which this process could not hear its borrowers. */
 void pool_listen(struct hl_pool *pool, uint64_t now_ns);
-/* The bytes of an entry that does not change fit their checksums. */
+/* Whether the bytes of a stable entry match their checksums. */
 bool pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref);
-/* Units of those that may go when room is needed. */
+/* Units of adopted leases that may be dropped when room is needed. */
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns);
 
 #endif

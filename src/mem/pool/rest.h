@@ -1,20 +1,22 @@
-/* mem/pool/rest.h - a pin at rest: its borrower does not use it, and the pool's owner may take it
- * back. The two share one word, so that neither waits for the other: reading a shard again and
- * again costs no message.
+/* mem/pool/rest.h - a resting pin: its borrower is not using it, and the pool's owner may take it
+ * back. The two share one word, so neither waits for the other, and reading a shard again and again
+ * costs no message.
  *
- *     HELD --borrower: hl_rest_begin--> RESTING        HELD, RESTING --owner: hl_rest_recall-->
- * RECALLED
+ *     HELD --borrower: hl_rest_begin--> RESTING
  *      ^-----borrower: hl_rest_end---------'
+ *     HELD, RESTING --owner: hl_rest_recall--> RECALLED
  *
- * RECALLED is final. Where the pin rested, the owner has it; where it was held, the borrower gives
- * it back by a message. Each step is one atomic exchange: when the two meet, one of them wins.
+ * RECALLED is final. A pin that rested then belongs to the owner; one that was held is given back
+ * by the borrower with a message. Each transition is one atomic exchange, so when both sides try at
+ * once, exactly one wins.
  *
  * Owns:    nothing.
  * Threads: any, of both processes.
- * Errors:  none. What a borrower stores there besides harms its own pin alone: the owner keeps what
- *          it knows in memory of its own.
+ * Errors:  none. A borrower that stores garbage there harms only its own pin: the owner keeps its
+ *          own state in private memory.
  * Units:   none.
- * Limits:  a borrower's death is not seen here; the owner ends the pins with its connection.
+ * Limits:  a borrower's death is not detected here; the owner ends its pins when the connection
+ *          closes.
  */
 #ifndef HL_MEM_REST_H
 #define HL_MEM_REST_H
@@ -32,26 +34,27 @@ static inline bool hl_rest_change(hl_rest_word *word, uint32_t from, uint32_t to
     return atomic_compare_exchange_strong(word, &from, to);
 }
 
-/* The borrower needs it no longer. False: it is recalled. */
+/* The borrower no longer needs the pin. False: it was recalled. */
 static inline bool hl_rest_begin(hl_rest_word *word)
 {
     return hl_rest_change(word, HL_REST_HELD, HL_REST_RESTING);
 }
 
-/* The borrower needs it again. False: it is recalled, and its bytes may be another shard's. */
+/* The borrower needs the pin again. False: it was recalled, and its bytes may belong to another
+ * shard. */
 static inline bool hl_rest_end(hl_rest_word *word)
 {
     return hl_rest_change(word, HL_REST_RESTING, HL_REST_HELD);
 }
 
-/* The owner wants it. True: it rested, and is the owner's. */
+/* The owner takes the pin back. True: it was resting and is now the owner's. */
 static inline bool hl_rest_recall(hl_rest_word *word)
 {
     return atomic_exchange(word, HL_REST_RECALLED) == HL_REST_RESTING;
 }
 
-/* Whether the owner could have it. One that is held is told to come back by a message, so that
- * whoever waits for it hears of that. */
+/* Whether the owner could take the pin back now. A held pin is recalled, so that its borrower
+ * returns it with a message and waiters learn of that. */
 static inline bool hl_rest_ask(hl_rest_word *word)
 {
     return !hl_rest_change(word, HL_REST_HELD, HL_REST_RECALLED) &&

@@ -13,7 +13,7 @@ struct hl_resharding {
     struct hl_import_shard *shards;
     struct hl_safetensors_image *headers; /* per shard of b that is wanted */
     struct hl_import_slot *slots;
-    unsigned char *sealed;    /* each byte is written by the worker of that shard only */
+    unsigned char *sealed;    /* each byte is written only by the worker of that shard */
     uint64_t *tensor_at;      /* where tensor i of a begins in its shard */
     atomic_uchar *verified;   /* per MiB of all sources */
     uint64_t *verified_first; /* of shard i of a */
@@ -34,12 +34,13 @@ static inline bool hl_resharding_wants(const struct hl_resharding *r, size_t sha
     return r->run->plan->shards[shard].alias == HL_RESHARD_NONE;
 }
 
-/* Bytes [offset, offset + len) of a source shard are those of its checksums. */
+/* Checks bytes [offset, offset + len) of a source shard against its checksums. */
 hl_status hl_resharding_verify(struct hl_resharding *r, uint32_t shard, uint64_t offset,
                                uint64_t len) HL_CHECK;
-/* Read the headers of the source shards that wanted shards need. */
+/* Reads the headers of the source shards that the wanted shards need. */
 hl_status hl_resharding_open_sources(struct hl_resharding *r) HL_CHECK;
-/* Write shard `shard` of b, header included, into sums->dst; *crc is of the whole. */
+/* Writes shard `shard` of b, header included, into sums->dst; *crc is the CRC of the whole
+ * shard. */
 hl_status hl_resharding_fill(struct hl_resharding *r, size_t shard, struct hl_shard_sums *sums,
                              uint32_t *crc) HL_CHECK;
 

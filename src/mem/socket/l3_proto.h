@@ -1,12 +1,12 @@
 /* mem/socket/l3_proto.h - the messages on the pool's Unix socket (SOCK_SEQPACKET).
  *
- * One request, one answer, in order. HELLO comes first; its answer carries a descriptor of the pool
- * that can't be written through. PUT carries a memfd sealed against shrinking. Pins belong to the
- * connection and end with it.
+ * One request, one answer, in order. HELLO comes first; its answer carries a read-only descriptor
+ * of the pool. PUT carries a memfd sealed against shrinking. Pins belong to the connection and are
+ * dropped when it closes.
  *
  * Owns:    nothing.
  * Threads: none.
- * Errors:  a message of wrong length, magic or version closes the connection; everything else is
+ * Errors:  a message of wrong length, magic or version closes the connection; every other error is
  *          answered with a status and a sentence.
  * Units:   bytes, all little endian.
  * Limits:  fixed sizes; one descriptor per message.
@@ -21,20 +21,20 @@
 
 enum hl_l3_type {
     HL_L3_HELLO = 1, /* -> uuid, incarnation, offset = file size, size = capacity, text = RPC
-                        address or "", slot = words of pins that may rest, descriptor */
+                        address or "", slot = number of words for pins that may rest, descriptor */
     HL_L3_PIN = 2,   /* id, offset (0 = sealed shards only), size = 1: it may rest -> id, offset,
                         size, crc32, gen, slot, incarnation = number of its word, 0 = none */
     HL_L3_UNPIN = 3, /* id, offset, size = number of its word -> */
     HL_L3_PUT = 4,   /* id (0 = a fresh one), size, memfd -> id, offset, size, crc32, gen, slot */
     HL_L3_MAP = 6,   /* id -> id, offset in the descriptor, incarnation = bytes to map, size, crc32,
-                        gen, slot = token, text = device, or device and PCI address with a blank in
-                        between; descriptor of device memory */
+                        gen, slot = token, text = device, or device and PCI address separated by a
+                        blank; descriptor of device memory */
     HL_L3_UNMAP = 7, /* offset = token -> */
-    HL_L3_DROP = 5,  /* id, of the shard this connection has put last -> */
-    HL_L3_LEASE = 8, /* as PUT with id 0, but it is this connection's alone: pinned once, never
-                        found, and its bytes are free with the last UNPIN */
+    HL_L3_DROP = 5,  /* id of the shard that this connection put last -> */
+    HL_L3_LEASE = 8, /* as PUT with id 0, but private to this connection: pinned once, never found,
+                        and freed with the last UNPIN */
     HL_L3_REST = 9,  /* -> descriptor of the words (mem/socket/l3_rests.h), which both sides write;
-                        once, where HELLO's answer has some */
+                        sent once, if HELLO's answer offers words */
 };
 
 struct hl_l3_request {
@@ -66,7 +66,7 @@ struct hl_l3_answer {
     uint32_t table_crc;
     uint32_t gen;
     uint32_t slot;
-    char text[256]; /* NUL-terminated; why, when status is not HL_OK; else by type */
+    char text[256]; /* NUL-terminated; the reason when status is not HL_OK, else depends on type */
 };
 
 _Static_assert(sizeof(struct hl_l3_request) == 48, "wire size");

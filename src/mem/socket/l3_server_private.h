@@ -1,6 +1,5 @@
-/* mem/socket/l3_server_private.h - connections of the pool's socket, and the put one of them may
- * run.
- */
+/* mem/socket/l3_server_private.h - connections of the pool's socket, and the put that each of them
+ * may run. */
 #ifndef HL_MEM_L3_SERVER_PRIVATE_H
 #define HL_MEM_L3_SERVER_PRIVATE_H
 
@@ -22,19 +21,19 @@ struct l3_pin {
 
     struct hl_pool_ref ref;
     uint64_t count;
-    uint32_t word; /* of one of them, which may rest; 0 = none may */
+    uint32_t word; /* word of the one of these pins that may rest; 0 = none may */
     struct hl_pool_rest rest;
     UT_hash_handle hh;
 };
 
-/* A copy from a client's memfd into the pool, in one of libuv's threads. */
+/* A copy from a client's memfd into the pool, run on one of libuv's threads. */
 struct l3_put {
     uv_work_t work;
     struct l3_conn *conn;
     const struct hl_l3_server_opts *opts;
     int memfd;
     struct hl_l3_request req;
-    atomic_bool cancel; /* the connection is gone */
+    atomic_bool cancel; /* set when the connection is gone */
     hl_status st;
     struct hl_pool_ref ref;
     char text[256];
@@ -52,8 +51,8 @@ struct l3_conn {
     int fd;
     bool greeted;
     bool closing;
-    struct l3_put *put;        /* under way */
-    struct hl_l3_request load; /* the pin that waits for a load */
+    struct l3_put *put;        /* in progress */
+    struct hl_l3_request load; /* the pin request that waits for a load */
     bool loading;
     int load_tries;
     struct hl_id last_put;
@@ -72,13 +71,13 @@ struct hl_l3_server {
     uv_poll_t poll;
     bool poll_open;
     bool stopping;
-    struct hl_timer *pause; /* no accepts before: there were no descriptors */
+    struct hl_timer *pause; /* accept nothing until it fires: file descriptors had run out */
     struct l3_conn *conns;
     unsigned open; /* connections and copies that have not ended */
     struct hl_l3_server_stats stats;
 };
 
-/* Runs in a worker: copies, seals, or fails with text. */
+/* Runs in a worker thread: copies and seals, or fails with a text. */
 void l3_put_run(struct l3_put *put);
 
 #endif

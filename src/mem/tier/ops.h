@@ -1,8 +1,8 @@
-/* mem/tier/ops.h - what a back end of a tier has to do, and what tier.c does for it.
+/* mem/tier/ops.h - the interface that a back end of a tier implements, and what tier.c does for it.
  *
- * The front (tier.c) checks arguments, keeps quota and watermarks, and knows the slots that are
- * open: a back end is called with a slot only between its reserve and the one seal or abort that
- * ends it. The back end keeps the index and the counters, changed together under its own lock.
+ * The front (tier.c) checks arguments, keeps quota and watermarks, and tracks the open slots: a
+ * back end is called with a slot only between its reserve and the one seal or abort that ends it.
+ * The back end keeps the index and the counters, and changes them together under its own lock.
  *
  * Owns:    the back end embeds struct hl_tier_store as its first member and frees it in close.
  * Threads: any; reserve is called under the front's lock, which is taken before a back end's.
@@ -20,7 +20,7 @@
 struct hl_tier_open;
 struct hl_pool_region;
 
-/* Of one moment. */
+/* A consistent snapshot of the counters. */
 struct hl_tier_counts {
     uint64_t used; /* sealed and reserved */
     uint64_t writing;
@@ -31,9 +31,9 @@ struct hl_tier_counts {
 
 struct hl_tier_ops {
     void (*close)(struct hl_tier_store *t);
-    /* What a shard of that size takes. */
+    /* The room that a shard of that size takes. */
     uint64_t (*room)(const struct hl_tier_store *t, uint64_t size);
-    /* id and size are set; HL_EEXIST when it is sealed here. */
+    /* id and size of the slot are set; HL_EEXIST when the shard is sealed here. */
     hl_status (*reserve)(struct hl_tier_store *t, struct hl_tier_slot *slot, int numa_node);
     hl_status (*fill)(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint64_t offset,
                       const void *src, size_t len); /* NULL: slots have a host pointer */
@@ -51,12 +51,13 @@ struct hl_tier_ops {
     hl_status (*drop)(struct hl_tier_store *t, struct hl_id id);
     size_t (*list)(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out, size_t max);
     void (*counts)(struct hl_tier_store *t, struct hl_tier_counts *out);
-    void (*reclaim)(struct hl_tier_store *t); /* end the quarantines that are over; may be NULL */
+    void (*reclaim)(struct hl_tier_store *t); /* ends quarantines that are over; may be NULL */
     void (*backing)(struct hl_tier_store *t, char *out, size_t len);
-    /* How many; *numa_id is that of all of them, -1 when they differ. NULL: not of host memory. */
+    /* Returns how many regions there are; *numa_id is their common node, -1 when they differ. NULL:
+     * the tier is not in host memory. */
     size_t (*regions)(struct hl_tier_store *t, struct hl_pool_region *out, size_t max,
                       int *numa_id);
-    hl_status (*audit)(struct hl_tier_store *t); /* index against counters and medium */
+    hl_status (*audit)(struct hl_tier_store *t); /* compares index, counters and medium */
 };
 
 struct hl_tier_store {
@@ -74,7 +75,7 @@ struct hl_tier_store {
     void *watch_arg;
 };
 
-/* `medium` is all there is, 0 = unknown; a quota above it is refused. */
+/* `medium` is the medium's capacity, 0 = unknown; a larger quota is refused. */
 hl_status hl_tier_init(struct hl_tier_store *t, const struct hl_tier_ops *ops,
                        enum hl_api_tier tier, const char *name, uint64_t medium,
                        const struct hl_tier_limits *limits) HL_CHECK;

@@ -1,8 +1,8 @@
-/* net/dispatch/retry.h - a connection that had to do without RDMA looks for it again, beside its
- * transfers.
+/* net/dispatch/retry.h - a connection that fell back from RDMA tries RDMA again, in parallel with
+ * its transfers.
  *
- * Owns:    a copy of the options of the connection, and while an attempt is under way its thread
- *          and what that has made.
+ * Owns:    a copy of the connection's options and, during an attempt, its thread and what that has
+ *          created.
  * Threads: one at a time, its client's.
  * Errors:  none: an attempt that fails is counted (helios_fault_total{cause="rdma-failed"}) and
  *          repeated.
@@ -16,14 +16,14 @@
 
 struct hl_net_retry;
 
-/* The options are complete. `both`: both sides have RDMA, so that every failure is one; else an
- * attempt that finds none at one of them is not a fault, and the pauses double up to 16 times
- * theirs. NULL when out of memory: then it stays as it is. */
+/* All options must be filled in. `both`: both sides have RDMA, so every failure is a fault.
+ * Otherwise an attempt that finds no RDMA on one side is not a fault, and the pauses double, up to
+ * 16 times. NULL when out of memory: the connection then stays as it is. */
 struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, bool both);
-/* Never waits: the connection over RDMA that an attempt has made (the caller's then), else NULL;
- * starts an attempt when its time has come. */
+/* Returns the connection over RDMA that an attempt has made, which the caller then owns, else NULL.
+ * Starts an attempt when one is due. Never waits. */
 struct hl_net_client *hl_net_retry_poll(struct hl_net_retry *r);
-/* An attempt under way is given up. NULL is allowed. */
+/* Gives up a running attempt. NULL is allowed. */
 void hl_net_retry_free(struct hl_net_retry *r);
 
 #endif

@@ -1,15 +1,15 @@
-/* net/tcp/client.h - inside of the TCP client: connections, waiting, the transfer in progress.
+/* net/tcp/client.h - internals of the TCP client: connections, waiting, the transfer in progress.
  *
  * A client has one or several connections to one server (lanes). Requests on a lane are answered in
  * order, so an answer that is not the one expected ends the client.
  *
  * Owns:    the client owns its lanes; a transfer lives on the caller's stack.
  * Threads: one at a time, the caller's.
- * Errors:  after hl_tcp_client_kill every socket is closed, so that nothing is written into a
- *          caller's buffer any more, and every later call says why.
+ * Errors:  hl_tcp_client_kill closes every socket, so that nothing is written into a caller's
+ *          buffer any more; every later call fails with the reason.
  * Units:   ns of hl_now_ns for deadlines.
- * Limits:  one transfer at a time, HL_TCP_WINDOW pieces asked for per lane, HL_TCP_BATCHES batches
- *          without an answer.
+ * Limits:  one transfer at a time, HL_TCP_WINDOW pieces requested per lane, HL_TCP_BATCHES
+ *          unanswered batches.
  */
 #ifndef HL_NET_TCP_CLIENT_H
 #define HL_NET_TCP_CLIENT_H
@@ -25,7 +25,7 @@
 #define HL_TCP_WINDOW  4
 #define HL_TCP_BATCHES 4
 
-/* A piece of a read that was asked for; a chunk of the range. */
+/* A requested piece of a read: one chunk of the range. */
 struct hl_tcp_piece {
     uint64_t op;
     size_t chunk, len, got;
@@ -36,22 +36,23 @@ struct hl_tcp_lane {
     int fd;
     struct hl_tcp_piece pieces[HL_TCP_WINDOW]; /* from `oldest` on, in the order of the requests */
     unsigned oldest, asked;
-    bool body;      /* the header of the oldest piece has come, its bytes are next */
-    size_t at, len; /* bytes received and not used are in[at..len) */
+    bool body;      /* the header of the oldest piece has arrived, its bytes come next */
+    size_t at, len; /* received but unused bytes are in[at..len) */
     uint8_t in[HL_TCP_HEAD + HL_WIRE_LIST_MAX];
 };
 
-/* The transfer in progress, as the code that reads the sockets knows it: what the server sends is
- * handed to it, and what was not asked for ends the client. `arg` is the transfer. */
+/* The transfer in progress, as seen by the code that reads the sockets. It gets what the server
+ * sends; anything that was not requested kills the client. `arg` is the transfer. */
 struct hl_tcp_receiver {
-    /* An answer with its payload. False: it is not to this transfer. */
+    /* An answer with its payload. False: it does not belong to this transfer. */
     bool (*on_answer)(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,
                       const uint8_t *payload);
-    /* Pieces; NULL: this transfer asks for none. The header of one, which is then lane->body; */
+    /* For pieces; NULL: this transfer requests none. First the header of a piece arrives, after
+     * which lane->body is set; */
     void (*on_piece)(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m);
-    /* bytes of it out of the lane's buffer; */
+    /* then its bytes are taken from the lane's buffer, */
     void (*take)(void *arg, struct hl_tcp_lane *lane);
-    /* and out of the socket, straight into their place; as hl_tcp_receive. */
+    /* and from the socket straight to their destination; as hl_tcp_receive. */
     ssize_t (*receive)(void *arg, struct hl_tcp_lane *lane);
 };
 
@@ -67,43 +68,44 @@ struct hl_net_client {
     struct hl_id server;
     bool offered;              /* the server has RDMA */
     bool fell_back, lacks;     /* see net.h */
-    const atomic_bool *cancel; /* of the connect, afterwards of all else; may be NULL */
+    const atomic_bool *cancel; /* of the connect, afterwards of all other calls; may be NULL */
     uint64_t stall_ns, spin_ns;
-    size_t batch_bytes; /* a batch is at most so long */
+    size_t batch_bytes; /* size limit of a batch */
     uint8_t *batch[HL_TCP_BATCHES];
     uint64_t last_op;
     struct hl_net_call call;
     uint64_t moved_ns;
     bool moved;      /* a byte came or went since moved_ns */
-    hl_status broke; /* why the transfer cannot go on; HL_OK: it can */
+    hl_status broke; /* why the transfer can't continue; HL_OK: it can */
     char why[256];   /* of `broke` */
     struct hl_net_death death;
     const struct hl_tcp_receiver *receiver; /* NULL: no transfer is in progress */
     void *transfer;                         /* its `arg` */
 };
 
-/* Send and receive until done(arg). Kills the client on its error, deadline or stall. */
+/* Sends and receives until done(arg). Kills the client on an error, at the deadline or on a
+ * stall. */
 hl_status hl_tcp_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
                              uint64_t deadline_ns) HL_CHECK;
-/* Close the connections; returns hl_fail(st, what is being done, with whom, for how long, why). */
+/* Closes the connections; returns hl_fail(st, what is being done, with whom, for how long, why). */
 hl_status hl_tcp_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
     HL_PRINTF(3, 4);
 /* Fails when the client is dead. */
 hl_status hl_tcp_client_usable(const struct hl_net_client *c) HL_CHECK;
-/* Note that the wait in progress is to fail; the first reason counts. */
+/* Makes the wait in progress fail; the first reason counts. */
 void hl_tcp_client_break(struct hl_net_client *c, hl_status st, const char *fmt, ...)
     HL_PRINTF(3, 4);
 /* The same for an answer that breaks the protocol: counted as a fault of this cause. */
 void hl_tcp_client_fault(struct hl_net_client *c, const char *cause);
-/* A request without payload, on any lane. */
+/* Sends a request without payload on any lane. */
 hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
                             const struct hl_tcp_msg *msg) HL_CHECK;
 
-/* Its answers come from now on; NULL: no transfer any more. */
+/* Answers go to this receiver from now on; NULL: no transfer is in progress. */
 void hl_tcp_client_receive(struct hl_net_client *c, const struct hl_tcp_receiver *receiver,
                            void *transfer);
 
-/* The table's entries; the caller of hl_tcp_connect sets the table. */
+/* The entries of the table of functions; the caller of hl_tcp_connect sets the table. */
 hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
 void hl_tcp_close(struct hl_net_client *c);
 void hl_tcp_info(const struct hl_net_client *c, struct hl_net_client_info *out);

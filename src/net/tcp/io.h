@@ -13,17 +13,17 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Bytes that are received, and checked while they are in the cache, at a time. */
+/* Bytes received at a time, and checked while they are in the cache. */
 #define HL_TCP_STEP ((size_t)256 << 10)
-/* A peer whose host has gone is noticed after so long, also where nothing is under way. */
+/* A peer whose host is gone is noticed after this many seconds, even on an idle connection. */
 #define HL_TCP_GONE_S 30
 
-/* Set what every connection has: no delay of small messages, keepalive. */
+/* Sets the options of every connection: no delay of small messages, keepalive. */
 void hl_tcp_tune(int fd);
 /* recv without waiting: the bytes, 0 when there are none yet, -1 when the connection has ended;
  * errno is 0 when the peer has closed it. */
 ssize_t hl_tcp_receive(int fd, void *buf, size_t len);
-/* Whether accept and socket failed for lack of something that comes back. */
+/* Whether accept or socket failed for a shortage that is temporary. */
 bool hl_tcp_is_shortage(int error);
 
 #endif

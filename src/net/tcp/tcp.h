@@ -1,6 +1,6 @@
-/* net/tcp/tcp.h - the back end for TCP as the choice of a back end (auto.c) sees it.
+/* net/tcp/tcp.h - the TCP back end as seen by auto.c, which chooses a back end.
  *
- * Owns:    nothing beside what hl_net_ops says.
+ * Owns:    nothing beyond what hl_net_ops says.
  * Threads: as of hl_net_ops; hl_tcp_rdma.meet is called by any thread of the server.
  * Errors:  as of hl_net_ops.
  * Units:   bytes, ns of hl_now_ns.
@@ -15,7 +15,7 @@
 
 /* How a client reaches the server's RDMA side. */
 struct hl_tcp_rdma {
-    /* The port of UCX, and the ticket that HELLO must carry there. */
+    /* Returns the port of UCX, and the ticket that HELLO must carry there. */
     void (*meet)(void *arg, unsigned *port, struct hl_id *ticket);
     void *arg;
 };
@@ -27,7 +27,7 @@ hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, const struc
 bool hl_tcp_client_offered_rdma(const struct hl_net_client *c);
 /* For hl_net_client_info. */
 void hl_tcp_client_set_lack(struct hl_net_client *c, bool fell_back, bool lacks);
-/* Ask the server for the port of UCX and a ticket for it. */
+/* Asks the server for the port of UCX and a ticket for it. */
 hl_status hl_tcp_client_meet(struct hl_net_client *c, uint64_t deadline_ns, unsigned *port,
                              struct hl_id *ticket) HL_CHECK;
 

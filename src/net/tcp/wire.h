@@ -1,8 +1,8 @@
-/* net/tcp/wire.h - the messages of the data protocol over TCP, and nothing but their bytes.
+/* net/tcp/wire.h - encoding of the messages of the data protocol over TCP.
  *
  * Every message is a header of HL_TCP_HEAD bytes and a payload whose length the header gives. The
  * bytes of a large object are the one exception: they follow READY without headers of their own.
- * The definition for other readers is in docs/formats.md.
+ * docs/formats.md defines the protocol for other implementations.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -35,7 +35,7 @@ enum hl_tcp_type {
     HL_TCP_TYPE_REFUSED,   /* s->c  op, status; payload: text */
     HL_TCP_TYPE_PUT,       /* c->s  op, len, crc, id it wants (none = any) */
     HL_TCP_TYPE_READY,     /* s->c  op: the client sends the len bytes of the PUT */
-    HL_TCP_TYPE_WAIT,      /* s->c  the server is alive and works on a put of this connection */
+    HL_TCP_TYPE_WAIT,      /* s->c the server is alive and working on a put of this connection */
     HL_TCP_TYPE_STORED,    /* s->c  op, id */
     HL_TCP_TYPE_BATCH,     /* c->s  op; payload: a list of items (net/put_list.h) */
     HL_TCP_TYPE_RESULTS,   /* s->c  op; payload: a list of results */
@@ -60,11 +60,12 @@ enum hl_tcp_direction { HL_TCP_TO_SERVER, HL_TCP_TO_CLIENT };
 void hl_tcp_encode(const struct hl_tcp_msg *msg, uint8_t head[HL_TCP_HEAD]);
 bool hl_tcp_decode(enum hl_tcp_direction direction, const uint8_t head[HL_TCP_HEAD],
                    struct hl_tcp_msg *out);
-/* The version a header names, whatever else it holds; 0 when it does not start with the magic. */
+/* The version that a header names, regardless of its other fields; 0 when it does not start with
+ * the magic. */
 unsigned hl_tcp_version(const uint8_t head[HL_TCP_HEAD]);
 /* Whether the first `len` bytes of a connection can become a message of ours. */
 bool hl_tcp_begins(const uint8_t *bytes, size_t len);
-/* Compared in a time that does not depend on the bytes. */
+/* Constant-time comparison. */
 bool hl_tcp_key_equal(const uint8_t a[HL_NET_KEY], const uint8_t b[HL_NET_KEY]);
 
 #endif

@@ -1,10 +1,11 @@
-/* net/ucx/library.h - UCX, loaded when it is first needed: its functions by their own names.
+/* net/ucx/library.h - UCX, loaded when first needed; its functions keep their own names.
  *
- * Owns:    the library stays loaded to the end of the process.
+ * Owns:    nothing; the library stays loaded until the process ends.
  * Threads: any, after hl_ucx_load.
  * Errors:  HL_EUNAVAIL (os/late.h).
  * Units:   none.
- * Limits:  the functions below; another one does not link, nor does ucp_init, which is inline.
+ * Limits:  only the functions below; any other one does not link, including ucp_init, which is
+ *          inline.
  */
 #ifndef HL_NET_UCX_LIBRARY_H
 #define HL_NET_UCX_LIBRARY_H
@@ -38,7 +39,7 @@ struct ucx_calls {
 
 extern struct ucx_calls ucx_calls;
 
-/* To be called before any function of the library. */
+/* Call before any function of the library. */
 hl_status hl_ucx_load(void) HL_CHECK;
 
 #define ucp_am_recv_data_nbx           ucx_calls.ucp_am_recv_data_nbx

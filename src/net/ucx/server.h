@@ -1,15 +1,15 @@
-/* net/ucx/server.h - inside of the UCX server: its peers and what they put.
+/* net/ucx/server.h - internals of the UCX server: its peers and their puts.
  *
  * Owns:    the server owns its peers, its puts and its put worker; a peer owns its endpoint.
- * Threads: everything here runs on the server's progress thread, but for the atomic counters and
- *          the work of the put worker, whose thread alone calls the put handler.
+ * Threads: everything here runs on the server's progress thread, except for the atomic counters and
+ *          the work of the put worker. Only the put worker's thread calls the put handler.
  * Errors:  a peer that breaks the protocol is dropped; the reason goes to the debug log.
  * Units:   bytes, ns.
  * Limits:  HL_UCX_PEER_SENDS answers in flight per peer; one large put and HL_UCX_BATCHES batches
- *          open per peer, hl_net_server_opts.put_queue of all together, the others wait in line.
+ *          open per peer, hl_net_server_opts.put_queue over all peers; further ones are queued.
  *
- * Two threads. The progress thread owns the UCX worker, the peers and the puts, and takes no lock
- * for them. The put worker's thread sees one put at a time, the one whose job it executes:
+ * There are two threads. The progress thread owns the UCX worker, the peers and the puts, and takes
+ * no lock for them. The put worker's thread sees one put at a time, the one whose job it executes:
  *
  *      progress thread                                  put worker's thread
  *      UCX callbacks -> peers, puts                     put handler of the application
@@ -20,7 +20,7 @@
  *
  * The queues and `asleep` are under hl_ucx_put_worker.lock; `waiting` and `finished` are atomic, so
  * that either thread can look for work without the lock while it spins. Other threads only stop the
- * server, give out tickets (under `door`) and read the counters.
+ * server, issue tickets (under `door`) and read the counters.
  */
 #ifndef HL_NET_UCX_SERVER_H
 #define HL_NET_UCX_SERVER_H
@@ -43,23 +43,23 @@
  *           CLOSING --all operations came back--> freed
  *              '------CLOSE_MAX_NS later--------> STUCK
  *
- * Callbacks only set FAILED; the housekeeping closes, so that no endpoint is closed from inside of
- * its own callback. */
+ * Callbacks only set FAILED. The housekeeping closes, so that no endpoint is closed from within its
+ * own callback. */
 enum hl_ucx_peer_state {
-    HL_UCX_PEER_NEW,     /* connected, has not said HELLO */
+    HL_UCX_PEER_NEW,     /* connected, has not sent HELLO */
     HL_UCX_PEER_READY,   /* may ask and put */
-    HL_UCX_PEER_FAILED,  /* to be closed by the housekeeping */
+    HL_UCX_PEER_FAILED,  /* the housekeeping will close it */
     HL_UCX_PEER_CLOSING, /* waits for its endpoint and its outstanding operations */
-    HL_UCX_PEER_STUCK,   /* operations did not come back: kept until the worker is gone */
+    HL_UCX_PEER_STUCK,   /* operations did not complete: kept until the worker is gone */
 };
 
-/* ---- the put worker: a thread with a queue, where putting is done that may take a while ---- */
+/* ---- the put worker: a thread with a queue, for the parts of a put that may take a while ---- */
 
 enum hl_ucx_task { HL_UCX_BEGIN, HL_UCX_SUM, HL_UCX_COMMIT, HL_UCX_ABORT, HL_UCX_UNPACK };
 
 struct hl_ucx_put;
 
-/* Part of a put; in one queue at a time. */
+/* A part of a put; it is in one queue at a time. */
 struct hl_ucx_job {
     enum hl_ucx_task task;
     struct hl_ucx_put *put;
@@ -85,10 +85,10 @@ struct hl_ucx_put_worker {
 };
 
 hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d) HL_CHECK;
-/* The queue is worked off first. A put worker that was not started is fine. */
+/* Finishes the queue first. A put worker that was not started is fine. */
 void hl_ucx_put_worker_stop(struct hl_ucx_put_worker *d);
 void hl_ucx_put_worker_give(struct hl_ucx_put_worker *d, struct hl_ucx_job *job);
-/* The next job that is done, but for SUMs, which end silently; NULL when there is none. */
+/* The next finished job, except SUMs, which end silently; NULL when there is none. */
 struct hl_ucx_job *hl_ucx_put_worker_take(struct hl_ucx_put_worker *d);
 
 /* ---- puts ---- */
@@ -103,14 +103,14 @@ struct hl_ucx_job *hl_ucx_put_worker_take(struct hl_ucx_put_worker *d);
  *                            EXECUTING: ABORT (over TCP at once: late bytes are thrown away)
  *     an end with receives outstanding --> ORPHANED: the record stays for UCX's callbacks
  *
- * The progress thread alone changes the state. In EXECUTING the status, the results and the memory
- * are the put worker's until the job is taken back; SUMs only read what has received. */
+ * Only the progress thread changes the state. In EXECUTING the status, the results and the memory
+ * belong to the put worker until the job is taken back; SUMs only read what has been received. */
 enum hl_ucx_put_state {
     HL_UCX_PUT_ARRIVING,  /* a batch whose message is being received */
-    HL_UCX_PUT_QUEUED,    /* too many are open */
+    HL_UCX_PUT_QUEUED,    /* waits because too many are open */
     HL_UCX_PUT_EXECUTING, /* begin, commit, abort or a whole batch */
-    HL_UCX_PUT_RECEIVING, /* its pieces come */
-    HL_UCX_PUT_DROPPED,   /* its receives are being taken back */
+    HL_UCX_PUT_RECEIVING, /* its pieces are arriving */
+    HL_UCX_PUT_DROPPED,   /* its receives are being cancelled */
     HL_UCX_PUT_ORPHANED,  /* aborted, a receive is still outstanding */
 };
 
@@ -118,7 +118,7 @@ enum hl_ucx_put_state {
 struct hl_ucx_piece {
     struct hl_ucx_put *put;
     uint32_t number;
-    uint32_t crc;    /* of the bytes so far, where they are summed up as they land */
+    uint32_t crc;    /* of the bytes so far, if they are summed as they arrive */
     size_t received; /* likewise */
     void *request;   /* NULL: not posted */
 };
@@ -126,18 +126,19 @@ struct hl_ucx_piece {
 /* A large object, or a batch of small ones. */
 struct hl_ucx_put {
     struct hl_net_server *server;
-    struct hl_ucx_peer *peer; /* NULL: it is gone; the put worker does not look at it */
+    struct hl_ucx_peer *peer; /* NULL: it is gone; the put worker does not use it */
     enum hl_ucx_put_state state;
     bool batch;
     bool open; /* counted in open_puts */
     uint64_t op;
-    uint64_t moved_ns; /* a piece came; silent for put_timeout_ms, its peer is dropped */
+    uint64_t moved_ns; /* when the last piece arrived; after put_timeout_ms of silence its peer is
+                          dropped */
     struct hl_ucx_job job;
-    unsigned recvs;   /* receives that UCX has not given back */
-    hl_status status; /* what the put worker found */
+    unsigned recvs;   /* receives that UCX has not completed */
+    hl_status status; /* the put worker's result */
     char text[HL_ERROR_TEXT_MAX];
     /* a large object */
-    struct hl_id id; /* name it wants, then its name */
+    struct hl_id id; /* id it wants, then its id */
     uint64_t size, received;
     uint32_t crc;
     void *token;
@@ -145,51 +146,52 @@ struct hl_ucx_put {
     size_t piece_len;
     uint32_t pieces, posted, announced; /* announced <= posted <= pieces */
     uint32_t *piece_crcs;
-    struct hl_ucx_job *sums; /* one per piece, where they are summed up afterwards */
+    struct hl_ucx_job *sums; /* one per piece, if they are summed afterwards */
     struct hl_ucx_piece window[HL_UCX_POSTED_MAX];
     /* a batch */
     uint8_t *items, *results;
     size_t items_len, results_len;
     struct hl_ucx_put *prev, *next;           /* all puts */
-    struct hl_ucx_put *line_prev, *line_next; /* those in line */
+    struct hl_ucx_put *line_prev, *line_next; /* queued ones */
 };
 
-/* What the put worker does. */
+/* Executes a job on the put worker's thread. */
 void hl_ucx_put_work(struct hl_ucx_job *job);
 
-/* Made before the first put, destroyed with the server. */
+/* Creates what puts need, before the first one; destroyed with the server. */
 hl_status hl_ucx_puts_prepare(struct hl_net_server *s) HL_CHECK;
-/* The message PUT. */
+/* Handles the message PUT. */
 void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
-/* Tagged messages without a posted receive: batches; anything else is refused. */
+/* Handles tagged messages without a posted receive: batches; anything else is refused. */
 void hl_ucx_puts_collect(struct hl_net_server *s);
-/* Answer what the put worker has done. */
+/* Answers puts whose jobs the put worker has finished. */
 void hl_ucx_puts_answer(struct hl_net_server *s);
 bool hl_ucx_puts_executing(const struct hl_net_server *s);
-/* Drop peers whose put is silent, tell the others that they are not forgotten. */
+/* Drops peers whose put is silent, and sends WAIT to the others. */
 void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns);
-/* Before its endpoint is closed: take back the receives, leave the rest to the put worker. */
+/* Call before the peer's endpoint is closed: cancels the receives and leaves the rest to the put
+ * worker. */
 void hl_ucx_puts_of_peer_drop(struct hl_ucx_peer *p);
-/* After the UCX worker and the put worker are gone: abort what is left. */
+/* Call after the UCX worker and the put worker are gone: aborts what is left. */
 void hl_ucx_puts_free(struct hl_net_server *s);
 
 struct hl_ucx_peer {
     struct hl_net_server *server;
     ucp_ep_h ep;
     enum hl_ucx_peer_state state;
-    uint64_t since_ns; /* entered the state */
+    uint64_t since_ns; /* when it entered the state */
     int lanes;         /* enum hl_ucx_lane */
     void *closing;
     unsigned sends;
-    unsigned refusing; /* its messages that are thrown away as they come */
+    unsigned refusing; /* its messages that are being discarded as they arrive */
     uint32_t session;
-    uint64_t batches;       /* came so far */
+    uint64_t batches;       /* arrived so far */
     unsigned open_batches;  /* not answered yet */
     struct hl_ucx_put *put; /* the large one */
     char name[64];
     struct hl_ucx_peer *prev, *next; /* all peers */
     UT_hash_handle hh;               /* by endpoint, until closing starts */
-    UT_hash_handle hs;               /* by session, as long */
+    UT_hash_handle hs;               /* by session, until closing starts */
 };
 
 struct hl_ucx_pending_conn {
@@ -197,7 +199,7 @@ struct hl_ucx_pending_conn {
     struct hl_ucx_pending_conn *next;
 };
 
-/* What the HELLO of a client must carry where the server is for RDMA. */
+/* What a client's HELLO must carry if the server is for RDMA. */
 struct hl_ucx_ticket {
     struct hl_id id;
     uint64_t since_ns;
@@ -210,11 +212,11 @@ struct hl_net_server {
     ucp_listener_h listener;
     bool asks_ticket;
     unsigned port;
-    pthread_mutex_t door; /* around the tickets, which other threads give out */
+    pthread_mutex_t door; /* guards the tickets, which other threads issue */
     struct hl_ucx_ticket tickets[HL_UCX_TICKETS];
     size_t next_ticket;
     ucp_mem_h memory;
-    void *key; /* packed, for clients that read one-sidedly */
+    void *key; /* packed key, for clients with one-sided reads */
     size_t key_len;
     struct hl_id id;
     char address[HL_ADDR_TEXT_MAX];
@@ -223,14 +225,14 @@ struct hl_net_server {
     int wake_fd;
     atomic_bool stopping;
     struct hl_ucx_pending_conn *pending_conns; /* connection requests, newest first */
-    uint64_t last_conn_ns;                     /* the last one */
+    uint64_t last_conn_ns;                     /* time of the last one */
     struct hl_ucx_peer *peers;
     struct hl_ucx_peer *by_ep;
     struct hl_ucx_peer *by_session;
     struct hl_ucx_put_worker put_worker;
     struct hl_put_sink sink; /* the put worker's */
     struct hl_ucx_put *puts, *line;
-    ucp_datatype_t summing; /* of fragments, see intake.c */
+    ucp_datatype_t summing; /* a datatype that sums fragments, see intake.c */
     unsigned open_puts;
     atomic_bool sleeps; /* about to wait for wake_fd */
     unsigned peer_count;
@@ -240,7 +242,7 @@ struct hl_net_server {
     struct hl_net_counts counts;
 };
 
-/* As hl_net_server_start, but for the table of the back end, which is the caller's to set. */
+/* As hl_net_server_start, but leaves it to the caller to set the table of the back end. */
 hl_status hl_ucx_server_new(const struct hl_net_server_opts *opts,
                             struct hl_net_server **out) HL_CHECK;
 hl_status hl_ucx_server_new_rdma(const struct hl_net_server_opts *opts, const char *device,
@@ -252,19 +254,19 @@ void hl_ucx_server_stop(struct hl_net_server *s);
 
 /* ---- tickets.c ---- */
 
-/* Whether a HELLO with this ticket is welcome. */
+/* Whether a HELLO with this ticket is accepted. */
 bool hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
 
 /* ---- one client (peer.c) ---- */
 
-/* An endpoint for a connection request, or its rejection. */
+/* Creates an endpoint for a connection request, or rejects it. */
 void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request);
 void hl_ucx_peer_enter(struct hl_ucx_peer *p, enum hl_ucx_peer_state state);
-/* The connection is to be closed; the housekeeping does it. */
+/* Marks the connection for closing; the housekeeping closes it. */
 void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
-/* Send to the peer; its failure is handled. `s->done` NULL: hl_ucx_peer_sent. */
+/* Sends to the peer and handles a failure. `s->done` NULL: hl_ucx_peer_sent. */
 void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s);
-/* The end of a send to the peer; another `done` calls it too. */
+/* Completes a send to the peer; a `done` of the caller's has to call it too. */
 void hl_ucx_peer_sent(void *peer, bool failed);
 void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text);
 
@@ -273,10 +275,10 @@ void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const 
 /* Active-message handler of the worker; arg is the server. */
 ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len, void *data,
                                size_t len, const ucp_am_recv_param_t *param);
-/* Close what failed, free what is closed, drop who never said HELLO; returns how many are closing.
- */
+/* Closes failed peers, frees closed ones, drops those that never sent HELLO; returns how many are
+ * closing. */
 unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns);
-/* After the worker is gone: nothing can call back any more. */
+/* Call after the worker is gone, when no callback can run any more. */
 void hl_ucx_peers_free(struct hl_net_server *s);
 
 #endif

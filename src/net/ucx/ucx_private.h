@@ -21,20 +21,20 @@
 #define HL_UCX_PIECE (1u << 20)
 /* Requests in flight per transfer. */
 #define HL_UCX_WINDOW 4
-/* Over TCP a piece travels as fragments of one message each; divides HL_UCX_PIECE. */
+/* Over TCP a piece is sent as fragments, one message each; divides HL_UCX_PIECE. */
 #ifndef HL_UCX_FRAGMENT
 #define HL_UCX_FRAGMENT (64u << 10)
 #endif
-/* Pieces of a put that may be under way: receives the server has posted for it. */
+/* Pieces of a put that may be in flight: the receives that the server has posted for it. */
 #define HL_UCX_POSTED_MAX 64
-/* Batches of small puts of one client that are not answered yet. */
+/* Unanswered batches of small puts per client. */
 #define HL_UCX_BATCHES 4
-/* So long, and so many at a time, a ticket is good. */
+/* How long a ticket is valid, and how many are valid at a time. */
 #define HL_UCX_TICKET_NS 60000000000ull
 #define HL_UCX_TICKETS   256
-/* Longest nap: keepalive rounds and deadlines are looked at this often. */
+/* Longest nap: keepalive rounds and deadlines are checked at least this often. */
 #define HL_UCX_NAP_NS 100000000ull
-/* Longest stand-still of a server for the self-test, and the shortest time between two. */
+/* Longest pause of a server for the self-test, and the shortest time between two pauses. */
 #define HL_UCX_PAUSE_MS     20
 #define HL_UCX_PAUSE_GAP_NS 200000000ull
 
@@ -43,14 +43,14 @@ struct hl_ucx {
     ucp_worker_h worker;
     int efd;
     bool listens;     /* a server */
-    uint64_t spin_ns; /* it looks for so long before it sleeps */
+    uint64_t spin_ns; /* it spins this long before it sleeps */
 };
 
 struct hl_ucx_opts {
     const char *device;  /* restrict to this network device; "" = all */
-    bool verbs;          /* use RDMA, and nothing else; without: TCP, for tests */
+    bool verbs;          /* use only RDMA; false: TCP, for tests */
     const char *devices; /* with verbs: what hl_ucx_verbs_usable wrote */
-    bool rma;            /* open the door for remote gets */
+    bool rma;            /* allow remote gets */
     bool listens;        /* a server */
     int spin_us;         /* see net.h */
 };
@@ -64,29 +64,30 @@ struct hl_ucx_msg {
 };
 
 const char *hl_ucx_verbs_transports(void);
-/* The adapters' ports that this network device belongs to, as "eth1,mlx5_0:1", read below `sys`
- * ("/sys"); 0: there are none. Others are never used, so each network keeps to its own. */
+/* The adapter ports that this network device belongs to, as "eth1,mlx5_0:1", read below `sys`
+ * ("/sys"); false: there are none. Other ports are never used, so each network keeps to its own. */
 bool hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, size_t cap);
-/* Whether one of this host's adapters is soft-RoCE, which alone names a device it stands on. */
+/* Whether one of this host's adapters is soft-RoCE, the only kind that names an underlying
+ * device. */
 bool hl_ucx_verbs_soft(const char *sys);
 hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts) HL_CHECK;
 void hl_ucx_fini(struct hl_ucx *u);
 /* `on_message(arg, ...)` is called, by the thread that progresses the worker, for each message of
  * net. */
 hl_status hl_ucx_listen_to(struct hl_ucx *u, ucp_am_recv_callback_t on_message, void *arg) HL_CHECK;
-/* Sleep until the worker or `fd` (-1: none) has something, at most wait_ns. */
+/* Sleeps until the worker or `fd` (-1: none) has an event, at most wait_ns. */
 void hl_ucx_nap(struct hl_ucx *u, int fd, uint64_t wait_ns);
 hl_status hl_ucx_status(ucs_status_t status);
 
 /* Refuses IPv6. */
 hl_status hl_ucx_check_family(const struct hl_addr *addr) HL_CHECK;
-/* Longest message over an endpoint with these lanes: a fragment over TCP; over verbs a whole piece,
- * by rendezvous. */
+/* Longest message over an endpoint with these lanes: a fragment over TCP, a whole piece (by
+ * rendezvous) over verbs. */
 size_t hl_ucx_message_max(int lanes);
 
-/* Send header + bytes. `copy`: the payload is small and kept in the message; else `data` must stay
- * valid until done(owner) (may be NULL). On HL_OK done is called exactly once, perhaps already
- * before the return; on an error never. */
+/* Sends a header and bytes. `copy`: the payload is small and copied into the message; otherwise
+ * `data` must stay valid until done(owner). `done` may be NULL. On HL_OK it is called exactly once,
+ * possibly before the call returns; on an error never. */
 struct hl_ucx_send {
     struct hl_wire wire; /* magic and version are filled in */
     const void *data;
@@ -97,14 +98,14 @@ struct hl_ucx_send {
 };
 
 hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s) HL_CHECK;
-/* Start closing by force; returns the request to be progressed (NULL: closed already). */
+/* Starts a forced close; returns the request to progress (NULL: already closed). */
 void *hl_ucx_ep_close(ucp_ep_h ep);
-/* True and freed when the request is complete. */
+/* True when the request is complete; it is then freed. */
 bool hl_ucx_request_done(void *request);
 
 enum hl_ucx_lane {
-    HL_UCX_LANE_VERBS = 1, /* messages may travel over RDMA */
-    HL_UCX_LANE_READ = 2,  /* one-sided reads can */
+    HL_UCX_LANE_VERBS = 1, /* messages may go over RDMA */
+    HL_UCX_LANE_READ = 2,  /* one-sided reads may go over RDMA */
 };
 
 /* The lanes an endpoint has, and their text for the log. */

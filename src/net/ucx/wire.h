@@ -1,9 +1,9 @@
-/* net/ucx/wire.h - the messages between hl_net client and server, and nothing but their bytes.
+/* net/ucx/wire.h - encoding of the messages between hl_net client and server.
  *
  * Control messages are UCX active messages: a fixed header, then a payload that depends on the
- * type. The bytes of puts are UCX tagged messages, whose 64-bit tag says which connection, which
- * put and which piece: a batch of small objects is one message, a large object is a row of pieces
- * that the server has made room for.
+ * type. The bytes of puts are UCX tagged messages, whose 64-bit tag names the connection, the put
+ * and the piece. A batch of small objects is one message; a large object is a series of pieces that
+ * the server has made room for.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -29,14 +29,14 @@
 enum hl_wire_type {
     HL_WIRE_HELLO = 1, /* c->s  first message of a connection */
     HL_WIRE_WELCOME,   /* s->c  op = session, offset, len = pool, id = server; key */
-    HL_WIRE_PAUSE,     /* c->s  the server answers PAUSED, then stands still */
-    HL_WIRE_PAUSED,    /* s->c  len = ms it stands still, 0 = not now */
+    HL_WIRE_PAUSE,     /* c->s the server answers PAUSED, then pauses */
+    HL_WIRE_PAUSED,    /* s->c len = ms of the pause, 0 = not now */
     HL_WIRE_ASK,       /* c->s  op, offset, len */
     HL_WIRE_DATA,      /* s->c  op, offset, len; the bytes */
     HL_WIRE_REFUSED,   /* s->c  op, status; text */
     HL_WIRE_PUT,       /* c->s  op, offset = bytes of a piece, len, crc, id it wants (0 = any) */
     HL_WIRE_READY,     /* s->c  op, len = pieces that have room so far */
-    HL_WIRE_WAIT,      /* s->c  puts of this client are still being worked on */
+    HL_WIRE_WAIT,      /* s->c the server is still working on this client's puts */
     HL_WIRE_STORED,    /* s->c  op, id */
     HL_WIRE_RESULTS,   /* s->c  op = number of the batch; a list of results */
     HL_WIRE_TYPE_END
@@ -60,7 +60,7 @@ static_assert(sizeof(struct hl_wire) == 56, "the wire header has no padding");
 
 enum hl_wire_direction { HL_WIRE_TO_SERVER, HL_WIRE_TO_CLIENT };
 
-/* 1 and *out when header and length of the payload are those of a message in this direction. */
+/* True, and sets *out, when header and payload length are those of a message in this direction. */
 bool hl_wire_decode(enum hl_wire_direction direction, const void *header, size_t header_len,
                     size_t payload_len, struct hl_wire *out);
 

@@ -2,10 +2,10 @@
  *
  * Owns:    nothing; pure functions over bytes.
  * Threads: any.
- * Errors:  HL_EPROTO for bytes that are not a valid frame, with the field that is wrong.
+ * Errors:  HL_EPROTO for bytes that are not a valid frame; the text names the wrong field.
  * Units:   bytes, chunk numbers from 0. All integers little endian on the wire.
- * Limits:  chunks are a power of two of HL_MIG_CHUNK_MIN..HL_MIG_CHUNK_MAX bytes (the last one of
- * an object may be shorter); at most HL_MIG_CHUNKS_MAX chunks per object.
+ * Limits:  the chunk size is a power of two in HL_MIG_CHUNK_MIN..HL_MIG_CHUNK_MAX (the last chunk
+ *          of an object may be shorter); at most HL_MIG_CHUNKS_MAX chunks per object.
  */
 #ifndef HL_NET_ZMQ_FRAME_H
 #define HL_NET_ZMQ_FRAME_H
@@ -21,24 +21,23 @@
 #define HL_MIG_CHUNK_MAX  (8u << 20)
 #define HL_MIG_CHUNKS_MAX (1u << 22)
 
-/* One ZMQ message: the header as one part and, where the type has one, the payload as the next. */
+/* One ZMQ message: the header is one part; the payload, if the type has one, is the next. */
 enum hl_mig_type {
     HL_MIG_OPEN = 1, /* sender: a new object: total, chunk size, CRC of the whole */
-    HL_MIG_RESUME,   /* sender: the same again: what has arrived? */
+    HL_MIG_RESUME,   /* sender: resumes an object: what has arrived? */
     HL_MIG_DATA,     /* sender: one chunk; crc is that of the chunk's bytes */
-    HL_MIG_PING,     /* sender: is anybody there? */
-    HL_MIG_STATE,    /* receiver: payload = bitmap of the chunks it has; first credit */
-    HL_MIG_CREDIT,   /* receiver: chunks allowed since the last STATE */
+    HL_MIG_PING,     /* sender: is the receiver alive? */
+    HL_MIG_STATE,    /* receiver: payload = bitmap of the chunks it has; carries the first credit */
+    HL_MIG_CREDIT,   /* receiver: number of chunks allowed since the last STATE */
     HL_MIG_NACK,     /* receiver: this chunk arrived damaged; also carries credit */
     HL_MIG_DONE,     /* receiver: stored under `result` */
-    HL_MIG_REFUSED,  /* receiver: status, payload = the sentence */
+    HL_MIG_REFUSED,  /* receiver: status; payload = the error text */
     HL_MIG_PONG,     /* receiver */
-    HL_MIG_CANCEL,   /* sender: this id is given up; the answer is REFUSED or DONE */
+    HL_MIG_CANCEL,   /* sender: gives this id up; the answer is REFUSED or DONE */
     HL_MIG_TYPE_END,
 };
 
-#define HL_MIG_F_ZSTD                                                                              \
-    1u /* of DATA: the payload is one zstd frame, smaller than the chunk it holds */
+#define HL_MIG_F_ZSTD 1u /* of DATA: the payload is a single zstd frame, smaller than its chunk */
 
 struct hl_mig_frame {
     enum hl_mig_type type;
@@ -50,17 +49,17 @@ struct hl_mig_frame {
     uint32_t chunk_count;
     uint32_t chunk;
     uint32_t length; /* payload bytes */
-    uint32_t crc;    /* of the bytes as they are, not as they travel */
+    uint32_t crc;    /* of the uncompressed bytes */
     int32_t status;
     uint32_t credit;
-    struct hl_id result; /* OPEN, RESUME: the name the sender wants (none = any); DONE: its name */
+    struct hl_id result; /* OPEN, RESUME: id that the sender wants (none = any); DONE: its id */
 };
 
 void hl_mig_encode(const struct hl_mig_frame *frame, uint8_t out[HL_MIG_HEADER]);
-/* Checks everything a header can be wrong in by itself, its own CRC included. */
+/* Checks everything that can be checked from the header alone, its own CRC included. */
 hl_status hl_mig_decode(const void *buf, size_t len, struct hl_mig_frame *out) HL_CHECK;
 
-/* Size, chunk size and count of an object agree and are within the limits. */
+/* Checks that size, chunk size and count of an object agree and are within the limits. */
 hl_status hl_mig_geometry(uint64_t total, uint32_t chunk_size, uint32_t chunk_count) HL_CHECK;
 /* Bytes of chunk number `chunk`; the geometry is valid and chunk < count. */
 uint32_t hl_mig_chunk_len(uint64_t total, uint32_t chunk_size, uint32_t chunk);

@@ -1,10 +1,10 @@
-/* net/zmq/library.h - libzmq, loaded when it is first needed: its functions by their own names.
+/* net/zmq/library.h - libzmq, loaded when first needed; its functions keep their own names.
  *
- * Owns:    the library stays loaded to the end of the process.
+ * Owns:    nothing; the library stays loaded until the process ends.
  * Threads: any, after hl_zmq_load.
  * Errors:  HL_EUNAVAIL (os/late.h).
  * Units:   none.
- * Limits:  the functions below; another one does not link.
+ * Limits:  only the functions below; any other one does not link.
  */
 #ifndef HL_NET_ZMQ_LIBRARY_H
 #define HL_NET_ZMQ_LIBRARY_H
@@ -31,7 +31,7 @@ struct zmq_calls {
 
 extern struct zmq_calls zmq_calls;
 
-/* To be called before any function of the library. */
+/* Call before any function of the library. */
 hl_status hl_zmq_load(void) HL_CHECK;
 
 #define zmq_bind           zmq_calls.zmq_bind

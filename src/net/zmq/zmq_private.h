@@ -9,29 +9,30 @@
 
 #define HL_MIG_ENDPOINT_MAX 80
 
-/* "tcp://1.2.3.4:5" of "host:port", the name resolved; *v6 tells whether it is IPv6. */
+/* Resolves "host:port" to "tcp://1.2.3.4:5"; *v6 tells whether it is IPv6. */
 hl_status hl_mig_endpoint(const char *address, int timeout_ms, char out[HL_MIG_ENDPOINT_MAX],
                           int *v6) HL_CHECK;
 /* A context with io_threads threads (0 = 1). */
 hl_status hl_mig_context(int io_threads, void **out) HL_CHECK;
-/* A socket with what both ends need: no linger, dead connections noticed, frames of bounded size.
- */
+/* A socket with the options that both ends need: no linger, detection of dead connections, frames
+ * of bounded size. */
 hl_status hl_mig_socket(void *ctx, int type, int v6, void **out) HL_CHECK;
-/* Header and payload without blocking. With `busy`, the payload is not copied: it is lent until
- * *busy, raised here, has gone down again. HL_EBUSY: the queue is full. */
+/* Sends header and payload without blocking. With `busy`, the payload is not copied: it is lent
+ * until *busy, which is raised here, has dropped again. HL_EBUSY: the queue is full. */
 hl_status hl_mig_post(void *sock, const struct hl_mig_frame *frame, const void *payload,
                       atomic_uint *busy) HL_CHECK;
 
 /* Counts the connections to a receiver's socket whose handshake fails. */
 struct hl_mig_watch {
-    void *told; /* where libzmq tells of them; NULL: nothing is watched */
+    void *told; /* socket on which libzmq reports them; NULL: nothing is watched */
     uint64_t warn_ns;
 };
 
-/* Before the socket is bound. `sock` must be closed before the watch is stopped. */
+/* Call before the socket is bound. Close `sock` before stopping the watch. */
 hl_status hl_mig_watch_start(struct hl_mig_watch *w, void *ctx, void *sock) HL_CHECK;
 void hl_mig_watch_stop(struct hl_mig_watch *w);
-/* Count what has come since the last call (helios_fault_total); how many were refused. */
+/* Counts the events since the last call (helios_fault_total); returns how many connections were
+ * refused. */
 unsigned hl_mig_watch_take(struct hl_mig_watch *w);
 
 /* The connections of a sender: `bulk` carries the chunks and their answers, `pulse` only pings, so
@@ -41,17 +42,17 @@ struct hl_migrate_line {
     int io_threads;
     void *ctx; /* NULL: not connected */
     void *bulk, *pulse;
-    atomic_uint busy; /* payloads in libzmq's hands */
-    double Bps;       /* what it has carried lately, 0 = not known; survives a reset */
+    atomic_uint busy; /* payloads that libzmq still holds */
+    double Bps;       /* recent throughput, 0 = unknown; survives a reset */
 };
 
-/* Connect when there is no connection. */
+/* Connects unless connected. */
 hl_status hl_mig_line_ready(struct hl_migrate_line *line, int timeout_ms) HL_CHECK;
-/* Lose the connections; every lent payload is back afterwards. */
+/* Closes the connections; afterwards every lent payload has been returned. */
 void hl_mig_line_reset(struct hl_migrate_line *line);
-/* Keep the connections, but have every lent payload back. */
+/* Keeps the connections, but waits until every lent payload has been returned. */
 void hl_mig_line_settle(struct hl_migrate_line *line);
-/* Ends when all sockets are closed and every lent payload is back. */
+/* Returns when all sockets are closed and every lent payload has been returned. */
 void hl_mig_context_term(void *ctx);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/orders.h"
+#include "api/lists.h"
 #include "os/file.h"
 
 #define SEEN_MAX 8
@@ -56,6 +57,15 @@ static hl_status noting_end_stray(struct hl_executor *ex, const char *state_dire
     return HL_OK;
 }
 
+static hl_status noting_list_strays(struct hl_executor *ex, const char *state_directory,
+                                    struct hl_arena *arena, struct hl_api_text_list *out)
+{
+    struct noting *n = (struct noting *)ex;
+    assert_string_equal(state_directory, "1:2");
+    hl_api_text_add(arena, out, n->stray);
+    return HL_OK;
+}
+
 static hl_status noting_list(struct hl_executor *ex, struct hl_arena *arena,
                              struct hl_api_container_status_list *out)
 {
@@ -75,6 +85,7 @@ static const struct hl_executor_ops noting_ops = {
     .stop = noting_stop,
     .forget = noting_forget,
     .list = noting_list,
+    .list_strays = noting_list_strays,
     .end_stray = noting_end_stray,
 };
 
@@ -198,4 +209,22 @@ TEST_IN(setup, teardown, containers_of_a_silent_agent_end_by_order_of_the_newest
     assert_int_equal(orders_end_strays(&w->orders, &p, &ended), HL_OK);
     assert_int_equal(ended, 1);
     assert_null(w->executor.stray);
+}
+
+TEST_IN(setup, teardown, what_a_silent_agent_runs_is_told_to_the_newest_controller_only)
+{
+    struct world *w = *state;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_text_list ids = {0};
+    struct hl_api_agent_list_strays_params p = {.state_directory = "1:2", .epoch = 6};
+    open_with(w, 0, NULL);
+    w->executor.stray = "j.1.1";
+    assert_int_equal(start(w, 7, "k.1.0"), HL_OK);
+    assert_int_equal(orders_list_strays(&w->orders, &p, &arena, &ids), HL_EPERM);
+    assert_int_equal(ids.count, 0);
+    p.epoch = 8;
+    assert_int_equal(orders_list_strays(&w->orders, &p, &arena, &ids), HL_OK);
+    assert_int_equal(ids.count, 1);
+    assert_string_equal(ids.items[0], "j.1.1");
+    assert_int_equal(start(w, 7, "k.1.1"), HL_EPERM); /* it has heard of the newer one */
 }

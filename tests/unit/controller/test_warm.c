@@ -135,6 +135,25 @@ TEST_IN(world_start, world_end, nothing_is_loaded_where_it_is_off_or_without_an_
     assert_true(count_loads(w) > 0);
 }
 
+TEST_IN(world_start, world_end, that_it_is_on_without_an_archive_is_said)
+{
+    struct world *w = *state;
+    assert_string_equal(warm_why_not(&w->c), "");
+    pool.tiers.count = 1;
+    assert_non_null(strstr(warm_why_not(&w->c), "placement.warm has no effect"));
+    warm_run(&w->c);
+    assert_true(w->c.placement->warm.warned);
+    w->c.placement->conf.warm = false;
+    assert_string_equal(warm_why_not(&w->c), "");
+    warm_run(&w->c);
+    assert_false(w->c.placement->warm.warned); /* it would be said again */
+    w->c.placement->conf.warm = true;
+    w->c.copies->pool = NULL; /* what it has is not known */
+    assert_string_equal(warm_why_not(&w->c), "");
+    pool.tiers.count = 2;
+    w->c.copies->pool = &pool;
+}
+
 TEST_IN(world_start, world_end, the_newest_version_comes_first_and_none_in_part)
 {
     struct world *w = *state;

@@ -329,6 +329,18 @@ TEST_IN(setup, teardown, another_agents_container_is_listed_and_left_alone)
     json_decref(c);
 }
 
+/* How often that container is in the list. */
+static size_t strays(struct world *w, const char *state_directory, const char *container)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_text_list ids = {0};
+    size_t n = 0;
+    assert_int_equal(hl_executor_list_strays(w->ex, state_directory, &arena, &ids), HL_OK);
+    for (size_t i = 0; i < ids.count; i++)
+        n += strcmp(ids.items[i], container) == 0;
+    return n;
+}
+
 /* The Agent that has started it is silent; its gang goes on without it. */
 TEST_IN(setup, teardown, another_agents_container_is_ended_by_its_id_and_state_directory)
 {
@@ -345,6 +357,9 @@ TEST_IN(setup, teardown, another_agents_container_is_ended_by_its_id_and_state_d
     open_executor(&other, false, 0);
     hl_dir_identity(w->dir, whose, sizeof(whose));
     hl_dir_identity(other.dir, mine, sizeof(mine));
+    assert_int_equal(strays(w, whose, "stray.7.0"), 0); /* it has a record there */
+    assert_int_equal(strays(&other, mine, "stray.7.0"), 0);
+    assert_int_equal(strays(&other, whose, "stray.7.0"), 1);
     assert_int_equal(hl_executor_end_stray(other.ex, mine, "stray.7.0", &ended), HL_OK);
     assert_false(ended); /* that of a third one may have the same id */
     ended = true;
@@ -354,6 +369,7 @@ TEST_IN(setup, teardown, another_agents_container_is_ended_by_its_id_and_state_d
     assert_int_equal(hl_executor_end_stray(other.ex, whose, "stray.7.0", &ended), HL_OK);
     assert_true(ended);
     await_death(pid);
+    assert_int_equal(strays(&other, whose, "stray.7.0"), 0);
     assert_int_equal(hl_executor_end_stray(other.ex, whose, "stray.7.0", &ended), HL_OK);
     assert_false(ended);
     hl_executor_close(other.ex);

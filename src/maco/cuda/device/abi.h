@@ -1,12 +1,12 @@
-/* maco/cuda/device/abi.h - what the host writes and the persistent kernel reads, the same bytes in
- * C and CUDA; and what the kernel tells the host.
+/* maco/cuda/device/abi.h - what the host writes and the persistent kernel reads, with the same
+ * layout in C and CUDA, and what the kernel reports to the host.
  *
- * The device's copies of tasks and events differ from the plan's in fields that mean nothing to a
- * GPU: task.user holds HL_TASK_NEXT and HL_TASK_AFFINITY, event.reserved HL_EVENT_WATCHED,
- * event.reserved2[0] where the joins end and the work begins in its range.
+ * The device's copies of tasks and events reuse fields that mean nothing on a GPU: task.user holds
+ * HL_TASK_NEXT and HL_TASK_AFFINITY, event.reserved holds HL_EVENT_WATCHED, and event.reserved2[0]
+ * says where in the event's range the joins end and the work begins.
  *
  * Owns:    nothing.
- * Threads: host and device take turns, but for `cancel` and the states.
+ * Threads: host and device take turns, except for `cancel` and the states.
  * Errors:  outcome, one of HL_GPU_...
  * Units:   nanoseconds of the GPU's global timer.
  * Limits:  64 groups; 2^31 runs of one upload; HL_GPU_RANKS ranks of a group inside the kernel.
@@ -21,27 +21,27 @@
 #define HL_GPU_KERNEL  "hl_maco_persistent"
 #define HL_GPU_THREADS 256
 #define HL_GPU_GROUPS  64
-#define HL_GPU_JOINS   8 /* joins that fire joins: nesting */
+#define HL_GPU_JOINS   8 /* nesting depth of joins that fire joins */
 #define HL_EXIT        0xfffffffeu
 
-/* Memory that all ranks of a group reach, of those that communicate inside the kernel: a word for
- * each CTA and each rank that signals it, a word for each CTA's own count, and two buffers a CTA.
- */
+/* Memory that all ranks of a group can reach, for groups that communicate inside the kernel: a word
+ * for each CTA and each rank that signals it, a word for each CTA's own count, and two buffers per
+ * CTA. */
 #define HL_GPU_RANKS  64
 #define HL_PEER_CTAS  32
 #define HL_PEER_STAGE 262144u    /* bytes of a buffer */
-#define HL_PEER_SMALL 32768u     /* an ALLREDUCE of no more is read by all from all */
-#define HL_PEER_GONE  UINT64_MAX /* in place of a count: that rank's run was ended */
+#define HL_PEER_SMALL 32768u     /* in an ALLREDUCE up to this size every rank reads from all */
+#define HL_PEER_GONE  UINT64_MAX /* replaces a count: that rank's run was ended */
 
-/* Items of the ready queue that are no event's index. */
+/* Items of the ready queue that are not an index of an event. */
 #define HL_ITEM_ROOTS 0xfffffff0u
 #define HL_ITEM_END   0xfffffff1u
 
 #define HL_EVENT_WATCHED    1u /* a stream of the host waits for its count */
-#define HL_EVENT_AFFINE     2u /* MACO_DIRECT: some of its work is a worker's own */
-#define HL_TASK_NEXT(t)     ((uint32_t)(t)->user)         /* runs next for certain; MACO_NONE */
-#define HL_TASK_AFFINITY(t) ((uint32_t)((t)->user >> 32)) /* a worker; MACO_NONE */
-#define HL_EVENT_JOINS(e)   ((uint32_t)(e)->reserved2[0]) /* first <= join < this */
+#define HL_EVENT_AFFINE     2u /* MACO_DIRECT: some of its work belongs to one worker */
+#define HL_TASK_NEXT(t)     ((uint32_t)(t)->user) /* the task that certainly runs next; MACO_NONE */
+#define HL_TASK_AFFINITY(t) ((uint32_t)((t)->user >> 32))         /* a worker; MACO_NONE */
+#define HL_EVENT_JOINS(e)   ((uint32_t)(e)->reserved2[0])         /* first <= join < this */
 #define HL_EVENT_WORK(e)    ((uint32_t)((e)->reserved2[0] >> 32)) /* this <= work < last */
 
 /* A counter with a cache line of its own. */
@@ -51,9 +51,9 @@ struct hl_gpu_line {
 
 enum hl_gpu_lines {
     HL_LINE_TAIL,   /* of the ready queue, in this run */
-    HL_LINE_HINT,   /* iteration << 32 | entries that are used up */
+    HL_LINE_HINT,   /* iteration << 32 | number of entries used up */
     HL_LINE_ROOTS,  /* cursor of the roots */
-    HL_LINE_TICKET, /* of completed tasks, in all runs */
+    HL_LINE_TICKET, /* number of completed tasks, over all runs */
     HL_LINE_ABORT,  /* outcome that ends the run; 0 */
     HL_GPU_LINES
 };
@@ -62,21 +62,21 @@ enum hl_gpu_outcome {
     HL_GPU_OK = 0,
     HL_GPU_TIMEOUT = 1,
     HL_GPU_CANCELED = 2,
-    HL_GPU_OVERRUN = 3, /* an event was triggered more often than it needs: the plan is broken */
+    HL_GPU_OVERRUN = 3, /* an event got more triggers than it needs: the plan is broken */
     HL_GPU_UNKNOWN = 4, /* a task of a type or dtype that has no body here */
     HL_GPU_LOST = 5,    /* another rank of a group ended its run */
 };
 
 enum hl_gpu_phase {
     HL_GPU_OUT = 0,   /* ended */
-    HL_GPU_IDLE = 1,  /* waited for something to do */
+    HL_GPU_IDLE = 1,  /* waited for work */
     HL_GPU_EVENT = 2, /* waited for an event */
-    HL_GPU_FULL = 3,  /* the scheduler: a worker's ring is full */
-    HL_GPU_COMM = 4,  /* the proxy: communication that is not done */
+    HL_GPU_FULL = 3,  /* the scheduler waited because a worker's ring is full */
+    HL_GPU_COMM = 4,  /* the proxy waited for communication */
     HL_GPU_PEER = 5,  /* communication inside the kernel waited for rank `have` */
 };
 
-/* What a CTA did when the run was ended. */
+/* What a CTA was doing when the run was ended. */
 struct hl_gpu_state {
     uint32_t phase, task, event, unused;
     uint64_t have, need;
@@ -84,12 +84,13 @@ struct hl_gpu_state {
 
 /* A group that communicates inside the kernel. */
 struct hl_gpu_peers {
-    uint64_t memory[HL_GPU_RANKS]; /* of each rank, as this device reaches it */
+    uint64_t memory[HL_GPU_RANKS]; /* each rank's memory, at this device's address for it */
     uint32_t group, rank, ranks, unused;
 };
 
-/* The argument of the kernel that asks a window of NCCL's where the ranks' memory is. Its name ends
- * with the version of NCCL whose header it was compiled with: the window is that version's. */
+/* The argument of the kernel that asks an NCCL window for the addresses of the ranks' memory. The
+ * kernel's name ends with the NCCL version whose header it was compiled with, because the window's
+ * format is that version's. */
 #define HL_GPU_WINDOW "hl_maco_window_"
 
 struct hl_gpu_window {
@@ -107,9 +108,9 @@ struct hl_gpu_host {
     struct hl_gpu_state state[1]; /* one a CTA */
 };
 
-/* What became of a task, when it is traced. */
+/* Timing of a traced task. */
 struct hl_gpu_span {
-    uint64_t wait, start, end; /* wait: since when its worker had nothing to do; 0 */
+    uint64_t wait, start, end; /* wait: since when its worker was idle; 0 */
     uint32_t worker, unused;
 };
 
@@ -121,20 +122,20 @@ struct hl_gpu_run {
     struct hl_gpu_line *lines;            /* HL_GPU_LINES */
     const uint32_t *list, *first_of_list; /* MACO_STATIC */
     uint64_t *rings;                      /* MACO_SCHEDULER: position + 1 << 32 | task */
-    struct hl_gpu_line *taken;            /* per worker: tasks taken of its ring and done */
+    struct hl_gpu_line *taken;            /* per worker: tasks taken from its ring and done */
     uint64_t *affine; /* MACO_DIRECT, per task with an affinity: iteration << 32 | task */
-    const uint32_t *first_of_affine;      /* per worker: its slots; NULL = none has one */
-    struct hl_gpu_line *affine_queued;    /* per worker: such tasks queued, in all runs */
-    struct hl_gpu_span *spans;            /* per task; NULL = no trace */
-    uint32_t *order;                      /* per ticket; NULL = no trace */
+    const uint32_t *first_of_affine;   /* per worker: its slots; NULL = no task has an affinity */
+    struct hl_gpu_line *affine_queued; /* per worker: such tasks queued, over all runs */
+    struct hl_gpu_span *spans;         /* per task; NULL = no trace */
+    uint32_t *order;                   /* per ticket; NULL = no trace */
     const uint32_t *comm, *first_of_comm; /* tasks of each group, in order */
-    struct hl_gpu_line *comm_done;        /* per group, written by its stream: in all runs */
-    const struct hl_gpu_peers *peers;     /* groups inside the kernel */
+    struct hl_gpu_line *comm_done;        /* per group, written by its stream; over all runs */
+    const struct hl_gpu_peers *peers;     /* groups that communicate inside the kernel */
     const uint32_t *peer_comm, *first_of_peer_comm; /* tasks of each of them, in order */
-    uint64_t *arrived; /* per entry of peer_comm: CTAs that have done it, in all runs */
+    uint64_t *arrived; /* per entry of peer_comm: CTAs that have done it, over all runs */
     struct hl_gpu_host *host;
     uint64_t iteration, timeout_ns;
-    uint64_t first_ticket;                           /* of this run */
+    uint64_t first_ticket;                           /* first ticket of this run */
     uint32_t n_tasks, n_events, n_roots, roots_work; /* roots_work: the first that is not a comm */
     uint32_t workers, groups, ring_slots;
     uint32_t n_peers, peer_ctas; /* CTAs of each group inside the kernel, the last of the grid */

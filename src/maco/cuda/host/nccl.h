@@ -1,9 +1,9 @@
 /* maco/cuda/host/nccl.h - NCCL, loaded when a group has a communicator.
  *
- * Declared here because Helios is also built without NCCL;
- * tests/unit/maco/cuda/test_cuda_nccl.c holds every line against nccl.h where there is one.
+ * Declared here because Helios is also built without NCCL. tests/unit/maco/cuda/test_cuda_nccl.c
+ * compares every line with nccl.h if it is installed.
  *
- * Owns:    the library stays loaded to the end of the process.
+ * Owns:    nothing; the library stays loaded until the process ends.
  * Threads: any.
  * Errors:  HL_EUNAVAIL: no such library, or it lacks a function; HL_EIO with NCCL's text.
  * Units:   elements.
@@ -67,7 +67,8 @@ struct nccl_team { /* ncclTeam_t */
     X(ncclSend, nccl_result, (const void *, size_t, nccl_type, int, NCCL_STREAM))              \
     X(ncclRecv, nccl_result, (void *, size_t, nccl_type, int, NCCL_STREAM))
 
-/* Memory of all ranks, since NCCL 2.28; a library without them has no windows. */
+/* Windows (memory of all ranks), since NCCL 2.28; a library without these functions has no
+ * windows. */
 #define NCCL_WINDOW_CALLS(X)                                                                   \
     X(ncclCommCuDevice, nccl_result, (const struct ncclComm *, int *))                         \
     X(ncclCommUserRank, nccl_result, (const struct ncclComm *, int *))                         \
@@ -79,7 +80,7 @@ struct nccl_team { /* ncclTeam_t */
     X(ncclCommWindowDeregister, nccl_result, (struct ncclComm *, struct ncclWindow_vidmem *))  \
     X(ncclTeamLsa, struct nccl_team, (struct ncclComm *))
 
-/* What a GPU's code asks a window for, asked by the host: since NCCL 2.29.2. */
+/* The host's counterpart of what device code asks a window for; since NCCL 2.29.2. */
 #define NCCL_POINTER_CALLS(X)                                                                  \
     X(ncclGetPeerDevicePointer, nccl_result, (struct ncclWindow_vidmem *, size_t, int, void **))
 
@@ -99,13 +100,13 @@ struct hl_nccl {
     NCCL_POINTER_CALLS(X)
 #undef X
     int version;
-    const char *lacks; /* of NCCL_WINDOW_CALLS; NULL: all are there */
+    const char *lacks; /* first missing function of NCCL_WINDOW_CALLS; NULL: none is missing */
 };
 
 /* `library` NULL = NCCL_NAME. */
 hl_status hl_nccl_load(const char *library, struct hl_nccl *out) HL_CHECK;
 hl_status hl_nccl_fail(const struct hl_nccl *n, const char *call, const char *task, nccl_result r);
-/* MACO's numbers as NCCL's. */
+/* Convert MACO's numbers to NCCL's. */
 nccl_type hl_nccl_type(int dtype);
 nccl_op hl_nccl_op(int op);
 

@@ -1,10 +1,10 @@
-/* maco/cuda/host/tables.h - a compiled plan as the tables that the persistent kernel reads: one
- * image to be copied to the device, and what the kernel's argument says of it. Pure.
+/* maco/cuda/host/tables.h - turns a compiled plan into the tables that the persistent kernel reads:
+ * one image to copy to the device, and the kernel's argument for it. Pure.
  *
  * Owns:    the image, until hl_cuda_tables_free.
  * Threads: none of its own.
- * Errors:  HL_EUNSUPPORTED: a task that a GPU can't do, joins that nest too deep; HL_EINVAL: a task
- *          of a group that is not there, lists of other workers; HL_ENOMEM.
+ * Errors:  HL_EUNSUPPORTED: a task that a GPU can't do, or joins nested too deep; HL_EINVAL: a task
+ *          of a missing group, or lists for another number of workers; HL_ENOMEM.
  * Units:   bytes; offsets into the image.
  * Limits:  HL_GPU_GROUPS groups, HL_GPU_JOINS levels of joins.
  */
@@ -33,16 +33,16 @@ struct hl_cuda_tables {
         first_of_peer_comm, arrived;
     /* clang-format on */
     uint32_t n_affine;     /* tasks with an affinity, MACO_DIRECT */
-    uint32_t noted;        /* tasks that a traced run notes */
-    struct hl_gpu_run run; /* with NULL for what is on the device */
+    uint32_t noted;        /* tasks that a traced run records */
+    struct hl_gpu_run run; /* with NULL for device pointers */
 };
 
 hl_status hl_cuda_tables_make(const maco_plan *p, const struct hl_cuda_shape *shape,
                               struct hl_cuda_tables *out) HL_CHECK;
 void hl_cuda_tables_free(struct hl_cuda_tables *t);
-/* The argument for an image that lies at `base`. */
+/* The kernel's argument for an image that lies at `base`. */
 struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t base);
-/* Whether it is one of the n groups inside the kernel. */
+/* Whether the group is one of the n that communicate inside the kernel. */
 bool hl_gpu_has_peers(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group);
 
 #endif

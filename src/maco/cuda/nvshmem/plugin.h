@@ -1,11 +1,12 @@
-/* maco/cuda/nvshmem/plugin.h - what MACO asks of NVSHMEM, through a plug-in (plugin.cpp) that is
- * built where NVSHMEM's headers are, so that libhelios itself needs none of it.
+/* maco/cuda/nvshmem/plugin.h - what MACO needs from NVSHMEM, through a plug-in (plugin.cpp) that is
+ * built where NVSHMEM's headers are installed, so that libhelios itself does not depend on NVSHMEM.
  *
  * Owns:    NVSHMEM's symmetric heap between init and end.
  * Threads: one call at a time.
- * Errors:  other than 0, NULL: it was refused; NVSHMEM has no text for it.
+ * Errors:  a result other than 0, or NULL: refused; NVSHMEM provides no text for it.
  * Units:   bytes.
- * Limits:  one init a process; init, take, give and end are collective and wait without a deadline.
+ * Limits:  one init per process; init, take, give and end are collective and block without a
+ *          deadline.
  */
 #ifndef HL_MACO_CUDA_NVSHMEM_PLUGIN_H
 #define HL_MACO_CUDA_NVSHMEM_PLUGIN_H
@@ -20,7 +21,7 @@ struct hl_nvshmem {
     int (*make_id)(void *id); /* on one rank, for all of them */
     int (*init)(const void *id, int rank, int ranks);
     void *(*take)(size_t bytes);
-    void *(*at)(void *memory, int rank); /* NULL: this GPU does not reach that rank's */
+    void *(*at)(void *memory, int rank); /* NULL: this GPU can't reach that rank's memory */
     void (*give)(void *memory);
     void (*end)(void);
 };

@@ -80,6 +80,30 @@ TEST(a_container_of_nobody_or_of_another_attempt_is_a_stray)
     assert_false(hl_container_is_stray(&run, 3, HL_API_CONTAINER_STATE_RUNNING));
 }
 
+TEST(a_job_counts_on_the_containers_of_its_attempt_that_may_run_and_on_no_others)
+{
+    struct hl_plan_container planned[] = {{.index = 4}, {.index = 2}};
+    struct hl_plan plan = {.containers = planned, .container_count = 2};
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_RUNNING, HL_API_CONTAINER_STATE_RUNNING,
+                                  HL_API_CONTAINER_STATE_WANTED);
+    run.plan = &plan;
+    assert_true(hl_jobrun_wants(&run, 3, 4));
+    assert_true(hl_jobrun_wants(&run, 3, 2));  /* its start may have arrived */
+    assert_false(hl_jobrun_wants(&run, 3, 1)); /* replaced: the plan has it no more */
+    assert_false(hl_jobrun_wants(&run, 2, 4));
+    assert_false(hl_jobrun_wants(NULL, 3, 4));
+    containers[0].state = HL_API_CONTAINER_STATE_LOST; /* given up, the gang goes on */
+    assert_false(hl_jobrun_wants(&run, 3, 4));
+    assert_true(hl_jobrun_wants(&run, 3, 2));
+    run.state = HL_API_JOB_STATE_STOPPING; /* it is told to stop by the job */
+    assert_true(hl_jobrun_wants(&run, 3, 2));
+    run.state = HL_API_JOB_STATE_FAILED;
+    assert_false(hl_jobrun_wants(&run, 3, 2));
+    run.plan = NULL; /* the next attempt waits for slots */
+    run.state = HL_API_JOB_STATE_PENDING;
+    assert_false(hl_jobrun_wants(&run, 3, 2));
+}
+
 TEST(what_has_ended_is_no_stray)
 {
     static const enum hl_api_container_state over[] = {

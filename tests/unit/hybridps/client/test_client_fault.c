@@ -309,6 +309,42 @@ static int look_in_child(const struct world *w, volatile uint8_t *host[],
 }
 
 /* Tensor 0 is on the device alone, 2 on both (mode copy), 4 and 6 not on the device. */
+/* A backward through a graph of gradients reads what is pinned, without another access. */
+TEST(a_reader_of_what_is_pinned_on_the_device_sees_each_write_on_the_host)
+{
+    for (size_t m = 0; m < 2; m++) {
+        struct world w = world_make(modes[m], "lru");
+        volatile uint8_t *home = at(&w, 0, HYBRIDPS_HOST), *device = at(&w, 0, HYBRIDPS_DEVICE);
+        access_one(&w, 0, HYBRIDPS_DEVICE, 0);
+        for (int i = 0; i < 3; i++) {
+            home[9] = (uint8_t)(50 + i);
+            assert_int_equal(device[9], 50 + i);
+            assert_int_equal(device[8], 1);
+            assert_int_equal(home[9], 50 + i);
+        }
+        home[10] = 70;
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            _exit(device[10] == 70 && home[10] == 70 && device[9] == 52 ? 0 : 1);
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        home[11] = 80;
+        device[12] = 90; /* the reader may write, too */
+        assert_int_equal(device[11], 80);
+        assert_int_equal(home[12], 90);
+        release_one(&w, 0, HYBRIDPS_HOLD);
+        access_one(&w, 0, HYBRIDPS_HOST, 0);
+        assert_int_equal(home[9], 52);
+        assert_int_equal(home[10], 70);
+        assert_int_equal(home[11], 80);
+        assert_int_equal(home[12], 90);
+        release_one(&w, 0, HYBRIDPS_HOLD);
+        hybridps_close(w.h);
+    }
+}
+
 TEST(a_forked_child_reads_what_was_there_at_the_fork)
 {
     for (size_t m = 0; m < 2; m++) {
