@@ -1,4 +1,4 @@
-/* agent/agent_private.h - the parts of an Agent. Everything belongs to the loop, but for what
+/* agent/agent_private.h - the parts of an Agent. Everything belongs to the loop, except for what
  * workers get in their own structs. */
 #ifndef HL_AGENT_AGENT_PRIVATE_H
 #define HL_AGENT_AGENT_PRIVATE_H
@@ -20,7 +20,7 @@
 #include "os/loop.h"
 #include "rpc/agent_calls.h"
 
-/* How we stand with the Controller; a change is logged once. */
+/* The state of our link to the Controller; a change is logged once. */
 enum link_state { LINK_NEW, LINK_REGISTERED, LINK_AWAY, LINK_REFUSED };
 
 struct link {
@@ -29,18 +29,18 @@ struct link {
     enum link_state state;
     struct heartbeat heartbeat;
     bool in_flight;   /* gathering or calling */
-    uint64_t sent_ms; /* when that call was made, by hl_now_ns */
+    uint64_t sent_ms; /* when that call was made, from hl_now_ns */
     int64_t test_told,
-        test_sent; /* timeMs of the test that the Controller knows; under way to it */
+        test_sent; /* timeMs of the test that the Controller knows; of the one being sent */
 
     struct kept_check {
         bool known, asking;
-        uint64_t seen, asked; /* shardsLeft of the last answer, of the question */
+        uint64_t seen, asked; /* shardsLeft of the last answer; of the pending question */
         uint64_t again_ns;    /* 0 = never */
     } kept;
 };
 
-/* Of containers; counted by the executor's thread. */
+/* Changes of containers; counted by the executor's thread. */
 struct agent_changes {
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -54,11 +54,11 @@ struct hl_agent;
 
 /* health.c: the last test. */
 struct agent_health {
-    struct hl_health_opts opts;       /* slots and texts are the arena's of the agent */
-    bool wanted;                      /* when the Agent starts */
-    pthread_t thread;                 /* of the first test */
-    void (*tell)(struct hl_agent *a); /* on the loop, when that is done */
-    pthread_mutex_t lock;             /* guards what follows; not held while a test runs */
+    struct hl_health_opts opts;       /* slots and strings are in the agent's arena */
+    bool wanted;                      /* a test is wanted when the Agent starts */
+    pthread_t thread;                 /* runs the first test */
+    void (*tell)(struct hl_agent *a); /* called on the loop when the first test is done */
+    pthread_mutex_t lock;             /* guards the following fields; not held while a test runs */
     struct hl_arena arena;
     struct hl_api_health last;
 };
@@ -84,8 +84,8 @@ struct hl_agent {
     char *python_dir;
     char *library;
     char steps_dir[STEPS_DIR_MAX]; /* steps.c */
-    struct hl_arena arena;         /* of node and gpus, which do not change while others run */
-    struct hl_api_node_info node;  /* without tiers and storeEpoch */
+    struct hl_arena arena; /* holds node and gpus, which don't change while other threads run */
+    struct hl_api_node_info node; /* without tiers and storeEpoch */
     struct store *store;
     struct ports ports;
     struct hl_image_pulls *pulls;
@@ -98,77 +98,78 @@ struct hl_agent {
     const struct hl_net_conf *data;
     const struct hl_read_conf *read;
     bool closing;
-    size_t pending; /* workers and calls under way */
+    size_t pending; /* workers and calls in progress */
 };
 
 /* link.c */
 hl_status link_start(struct hl_agent *a, const char *controller);
-/* The Controller has not been heard for so long that jobs may go on without this node. */
+/* The Controller has not been heard for so long that jobs may have continued without this node. */
 bool link_is_lapsed(const struct hl_agent *a);
-/* Tell the Controller now, or right after the call under way. */
+/* Sends a heartbeat now, or right after the call in progress. */
 void link_tell(struct hl_agent *a);
 void link_stop(struct hl_agent *a);
 
-/* The node's tiers: of shards, and of chunks. */
+/* The node's tiers, for shards and for chunks. */
 hl_status agent_tiers(struct hl_agent *a, struct hl_arena *arena,
                       struct hl_api_tier_info_list *out) HL_CHECK;
-/* What it does now; time 0: that is not known. Any thread. */
+/* The node's current telemetry; time 0: unknown. Any thread. */
 void agent_telemetry(struct hl_agent *a, const struct hl_api_container_status_list *containers,
                      struct hl_arena *arena, struct hl_api_telemetry *out);
-/* health.c; any thread. After make_node. */
+/* health.c; any thread. Call it after make_node. */
 hl_status health_init(struct hl_agent *a, const struct hl_agent_opts *opts) HL_CHECK;
 void health_fini(struct hl_agent *a);
-/* Test the node; `whole`: also what slows down ranks that run here. *out is in the arena. */
+/* Tests the node; whole: includes tests that slow down running ranks. *out is in the arena. */
 hl_status health_test(struct hl_agent *a, bool whole, struct hl_arena *arena,
                       struct hl_api_health *out) HL_CHECK;
-/* Of the last test, in the arena; TESTING: the first one goes on. */
+/* The result of the last test, in the arena; TESTING: the first one is still running. */
 hl_status health_tell(struct hl_agent *a, struct hl_arena *arena,
                       struct hl_api_health *out) HL_CHECK;
-/* On the loop, once: the first test begins in a thread of its own, where one is wanted; then `tell`
- * is called. */
+/* Call it once, on the loop: starts the first test in its own thread, if one is wanted; `tell` is
+ * called afterwards. */
 hl_status health_begin(struct hl_agent *a, void (*tell)(struct hl_agent *a)) HL_CHECK;
-/* What it says of itself now. */
+/* What the node reports about itself now. */
 hl_status agent_node(struct hl_agent *a, struct hl_arena *arena,
                      struct hl_api_node_info *out) HL_CHECK;
 
 #define CHUNKS_TIERS_MAX 33
 
 /* store_chunks.c: the HybridPS table of this node's ranks. Any thread. */
-/* Into HL_MANAGER_DEVICES places: the host's bytes, then those of the GPUs as they are numbered;
- * where there is none, an emulated device without a limit. Returns how many. */
+/* Writes capacities to `out`, which has HL_MANAGER_DEVICES entries: the host's bytes, then those of
+ * the GPUs in order of their numbers, or an emulated device without a limit if there are none.
+ * Returns how many. */
 uint32_t chunks_capacities(const struct hl_api_slot_list *slots, uint64_t host, uint64_t *out);
-/* limit: bytes of host memory; 0 = all there is. */
+/* limit: bytes of host memory; 0 = all of it. */
 hl_status chunks_open(const char *node, const char *state_dir, const struct hl_api_slot_list *slots,
                       uint64_t limit, struct chunks **out) HL_CHECK;
 /* NULL is fine, here and below. The table stays while ranks use it. */
 void chunks_close(struct chunks *c);
 const char *chunks_name(const struct chunks *c);
-/* Of the host and each device, while there are processes; at most CHUNKS_TIERS_MAX. */
+/* The tiers of the host and each device, while there are processes; at most CHUNKS_TIERS_MAX. */
 size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier_info *out);
 
 /* calls.c */
 extern const struct hl_agent_handlers calls_handlers;
 
-/* ranks.c: any thread. Kill a rank's process; *ended false: another one has its place, or none. */
+/* ranks.c: any thread. Kills a rank's process; *ended false: it was already replaced or gone. */
 hl_status rank_end(struct hl_agent *a, const struct hl_api_agent_end_rank_params *p,
                    struct hl_arena *arena, bool *ended) HL_CHECK;
 /* steps.c: any thread. */
 hl_status steps_open(struct hl_agent *a, const char *state_dir) HL_CHECK;
-/* Each rank of the container is told its page. */
+/* Passes each rank of the container its page. */
 hl_status steps_prepare(struct hl_agent *a, struct hl_container_spec *spec) HL_CHECK;
-/* Into the ranks of containers that run: how far they are. */
+/* Fills in the progress of the ranks of running containers. */
 void steps_tell(struct hl_agent *a, struct hl_arena *arena,
                 struct hl_api_container_status_list *containers);
 void steps_forget(struct hl_agent *a, const char *id);
 
 /* env.c */
-/* Fills what the node knows: rank_address, host_address, interface. */
+/* Fills in rank_address, host_address and interface. */
 void env_find_addresses(struct hl_agent *a, const char *controller, const char *wanted);
-/* Addresses with commas between them, or nothing. */
+/* Checks a comma-separated list of addresses; it may be empty. */
 hl_status env_check_addresses(const char *list) HL_CHECK;
 /* Numbers the GPUs of a machine as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID. */
 hl_status env_find_gpus(struct hl_agent *a, const struct hl_api_slot_list *slots) HL_CHECK;
-/* What a rank needs to know of its node, unless the spec says it. */
+/* Adds what a rank needs to know about its node, unless the spec has it. */
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec);
 
 #endif

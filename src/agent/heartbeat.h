@@ -1,13 +1,13 @@
-/* agent/heartbeat.h - when the Agent speaks to the Controller next.
+/* agent/heartbeat.h - decides when the Agent calls the Controller next.
  *
  *     new --answered register--> registered --answered "not known"--> new
  *
- * A failed call is repeated after a pause that doubles up to a bound, starting anew after the next
- * good answer; a node that is registered does not keep silent for longer than a heartbeat.
+ * A failed call is repeated after a pause that doubles up to a bound and is reset by the next good
+ * answer. A registered node never stays silent for longer than a heartbeat period.
  *
- * The Controller counts silence, and after lost_ms of it jobs go on without the node. What it has
- * ordered before that may reach an Agent that was stopped long after: heartbeat_is_lapsed says that
- * such an order is not to be obeyed before the Controller has been heard again.
+ * The Controller measures silence, and after lost_ms of it jobs continue without the node. An order
+ * that it sent before that may reach an Agent that was paused much later: heartbeat_is_lapsed says
+ * that such an order must not be obeyed before the Controller has been heard again.
  *
  * Owns:    nothing.
  * Threads: one at a time. Pure: no clock.
@@ -24,24 +24,24 @@
 #define HEARTBEAT_DEFAULT_MS 1000
 
 struct heartbeat {
-    bool registered; /* the Controller knew us when we last heard of it */
-    bool again;      /* something changed since the call under way was made */
+    bool registered; /* the Controller knew us when we last heard from it */
+    bool again;      /* something has changed since the call in progress was made */
     uint64_t period_ms;
     uint64_t backoff_ms;
     uint64_t lost_ms;  /* 0 = the Controller does not say */
-    uint64_t heard_ms; /* when the last call was made that was answered well */
+    uint64_t heard_ms; /* when the last successful call was made */
 };
 
 void heartbeat_init(struct heartbeat *h);
-/* Each returns the time until the next call. sent_ms: when the one that was answered was made. */
+/* Each returns the time until the next call. sent_ms: when the answered call was made. */
 uint64_t heartbeat_failed(struct heartbeat *h);
-/* What the Controller wants; 0 or less: it does not say. */
+/* period_ms and lost_ms as the Controller wants them; 0 or less: it does not say. */
 uint64_t heartbeat_registered(struct heartbeat *h, uint64_t sent_ms, int64_t period_ms,
                               int64_t lost_ms);
 uint64_t heartbeat_answered(struct heartbeat *h, uint64_t sent_ms, bool known);
 /* The Controller may have given up what runs here. */
 bool heartbeat_is_lapsed(const struct heartbeat *h, uint64_t now_ms);
-/* How long an answer is waited for; most_ms: of any call. */
+/* Timeout of a call; most_ms: the upper limit for any call. */
 int heartbeat_timeout_ms(const struct heartbeat *h, int most_ms);
 
 #endif

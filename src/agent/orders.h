@@ -1,11 +1,12 @@
-/* agent/orders.h - orders about containers: those of a Controller that was replaced, and starts
- * that come too late, are refused; containers of attempts that are over are ended.
+/* agent/orders.h - orders about containers: refuses those of a replaced Controller and starts that
+ * come too late, and ends containers of old attempts.
  *
- * Owns:    what was heard (core/job/fence.h), in memory: a connection ends with its Agent, and what
- *          was sent on it does not come any more.
+ * Owns:    the orders heard so far (core/job/fence.h), in memory only: a connection ends with its
+ *          Agent, so orders sent on it can't arrive later.
  * Threads: any; may block as the executor does.
- * Errors:  HL_EPERM: an older Controller's, or too late. HL_EBUSY: a container of another attempt
- *          still runs here, an earlier one is being stopped. The executor's.
+ * Errors:  HL_EPERM: from an older Controller, or too late. HL_EBUSY: a container of another
+ *          attempt still runs here; one of an earlier attempt is being stopped. Errors of the
+ *          executor.
  * Units:   ms.
  * Limits:  those of the fence.
  */
@@ -26,18 +27,18 @@ struct orders {
     struct hl_fence fence;
 };
 
-/* Containers that run here beside one of a later attempt of their job are stopped. */
+/* Stops containers that run here next to one of a later attempt of their job. */
 hl_status orders_open(struct orders *o, struct obeyed *obeyed,
                       struct hl_executor *executor) HL_CHECK;
 void orders_fini(struct orders *o);
 
-/* hl_executor_start, _stop and _forget, if they are obeyed. */
+/* Call hl_executor_start, _stop and _forget if the order is valid. */
 hl_status orders_start(struct orders *o, const struct hl_container_spec *spec,
                        struct hl_container_status *out) HL_CHECK;
 hl_status orders_stop(struct orders *o, uint64_t epoch, const char *id, int grace_ms) HL_CHECK;
 hl_status orders_forget(struct orders *o, uint64_t epoch, const char *id) HL_CHECK;
-/* Containers of the Agent of this machine that has that state directory and is silent: those that
- * run, and an end to some of them; *ended: how many of those ran. */
+/* For a silent Agent on this machine, identified by its state directory: list its running
+ * containers, and end some of them; *ended: how many of those were running. */
 hl_status orders_list_strays(struct orders *o, const struct hl_api_agent_list_strays_params *p,
                              struct hl_arena *arena, struct hl_api_text_list *out) HL_CHECK;
 hl_status orders_end_strays(struct orders *o, const struct hl_api_agent_end_strays_params *p,

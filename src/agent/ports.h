@@ -1,10 +1,10 @@
-/* agent/ports.h - TCP ports at which the ranks of a job meet.
+/* agent/ports.h - finds TCP ports at which the ranks of a job can rendezvous.
  *
- * Owns:    which ports were given lately.
+ * Owns:    the list of recently assigned ports.
  * Threads: any.
- * Errors:  HL_EBUSY when none of those that were asked for is free.
+ * Errors:  HL_EBUSY if none of the requested ports is free.
  * Units:   TCP ports.
- * Limits:  the last ports that were given are remembered, for ten minutes each.
+ * Limits:  the last assigned ports are remembered for ten minutes each.
  */
 #ifndef HL_AGENT_PORTS_H
 #define HL_AGENT_PORTS_H
@@ -15,7 +15,7 @@
 #include "api/types.h"
 #include "base/status.h"
 
-/* What the Controller was told lately. */
+/* The ports recently reported to the Controller. */
 struct ports {
     pthread_mutex_t lock;
 
@@ -27,7 +27,7 @@ struct ports {
     size_t next;
 };
 
-/* The first one where no process listens, and which was not given out lately. */
+/* Finds the first port on which no process listens and which was not assigned recently. */
 hl_status ports_find(struct ports *p, struct hl_api_uint16_list wanted, uint16_t *out) HL_CHECK;
 
 #endif

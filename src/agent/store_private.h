@@ -7,11 +7,12 @@
  *            '----> queue ---next_job-->  |                           data port and migrations:
  *       on_done <--- hl_loop_post --- job_end                           put_begin .. put_commit
  *
- * queue_lock: the queues. lock: notes, kept, conns, puts, health; never held while bytes travel or
- * a connection is closed. keep.lock: see store_keep.c. Without a lock: `jobs` and each job's
- * waiters, which only the loop touches; tiers, opts and the names, which are constant once the
- * store runs; a job's request and result, which belong to one thread at a time: the loop until it
- * is queued, a copy thread until job_end, the loop again after it.
+ * queue_lock guards the queues. lock guards notes, kept, conns, puts and health; it is never held
+ * while bytes are transferred or a connection is closed. keep.lock: see store_keep.c. No lock is
+ * needed for: `jobs` and each job's waiters, which only the loop touches; tiers, opts and the
+ * names, which are constant while the store runs; a job's request and result, which belong to one
+ * thread at a time: the loop until it is queued, a copy thread until job_end, and then the loop
+ * again.
  *
  * A job: submitted --same copy is under way--> its call waits for that one
  *            '----> queued --> running --> ended, answered on the loop
@@ -49,14 +50,14 @@ struct hl_put_queue;
 #define STORE_NAME_MAX    128
 #define STORE_ADDRESS_MAX 288
 
-/* What reads leave in a tier; under store.keep.lock. */
+/* Copies kept from reads in a tier; guarded by store.keep.lock. */
 struct tier_keep {
     struct store *store;
-    struct kept *table;     /* by key: what the rule has, and what it has given up */
+    struct kept *table;     /* by key: copies that the rule has, and those that it has given up */
     uint64_t bytes;         /* of the table */
-    uint64_t lingering;     /* of them, what can't go while it is pinned */
+    uint64_t lingering;     /* of these, given up but still pinned */
     uint64_t loading_bytes; /* reserved, not sealed */
-    unsigned leaving;       /* copies that are to go down to the L2 */
+    unsigned leaving;       /* copies that should move down to the L2 */
 };
 
 /* The L2, or one device. */
@@ -67,15 +68,15 @@ struct store_tier {
     int numa; /* -1 = several or unknown */
     struct tier_keep keep;
     /* of an L1 */
-    struct hl_tier_store *kept; /* beside `t`; the copies that an L2 keeps are in `t` */
+    struct hl_tier_store *kept; /* kept copies, next to `t`; an L2 has its kept copies in `t` */
     struct hl_device *memory;
     struct hl_plank *plank;
     enum hl_nic_class nic;
-    bool direct;  /* a NIC may write into its memory, and we can address it */
-    bool bounded; /* --devices says how much of it is the store's */
+    bool direct;  /* a NIC can write into its memory, and we can address it */
+    bool bounded; /* --devices limits how much of it the store may use */
 };
 
-/* How a copy came, for people; one that was adopted has none. */
+/* How a copy was made, for people; an adopted copy has no note. */
 struct store_note {
     struct store_note_key {
         struct hl_id id;
@@ -92,7 +93,7 @@ struct store_note {
 
 struct hl_migrate_line;
 
-/* A connection that is kept: for the next copy from or to the same place (local, line), or for all
+/* A cached connection: for the next copy from or to the same place (local, line), or shared by all
  * (rpc). */
 struct store_conn {
     char address[STORE_ADDRESS_MAX];
@@ -102,7 +103,7 @@ struct store_conn {
     struct store_conn *next;
 };
 
-/* What small copies to one address go through. */
+/* The queue for small copies to one address. */
 struct store_puts {
     char address[STORE_ADDRESS_MAX];
     struct hl_put_queue *queue;
@@ -121,7 +122,7 @@ struct store_health {
     UT_hash_handle hh;
 };
 
-/* Jobs of one kind that wait, and who does them. */
+/* Waiting jobs of one kind, and the threads that do them. */
 struct store_queue {
     struct store_job *jobs; /* under queue_lock */
     pthread_cond_t cond;
@@ -133,14 +134,14 @@ enum store_work { STORE_COPIES, STORE_LOADS, STORE_WORKS };
 
 struct store_keep_counts {
     uint64_t loads, evicted, down; /* copies */
-    uint64_t hits;                 /* reads that were told of */
+    uint64_t hits;                 /* reads that were reported */
 };
 
 struct store_keep {
     pthread_mutex_t lock;
     struct hl_keep rule; /* a tier's number there is its index in `tiers` */
     struct store_keep_counts counts;
-    atomic_uint wanted; /* that need room now: loads give theirs up */
+    atomic_uint wanted; /* requests that need room now: loads give up theirs */
 };
 
 struct store {
@@ -163,7 +164,7 @@ struct store {
     pthread_mutex_t lock; /* notes, kept, conns, puts, health */
     struct store_note *notes;
     struct store_conn *kept;
-    struct hl_conn_pool conns; /* of the data ports, by address */
+    struct hl_conn_pool conns; /* connections to data ports, by address */
     struct store_puts *puts;
     struct store_health *health; /* of the direct path to each peer */
 
@@ -171,10 +172,10 @@ struct store {
 
     pthread_mutex_t queue_lock;
     struct store_queue queues[STORE_WORKS];
-    struct store_job *jobs; /* all that are not answered, on the loop */
+    struct store_job *jobs; /* all unanswered jobs; only used on the loop */
 };
 
-/* A CopyRequest; texts are borrowed from the job's parameters. */
+/* A CopyRequest; strings are borrowed from the job's parameters. */
 struct store_request {
     struct hl_id id;
     uint64_t size; /* 0 = as the source says */
@@ -187,20 +188,20 @@ struct store_request {
     struct hl_id migration; /* the same in every attempt of an order */
     enum hl_api_operation op;
     uint64_t deadline_ns;
-    bool keeps;              /* for a reader, as long as the rule lets it */
-    bool goes_down;          /* a kept copy leaves a device for the L2 */
-    const atomic_bool *stop; /* the job's; NULL: nothing but the store's end stops it */
+    bool keeps;              /* for a reader, as long as the cache rule allows */
+    bool goes_down;          /* a kept copy moves from a device to the L2 */
+    const atomic_bool *stop; /* the job's; NULL: only the end of the store stops it */
     uint64_t bytes_per_s;    /* 0: no limit */
 };
 
-/* What became of it. */
+/* The result of a copy. */
 struct store_result {
     enum hl_api_tier tier;
     char device[96];
     uint64_t size;
     uint32_t crc32;
     int numa;
-    enum hl_api_route_path path; /* unsaid = it was here already */
+    enum hl_api_route_path path; /* unsaid = it was already here */
     enum hl_api_route_reason reason;
     char transport[16];
     double seconds;
@@ -209,22 +210,23 @@ struct store_result {
 
 /* store.c */
 void store_changed(struct store *s);
-/* NULL: none such. tier L1 and device "": the first with room, those near `numa` before others. */
+/* NULL: no such tier. With tier L1 and device "": the first with room, preferring those near
+ * `numa`. */
 struct store_tier *store_tier_find(struct store *s, enum hl_api_tier tier, const char *device,
                                    int numa, uint64_t size);
 hl_status store_tier_need(struct store *s, enum hl_api_tier tier, const char *device, int numa,
                           uint64_t size, struct store_tier **out) HL_CHECK;
 void store_note(struct store *s, const struct store_tier *t, struct hl_id id,
                 const struct store_result *how);
-/* The result of a copy that lies here. */
+/* Fills in the result for a copy that is here. */
 void store_describe(struct store *s, const struct store_tier *t, const struct hl_tier_ref *ref,
                     struct store_result *out);
 /* Milliseconds left, at least 1; HL_ETIMEDOUT or HL_ECANCELED when there are none. */
 hl_status store_left(const struct store *s, const struct store_request *r, int *ms) HL_CHECK;
-/* Before what failed is tried again, where nothing announces that it may succeed now. False: there
- * is no time left. */
+/* Pauses before a retry when nothing signals that it may succeed now. False: there is no time
+ * left. */
 bool store_pause(const struct store *s, const struct store_request *r);
-/* So many bytes of the copy went: returns when they are paid for. */
+/* That many bytes of the copy were sent: waits until the rate limit allows the next ones. */
 hl_status store_pace(const struct store *s, const struct store_request *r, struct hl_pace *pace,
                      uint64_t bytes) HL_CHECK;
 
@@ -232,7 +234,7 @@ hl_status store_pace(const struct store *s, const struct store_request *r, struc
 hl_status store_devices_open(struct store *s, const struct hl_api_slot_list *machine) HL_CHECK;
 void store_devices_close(struct store *s);
 
-/* store_serve.c: the L2's doors */
+/* store_serve.c: the servers of the L2 */
 hl_status store_serve(struct store *s) HL_CHECK;
 void store_unserve(struct store *s);
 
@@ -240,7 +242,7 @@ void store_unserve(struct store *s);
 /* Shared, borrowed until the store is closed. */
 hl_status store_rpc(struct store *s, const char *address, const char *interface,
                     struct hl_rpc_peer **out) HL_CHECK;
-/* Leased to one thread, until it is released with how the last call on it ended. */
+/* Leased to one thread until it is released with the status of the last call on it. */
 hl_status store_local_acquire(struct store *s, const char *socket, int timeout_ms,
                               struct hl_l3_client **out) HL_CHECK;
 void store_local_release(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st);
@@ -252,7 +254,7 @@ hl_status store_net_acquire(struct store *s, const char *address, enum hl_net_mo
                             int timeout_ms, struct hl_conn_lease *out) HL_CHECK;
 void store_net_release(struct store *s, const char *address, enum hl_net_mode mode,
                        struct hl_conn_lease *lease, hl_status st);
-/* Shared, until it is given back. */
+/* Shared until it is released. */
 hl_status store_puts_acquire(struct store *s, const char *address,
                              struct store_puts **out) HL_CHECK;
 void store_puts_release(struct store *s, struct store_puts *p);
@@ -263,7 +265,7 @@ struct source {
     const struct store_request *request;
     uint64_t size;
     uint32_t crc32;
-    uint32_t *crcs; /* one per chunk; NULL where extent has them */
+    uint32_t *crcs; /* one per chunk; NULL if `extent` has them */
     enum hl_route_link link;
     char transport[16];
     struct store_tier *own; /* of this node */
@@ -287,70 +289,70 @@ static inline const uint32_t *source_crcs(const struct source *src)
     return src->extent != NULL ? src->extent->crcs : src->crcs;
 }
 
-/* Whole chunks from `offset`; what fails its checksum is fetched again. */
+/* Reads whole chunks from `offset`; chunks with a wrong checksum are fetched again. */
 hl_status source_read(struct store *s, struct source *src, uint64_t offset, void *dst,
                       size_t len) HL_CHECK;
-/* Go on over a new connection that asks the owner instead of reading its memory. */
+/* Continues over a new connection that asks the owner instead of reading its memory. */
 void source_ask(struct store *s, struct source *src);
-/* Forget that a connection broke: the next may be tried. */
+/* Forgets that a connection broke, so that the next one may be tried. */
 void source_revive(struct source *src);
 void source_close(struct store *s, struct source *src);
 
-/* store_copy.c, store_send.c: in the threads that copy */
+/* store_copy.c, store_send.c: run in the copy threads */
 hl_status store_copy_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
 hl_status store_keep_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
 hl_status store_send_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
-/* A small one to another host shares messages with others, and no thread waits for it. True: `done`
- * is called once, from any thread, hl_error_text saying why st is not HL_OK. False: it isn't of
- * that kind, store_send_run does it. `r` and `out` are borrowed until then. */
+/* A small copy to another host shares messages with others, and no thread waits for it. True:
+ * `done` is called once, from any thread, with hl_error_text() if st is not HL_OK. False: it isn't
+ * of that kind, so use store_send_run. `r` and `out` are borrowed until then. */
 bool store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
                       void (*done)(void *arg, hl_status st), void *arg);
 
-/* store_keep.c: what reads leave in the L2 and in L1 */
+/* store_keep.c: copies kept from reads in the L2 and in L1 */
 hl_status store_keep_open(struct store *s) HL_CHECK;
 void store_keep_close(struct store *s);
-/* Room in the tier, for which kept copies leave; HL_ENOSPC as hl_tier_reserve. */
+/* Reserves room in the tier, evicting kept copies if necessary; HL_ENOSPC as in hl_tier_reserve. */
 hl_status store_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
                         int numa, struct hl_tier_slot *out) HL_CHECK;
-/* The same for puts and leases; the server's alloc, arg is the store. */
+/* The same for puts and leases: the server's alloc function; arg is the store. */
 hl_status store_alloc(void *arg, struct hl_id id, uint64_t size,
                       struct hl_pool_extent *out) HL_CHECK;
 bool store_keep_find(struct store *s, const struct store_tier *t, struct hl_id id,
                      struct hl_tier_ref *out);
-/* Of the L2, kept or placed; hl_tier_unpin gives it back. */
+/* Pins a copy in the L2, kept or placed; hl_tier_unpin releases it. */
 hl_status store_keep_pin(struct store *s, struct hl_id id, struct hl_tier_ref *out) HL_CHECK;
-/* What the L2 keeps of the shard becomes a placed copy. */
+/* Turns the L2's kept copy of the shard into a placed one. */
 void store_keep_place(struct store *s, struct hl_id id);
-/* What the tier keeps of it goes: it has a placed one, or none any more. */
+/* Drops the tier's kept copy of the shard, because there is a placed one, or none is wanted. */
 void store_keep_forget(struct store *s, struct store_tier *t, struct hl_id id);
-/* In all tiers; none can be found any more. */
+/* Drops the kept copies in all tiers; none can be found any more. */
 void store_keep_drop(struct store *s, struct hl_id id);
-/* Room for a copy to keep: each that succeeds is followed by one store_keep_loaded, after the slot
- * was sealed (HL_OK) or aborted. HL_ENOSPC: share and placed copies leave no room for it, or it is
- * a device that store_keep_yield makes room in. */
+/* Reserves room for a copy to keep. After each success call store_keep_loaded once, when the slot
+ * was sealed (HL_OK) or aborted. HL_ENOSPC: the share and placed copies leave no room, or the tier
+ * is a device in which store_keep_yield must make room first. */
 hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id id, uint64_t size,
                              int numa, struct hl_tier_slot *out) HL_CHECK;
 void store_keep_loaded(struct store *s, struct store_tier *t, const struct hl_tier_slot *slot,
                        bool came_down, hl_status st);
-/* Copies of a device are to leave it, as store_keep_leaving says. False: a copy of that size has no
- * room in it by that, or none can leave. */
+/* Chooses copies to leave a device; store_keep_leaving returns them. False: that would not make
+ * room for a copy of that size, or none can leave. */
 bool store_keep_yield(struct store *s, struct store_tier *t, uint64_t size);
-/* One of them, which the caller copies to the L2, or not; store_keep_left follows. */
+/* Returns one of these; the caller may copy it to the L2, and then calls store_keep_left. */
 bool store_keep_leaving(struct store *s, struct store_tier *t, struct hl_id *out);
 void store_keep_left(struct store *s, struct store_tier *t, struct hl_id id);
-/* Reads leave copies in some device. */
+/* Copies are kept from reads in some device. */
 bool store_keeps_in_devices(const struct store *s);
-/* It was read there; nothing where it is not kept. */
+/* Notes that the shard was read there; does nothing if it is not kept. */
 void store_keep_touch(struct store *s, struct store_tier *t, struct hl_id id, uint32_t count);
 
 /* store_jobs.c */
 hl_status store_jobs_start(struct store *s) HL_CHECK;
 void store_jobs_cancel(struct store *s);
 void store_jobs_join(struct store *s);
-/* Borrows its texts from both. */
+/* Borrows its strings from both. */
 struct hl_api_copy store_copy_info(const struct store *s, struct hl_id id,
                                    const struct store_result *r, struct hl_arena *arena);
 

@@ -2,8 +2,8 @@
  *
  * Owns:    its blocks, until hl_arena_fini.
  * Threads: one at a time; an arena may be handed from one thread to another.
- * Errors:  NULL when out of memory, and the arena remembers it (hl_arena_failed): who builds a
- *          large value may check once, at the end.
+ * Errors:  NULL when out of memory, and the arena remembers it (hl_arena_failed): code that builds
+ *          a large value may check once, at the end.
  * Units:   bytes.
  * Limits:  none; a block is at least 4 KiB, a large piece gets a block of its own.
  */
@@ -19,7 +19,7 @@ extern "C" {
 
 struct hl_arena_block;
 
-/* All zero is an empty arena. */
+/* A zeroed struct is an empty arena. */
 struct hl_arena {
     struct hl_arena_block *newest;
     bool failed;
@@ -27,12 +27,12 @@ struct hl_arena {
 
 /* Zeroed memory, aligned for any type. A size of 0 gives a valid pointer. */
 void *hl_arena_alloc(struct hl_arena *arena, size_t size);
-/* As calloc: NULL also when the product overflows. */
+/* Like calloc: NULL also if the product overflows. */
 void *hl_arena_array(struct hl_arena *arena, size_t count, size_t size);
-/* Room for one more element behind the `count` of an array that only this has made longer (NULL at
- * first): it is copied to twice the room when it is full. */
+/* Makes room for one more element behind the `count` elements of an array that only this function
+ * has grown (NULL at first). A full array is copied to one of twice the size. */
 void *hl_arena_grow(struct hl_arena *arena, void *items, size_t count, size_t size);
-/* A copy with a NUL behind it. */
+/* A NUL-terminated copy. */
 char *hl_arena_text(struct hl_arena *arena, const char *text, size_t len);
 /* NULL stays NULL. */
 char *hl_arena_strdup(struct hl_arena *arena, const char *text);
@@ -45,7 +45,7 @@ static inline bool hl_arena_failed(const struct hl_arena *arena)
     return arena->failed;
 }
 
-/* Everything of `from` belongs to `to` now; `from` is empty. */
+/* Moves everything from `from` to `to`; `from` is empty afterwards. */
 void hl_arena_move(struct hl_arena *to, struct hl_arena *from);
 /* The arena is empty again and may be used. */
 void hl_arena_fini(struct hl_arena *arena);

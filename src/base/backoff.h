@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* first_ms, and twice as long for each that has failed before, up to top_ms. */
+/* first_ms, doubled for each failure so far, up to top_ms. */
 static inline uint64_t hl_backoff_ms(uint64_t first_ms, uint64_t top_ms, unsigned failed)
 {
     uint64_t ms = first_ms << (failed < 31 ? failed : 31);

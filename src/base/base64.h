@@ -1,4 +1,4 @@
-/* base/base64.h - base64 (RFC 4648), the form that bytes take in JSON.
+/* base/base64.h - base64 (RFC 4648), the encoding of bytes in JSON.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 
-/* Append to `out`. */
+/* Both append to `out`. */
 hl_status hl_base64_encode(const void *data, size_t len, struct hl_buf *out) HL_CHECK;
 hl_status hl_base64_decode(const char *text, struct hl_buf *out) HL_CHECK;
 

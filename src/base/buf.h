@@ -2,7 +2,7 @@
  *
  * Owns:    its bytes. Zero-initialise with HL_BUF(max), end with hl_buf_fini.
  * Threads: one at a time.
- * Errors:  HL_ENOMEM when the maximum would be passed or out of memory; the buffer is then
+ * Errors:  HL_ENOMEM if the maximum would be exceeded or memory runs out; the buffer is then
  * unchanged. After a failed append `failed` stays set, so a builder may check once at the end.
  * Units:   bytes.
  * Limits:  `max` given at init.
@@ -31,7 +31,7 @@ struct hl_buf {
 
 void hl_buf_fini(struct hl_buf *b);
 void hl_buf_clear(struct hl_buf *b);
-/* hl_buf_room's, where the bytes there are do not do. */
+/* The slow path of hl_buf_room: grows the buffer. */
 char *hl_buf_grow(struct hl_buf *b, size_t more);
 
 /* Room for `more` bytes after len; returns where they go, NULL on failure. */
@@ -53,9 +53,9 @@ static inline hl_status hl_buf_append(struct hl_buf *b, const void *data, size_t
 }
 
 hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...) HL_PRINTF(2, 3);
-/* As a JSON string, with its quotes. */
+/* Appends the text as a JSON string, with quotes. */
 hl_status hl_buf_quote(struct hl_buf *b, const char *text);
-/* Transfer the bytes to the caller (free()); the buffer is empty afterwards. */
+/* Hands the bytes over to the caller (free()); the buffer is empty afterwards. */
 char *hl_buf_take(struct hl_buf *b);
 
 #endif

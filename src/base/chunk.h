@@ -1,4 +1,4 @@
-/* base/chunk.h - the pieces of a shard that have a checksum of their own.
+/* base/chunk.h - the pieces of a shard, each of which has its own checksum.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* Every chunk of a shard but its last has so many bytes. */
+/* Size of every chunk of a shard except the last. */
 #define HL_CHUNK ((uint64_t)1 << 20)
 
 static inline uint64_t hl_chunk_count(uint64_t size)

@@ -1,4 +1,4 @@
-/* base/clock.h - reading the clocks; the pure core gets times as arguments and never calls these.
+/* base/clock.h - reads the clocks; the pure core gets times as arguments and never calls these.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -23,8 +23,8 @@ static inline uint64_t hl_now_ns(void)
     return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* The same clock as of the last tick of the kernel, some milliseconds behind at most, for a fifth
- * of the cost. */
+/* The same clock, as of the kernel's last tick: at most a few milliseconds behind, at a fifth of
+ * the cost. */
 static inline uint64_t hl_now_coarse_ns(void)
 {
     struct timespec ts;
@@ -32,7 +32,7 @@ static inline uint64_t hl_now_coarse_ns(void)
     return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* What this thread has had of a processor: what else runs on the machine counts little. */
+/* CPU time of this thread: hardly affected by what else runs on the machine. */
 static inline uint64_t hl_thread_ns(void)
 {
     struct timespec ts;

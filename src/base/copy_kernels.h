@@ -1,4 +1,4 @@
-/* base/copy_kernels.h - the two halves of the family; private to base/copy.
+/* base/copy_kernels.h - the two halves of the kernel family; private to base/copy.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -20,7 +20,7 @@ size_t hl_copy_crc_kernels(const struct hl_copy_kernel *out[]);
 void hl_copy_stream_avx2(void *dst, const void *src, size_t len);
 void hl_copy_stream_avx512(void *dst, const void *src, size_t len);
 
-/* Bytes up to the next address that a streaming store can begin at. */
+/* Bytes up to the next address at which a streaming store can begin. */
 static inline size_t hl_copy_head(const void *dst, size_t len)
 {
     size_t head = -(uintptr_t)dst & 63;

@@ -1,10 +1,11 @@
-/* base/cpu.h - which vectors the loops that have several builds may use.
+/* base/cpu.h - the vector instructions that loops with several builds may use.
  *
- * HELIOS_CPU=plain, avx2 or avx512 in the environment is the most that is used; what the CPU lacks
- * is not used whatever it says. For tests, and for the same bits on machines of different age.
+ * The environment variable HELIOS_CPU=plain, avx2 or avx512 is an upper limit; instructions that
+ * the CPU lacks are never used. It is meant for tests, and for bit-identical results on machines of
+ * different generations.
  *
  * Owns:    nothing.
- * Threads: any; hl_cpu_limit while nobody computes.
+ * Threads: any; call hl_cpu_limit only while nothing computes.
  * Errors:  none; another word in the environment is a warning, once.
  * Units:   none.
  * Limits:  x86-64; elsewhere HL_CPU_PLAIN, which is what the compiler was told to build for.
@@ -18,7 +19,7 @@ enum hl_cpu {
     HL_CPU_AVX512 = 3, /* F and BW */
 };
 
-/* Attributes of a function's build for each. Only GCC has to be told to use whole registers. */
+/* Function attributes for each build. Only GCC must be told to use the full registers. */
 #define HL_FOR_AVX2 __attribute__((target("avx2,fma")))
 #ifdef __clang__
 #define HL_FOR_AVX512 __attribute__((target("avx512f,avx512bw,fma")))
@@ -27,7 +28,7 @@ enum hl_cpu {
 #endif
 
 enum hl_cpu hl_cpu(void);
-/* From now on no more than this; 0 = what the environment says. Returns what hl_cpu is then. */
+/* Sets the upper limit; 0 = that of the environment. Returns the resulting hl_cpu. */
 enum hl_cpu hl_cpu_limit(enum hl_cpu most);
 
 #endif

@@ -4,8 +4,8 @@
  * Threads: any.
  * Errors:  none.
  * Units:   bytes; a running CRC starts at 0 and is already final after every call, as in zlib.
- * Limits:  none. ISA-L on x86-64, and a fold of 256 bits where the processor can that and not 512;
- *          zlib elsewhere: same results.
+ * Limits:  none. Uses ISA-L on x86-64, or a 256-bit fold on processors that support that but not
+ *          512 bits; zlib elsewhere. The results are the same.
  */
 #ifndef HL_BASE_CRC32_H
 #define HL_BASE_CRC32_H

@@ -1,15 +1,16 @@
-/* base/crc32_fold.h - the CRC-32 by carry-less multiplication; private to base.
+/* base/crc32_fold.h - CRC-32 by carry-less multiplication; private to base.
  *
  * A stripe of four registers is folded into the next one (V. Gopal et al., "Fast CRC Computation
- * for Generic Polynomials Using PCLMULQDQ"), and each register that was read may be written in
- * passing: a copy and its CRC in one pass. The constants are x^(d+32) and x^(d-32) mod P,
- * reflected, for a distance of d bits.
+ * for Generic Polynomials Using PCLMULQDQ"), and each register may also be stored after it was
+ * read: a copy and its CRC in one pass. The constants are x^(d+32) and x^(d-32) mod P, reflected,
+ * for a distance of d bits.
  *
  * Owns:    nothing.
  * Threads: any.
  * Errors:  none.
  * Units:   bytes; CRC-32 as in base/crc32.h.
- * Limits:  x86-64. ThreadSanitizer checks every access of a loop by itself, for minutes: without.
+ * Limits:  x86-64. Not built with ThreadSanitizer, which checks every single access and would take
+ *          minutes.
  */
 #ifndef HL_BASE_CRC32_FOLD_H
 #define HL_BASE_CRC32_FOLD_H
@@ -42,10 +43,11 @@
 
 #define HL_FOLD_AHEAD 1024
 
-/* What becomes of the bytes that are summed. A streamed store wants an aligned address. */
+/* What happens to the bytes besides the CRC. A streaming store needs an aligned address. */
 enum hl_fold_store { HL_FOLD_CACHED, HL_FOLD_STREAMED, HL_FOLD_READ };
 
-/* What this processor can run, within hl_cpu(). Both ask for what the system saves, too. */
+/* What this processor can run, within hl_cpu(). Both also check that the system saves the
+ * registers. */
 static inline bool hl_fold256_runs(void)
 {
     return hl_cpu() >= HL_CPU_AVX2 && __builtin_cpu_supports("pclmul") &&
@@ -58,7 +60,8 @@ static inline bool hl_fold512_runs(void)
            __builtin_cpu_supports("avx512vl");
 }
 
-/* A copy is ahead of the stores, too, which else wait for their lines. */
+/* A cached copy also prefetches its destination, because stores would otherwise wait for their
+ * cache lines. */
 HL_FOLD_INLINE void hl_fold_prefetch(const uint8_t *to, const uint8_t *from, size_t len,
                                      enum hl_fold_store store)
 {
@@ -90,7 +93,7 @@ HL_FOR_FOLD128 HL_FOLD_INLINE __m128i hl_fold128_move(uint8_t *to, const uint8_t
     return word;
 }
 
-/* The CRC of what one register stands for: it is the remainder of all bytes so far. */
+/* The CRC of one register, which is the remainder of all bytes so far. */
 HL_FOR_FOLD128 HL_FOLD_INLINE uint32_t hl_fold128_end(__m128i sum)
 {
     uint8_t rest[16];
@@ -98,7 +101,7 @@ HL_FOR_FOLD128 HL_FOLD_INLINE uint32_t hl_fold128_end(__m128i sum)
     return hl_crc32(~0u, rest, sizeof(rest)); /* from an empty register */
 }
 
-/* Whole stripes, at least one; so the others. */
+/* Processes whole stripes, at least one; so do the wider versions. */
 HL_FOR_FOLD128 HL_FOLD_INLINE uint32_t hl_fold128_stripes(uint32_t crc, uint8_t *to,
                                                           const uint8_t *from, size_t len,
                                                           enum hl_fold_store store)

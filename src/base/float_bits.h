@@ -1,4 +1,4 @@
-/* base/float_bits.h - a float's bits, inlined whatever the build of the loop around it.
+/* base/float_bits.h - a float's bits; always inlined, whatever build the surrounding loop has.
  *
  * Owns:    nothing.
  * Threads: any.

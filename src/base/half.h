@@ -1,10 +1,10 @@
-/* base/half.h - arrays of float16 and bfloat16 to and from float32.
+/* base/half.h - converts arrays of float16 and bfloat16 to and from float32.
  *
  * Owns:    nothing.
  * Threads: any.
  * Errors:  none; types are checked by the caller.
  * Units:   elements; types are HYBRIDPS_F32, _F16, _BF16 of helios/hybridps.h.
- * Limits:  none. Rounding is to nearest, ties to even; what is not a number stays so.
+ * Limits:  none. Rounding is to nearest, ties to even; NaN stays NaN.
  */
 #ifndef HL_BASE_HALF_H
 #define HL_BASE_HALF_H

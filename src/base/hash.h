@@ -1,11 +1,11 @@
-/* base/hash.h - FNV-1a of texts and other bytes: where they go in a table, or what is named after
- * them. Not against those who make texts that collide.
+/* base/hash.h - FNV-1a of strings and other bytes, for hash tables and for names of files. It does
+ * not protect against deliberate collisions.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
  * Errors:  none.
  * Units:   none.
- * Limits:  none. The values are for ever: files are named after them.
+ * Limits:  none. The values must never change, because files are named after them.
  */
 #ifndef HL_BASE_HASH_H
 #define HL_BASE_HASH_H
@@ -15,7 +15,7 @@
 
 #define HL_HASH_START UINT64_C(14695981039346656037)
 
-/* Goes on with what was hashed before: HL_HASH_START where there is nothing. */
+/* Continues a hash; start with HL_HASH_START. */
 static inline uint64_t hl_hash_add(uint64_t hash, const void *bytes, size_t n)
 {
     const uint8_t *at = bytes;

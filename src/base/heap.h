@@ -1,4 +1,4 @@
-/* base/heap.h - a binary heap of (key, tie): the least comes out first.
+/* base/heap.h - a binary heap of (key, tie): the smallest comes out first.
  *
  * Owns:    its entries; zero-initialise, end with hl_heap_fini.
  * Threads: one at a time.
@@ -25,7 +25,7 @@ struct hl_heap {
 
 void hl_heap_fini(struct hl_heap *h);
 hl_status hl_heap_push(struct hl_heap *h, uint64_t key, uint64_t tie) HL_CHECK;
-/* h->n > 0. */
+/* Requires h->n > 0. */
 struct hl_heap_entry hl_heap_pop(struct hl_heap *h);
 
 #endif

@@ -1,4 +1,4 @@
-/* base/host_port.h - "host:port" and "[::1]:port" as people write them, cut in two.
+/* base/host_port.h - splits "host:port" and "[::1]:port", as people write them.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define HL_HOST_PORT_MAX 264 /* bytes of the longest text, with its NUL */
+#define HL_HOST_PORT_MAX 264 /* bytes of the longest text, including its NUL */
 
 struct hl_host_port {
     char host[256]; /* without brackets */
@@ -27,8 +27,8 @@ struct hl_host_port {
 hl_status hl_host_port_split(const char *text, struct hl_host_port *out) HL_CHECK;
 /* An IPv6 address gets its brackets. */
 void hl_host_port_format(const char *host, unsigned port, char out[HL_HOST_PORT_MAX]);
-/* What others call a server that listens at `served`: on all addresses of `host`, that host and its
- * port; else `served` itself, also where that is not a host:port. */
+/* The address by which others reach a server that listens at `served`. If it listens on all
+ * addresses: `host` with its port; else `served` itself, even if that is not a host:port. */
 void hl_host_port_reach(const char *served, const char *host, char out[HL_HOST_PORT_MAX]);
 
 #ifdef __cplusplus

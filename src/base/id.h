@@ -26,10 +26,10 @@ struct hl_id_text {
     char s[HL_ID_TEXT_LEN + 1];
 };
 
-/* A fresh id from the kernel's random source. */
+/* A new id from the kernel's random source. */
 struct hl_id hl_id_random(void);
 uint64_t hl_random_u64(void);
-/* By value, so that it can stand in a printf: hl_id_format(id).s */
+/* Returned by value, for use in a printf: hl_id_format(id).s */
 struct hl_id_text hl_id_format(struct hl_id id);
 /* "" for none; NULL when out of memory. */
 const char *hl_id_print(struct hl_id id, struct hl_arena *arena);
@@ -40,8 +40,8 @@ static inline bool hl_id_equal(struct hl_id a, struct hl_id b)
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-/* Ids are random, or digests; a multiplication spreads those that are made to collide. The upper
- * bits are the better ones. */
+/* A hash of the id. Ids are random or digests; the multiplication also spreads ids that were made
+ * to collide. The upper bits are the better ones. */
 static inline uint64_t hl_id_mix(struct hl_id id)
 {
     return (id.lo ^ id.hi * UINT64_C(0xbf58476d1ce4e5b9)) * UINT64_C(0x9e3779b97f4a7c15);

@@ -1,5 +1,5 @@
-/* base/line.h - what a processor's caches move at once: words that different threads write stand in
- * lines of their own.
+/* base/line.h - the size of a cache line: words that different threads write are put in separate
+ * lines.
  *
  * Owns:    nothing.
  * Threads: any.

@@ -2,10 +2,10 @@
  *
  * Owns:    the sink (a FILE or stderr) and the level.
  * Threads: any; a line is written with one write under stdio's lock.
- * Errors:  none; a line that can't be written is lost.
+ * Errors:  none; a line that can't be written is dropped.
  * Units:   timestamps are UTC with milliseconds.
- * Limits:  a line is cut at 2 KiB. Of one message (one format string) 50 lines are written in a
- *          second; the first one after that says how many were left out.
+ * Limits:  a line is truncated at 2 KiB. At most 50 lines per second are written for one message
+ *          (one format string); the first one after that says how many were left out.
  */
 #ifndef HL_BASE_LOG_H
 #define HL_BASE_LOG_H
@@ -16,10 +16,10 @@
 
 enum hl_log_level { HL_LOG_ERROR, HL_LOG_WARN, HL_LOG_INFO, HL_LOG_DEBUG };
 
-/* Name shown in every line ("controller"); borrowed for the life of the process. */
+/* program: name shown in every line ("controller"); borrowed for the lifetime of the process. */
 void hl_log_init(const char *program, enum hl_log_level level);
 void hl_log_set_level(enum hl_log_level level);
-/* Are lines of this level written? */
+/* Whether lines of this level are written. */
 bool hl_log_shows(enum hl_log_level level);
 /* Level by name ("error", "warn", "info", "debug"). */
 hl_status hl_log_level_parse(const char *text, enum hl_log_level *out) HL_CHECK;

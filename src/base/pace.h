@@ -1,11 +1,11 @@
-/* base/pace.h - bytes that go out evenly, not in bursts: after each piece its sender waits until
- * the piece is paid for.
+/* base/pace.h - sends bytes evenly instead of in bursts: after each piece the sender waits until
+ * the rate allows the next one.
  *
  * Owns:    nothing; the struct is the caller's.
  * Threads: one at a time. Pure: times are arguments.
  * Errors:  none.
  * Units:   bytes per second, ns of hl_now_ns.
- * Limits:  what a sender was late by is made up, up to HL_PACE_LATE_NS of it.
+ * Limits:  a sender that is late may catch up by at most HL_PACE_LATE_NS.
  */
 #ifndef HL_BASE_PACE_H
 #define HL_BASE_PACE_H
@@ -18,7 +18,7 @@
 
 struct hl_pace {
     uint64_t bytes_per_s; /* 0: no limit */
-    uint64_t free_ns;     /* what was sent is paid for then */
+    uint64_t free_ns;     /* when the next piece may be sent */
 };
 
 static inline void hl_pace_sent(struct hl_pace *p, uint64_t bytes, uint64_t now_ns)
@@ -31,7 +31,7 @@ static inline void hl_pace_sent(struct hl_pace *p, uint64_t bytes, uint64_t now_
     p->free_ns += (uint64_t)((double)bytes / (double)p->bytes_per_s * (double)HL_NS_PER_S);
 }
 
-/* 0: the next piece may go. */
+/* Time until the next piece may be sent; 0: now. */
 static inline uint64_t hl_pace_wait_ns(const struct hl_pace *p, uint64_t now_ns)
 {
     return now_ns < p->free_ns ? p->free_ns - now_ns : 0;

@@ -1,8 +1,8 @@
-/* base/plane.h - the three networks, and what every transfer left there: one table of counters.
+/* base/plane.h - the three networks, and one table of counters for all transfers on them.
  *
- * Every transfer is tagged with its plane and counted once, where it ends. The counters of a
- * process are one table; a daemon shows it as Prometheus text (metrics of its RPC, and /metrics
- * where an address is configured).
+ * Every transfer is tagged with its plane and counted once, where it ends. Each process has one
+ * table of counters; a daemon exports it as Prometheus text (metrics of its RPC, and /metrics where
+ * an address is configured).
  *
  * Owns:    a process-wide table (the one global state beside the log).
  * Threads: any; counting takes no lock once a (op, path, reason) was seen.
@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 #define HL_PLANE_PATHS_MAX 128
-#define HL_PLANE_BUCKETS   28 /* of latency: bucket i holds what took up to 2^i us / 4 */
+#define HL_PLANE_BUCKETS   28 /* of latency: bucket i counts transfers that took up to 2^i us / 4 */
 #define HL_PLANE_PLACE     64
 
 enum hl_plane {
@@ -38,36 +38,37 @@ enum hl_plane {
 
 const char *hl_plane_name(enum hl_plane plane); /* "backbone" */
 
-/* One transfer that has ended, well or not. */
+/* One transfer that has ended, successfully or not. */
 struct hl_transfer {
     enum hl_plane plane;
     const char *op;     /* "read", "write", "migrate"; "call", "answer" of RPC */
     const char *path;   /* words of core/copies/route.h, or the transport's: "shm", "rdma", "tcp",
                            "zmq", "rpc" */
-    const char *reason; /* "" where none was decided */
-    bool sent;          /* direction of the bytes: 1 = left this process */
+    const char *reason; /* "" if none was decided */
+    bool sent;          /* direction of the bytes: true = they left this process */
     uint64_t bytes;
-    uint64_t ns; /* 0 = was not timed */
+    uint64_t ns; /* 0 = not timed */
     hl_status status;
 };
 
-/* Latencies of those that failed are left out: they say how long the deadline was. */
+/* Latencies of failed transfers are left out, because they only show how long the deadline was. */
 void hl_plane_count(const struct hl_transfer *t);
 /* The same for `ops` transfers at once, `t` holding the sum of their bytes and ns; latency may be
- * NULL. For hot paths that keep counts of their own and fold them in now and then. */
+ * NULL. For hot paths that keep their own counts and add them from time to time. */
 void hl_plane_add(const struct hl_transfer *t, uint64_t ops,
                   const uint64_t latency[HL_PLANE_BUCKETS]);
-/* Only helios_path_total: what other processes told of their transfers. */
+/* Adds only to helios_path_total: transfers that other processes reported. */
 void hl_path_add(const char *op, const char *path, const char *reason, bool failed, uint64_t ops,
                  uint64_t bytes);
 unsigned hl_plane_bucket(uint64_t ns);
 /* Upper end of the bucket that holds the q-quantile (0..1), 0 when nothing was counted. */
 double hl_plane_quantile_us(const uint64_t latency[HL_PLANE_BUCKETS], double q);
-/* What the line carries, from the configuration; 0 = unknown, then no utilisation is shown. */
+/* Sets the line rate, from the configuration; 0 = unknown, then no utilisation is shown. */
 void hl_plane_set_rate(enum hl_plane plane, uint64_t bits_per_second);
-/* Where this process is on that network, for people: helios_plane_info{plane,address,interface}. */
+/* Sets this process's place on that network, for people:
+ * helios_plane_info{plane,address,interface}. */
 void hl_plane_set_place(enum hl_plane plane, const char *address, const char *interface);
-/* What was told of it: the line's rate, 0 = unknown, and the interface, "" = the loopback. */
+/* What was set for the plane: the line rate, 0 = unknown, and the interface, "" = the loopback. */
 uint64_t hl_plane_line(enum hl_plane plane, char interface[HL_PLANE_PLACE]);
 
 struct hl_plane_stats {
@@ -77,12 +78,13 @@ struct hl_plane_stats {
     uint64_t rate;   /* bits per second, 0 = unknown */
     double busy_pct; /* of the rate, over the last whole second, the busier direction; -1 unknown */
     uint64_t latency[HL_PLANE_BUCKETS];
-    uint64_t latency_ns;   /* sum of all that were timed */
+    uint64_t latency_ns;   /* sum over all timed transfers */
     double p50_us, p99_us; /* from the histogram: upper ends of buckets; 0 = nothing counted */
 };
 
 void hl_plane_stats(enum hl_plane plane, struct hl_plane_stats *out);
-/* Why something was healed, refused or given up: helios_fault_total{cause,path}. Words as above. */
+/* Counts why something was repaired, refused or given up: helios_fault_total{cause,path}. Words as
+ * above. */
 void hl_fault_count(const char *cause, const char *path);
 void hl_fault_add(const char *cause, const char *path, uint64_t count);
 
@@ -91,13 +93,14 @@ struct hl_fault {
     uint64_t count;
 };
 
-/* What was counted since the last call, for who tells another process; at most `max` of them. */
+/* Takes the faults counted since the last call, to report them to another process; at most
+ * `max`. */
 size_t hl_fault_take(struct hl_fault *out, size_t max);
 /* Prometheus text of everything above, appended. */
 hl_status hl_plane_metrics(struct hl_buf *out) HL_CHECK;
-/* One family's head, for those who append gauges of their own. */
+/* Appends the header of a metric family, for code that appends its own gauges. */
 void hl_metric_family(struct hl_buf *out, const char *name, const char *type, const char *help);
-/* A label's value with what must be escaped escaped, into out[cap]; returns out. */
+/* Writes a label's value, escaped, into out[cap]; returns out. */
 const char *hl_metric_label(const char *word, char *out, size_t cap);
 /* PREFIX_bytes_total, _ops_total, _failed_total, _latency_seconds of every plane. */
 void hl_plane_families(struct hl_buf *out, const char *prefix,

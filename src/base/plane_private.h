@@ -4,7 +4,7 @@
  * Threads: any; cells are filled under `lock` and read without it once `ready`.
  * Errors:  none.
  * Units:   nanoseconds of hl_now_ns(); the _at functions take the time instead of reading it.
- * Limits:  as base/plane.h.
+ * Limits:  those of base/plane.h.
  */
 #ifndef HL_BASE_PLANE_PRIVATE_H
 #define HL_BASE_PLANE_PRIVATE_H
@@ -15,12 +15,12 @@
 #include "base/plane.h"
 
 #define HL_PLANE_WORD    32
-#define HL_PLANE_SECONDS 4 /* a power of two; the last whole second and the one that runs */
+#define HL_PLANE_SECONDS 4 /* a power of two; the last whole second and the current one */
 
 struct hl_plane_line {
     atomic_uint_fast64_t ops[2], bytes[2], failed, rate;
     atomic_uint_fast64_t latency[HL_PLANE_BUCKETS], latency_ns;
-    /* Bytes of one second, and which one it was: see second_add(). */
+    /* Bytes of one second, and the number of that second: see second_add(). */
     atomic_uint_fast64_t seconds[HL_PLANE_SECONDS][2];
 } __attribute__((aligned(128)));
 
@@ -32,11 +32,11 @@ struct hl_plane_cell {
     uint64_t reported; /* of a fault's ops; under the lock */
 };
 
-/* Open addressing; nothing is ever taken out. */
+/* Open addressing; nothing is ever removed. */
 struct hl_plane_cells {
-    pthread_mutex_t lock; /* of inserting */
+    pthread_mutex_t lock; /* for inserting */
     struct hl_plane_cell cell[HL_PLANE_PATHS_MAX];
-    struct hl_plane_cell other; /* of what found no room */
+    struct hl_plane_cell other; /* for what found no room */
 };
 
 struct hl_plane_table {

@@ -6,7 +6,7 @@
  *          unchanged; the edge (RPC handler, CLI, loop callback) logs or prints hl_error_text()
  *          once.
  * Units:   none.
- * Limits:  a failure text is cut at HL_ERROR_TEXT_MAX - 1 bytes.
+ * Limits:  a failure text is truncated at HL_ERROR_TEXT_MAX - 1 bytes.
  */
 #ifndef HL_BASE_STATUS_H
 #define HL_BASE_STATUS_H
@@ -54,21 +54,21 @@ typedef enum hl_status {
 const char *hl_status_text(hl_status st);
 /* Name without prefix ("ENOENT"), never NULL. */
 const char *hl_status_name(hl_status st);
-/* Status of that name; HL_EINTERNAL when there is none. */
+/* Status with that name; HL_EINTERNAL if there is none. */
 hl_status hl_status_by_name(const char *name);
 /* True when the same call may succeed later without any change (EUNAVAIL, EBUSY, ETIMEDOUT,
  * ESTALE). */
 bool hl_status_retryable(hl_status st);
 
-/* Record why a call failed and return `st`. `%m` is allowed. */
+/* Records why a call failed and returns `st`. `%m` is allowed. */
 #define hl_fail(st, ...) hl_fail_at((st), __FILE__, __LINE__, __VA_ARGS__)
 hl_status hl_fail_at(hl_status st, const char *file, int line, const char *fmt, ...)
     HL_PRINTF(4, 5);
-/* Put words in front of the recorded text ("reading config.json: " + old) and return `st`. */
+/* Prepends words to the recorded text ("reading config.json: " + old) and returns `st`. */
 hl_status hl_fail_prefix(hl_status st, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Text of this thread's last failure; "" when none. Borrowed until the next failure. */
 const char *hl_error_text(void);
-/* file:line that decided the last failure, for debug logs. */
+/* file:line where the last failure was recorded, for debug logs. */
 const char *hl_error_where(void);
 void hl_error_clear(void);
 

@@ -1,9 +1,9 @@
-/* base/text.h - reading numbers, sizes, durations and rates, and guessing what people meant.
+/* base/text.h - parses numbers, sizes, durations and rates, and guesses what people meant.
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  HL_EINVAL with the text and what is expected; callers put the place in front. Plain
- *          numbers say yes or no.
+ * Errors:  HL_EINVAL with the text and what is expected; callers prepend the place. Functions for
+ *          plain numbers return true or false.
  * Units:   bytes, milliseconds, bits per second.
  * Limits:  values below 2^63.
  */
@@ -17,11 +17,12 @@
 #include "base/buf.h"
 #include "base/status.h"
 
-/* Digits of a number up to `max` and nothing else: no sign, no blank, no rest. 1: it is one. */
+/* Parses the digits of a number up to `max` and nothing else: no sign, no blanks, nothing behind.
+ * True: it is such a number. */
 bool hl_parse_number(const char *text, uint64_t max, uint64_t *out);
 /* The same in hexadecimal, of 1 to `digits` digits without "0x". */
 bool hl_parse_hex(const char *text, size_t digits, uint64_t *out);
-/* The number that a longer text begins with; returns where it ends, NULL: it begins with none. */
+/* Parses the number at the start of a longer text; returns where it ends, NULL: there is none. */
 const char *hl_scan_number(const char *text, uint64_t max, uint64_t *out);
 /* "4096", "512MiB", "2GB". KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000, and K M G T
  * alone (any case) of 1024, as docker reads them. Fractions are fine ("1.5GiB"). */
@@ -32,12 +33,12 @@ hl_status hl_parse_duration_ms(const char *text, uint64_t *out) HL_CHECK;
 hl_status hl_parse_rate(const char *text, uint64_t *out) HL_CHECK;
 /* "2.0 GiB" into buf. */
 const char *hl_format_bytes(uint64_t bytes, char *buf, size_t cap);
-/* Appends the text in lines of at most `width` columns; those after the first are indented. The
- * first one begins at column `indent` of what is there. */
+/* Appends the text in lines of at most `width` columns; lines after the first are indented. The
+ * first line starts at column `indent` of the present line. */
 void hl_text_wrap(struct hl_buf *out, const char *text, size_t indent, size_t width);
 /* "200 ms", "5.5 s", "2 min 1 s", "3.0 h" into buf. */
 const char *hl_format_duration_ms(uint64_t ms, char *buf, size_t cap);
-/* The nearest of `names` when it is near enough to be a slip of the hand, else NULL. */
+/* The closest of `names` if it is close enough to be a typo, else NULL. */
 const char *hl_did_you_mean(const char *text, const char *const *names, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* base/utf8.h - text of others: is it UTF-8, and what is shown of it if not.
+/* base/utf8.h - checks whether foreign text is UTF-8, and cleans it if not.
  *
  * Owns:    nothing; a cleaned copy lives in the arena.
  * Threads: any.
@@ -15,11 +15,11 @@
 extern "C" {
 #endif
 
-/* Length of the valid sequence at `text`, 1 to 4; 0 if there is none. NUL is none. */
+/* Length of the valid sequence at `text`, 1 to 4; 0 if there is none. NUL is not a sequence. */
 size_t hl_utf8_sequence(const char *text, size_t left);
-/* Every byte up to the NUL belongs to one. */
+/* Every byte up to the NUL belongs to a valid sequence. */
 bool hl_utf8_valid(const char *text);
-/* A copy of `text` in which U+FFFD stands for every byte that belongs to no sequence. */
+/* A copy of `text` in which U+FFFD replaces every byte that belongs to no valid sequence. */
 char *hl_utf8_clean(struct hl_arena *arena, const char *text, size_t len);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* conf/conf.h - a program's configuration: defaults < YAML file < environment < flags.
  *
- * Each module owns its options: a struct and the rows that fill it. A schema puts the modules'
- * slices together for a family of programs; every program reads the values of all slices, so that
- * one file serves all, and takes the flags of its own.
+ * Each module owns its options: a struct and the rows that fill it. A schema combines the modules'
+ * slices for a family of programs. Every program reads the values of all slices, so that one file
+ * serves all programs, but accepts only its own flags.
  *
  *     struct hl_conf_schema   slices -> rows of a module, where its struct lies, whose flags
  *     values                  the struct of structs that the slices' offsets lie in
@@ -24,7 +24,7 @@
 #include "api/types.h"
 #include "conf/options.h"
 
-/* Whose flags a slice has. */
+/* The programs that accept a slice's flags. */
 enum hl_program {
     HL_CONTROLLER = 1 << 0,
     HL_L3D = 1 << 1,
@@ -43,8 +43,8 @@ struct hl_conf_slice {
 struct hl_conf_schema {
     const struct hl_conf_slice *slices;
     size_t count;
-    /* The file may have options of others, which are passed over; else an unknown one is an error.
-     */
+    /* The file may contain other programs' options, which are skipped; otherwise an unknown option
+     * is an error. */
     bool partial;
 };
 
@@ -64,7 +64,7 @@ struct hl_conf {
  * in argv (argc when there is none). rest NULL: further arguments are an error. */
 hl_status hl_conf_load(const struct hl_conf_schema *schema, enum hl_program program, int argc,
                        char **argv, void *values, struct hl_conf *conf, int *rest) HL_CHECK;
-/* The texts in the values are NULL then. Zero-initialised is fine. */
+/* Sets the strings in the values to NULL. A zero-initialised struct is fine. */
 void hl_conf_fini(struct hl_conf *conf);
 /* Path of the user's configuration file, which need not exist: $XDG_CONFIG_HOME/helios/helios.yaml,
  * else ~/.config/helios/helios.yaml. False when neither directory is known. */
@@ -72,11 +72,10 @@ bool hl_conf_user_file(char *out, size_t cap);
 /* "default", "file PATH:LINE", "environment NAME" or "flag --NAME"; NULL: no such option. Borrowed.
  */
 const char *hl_conf_origin(const struct hl_conf *conf, const char *name);
-/* The option has been given: its origin is not "default". */
+/* The option was set explicitly: its origin is not "default". */
 bool hl_conf_is_set(const struct hl_conf *conf, const char *name);
-/* Tell the process that started the daemon that it serves: `ready` goes to the file `path`. "" = to
- * nobody.
- */
+/* Tells the process that started the daemon that it is serving: writes `ready` to the file `path`.
+ * "" = tells nobody. */
 hl_status hl_conf_announce(const char *path, const struct hl_api_daemon_ready *ready) HL_CHECK;
 /* The rows of conf's program (all rows for HL_CLI), without `daemons`. Passwords in URLs are
  * masked. Everything is in the arena. */
@@ -87,16 +86,17 @@ hl_status hl_conf_dump(const struct hl_conf *conf, struct hl_arena *arena,
 struct hl_api_text_list hl_conf_variables(const struct hl_conf_schema *schema,
                                           struct hl_arena *arena);
 /* A value of hl_conf_dump as people write it, "1GiB" for 1073741824; caller frees, NULL when out of
- * memory. A name that the schema has not is a text. */
+ * memory. A name that is not in the schema counts as text. */
 char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const char *value);
 /* The value is a URL with a password in it. */
 bool hl_conf_has_password(const char *value);
 /* A daemon makes its options known to callers of its RPC; once, before it serves. */
 hl_status hl_conf_publish(const struct hl_conf *conf) HL_CHECK;
-/* A published value has changed while the daemon runs; the origin is
- * borrowed for ever. */
+/* A published value has changed while the daemon runs; the origin is borrowed for the process's
+ * lifetime. */
 hl_status hl_conf_publish_change(const char *name, const char *value, const char *origin) HL_CHECK;
-/* What was published, as an answer's list that borrows from it; empty before. */
+/* The published options as a list for an answer, which borrows from them; empty before
+ * publishing. */
 struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena);
 
 #endif

@@ -1,12 +1,12 @@
-/* controller/commits.h - writing records, and changes of the catalogue that are applied once they
- * are durable.
+/* controller/commits.h - writes records to the store, and applies changes of the catalogue once
+ * they are durable.
  *
- * Owns:    a change from change_start to its `done`, which frees it.
- * Threads: the Controller's loop; the disk is written by the store's thread.
- * Errors:  what the store says; HL_ECANCELED when the Controller ends; HL_EBUSY while a change is
- *          under way and another one can't wait.
+ * Owns:    a change, from change_start to its `done`, which frees it.
+ * Threads: the Controller's loop; the store's thread writes to the disk.
+ * Errors:  the store's errors; HL_ECANCELED when the Controller ends; HL_EBUSY if a change is in
+ *          progress and the caller can't wait.
  * Units:   none.
- * Limits:  one change of the catalogue at a time is on its way to the disk.
+ * Limits:  only one change of the catalogue at a time is being written.
  */
 #ifndef HL_CONTROLLER_COMMITS_H
 #define HL_CONTROLLER_COMMITS_H
@@ -19,12 +19,13 @@
 
 struct hl_controller;
 
-/* A change of the catalogue that is on its way: the first member of what it needs. */
+/* A change of the catalogue in progress; make it the first member of a struct with its data. */
 struct change {
-    /* Call one hl_catalog_* function with commit_records and `c`; called twice (commits.c). What
-     * depends on more than the catalogue is checked only while !durable. */
+    /* Must call one hl_catalog_* function with commit_records and `c`; it is called twice
+     * (commits.c). Checks that depend on more than the catalogue are made only while !durable. */
     hl_status (*make)(struct change *ch);
-    /* After the last make, or when the commit failed, with hl_error_text(); frees the change. */
+    /* Called after the last make, or when the commit failed, with hl_error_text(); frees the
+     * change. */
     void (*done)(struct change *ch, hl_status st);
     struct hl_controller *c;
     struct change *next;
@@ -33,15 +34,16 @@ struct change {
     int tries;
 };
 
-/* hl_catalog_commit_fn: arg is the controller. Within a change it never blocks; elsewhere it waits
- * for the disk, and fails with HL_EBUSY while a change is under way. */
+/* An hl_catalog_commit_fn; arg is the Controller. Within a change it never blocks. Elsewhere it
+ * waits for the disk, and fails with HL_EBUSY while a change is in progress. */
 hl_status commit_records(void *arg, const struct hl_records *records);
-/* Write and go on. The Controller outlives `done`, which begins with controller_stopped. */
+/* Writes without blocking. The Controller outlives `done`, which must begin with
+ * controller_stopped. */
 hl_status controller_write(struct hl_controller *c, const struct hl_records *records,
                            hl_store_written done, void *arg) HL_CHECK;
-/* Takes the change; it is made when those before it are done. */
+/* Takes ownership of the change; it is made once those before it are done. */
 void change_start(struct hl_controller *c, struct change *ch);
-/* End what is under way with HL_ECANCELED. */
+/* Ends all changes in progress with HL_ECANCELED. */
 void changes_stop(struct hl_controller *c);
 
 #endif

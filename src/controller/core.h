@@ -1,11 +1,11 @@
-/* controller/core.h - what every wing of the Controller works with: its state, its clocks, and the
- * holds that keep it alive while an answer is awaited.
+/* controller/core.h - what all wings of the Controller share: its state, its clocks, and the
+ * references that keep it alive while an answer is pending.
  *
- * Owns:    the store, the peer of L3, the server, the catalogue. What a wing keeps is its own: here
- *          it is a pointer to a struct that only the wing's private header defines.
+ * Owns:    the store, the L3 peer, the server, the catalogue. Each wing owns its data; here it is a
+ *          pointer to a struct that only the wing's private header defines.
  * Threads: everything on the loop's thread; the store's writer calls back on it.
  * Errors:  none.
- * Units:   ms, ns; listened time (core/listening.h) for what judges others by their silence.
+ * Units:   ms, ns; listened time (core/listening.h) wherever others are judged by their silence.
  * Limits:  none.
  */
 #ifndef HL_CONTROLLER_CORE_H
@@ -30,23 +30,23 @@ struct hl_store_writer;
 
 struct hl_controller {
     struct hl_controller_opts opts;
-    unsigned refs; /* its owner's, and one per call under way */
+    unsigned refs; /* one for its owner, and one per call in progress */
     void (*destroy)(struct hl_controller *c);
     bool closing;
     struct hl_store *store;
     struct hl_store_writer *writer;
-    struct change *changes; /* of the catalogue: the first is being written */
+    struct change *changes; /* changes of the catalogue: the first is being written */
     bool making;            /* the first is being made */
     struct hl_catalog catalog;
-    json_t *damaged; /* key of a record that can't be read: why; NULL = none */
+    json_t *damaged; /* maps keys of unreadable records to the reason; NULL = none */
     struct hl_rpc_server *server;
     struct hl_rpc_peer *l3;
-    struct hl_listening listening; /* the time for every deadline by which others are judged */
-    /* This process stood still, or the wall clock was set: move deadlines and ages that are open.
-     * NULL: there are none. */
+    struct hl_listening listening; /* clock for all deadlines by which others are judged */
+    /* This process was paused, or the wall clock was set: shifts open deadlines and ages. NULL:
+     * there are none. */
     void (*clocks_shifted)(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms);
     struct claim claim;
-    bool slots_changed; /* or versions: pending jobs may try again */
+    bool slots_changed; /* slots or versions have changed: pending jobs may try again */
     struct nodes *nodes;
     struct copies *copies;
     struct placement *placement;
@@ -56,29 +56,30 @@ struct hl_controller {
     struct service *service;
 };
 
-/* Look at the clocks. Everything that comes from outside begins with it, so that a pause of this
- * process is known before anything is judged. */
+/* Checks the clocks. Every external event begins with it, so that a pause of this process is
+ * detected before anything is judged. */
 void controller_check_clocks(struct hl_controller *c);
-/* For ages: wall time at the start, from then on the monotonic clock. */
+/* A clock for ages: starts at wall time and then follows the monotonic clock. */
 int64_t controller_steady_ms(const struct hl_controller *c);
 /* How the Agents of this cluster run containers. */
 enum hl_job_executor controller_agents_kind(const struct hl_controller *c);
 
-/* Before a call: the Controller outlives the answer. `done` begins with controller_stopped. */
+/* Takes a reference before a call, so that the Controller outlives the answer. `done` must begin
+ * with controller_stopped. */
 static inline struct hl_controller *controller_hold(struct hl_controller *c)
 {
     c->refs++;
     return c;
 }
-/* At the begin of a typed handler, whose `arg` is the Controller. */
+/* Call it at the beginning of a typed handler, whose `arg` is the Controller. */
 struct hl_controller *controller_enter(void *arg);
-/* True: the Controller was stopped meanwhile, nothing of it may be touched. */
+/* Releases the reference. True: the Controller was stopped meanwhile and must not be touched. */
 bool controller_stopped(struct hl_controller *c);
-/* Ends a hold, and with the last one the Controller. */
+/* Releases a reference; the last one frees the Controller. */
 void controller_release(struct hl_controller *c);
 
-/* Of what each round tries again: true with the first failure after a success, for it is logged
- * once. */
+/* For work that each round retries: true at the first failure after a success, so that it is logged
+ * only once. */
 static inline bool trouble_is_new(bool *in_trouble, hl_status st)
 {
     bool was = *in_trouble;
@@ -86,7 +87,7 @@ static inline bool trouble_is_new(bool *in_trouble, hl_status st)
     return *in_trouble && !was;
 }
 
-/* Reject with the thread's failure text. */
+/* Rejects the call with the thread's error text. */
 void call_reject(struct hl_rpc_call *call, hl_status st);
 
 #endif

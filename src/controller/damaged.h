@@ -1,9 +1,9 @@
-/* controller/damaged.h - records of the store that could not be read at the start: jobs of which
- * nothing but the id is known, models and versions that are left out.
+/* controller/damaged.h - records of the store that were unreadable at start: jobs of which only the
+ * id is known, and models and versions that are left out.
  *
  * Owns:    hl_controller.damaged.
  * Threads: the Controller's loop.
- * Errors:  a call is rejected with what the store says.
+ * Errors:  a call is rejected with the store's error.
  * Units:   none.
  * Limits:  none.
  */
@@ -18,14 +18,14 @@
 struct hl_controller;
 struct hl_rpc_call;
 
-/* The record of this job is damaged: what it runs is neither known nor to be touched. */
+/* The record of this job is damaged: what it runs is unknown and must be left alone. */
 bool job_is_damaged(const struct hl_controller *c, const char *id);
-/* The id of a container of such a job that runs; NULL: there is none. */
+/* The id of a running container of such a job; NULL: there is none. */
 const char *job_damaged_container(const struct hl_controller *c,
                                   const struct hl_api_container_status_list *containers);
-/* Discard such a job: its record is deleted, and the Agents stop its containers. */
+/* Discards such a job: deletes its record, and has the Agents stop its containers. */
 void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call);
-/* A version, or with -1 the model, was removed with its records. */
+/* A version, or with -1 the whole model, was removed along with its records. */
 void damaged_forget(struct hl_controller *c, const char *model, int64_t version);
 
 #endif

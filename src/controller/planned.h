@@ -1,7 +1,7 @@
-/* controller/planned.h - gangs that run, start, or are about to, and what their ranks will read
- * where: what the wing of jobs tells the wing that places shards, which fetches that ahead.
+/* controller/planned.h - gangs that run, start or are about to start, and what their ranks will
+ * read where. The jobs wing tells this to the placement wing, which prefetches those shards.
  *
- * Owns:    nothing; all of a gang is borrowed for the call.
+ * Owns:    nothing; everything in a gang is borrowed during the call.
  * Threads: the Controller's loop.
  * Errors:  none.
  * Units:   none.
@@ -28,29 +28,29 @@ struct planned_gang {
     const char *job;
     int attempt;
     const char *model;
-    int64_t version; /* that it loads */
+    int64_t version; /* the version that it loads */
     struct hl_api_split split;
     int dp_size;
-    const struct planned_rank *ranks; /* none of a gang that runs and was told of before */
+    const struct planned_rank *ranks; /* empty for a running gang that was reported before */
     size_t rank_count;
     bool starts; /* it has its slots */
-    bool runs;   /* all of its containers do */
+    bool runs;   /* all of its containers run */
 };
 
-/* Of the wing of jobs. */
+/* Implemented by the jobs wing. */
 struct gang_source {
     void (*each)(struct hl_controller *c,
                  void (*visit)(struct hl_controller *c, const struct planned_gang *g));
-    /* An event of that job, in words; not within `each`. */
+    /* Adds an event in words to that job; not to be called within `each`. */
     void (*tell)(struct hl_controller *c, const char *job, const char *kind, const char *text);
 };
 
-/* Of the wing of placement. */
+/* Implemented by the placement wing. */
 struct gang_watch {
-    /* A gang was placed: look at all of them now. */
+    /* A gang was placed: look at all gangs now. */
     void (*look)(struct hl_controller *c);
-    /* The containers of the attempt may start: what they read is there, or they have waited for it
-     * as long as they are to. */
+    /* Whether the containers of the attempt may start: the shards that they read are there, or they
+     * have waited for them long enough. */
     bool (*may_start)(struct hl_controller *c, const char *job, int attempt);
 };
 

@@ -1,4 +1,4 @@
-/* controller/records.h - reading the JSON of a stored record into a struct of the schema.
+/* controller/records.h - reads the JSON of a stored record into a struct of the schema.
  *
  * Owns:    nothing; texts are copied into the arena.
  * Threads: any.
@@ -15,8 +15,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-/* The members of the struct leave the object and are read; what is left in it is the caller's to
- * read. */
+/* Removes the struct's members from the object and reads them; the caller reads the rest. */
 hl_status record_take(json_t *from, const struct hl_api_type *type, struct hl_arena *arena,
                       void *out) HL_CHECK;
 

@@ -1,11 +1,10 @@
-/* core/digest.h - 128 bits that tell two values apart: what a plan was made from, boxes of a
- * tensor.
+/* core/digest.h - 128-bit digests to compare values: the inputs of a plan, the boxes of a tensor.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
  * Errors:  none.
  * Units:   none.
- * Limits:  of no use against forgery; the same on every machine.
+ * Limits:  no protection against forgery; the same on every machine.
  */
 #ifndef HL_CORE_DIGEST_H
 #define HL_CORE_DIGEST_H
@@ -18,7 +17,7 @@ struct hl_digest {
 
 void hl_digest_word(struct hl_digest *d, uint64_t word);
 void hl_digest_text(struct hl_digest *d, const char *text);
-/* Dtype and shape, not the name. */
+/* Adds dtype and shape, but not the name. */
 void hl_digest_shape(struct hl_digest *d, const struct hl_tensor *t);
 
 #endif

@@ -1,9 +1,10 @@
-/* core/json.h - reading members of foreign JSON objects with defaults. What is Helios' own is read
- * as structs of the schema (api/api.h).
+/* core/json.h - reads members of foreign JSON objects, with defaults. Helios' own JSON is read into
+ * structs of the schema (api/api.h).
  *
- * Owns:    nothing; texts are borrowed from the object, what is taken is the caller's.
+ * Owns:    nothing; strings are borrowed from the object; a member that was taken belongs to the
+ *          caller.
  * Threads: any.
- * Errors:  none: an absent member or one of another type gives the default.
+ * Errors:  none: for an absent member, or one of another type, the default is returned.
  * Units:   none.
  * Limits:  none.
  */
@@ -38,16 +39,17 @@ static inline bool hl_json_bool(const json_t *obj, const char *key, bool absent)
     return json_is_boolean(v) ? json_is_true(v) : absent;
 }
 
-/* Borrowed array member, NULL when there is none (json_array_foreach takes NULL). */
+/* A borrowed array member; NULL if there is none (json_array_foreach accepts NULL). */
 static inline json_t *hl_json_list(const json_t *obj, const char *key)
 {
     json_t *v = json_object_get(obj, key);
     return json_is_array(v) ? v : NULL;
 }
 
-/* The member, which leaves the object and is the caller's; NULL when there is none. What goes to
- * another thread goes whole: jansson's counts are atomic, but the last to count down reads nothing
- * of what the others did before. */
+/* Removes the member from the object and gives it to the caller; NULL if there is none. JSON that
+ * goes to another thread must be handed over completely: jansson's reference counts are atomic, but
+ * the thread that drops the last reference does not synchronise with earlier writes of the
+ * others. */
 static inline json_t *hl_json_take(json_t *obj, const char *key)
 {
     json_t *v = json_incref(json_object_get(obj, key));

@@ -1,16 +1,17 @@
-/* os/cgroup.h - a control group for one container: binding, memory limit, and killing all of it.
+/* os/cgroup.h - a control group for one container: CPU binding, memory limit, and killing
+ * everything in it.
  *
- * What there is decides: cgroup v2, v1, both (hybrid) or none; mounts are read from
- * /proc/self/mountinfo. A v1 group is made below the caller's own one, so that limits above it
- * hold. A v2 group is made below the caller's own one if that is delegated, as in a scope of
- * systemd's (hw/process/systemd_scope.h), else beside everything; there it does not bind where
- * systemd manages the machine, which would take the binding away.
+ * It uses what the system has: cgroup v2, v1, both (hybrid) or none; mounts are read from
+ * /proc/self/mountinfo. A v1 group is created below the caller's own, so that limits above it stay
+ * in effect. A v2 group is created below the caller's own if that is delegated, as in a systemd
+ * scope (hw/process/systemd_scope.h), else at the top. At the top it does not bind CPUs if systemd
+ * manages the machine, because systemd would remove the binding.
  *
  * Owns:    up to HL_CGROUP_DIRS directories, one per hierarchy. hl_cgroup_close forgets them,
  *          hl_cgroup_remove kills what is inside and removes them.
  * Threads: one at a time.
- * Errors:  absence is not an error: hl_cgroup_create makes what can be made and `means` tells.
- *          HL_ETIMEDOUT when the processes inside do not go away.
+ * Errors:  a missing feature is not an error: hl_cgroup_create creates what it can, and `means`
+ *          says what that is. HL_ETIMEDOUT if the processes inside do not end.
  * Units:   bytes, milliseconds.
  * Limits:  names of 200 bytes.
  */
@@ -30,7 +31,7 @@
 enum hl_cgroup_means {
     HL_CGROUP_CPUSET = 1 << 0, /* binds CPUs and memory nodes */
     HL_CGROUP_MEMORY = 1 << 1, /* limits memory and counts kills */
-    HL_CGROUP_KILL = 1 << 2,   /* one write kills all */
+    HL_CGROUP_KILL = 1 << 2,   /* one write kills all processes */
     HL_CGROUP_FREEZER = 1 << 3,
     HL_CGROUP_V2 = 1 << 4,
 };
@@ -61,24 +62,27 @@ struct hl_cgroup_spec {
     const struct hl_cpuset *cpus; /* NULL = no binding wanted */
     const struct hl_cpuset *mems;
     uint64_t memory_bytes; /* 0 = no limit */
-    bool inside;    /* no group beside the caller's own one: another manager ends what is in that */
-    bool delegated; /* the caller's v2 group is the caller's alone; it enters a group in it */
+    /* only below the caller's own group, because another manager kills everything in that */
+    bool inside;
+    bool delegated; /* the caller's v2 group is its own; it moves itself into a subgroup */
 };
 
 /* Bitwise or of enum hl_cgroup_means over all directories. */
 unsigned hl_cgroup_means(const struct hl_cgroup *cg);
 void hl_cgroup_create(const struct hl_cgroup_spec *spec, struct hl_cgroup *out);
-/* Open cgroup.procs of every directory for hl_spawn.join; returns how many. */
+/* Opens cgroup.procs of every directory for hl_spawn.join; returns how many. */
 size_t hl_cgroup_join_open(const struct hl_cgroup *cg, int fds[HL_CGROUP_DIRS]);
-/* SIGKILL to everything inside. */
+/* Sends SIGKILL to everything inside. */
 void hl_cgroup_kill(const struct hl_cgroup *cg);
-/* Processes the kernel killed inside for want of memory; 0 without HL_CGROUP_MEMORY. */
+/* Number of processes inside that the kernel's OOM killer has killed; 0 without
+ * HL_CGROUP_MEMORY. */
 uint64_t hl_cgroup_oom_kills(const struct hl_cgroup *cg);
-/* Kill, wait until empty, remove. Directories already gone are fine. */
+/* Kills everything, waits until empty, and removes the group. Directories that are already gone are
+ * fine. */
 hl_status hl_cgroup_remove(struct hl_cgroup *cg, int timeout_ms) HL_CHECK;
 
-/* The directories of that name which process `maker` has made, where there is no record of them.
- * None when there are none, or the process is gone. */
+/* Finds the directories of that name that process `maker` created, if there is no record of them.
+ * Empty if there are none, or the process is gone. */
 void hl_cgroup_find(pid_t maker, const char *name, struct hl_cgroup *out);
 /* A record of the directories, so that another process can remove them ("MEANS PATH" lines). */
 hl_status hl_cgroup_record(const struct hl_cgroup *cg, struct hl_buf *out) HL_CHECK;

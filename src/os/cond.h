@@ -24,7 +24,7 @@ static inline int hl_cond_init(pthread_cond_t *cond)
     return err;
 }
 
-/* 0 when it was signalled, or for no reason; ETIMEDOUT when the time of hl_now_ns has come. */
+/* 0 if signalled, or spuriously; ETIMEDOUT when hl_now_ns has reached until_ns. */
 static inline int hl_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
 {
     struct timespec t = {.tv_sec = (time_t)(until_ns / 1000000000),
@@ -32,7 +32,7 @@ static inline int hl_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock
     return pthread_cond_timedwait(cond, lock, &t);
 }
 
-/* 0, EOWNERDEAD, or ETIMEDOUT when the time of hl_now_ns has come; else as pthread_mutex_lock. */
+/* 0, EOWNERDEAD, or ETIMEDOUT when hl_now_ns has reached until_ns; else as pthread_mutex_lock. */
 static inline int hl_mutex_lock_until(pthread_mutex_t *lock, uint64_t until_ns)
 {
     struct timespec t = {.tv_sec = (time_t)(until_ns / 1000000000),

@@ -2,7 +2,7 @@
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  none: what the kernel does not tell is no limit.
+ * Errors:  none: anything that the kernel does not tell counts as no limit.
  * Units:   processors.
  * Limits:  none.
  */
@@ -11,8 +11,8 @@
 
 /* The smaller of the affinity mask and the control group's quota, rounded up; at least 1. */
 unsigned hl_cpus_usable(void);
-/* Of cgroup v2's cpu.max: "150000 100000" is 2; "max 100000" and what is no such text 0, no limit.
- * Of v1 the two files' numbers in that order; -1 is no limit. */
+/* Parses cgroup v2's cpu.max: "150000 100000" is 2; "max 100000" and any other text is 0, no limit.
+ * For v1, pass the two files' numbers in that order; -1 is no limit. */
 unsigned hl_cpus_quota(const char *text);
 
 #endif

@@ -1,11 +1,12 @@
-/* os/huge.h - memory in huge pages, for what is looked at here and there: with small ones the
- * processor looks for the page in tables that are in no cache, each time.
+/* os/huge.h - huge pages for memory with random access: with small pages, each access walks page
+ * tables that are in no cache.
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  none: it is a hint, and memory is as good without.
+ * Errors:  none: it is only a hint.
  * Units:   bytes.
- * Limits:  of `memory` that which lies in whole huge pages, 2 MiB on most machines.
+ * Limits:  only affects the part of `memory` that consists of whole huge pages, 2 MiB on most
+ *          machines.
  */
 #ifndef HL_OS_HUGE_H
 #define HL_OS_HUGE_H

@@ -1,10 +1,10 @@
-/* os/late.h - a library that is loaded when it is first needed.
+/* os/late.h - loads a library when it is first needed.
  *
- * Most runs of a program need none of its large libraries, and loading them takes longer than the
- * rest of its start.
+ * Most runs of a program don't need its large libraries, and loading them takes longer than the
+ * rest of the start.
  *
  * Owns:    a library that was loaded stays loaded to the end of the process.
- * Threads: any; what hl_late_load filled in is the same for all afterwards.
+ * Threads: any; after hl_late_load the table does not change any more.
  * Errors:  HL_EUNAVAIL (there is no such library, or a function is missing in it); the next call
  *          tries again.
  * Units:   none.
@@ -28,7 +28,8 @@ struct hl_late {
     bool is_loaded;
 };
 
-/* One of a file: `list` is the X macro of the functions, of which `table` has the pointers. */
+/* Initialiser, one per file: `list` is the X macro of the functions, `table` the struct of
+ * pointers. */
 #define HL_LATE(so, list, table)                                                                   \
     {                                                                                              \
         .library = (so), .names = (const char *const[]){list(HL_LATE_NAME)}, .calls = &(table),    \
@@ -38,8 +39,8 @@ struct hl_late {
 
 hl_status hl_late_load(struct hl_late *late) HL_CHECK;
 
-/* Of a library that is open: `function` is a pointer to a pointer to a function, which is NULL and
- * the answer false where there is none of that name. */
+/* Looks up a function of an open library: `function` points to a function pointer. If there is no
+ * such function, the pointer becomes NULL and the result is false. */
 bool hl_late_symbol(void *library, const char *name, void *function);
 
 #endif

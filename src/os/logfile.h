@@ -1,15 +1,15 @@
-/* os/logfile.h - a log file that a daemon keeps below a size: stdout and stderr go there.
+/* os/logfile.h - a log file of limited size, to which a daemon redirects stdout and stderr.
  *
- * When the file has reached its size, PATH.1 becomes PATH.2 and so on, the file becomes PATH.1, and
- * stdout and stderr go to a new one. What libraries write counts and is rotated too. There is a
- * file at PATH all the time, unless the file system has no hard links.
+ * When the file reaches its maximum size, PATH.1 becomes PATH.2 and so on, the file becomes PATH.1,
+ * and stdout and stderr go to a new file. Output of libraries counts and is rotated, too. A file
+ * exists at PATH at all times, unless the file system has no hard links.
  *
- * Owns:    the timer. stdout and stderr of the process stay what they are then.
+ * Owns:    the timer. stdout and stderr stay redirected after the stop.
  * Threads: the loop's.
  * Errors:  HL_EIO, HL_EPERM, HL_ENOENT for a file that can't be opened; later ones are logged, and
- *          the file goes on as it is.
+ *          the current file is used further.
  * Units:   bytes.
- * Limits:  the size is looked at first and once a second: what is written in between exceeds it.
+ * Limits:  the size is checked at start and once a second, so it may be exceeded in between.
  */
 #ifndef HL_OS_LOGFILE_H
 #define HL_OS_LOGFILE_H
@@ -21,8 +21,8 @@
 
 struct hl_logfile;
 
-/* path "": stdout and stderr stay as they are, *out is NULL. max_bytes 0: never rotated. keep: how
- * many old files there are at most. */
+/* path "": stdout and stderr are left alone, *out is NULL. max_bytes 0: never rotate. keep: maximum
+ * number of old files. */
 hl_status hl_logfile_start(struct hl_loop *loop, const char *path, uint64_t max_bytes, int keep,
                            struct hl_logfile **out) HL_CHECK;
 /* NULL is fine. */

@@ -25,19 +25,19 @@ hl_status hl_loop_create(struct hl_loop **out) HL_CHECK;
 /* NULL is fine. Closes what is left on the loop. */
 void hl_loop_destroy(struct hl_loop *loop);
 uv_loop_t *hl_loop_uv(struct hl_loop *loop);
-/* Until hl_loop_stop(). */
+/* Runs until hl_loop_stop(). */
 hl_status hl_loop_run(struct hl_loop *loop) HL_CHECK;
 void hl_loop_stop(struct hl_loop *loop);
-/* Run fn(arg) on the loop's thread, after the current callback. Never blocks, never runs it inline.
- */
+/* Runs fn(arg) on the loop's thread, after the current callback. Never blocks, never runs it
+ * inline. */
 void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg);
-/* Drop what was posted with `arg` and has not run. On the loop's thread, by the owner of `arg` that
- * goes away before the loop does; nobody may post with it any more. */
+/* Drops tasks posted with `arg` that have not run yet. Called on the loop's thread by an owner of
+ * `arg` that ends before the loop; nobody may post with `arg` after that. */
 void hl_loop_cancel(struct hl_loop *loop, const void *arg);
 bool hl_loop_is_current(const struct hl_loop *loop);
 #define HL_ON_LOOP(loop) assert(hl_loop_is_current(loop))
 
-/* Call fn(arg) in `delay_ms`, then every `repeat_ms` (0 = once). Destroy with hl_timer_destroy. */
+/* Calls fn(arg) in `delay_ms`, then every `repeat_ms` (0 = once). End it with hl_timer_destroy. */
 hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repeat_ms,
                           hl_loop_fn fn, void *arg, struct hl_timer **out) HL_CHECK;
 void hl_timer_destroy(struct hl_timer *t);

@@ -1,13 +1,13 @@
-/* os/map_guard.h - mapped files that another program cuts short.
+/* os/map_guard.h - protects against mapped files that another program truncates.
  *
- * A load from a mapped page that its file has no longer is a SIGBUS, which ends the process. In a
- * process that has installed the guard, memory of guarded mappings reads as zeros there instead,
- * and the mapping is damaged: a reader that checks its bytes sees an error. Every other SIGBUS goes
- * to the handler that was there before, or ends the process. A good path costs nothing.
+ * Loading from a mapped page that the file no longer has raises SIGBUS, which ends the process. In
+ * a process that has installed the guard, such pages of guarded mappings read as zeros instead, and
+ * the mapping counts as damaged: a reader that verifies its bytes sees an error. Every other SIGBUS
+ * goes to the previous handler, or ends the process. Undamaged mappings cost nothing.
  *
  * Owns:    the action of SIGBUS, once installed. A guard borrows its mapping and descriptor.
  * Threads: any.
- * Errors:  none: a mapping that can't be guarded is as without one.
+ * Errors:  none: a mapping that can't be guarded behaves as without a guard.
  * Units:   bytes.
  * Limits:  HL_MAP_GUARDS mappings at once. Files on hugetlbfs are not guarded.
  */
@@ -19,15 +19,15 @@
 
 #define HL_MAP_GUARDS 4608
 
-/* For daemons, whose readers check sums. Not for a rank, which would go on with zeros. */
+/* For daemons, whose readers verify checksums. Not for a rank, which would continue with zeros. */
 void hl_map_guard_install(void);
-/* A guard of [ptr, ptr+size), a mapping of fd from its beginning; -1 without one. */
+/* Guards [ptr, ptr+size), a mapping of fd from its beginning; -1: not guarded. */
 int hl_map_guard_add(void *ptr, uint64_t size, int fd, bool writable);
-/* Before the mapping goes; -1 is fine. */
+/* Call it before unmapping; -1 is fine. */
 void hl_map_guard_remove(int guard);
-/* A load has found something of it lost since it was added; -1: no. */
+/* Whether a load has hit a missing page since the guard was added; false for -1. */
 bool hl_map_guard_damaged(int guard);
-/* The same, also where nothing was loaded from what is lost: looks at the file's length. */
+/* The same, but also detects missing pages that were not loaded, from the file's length. */
 bool hl_map_guard_check(int guard);
 
 #endif

@@ -1,11 +1,12 @@
-/* os/netif.h - the network interfaces of this host: which one is meant, and how fast its line is.
+/* os/netif.h - the network interfaces of this host: finds the one that is meant, and its line rate.
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  HL_EINVAL (neither address, network nor name), HL_ENOENT (nothing here fits; the text
- *          lists what there is).
+ * Errors:  HL_EINVAL (neither address, network nor name), HL_ENOENT (nothing here matches; the text
+ *          lists what exists).
  * Units:   bits per second.
- * Limits:  interfaces that are up; IPv4 before IPv6 where a name or a network allows both.
+ * Limits:  only interfaces that are up; IPv4 is preferred to IPv6 if a name or a network allows
+ *          both.
  */
 #ifndef HL_OS_NETIF_H
 #define HL_OS_NETIF_H
@@ -27,7 +28,7 @@ struct hl_netif {
 /* `want`: an address of this host, a network in CIDR form (the first interface that has an address
  * in it), or the name of an interface. */
 hl_status hl_netif_find(const char *want, struct hl_netif *out) HL_CHECK;
-/* What the driver says the line carries; 0 when it doesn't. `sys` is "/sys" outside of tests. */
+/* The line rate according to the driver; 0 = unknown. `sys` is "/sys" outside of tests. */
 uint64_t hl_netif_rate(const char *sys, const char *name);
 
 #endif

@@ -1,12 +1,12 @@
-/* os/netline.h - how busy the line of one network interface is: all bytes that go over it, whoever
- * sends them.
+/* os/netline.h - how busy the link of one network interface is, counting all bytes, whoever sends
+ * them.
  *
- * RDMA passes by the interface's own counters. Behind an Ethernet board its bytes are added; an
- * InfiniBand port's counters have those of the interface, too, and count alone.
+ * RDMA traffic bypasses the interface's own counters. For an Ethernet board its bytes are added; an
+ * InfiniBand port's counters include those of the interface, so only they are used.
  *
- * Owns:    the counters of the reading before.
+ * Owns:    the counters of the previous reading.
  * Threads: one at a time.
- * Errors:  none: what the machine does not tell is not known.
+ * Errors:  none: anything that the machine does not tell is unknown.
  * Units:   bits per second, percent, ns of a monotonic clock.
  * Limits:  one board and port behind an interface.
  */
@@ -20,10 +20,10 @@
 struct hl_netline {
     const char *sys; /* "/sys"; borrowed */
     char interface[IF_NAMESIZE];
-    uint64_t bits_per_second; /* 0 = not known, nor is how busy it is */
+    uint64_t bits_per_second; /* 0 = unknown, and so is how busy it is */
     uint64_t bytes[2], read_ns;
     double busy_pct;
-    bool known; /* busy_pct is */
+    bool known; /* busy_pct is known */
 };
 
 /* interface "": the loopback. */

@@ -1,4 +1,4 @@
-/* os/process.h - starting and identifying processes, and the sets of CPUs they may use.
+/* os/process.h - starts and identifies processes, and handles the sets of CPUs that they may use.
  *
  * Owns:    nothing; descriptors handed out belong to the caller and are close-on-exec.
  * Threads: any. With `die_with_parent` the child dies with the *thread* that called
@@ -27,7 +27,7 @@ struct hl_cpuset {
 
 /* "0-3,8"; spaces and a trailing newline are allowed, "" is the empty set. */
 hl_status hl_cpuset_parse(const char *text, struct hl_cpuset *out) HL_CHECK;
-/* Shortest list of ranges; cut with ",..." when it does not fit. */
+/* Shortest list of ranges; truncated with ",..." if it does not fit. */
 void hl_cpuset_format(const struct hl_cpuset *set, char *text, size_t size);
 unsigned hl_cpuset_count(const struct hl_cpuset *set);
 bool hl_cpuset_equal(const struct hl_cpuset *a, const struct hl_cpuset *b);
@@ -39,7 +39,7 @@ void hl_cpuset_mems(const struct hl_cpuset *cpus, struct hl_cpuset *mems);
 /* What /proc/PID/status says a process may use; either may be NULL. */
 hl_status hl_process_allowed(pid_t pid, struct hl_cpuset *cpus, struct hl_cpuset *mems) HL_CHECK;
 
-/* A process for ever: a pid is reused, a pid with its start time is not. */
+/* Identifies a process for ever: a pid is reused, but a pid with its start time is not. */
 struct hl_process {
     pid_t pid;
     uint64_t start;
@@ -48,12 +48,12 @@ struct hl_process {
 hl_status hl_process_identify(pid_t pid, struct hl_process *out) HL_CHECK;
 /* Descriptor of exactly that process: HL_ENOENT when it has ended. Readable when it ends. */
 hl_status hl_process_open(struct hl_process p, int *pidfd) HL_CHECK;
-/* True when it has certainly ended; a zombie has. */
+/* True if it has certainly ended; a zombie counts as ended. */
 bool hl_process_ended(struct hl_process p);
-/* A signal has stopped it (SIGSTOP, Ctrl-Z): until SIGCONT it answers nobody and ends by SIGKILL
- * only. One that a debugger holds does not count. */
+/* A signal has stopped it (SIGSTOP, Ctrl-Z): until SIGCONT it does not respond, and only SIGKILL
+ * ends it. A process held by a debugger does not count. */
 bool hl_process_stopped(struct hl_process p);
-/* Same value = processes see each other's deaths. */
+/* Processes with the same value can see each other's deaths. */
 uint64_t hl_pid_namespace(void);
 /* HL_ENOENT when it has ended. */
 hl_status hl_process_signal(int pidfd, int signum) HL_CHECK;
@@ -82,13 +82,14 @@ struct hl_spawn {
     bool die_with_parent;         /* SIGKILL when the calling thread ends */
 };
 
-/* Raise the soft limit of open files to the hard limit. What hl_process_spawn starts gets the limit
- * of before: programs that use select() break above 1024. Once, before there are threads. */
+/* Raises the soft limit of open files to the hard limit. Processes started by hl_process_spawn get
+ * the old limit, because programs that use select() break above 1024. Call it once, before there
+ * are threads. */
 void hl_process_raise_files(void);
 
-/* Start in a session and process group of its own, with default signals and no other descriptor.
- * Returns when exec has succeeded or failed. The caller reaps it; it outlives the caller unless
- * die_with_parent says otherwise. */
+/* Starts a process in its own session and process group, with default signals and no other
+ * descriptors. Returns when exec has succeeded or failed. The caller must reap it; it outlives the
+ * caller unless die_with_parent is set. */
 hl_status hl_process_spawn(const struct hl_spawn *spec, pid_t *out) HL_CHECK;
 /* Search `path` (a PATH; NULL = the system's default) for `name`; with a "/" inside it is taken as
  * is. */

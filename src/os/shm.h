@@ -1,8 +1,8 @@
-/* os/shm.h - memory that has a name or a descriptor: reserving, mapping, prefaulting, sealing.
+/* os/shm.h - memory with a name or a descriptor: reserving, mapping, prefaulting, sealing.
  *
  * Owns:    nothing; descriptors are close-on-exec and belong to the caller.
  * Threads: any.
- * Errors:  HL_ENOSPC with the bytes asked and free, HL_ENOMEM, HL_EPERM, HL_EIO.
+ * Errors:  HL_ENOSPC with the requested and the free bytes, HL_ENOMEM, HL_EPERM, HL_EIO.
  * Units:   bytes.
  * Limits:  none.
  */
@@ -15,15 +15,15 @@
 
 #include "base/status.h"
 
-/* Bytes an allocation on this file's filesystem is a multiple of (huge pages there). */
+/* Allocation unit of this file's filesystem in bytes (its huge page size on hugetlbfs). */
 uint64_t hl_shm_granule(int fd);
 /* True when the file lies in memory (tmpfs, hugetlbfs). */
 bool hl_shm_is_memory(int fd);
-/* HL_ENOSPC when the filesystem has no room for the file to be that long. */
+/* HL_ENOSPC if the filesystem has no room for a file of that size. */
 hl_status hl_shm_check_room(int fd, const char *path, uint64_t size) HL_CHECK;
-/* Grow the file to `size` with real pages behind it, so that a later store can't get SIGBUS. */
+/* Grows the file to `size` and allocates its pages, so that a later store can't raise SIGBUS. */
 hl_status hl_shm_reserve(int fd, const char *path, uint64_t size) HL_CHECK;
-/* At an address that is a multiple of a huge page when it is as long as one. */
+/* Maps the file; if it is at least as long as a huge page, at an address aligned to one. */
 hl_status hl_shm_map(int fd, uint64_t size, bool writable, void **out) HL_CHECK;
 void hl_shm_unmap(void *ptr, uint64_t size);
 /* Map part of a file copy-on-write, for reading and writing: written pages become the process's
@@ -32,28 +32,28 @@ void hl_shm_unmap(void *ptr, uint64_t size);
  * promise a write could end the process. */
 hl_status hl_shm_map_private(int fd, uint64_t offset, uint64_t size, void **out,
                              uint64_t *len) HL_CHECK;
-/* A file of POSIX shared memory that several processes come to and leave: open (make: or create)
- * and flock it, also where another one takes its name away in between. HL_ENOENT, HL_ETIMEDOUT. */
+/* Opens (make: or creates) and flocks a POSIX shared memory file that several processes join and
+ * leave; handles the case that another one unlinks it in between. HL_ENOENT, HL_ETIMEDOUT. */
 hl_status hl_shm_open_locked(const char *name, bool make, int timeout_ms, int *fd) HL_CHECK;
 hl_status hl_shm_lock(int fd, const char *name, int timeout_ms) HL_CHECK;
-/* Touch every page on up to one thread per CPU. Content stays. */
+/* Touches every page, with up to one thread per CPU. The content is unchanged. */
 void hl_shm_prefault(void *ptr, uint64_t size, bool writable);
 
 struct hl_shm_range {
     void *ptr;
     uint64_t size;
-    int node; /* its threads run there; -1 = anywhere */
+    int node; /* NUMA node on which its threads run; -1 = any */
 };
 
 /* The same for several ranges at once. */
 void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, bool writable);
 
-/* Put ranges of a writable mapping of a file on tmpfs or of a memfd into huge pages, those that are
- * and those yet to be made, whatever the mount says. As far as it goes: Linux 6.1, memory that is
- * not too scattered. Before hl_shm_reserve it costs half of what it costs after, and can't go
- * beyond what the filesystem has. Content stays. */
+/* Puts ranges of a writable mapping of a tmpfs file or memfd into huge pages, both existing and
+ * future ones, whatever the mount options say. Best effort: it needs Linux 6.1 and memory that is
+ * not too fragmented. Before hl_shm_reserve it costs half as much as after it, and it can't exceed
+ * what the filesystem has. The content is unchanged. */
 void hl_shm_collapse_on(const struct hl_shm_range *ranges, size_t count);
-/* How many bytes of the mapping lie in huge pages now; looks at every page. */
+/* How many bytes of the mapping are in huge pages now; checks every page. */
 uint64_t hl_shm_huge_bytes(const void *ptr, uint64_t size);
 
 /* A second, read-only descriptor of the same file. */

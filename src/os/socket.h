@@ -1,4 +1,5 @@
-/* os/socket.h - Unix sockets that keep message borders and carry descriptors (SOCK_SEQPACKET).
+/* os/socket.h - Unix sockets that preserve message boundaries and carry descriptors
+ * (SOCK_SEQPACKET).
  *
  * Owns:    nothing; descriptors are close-on-exec and belong to the caller.
  * Threads: any.
@@ -16,16 +17,16 @@
 
 #include "base/status.h"
 
-/* Listen; a dead socket file of an earlier process is replaced. Non-blocking. */
+/* Listens; replaces a stale socket file of an earlier process. Non-blocking. */
 hl_status hl_socket_listen(const char *path, int *out) HL_CHECK;
-/* Sockets of this user in a directory, named HEAD...TAIL, at which no process listens any more:
- * they are removed; how many. Not those that are younger than min_age_s: one that is just being
- * made is not listened at yet. */
+/* Removes this user's sockets in a directory, named HEAD...TAIL, on which no process listens any
+ * more; returns how many. Skips those younger than min_age_s, because nobody listens yet on a
+ * socket that is just being made. */
 size_t hl_socket_sweep(const char *dir, const char *head, const char *tail, int min_age_s);
-/* Non-blocking descriptor of the next client; HL_EBUSY when none waits. */
+/* Non-blocking descriptor of the next client; HL_EBUSY if none waits. */
 hl_status hl_socket_accept(int listener, int *out) HL_CHECK;
-/* Of a Unix socket of any type: the peer runs as this process's user or as root. HL_EPERM names who
- * it is. */
+/* For a Unix socket of any type: checks that the peer runs as this process's user or as root.
+ * HL_EPERM names the peer's user. */
 hl_status hl_socket_check_peer(int fd) HL_CHECK;
 hl_status hl_socket_connect(const char *path, int timeout_ms, int *out) HL_CHECK;
 

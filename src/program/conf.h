@@ -1,7 +1,7 @@
-/* program/conf.h - every option of Helios's programs: the slices of all modules.
+/* program/conf.h - all options of Helios's programs: the slices of all modules.
  *
- * A program hands each module its own slice (`&conf.data` to who opens connections). The rows of a
- * slice, with defaults and ranges, stand in the module's conf.c.
+ * A program passes each module its own slice (`&conf.data` to code that opens connections). The
+ * rows of a slice, with defaults and ranges, are in the module's conf.c.
  *
  * Owns:    the texts; end with program_conf_fini.
  * Threads: one at a time while it is loaded; afterwards it is read-only and may be read anywhere.
@@ -28,7 +28,7 @@
 #include "net/zmq/migrate.h"
 #include "rpc/conf.h"
 
-/* What a daemon does beside its service. */
+/* Options of a daemon, apart from its service. */
 struct program_daemon_conf {
     const char *log_level;
     const char *log_file; /* "" = stderr */
@@ -63,7 +63,7 @@ struct program_conf {
 
 extern const struct hl_conf_schema program_schema;
 
-/* hl_conf_load into *conf, which is zero before. */
+/* Calls hl_conf_load for *conf, which must be zeroed. */
 hl_status program_conf_load(enum hl_program program, int argc, char **argv,
                             struct program_conf *conf, int *rest) HL_CHECK;
 /* Zero-initialised is fine. */

@@ -1,4 +1,4 @@
-/* program/daemon.h - the frame of a daemon: what it does beside its service.
+/* program/daemon.h - the framework of a daemon: everything around its service.
  *
  *     options -> log -> networks -> secret -> loop, log file, signals, RPC
  *       -> service->start -> metrics -> ready file -> the loop runs until a signal
@@ -7,8 +7,9 @@
  * Owns:    options, log, loop, RPC and metrics, from before service->start until after
  *          service->stop.
  * Threads: the caller's, which becomes the loop's.
- * Errors:  told on stderr, with the program's name in front; the exit status says which kind.
- * Units:   exit status: 0 ended by a signal, or answered --help; 2 the options are wrong; 1 else.
+ * Errors:  printed on stderr, prefixed with the program's name; the exit status says which kind.
+ * Units:   exit status: 0 = ended by a signal, or answered --help; 2 = wrong options; 1 = anything
+ *          else.
  * Limits:  one daemon per process.
  */
 #ifndef HL_PROGRAM_DAEMON_H
@@ -35,21 +36,21 @@ struct program_service {
     enum hl_program program;
     const char *name;     /* "helios-l3d" */
     const char *log_name; /* "l3d" */
-    /* Serves from then on. `ready` gets what the ready file says beside pid and metrics; its texts
-     * stay the service's. */
+    /* Starts serving. Fills in `ready` for the ready file, except for pid and metrics; its strings
+     * still belong to the service. */
     hl_status (*start)(void *arg, struct program_daemon *d, struct hl_api_daemon_ready *ready);
     /* As in hl_metrics_opts. */
     hl_status (*gauges)(void *arg, struct hl_buf *out);
     hl_status (*health)(void *arg, struct hl_buf *out); /* NULL: none */
-    /* Also when start failed or was not reached. `told`: a signal ended it. False: a thread of it
-     * is busy, and the process ends without freeing anything. */
+    /* Called even if start failed or was not reached. told: a signal ended the daemon. False: one
+     * of its threads is busy, so the process ends without freeing anything. */
     bool (*stop)(void *arg, struct program_daemon *d, bool told);
 };
 
-/* Until a signal ends it; returns the exit status. */
+/* Runs until a signal ends it; returns the exit status. */
 int program_daemon_run(const struct program_service *service, void *arg, int argc, char **argv);
 
-/* The exit status of a program that ended with `st`, whose error it has told (exit.c). */
+/* Prints the error of a program that ended with `st`, and returns its exit status (exit.c). */
 int program_exit(const char *name, hl_status st);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the files of this wing share: the table of copies, what L3 said, and the sweep's notes. */
+/* Shared by the files of this wing: the table of copies, L3's answers, and the sweep's notes. */
 #ifndef HL_CONTROLLER_COPIES_PRIVATE_H
 #define HL_CONTROLLER_COPIES_PRIVATE_H
 
@@ -15,26 +15,27 @@ struct copy {
     struct hl_id id;
     struct node *node;
     enum hl_api_tier tier;
-    bool dropping; /* ordered to go: no plan counts on it */
+    bool dropping; /* its drop was ordered, so no plan counts on it */
     unsigned round;
     struct copy *next;
-    struct copy *node_prev, *node_next; /* all of its node */
-    struct hl_api_copy info; /* but for id, tier and node, which are above; texts lie behind it */
+    struct copy *node_prev, *node_next; /* links of all copies of its node */
+    /* except id, tier and node, which are above; its strings are in `texts` */
+    struct hl_api_copy info;
     char texts[];
 };
 
 struct holding {
     struct hl_id id;
     struct copy *copies;
-    bool gone;           /* the shard was removed: copies are to be dropped */
-    uint64_t unknown_ns; /* since when the catalogue does not know it, 0 = it does */
+    bool gone;           /* the shard was removed: drop its copies */
+    uint64_t unknown_ns; /* since when the catalogue has not known it; 0 = it does */
     bool unsettled;      /* in copies.unsettled */
     struct holding *prev, *next;
     UT_hash_handle hh;
 };
 
-/* How a call to a holder has ended: a connection that was replaced cancels its calls, and
- * HL_ECANCELED is kept for the end of the Controller itself. */
+/* The status of a call to a holder: a replaced connection cancels its calls, but HL_ECANCELED is
+ * reserved for the end of the Controller itself. */
 static inline hl_status holder_status(hl_status st)
 {
     return st == HL_ECANCELED ? HL_EUNAVAIL : st;
@@ -48,12 +49,12 @@ struct orphan {
 
 struct hl_timer;
 
-/* A walk over much, some in each turn of the loop. */
+/* A long walk, done in small parts, one per turn of the loop. */
 struct turns {
     struct hl_controller *c;
-    bool (*turn)(struct hl_controller *c); /* true: it is over */
+    bool (*turn)(struct hl_controller *c); /* true: the walk is finished */
     void (*done)(struct hl_controller *c);
-    struct hl_timer *timer; /* NULL: none is to come */
+    struct hl_timer *timer; /* NULL: no turn is scheduled */
 };
 
 struct copy_task;
@@ -64,8 +65,8 @@ struct copies {
     bool (*importing)(const struct hl_controller *c);
     const struct copy_events *events; /* NULL: none */
     struct holding *holdings;         /* by shard */
-    struct holding *unsettled;        /* those of them that the catalogue may not know */
-    uint64_t shards_left;             /* catalog.shards_left when all others were known */
+    struct holding *unsettled;        /* those that the catalogue may not know */
+    uint64_t shards_left; /* catalog.shards_left at the time when all others were known */
     struct orphan *orphans;
     struct copy_task *tasks;         /* that run */
     struct kept_manifest *manifests; /* by id: of the last sweep */
@@ -76,29 +77,29 @@ struct copies {
     char l3_state[256];
     bool pool_asked;
     bool sweeping;
-    bool sweep_waits; /* for the answer to the claim that it begins with */
+    bool sweep_waits; /* the sweep waits for the answer to its initial claim */
     unsigned sweep_round;
-    int pool_sweeps; /* that are over, since L3 has started; below 0: one had begun before */
+    int pool_sweeps; /* sweeps finished since L3 started; below 0: one had begun before */
     uint64_t sweep_ns;
-    struct turns settling;       /* what the pool has lost, after a sweep */
+    struct turns settling;       /* after a sweep: handles what the pool has lost */
     struct hl_shard_rec *settle; /* the next one */
     unsigned settled_lost;
-    struct turns pruning;  /* copies that inventories had not */
+    struct turns pruning;  /* removes copies that inventories lacked */
     struct holding *prune; /* the next one */
-    bool archiving;        /* a batch is on its way into the archive */
+    bool archiving;        /* a batch is being archived */
     bool archive_trouble;  /* trouble_is_new */
     enum hl_durability durability;
     struct securing *securings; /* all */
-    unsigned securing_count;    /* that go on */
+    unsigned securing_count;    /* number in progress */
     struct securing *restoring; /* of visible versions */
     bool restore_trouble;       /* trouble_is_new */
     char restore_why[HL_ERROR_TEXT_MAX];
-    size_t lacking; /* shards, by the last sweep */
+    size_t lacking; /* number of shards, according to the last sweep */
 };
 
 /* turns.c */
-/* The first turn now, and `done` with it where it is the last one too. Nothing where it goes on
- * already. */
+/* Runs the first turn now, and `done` if that was the last one. Does nothing if the walk is already
+ * running. */
 void turns_begin(struct turns *t);
 void turns_stop(struct turns *t);
 
@@ -106,80 +107,82 @@ void turns_stop(struct turns *t);
 bool copy_task_runs(const struct hl_controller *c, struct hl_id shard);
 
 /* sweep.c */
-/* Lost, and nobody who is away, or brings it now, could change that. */
+/* The shard is lost, and neither an absent node nor a running copy could bring it back. */
 bool copies_shard_is_gone(struct hl_controller *c, const struct hl_shard_rec *s);
-/* The round's inventories are complete: shards become lost, or are found again. */
+/* The round's inventories are complete: marks shards as lost, or as found again. */
 void sweep_settle(struct hl_controller *c);
 
 /* copies.c */
-/* The node has told all that it has: of what it has not told the copies go. */
+/* The node's inventory is complete: forgets the copies that it did not list. */
 void copies_listed(struct hl_controller *c, struct node *n);
-/* An answer of a node's Agent. */
+/* Takes a copy from an answer of a node's Agent. */
 void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy);
-/* A copy of it has come or gone: says so to who watches. */
+/* A copy was added or removed: notifies the watcher. */
 void copies_changed(struct hl_controller *c, struct hl_id id);
-/* The copies of that kind are not there (any more). */
+/* Forgets copies of that kind, which don't exist (any more). */
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
                    const char *device);
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
-/* The same of any place. */
+/* The same for any place. */
 void copies_mark_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
-/* The shard was removed: its copies go wherever they are, now or when their node is back. */
+/* The shard was removed: drops its copies everywhere, now or when their node is back. */
 void copies_remove(struct hl_controller *c, struct hl_id id);
 void holdings_fini(struct hl_controller *c);
 
 struct holders_query {
-    const struct place *without; /* that copy does not count; NULL: all do */
-    int64_t awaited_ms;          /* a node that was silent for less may come back: it counts */
+    const struct place *without; /* a copy that does not count; NULL: all count */
+    int64_t awaited_ms; /* a node that was silent for less than this may come back, so it counts */
 };
 
-/* Holders of copies in force, at most `max`. */
+/* Lists the holders of copies in force, at most `max`. */
 size_t copies_holders(struct hl_controller *c, const struct hl_shard_rec *s,
                       const struct holders_query *q, struct hl_holder *out, size_t max);
 
 /* secure.c */
 void securings_tick(struct hl_controller *c);
 void securings_fini(struct hl_controller *c);
-/* "L2 and L3", as far as they count; "no tier". */
+/* "L2 and L3": the tiers of holders that count; or "no tier". */
 void holders_text(const struct hl_holder *holders, size_t count, char *buf, size_t cap);
-/* As a clause. */
+/* What the durability requires, as a clause. */
 const char *durability_wants(enum hl_durability durability);
 
 /* lacking.c */
-/* After a sweep: what lacks copies gets them again. */
+/* After a sweep: makes missing copies. */
 void durability_restore(struct hl_controller *c);
 
 /* write_behind.c */
-/* After a sweep: archive what is not yet, where the L3 daemon wants that. */
+/* After a sweep: archives shards that are not archived yet, if the L3 daemon is configured so. */
 void archive_write_behind(struct hl_controller *c);
 
 /* pool.c */
-/* The sweep as of now, for what core/catalog/sweep.h decides. */
+/* The current sweep, as input for core/catalog/sweep.h. */
 struct hl_sweep copies_sweep(const struct hl_controller *c);
 
 /* orphans.c */
-/* A shard in pool or archive that no version holds; it is freed after its grace. */
+/* Notes a shard in pool or archive that no version has; it is freed after its grace period. */
 void orphan_note(struct hl_controller *c, struct hl_id id, bool archived);
-/* At the end of a sweep: free those whose grace is over. */
+/* At the end of a sweep: frees those whose grace period is over. */
 void orphans_settle(struct hl_controller *c);
 void orphans_fini(struct hl_controller *c);
 
 /* manifests.c */
-/* The sweep has seen one, in the pool or in the archive. */
+/* Notes a manifest that the sweep has seen, in the pool or in the archive. */
 void manifests_note(struct hl_controller *c, struct hl_id id, bool archived);
-/* The whole inventory was seen: missing ones are written, those of no version are noted as
+/* The inventory is complete: writes missing manifests, and notes those without a version as
  * orphans. */
 void manifests_settle(struct hl_controller *c);
-/* Adds ids of those that are in the pool only, until the list has `max`, for which it has room. */
+/* Adds ids of manifests that are only in the pool, until the list has `max` entries, for which it
+ * has room. */
 void manifests_not_archived(const struct hl_controller *c, struct hl_api_text_list *ids, size_t max,
                             struct hl_arena *arena);
 void manifests_fini(struct hl_controller *c);
 
 /* cuts.c */
-/* Cuts of which L3 has evicted a shard leave the catalogue; what is left of them is freed. */
+/* Removes cuts of which L3 has evicted a shard from the catalogue, and frees their remaining
+ * shards. */
 void cuts_drop_lost(struct hl_controller *c);
-/* No copy of the shard is good: if it belongs to a cut, the next reader has the version cut again.
- */
+/* The shard has no good copy: if it belongs to a cut, drops the cut, so that the next reader has
+ * the version cut again. */
 void cuts_drop_damaged(struct hl_controller *c, struct hl_id id);
 
 #endif

@@ -1,12 +1,11 @@
-/* controller/copies/copy_task_private.h - one copy of a shard, brought to a place step by step.
+/* controller/copies/copy_task_private.h - brings one copy of a shard to a place, step by step.
  *
- * The nearest good copy is the source; when it fails the next one is. A place that one step does
- * not reach is reached in several: device memory through the host memory beside it, the archive
- * through the pool.
+ * The source is the nearest good copy; if it fails, the next one. Some places take several steps:
+ * device memory is reached through the host memory beside it, the archive through the pool.
  *
  * Owns:    a copy task lives from start to its `done`.
  * Threads: the Controller's loop.
- * Errors:  HL_ENOENT (no source), HL_EUNAVAIL (the node is away), and what the last source said.
+ * Errors:  HL_ENOENT (no source), HL_EUNAVAIL (the node is away), or the last source's error.
  * Units:   ms.
  * Limits:  COPY_TASK_SOURCES_MAX sources are tried.
  */
@@ -22,17 +21,17 @@ struct copy_task_spec {
     struct place goal;
     enum hl_api_operation op;
     copies_brought
-        done; /* exactly once. HL_ECANCELED: the Controller is gone, touch nothing of it */
+        done; /* called exactly once. HL_ECANCELED: the Controller is gone, so don't touch it */
     void *arg;
-    uint64_t size_bytes; /* of a shard that the catalogue need not know; 0: it has to */
+    uint64_t size_bytes; /* size, if the catalogue need not know the shard; 0: it must */
     uint32_t crc32;
-    struct hl_id order;   /* copies_stop knows it by that; none: it is never stopped */
+    struct hl_id order;   /* id for copies_stop; none: it can't be stopped */
     uint64_t bytes_per_s; /* 0: no limit */
-    bool gives_way;       /* as copies_order's */
+    bool gives_way;       /* as in copies_order */
 };
 
 hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *spec) HL_CHECK;
-/* With its source side filled; it borrows `id` and what is known of the place. */
+/* A request with its source side filled in; it borrows `id` and data of the place. */
 struct hl_api_copy_request copy_request_from(struct hl_controller *c, const char *id,
                                              const struct place *from);
 

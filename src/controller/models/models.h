@@ -1,7 +1,7 @@
-/* controller/models/models.h - models and their versions: imported, read, written by gangs,
- * removed, and recovered from what pool and archive hold.
+/* controller/models/models.h - models and their versions: importing, reading, writing by gangs,
+ * removal, and recovery from what pool and archive hold.
  *
- * Owns:    running and ended imports, the recovery under way. The catalogue is the core's.
+ * Owns:    running and ended imports, the recovery in progress. The catalogue belongs to the core.
  * Threads: the Controller's loop.
  * Errors:  calls are rejected with what is wrong and what to do.
  * Units:   ms, bytes.
@@ -19,7 +19,7 @@
 struct hl_controller;
 struct hl_version_rec;
 
-/* A job as one that uses versions. Texts are borrowed until the loop's next turn. */
+/* A job, as a user of versions. Strings are borrowed until the loop's next turn. */
 struct version_user {
     const char *job;
     enum hl_api_job_state state;
@@ -27,38 +27,41 @@ struct version_user {
     bool over; /* it has ended */
 };
 
-/* What this wing asks of the wing that knows jobs. */
+/* What this wing asks the jobs wing. */
 struct version_users {
-    /* The job of that id, which writes versions; false: it is unknown. */
+    /* Finds the job with that id, which writes versions; false: unknown. */
     bool (*find_writer)(const struct hl_controller *c, const char *job, struct version_user *out);
-    /* A job that is not over and loads the version, or would after a restart; false: none does. */
+    /* Finds a job that has not ended and loads the version, or would after a restart; false: there
+     * is none. */
     bool (*find_reader)(const struct hl_controller *c, const struct hl_version_rec *v,
                         struct version_user *out);
-    /* Where the rank of that attempt of the job runs; "" = on no node that is known. */
+    /* The node of a rank in that attempt of the job; "" = unknown. */
     const char *(*find_node)(const struct hl_controller *c, const char *job, int attempt, int rank);
-    /* The container of that attempt of the job has lost its ranks: they go on in another one, or
-     * the gang goes on without them. */
+    /* The container of that attempt of the job has lost its ranks: they continue in another one, or
+     * the gang continues without them. */
     bool (*is_replaced)(const struct hl_controller *c, const char *job, int attempt, int container);
 };
 
-/* `users` is borrowed for the Controller's life. */
+/* `users` is borrowed for the Controller's lifetime. */
 hl_status models_create(struct hl_controller *c, const struct version_users *users) HL_CHECK;
-/* No import is followed any more. */
+/* Stops following imports. */
 void models_stop(struct hl_controller *c);
-/* A recovery that is under way is not answered. */
+/* A recovery in progress is not answered. */
 void models_fini(struct hl_controller *c);
 
-/* st: of hl_version_check_cut(), with hl_error_text(). Begins with controller_stopped. */
+/* st: result of hl_version_check_cut(), with hl_error_text(). Must begin with
+ * controller_stopped. */
 typedef void (*cut_planned)(void *arg, hl_status st);
-/* Whether the version can be cut for the split, beside the loop. HL_OK: `done` runs once, later. */
+/* Checks in another thread whether the version can be cut for the split. HL_OK: `done` runs once,
+ * later. */
 hl_status cut_plan(struct hl_controller *c, const struct hl_version_rec *v,
                    const struct hl_api_split *split, cut_planned done, void *arg) HL_CHECK;
 
 bool imports_running(const struct hl_controller *c);
-/* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
+/* Drops the open and failed versions of a job's attempts below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
-/* Drop open and failed versions that no job of ours writes and that were not touched for gc.grace.
- */
+/* Drops open and failed versions that none of our jobs writes and that were not touched for
+ * gc.grace. */
 void drop_stale_versions(struct hl_controller *c);
 
 void method_import_model(void *arg, struct hl_rpc_call *call,

@@ -1,4 +1,4 @@
-/* What the files of this wing share: imports, and what is checked before a version is visible. */
+/* Shared by the files of this wing: imports, and the checks before a version becomes visible. */
 #ifndef HL_CONTROLLER_MODELS_PRIVATE_H
 #define HL_CONTROLLER_MODELS_PRIVATE_H
 
@@ -16,14 +16,14 @@ struct cut_waiter;
 struct version_change;
 struct version_securing;
 
-/* The end of an import, on its way to the store. */
+/* The end of an import, being written to the store. */
 struct import_change {
     struct change change; /* first */
     struct import *im;
     int64_t now_ms;
     struct hl_version_rec *version;
     struct hl_proof proof;  /* of an import */
-    bool held;              /* as versions.durability wants, where that is not pool */
+    bool held;              /* it is held as versions.durability requires, if that is not pool */
     struct hl_id *replaced; /* shards of a cut that this one replaces; free() */
     size_t replaced_count;
 };
@@ -31,13 +31,13 @@ struct import_change {
 /* What differs between an import and a cut. */
 struct import_kind {
     const char *what;
-    void (*start)(struct import *im); /* L3 is asked */
-    /* ch is a struct import_change; as of a change. */
+    void (*start)(struct import *im); /* asks L3 to start it */
+    /* As in struct change; ch is a struct import_change. */
     hl_status (*make)(struct change *ch);
     void (*made)(const struct import_change *ic);
     void (*failed)(struct import *im, hl_status st, const char *text); /* NULL = nothing to do */
     void (*tick)(struct import *im); /* while it runs; NULL = nothing to do */
-    void (*fini)(struct import *im); /* it is forgotten; NULL = nothing to do */
+    void (*fini)(struct import *im); /* when it is forgotten; NULL = nothing to do */
 };
 
 struct import {
@@ -46,21 +46,22 @@ struct import {
     struct hl_api_import_request request; /* of an import */
     struct hl_api_cut_request cut;        /* of a cut */
     struct hl_arena request_arena;
-    struct cut_waiter *waiters;             /* calls of requestShards that wait for the cut */
-    struct hl_api_import_progress progress; /* as last heard; state is ours */
+    struct cut_waiter *waiters;             /* requestShards calls that wait for the cut */
+    struct hl_api_import_progress progress; /* as last reported, except that `state` is ours */
     struct hl_arena progress_arena;
-    /* What L3 said at its end, while that is being written to the store. */
+    /* L3's final answer, while it is being written to the store. */
     struct hl_api_import_progress result;
     struct hl_arena result_arena;
     bool finishing;
-    struct securing *securing;     /* its shards, before it is made; NULL: they are not now */
-    struct import_change *secured; /* that is made then */
-    bool polling;                  /* an answer of L3 is awaited */
-    bool put_off;      /* L3 is asked with a later tick: it is busy, or its owner is not known */
+    /* securing of its shards, before it is made; NULL: not in progress */
+    struct securing *securing;
+    struct import_change *secured; /* the change to make after that */
+    bool polling;                  /* L3's answer is pending */
+    bool put_off;      /* L3 is asked at a later tick, because it is busy or its owner is unknown */
     bool queued;       /* L3 was busy with others when it last answered */
-    bool begun;        /* L3 has said that it has it; of an import */
-    bool cancelled;    /* L3 may not know yet */
-    uint64_t asked_ns; /* listened_ns when it was asked for */
+    bool begun;        /* L3 has confirmed it; only of an import */
+    bool cancelled;    /* cancelled; L3 may not know yet */
+    uint64_t asked_ns; /* listened_ns when it was requested */
     uint64_t heard_ns; /* listened_ns of the last answer */
     struct hl_controller *controller;
     UT_hash_handle hh;
@@ -68,79 +69,80 @@ struct import {
 
 struct models {
     const struct version_users *users;
-    struct import *imports; /* by id, the oldest first */
+    struct import *imports; /* by id, oldest first */
     struct hl_timer *import_tick;
-    struct recovery *recovery;     /* under way, else NULL */
+    struct recovery *recovery;     /* in progress, else NULL */
     struct layout *layouts;        /* of open versions */
-    struct version_change *begins; /* that wait for the claim, the oldest first */
+    struct version_change *begins; /* begins that wait for the claim, oldest first */
     struct hl_timer *begins_tick;
     struct version_securing *securings;
-    struct hl_timer *secure_timer; /* while there are some */
+    struct hl_timer *secure_timer; /* runs while there are any */
 };
 
 /* imports.c */
 bool import_running(const struct import *im);
-/* It runs, and is one that people have asked for: no cut. */
+/* It is running and was requested by a user, so it is not a cut. */
 bool import_is_listed(const struct import *im);
 struct hl_api_import_summary import_summary(const struct import *im);
 void imports_fini(struct hl_controller *c);
-/* Kept by its id, running, and not asked for yet: import_start(). */
+/* Creates a running import under a new id; import_start() sends the request. */
 hl_status import_new(struct hl_controller *c, const struct import_kind *kind,
                      struct import **out) HL_CHECK;
-/* Something of its request could not be kept. */
+/* Frees an import whose request could not be stored. */
 void import_free(struct hl_controller *c, struct import *im);
 void import_start(struct hl_controller *c, struct import *im);
-/* L3 has answered that it starts, or why not. */
+/* L3 has answered whether it starts it. */
 void import_started(struct import *im, hl_status st, const char *text);
 void forget_old_imports(struct hl_controller *c);
 
 /* cuts.c */
-/* `answer` is called as soon as the version is cut, with the deadline of the call: it may be lost
+/* Called as soon as the version is cut, with the deadline of the call, because the cut may get lost
  * again. */
 typedef void (*cut_answer)(struct hl_controller *c, struct hl_rpc_call *call,
                            const struct hl_api_controller_request_shards_params *p,
                            uint64_t until_ns);
-/* The call waits until the version is cut for its split, which starts now unless it runs; at its
- * deadline it is told how far the cut is. */
+/* Lets the call wait until the version is cut for its split. Starts the cut unless it is running;
+ * at its deadline the call gets the cut's progress. */
 void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_call *call,
               const struct hl_api_controller_request_shards_params *p, cut_answer answer,
               uint64_t until_ns);
 
-/* Of a cut that runs; of one that is queued the bytes of what L3 has begun. */
+/* Progress of a running cut; if it is queued, the bytes of what L3 is working on. */
 void cut_progress(const struct import *im, struct hl_api_controller_request_shards_results *out);
 
 /* layouts.c */
-/* What an open version has to hold; NULL: it is not planned, or needs no plan. */
+/* What an open version must hold; NULL: not planned yet, or no plan is needed. */
 const struct hl_expected *layout_find(const struct hl_controller *c,
                                       const struct hl_version_rec *v);
-/* It has to be planned before a rank commits. */
+/* The version must be planned before a rank can commit. */
 bool layout_is_missing(const struct hl_controller *c, const struct hl_version_rec *v);
 /* Begins with controller_stopped. */
 typedef void (*layout_planned)(void *arg);
-/* Of a version whose layout is missing. HL_OK: `done` runs once, later. */
+/* Plans a version whose layout is missing. HL_OK: `done` runs once, later. */
 hl_status layout_plan(struct hl_controller *c, const struct hl_version_rec *v, layout_planned done,
                       void *arg) HL_CHECK;
-/* Plans that no open version needs any more go. */
+/* Drops plans that no open version needs any more. */
 void layouts_forget(struct hl_controller *c);
 
-/* Drop the versions that the job of `newest` has kept long enough. */
+/* Drops old versions of the job of `newest` that need not be kept any more. */
 void drop_old_versions(struct hl_controller *c, const struct hl_version_rec *newest);
-/* Drop what the gang of `v` left unfinished before it came together again. */
+/* Drops versions that the gang of `v` left unfinished before it re-formed. */
 void drop_overtaken_versions(struct hl_controller *c, const struct hl_version_rec *v);
 void layouts_fini(struct hl_controller *c);
-/* versions.c: those that wait are not answered */
+/* versions.c: waiting begins are not answered */
 void begins_fini(struct hl_controller *c);
 
 /* secure.c */
-/* HL_OK: it is held as is wanted; HL_EBUSY: it is so far, ask again; HL_ESTALE: what was asked for
- * is not so any more, look again; HL_ECANCELED: the Controller is stopped; else why it can't be. */
+/* HL_OK: it is held as required; HL_EBUSY: not yet, see the progress and ask again; HL_ESTALE: the
+ * situation has changed, look again; HL_ECANCELED: the Controller is stopped; else why it can't
+ * be. */
 typedef void (*version_secured)(void *arg, hl_status st, const char *text,
                                 const struct securing_progress *progress);
-/* Such shards of the last rank are being secured with its version, or were. */
+/* These shards of the last rank are being secured with the version, or have been. */
 bool secure_runs(const struct hl_controller *c, const struct hl_version_rec *v, int rank,
                  const struct hl_api_shard_list *named);
-/* Wait until the version is held as is wanted, with the shards that its last rank names; `done`
- * comes once, at once or at until_ns at the latest. */
+/* Waits until the version is held as required, including the shards that its last rank names;
+ * `done` is called once, at once or by until_ns at the latest. */
 hl_status secure_wait(struct hl_controller *c, const struct hl_version_rec *v, int rank,
                       const struct hl_api_shard_list *named, uint64_t until_ns,
                       version_secured done, void *arg) HL_CHECK;
@@ -151,19 +153,19 @@ void recover_fini(struct hl_controller *c);
 
 /* proof.c */
 struct proved {
-    bool settled; /* else the model's config asks for something else, and nothing was proved */
+    bool settled; /* if false, the config does not match the shards, and nothing was proved */
     struct hl_proof proof;
-    char *config; /* as of hl_version_settle(); whoever keeps it steals it */
+    char *config; /* from hl_version_settle(); a caller that keeps it must steal it */
 };
 
-/* st: of hl_version_settle() or hl_proof_check(), with hl_error_text(); `proved` is borrowed for
- * the call. */
+/* st: result of hl_version_settle() or hl_proof_check(), with hl_error_text(); `proved` is borrowed
+ * during the call. */
 typedef void (*proof_done)(void *arg, hl_status st, struct proved *proved);
-/* Prove the version with this commit of its last rank, beside the loop. HL_OK: `done` runs on the
- * loop, once, and begins with controller_stopped. */
+/* Proves the version with this commit of its last rank, in another thread. HL_OK: `done` runs once,
+ * on the loop, and must begin with controller_stopped. */
 hl_status proof_start(struct hl_controller *c, const struct hl_version_commit *commit,
                       proof_done done, void *arg) HL_CHECK;
-/* The same of what an import has made, with its config. */
+/* The same for the shards and the config of an import. */
 hl_status proof_start_import(struct hl_controller *c, const char *config,
                              const struct hl_api_shard_list *shards, proof_done done,
                              void *arg) HL_CHECK;

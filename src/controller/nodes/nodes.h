@@ -1,8 +1,8 @@
-/* controller/nodes/nodes.h - the nodes of the cluster: who was ever there, where the Agent answers,
- * what it reported last, and since when it is silent.
+/* controller/nodes/nodes.h - the nodes of the cluster: all known nodes, the addresses of their
+ * Agents, their last reports, and since when they are silent.
  *
- * A node is known by registerNode or from the store. It is ready once it has registered since this
- * start, lost when it was silent for node_lost_ms, and forgotten when it stayed lost for too long.
+ * A node becomes known by registerNode or from the store. It is ready once it has registered since
+ * this start, lost after a silence of node_lost_ms, and forgotten after being lost for too long.
  *
  *     from the store --register--> ready --silence--> lost --age, number--> forgotten
  *                                    ^---- register ----'
@@ -11,7 +11,7 @@
  *
  * Owns:    the nodes, their peers, and the planner's view of their slots (nodes_cluster).
  * Threads: the Controller's loop.
- * Errors:  HL_EEXIST another Agent has the name; HL_EINVAL names what is wrong.
+ * Errors:  HL_EEXIST if another Agent has the name; HL_EINVAL names what is wrong.
  * Units:   ms; listened ns.
  * Limits:  a name has 127 bytes.
  */
@@ -33,19 +33,20 @@ struct copy;
 struct hl_controller;
 struct hl_rpc_peer;
 
-/* What the copies wing remembers of a node's store; no other wing writes it. */
+/* The copies wing's data about a node's store; no other wing writes it. */
 struct node_store {
-    uint64_t list_epoch;   /* of the inventory under way */
-    uint64_t listed_epoch; /* of the last whole one */
+    uint64_t list_epoch;   /* of the inventory in progress */
+    uint64_t listed_epoch; /* of the last complete inventory */
     unsigned list_round;
     bool listing, listed, list_again;
-    bool list_ended, pruning; /* the inventory is whole; what it lacks is being looked for */
-    unsigned drops;           /* under way */
-    bool rdma;                /* a copy of it came by one-sided reads */
-    struct copy *copies;      /* all that it has */
+    /* the inventory is complete; copies that it lacks are being looked for */
+    bool list_ended, pruning;
+    unsigned drops;      /* under way */
+    bool rdma;           /* a copy on it came by one-sided reads */
+    struct copy *copies; /* all its copies */
 };
 
-/* For maintenance; until 0 = none. */
+/* A reservation for maintenance; until_ms 0 = none. */
 struct node_reservation {
     struct hl_node_window window;
     char reason[256];
@@ -63,73 +64,75 @@ struct node_strays {
 
 struct node {
     char name[128];
-    char incarnation[64];         /* "" = it must register (again) */
-    struct hl_api_node_info info; /* as it registered; tiers and storeEpoch are the report's */
+    char incarnation[64]; /* "" = it must register (again) */
+    /* from its registration; tiers and storeEpoch are from the last report */
+    struct hl_api_node_info info;
     struct hl_arena info_arena;
-    json_t *written; /* its record in the store; NULL = not known */
-    /* Its last heartbeat, or what it said at the registration. */
+    json_t *written; /* its record in the store; NULL = unknown */
+    /* Its last heartbeat, or the data from its registration. */
     struct hl_api_controller_heartbeat_params report;
     struct hl_arena report_arena;
     struct hl_rpc_peer *agent;
     uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
     bool lost;
-    int64_t lost_ms;           /* since when, for people */
-    int64_t lost_steady_ms;    /* and for its age */
+    int64_t lost_ms;           /* since when it is lost, for people */
+    int64_t lost_steady_ms;    /* the same, for its age */
     struct node_strays strays; /* while it is lost */
     bool forgetting;           /* its record is being deleted */
-    bool gone;                 /* forgotten: no longer in the table, answers may still come */
+    bool gone;                 /* forgotten: no longer in the table, but answers may still come */
     struct node *next_gone;
-    uint64_t store_epoch; /* as told */
+    uint64_t store_epoch; /* as reported */
     struct node_store store;
-    int64_t drained_ms; /* since when nothing new is placed there; 0 = it is not drained */
+    int64_t drained_ms; /* since when it is drained; 0 = not drained */
     char drain_reason[256];
     struct node_reservation reserved;
-    bool held; /* runs containers of a job with a damaged record: gets no others */
+    bool held; /* it runs containers of a job with a damaged record, so it gets no others */
     struct hl_api_health health; /* of its last test */
     struct hl_arena health_arena;
-    int64_t failed_ms;         /* when the last test ended that failed; 0 = none has */
-    int64_t failed_test_ms;    /* and by the node's clock */
-    int64_t ahead_ms;          /* its clock before ours, at the last heartbeat */
-    int ahead_count;           /* heartbeats in a row in which that was too much */
-    char why[HL_NODE_WHY_MAX]; /* it gets no new containers; "" = it does, if ready, not drained */
+    int64_t failed_ms;      /* when the last failed test ended; 0 = none has failed */
+    int64_t failed_test_ms; /* the same, by the node's clock */
+    int64_t ahead_ms;       /* how far its clock was ahead of ours at the last heartbeat */
+    int ahead_count;        /* consecutive heartbeats in which that was too much */
+    /* why it gets no new containers; "" = it does, if ready and not drained */
+    char why[HL_NODE_WHY_MAX];
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
 
-/* What others do when something happens to a node. */
+/* Callbacks of other wings for events of a node. */
 struct node_events {
-    /* It has registered: its Agent is another one than before, or was restarted. */
+    /* The node has registered: it has a new or restarted Agent. */
     void (*registered)(struct hl_controller *c, struct node *n);
-    /* These containers are there; borrowed. */
+    /* The node reports these containers; borrowed. */
     void (*reported)(struct hl_controller *c, struct node *n,
                      const struct hl_api_container_status_list *containers);
-    /* It became lost: its containers may run on. */
+    /* The node became lost: its containers may still run. */
     void (*silent)(struct hl_controller *c, struct node *n);
-    /* A lost one has given a sign of life. */
+    /* A lost node has answered again. */
     void (*back)(struct hl_controller *c, struct node *n);
-    /* True: a lost one is not to be forgotten yet. */
+    /* True: a lost node must not be forgotten yet. */
     bool (*needed)(const struct hl_controller *c, const struct node *n);
-    /* Some of these containers are what it is needed for. */
+    /* The node is needed because of some of these containers. */
     bool (*holds)(const struct hl_controller *c, const struct node *n,
                   const struct hl_api_container_status_list *containers);
-    /* False: nothing counts on that container, wherever it runs. */
+    /* False: nobody needs that container, wherever it runs. */
     bool (*wants)(const struct hl_controller *c, const char *id);
-    /* It is forgotten; what is known of it goes now. */
+    /* The node is forgotten: drop all data about it. */
     void (*forgotten)(struct hl_controller *c, struct node *n);
 };
 
-/* `events` is borrowed for the Controller's life. */
+/* `events` is borrowed for the Controller's lifetime. */
 hl_status nodes_create(struct hl_controller *c, const struct node_events *events) HL_CHECK;
-/* From a record of the store. */
+/* Loads a record of the store. */
 hl_status nodes_load(struct hl_controller *c, const json_t *record) HL_CHECK;
-/* Silent ones become lost. */
+/* Marks silent nodes as lost. */
 void nodes_tick(struct hl_controller *c);
-/* Lost ones are forgotten, by number and by age. */
+/* Forgets lost nodes, by number and by age. */
 void nodes_retain(struct hl_controller *c);
-/* Free forgotten nodes that no answer can speak of any more. */
+/* Frees forgotten nodes for which no answer is pending any more. */
 void nodes_reap(struct hl_controller *c);
-/* Close the peers; calls under way end. */
+/* Closes the peers; calls in progress end. */
 void nodes_disconnect(struct hl_controller *c);
 void nodes_fini(struct hl_controller *c);
 
@@ -138,23 +141,23 @@ struct node *nodes_first(const struct hl_controller *c);
 unsigned nodes_count(const struct hl_controller *c);
 /* What the planner sees. */
 struct hl_cluster *nodes_cluster(const struct hl_controller *c);
-/* Some were here before this start and have yet the time to come back. */
+/* Some nodes were here before this start and still have time to come back. */
 bool nodes_expected(const struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
 struct node *node_find(const struct hl_controller *c, const char *name);
 bool node_ready(const struct node *n);
-/* HL_EUNAVAIL: nothing new is brought there. It is away, drained, or node_why_not says why. */
+/* HL_EUNAVAIL: nothing new may be brought there. The node is away or drained, or node_why_not says
+ * why. */
 hl_status node_takes(const struct node *n) HL_CHECK;
-/* It has a reservation that is not over. */
+/* The node has a reservation that is not over. */
 bool node_is_reserved(const struct node *n);
 /* Ms since its last sign of life. */
 int64_t node_silent_ms(const struct node *n);
-/* Why nothing new is placed on a node that is ready and not drained; "" = nothing stands against
- * it. Borrowed. */
+/* Why nothing new is placed on a node that is ready and not drained; "" = no reason. Borrowed. */
 const char *node_why_not(const struct node *n);
-/* What the node said of one of its containers between two heartbeats. */
+/* Notes what the node said about one of its containers between two heartbeats. */
 void node_container(struct node *n, const struct hl_api_container_status *status);
-/* What it reported of the container; NULL: nothing. */
+/* What the node reported about the container; NULL: nothing. */
 const struct hl_api_container_status *node_reported(const struct node *n, const char *id);
 
 void method_register_node(void *arg, struct hl_rpc_call *call,

@@ -1,12 +1,12 @@
-/* controller/placement/placement.h - where shards live: what ranks report of their reads, and what
- * the policy (core/placement) makes of it.
+/* controller/placement/placement.h - decides where shards are: collects ranks' reports of their
+ * reads, and carries out what the policy (core/placement) decides.
  *
- * It follows the catalogue, the copies and the nodes: each shard of a visible version is placed
- * where its nearest copy is. All of it is soft state; only pins are stored.
+ * It follows the catalogue, the copies and the nodes: the place of each shard of a visible version
+ * is that of its nearest copy. All of this is soft state; only pins are stored.
  *
- * Owns:    the placement of all shards, the options placement.* and policy.* as they are in force.
+ * Owns:    the placement of all shards, and the options placement.* and policy.* in force.
  * Threads: the Controller's loop.
- * Errors:  none of the hooks: what can't be placed is logged once.
+ * Errors:  the hooks have none: what can't be placed is logged once.
  * Units:   ms of the monotonic clock inside, wall time towards callers.
  * Limits:  2^24 shards; 65,536 processes that report; 65,535 nodes.
  */
@@ -24,42 +24,43 @@ struct gang_watch;
 struct hl_controller;
 struct node;
 
-/* Says when containers may start. */
+/* Decides when containers may start. */
 extern const struct gang_watch placement_gang_watch;
 
-/* gang_starts: whether containers of a gang start, for which moves of the policy rest. */
+/* gang_starts: tells whether containers of a gang are starting; the policy's moves pause then. */
 hl_status placement_create(struct hl_controller *c,
                            bool (*gang_starts)(const struct hl_controller *c)) HL_CHECK;
-/* Whose shards are fetched ahead; borrowed for the Controller's life. */
+/* Sets the source of gangs whose shards are prefetched; borrowed for the Controller's lifetime. */
 void placement_gangs(struct hl_controller *c, const struct gang_source *source);
-/* After the store was read: passes begin. */
+/* Call it after the store was read: passes begin. */
 hl_status placement_start(struct hl_controller *c) HL_CHECK;
-/* Before the loop ends. NULL is fine in the Controller. */
+/* Call it before the loop ends. c->placement may be NULL. */
 void placement_stop(struct hl_controller *c);
 void placement_fini(struct hl_controller *c);
-/* From records of the store, "pin/...", "move/..." and "use/...". */
+/* Load records of the store, "pin/...", "move/..." and "use/...". */
 hl_status placement_load_pin(struct hl_controller *c, const char *key,
                              const json_t *record) HL_CHECK;
 hl_status placement_load_move(struct hl_controller *c, const char *key,
                               const json_t *record) HL_CHECK;
 hl_status placement_load_use(struct hl_controller *c, const char *key,
                              const json_t *record) HL_CHECK;
-/* Moves go on. */
+/* Advances moves. */
 void placement_tick(struct hl_controller *c);
 
 void placement_node_registered(struct hl_controller *c, struct node *n);
 void placement_node_silent(struct hl_controller *c, struct node *n);
 void placement_node_forgotten(struct hl_controller *c, struct node *n);
 
-/* False: the report was taken before, or can't be told from one that was; nothing of it counts. */
+/* False: the report was already taken, or can't be distinguished from one that was; it is
+ * ignored. */
 bool placement_report(struct hl_controller *c,
                       const struct hl_api_controller_report_access_params *p);
-/* A rank has committed shards. node: where it runs, "" = of no node. */
+/* A rank has committed shards. node: where it runs, "" = unknown. */
 void placement_written(struct hl_controller *c, const char *node,
                        const struct hl_api_shard_list *shards);
-/* life and heat of a listed shard, as far as it is placed. */
+/* Fills in life and heat of a listed shard, if it is placed. */
 void placement_describe(const struct hl_controller *c, struct hl_id id, struct hl_api_shard *shard);
-/* Prometheus text. */
+/* Appends Prometheus text. */
 void placement_gauges(struct hl_controller *c, struct hl_buf *out);
 
 void method_set_option(void *arg, struct hl_rpc_call *call,

@@ -1,4 +1,4 @@
-/* What the files of this wing share. */
+/* Shared by the files of this wing. */
 #ifndef HL_CONTROLLER_PLACEMENT_PRIVATE_H
 #define HL_CONTROLLER_PLACEMENT_PRIVATE_H
 
@@ -18,15 +18,15 @@
 #include "core/placement/recording.h"
 #include "core/placement/saved.h"
 
-/* A node as core/placement counts it. */
+/* A node and its index in core/placement. */
 struct placed_node {
     char name[128];
     uint16_t index;
-    struct node *node; /* NULL: it is not known, or not any more */
+    struct node *node; /* NULL: not known, or not any more */
     UT_hash_handle hh;
 };
 
-/* A process that reports. */
+/* A process that sends reports. */
 struct reporter {
     uint64_t incarnation;
     struct hl_report_window window;
@@ -34,19 +34,19 @@ struct reporter {
     UT_hash_handle hh; /* in the order of their last report */
 };
 
-/* The newest decision about a shard that is not only about its state. */
+/* The newest decision about a shard that does more than change its state. */
 struct noted_decision {
     struct hl_id id;
     struct hl_decision decision;
     double busy_pct; /* of the backbone, then; -1: not known, or it does not depend on that */
     int64_t at_ms;   /* wall time */
-    uint32_t pass;   /* the last one that made it */
+    uint32_t pass;   /* the last pass that made it */
     bool carried_out;
     int64_t rests_ms; /* its move failed: no other one before that, of placement_now_ms */
     UT_hash_handle hh;
 };
 
-/* A call that waits for the end of a move. */
+/* A call waiting for the end of a move. */
 struct move_call {
     struct hl_id id;
     struct hl_rpc_call *call;
@@ -55,7 +55,7 @@ struct move_call {
 
 #define MOVES_ENDED 64
 
-/* A move that has ended, for those who ask. */
+/* A move that has ended, kept for queries. */
 struct ended_move {
     struct hl_move_rec rec;
     int64_t began_ms; /* wall time */
@@ -63,7 +63,7 @@ struct ended_move {
     char error[160];
 };
 
-/* A shard, or a version, that is not moved away. */
+/* A pinned shard or version, which is not moved away. */
 struct pin {
     char key[HL_CATALOG_KEY_MAX]; /* of its record */
     int64_t since_ms;
@@ -75,29 +75,30 @@ struct placed_set;
 struct prefetch;
 struct hl_pool_version;
 
-#define WARM_MOVES 16 /* that wait or are in flight */
+#define WARM_MOVES 16 /* waiting or in flight */
 
-/* What is loaded out of the archive since L3 has started. */
+/* Loading from the archive since L3 started. */
 struct warm {
-    char incarnation[64]; /* of the daemon for whose pool it was planned; "" = none yet */
+    char incarnation[64]; /* the daemon for whose pool it was planned; "" = none yet */
     bool warned;          /* it can do nothing, and the log says why */
     unsigned laps;        /* times it was planned for that pool */
-    struct hl_id *shards; /* those of the last plan, the first one first */
+    struct hl_id *shards; /* shards of the last plan, in order */
     size_t count, next;
     struct hl_id under_way[WARM_MOVES]; /* shards */
     size_t under_way_count;
     size_t failed;                 /* of the plan */
-    bool probes;                   /* the last one failed: one at a time, until one succeeds */
-    int64_t rest_ms;               /* nothing is ordered before that */
+    bool probes;                   /* the last load failed: load one at a time until one succeeds */
+    int64_t rest_ms;               /* nothing is ordered before this time */
     uint64_t loaded, loaded_bytes; /* since the Controller has started */
 };
 
-/* Of moves: those of the policy have less (pass.c), those that people have ordered more. */
+/* Priorities of moves. The policy's moves have lower ones (pass.c), moves ordered by people higher
+ * ones. */
 #define PRIORITY_PREFETCH 220
-#define PRIORITY_UNREAD   10 /* back, what was fetched so and never read */
-#define PRIORITY_WARM     5  /* out of the archive, into a pool that has room */
+#define PRIORITY_UNREAD   10 /* moves back shards that were prefetched and never read */
+#define PRIORITY_WARM     5  /* from the archive into a pool with free room */
 
-/* Bytes per second: of a slower copy its receiver hears too seldom. */
+/* Minimum rate, bytes per second: a slower copy would send data to its receiver too rarely. */
 #define PACE_MIN 1000000
 
 struct placement {
@@ -152,37 +153,37 @@ struct placement {
 
 /* nodes.c */
 int64_t placement_now_ms(void);
-/* The time of the core's clock as wall time. */
+/* Converts a time of the core's clock to wall time. */
 int64_t placement_wall_ms(int64_t ms);
 struct placed_node *placed_node_at(const struct hl_controller *c, uint16_t index);
 /* "" of none. */
 const char *placed_node_name(const struct hl_controller *c, uint16_t index);
-/* It is known from now on. NULL: there is no room, as was logged. */
+/* Adds the node if it is new. NULL: there is no room, which was logged. */
 struct placed_node *placed_node_need(struct hl_controller *c, const char *name);
-/* A place of a copy; a node without an index is HL_READER_NONE. */
+/* Converts the place of a copy; a node without an index becomes HL_READER_NONE. */
 struct hl_place placed_place(struct hl_controller *c, const struct place *from);
-/* Shards may go there: it takes new ones, and does not come and go. */
+/* Shards may go there: the node accepts new ones and does not flap. */
 bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n);
-/* How busy the backbone is, of what the daemons said last; -1: not known. */
+/* How busy the backbone is, from the daemons' last reports; -1: unknown. */
 double backbone_busy_pct(const struct hl_controller *c);
 
 /* uses.c */
-/* The shard was placed, or found elsewhere: what is known of it holds again. */
+/* The shard was placed, or found elsewhere: restores what was saved about it. */
 void uses_placed(struct hl_controller *c, struct hl_id id);
-/* Writes what has changed, some of it. */
+/* Writes some of the changed data. */
 void uses_run(struct hl_controller *c);
-/* It left the catalogue. */
+/* The shard left the catalogue. */
 void uses_gone(struct hl_controller *c, struct hl_id id);
 /* Prometheus text. */
 void uses_gauges(const struct hl_controller *c, struct hl_buf *out);
 void uses_fini(struct hl_controller *c);
 
 /* follow.c */
-/* What is known of the shard's copies. */
+/* Updates the shard's place from its copies. */
 void placement_follow(struct hl_controller *c, struct hl_id id);
 /* Also one that is newer than the last pass. NULL: it is in no visible version, or has no copy. */
 const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id);
-/* As soon as the loop has time for it. */
+/* Does that as soon as the loop has time. */
 void placement_follow_later(struct hl_controller *c, struct hl_id id);
 extern const struct hl_catalog_events placement_catalog_events;
 /* What has changed since the last pass, as much as a turn of the loop allows. False: there is more;
@@ -194,17 +195,17 @@ bool follow_turn(struct hl_controller *c);
 void follow_stop(struct hl_controller *c);
 
 /* sets.c */
-/* A placed shard is in the set of its rank from now on. */
+/* Puts a placed shard into the set of its rank. */
 hl_status set_join(struct hl_controller *c, const struct hl_shard_rec *s,
                    bool version_pinned) HL_CHECK;
-/* All shards of the version that are placed, and those that will be. */
+/* Pins or unpins all shards of the version that are placed or will be. */
 void set_pin(struct hl_controller *c, const struct hl_version_rec *v, bool pinned);
 /* A placed shard that was in `set` is gone, and its sets if it was their last one. */
 void set_left(struct hl_controller *c, const struct hl_shard_rec *s, uint32_t set);
 void sets_fini(struct hl_controller *c);
 
 /* pool_order.c */
-/* Which versions leave a full pool first: said to L3 again and again while the pool is filled. */
+/* Tells L3 repeatedly, while the pool fills up, which versions leave a full pool first. */
 void pool_order_run(struct hl_controller *c);
 
 /* The versions that can be read, as core/placement/pool_order.h orders them. `items` is to be
@@ -215,11 +216,11 @@ struct pool_versions {
 };
 
 bool pool_versions_list(const struct hl_controller *c, struct pool_versions *l);
-/* L3's pool, as it was told last; NULL: it does not answer. */
+/* L3's pool as last reported; NULL: it does not answer. */
 const struct hl_api_tier_info *pool_tier(const struct hl_controller *c);
 
 /* warm.c */
-/* Loads versions out of the archive into a pool that has room: placement.warm. */
+/* Loads versions from the archive into a pool with free room: placement.warm. */
 void warm_run(struct hl_controller *c);
 /* Why placement.warm does nothing though it is set; "" = it works, or nothing is known of L3. */
 const char *warm_why_not(const struct hl_controller *c);
@@ -228,29 +229,29 @@ void warm_gauges(const struct hl_controller *c, struct hl_buf *out);
 void warm_fini(struct hl_controller *c);
 
 /* noted.c */
-/* True: it is another one than before. */
+/* True: the decision differs from the previous one. */
 bool noted_add(struct hl_controller *c, const struct hl_decision *d, bool carried_out);
 const struct noted_decision *noted_find(const struct hl_controller *c, struct hl_id id);
 void noted_forget(struct hl_controller *c, struct hl_id id);
-/* A move of it has failed. */
+/* A move of the shard has failed: no other before until_ms. */
 void noted_rest(struct hl_controller *c, struct hl_id id, int64_t until_ms);
-/* Those that were not carried out and that the last pass did not make again. */
+/* Forgets decisions that were not carried out and that the last pass did not repeat. */
 void noted_expire(struct hl_controller *c);
 void noted_fini(struct hl_controller *c);
 
 /* moves.c */
-/* Once the nodes are known: those that the journal has go on. */
+/* Call it once the nodes are known: resumes the moves in the journal. */
 hl_status moves_configure(struct hl_controller *c) HL_CHECK;
-/* Carry out what the engine asks for. */
+/* Carries out the engine's actions. */
 void moves_run(struct hl_controller *c);
-/* Waits that are over. */
+/* Handles timeouts. */
 void moves_tick(struct hl_controller *c);
-/* `id` is the move's, new. */
+/* order->id must be a new move id. */
 hl_status moves_order(struct hl_controller *c, const struct hl_move_order *order) HL_CHECK;
-/* The way of the shard to `goal`; id, priority and numbers are the caller's. */
+/* Prepares an order to move the shard to `goal`; the caller fills in id, priority and numbers. */
 hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_place from,
                         struct hl_place goal, struct hl_move_order *out) HL_CHECK;
-/* Calls that wait are refused; the moves go on after a restart. */
+/* Rejects waiting calls; the moves continue after a restart. */
 void moves_stop(struct hl_controller *c);
 extern const struct copy_events placement_copy_events;
 
@@ -265,17 +266,17 @@ void pass_run(struct hl_controller *c);
 hl_status budget_configure(struct hl_controller *c) HL_CHECK;
 /* The rate of a move's copy, in bytes per second; 0: no limit. */
 uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *o);
-/* How long its copy may take at that rate. */
+/* How long the copy may take at that rate. */
 int64_t budget_copy_ms(const struct hl_controller *c, const struct hl_move_order *o);
-/* A move of the policy has ended: what it did not begin to send it gives back. */
+/* A move of the policy has ended: returns the unused part of its budget. */
 void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec);
-/* Whether its moves are to rest now; those that wait in the engine do so too. */
+/* Decides whether the policy's moves pause now; this also holds moves that wait in the engine. */
 void budget_rest(struct hl_controller *c);
-/* Why they rest; "" = they do not. */
+/* Why they pause; "" = they don't. */
 const char *budget_rest_text(const struct hl_controller *c);
 
 /* prefetch.c */
-/* What gangs read that are to start. */
+/* Prefetches what starting gangs will read. */
 void prefetch_run(struct hl_controller *c);
 void prefetches_fini(struct hl_controller *c);
 
@@ -292,15 +293,15 @@ void reporters_fini(struct hl_controller *c);
 /* before_ms: when the process reported before; < 0: it had not. */
 void record_report(struct hl_controller *c, const struct hl_api_controller_report_access_params *p,
                    int64_t before_ms);
-/* It ends when nobody asks any more. */
+/* Ends the recording when nobody asks any more. */
 void record_tick(struct hl_controller *c);
 
 /* pins.c */
 bool pin_has_shard(const struct hl_controller *c, struct hl_id id);
 bool pin_has_version(const struct hl_controller *c, const struct hl_version_rec *v);
-/* The placed shard is pinned itself, or is not, as the pins say. */
+/* Updates from the pins whether the placed shard itself is pinned. */
 void pin_follow(struct hl_controller *c, const struct hl_shard_rec *s);
-/* The versions and shards of some are gone. */
+/* Removes pins whose versions or shards are gone. */
 void pins_prune(struct hl_controller *c);
 void pins_fini(struct hl_controller *c);
 

@@ -1,4 +1,4 @@
-/* What the files of this wing share: the Controller put together from its wings. */
+/* Shared by the files of this wing, which assembles the Controller from the other wings. */
 #ifndef HL_CONTROLLER_SERVICE_PRIVATE_H
 #define HL_CONTROLLER_SERVICE_PRIVATE_H
 
@@ -13,8 +13,9 @@ struct path_count {
 
 struct service {
     struct hl_timer *tick;
-    uint64_t retention_ns; /* of the last look at what is over */
-    /* What ranks have reported. They are short-lived, so that it is kept and shown here. */
+    uint64_t retention_ns; /* of the last round of retention */
+    /* Counters that ranks reported. Ranks are short-lived, so the Controller keeps and exports
+     * them. */
     uint64_t crc_failures, crc_retries, lost_reads;
     struct path_count paths[8];
     uint64_t tier_reads[HL_API_TIER_COUNT];
@@ -22,8 +23,8 @@ struct service {
 };
 
 /* state_load.c */
-/* Everything from the store. A record that can't be read costs its object, which is named in the
- * log and in c->damaged; it stays in the store as it is. */
+/* Loads everything from the store. An unreadable record only affects its own object, which is named
+ * in the log and in c->damaged; the record stays in the store unchanged. */
 hl_status state_load(struct hl_controller *c) HL_CHECK;
 
 /* cluster_info.c */

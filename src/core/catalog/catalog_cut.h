@@ -1,22 +1,22 @@
-/* core/catalog/catalog_cut.h - derived shards: a version as other tensor parallel sizes have it.
+/* core/catalog/catalog_cut.h - derived shards: a version cut for other tensor parallel sizes.
  *
- * A version is stored as its ranks have saved it. For a reader of another tensor parallel size it
- * is cut once, for one pipeline stage; every number of stages is then a view of the cut, as it is
- * of the version's own shards (core/model/view.h). A cut comes and goes as a whole, in one record.
- * It is a cache: what it holds is neither archived nor described in manifests, and when a shard of
- * it is gone the cut is dropped.
+ * A version is stored as its ranks saved it. For readers with another tensor parallel size it is
+ * cut once, for a single pipeline stage; any number of stages is then a view of the cut, just as it
+ * is of the version's own shards (core/model/view.h). A cut is added and removed as a whole, in one
+ * record. It is a cache: its shards are neither archived nor listed in manifests, and when one of
+ * them is gone the whole cut is dropped.
  *
  *     version --own shards--> view --> position (pp, tp) of the version's tp
  *        '--cut tp4 --------> view --> position (pp, tp) of tp 4
  *
  * Owns:    the catalogue owns cuts and their shards; pointers are borrowed until the next change.
  * Threads: one owner thread. Pure: no I/O, no clock.
- * Errors:  HL_EUNSUPPORTED for a version that can't be cut, HL_EINVAL with the arithmetic of a
- *          split that does not work out; HL_ENOMEM.
+ * Errors:  HL_EUNSUPPORTED for a version that can't be cut, HL_EINVAL with the arithmetic if a
+ *          split is impossible; HL_ENOMEM.
  * Units:   bytes.
- * Limits:  those of core/model/partition.h. Optimizer state that data-parallel ranks share out so
- *          that nothing says how it fits together, and blobs of modules that differ between tensor
- *          ranks, are left out, and the cut says so.
+ * Limits:  those of core/model/partition.h. A cut leaves out, and says so: optimizer state that is
+ *          distributed over data-parallel ranks without information on how it fits together, and
+ *          module blobs that differ between tensor ranks.
  */
 #ifndef HL_CORE_CATALOG_CATALOG_CUT_H
 #define HL_CORE_CATALOG_CATALOG_CUT_H
@@ -25,50 +25,52 @@
 #include "core/catalog/catalog.h"
 #include "core/reshard/whole.h"
 
-/* The version has to be cut for the split `want`, which is not done yet. */
+/* The version must be cut for the split `want`, and no such cut exists yet. */
 bool hl_version_needs_cut(const struct hl_version_rec *v, const struct hl_api_split *want);
-/* The whole cut that serves `want`; NULL: there is none. */
+/* A cut that serves `want` and has lost no shard; NULL: there is none. */
 struct hl_cut_rec *hl_version_find_cut(const struct hl_version_rec *v,
                                        const struct hl_api_split *want);
-/* For which split it has to be cut: one stage, every size said. */
+/* The split for which it must be cut: one stage, with every size stated. */
 struct hl_api_split hl_version_cut_split(const struct hl_version_rec *v,
                                          const struct hl_api_split *want);
-/* The split can be cut from the version's shards; fails before a byte is read. */
+/* Checks that the split can be cut from the version's shards, before a byte is read. */
 hl_status hl_version_check_cut(const struct hl_version_rec *v,
                                const struct hl_api_split *want) HL_CHECK;
-/* What hl_version_check_cut() needs of a version, as a version that the arena owns: it may be
+/* Copies what hl_version_check_cut() needs into a version that the arena owns, so that it can be
  * checked in another thread while the catalogue changes. */
 hl_status hl_version_copy_for_cut(const struct hl_version_rec *v, struct hl_arena *arena,
                                   struct hl_version_rec **out) HL_CHECK;
-/* The shards of that split, as they would be cut: the plan's tensors have the version's dtypes. */
+/* Plans the shards of that split; the plan's tensors have the version's dtypes. */
 hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_api_split *want,
                               struct hl_whole *out) HL_CHECK;
-/* Data-parallel ranks share optimizer state out in a way that nothing gives its place in its
- * parameter. Pieces that cover it (core/reshard/piece.h) and whole tensors, each in one share, have
- * one. The share of rank 0 has the name that shared state has (core/model/part.h), so this is known
- * of the version only, which keeps the answer until it gets other shards. */
+/* Optimizer state is distributed over data-parallel ranks without information on its place in the
+ * parameters. State whose place is known does not count: complete sets of pieces
+ * (core/reshard/piece.h), and whole tensors that are each in one share. Rank 0's share is named
+ * like replicated state (core/model/part.h), so the question can only be answered for the whole
+ * version, which caches the answer until its shards change. */
 bool hl_version_shares_state(struct hl_version_rec *v);
-/* Blobs of modules that are the same on every tensor rank: a rank of any other split has them too,
- * from the version's own shard at tp 0. Those of experts are not. */
+/* The shard holds module blobs that are identical on every tensor rank. A rank of any other split
+ * gets them from the version's own shard at tp 0. Blobs of experts never count as common. */
 bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_rec *s);
-/* The shard is a source of cuts. */
+/* The shard can be a source of cuts. */
 bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares);
-/* What of the version is in no cut, and why, in buf; "" = nothing. */
+/* Writes what cuts leave out of the version, and why, into buf; "" = nothing. */
 const char *hl_version_left_out(struct hl_version_rec *v, char *buf, size_t cap);
 
-/* Feed the record of a cut back, once all shards are there; HL_ECORRUPT: it is not made. */
+/* Loads the stored record of a cut, after all shards; HL_ECORRUPT: the cut is not created. */
 hl_status hl_catalog_load_cut(struct hl_catalog *c, const char *key, const json_t *value) HL_CHECK;
-/* In place of the cuts of the same split; ids of their shards are appended to `ids` (free()). */
+/* Adds a cut, and replaces cuts of the same split; ids of their shards are appended to `ids`
+ * (free()). */
 hl_status hl_catalog_add_cut(struct hl_catalog *c, struct hl_version_rec *v,
                              const struct hl_api_split *split,
                              const struct hl_api_shard_list *shards, hl_catalog_commit_fn commit,
                              void *arg, struct hl_id **ids, size_t *id_count) HL_CHECK;
-/* Every cut that lacks a shard goes; ids of their shards as above. */
+/* Drops every cut that has lost a shard; ids of their shards as above. */
 hl_status hl_catalog_drop_lost_cuts(struct hl_catalog *c, hl_catalog_commit_fn commit, void *arg,
                                     struct hl_id **ids, size_t *id_count) HL_CHECK;
 bool hl_catalog_has_lost_cuts(const struct hl_catalog *c);
 
-/* A cut with a shard that is lost. */
+/* The cut has lost a shard. */
 static inline bool hl_cut_is_lost(const struct hl_cut_rec *cut)
 {
     for (size_t i = 0; i < cut->shard_count; i++)

@@ -1,5 +1,5 @@
-/* core/catalog/commit_check.h - before a version becomes visible: L3 has every shard of it, with
- * the size and the checksum that its ranks have stated.
+/* core/catalog/commit_check.h - the check before a version becomes visible: L3 must have every
+ * shard of it, with the size and the checksum that its ranks stated.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
@@ -16,11 +16,11 @@
 
 struct hl_version_rec;
 
-/* Ids of the version's shards and of those that a rank names; the arena's. */
+/* Ids of the version's shards and of those that a rank names; allocated in the arena. */
 struct hl_api_text_list hl_commit_check_ids(const struct hl_version_rec *v,
                                             const struct hl_api_shard_list *named,
                                             struct hl_arena *arena);
-/* found: what L3.look has answered about them. */
+/* found: what L3.look answered about these ids. */
 hl_status hl_commit_check(const struct hl_version_rec *v, const struct hl_api_shard_list *named,
                           const struct hl_api_found_shard_list *found) HL_CHECK;
 

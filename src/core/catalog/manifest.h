@@ -1,20 +1,22 @@
-/* core/catalog/manifest.h - what the catalogue knows of one visible version, as an object beside
- * its shards.
+/* core/catalog/manifest.h - a manifest: what the catalogue knows about one visible version, stored
+ * as an object next to its shards.
  *
- * When the Controller's state is lost, pool and archive still hold the shards; the manifests say
- * which models and versions they were. A manifest is JSON, kept as a safetensors file with one
+ * If the Controller's state is lost, pool and archive still hold the shards; the manifests say
+ * which models and versions they belong to. A manifest is JSON, kept as a safetensors file with one
  * tensor of bytes, so that an archive takes it like a shard and verifies it by its CRC.
  *
- * Its id tells it from shards, whose ids are random: the upper half is HL_MANIFEST_HI, the lower
- * one is made of the model's name, the version's number and the ids of its shards. So the same
- * version always has the same manifest, and another version of that number another one.
+ * Its id distinguishes it from shards, whose ids are random: the upper half is HL_MANIFEST_HI, the
+ * lower half is a hash of the model's name, the version's number and the ids of its shards. So the
+ * same version always has the same manifest id, and a different version with that number has
+ * another one.
  *
  * Owns:    hl_manifest owns its JSON (hl_manifest_fini).
  * Threads: any. Pure: no I/O, no clock.
- * Errors:  HL_ECORRUPT for what is no manifest, or was changed; HL_EUNSUPPORTED for one of a later
- *          release; HL_EINVAL for a version that is not visible; HL_ENOMEM.
+ * Errors:  HL_ECORRUPT for data that is not a manifest or was changed; HL_EUNSUPPORTED for one of a
+ *          later release; HL_EINVAL for a version that is not visible; HL_ENOMEM.
  * Units:   bytes; ms since 1970.
- * Limits:  HL_MANIFEST_MAX bytes of JSON, HL_MANIFEST_SHARDS_MAX shards, as many ranks.
+ * Limits:  HL_MANIFEST_MAX bytes of JSON, HL_MANIFEST_SHARDS_MAX shards, and the same number of
+ *          ranks.
  */
 #ifndef HL_CORE_CATALOG_MANIFEST_H
 #define HL_CORE_CATALOG_MANIFEST_H
@@ -36,8 +38,8 @@
 
 struct hl_manifest {
     struct hl_id id;
-    struct hl_id cluster; /* that wrote it */
-    const char *model;    /* borrowed from `doc`, as the config */
+    struct hl_id cluster; /* the cluster that wrote it */
+    const char *model;    /* borrowed from `doc`, like the config */
     const char *config;
     int tp, pp, virtual_stages;
     int64_t number;
@@ -53,7 +55,7 @@ struct hl_id hl_manifest_id(const struct hl_version_rec *v);
 /* JSON text, without a NUL in it; free(). HL_EINVAL unless the version is visible. */
 hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluster,
                              char **out) HL_CHECK;
-/* Everything is checked: the text may come from anywhere. */
+/* Validates everything: the text may come from anywhere. */
 hl_status hl_manifest_decode(const char *text, size_t len, struct hl_manifest *out) HL_CHECK;
 void hl_manifest_fini(struct hl_manifest *m);
 
@@ -63,9 +65,9 @@ hl_status hl_manifest_wrap(const char *text, size_t len, void **out, size_t *siz
 hl_status hl_manifest_unwrap(const void *file, size_t size, const char **text,
                              size_t *len) HL_CHECK;
 
-/* All these versions become visible, in one batch: those of models that are missing with their
- * models. One that is in the catalogue and not visible is replaced. HL_EEXIST when one is visible
- * already, or a shard belongs to another version. */
+/* Makes all these versions visible, in one batch, and creates missing models. A version that is in
+ * the catalogue but not visible is replaced. HL_EEXIST if one is already visible, or a shard
+ * belongs to another version. */
 hl_status hl_catalog_restore(struct hl_catalog *c, const struct hl_manifest *const *list,
                              size_t count, hl_catalog_commit_fn commit, void *arg) HL_CHECK;
 

@@ -7,7 +7,7 @@
  * Threads: any.
  * Errors:  none.
  * Units:   none.
- * Limits:  a random id is taken for a manifest's once in 2^64.
+ * Limits:  a random id is mistaken for a manifest's once in 2^64.
  */
 #ifndef HL_CORE_CATALOG_MANIFEST_ID_H
 #define HL_CORE_CATALOG_MANIFEST_ID_H

@@ -1,11 +1,13 @@
-/* core/catalog/settle.h - the config of a model that was made by a save with a config.json.
+/* core/catalog/settle.h - completes the config of a model that was created by a save with a
+ * config.json.
  *
- * What that does not say, the dtype, the naming and how the vocabulary is padded, is read off the
- * stored tensors; then the plan of an import is made, and every part has to be as it has it.
+ * The dtype, the naming and the padding of the vocabulary are not in the config.json; they are
+ * derived from the stored tensors. Then the same plan as for an import is made, and every part must
+ * match it.
  *
  * Owns:    nothing; the input is borrowed.
- * Threads: any; pure. It plans a model: too long for an event loop.
- * Errors:  HL_EINVAL names the part and the tensor that are not what the config asks for.
+ * Threads: any; pure. It plans a model, which takes too long for an event loop.
+ * Errors:  HL_EINVAL names the part and the tensor that don't match the config.
  * Units:   none.
  * Limits:  those of core/model/partition.h.
  */
@@ -23,8 +25,8 @@ struct hl_settle {
     size_t count;
 };
 
-/* The model's config, free(). NULL where it has no Hugging Face config: there is nothing to
- * settle. */
+/* The completed config of the model; free(). NULL if it has no Hugging Face config, so there is
+ * nothing to complete. */
 hl_status hl_settle(const struct hl_settle *in, char **out) HL_CHECK;
 
 #endif

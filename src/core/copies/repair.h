@@ -1,5 +1,5 @@
-/* core/copies/repair.h - repairing a copy that is said to be bad: what the good bytes must be, what
- * a source's answer says of the shard, and what is done about the copy of a node.
+/* core/copies/repair.h - repair of a copy that is reported as bad: what the correct bytes must be,
+ * what a source's answer means for the shard, and what to do with a node's copy.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
@@ -15,10 +15,10 @@
 
 #include "base/status.h"
 
-/* What is known of a shard's bytes. Sizes: 0 = that one has none. */
+/* What is known about a shard's bytes. A size of 0 means that this source has none. */
 struct hl_repair_known {
     uint64_t pool_size, archive_size;
-    uint64_t stated_size; /* by the caller that orders the repair, with the CRC */
+    uint64_t stated_size; /* by the caller that orders the repair, like stated_crc */
     uint32_t pool_crc, stated_crc;
 };
 
@@ -29,30 +29,31 @@ struct hl_repair_want {
     bool crc_known;
 };
 
-/* The pool's index counts more than the archive's, and that more than what was stated. */
+/* The pool's index takes precedence over the archive's, and that over what the caller stated. */
 struct hl_repair_want hl_repair_want(const struct hl_repair_known *known);
 
 enum hl_repair_answer {
     HL_REPAIR_GOOD,
-    HL_REPAIR_BAD, /* it has other bytes, or damaged ones */
+    HL_REPAIR_BAD, /* it has wrong or damaged bytes */
     HL_REPAIR_NONE,
-    HL_REPAIR_UNASKED, /* it may have good ones: while one did not answer, no shard is lost */
+    /* it did not answer and may have good bytes, so the shard does not count as lost */
+    HL_REPAIR_UNASKED,
 };
 
-/* st: of reading a source; HL_OK: it gave bytes with that CRC. */
+/* st: result of reading a source; HL_OK: it returned bytes with that CRC. */
 enum hl_repair_answer hl_repair_judge(const struct hl_repair_want *want, hl_status st,
                                       uint32_t crc);
 
 /* A copy in a node's store. */
 enum hl_repair_copy {
     HL_REPAIR_COPY_IS_GOOD, /* the fault was the reader's own */
-    HL_REPAIR_COPY_AGAIN,   /* it is gone: made again from another one */
-    HL_REPAIR_COPY_REPLACE, /* it is bad: dropped, then made again */
-    HL_REPAIR_COPY_LOST,    /* there is no other; what is left of a bad one stays */
-    HL_REPAIR_COPY_UNKNOWN, /* it could not be read through */
+    HL_REPAIR_COPY_AGAIN,   /* it is gone: copy it again from another one */
+    HL_REPAIR_COPY_REPLACE, /* it is bad: drop it, then copy it again */
+    HL_REPAIR_COPY_LOST,    /* there is no other copy; the remains of a bad one stay */
+    HL_REPAIR_COPY_UNKNOWN, /* it could not be read to the end */
 };
 
-/* st: of reading it through; is_whole counts with HL_OK. */
+/* st: result of reading the whole copy; is_whole is only valid with HL_OK. */
 enum hl_repair_copy hl_repair_copy(hl_status st, bool is_whole, bool has_other);
 
 #endif

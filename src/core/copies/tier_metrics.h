@@ -1,4 +1,5 @@
-/* core/copies/tier_metrics.h - tiers as Prometheus gauges: helios_tier_bytes, helios_shards.
+/* core/copies/tier_metrics.h - exports tiers as Prometheus gauges: helios_tier_bytes,
+ * helios_shards.
  *
  * Owns:    nothing.
  * Threads: any.

@@ -41,7 +41,7 @@ extern const char *const hl_family_buffers_rotary[];
     {"kv_heads", HL_SYMBOL_SIZE, "num_key_value_heads", "heads"},                            \
     {"vocab", HL_SYMBOL_SIZE, "vocab_size", NULL},                                           \
     {"max_positions", HL_SYMBOL_SIZE, "max_position_embeddings", "2048"}
-/* 0 = the heads don't share `hidden` evenly, which reading refuses. */
+/* 0 = `hidden` is not divisible by the heads, which is rejected when the config is read. */
 #define HL_SYMBOL_HEAD_DIM                                                                   \
     {"head_dim", HL_SYMBOL_SIZE, "head_dim", "(hidden % heads == 0) * (hidden / heads)"}
 #define HL_SYMBOL_TIED(absent) {"tied", HL_SYMBOL_BOOL, "tie_word_embeddings", absent}
@@ -58,7 +58,7 @@ extern const char *const hl_family_buffers_rotary[];
 #define HL_TENSORS_INPUT_NORM(hf)                                                            \
     {HL_PLACE_LAYER, HL_SPLIT_WHOLE, 0, "input_layernorm.weight",                            \
      "self_attention.linear_qkv.layer_norm_weight", {hf}, "hidden", NULL, NULL}
-/* Before a dense MLP; with experts the norm has its own name in both namings. */
+/* The norm before a dense MLP; with experts it has its own name in both namings. */
 #define HL_TENSORS_MLP_NORM(hf, when)                                                        \
     {HL_PLACE_LAYER, HL_SPLIT_WHOLE, 0, "pre_mlp_layernorm.weight",                          \
      "mlp.linear_fc1.layer_norm_weight", {hf}, "hidden", NULL, when}
@@ -82,7 +82,7 @@ extern const char *const hl_family_buffers_rotary[];
      {hf ".gate_proj.weight", hf ".up_proj.weight"}, ffn, "hidden", when},                   \
     {HL_PLACE_LAYER, HL_SPLIT_COLUMNS, 0, name ".linear_fc2.weight", NULL,                   \
      {hf ".down_proj.weight"}, "hidden", ffn, when}
-/* Norms of one head's query and key. */
+/* Norms of each head's query and key. */
 #define HL_TENSORS_QK_NORM(when)                                                             \
     {HL_PLACE_LAYER, HL_SPLIT_WHOLE, 0, "self_attention.q_layernorm.weight", NULL,           \
      {"self_attn.q_norm.weight"}, "head_dim", NULL, when},                                   \
@@ -99,7 +99,7 @@ extern const char *const hl_family_buffers_rotary[];
      {hf gate ".weight", hf up ".weight"}, "moe_ffn", "hidden", when},                       \
     {HL_PLACE_EXPERT, HL_SPLIT_COLUMNS, 0, HL_EXPERT_NAME("linear_fc2", "weight"),           \
      {hf down ".weight"}, "hidden", "moe_ffn", when}
-/* Beside a layer that predicts one more token; its embedding and head are the model's. */
+/* Extra tensors of a multi-token prediction layer; its embedding and head are the model's. */
 #define HL_TENSORS_MTP                                                                       \
     {HL_PLACE_MTP, HL_SPLIT_WHOLE, 0, "enorm.weight", NULL, {"enorm.weight"}, "hidden",      \
      NULL, NULL},                                                                            \

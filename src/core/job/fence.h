@@ -1,15 +1,15 @@
-/* core/job/fence.h - which start of a container comes too late.
+/* core/job/fence.h - rejects orders to start a container that arrive too late.
  *
- * A start may arrive after the order that has overtaken it: behind a stop of the same container, or
- * behind a start of a later attempt of its job. Such a container would hold the slot of another one
- * and nothing would wait for it, so a node refuses it.
+ * A start order can be overtaken: by a stop of the same container, or by a start of a later attempt
+ * of its job. If the node obeyed it afterwards, the container would occupy a slot that now belongs
+ * to another one, and nobody would wait for it. So the node refuses such a start.
  *
  * Owns:    nothing. Zero-initialised is right.
  * Threads: one owner at a time. Pure.
- * Errors:  HL_EPERM says which order came before.
+ * Errors:  HL_EPERM says which order overtook it.
  * Units:   none.
- * Limits:  the last HL_FENCE_MAX containers of the newest Controller: what an older one orders is
- *          refused by its epoch (core/migration/epoch.h).
+ * Limits:  remembers the last HL_FENCE_MAX containers of the newest Controller; orders of an older
+ *          Controller are refused because of their epoch (core/migration/epoch.h).
  */
 #ifndef HL_CORE_JOB_FENCE_H
 #define HL_CORE_JOB_FENCE_H
@@ -35,10 +35,10 @@ struct hl_fence {
     size_t count, next;
 };
 
-/* An order to start the container JOB.ATTEMPT.INDEX has come from the Controller of that epoch; one
- * of a newer epoch makes the fence forget. An id that is not of that form is never refused. */
+/* Checks an order to start the container JOB.ATTEMPT.INDEX from the Controller of that epoch. A
+ * newer epoch makes the fence forget all containers. An id of another form is never refused. */
 hl_status hl_fence_start(struct hl_fence *f, uint64_t epoch, const char *id) HL_CHECK;
-/* The same of an order to stop or to forget it: no start of it is obeyed from now on. */
+/* Notes an order to stop or to forget the container: from now on every start of it is refused. */
 void hl_fence_stop(struct hl_fence *f, uint64_t epoch, const char *id);
 
 /* `other` is a container of the same job in an earlier attempt than that of `id`. */

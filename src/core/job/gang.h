@@ -1,10 +1,10 @@
-/* core/job/gang.h - a job whose containers are pods of Kubernetes: what a pod says of its
- * container, when its node counts as lost, and which request comes next.
+/* core/job/gang.h - decisions about a job whose containers are Kubernetes pods: what a pod's state
+ * means for its container, when a node counts as lost, and which API request comes next.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
  * Errors:  none.
- * Units:   attempts count from 1, 0 = none; ns of a clock that begins above 0.
+ * Units:   attempts count from 1, 0 = none; ns of a clock that starts above 0.
  * Limits:  none.
  */
 #ifndef HL_CORE_JOB_GANG_H
@@ -18,89 +18,91 @@
 enum hl_pod_turn {
     HL_POD_SAME,
     HL_POD_GONE,
-    HL_POD_LOST,     /* as it says itself */
-    HL_POD_REPLACED, /* by one that has not begun: the container's process is gone */
-    HL_POD_NEWS,     /* its state is the container's next one */
+    HL_POD_LOST,     /* the pod itself says so */
+    HL_POD_REPLACED, /* by a pod that has not started yet: the container's process is gone */
+    HL_POD_NEWS,     /* the pod's state becomes the container's state */
 };
 
-/* have: the container's state. pod: of the pod now (WANTED: it waits; LOST: not by its program);
- * counts when it is there. */
+/* have: the state recorded for the container. pod: the state of the pod now (WANTED: it waits;
+ * LOST: it failed, but not because of its program); ignored unless is_there. */
 enum hl_pod_turn hl_pod_judge(enum hl_api_container_state have, bool is_there,
                               enum hl_api_container_state pod);
 
-/* The gang is to be there: as long as its pods may run. */
+/* The gang's objects should exist, which is as long as its pods may run. */
 bool hl_gang_is_up(enum hl_api_job_state state);
 
-/* What is known of one attempt. */
+/* What is known about one attempt. */
 struct hl_gang_attempt {
     int attempt;
-    bool there;   /* its Job, as the watch has shown */
-    bool created; /* by us; the watch need not have shown it yet */
-    bool deleted; /* by us */
-    bool made;    /* it was there once, as the record of its job says */
-    bool over;    /* it has succeeded and was kept for as long as it is to be, by us */
+    bool there;   /* its Job exists, according to the watch */
+    bool created; /* we created it; the watch may not have shown it yet */
+    bool deleted; /* we deleted it */
+    bool made;    /* it existed at some time, according to the job's record */
+    bool over;    /* it has succeeded, and we have kept it for the configured time */
 };
 
-/* The attempt's Job must go: it is another than the job's now, or the job needs none. */
+/* The attempt's Job must be deleted: it is not the job's current attempt, or the job needs none. */
 bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run);
-/* While stopping: a container without a pod has ended, for nobody makes the pod again. */
+/* While stopping: a container without a pod has ended, because nobody will recreate the pod. */
 bool hl_gang_has_ended(const struct hl_gang_attempt *a);
-/* Its Job went while nobody looked: whether its ranks have finished is not known. For a Controller
- * that comes back; a Job that was never made has had no ranks. */
+/* The attempt's Job disappeared while no Controller was watching, so it is unknown whether its
+ * ranks finished. For a restarted Controller; a Job that was never created had no ranks. */
 bool hl_gang_vanished(const struct hl_gang_attempt *a, const struct hl_jobrun *run, bool has_pods);
 
-/* A node as its condition Ready has it. */
+/* A node according to its condition Ready. */
 struct hl_gang_node {
-    bool silent; /* Unknown: its kubelet is not heard; or the node was removed */
+    /* Ready is Unknown, because its kubelet does not report; or the node was removed */
+    bool silent;
     uint64_t since_ns;
 };
 
-/* Its pods count as lost. after_ns: how long it may be silent. */
+/* The node's pods count as lost. after_ns: how long it may be silent. */
 bool hl_gang_node_lost(const struct hl_gang_node *node, uint64_t after_ns, uint64_t now_ns);
 
-/* While stopping: a pod of a Job that is gone. Only its kubelet says that it has ended. */
+/* While stopping: a pod whose Job is gone. Only its kubelet can say that it has ended. */
 struct hl_gang_ending {
-    uint64_t gone_ns;  /* when the Job was seen to be gone */
-    uint64_t grace_ns; /* what the pod's ranks have to end */
+    uint64_t gone_ns;  /* when the Job was found to be gone */
+    uint64_t grace_ns; /* time that the pod's ranks have to end */
     bool node_lost;
 };
 
 enum hl_pod_end {
     HL_POD_END_WAIT,
-    HL_POD_END_FORCE,   /* it is deleted without its kubelet */
-    HL_POD_END_GIVE_UP, /* the job goes on without it */
+    HL_POD_END_FORCE,   /* delete the pod without waiting for its kubelet */
+    HL_POD_END_GIVE_UP, /* the job proceeds without waiting for the pod */
 };
 
-/* How long a kubelet has to say so beside the grace, and then the API server to delete it. */
+/* How long a kubelet has to confirm the end, in addition to the grace period; and after that, how
+ * long the API server has to delete the pod. */
 #define HL_GANG_CONFIRM_NS (30 * HL_NS_PER_S)
 
 enum hl_pod_end hl_gang_pod_end(const struct hl_gang_ending *e, uint64_t now_ns);
 
-/* Its Job has come to an end that no pod explains. The watch of pods may be behind that of Jobs,
- * and a pod that failed explains its Job's end: the attempt fails when this lasts for so long. */
+/* A Job has ended, but no pod explains why. The pods' watch may lag behind the Jobs' watch, and a
+ * failed pod would explain it. So the attempt fails only after this time without an explanation. */
 #define HL_GANG_TROUBLE_NS (3 * HL_NS_PER_S)
 
-/* True: it fails now. *since_ns: since when, 0 = there is no trouble. */
+/* True: the attempt fails now. *since_ns: when the trouble began; 0 = there is none. */
 bool hl_gang_trouble(uint64_t *since_ns, bool has_trouble, uint64_t now_ns);
 
-/* What was done for the job's attempt. */
+/* What has been done for the job's current attempt. */
 struct hl_gang_done {
     bool maps_sent, table_sent, logs_kept;
-    bool table_is_ours; /* else a controller of the devices' maker writes it */
+    bool table_is_ours; /* if false, the device vendor's controller writes it */
 };
 
-/* Without its ConfigMaps no rank begins, and they come after the record: so there is one of each
- * gang whose ranks have begun. */
+/* No rank starts without the ConfigMaps, and they are written after the record. So every gang whose
+ * ranks have started has a record. */
 enum hl_gang_step {
     HL_GANG_REST,
     HL_GANG_CREATE,
-    HL_GANG_RECORD, /* that its Job is made */
+    HL_GANG_RECORD, /* record that its Job was created */
     HL_GANG_PUT_MAPS,
     HL_GANG_PUT_TABLE,
     HL_GANG_KEEP_LOGS,
 };
 
-/* The next request, when no attempt has to go. */
+/* The next request, when no old attempt has to be deleted. */
 enum hl_gang_step hl_gang_next(const struct hl_jobrun *run, const struct hl_gang_attempt *now,
                                const struct hl_gang_done *done);
 

@@ -1,39 +1,38 @@
-/* What the files of a job's life share. */
+/* Shared by the files that implement jobstate.h. */
 #ifndef HL_CORE_JOB_JOBSTATE_PRIVATE_H
 #define HL_CORE_JOB_JOBSTATE_PRIVATE_H
 
 #include "core/job/jobstate.h"
 
-/* A failure of whatever kind, before anything else is made of it. True: the attempt has made a step
- * that none had made, or, where ranks tell no steps, has run long. */
+/* Notes a failure of any kind; call it first. True: the attempt made a step that no attempt had
+ * made, or, if the ranks report no steps, it ran for a long time. */
 bool hl_jobrun_note_failure(struct hl_jobrun *run, const struct hl_job_event *ev,
                             enum hl_api_failure_kind kind);
-/* The same of one that counts; true: another attempt follows, not before run->retry_ms. */
+/* Notes a failure that counts. True: another attempt follows, not before run->retry_ms. */
 bool hl_jobrun_tries_again(struct hl_jobrun *run, const struct hl_job_event *ev,
                            enum hl_api_failure_kind kind, int code);
 
-/* jobstate_resize.c: a gang that runs and changes its size */
+/* jobstate_resize.c: a running gang changes its size */
 struct step;
-/* Everything of an event with a plan that can fail, before anything is changed. */
+/* Does everything that can fail for an event with a plan, before any state changes. */
 hl_status hl_jobrun_check_resize(struct hl_jobrun *run, const struct hl_job_event *ev) HL_CHECK;
-/* After the loss of a node. */
+/* Continues after the loss of a node. */
 void hl_jobrun_go_on(struct step *s);
 void hl_jobrun_on_grow(struct step *s);
 void hl_jobrun_on_resized(struct step *s);
 void hl_jobrun_on_dismiss(struct step *s);
 void hl_jobrun_on_freed(struct step *s);
-/* The container of the event is no member, and has another state. */
+/* The state of the event's container has changed, and the container is not a member. */
 void hl_jobrun_judge_guest(struct step *s);
 void hl_jobrun_resume_guest(const struct hl_jobrun *run, int position, struct hl_job_actions *out);
 
 /* jobstate_spare.c */
-/* It was parked, and has the ranks of a lost container. */
+/* The container was parked and now has the ranks of a lost one. */
 bool hl_jobrun_took_place(const struct hl_jobrun *run, int index);
-/* Parked containers take the places of what was lost with its node. False: there are too few, and
- * the gang begins again. */
+/* Parked containers take over from the containers that were lost with their node. False: there are
+ * too few, so the gang must restart. */
 bool hl_jobrun_spares_take_over(struct step *s);
-/* The container of the event has failed. True: it was only lost, and another one takes its place.
- */
+/* The event's container has failed. True: it was only lost, and another one replaces it. */
 bool hl_jobrun_replace_lost(struct step *s);
 
 #endif

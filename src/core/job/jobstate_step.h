@@ -1,9 +1,9 @@
-/* core/job/jobstate_step.h - what a step of a job's state machine is made of: its texts and its
- * actions. Of the files of jobstate_private.h alone.
+/* core/job/jobstate_step.h - helpers for one step of a job's state machine: copy texts and append
+ * actions. Only for the files of jobstate_private.h.
  *
  * Owns:    nothing; actions are appended to the caller's.
  * Threads: as jobstate.h.
- * Errors:  HL_ENOMEM where room for actions is made; they are added where there is room.
+ * Errors:  HL_ENOMEM only when reserving room for actions; adding them afterwards can't fail.
  * Units:   none.
  * Limits:  a text keeps HL_JOB_TEXT_MAX - 1 bytes.
  */
@@ -24,7 +24,7 @@ struct step {
     struct hl_job_actions *out;
 };
 
-/* A text that was cut must not end inside a character: JSON takes only whole ones. */
+/* Truncates at a character boundary, because JSON rejects incomplete UTF-8 sequences. */
 static inline void copy_text(char *to, size_t cap, const char *from)
 {
     size_t n = strlen(from);
@@ -71,7 +71,7 @@ static inline void act_on(struct hl_job_actions *out, enum hl_job_action_kind ki
     snprintf(a->node, sizeof(a->node), "%s", node);
 }
 
-/* The container at that position of the attempt that is placed. */
+/* Adds an action for the container at that position of the placed attempt. */
 static inline void act_at(struct step *s, enum hl_job_action_kind kind, int position)
 {
     act_on(s->out, kind, s->run->attempt, s->run->plan->containers[position].index,

@@ -1,4 +1,4 @@
-/* core/job/ports.h - at which ports the ranks of a job's attempt may meet.
+/* core/job/ports.h - chooses the port at which the ranks of a job's attempt rendezvous.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
@@ -17,17 +17,17 @@
 #define HL_PORTS_FIRST 20000
 #define HL_PORTS_COUNT 10000
 
-/* Candidate number `skip` (from 0) of an attempt. Clusters on one machine must not look at the same
- * ports: each counts from one of its own, which its Controller's address gives. `job`: a number of
- * the job; jobs and attempts begin seven and one apart. */
+/* Candidate number `skip` (from 0) of an attempt. Clusters on one machine must not try the same
+ * ports, so each starts at its own offset, derived from its Controller's address. `job`: the job's
+ * number; the candidates of successive jobs start seven apart, those of attempts one apart. */
 uint16_t hl_ports_candidate(const char *controller, uint64_t job, int attempt, uint64_t skip);
 
-/* An Agent was asked which candidates are free. */
+/* What to do with an Agent's answer to the question which candidates are free. */
 enum hl_ports_next {
-    HL_PORTS_SETTLED, /* the one it names */
-    HL_PORTS_BLIND,   /* it can't tell: the first candidate, untried */
-    HL_PORTS_AGAIN,   /* the same ones */
-    HL_PORTS_ONWARD,  /* the candidates after these: all are in use */
+    HL_PORTS_SETTLED, /* use the port it names */
+    HL_PORTS_BLIND,   /* it can't tell: use the first candidate, unchecked */
+    HL_PORTS_AGAIN,   /* ask again about the same candidates */
+    HL_PORTS_ONWARD,  /* all are in use: ask about the next candidates */
 };
 
 enum hl_ports_next hl_ports_after(hl_status answer);

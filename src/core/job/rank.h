@@ -1,9 +1,9 @@
 /* core/job/rank.h - the identity of a rank: its number and its place in the grid.
  *
- * Megatron's default order is tp fastest, then cp, dp and pp:
- * rank = tp + TP * (cp + CP * (dp + DP * pp)). Ranks with the same tp and pp have the same
- * parameters; they are numbered as one, cp + CP * dp, where it matters who saves what. The experts'
- * grid lies over the same ranks of a stage: etp fastest, then ep, then their data ranks.
+ * Megatron's default order is tp fastest, then cp, dp and pp: rank = tp + TP * (cp + CP * (dp + DP
+ * * pp)). Ranks with the same tp and pp have the same parameters; to decide who saves what, they
+ * share one replica number, cp + CP * dp. The experts' grid is laid over the ranks of a stage: etp
+ * fastest, then ep, then the experts' data ranks.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -20,7 +20,7 @@
 
 enum hl_rank_order { HL_ORDER_TP_DP_PP, HL_ORDER_TP_PP_DP };
 
-/* How many of each, and the order in which ranks count through them. */
+/* Sizes of the dimensions, and the order in which ranks are numbered. */
 struct hl_grid {
     int pp;
     int tp;
@@ -36,7 +36,7 @@ struct hl_rank {
     int cp;
 };
 
-/* Which rank of the experts' grid it is. */
+/* A rank's coordinates in the experts' grid. */
 struct hl_expert_rank {
     int ep, etp, dp;
 };
@@ -46,7 +46,7 @@ static inline int hl_grid_cp(const struct hl_grid *g)
     return g->cp > 0 ? g->cp : 1;
 }
 
-/* Ranks that have the same parameters. */
+/* Number of ranks that have the same parameters. */
 static inline int hl_grid_replicas(const struct hl_grid *g)
 {
     return hl_grid_cp(g) * g->dp;
@@ -77,7 +77,7 @@ static inline struct hl_rank hl_rank_of(const struct hl_grid *g, int number)
     return (struct hl_rank){.pp = outer / g->dp, .tp = tp, .dp = outer % g->dp, .cp = cp};
 }
 
-/* Its place among the ranks of its stage, counted through etp, then ep. */
+/* The rank's place in the experts' grid of its stage, numbered by etp first, then ep. */
 static inline struct hl_expert_rank hl_rank_experts(const struct hl_grid *g, struct hl_rank r,
                                                     int ep, int etp)
 {
@@ -96,7 +96,7 @@ static inline const char *hl_rank_order_name(enum hl_rank_order order)
     return order == HL_ORDER_TP_PP_DP ? "tp-pp-dp" : "tp-dp-pp";
 }
 
-/* Megatron's own names, in which cp and ep stand too, mean the same. */
+/* Megatron's own names, which also contain cp and ep, are accepted as synonyms. */
 HL_CHECK static inline hl_status hl_rank_order_parse(const char *name, enum hl_rank_order *out)
 {
     if (strcmp(name, "tp-dp-pp") == 0 || strcmp(name, "tp-cp-ep-dp-pp") == 0)

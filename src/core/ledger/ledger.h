@@ -1,27 +1,27 @@
-/* core/ledger/ledger.h - where the wall time of a job goes: ten parts that sum to it.
+/* core/ledger/ledger.h - accounts for the wall time of a job: ten parts that add up to it.
  *
- * A gang that loses a rank and comes together again, with a new generation, goes through lost and
- * start without leaving step.
+ * A gang that loses a rank and re-forms, with a new generation, has lost and start time without
+ * leaving the state step.
  *
- * Time is put into a part when it is known what it was for: until then it is open. While ranks run
- * it is open from one report of a step to the next.
+ * Time is added to a part once it is known what it was used for; until then it is open. While ranks
+ * run, it is open from one report of a step to the next.
  *
  *     queue -> place -> image -> pull -> start --first report--> steps --failure--> lost -> queue
  * ...
  *                                                         '--end: over
  *
- * A report closes the time since the one before: so many steps of the usual length are step (or
- * replay, for steps that an attempt, or a generation, before had done). The first one of a gang
- * also tells of steps that nobody has looked at: what is left of the time was start, or lost. Of
- * what is more than twice the usual length the rest is save, as far as a save was going on, and
- * else stall. Ranks that report nothing step from when they run; what they did since the last
- * version that was saved is lost with a failure.
+ * A report closes the time since the previous one: the number of steps times the usual length
+ * counts as step (or as replay, for steps that an earlier attempt or generation had already done).
+ * The first report of a gang may cover steps that nobody has looked at; the rest of that time
+ * counts as start, or as lost. If steps took more than twice the usual length, the excess counts as
+ * save while a save was in progress, and as stall otherwise. For ranks that report nothing, step
+ * begins when they run; after a failure their time since the last saved version counts as lost.
  *
  * Owns:    nothing.
  * Threads: one owner. Pure: the clock's value is an argument.
  * Errors:  none. A clock that goes back adds nothing.
  * Units:   ms of one steady clock.
- * Limits:  steps and tokens of one reporting rank.
+ * Limits:  steps and tokens are those of one reporting rank.
  */
 #ifndef HL_CORE_LEDGER_LEDGER_H
 #define HL_CORE_LEDGER_LEDGER_H
@@ -46,68 +46,70 @@ enum hl_ledger_part {
     HL_LEDGER_PARTS,
 };
 
-/* Zero is a ledger that has not begun. */
+/* A zeroed ledger has not begun. */
 struct hl_ledger {
     int64_t ms[HL_LEDGER_PARTS];
-    enum hl_ledger_part part; /* what goes on; STEP: the ranks run */
-    int64_t at_ms;            /* all time before is in a part or open */
+    enum hl_ledger_part part; /* the current part; STEP: the ranks run */
+    int64_t at_ms;            /* all time before this is in a part or open */
     bool begun, over;
-    int64_t open_ms;      /* STEP: since the last report, save, or begin */
-    int64_t open_save_ms; /* the part of it in which a save was going on */
+    int64_t open_ms;      /* STEP: time since the last report, save, or begin */
+    int64_t open_save_ms; /* of this, the time in which a save was in progress */
     bool saving;
     bool reported;     /* some attempt reports steps */
-    bool stepping;     /* this attempt has */
-    int64_t step;      /* the newest of this attempt; < 0 = none */
-    int64_t best_step; /* the highest that an attempt has ended with; < 0 = none */
-    int64_t usual_ms;  /* of a step; 0 = not known yet */
+    bool stepping;     /* this attempt has reported steps */
+    int64_t step;      /* newest step of this attempt; < 0 = none */
+    int64_t best_step; /* highest step with which an attempt ended; < 0 = none */
+    int64_t usual_ms;  /* usual length of a step; 0 = not known yet */
     int64_t steps, replayed;
     uint64_t tokens;
     uint64_t told_tokens; /* of the last report */
     uint32_t generation;  /* of the last report */
 };
 
-/* What a rank tells: `step` is done. */
+/* A rank's report that `step` is done. */
 struct hl_ledger_report {
     int64_t step;
-    uint64_t tokens;     /* of its process, in all */
-    int64_t usual_ms;    /* of a step, as it measures it; 0 = it doesn't */
-    uint32_t generation; /* how often its gang has come together; 0 = it does not tell */
-    int64_t steps;       /* that ended in this generation; 0 = it does not tell */
-    int64_t done_before; /* lower steps had ended before this generation; 0 = none, or not told */
+    uint64_t tokens;     /* total of its process */
+    int64_t usual_ms;    /* usual length of a step, as the rank measures it; 0 = it doesn't */
+    uint32_t generation; /* how often its gang has formed; 0 = not reported */
+    int64_t steps;       /* steps completed in this generation; 0 = not reported */
+    /* steps below this were done before this generation; 0 = none, or not reported */
+    int64_t done_before;
 };
 
 /* The job is submitted. */
 void hl_ledger_begin(struct hl_ledger *l, int64_t now_ms);
-/* From now on this goes on; STEP: all ranks run. LOST after STEP: they have failed. The same again
- * changes nothing. */
+/* Switches to that part. STEP: all ranks run. LOST after STEP: they have failed. Entering the same
+ * part again changes nothing. */
 void hl_ledger_enter(struct hl_ledger *l, enum hl_ledger_part part, int64_t now_ms);
 void hl_ledger_report(struct hl_ledger *l, const struct hl_ledger_report *report, int64_t now_ms);
-/* Whether ranks are saving a version now. */
+/* Tells whether ranks are saving a version now. */
 void hl_ledger_saving(struct hl_ledger *l, bool saving, int64_t now_ms);
-/* A version that was saved is visible: what was done until now can't be lost. */
+/* A saved version is visible: the work done until now can't be lost any more. */
 void hl_ledger_saved(struct hl_ledger *l, int64_t now_ms);
-/* The job is over; `succeeded`: what is open was of use. */
+/* The job is over. succeeded: the open time was useful. */
 void hl_ledger_end(struct hl_ledger *l, bool succeeded, int64_t now_ms);
 
-/* As it is at now_ms. Open time counts as what it would be if the job ended well now. */
+/* The ledger at now_ms. Open time is counted as if the job succeeded now. */
 struct hl_api_job_ledger hl_ledger_show(const struct hl_ledger *l, int64_t now_ms);
 
 /* ---- over a restart of who keeps it ---- */
 
-/* Two clocks at once: the machine's since its boot, and the wall's. */
+/* Readings of two clocks at the same moment: time since boot, and wall time. */
 struct hl_ledger_clocks {
     const char *boot_id;
     int64_t boot_ms;
     int64_t wall_ms;
 };
 
-/* *l is as of now_ms; borrows boot_id. */
+/* Updates *l to now_ms and returns its record, which borrows boot_id. */
 struct hl_api_job_ledger_record hl_ledger_record(struct hl_ledger *l, int64_t now_ms,
                                                  const struct hl_ledger_clocks *clocks,
                                                  struct hl_arena *arena);
-/* The time since the record goes on as what went on then: by the clock of the boot where it is
- * the same boot, whatever was done to the wall clock, else by the wall clock. A record without
- * parts, of an older release, is a ledger that has not begun. */
+/* Restores a ledger. The time since the record counts towards the part that was current then. It is
+ * measured by the boot clock if the boot is the same, whatever happened to the wall clock, else by
+ * the wall clock. A record without parts, from an older release, gives a ledger that has not
+ * begun. */
 void hl_ledger_restore(struct hl_ledger *l, const struct hl_api_job_ledger_record *r,
                        const struct hl_ledger_clocks *clocks, int64_t now_ms);
 

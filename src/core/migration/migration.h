@@ -10,26 +10,27 @@
  *        |           |                           undoing       goal's copy is       ERASE
  *        '-----------'--> ended                                confirmed as surplus: DROP
  *
- * A pure step function: events in, actions out, which the caller takes with hl_migration_next after
- * each event and carries out. Each has an order number that its answer brings back; an answer to
- * another one changes nothing. Order numbers grow, also from one epoch to the next: a holder obeys
- * no order for a shard that is older than the newest it has seen for it, and none of an epoch
- * before the newest it has seen.
+ * A pure step function: events in, actions out. After each event the caller takes the actions with
+ * hl_migration_next and carries them out. Each action has an order number that its answer returns;
+ * an answer with any other number is ignored. Order numbers only grow, also across epochs: a holder
+ * rejects an order for a shard that is older than the newest it has seen for that shard, and any
+ * order of an epoch older than the newest it has seen.
  *
  * The copy at `from` serves readers until the switch, the one at `goal` afterwards
  * (hl_migration_hides). The switch is the one commit that writes the record as cleaning. A copy is
- * dropped only after its readers' grace, when the journal says that it goes, and while as many
- * other copies as are wanted were confirmed by their holders. What can't be dropped in time stays
- * as an ordinary copy, and the end of the move says so.
+ * dropped only after its readers' grace period, once the journal says that it will go, and only
+ * while holders have confirmed as many other copies as required. A copy that can't be dropped in
+ * time stays as an ordinary copy, and the end of the move says so.
  *
- * Owns:    its records; what is asked is borrowed until the next call.
+ * Owns:    its records; query results are borrowed until the next call.
  * Threads: one at a time. Pure: times are arguments.
- * Errors:  HL_EINVAL, HL_EBUSY (the shard moves already, or it is too late to cancel), HL_EUNAVAIL,
- *          HL_ENOSPC (too many wait), HL_ENOENT, HL_ENOMEM. Events about moves that are not there
- *          change nothing.
+ * Errors:  HL_EINVAL, HL_EBUSY (the shard is already moving, or it is too late to cancel),
+ *          HL_EUNAVAIL, HL_ENOSPC (too many moves wait), HL_ENOENT, HL_ENOMEM. Events about unknown
+ *          moves are ignored.
  * Units:   ms of a clock that never goes back; bytes.
- * Limits:  those of the options; one move of a shard at a time; 2^32 orders in an epoch. A shard's
- *          move is found at once, a move by its id one by one, which is meant for some thousands.
+ * Limits:  those of the options; one move of a shard at a time; 2^32 orders in an epoch. The move
+ *          of a shard is found by hash, a move by its id with a linear search, which is meant for a
+ *          few thousand moves.
  */
 #ifndef HL_CORE_MIGRATION_MIGRATION_H
 #define HL_CORE_MIGRATION_MIGRATION_H
@@ -60,28 +61,28 @@ enum hl_move_phase {
 
 const char *hl_move_phase_text(enum hl_move_phase phase);
 
-/* What is wanted. The copy at the goal is not dropped when the move is undone if it was there
- * before (goal_had); that at `from` stays where it is kept (keep_source): a load. */
+/* The move that is wanted. goal_had: the goal already had a copy, which is not dropped when the
+ * move is undone. keep_source: the copy at `from` stays, so the move is a load. */
 struct hl_move_order {
-    struct hl_id id, shard; /* id: the caller's, never used twice */
+    struct hl_id id, shard; /* id: chosen by the caller, never reused */
     struct hl_place from, goal;
     bool keep_source, goal_had;
     enum hl_life_event reason;
     double value, limit;   /* hl_life_event_numbers */
     double gain_s, cost_s; /* expected */
-    uint8_t priority;      /* high goes first */
+    uint8_t priority;      /* higher goes first */
     uint64_t size_bytes;
     uint32_t crc32;
-    int64_t copy_ms;      /* its copy fails after so long; 0: as the options say */
-    uint64_t bytes_per_s; /* the caller's: what its copy may take; 0: no limit of its own */
+    int64_t copy_ms;      /* timeout of its copy; 0: the options' */
+    uint64_t bytes_per_s; /* for the caller: bandwidth limit of its copy; 0: no limit of its own */
 };
 
-/* A record of the journal is this, in phase copying, cleaning or undoing. */
+/* A move as the journal has it, in phase copying, cleaning or undoing. */
 struct hl_move_rec {
     struct hl_move_order order;
     enum hl_move_phase phase;
     int64_t began_ms, switched_ms; /* 0: not yet */
-    hl_status status;              /* why it is undone; HL_OK: it is not */
+    hl_status status;              /* why it is being undone; HL_OK: it is not */
 };
 
 /* clang-format off */
@@ -123,25 +124,25 @@ struct hl_move_action {
     bool left;
 };
 
-/* A copy that its holder has confirmed after the CHECK was taken. */
+/* A copy that its holder confirmed after the CHECK was taken. */
 struct hl_move_copy {
     struct hl_place place;
-    uint32_t domain; /* copies that one failure takes together have the same */
+    uint32_t domain; /* failure domain: copies that one failure can destroy together share it */
     uint64_t size_bytes;
     uint32_t crc32;
 };
 
 struct hl_migration_opts {
-    uint32_t moves_max; /* waiting ones included */
-    uint32_t in_flight; /* until the switch, or until they are undone */
-    uint32_t per_node;  /* of those, from it or to it */
+    uint32_t moves_max; /* including waiting ones */
+    uint32_t in_flight; /* moves that are not yet switched or undone */
+    uint32_t per_node;  /* of these, from or to one node */
     uint32_t per_path[HL_MOVE_PATHS];
-    uint32_t domains; /* a copy is dropped while so many others hold the shard, >= 1 */
-    int64_t wait_ms;  /* one that has not begun by then ends */
+    uint32_t domains; /* a copy is dropped only while this many others hold the shard, >= 1 */
+    int64_t wait_ms;  /* a move that has not begun after this time ends */
     int64_t copy_ms;
-    int64_t stop_ms;  /* the answer of a copy that was stopped is waited for so long */
-    int64_t grace_ms; /* readers of a copy that is not offered any more have so long */
-    int64_t clean_ms; /* after it, a copy that could not be dropped stays */
+    int64_t stop_ms;  /* how long to wait for the answer of a stopped copy */
+    int64_t grace_ms; /* time for the readers of a copy that is no longer offered */
+    int64_t clean_ms; /* after this time a copy that could not be dropped stays */
     int64_t retry_ms;
 };
 
@@ -157,16 +158,16 @@ struct hl_migration {
     struct hl_move_node *nodes;
     uint32_t node_room;
     bool l3_gone;
-    uint8_t held_below; /* moves of less priority do not begin */
+    uint8_t held_below; /* moves of lower priority do not begin */
     uint32_t in_flight, on_path[HL_MOVE_PATHS];
     int64_t now_ms;
 };
 
-/* epoch: of this Controller, greater than that of any before it. */
+/* epoch: this Controller's, greater than any earlier one. */
 hl_status hl_migration_init(struct hl_migration *m, const struct hl_migration_opts *opts,
                             uint32_t epoch, int64_t now_ms) HL_CHECK;
 void hl_migration_fini(struct hl_migration *m);
-/* In force for what happens from now on; moves_max stays. */
+/* The new options apply from now on; moves_max does not change. */
 hl_status hl_migration_configure(struct hl_migration *m,
                                  const struct hl_migration_opts *opts) HL_CHECK;
 
@@ -174,43 +175,46 @@ hl_status hl_migration_configure(struct hl_migration *m,
 
 hl_status hl_migration_order(struct hl_migration *m, const struct hl_move_order *order,
                              int64_t now_ms) HL_CHECK;
-/* Of those that wait, and those that are ordered from now on, none of less priority begins; 0: all
- * do. */
+/* From now on no waiting or newly ordered move of lower priority than `below` begins; 0: all
+ * may. */
 void hl_migration_hold(struct hl_migration *m, uint8_t below, int64_t now_ms);
-/* A record of the journal, after a start and before the first order; its waits begin anew. */
+/* Restores a record of the journal, after a start and before the first order; its timeouts start
+ * again. */
 hl_status hl_migration_restore(struct hl_migration *m, const struct hl_move_rec *rec,
                                int64_t now_ms) HL_CHECK;
-/* HL_EBUSY: the old copy is being dropped; order a move back. HL_OK: it will be undone. */
+/* HL_OK: the move will be undone. HL_EBUSY: the old copy is already being dropped; order a move
+ * back instead. */
 hl_status hl_migration_cancel(struct hl_migration *m, struct hl_id id, int64_t now_ms) HL_CHECK;
-/* st: an error is tried again. What was not committed for certain may have been. */
+/* st: after an error the write is retried. A write that failed may still have been committed. */
 void hl_migration_journaled(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
                             int64_t now_ms);
-/* HL_OK: the goal's holder has read its copy through and says its size and CRC. */
+/* HL_OK: the goal's holder has read its whole copy and reports its size and CRC. */
 void hl_migration_copied(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
                          uint64_t size_bytes, uint32_t crc32, int64_t now_ms);
 void hl_migration_checked(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
                           const struct hl_move_copy *copies, size_t count, int64_t now_ms);
-/* HL_OK, or HL_ENOENT: it is not there. */
+/* st: HL_OK, or HL_ENOENT if the copy is not there. */
 void hl_migration_dropped(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
                           int64_t now_ms);
-/* The node's holder is given up, or HL_READER_NONE: L3's; it is back. */
+/* The node's holder is considered lost, or is back; node HL_READER_NONE: L3's holder. */
 hl_status hl_migration_node_gone(struct hl_migration *m, uint16_t node, int64_t now_ms) HL_CHECK;
 void hl_migration_node_back(struct hl_migration *m, uint16_t node, int64_t now_ms);
-/* No version holds it any more; its copies are the caller's to free. */
+/* No version has the shard any more; the caller frees its copies. */
 void hl_migration_shard_gone(struct hl_migration *m, struct hl_id shard, int64_t now_ms);
 void hl_migration_tick(struct hl_migration *m, int64_t now_ms);
 
 /* ---- what follows ---- */
 
-/* false: there is none. Take all after each event; answers may come in between. */
+/* False: there is no action left. Take all of them after each event; answers may come in
+ * between. */
 bool hl_migration_next(struct hl_migration *m, struct hl_move_action *action);
-/* When a tick is needed at the latest; INT64_MAX: no move is in flight. */
+/* When the next tick is needed at the latest; INT64_MAX: no move is in flight. */
 int64_t hl_migration_due(const struct hl_migration *m);
-/* The shard's copy there is not offered to readers. */
+/* The shard's copy at that place must not be offered to readers. */
 bool hl_migration_hides(const struct hl_migration *m, struct hl_id shard, struct hl_place place);
-/* Borrowed; NULL: the shard does not move. */
+/* Borrowed; NULL: the shard is not moving. */
 const struct hl_move_rec *hl_migration_find(const struct hl_migration *m, struct hl_id shard);
-/* i < m->count, in the order of their arrival; borrowed. */
+/* The i-th move in order of arrival, i < m->count; borrowed. */
 const struct hl_move_rec *hl_migration_at(const struct hl_migration *m, uint32_t i);
 
 #endif

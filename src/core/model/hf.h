@@ -1,8 +1,8 @@
-/* core/model/hf.h - what a Hugging Face config.json says about a model's sizes.
+/* core/model/hf.h - reads a model's sizes from a Hugging Face config.json.
  *
  * Owns:    hl_hf_config owns the parsed JSON (hl_hf_config_fini).
  * Threads: any; pure.
- * Errors:  HL_EINVAL with file and field; HL_EUNSUPPORTED for an architecture that is not known.
+ * Errors:  HL_EINVAL with file and field; HL_EUNSUPPORTED for an unknown architecture.
  * Units:   counts of elements.
  * Limits:  sizes below 2^31, 100,000 layers; config.json up to 16 MiB.
  */
@@ -21,14 +21,14 @@
 enum hl_hf_layout {
     HL_LAYOUT_LLAMA, /* llama, mistral, qwen2: RMS norms, rotary, gate/up/down */
     HL_LAYOUT_GPT2,  /* layer norms, learned positions, Conv1D weights [in, out] */
-    HL_LAYOUT_OTHER, /* any other family: only its table says what it is made of */
+    HL_LAYOUT_OTHER, /* any other family: only its table describes it */
 };
 
 struct hl_hf_config {
     enum hl_hf_layout layout;
     const struct hl_family *family;
-    int64_t values[HL_FAMILY_SYMBOLS_MAX]; /* of the family's symbols with a field */
-    const json_t *fields;                  /* the object of `hf` that has them */
+    int64_t values[HL_FAMILY_SYMBOLS_MAX]; /* values of the family's symbols that have a field */
+    const json_t *fields;                  /* the object in `hf` that contains the fields */
     const char *architecture;              /* the family's name */
     uint64_t layers;
     uint64_t hidden;
@@ -48,22 +48,22 @@ struct hl_hf_config {
     json_t *hf;        /* the file */
 };
 
-/* What it says it is: model_type, and the class in architectures; NULL = not said. */
+/* The model's names: model_type, and the class in architectures; NULL = absent. */
 hl_status hl_hf_names(const json_t *hf, const char *file, const char **type,
                       const char **class) HL_CHECK;
-/* `file` names the text in errors. */
+/* file: name of the text, for errors. */
 hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
                              struct hl_hf_config *out) HL_CHECK;
-/* The same of JSON, which it keeps a reference to. */
+/* The same for parsed JSON, to which it keeps a reference. */
 hl_status hl_hf_config_read(const json_t *hf, const char *file, struct hl_hf_config *out) HL_CHECK;
 void hl_hf_config_fini(struct hl_hf_config *c);
 
-/* What only training needs. An absent field gives what the model's class has for it. */
+/* Fields that only training needs. An absent field gets the default of the model's class. */
 struct hl_hf_training {
     const char *activation; /* hidden_act; borrowed, as are the other texts */
     double attention_dropout;
     double hidden_dropout;
-    int64_t window; /* sliding_window, where it is used; 0 = none */
+    int64_t window; /* sliding_window, if it is used; 0 = none */
 
     struct {
         const char *type; /* "default": none */
@@ -74,15 +74,15 @@ struct hl_hf_training {
     } rope;
 };
 
-/* `file` names the config in errors. */
+/* file: name of the config, for errors. */
 hl_status hl_hf_training_read(const struct hl_hf_config *c, const char *file,
                               struct hl_hf_training *out) HL_CHECK;
 
-/* A model's quantization_config: the size of its blocks into `block`, which stays without one.
- * HL_EUNSUPPORTED names a method whose tensors have no known form. */
+/* Reads the block size of a model's quantization_config into `block`, which is unchanged if there
+ * is none. HL_EUNSUPPORTED names a method whose tensor format is unknown. */
 hl_status hl_hf_quantization(const json_t *config, const char *file, uint64_t block[2]) HL_CHECK;
 
-/* For expressions of the family's table. */
+/* The scope for evaluating expressions of the family's table. */
 static inline struct hl_family_scope hl_hf_scope(const struct hl_hf_config *c, uint64_t layer)
 {
     return (struct hl_family_scope){

@@ -1,7 +1,7 @@
-/* core/model/partition_clip.h - the plan whose tensors are boxes of another plan's tensors.
+/* core/model/partition_clip.h - derives a plan whose tensors are boxes of another plan's tensors.
  *
- * A distributed checkpoint has pieces of tensors, cut by whatever wrote them. With each piece as a
- * tensor of its own such a checkpoint is a plan like any other.
+ * A distributed checkpoint consists of pieces of tensors, cut in whatever way its writer chose. If
+ * each piece is treated as a tensor, such a checkpoint is a plan like any other.
  *
  * Owns:    the result owns its tables (hl_partition_fini); names are borrowed from the given plan.
  * Threads: any; pure.
@@ -22,7 +22,7 @@ struct hl_clip_box {
     uint64_t col, cols;
 };
 
-/* Tensor i of *out is boxes[i], which are in the order of their tensors. */
+/* Tensor i of *out is boxes[i]; the boxes must be in the order of their tensors. */
 hl_status hl_partition_clip(const struct hl_partition_plan *plan, const struct hl_clip_box *boxes,
                             size_t count, struct hl_partition_plan *out) HL_CHECK;
 

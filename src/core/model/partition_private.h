@@ -28,7 +28,7 @@ struct hl_planner {
     int tp;                                /* of the shard that is being planned */
     int ep;
     const char *chunk; /* "model1." with virtual stages, "" without */
-    bool listed;       /* the config does not say all of what the tensors are called */
+    bool listed;       /* the config alone does not determine the names of the tensors */
     struct hl_buf names;
     size_t shard_cap;
     size_t tensor_cap;
@@ -37,8 +37,8 @@ struct hl_planner {
     struct hl_partition_plan *plan;
 };
 
-/* Rows [first, first + count) of a matrix inside a source: element (i, j) of it stands
- * base + i / each * row + j * col elements behind the source's start. */
+/* Rows [first, first + count) of a matrix inside a source: its element (i, j) is at base + i / each
+ * * row + j * col elements from the source's start. */
 struct hl_rows {
     enum { HL_ROWS_PLAIN, HL_ROWS_REPEAT, HL_ROWS_ZERO } kind;
 
@@ -48,47 +48,47 @@ struct hl_rows {
     uint64_t col;
     uint64_t first;
     uint64_t count;
-    uint64_t each; /* PLAIN: a row of the source is that many rows here; 0 and 1 = one */
+    uint64_t each; /* PLAIN: each row of the source counts as this many rows here; 0 and 1 = one */
 };
 
-/* The source of that name and shape; HL_ENOENT names a missing one. */
+/* Finds the source with that name and shape; HL_ENOENT names a missing one. */
 hl_status hl_planner_source(struct hl_planner *p, const char *name, const struct hl_dims *dims,
                             uint32_t *out) HL_CHECK;
 
-/* What the bytes of a source are counted as. */
+/* How the bytes of a source are counted. */
 enum hl_used {
     HL_USED_NOT,
     HL_USED_WEIGHT,
     HL_USED_PACKED, /* two elements in a byte */
     HL_USED_SCALE,
-    HL_USED_WHOLE, /* beside the text model */
+    HL_USED_WHOLE, /* belongs to a module beside the text model */
 };
 
-/* The same of any dtype; NULL = any dimensions. */
+/* The same for any dtype; dims NULL = any dimensions. */
 hl_status hl_planner_stored(struct hl_planner *p, const char *name, const struct hl_dims *dims,
                             enum hl_used as, uint32_t *out) HL_CHECK;
-/* Whether there is such a source; it is not marked as used. */
+/* Whether there is such a source; does not mark it as used. */
 bool hl_planner_has(const struct hl_planner *p, const char *name);
-/* The same of its elements under the name that packed ones have. */
+/* The same for the weight's packed elements, which have another name. */
 bool hl_planner_has_packed(const struct hl_planner *p, const char *weight);
 bool hl_planner_dtype(const struct hl_planner *p, const char *name, enum hl_dtype *out);
-/* Begin a tensor of the current shard, type of `source`. */
+/* Begins a tensor of the current shard, with the dtype of `source`. */
 hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, const struct hl_dims *dims,
                             const char *name) HL_CHECK;
-/* Columns [col, col + cols) of rows [first, first + count) of the blocks laid end to end. */
+/* Adds columns [col, col + cols) of rows [first, first + count) of the concatenated blocks. */
 hl_status hl_planner_rows(struct hl_planner *p, const struct hl_rows *blocks, size_t n,
                           uint64_t first, uint64_t count, uint64_t col, uint64_t cols) HL_CHECK;
-/* Two sources must hold the same bytes. */
+/* Requires that two sources hold the same bytes. */
 hl_status hl_planner_equal(struct hl_planner *p, uint32_t a, uint32_t b) HL_CHECK;
 
-/* The checkpoint's tensors by name. */
+/* Builds the index of the checkpoint's tensors by name. */
 hl_status hl_planner_index_sources(struct hl_planner *p) HL_CHECK;
-/* HL_EINVAL names a source that no shard has read. */
+/* HL_EINVAL names a source that no shard uses. */
 hl_status hl_planner_count_sources(struct hl_planner *p) HL_CHECK;
-/* Room for one more of `size` bytes in a list of `count`. */
+/* Makes room for one more entry of `size` bytes in a list of `count`. */
 hl_status hl_planner_grow(void **list, size_t count, size_t *cap, size_t size) HL_CHECK;
 
-/* What stands around a row of the family's table (partition_layers.c). */
+/* The context in which a row of the family's table is applied (partition_layers.c). */
 struct hl_planner_at {
     enum hl_family_place place;
     uint64_t layer;  /* global number; `layers` and above are MTP layers */
@@ -96,16 +96,16 @@ struct hl_planner_at {
     uint64_t expert; /* global number */
 };
 
-/* All tensors of one place; HL_PLACE_EXPERT: of one expert. */
+/* Plans all tensors of one place; for HL_PLACE_EXPERT, of one expert. */
 hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at) HL_CHECK;
-/* Mark the head as used where it is the embedding. */
+/* Marks the head as used if it is tied to the embedding. */
 hl_status hl_planner_find_tied_head(struct hl_planner *p) HL_CHECK;
-/* Whether the family's table and the query groups let `size` ranks share the model. */
+/* hl_planner_size_fits: whether the family's table and the query groups allow `size` ranks. */
 #define HL_PLANNER_SIZES_TEXT 128
-/* "1, 2 or 4": what divides n, the first 16. */
+/* "1, 2 or 4": the first 16 divisors of n. */
 const char *hl_planner_divisors(uint64_t n, char *buf, size_t cap);
 int hl_planner_size_fits(const struct hl_hf_config *c, enum hl_divided_by by, uint64_t size);
-/* The options against what the family's table says must divide (partition_options.c). */
+/* Checks the options against the divisibility rules of the family's table (partition_options.c). */
 hl_status hl_planner_check_options(const struct hl_planner *p) HL_CHECK;
 
 #endif

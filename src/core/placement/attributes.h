@@ -1,8 +1,8 @@
-/* core/placement/attributes.h - what is known of the use of one shard: HeatScore, stability,
- * fluidity, and which servers read it.
+/* core/placement/attributes.h - usage statistics of one shard: HeatScore, stability, fluidity, and
+ * which servers read it.
  *
- * Accesses come in batches, each with the age of its last one, and are dated by the receiver's
- * clock. What is kept is a sample; it errs at most by this:
+ * Accesses arrive in batches, each with the age of its last access, and are dated by the receiver's
+ * clock. The statistics are approximate; their errors are bounded:
  *     N          counts everything of the window T, and at most T / 15 more; an access is dated
  *                too young by as long as its report was in transit
  *     intervals  accesses of one batch count as evenly spread since the last one before; those
@@ -26,11 +26,11 @@
 
 #include "core/placement/params.h"
 
-#define HL_SLICES      16 /* the one that is running, and a window of older ones */
+#define HL_SLICES      16 /* the current slice, and a window of older ones */
 #define HL_READERS     4
 #define HL_READER_NONE UINT16_MAX
 
-/* A time in a record leaves room for 16 bits beside it. */
+/* A time in a record leaves 16 bits of its word for another field. */
 #define HL_TIME_BITS 48
 #define HL_TIME_MAX  ((INT64_C(1) << (HL_TIME_BITS - 1)) - 1)
 
@@ -39,15 +39,15 @@ struct hl_reader {
     uint16_t now, before; /* accesses in this window and in the one before */
 };
 
-/* The readers and slices are in a cache line of their own: nobody looks there for a shard that is
- * not read. */
+/* Readers and slices have a cache line of their own, which is never touched for a shard that is not
+ * read. */
 struct hl_attributes {
-    float interval_ms; /* mean of intervals between accesses */
+    float interval_ms; /* mean interval between accesses */
     float interval_m2; /* sum of their squared differences from it */
     float recent_moves;
     int64_t last_ms : HL_TIME_BITS;   /* of the last access; negative: none yet */
     uint16_t last_reader;             /* HL_READER_NONE: none yet */
-    int64_t placed_ms : HL_TIME_BITS; /* the shard is where it is since then */
+    int64_t placed_ms : HL_TIME_BITS; /* since when the shard is at its place */
     uint16_t moves;                   /* how often it was moved */
     int64_t slice_ms : HL_TIME_BITS;  /* begin of slices[0] */
     uint8_t intervals;
@@ -65,10 +65,10 @@ struct hl_access {
 void hl_attributes_init(struct hl_attributes *a, int64_t now_ms);
 void hl_attributes_access(struct hl_attributes *a, const struct hl_placement_params *params,
                           const struct hl_access *access, int64_t now_ms);
-/* The shard came to another place. */
+/* The shard moved to another place. */
 void hl_attributes_moved(struct hl_attributes *a, const struct hl_placement_params *params,
                          int64_t now_ms);
-/* The window was `old_ms` and is that of `params` from now on: counts stay at their times. */
+/* The window changes from `old_ms` to that of `params`: counts keep their times. */
 void hl_attributes_rewindow(struct hl_attributes *a, const struct hl_placement_params *params,
                             int64_t old_ms, int64_t now_ms);
 
@@ -76,7 +76,8 @@ void hl_attributes_rewindow(struct hl_attributes *a, const struct hl_placement_p
 uint32_t hl_attributes_count(const struct hl_attributes *a,
                              const struct hl_placement_params *params, int64_t now_ms);
 
-/* N, and when it falls, if nothing comes: an access leaves the window. INT64_MAX: there is none. */
+/* N, and when it will drop if there is no new access, because one leaves the window. INT64_MAX:
+ * there is none to leave. */
 struct hl_count {
     uint32_t count;
     int64_t next_drop_ms;
@@ -89,7 +90,7 @@ double hl_attributes_heat(const struct hl_attributes *a, const struct hl_placeme
 /* 0..1 */
 double hl_attributes_stability(const struct hl_attributes *a,
                                const struct hl_placement_params *params, int64_t now_ms);
-/* Moves of late: each counts 1 at first, exp(-age / tau) later. */
+/* Recent moves: each counts 1 at first, and exp(-age / tau) later. */
 double hl_attributes_fluidity(const struct hl_attributes *a,
                               const struct hl_placement_params *params, int64_t now_ms);
 
@@ -98,18 +99,19 @@ struct hl_reader_count {
     double count;
 };
 
-/* The servers that read it in the window, the most frequent first, among equals the lower index;
- * returns how many. */
+/* The servers that read the shard in the window, most frequent first, then by lower index; returns
+ * how many. */
 unsigned hl_attributes_readers(const struct hl_attributes *a,
                                const struct hl_placement_params *params, int64_t now_ms,
                                struct hl_reader_count out[HL_READERS]);
 
-/* Accesses of one server in the window, and of all others; both 0 where those of the server are
- * `least` at most. */
+/* Accesses of one server in the window, and of all others; both 0 if the server has `least` or
+ * fewer. */
 void hl_attributes_own(const struct hl_attributes *a, const struct hl_placement_params *params,
                        int64_t now_ms, uint16_t node, uint32_t least, double *own, double *others);
-/* When those of the server exceed those of all others by more than `by`, if nothing comes, or
- * somewhat earlier: those of the window before fade. INT64_MAX: never. */
+/* When the server's accesses will exceed those of all others by more than `by` if there are no new
+ * ones, because the previous window's accesses fade. The time may be somewhat early. INT64_MAX:
+ * never. */
 int64_t hl_attributes_own_exceeds(const struct hl_attributes *a,
                                   const struct hl_placement_params *params, int64_t now_ms,
                                   uint16_t node, double by);

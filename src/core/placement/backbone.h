@@ -1,13 +1,13 @@
-/* core/placement/backbone.h - how busy the data backbone is, as one number, of what the daemons say
- * of their lines to it.
+/* core/placement/backbone.h - how busy the data backbone is, as one number, computed from what the
+ * daemons report about their links to it.
  *
- * It is the line of the L3 host, which all share, or the mean of the nodes' lines, whichever is
- * busier. Lines of which that is not known are left out.
+ * It is the load of the L3 host's link, which all share, or the mean of the nodes' links, whichever
+ * is higher. Links with unknown load are left out.
  *
  * Owns:    nothing.
  * Threads: one at a time. Pure.
- * Errors:  none: a number that can't be is one that is not known.
- * Units:   percent of what a line carries, 0 to 100.
+ * Errors:  none: an impossible number counts as unknown.
+ * Units:   percent of a link's capacity, 0 to 100.
  * Limits:  none.
  */
 #ifndef HL_CORE_PLACEMENT_BACKBONE_H
@@ -20,7 +20,7 @@ struct hl_backbone {
     double nodes_pct; /* sum */
     unsigned nodes;
     double l3_pct;
-    bool l3; /* its line is known */
+    bool l3; /* the load of its link is known */
 };
 
 void hl_backbone_add_node(struct hl_backbone *b, const struct hl_api_line_load *line);

@@ -1,5 +1,5 @@
-/* core/placement/durability.h - whether a shard is held safely enough for its version to count as
- * committed, and where a further copy goes.
+/* core/placement/durability.h - decides whether a shard is stored safely enough for its version to
+ * count as committed, and where another copy should go.
  *
  *     pool       a verified copy of each shard outside of devices
  *     two        verified copies in two failure domains; the archive is one of its own
@@ -7,7 +7,7 @@
  *
  * Owns:    nothing.
  * Threads: any. Pure.
- * Errors:  HL_EINVAL for a word that names none.
+ * Errors:  HL_EINVAL for an unknown word.
  * Units:   bytes.
  * Limits:  none.
  */
@@ -42,10 +42,10 @@ hl_status hl_durability_parse(const char *word, enum hl_durability *out) HL_CHEC
 
 /* A copy of a shard. */
 struct hl_holder {
-    uint32_t domain; /* what fails together, as a server or a rack: the caller's numbers */
+    uint32_t domain; /* failure domain, such as a server or a rack; the caller numbers them */
     uint8_t tier;    /* enum hl_api_tier */
-    bool verified;   /* its checksum was found right where it lies */
-    bool reachable;  /* its holder is known to be there */
+    bool verified;   /* its checksum was verified where it is stored */
+    bool reachable;  /* its holder is known to be up */
 };
 
 bool hl_durability_holds(enum hl_durability durability, const struct hl_holder *holders,
@@ -56,7 +56,7 @@ struct hl_durability_node {
     uint32_t domain;
     uint64_t free_bytes; /* of its L2 */
     bool takes;          /* it is there, and was not tried in vain */
-    bool reads;          /* it will read the shard: it comes first */
+    bool reads;          /* it will read the shard, so it is preferred */
 };
 
 struct hl_durability_ways {
@@ -68,14 +68,14 @@ struct hl_durability_ways {
 };
 
 enum hl_durability_step {
-    HL_DURABILITY_HELD,       /* nothing is missing */
-    HL_DURABILITY_TO_POOL,    /* which has lost it, and evicts nothing that is only there */
-    HL_DURABILITY_TO_ARCHIVE, /* where there is one it gets the bytes anyway, and takes no memory */
+    HL_DURABILITY_HELD,    /* nothing is missing */
+    HL_DURABILITY_TO_POOL, /* the pool has lost it, and never evicts a shard that is only there */
+    HL_DURABILITY_TO_ARCHIVE, /* an archive gets the bytes anyway, and needs no memory */
     HL_DURABILITY_TO_NODE,
     HL_DURABILITY_NO_WAY,
 };
 
-/* What brings the shard nearer to the durability; *node: an index, of TO_NODE. */
+/* The next step towards the durability; *node: index of the node, for TO_NODE. */
 enum hl_durability_step hl_durability_next(enum hl_durability durability, uint64_t size_bytes,
                                            const struct hl_holder *holders, size_t count,
                                            const struct hl_durability_ways *ways, size_t *node);

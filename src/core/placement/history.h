@@ -1,13 +1,13 @@
-/* core/placement/history.h - where a shard is in its life, and what brought it there.
+/* core/placement/history.h - a shard's state in its life cycle, and the changes that led to it.
  *
- * The newest change of a shard is kept with it; older ones are in a ring that all shards share,
- * each with the place of the one before it. So memory is bounded, and a shard that changes often
- * takes older changes of others, never their newest.
+ * The newest change of a shard is stored with the shard. Older changes are in a ring that all
+ * shards share, each with a link to the one before it. So memory is bounded, and a shard that
+ * changes often overwrites only older changes of others, never their newest.
  *
  * Owns:    the ring.
  * Threads: one at a time.
  * Errors:  HL_ENOMEM; HL_ECONFLICT: the life cycle has no such transition.
- * Units:   ms; kept to HL_CHANGE_TICK_MS.
+ * Units:   ms; stored with a resolution of HL_CHANGE_TICK_MS.
  * Limits:  2^32 ticks (2 years), of which HL_HISTORY_BACK_MS are before the start; the
  *          HL_CHANGES_MAX newest changes of a shard.
  */
@@ -22,10 +22,10 @@
 #define HL_CHANGES_MAX    16
 #define HL_CHANGE_TICK_MS 16
 
-/* Whole ticks; what is older counts as so old. */
+/* A whole number of ticks; anything older counts as this old. */
 #define HL_HISTORY_BACK_MS (INT64_C(30) * 24 * 3600 * 1000)
 
-/* A change as it is kept. */
+/* A change as it is stored. */
 struct hl_change_rec {
     uint32_t at_ticks;
     float value, limit;
@@ -37,7 +37,7 @@ struct hl_change_rec {
 /* Zeroed: created, without a history. */
 struct hl_life {
     struct hl_change_rec latest;
-    uint32_t older; /* number of the change before it in the ring; 0 = none */
+    uint32_t older; /* number of the previous change in the ring; 0 = none */
     uint8_t state, before;
 };
 
@@ -49,33 +49,34 @@ struct hl_history_entry {
 struct hl_history {
     struct hl_history_entry *ring;
     uint32_t room;    /* a power of two */
-    uint32_t written; /* the newest number, which wraps to 1 */
+    uint32_t written; /* number of the newest change; wraps to 1 */
     bool wrapped;
     int64_t start_ms;
 };
 
-/* A change and the numbers that it was decided by (hl_life_event_numbers). */
+/* A change, and the two numbers on which the decision was based (hl_life_event_numbers). */
 struct hl_change {
     int64_t at_ms;
     enum hl_life_event event;
     enum hl_life_state from, to;
-    uint16_t node; /* where the shard goes, or is; of none: UINT16_MAX */
+    uint16_t node; /* where the shard goes, or is; UINT16_MAX = on no node */
     double value, limit;
 };
 
-/* room: of changes; the next lower power of two is used. */
+/* room: number of changes, rounded down to a power of two. */
 hl_status hl_history_init(struct hl_history *h, uint32_t room, int64_t start_ms) HL_CHECK;
 void hl_history_fini(struct hl_history *h);
 uint64_t hl_history_bytes(const struct hl_history *h);
 
-/* change: event, time, node and numbers; states come from the life cycle. The life is unchanged
- * when it refuses. */
+/* change: event, time, node and numbers are used; the states come from the life cycle. If it
+ * refuses, nothing changes. */
 hl_status hl_life_change(struct hl_life *life, struct hl_history *h, uint32_t shard,
                          const struct hl_change *change) HL_CHECK;
-/* A change of an earlier process, the oldest first: as it says, whatever the life cycle has. */
+/* Adds a change that an earlier process made; oldest first. It is not checked against the life
+ * cycle. */
 void hl_life_restore(struct hl_life *life, struct hl_history *h, uint32_t shard,
                      const struct hl_change *change);
-/* The newest first; returns how many. */
+/* Lists the changes, newest first; returns how many. */
 unsigned hl_life_history(const struct hl_life *life, const struct hl_history *h, uint32_t shard,
                          struct hl_change out[HL_CHANGES_MAX]);
 

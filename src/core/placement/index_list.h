@@ -1,4 +1,4 @@
-/* core/placement/index_list.h - a list of indices of shards that grows.
+/* core/placement/index_list.h - a growable list of shard indices.
  *
  * Owns:    its items; zero-initialise, end with hl_index_list_fini.
  * Threads: one at a time.
@@ -19,7 +19,7 @@ struct hl_index_list {
 };
 
 hl_status hl_index_list_add(struct hl_index_list *list, uint32_t index) HL_CHECK;
-/* The last one takes its place. */
+/* Removes the entry; the last one takes its place. */
 void hl_index_list_remove(struct hl_index_list *list, uint32_t at);
 uint64_t hl_index_list_bytes(const struct hl_index_list *list);
 void hl_index_list_fini(struct hl_index_list *list);

@@ -1,14 +1,15 @@
-/* core/placement/leaving.h - in which order shards leave a node's L1, or come to it: by whole sets,
- * for a rank waits for its slowest shard.
+/* core/placement/leaving.h - the order in which shards leave a node's L1, or enter it: as whole
+ * sets, because a rank waits for its slowest shard.
  *
- * Sets that are not whole there come first: what is left of them saves nobody any waiting. Then
- * versions, in them the sets of their ranks, in these the shards, each by its order; a version or a
- * set counts as the shard that it would keep longest. A shard in no set is a version of its own.
+ * Incomplete sets come first, because the rest of such a set saves no rank any waiting. Then come
+ * versions, within them the sets of their ranks, and within those the shards, each level sorted by
+ * `order`; the order of a version or a set is that of the shard that it would keep longest. A shard
+ * in no set counts as a version of its own.
  *
- * Of thousands mostly the first few are asked for, so that no more of them are put in order: they
- * are a heap, and what was taken out of it lies behind it, the first at the end.
+ * Usually only the first few of thousands are needed, so only those get sorted: the items are a
+ * heap, and what was taken out of it lies behind it, the first one at the end.
  *
- * Owns:    its items and what it notes of sets; zero-initialise, end with hl_leaving_fini.
+ * Owns:    its items and its notes about sets; zero-initialise, end with hl_leaving_fini.
  * Threads: one at a time. Pure.
  * Errors:  HL_ENOMEM.
  * Units:   none.
@@ -27,10 +28,10 @@ struct hl_leaving {
     struct hl_id id;
     uint32_t shard;
     uint32_t set, version;           /* HL_SET_NONE: none */
-    bool stays;                      /* it is there, but does not leave */
-    bool is_part;                    /* worked out: of a set that is not whole there */
-    double order;                    /* the lower, the earlier */
-    double set_order, version_order; /* worked out */
+    bool stays;                      /* it is in L1, but does not leave */
+    bool is_part;                    /* computed: its set is incomplete in L1 */
+    double order;                    /* lower comes earlier */
+    double set_order, version_order; /* computed */
 };
 
 struct hl_leaving_set;
@@ -38,20 +39,20 @@ struct hl_leaving_set;
 struct hl_leaving_list {
     struct hl_leaving *items;
     size_t count, room;
-    size_t heap;                 /* so many of them are not in order yet */
-    struct hl_leaving_set *sets; /* by their indices */
+    size_t heap;                 /* number of items that are still in the heap */
+    struct hl_leaving_set *sets; /* by index of the set */
     uint32_t set_room, round;
 };
 
 void hl_leaving_fini(struct hl_leaving_list *list);
 uint64_t hl_leaving_bytes(const struct hl_leaving_list *list);
-/* Empty, with its memory. */
+/* Removes all items, but keeps the memory. */
 void hl_leaving_clear(struct hl_leaving_list *list);
 hl_status hl_leaving_add(struct hl_leaving_list *list, const struct hl_leaving *item) HL_CHECK;
-/* After the last one was added. by_parts: sets that are not whole come first. */
+/* Call it after the last item was added. by_parts: incomplete sets come first. */
 hl_status hl_leaving_order(struct hl_leaving_list *list, const struct hl_set_table *sets,
                            bool by_parts) HL_CHECK;
-/* i < list->count; borrowed until the next is asked for. */
+/* The i-th item, i < list->count; borrowed until the next call. */
 const struct hl_leaving *hl_leaving_at(struct hl_leaving_list *list, size_t i);
 
 #endif

@@ -1,15 +1,15 @@
-/* core/placement/lifecycle.h - the life cycle of a shard: states, events, and one table of what
- * leads where.
+/* core/placement/lifecycle.h - the life cycle of a shard: states, events, and one table of the
+ * transitions.
  *
  *     created -> preheat -> active -> cooling -> migrating -> archived L3 -> expired L4
  *
- * and, of those that are read, demoted L2 or L3 -> migrated -> stable warm L2 or L3. A move is
+ * and for shards that are read: demoted L2 or L3 -> migrated -> stable warm L2 or L3. A move is
  * decided, copied, switched and cleaned up: preheat, migrating and demoted last until the switch,
  * migrated until the old copy is gone.
  *
  * Owns:    nothing; all texts are static.
  * Threads: any. Pure.
- * Errors:  none: an event that the table has not for a state leads to HL_LIFE_NONE.
+ * Errors:  none: an event without a transition from a state leads to HL_LIFE_NONE.
  * Units:   none.
  * Limits:  16 states: two fit into a byte.
  */
@@ -33,7 +33,7 @@
     X(WARM_L2,     "stable warm in L2")                                                         \
     X(WARM_L3,     "stable warm in L3")
 
-/* name, reason for people, what its two numbers are */
+/* name, reason in words, meaning of its two numbers */
 #define HL_LIFE_EVENT_MAP(X)                                                                    \
     X(LOAD,       "goes to its latest reader",          "accesses, needed")                     \
     X(LOADED,     "copy is complete",                   "seconds, expected")                    \
@@ -73,13 +73,13 @@ enum hl_life_event {
 
 const char *hl_life_state_text(enum hl_life_state state);
 const char *hl_life_event_text(enum hl_life_event event);
-/* "accesses, threshold": what the two numbers of such a change are. */
+/* "accesses, threshold": the meaning of the two numbers of such a change. */
 const char *hl_life_event_numbers(enum hl_life_event event);
 
-/* before: where a move that is undone goes back to. */
+/* before: the state to which an undone move returns. */
 enum hl_life_state hl_life_next(enum hl_life_state state, enum hl_life_event event,
                                 enum hl_life_state before);
-/* The section of the specification that has this transition, "" = none has. */
+/* The section of the specification that defines this transition; "" = none. */
 const char *hl_life_section(enum hl_life_state state, enum hl_life_event event);
 /* A copy is in flight, or the old one is not cleaned up yet. */
 bool hl_life_is_moving(enum hl_life_state state);

@@ -1,6 +1,6 @@
-/* core/placement/params.h - the numbers that placement of shards is decided by.
+/* core/placement/params.h - the parameters of shard placement.
  *
- * They may change while the daemon runs: check a new set, then put it in force with
+ * They may change while the daemon runs: check a new set, then apply it with
  * hl_placement_configure.
  *
  * Owns:    nothing.
@@ -26,28 +26,28 @@ struct hl_placement_params {
     /* stability: N / (N + half) * 1 / (1 + CV of intervals) * (1 - exp(-residence / tau_s)) */
     double stability_half;
     int64_t stability_tau_ms;
-    /* fluidity: moves, each of which counts for less with time */
+    /* fluidity: recent moves; the weight of each decays with time */
     int64_t fluidity_tau_ms;
-    double fluidity_high; /* from there on a shard stays in L2 */
+    double fluidity_high; /* from this value on a shard stays in L2 */
     /* watermarks of L1 */
     double high_pct, low_pct;
     /* when heat makes a shard active, and when it cools */
     double warm_heat, cool_heat;
     /* accesses from other servers */
     double migrate_base;
-    double spread_accesses; /* of one server, to be counted among those that read frequently */
-    int64_t spread_servers; /* so many of them: to L3 */
-    double recall_share;    /* readers are scattered where none has so much of all accesses */
+    double spread_accesses; /* from this many on, a server counts as a frequent reader */
+    int64_t spread_servers; /* with this many frequent readers a shard goes to L3 */
+    double recall_share;    /* readers are scattered if none has this share of all accesses */
     /* rest */
-    int64_t residence_ms; /* a shard stays for so long where it came to */
-    int64_t archive_ms;   /* idle in L3 for so long: to L4 */
-    /* a node that left twice within it takes no shards until it has stayed for so long */
+    int64_t residence_ms; /* a shard stays at a new place at least this long */
+    int64_t archive_ms;   /* a shard that is idle in L3 this long goes to L4 */
+    /* a node that left twice within this time gets no shards until it has stayed up this long */
     int64_t flap_ms;
 };
 
 /* clang-format off */
-/* kind (of conf/options.h), field, option, flag, default, least, most, help. They stand nowhere
- * else: controller/conf.c makes the rows of the options of it. */
+/* kind (of conf/options.h), field, option, flag, default, least, most, help. They are defined only
+ * here: controller/conf.c generates its option rows from them. */
 #define HL_POLICY_MAP(X)                                                                          \
     X(DURATION, window_ms, "policy.window", "--policy-window",                                    \
       "5m", 1000, HL_POLICY_DAY_MS,                                                               \

@@ -1,12 +1,12 @@
-/* core/placement/pool_order.h - in which order versions leave a full pool, where the archive has
- * them, too: as wholes, for a rank waits for its slowest shard.
+/* core/placement/pool_order.h - the order in which archived versions leave a full pool: as a whole,
+ * because a rank waits for its slowest shard.
  *
- *     first   older versions of a model, in the order of their last use
+ *     first   older versions of a model, least recently used first
  *     then    the newest one of each model, which a restart reads, in the same order
  *     never   pinned ones: they are not in the order
  *
- * A version is used when a process reads one of its shards, wherever it finds it, and when it is
- * saved. L3 itself knows neither: reads go through mappings and through copies of nodes.
+ * A version counts as used when a process reads one of its shards, from wherever, and when it is
+ * saved. L3 itself sees neither: reads go through mappings and through copies on nodes.
  *
  * Owns:    nothing; works in the caller's array.
  * Threads: any. Pure.
@@ -23,15 +23,15 @@
 
 struct hl_pool_version {
     const void *version; /* the caller's */
-    int64_t used_ms;     /* of its newest use */
-    uint64_t sequence;   /* among those that were used at the same time, the lower leaves first */
+    int64_t used_ms;     /* time of its last use */
+    uint64_t sequence;   /* breaks ties of used_ms: the lower one leaves first */
     bool is_newest;      /* of its model */
     bool is_pinned;
 };
 
 /* Below 0: `a` leaves first. Pinned ones come last. */
 int hl_pool_version_compare(const struct hl_pool_version *a, const struct hl_pool_version *b);
-/* Those that may leave come to the front, the first one first; returns how many. */
+/* Sorts those that may leave to the front, in the order of leaving; returns how many. */
 size_t hl_pool_order(struct hl_pool_version *versions, size_t count);
 
 #endif

@@ -1,13 +1,13 @@
-/* core/placement/reports.h - access reports of a node, each of which is applied once.
+/* core/placement/reports.h - access reports of a node; each one is applied exactly once.
  *
- * A node numbers its reports from 1, anew in each of its lives. A window of the last
- * HL_REPORT_WINDOW numbers tells a late report from one that was applied before.
+ * Each incarnation of a node numbers its reports from 1. A window of the last HL_REPORT_WINDOW
+ * numbers distinguishes a late report from one that was already applied.
  *
  * Owns:    nothing; entries are borrowed for the call.
  * Threads: one at a time.
- * Errors:  none: what is not applied has a fate that says why.
+ * Errors:  none: the fate of a report that is not applied says why.
  * Units:   ms.
- * Limits:  a report that is HL_REPORT_WINDOW numbers behind the newest is not applied.
+ * Limits:  a report that is HL_REPORT_WINDOW or more numbers behind the newest is not applied.
  */
 #ifndef HL_CORE_PLACEMENT_REPORTS_H
 #define HL_CORE_PLACEMENT_REPORTS_H
@@ -54,20 +54,20 @@ enum hl_report_fate {
 
 const char *hl_report_fate_text(enum hl_report_fate fate);
 
-/* What was seen of one life of a node. */
+/* Which reports were seen from one incarnation of a node. */
 struct hl_report_window {
     uint64_t incarnation;
-    uint64_t first, highest;              /* the one that came first; 0 = none yet */
-    uint64_t taken;                       /* of those from `first` on */
+    uint64_t first, highest;              /* first: the one that arrived first; 0 = none yet */
+    uint64_t taken;                       /* number of reports taken, from `first` on */
     uint64_t seen[HL_REPORT_WINDOW / 64]; /* bit i: highest - i */
 };
 
 void hl_report_window_start(struct hl_report_window *w, uint64_t incarnation);
-/* HL_REPORT_NEW: apply it, now. */
+/* HL_REPORT_NEW: the caller must apply the report now. */
 enum hl_report_fate hl_report_window_take(struct hl_report_window *w,
                                           const struct hl_report *report);
-/* Reports between the first and the newest that did not come, or not yet. Their share of all is the
- * share of accesses that N lacks. */
+/* Reports between the first and the newest that did not arrive, or not yet. Their share of all
+ * reports is the share of accesses that N misses. */
 uint64_t hl_report_window_missing(const struct hl_report_window *w);
 
 #endif

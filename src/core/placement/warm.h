@@ -1,9 +1,10 @@
-/* core/placement/warm.h - which versions are loaded out of the archive into a pool that has room,
- * before anybody reads them: a pool that starts empty makes the first reader of each wait for the
- * archive.
+/* core/placement/warm.h - chooses the versions to load from the archive into a pool with free room
+ * before anyone reads them. If a pool starts empty, the first reader of each version would have to
+ * wait for the archive.
  *
- * What would leave a full pool last (pool_order.h) comes first, and pinned versions before all. A
- * version comes as a whole or not at all, for a rank waits for its slowest shard.
+ * Pinned versions come first, then the others in the reverse of the order in which they would leave
+ * a full pool (pool_order.h). A version is loaded as a whole or not at all, because a rank waits
+ * for its slowest shard.
  *
  * Owns:    nothing; works in the caller's array.
  * Threads: any. Pure.
@@ -18,13 +19,13 @@
 
 struct hl_warm_version {
     struct hl_pool_version version;
-    uint64_t bytes; /* of it, that are in the archive alone */
+    uint64_t bytes; /* bytes of it that are only in the archive */
 };
 
-/* What may be loaded without making anything leave: as much as there is below the low watermark. */
+/* Bytes that may be loaded without evicting anything: the room below the low watermark. */
 uint64_t hl_warm_room(uint64_t low_bytes, uint64_t used_bytes);
-/* Those that are loaded come to the front, the first one first; returns how many. Together they
- * have `room`. */
+/* Sorts the versions to load to the front, in loading order; returns how many. Together they fit
+ * into `room`. */
 size_t hl_warm_choose(struct hl_warm_version *versions, size_t count, uint64_t room);
 
 #endif

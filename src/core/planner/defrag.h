@@ -1,11 +1,11 @@
-/* core/planner/defrag.h - which running gangs, begun again elsewhere, make room for a job that has
- * enough free slots, but not where its levels want them.
+/* core/planner/defrag.h - finds running gangs which, if restarted elsewhere, make room for a job
+ * for which there are enough free slots, but not within the level that it requires.
  *
- * Owns:    hl_defrag the plans of its moves; end with hl_defrag_fini.
- * Threads: one at a time. Pure; the cluster is as before when it returns.
- * Errors:  HL_ENOMEM. That nothing helps is not an error: found is false.
+ * Owns:    hl_defrag owns the plans of its moves; end with hl_defrag_fini.
+ * Threads: one at a time. Pure; on return the cluster is unchanged.
+ * Errors:  HL_ENOMEM. Finding no solution is not an error: `found` is false then.
  * Units:   none.
- * Limits:  HL_DEFRAG_MOVES_MAX moves, HL_DEFRAG_TRIES_MAX sets of gangs are looked at.
+ * Limits:  at most HL_DEFRAG_MOVES_MAX moves; at most HL_DEFRAG_TRIES_MAX sets of gangs are tried.
  */
 #ifndef HL_CORE_PLANNER_DEFRAG_H
 #define HL_CORE_PLANNER_DEFRAG_H
@@ -29,9 +29,10 @@ struct hl_defrag_move {
 
 struct hl_defrag {
     bool found;
-    bool all_tried;       /* false: there were too many sets of gangs to look at */
+    bool all_tried;       /* false: there were too many sets of gangs to try */
     struct hl_plan *plan; /* of the job, after the moves */
-    struct hl_defrag_move moves[HL_DEFRAG_MOVES_MAX]; /* the fewest gangs, of those the smallest */
+    /* the fewest gangs, and among those the smallest ones */
+    struct hl_defrag_move moves[HL_DEFRAG_MOVES_MAX];
     size_t count;
 };
 

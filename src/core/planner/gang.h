@@ -1,8 +1,9 @@
-/* core/planner/gang.h - a gang onto the cluster: which domain, which blocks, which units.
+/* core/planner/gang.h - places a gang on the cluster: chooses the domain, then the blocks, then the
+ * units.
  *
- * What counts, in this order: the required rules; servers per tensor-parallel group; leaves per
- * group; stages of one replica on different servers; one spine for all; few half-used servers; the
- * lowest name. A preferred rule is kept where that is possible at all.
+ * The criteria, in order: the required rules; servers per tensor-parallel group; leaves per group;
+ * stages of one replica on different servers; one spine for all; few half-used servers; the lowest
+ * name. A preferred rule is kept whenever that is possible at all.
  *
  * Owns:    nothing.
  * Threads: one at a time. Pure.
@@ -19,21 +20,21 @@
  * number modulo per_stage belong to one replica. */
 struct hl_gang_shape {
     int containers;
-    int unit;      /* of a unit; the last one may be short */
-    int per_stage; /* 0: groups are cut across units, stages are not known apart */
+    int unit;      /* containers of a unit; the last unit may be short */
+    int per_stage; /* 0: groups cross unit borders, so stages can't be told apart */
     struct hl_place_rules rules;
 };
 
-/* The level of the required rule that can't be kept; ANY = all are kept and there is room. */
+/* The level of a required rule that can't be kept; ANY = all can be kept and there is room. */
 enum hl_level hl_gang_obstacle(const struct hl_gang_shape *g, const struct hl_place_view *v);
-/* where[i] = position of the server of container i, units in the order described. There is room and
- * no obstacle. */
+/* where[i] = position of the server of container i, units in the order described. Requires that
+ * there is room and no obstacle. */
 hl_status hl_gang_place(const struct hl_gang_shape *g, const struct hl_place_view *v,
                         uint32_t *where) HL_CHECK;
 
 struct hl_gang_score {
     long servers, leaves; /* summed over the units */
-    long shared;          /* stages that are on a server with another one of their replica */
+    long shared;          /* stages that share a server with another stage of their replica */
 };
 
 hl_status hl_gang_score(const struct hl_gang_shape *g, const struct hl_place_index *x,

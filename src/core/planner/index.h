@@ -1,10 +1,10 @@
-/* core/planner/index.h - free slots by server, kept while slots come and go, so that a plan looks
- * at classes of servers and never at each of them.
+/* core/planner/index.h - an index of free slots by server. It is updated as slots are taken and
+ * freed, so that planning looks at classes of servers instead of at each one.
  *
- * Servers get positions in order of spine, leaf and name: every domain is a range of positions.
- * Servers with the same slots are one kind; those of a kind with the same number of free slots, the
- * same state and reservation are a class, which is a bitmap over positions. Counting the servers of
- * a class in a leaf or a spine is counting bits in a range.
+ * Servers get positions in order of spine, leaf and name, so every domain is a range of positions.
+ * Servers with the same slots form a kind. Servers of a kind with the same number of free slots,
+ * the same state and the same reservation form a class, which is a bitmap over positions. Counting
+ * the servers of a class in a leaf or a spine means counting bits in a range.
  *
  *     position  0 1 2 3 | 4 5 6 7 | 8 9 ...      leaf-0 | leaf-1 | ...
  *     2 free    1 0 1 1   0 0 1 0   1 1
@@ -25,7 +25,7 @@
 
 enum hl_server_state { HL_SERVER_READY, HL_SERVER_DRAINING, HL_SERVER_LOST };
 
-/* Slots of a server that are alike. */
+/* Identical slots of a server. */
 struct hl_slot_group {
     int gpus, cpus, nic, slots;
     uint64_t memory_bytes, gpu_memory_bytes;
@@ -46,7 +46,7 @@ struct hl_place_kind {
     int group_count;
     uint16_t *group_of; /* by slot */
     int slot_count;
-    size_t word, words; /* where in the bitmaps its servers are */
+    size_t word, words; /* the range of bitmap words that covers its servers */
     struct hl_place_class *classes;
     UT_hash_handle hh; /* by its slots */
     size_t key_len;
@@ -72,9 +72,9 @@ struct hl_place_index {
 };
 
 void hl_place_index_free(struct hl_place_index *x);
-/* Build it if nodes have come or gone since. */
+/* Rebuilds the index if nodes were added or removed since the last time. */
 hl_status hl_place_index_refresh(struct hl_place_index *x, const struct hl_cluster *c) HL_CHECK;
-/* The state of a node or one of its slots has changed. */
+/* Updates the index after a change of a node's state or of one of its slots. */
 void hl_place_index_update(struct hl_place_index *x, const struct hl_cluster *c, size_t node);
 
 #endif

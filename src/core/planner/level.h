@@ -16,10 +16,10 @@
 
 #include "base/status.h"
 
-/* A slot is a NUMA node; a server hangs on a leaf switch, that on a spine. */
+/* A slot is a NUMA node; a server is attached to a leaf switch, and that to a spine. */
 enum hl_level { HL_LEVEL_ANY, HL_LEVEL_NUMA, HL_LEVEL_SERVER, HL_LEVEL_LEAF, HL_LEVEL_SPINE };
 
-/* The group stays within one domain of that level; else: where that is possible. */
+/* The group must stay within one domain of that level; if not required, it does where possible. */
 struct hl_place_rule {
     enum hl_level level;
     bool required;
@@ -38,7 +38,7 @@ static inline const char *hl_level_name(enum hl_level level)
     return names[level];
 }
 
-/* ANY is not said. */
+/* ANY has no name that can be parsed. */
 HL_CHECK static inline hl_status hl_level_parse(const char *name, enum hl_level *out)
 {
     for (enum hl_level l = HL_LEVEL_NUMA; l <= HL_LEVEL_SPINE; l++)
@@ -49,7 +49,7 @@ HL_CHECK static inline hl_status hl_level_parse(const char *name, enum hl_level 
     return hl_fail(HL_EINVAL, "'%.64s' is none of numa, server, leaf, spine", name);
 }
 
-/* "server required", "leaf preferred" */
+/* Parses "server required" or "leaf preferred". */
 HL_CHECK static inline hl_status hl_place_rule_parse(const char *text, struct hl_place_rule *out)
 {
     char level[16] = "", how[16] = "", more = 0;

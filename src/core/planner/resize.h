@@ -1,47 +1,51 @@
-/* core/planner/resize.h - the plan of a gang that loses data parallel replicas, or gets some.
+/* core/planner/resize.h - changes the plan of a gang that loses or gains data parallel replicas.
  *
- * Containers keep their place and their index, whatever becomes of their ranks: a *member* holds
- * ranks of the gang, one that *joins* holds ranks that will be, one that *leaves* holds none. A
- * replica that has lost a rank is lost with all of its ranks, and so is each that shares a
- * container with it. The ones that stay keep their order, and their ranks are counted anew.
+ * Containers keep their place and their index, whatever happens to their ranks: a *member* holds
+ * ranks of the gang, one that *joins* holds ranks that will belong to it, one that *leaves* holds
+ * none. If a replica loses one rank, the whole replica is lost, and so is every replica that shares
+ * a container with it. The remaining replicas keep their order, and their ranks are renumbered.
  *
- * Owns:    the plan is the caller's: a copy of the one in force, which takes its place at once.
+ * Owns:    the plan belongs to the caller: work on a copy of the plan in force and replace that one
+ *          at once.
  * Threads: one at a time. Pure.
- * Errors:  HL_ENOMEM: the plan is not to be used.
+ * Errors:  HL_ENOMEM: the plan must not be used any more.
  * Units:   replicas.
- * Limits:  as the plan's.
+ * Limits:  those of the plan.
  */
 #ifndef HL_CORE_PLANNER_RESIZE_H
 #define HL_CORE_PLANNER_RESIZE_H
 
 #include "core/planner/plan.h"
 
-/* It joins or leaves. */
+/* The container joins or leaves, so it is not a member. */
 static inline bool hl_plan_is_guest(const struct hl_plan_container *c)
 {
     return c->joining > 0 || c->leaves;
 }
 
 hl_status hl_plan_copy(const struct hl_plan *plan, struct hl_plan **out) HL_CHECK;
-/* Where the container of that index is, -1 = nowhere. */
+/* Position of the container with that index; -1 = there is none. */
 int hl_plan_position(const struct hl_plan *plan, int index);
-/* The replicas go that have ranks in `lost` containers (by position), and more of them until the
- * job may have as many as are left. Containers without ranks leave; so do those that join. *dp: how
- * many are left; 0 = none may be, and nothing was changed. job: its grid has the size of now. */
+/* Removes the replicas that have ranks in `lost` containers (by position), and further ones until
+ * the job allows the remaining number. Containers without ranks leave, and so do those that join.
+ * *dp: how many replicas are left; 0 = no allowed size remains, and nothing was changed. job: its
+ * grid must have the current size. */
 hl_status hl_plan_shrink(struct hl_plan *plan, const struct hl_job *job, const bool *lost,
                          int *dp) HL_CHECK;
-/* The containers of `more`, a plan of further replicas alone, join; it is left without any. */
+/* The containers of `more` join; it is a plan of the additional replicas only, and is left
+ * empty. */
 hl_status hl_plan_grow(struct hl_plan *plan, const struct hl_job *job,
                        struct hl_plan *more) HL_CHECK;
-/* Those that join are members, and the ranks are counted anew; how many replicas it has then. */
+/* Makes the joining containers members and renumbers the ranks; returns the new number of
+ * replicas. */
 int hl_plan_admit(struct hl_plan *plan, const struct hl_job *job);
-/* The container at that position leaves. */
+/* Marks the container at that position as leaving. */
 void hl_plan_leave(struct hl_plan *plan, int position);
-/* Those that join leave. */
+/* Marks all joining containers as leaving. */
 void hl_plan_dismiss(struct hl_plan *plan);
-/* Take the container at that position out. */
+/* Removes the container at that position from the plan. */
 void hl_plan_remove(struct hl_plan *plan, int position);
-/* Rank 0 is where its container is. */
+/* Sets the master node and address to those of rank 0's container. */
 hl_status hl_plan_find_master(struct hl_plan *plan, const struct hl_cluster *cluster) HL_CHECK;
 
 #endif

@@ -1,13 +1,13 @@
-/* core/planner/switches.h - which switch each node hangs on, from a file in the form of Slurm's
- * topology.conf.
+/* core/planner/switches.h - reads which switch each node is attached to, from a file in the format
+ * of Slurm's topology.conf.
  *
  *     SwitchName=leaf-0  Nodes=node-[0-15]
  *     SwitchName=leaf-1  Nodes=node-[16-30],big
  *     SwitchName=spine-0 Switches=leaf-[0-1]
  *
- * A switch with nodes is a leaf; the switch above it is its spine. What is above that is read and
- * not used. '#' begins a comment, LinkSpeed is ignored, keys may be in any case, and a line that
- * ends with a backslash goes on.
+ * A switch with nodes is a leaf; the switch above it is its spine. Switches above the spine are
+ * read but not used. '#' begins a comment, LinkSpeed is ignored, keys are case-insensitive, and a
+ * backslash at the end continues a line.
  *
  * Owns:    the names; end with hl_switches_fini.
  * Threads: one at a time. Pure.
@@ -37,10 +37,11 @@ struct hl_switches {
     struct hl_switch_entry *nodes, *switches;
 };
 
-/* `name` of the file, for messages. *out is overwritten on success only. */
+/* name: of the file, for messages. *out is overwritten on success only. */
 hl_status hl_switches_parse(const char *text, const char *name, struct hl_switches *out) HL_CHECK;
 void hl_switches_fini(struct hl_switches *s);
-/* Borrowed; *spine is "" where the leaf hangs on none. False: the file doesn't name the node. */
+/* The results are borrowed; *spine is "" if the leaf has none. False: the file doesn't name the
+ * node. */
 bool hl_switches_find(const struct hl_switches *s, const char *node, const char **leaf,
                       const char **spine);
 

@@ -46,15 +46,16 @@ enum hl_nic_class {
 };
 
 const char *hl_nic_class_name(enum hl_nic_class c);
-/* By that name; HL_NIC_OTHER for any other text and NULL. */
+/* The class with that name; HL_NIC_OTHER for any other text and NULL. */
 enum hl_nic_class hl_nic_class_named(const char *name);
-/* By PCI vendor and device; *virtual_function is set for SR-IOV functions, which are not NICs. */
+/* Classifies by PCI vendor and device; *virtual_function is set for SR-IOV functions, which don't
+ * count as NICs. */
 enum hl_nic_class hl_nic_classify(unsigned vendor, unsigned device, int *virtual_function);
 /* True when device memory must pass through host memory (ConnectX-4 and older). */
 bool hl_nic_plank_forced(enum hl_nic_class c);
 
 enum hl_pci_kind { HL_PCI_NONE, HL_PCI_GPU, HL_PCI_NIC };
-/* What a PCI function is to us. has_compute: the system shows a compute device (cuda, nvml, ...) on
+/* How a PCI function is used. has_compute: the system reports a compute device (cuda, nvml, ...) on
  * it. A board-management VGA and a display-only card are HL_PCI_NONE. */
 enum hl_pci_kind hl_pci_classify(unsigned pci_class, unsigned vendor, unsigned device,
                                  bool has_compute);
@@ -72,7 +73,7 @@ struct hl_topo_slot {
     int numa_id;
     struct hl_cpus cpus;
     uint64_t memory_bytes;
-    bool cpus_shared; /* its CPUs are dealt to another slot too */
+    bool cpus_shared; /* its CPUs were also assigned to another slot */
     struct hl_topo_device *gpus;
     size_t gpu_count;
     struct hl_topo_device *nics;
@@ -86,35 +87,36 @@ struct hl_topo {
 };
 
 void hl_topo_fini(struct hl_topo *topo);
-/* Appends an empty slot, kept in order of numa_id; the pointer is good until the next add. */
+/* Adds an empty slot, in order of numa_id; the pointer is valid until the next add. */
 hl_status hl_topo_add_slot(struct hl_topo *topo, int numa_id, struct hl_topo_slot **out) HL_CHECK;
 hl_status hl_topo_add_device(struct hl_topo_slot *slot, enum hl_pci_kind kind,
                              const struct hl_topo_device *dev) HL_CHECK;
-/* Boards (not functions) of NICs on the node. */
+/* Number of NIC boards (not functions) on the node. */
 size_t hl_topo_nic_boards(const struct hl_topo *topo);
-/* What decides about the way into device memory on NUMA node `numa`: the oldest NIC there, for
- * traffic may take any of them; without one there, or with -1, the oldest of the machine. A share's
- * slots are numbered anew: ask the machine it was cut from. */
+/* The NIC class that decides on the path into device memory on NUMA node `numa`: the oldest NIC
+ * there, because traffic may take any of them. If there is none there, or numa is -1: the oldest of
+ * the machine. The slots of a share are renumbered, so ask the machine it was cut from. */
 enum hl_nic_class hl_topo_nic_beside(const struct hl_topo *machine, int numa);
 
 /* Share `index` of `nodes` equal shares of a machine, as `slots` slots (0 = as many as it has, at
- * least one per share). Slots are numbered 0..slots-1. Neighbouring CPUs stay together; where there
- * are fewer CPUs than slots, CPUs are dealt out in turn, overlap, and the slots say so. Memory is
- * divided; a GPU or NIC goes to one slot. */
+ * least one per share). Slots are numbered 0..slots-1. Neighbouring CPUs stay together. If there
+ * are fewer CPUs than slots, CPUs are assigned round-robin and shared, and the slots say so. Memory
+ * is divided; a GPU or NIC goes to one slot. */
 hl_status hl_topo_share(const struct hl_topo *machine, int nodes, int index, int slots,
                         struct hl_topo *out) HL_CHECK;
 
-/* NUMA nodes of the machine whose CPUs the offered slots have, ascending; how many of the `max`
- * were written. Where the offer is the machine itself these are its slots' own. */
+/* Writes the machine's NUMA nodes whose CPUs belong to the offered slots, ascending, at most `max`;
+ * returns how many. If the offer is the machine itself, these are its slots' nodes. */
 size_t hl_topo_numa_of(const struct hl_topo *machine, const struct hl_topo *offer, int *out,
                        size_t max);
 
-/* "I/N" or "I/NxM" as the option agent.share has it; slots is 0 without M. HL_EINVAL. */
+/* Parses "I/N" or "I/NxM", the value of the option agent.share; *slots is 0 without M.
+ * HL_EINVAL. */
 hl_status hl_topo_share_parse(const char *text, int *index, int *nodes, int *slots) HL_CHECK;
 
 hl_status hl_topo_to_api(const struct hl_topo *topo, struct hl_arena *arena,
                          struct hl_api_slot_list *out) HL_CHECK;
-/* A slot without a NUMA node, and a CPU list that can't be read, are HL_EINVAL. */
+/* HL_EINVAL for a slot without a NUMA node, and for a CPU list that can't be parsed. */
 hl_status hl_topo_from_api(const struct hl_api_slot_list *slots, struct hl_topo *out) HL_CHECK;
 
 #endif

@@ -1,9 +1,10 @@
-/* core/planner/units.h - units of a gang onto the servers of a range.
+/* core/planner/units.h - places the units of a gang on the servers of a range.
  *
  * A unit is `unit` consecutive containers that want to share a server: they hold a tensor-parallel
- * group. Taken out of the view, in order: units that a server holds whole, each replica's stages on
- * different servers, servers filled up before others are begun; then units that no server holds, on
- * the fewest servers and of those in the fewest leaves.
+ * group. Units are placed, and taken out of the view, in this order: first those that fit on one
+ * server, with each replica's stages on different servers and each server filled before the next is
+ * used; then units that fit on no single server, on the fewest servers and then in the fewest
+ * leaves.
  *
  * Owns:    nothing.
  * Threads: one at a time. Pure.
@@ -18,18 +19,20 @@
 #include "core/planner/view.h"
 
 struct hl_units {
-    int unit;          /* containers of one */
-    int count;         /* of whole units */
+    int unit;          /* containers per unit */
+    int count;         /* number of whole units */
     int first, stride; /* the j-th is unit first + j * stride of the gang */
-    int tail;          /* containers of a last, short one, behind them all; 0 = none */
-    int apart; /* so many neighbours may share a server without joining a replica's stages */
-    enum hl_level within; /* no unit may be spread beyond it */
+    int tail;          /* containers of a last, short unit behind all others; 0 = none */
+    /* this many neighbouring units may share a server without putting two stages of a replica
+     * together */
+    int apart;
+    enum hl_level within; /* no unit may cross a domain of this level */
 };
 
-/* How many units the range holds. */
+/* How many units fit into the range. */
 long hl_units_max(const struct hl_place_view *v, struct hl_place_range in, int unit,
                   enum hl_level within);
-/* where[c] = position of the server of container c of the gang. The range holds them. */
+/* where[c] = position of the server of container c of the gang. They must fit into the range. */
 hl_status hl_units_place(struct hl_place_view *v, struct hl_place_range in,
                          const struct hl_units *units, uint32_t *where) HL_CHECK;
 
@@ -41,7 +44,7 @@ struct hl_place_domains {
 
 struct hl_place_domains hl_place_domains_in(const struct hl_place_index *x, enum hl_level level,
                                             struct hl_place_range in);
-/* What of the domain lies in the range. */
+/* The part of the domain that lies in the range. */
 struct hl_place_range hl_place_range_of(const struct hl_place_domain *d, struct hl_place_range in);
 
 #endif

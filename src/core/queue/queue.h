@@ -1,24 +1,25 @@
-/* core/queue/queue.h - which pending gang starts next, and which running ones have to go for it.
+/* core/queue/queue.h - decides which pending gang starts next, and which running gangs are
+ * preempted for it.
  *
- * Pending gangs stand in one line: first those that were damaged and come back, then those for
- * which others were stopped, then by priority, then by fair share among the queues, then by
- * submission. A pass goes through the line once. A gang starts whole or not at all, or is passed
- * over for a reason (enum hl_api_wait_reason), and:
+ * All pending gangs form one line: first damaged ones that restart, then those for which others
+ * were preempted, then by priority, then by fair share among the queues, then by time of
+ * submission. A pass goes through the line once. Each gang either starts as a whole or is passed
+ * over for a reason (enum hl_api_wait_reason). In addition:
  *
- * - The first that does not fit gets a reservation: the slots that it will have when enough running
- *   gangs have reached their time limits. Later gangs start only beside it, or if they end before
- *   (EASY backfill).
- * - A gang of higher priority has lower ones stopped, but only if it fits then: as few as possible,
- *   of those with the least work to lose.
- * - A queue never holds more slots than its quota; who waits for quota lets nobody of its queue
- *   pass.
+ * - The first gang that does not fit gets a reservation: the slots it will get once enough running
+ *   gangs have reached their time limits. Later gangs start only outside the reservation, or if
+ *   they end before it begins (EASY backfill).
+ * - A gang preempts gangs of lower priority, but only if it then fits. It preempts as few as
+ *   possible, and prefers those that lose the least work.
+ * - A queue never holds more slots than its quota; a gang that waits for quota blocks the later
+ *   gangs of its queue.
  *
- * The line is a value of its input: a Controller that starts again makes the same one from its
- * records. What fits is the planner's to say (struct hl_queue_planner).
+ * The line depends only on its input: a restarted Controller rebuilds the same line from its
+ * records. The planner decides what fits (struct hl_queue_planner).
  *
- * Owns:    the input is the caller's; a pass owns its decisions until hl_queue_pass_fini.
+ * Owns:    a pass owns its decisions until hl_queue_pass_fini; the input belongs to the caller.
  * Threads: one at a time. Pure apart from what the planner does.
- * Errors:  HL_ENOMEM; HL_EINVAL names what of a list of queues is wrong; whatever the planner says.
+ * Errors:  HL_ENOMEM; HL_EINVAL says what is wrong with a list of queues; the planner's errors.
  * Units:   ms since 1970, slots, slot milliseconds.
  * Limits:  HL_QUEUES_MAX queues.
  */
@@ -34,7 +35,7 @@
 
 #define HL_QUEUE_NAME_MAX   63
 #define HL_QUEUES_MAX       64
-#define HL_PRIORITY_MAX     1000 /* and -1000 */
+#define HL_PRIORITY_MAX     1000 /* the minimum is -1000 */
 #define HL_QUEUE_WEIGHT_MAX 1000000
 #define HL_QUEUE_QUOTA_MAX  100000000
 
@@ -44,15 +45,15 @@ struct hl_queue {
     char name[HL_QUEUE_NAME_MAX + 1];
     int quota; /* slots, 0 = none */
     int weight;
-    bool preempts; /* its gangs have others stopped, and are stopped by others */
+    bool preempts; /* its gangs may preempt others, and be preempted */
 };
 
 struct hl_queues {
-    struct hl_queue list[HL_QUEUES_MAX]; /* the first is that of jobs that name none */
+    struct hl_queue list[HL_QUEUES_MAX]; /* the first is the default, for jobs that name none */
     int count;
 };
 
-/* "prod weight=4, dev quota=16 preempt=off". *out is overwritten on HL_OK only. */
+/* Parses "prod weight=4, dev quota=16 preempt=off". *out is overwritten on HL_OK only. */
 hl_status hl_queues_parse(const char *text, struct hl_queues *out) HL_CHECK;
 /* Index of the queue of that name ("" = the first), -1 when there is none. */
 int hl_queues_find(const struct hl_queues *queues, const char *name);
@@ -63,16 +64,16 @@ int hl_queues_find(const struct hl_queues *queues, const char *name);
 /* Slots of one job over time. */
 struct hl_queue_use {
     int slots;           /* of its last attempt */
-    int64_t placed_ms;   /* when it got them; 0 = never */
-    int64_t released_ms; /* 0 = it holds them */
-    int64_t before;      /* slot ms of attempts before */
+    int64_t placed_ms;   /* when it got its slots; 0 = never */
+    int64_t released_ms; /* 0 = it still holds them */
+    int64_t before;      /* slot ms of earlier attempts */
 };
 
-/* What of it counts now, in slots: each moment counts half as much after half_life_ms; 0: the past
- * does not count. */
+/* The use that counts now, in slots: past use decays by half every half_life_ms. With half_life_ms
+ * 0 the past does not count. */
 double hl_queue_used(const struct hl_queue_use *use, int64_t now_ms, int64_t half_life_ms);
 
-/* The same of what counted `used` so long ago, with nothing held since. */
+/* What remains of a use that counted `used` that long ago, if nothing has been held since. */
 double hl_queue_faded(double used, int64_t ago_ms, int64_t half_life_ms);
 
 /* ---- a pass ------------------------------------------------------------------------------------
@@ -85,39 +86,40 @@ struct hl_queue_gang {
     int queue;
     int priority;
     int slots;
-    int64_t seq; /* of the submission */
+    int64_t seq; /* order of submission */
 
-    /* of one that is pending */
-    int shape;        /* gangs of one shape fit alike; from 0, < shapes */
-    int64_t since_ms; /* it waits */
+    /* of a pending gang */
+    int shape;        /* gangs of the same shape fit the same places; from 0, < shapes */
+    int64_t since_ms; /* when it began to wait */
     enum hl_api_wait_reason
-        blocked;  /* what the caller knows that holds it back, whatever is free */
-    bool damaged; /* it ran, lost something, and is to run again soon */
+        blocked;  /* a reason known to the caller that holds it back, whatever is free */
+    bool damaged; /* it ran, was damaged by a loss, and should run again soon */
 
-    /* of one that holds slots */
+    /* of a gang that holds slots */
     int64_t placed_ms;
-    int64_t saved_ms; /* nothing of its work before is lost with it */
-    bool stays;       /* it is not to be stopped for others */
+    int64_t saved_ms; /* its work up to then is saved and not lost with it */
+    bool stays;       /* it must not be preempted */
 
-    int64_t limit_ms; /* it ends by itself so long after it was placed; 0 = nobody knows */
-    int preemptor;    /* the pending gang that it was or is stopped for; -1 = none */
+    int64_t limit_ms; /* its time limit, counted from when it was placed; 0 = none */
+    int preemptor;    /* the pending gang for which it was or is being stopped; -1 = none */
 };
 
-/* Where gangs go. A failure ends the pass. Slots that were taken or reserved are not free any more.
- */
+/* Finds places for gangs. A failure ends the pass. Slots that were taken or reserved are no longer
+ * free. */
 struct hl_queue_planner {
     void *ctx;
-    /* Does the pending gang fit the free slots? Its place is remembered until the next question. */
+    /* Whether the pending gang fits the free slots. The place found is remembered until the next
+     * call. */
     hl_status (*fit)(void *ctx, int gang, bool *fits);
-    /* It gets the place that was found last, as it was found. */
+    /* Gives the gang the place that `fit` found last, unchanged. */
     hl_status (*take)(void *ctx, int gang);
-    /* The slots of a gang that holds some count as free, or do not any more; never those that are
-     * reserved. */
+    /* Counts the slots of a gang that holds some as free, or stops doing so; reserved slots never
+     * count as free. */
     void (*lend)(void *ctx, int gang, bool lent);
-    /* The place that was found last is kept for the gang, while the reservations are on. of_old:
-     * what is free of the slots that it had before. */
+    /* Keeps the place found last for the gang, while reservations are on. of_old: instead keeps
+     * those of its former slots that are free. */
     hl_status (*reserve)(void *ctx, int gang, bool of_old);
-    /* Reservations are on at the beginning. */
+    /* Turns reservations on or off; they are on at the start. */
     void (*reservations)(void *ctx, bool on);
 };
 
@@ -127,30 +129,30 @@ struct hl_queue_input {
     int count;
     int shapes;
     int free_slots;     /* on servers that are ready */
-    const double *used; /* by queue: hl_queue_used of all its jobs */
+    const double *used; /* by queue: sum of hl_queue_used over its jobs */
     int64_t now_ms;
-    int64_t age_ms;   /* a gang that waits gains one priority in the line in so long; 0 = never */
-    int64_t grace_ms; /* that ranks need to stop */
+    int64_t age_ms;   /* a waiting gang gains one priority in the line per this time; 0 = never */
+    int64_t grace_ms; /* time that ranks get to stop */
     bool preempt;
 };
 
-/* Of one gang. */
+/* The decision about one gang. */
 struct hl_queue_verdict {
-    enum hl_api_wait_reason reason; /* NONE: it starts, or does not wait */
-    int place;                      /* in the line, from 1; 0 = it does not wait */
-    int other;        /* the gang that the reason speaks of, or that it stops for; -1 */
+    enum hl_api_wait_reason reason; /* NONE: it starts, or is not waiting */
+    int place;                      /* in the line, from 1; 0 = it is not waiting */
+    int other;        /* the gang that the reason refers to, or for which it stops; -1 = none */
     int64_t start_ms; /* estimate; 0 = unknown */
-    bool starts;      /* and the planner has taken its slots */
-    bool stops;       /* it is to be stopped, for `other` */
+    bool starts;      /* it starts, and the planner has taken its slots */
+    bool stops;       /* it must stop to make room for `other` */
 };
 
 struct hl_queue_pass {
-    struct hl_queue_verdict *verdicts; /* as the gangs */
-    int *line;                         /* the pending gangs in their order */
+    struct hl_queue_verdict *verdicts; /* in the order of the gangs */
+    int *line;                         /* the pending gangs in the order of the line */
     int line_count;
 };
 
-/* Decides about all pending gangs. The planner's reservations are its own to end. */
+/* Decides about all pending gangs. Ending the planner's reservations is up to the planner. */
 hl_status hl_queue_pass(const struct hl_queue_input *in, const struct hl_queue_planner *planner,
                         struct hl_queue_pass *out) HL_CHECK;
 void hl_queue_pass_fini(struct hl_queue_pass *pass);

@@ -1,14 +1,15 @@
-/* core/queue/slots.h - a cluster's slots as a pass over the line asks for them (struct
- * hl_queue_planner): where a gang fits, with slots of others lent or kept.
+/* core/queue/slots.h - implements struct hl_queue_planner on a cluster's slots: finds where a gang
+ * fits while slots of other gangs are lent or reserved.
  *
- * Slots are marked in the cluster itself, for it is what the planner sees. What a gang takes is
- * committed (hl_plan_commit): it gets the place that was found, or none.
+ * Slots are marked busy or free in the cluster itself, because that is what the planner looks at. A
+ * gang takes its place with hl_plan_commit: it gets exactly the place that was found, or none.
  *
- * Owns:    the plans of gangs that start, until they are taken out; the cluster is the caller's.
+ * Owns:    the plans of gangs that start, until the caller takes them; the cluster belongs to the
+ *          caller.
  * Threads: one at a time. Pure.
- * Errors:  HL_ENOMEM; HL_EBUSY: the cluster has changed between question and start.
+ * Errors:  HL_ENOMEM; HL_EBUSY: the cluster changed between the search and the start.
  * Units:   none.
- * Limits:  nodes neither come nor go from init to fini.
+ * Limits:  no nodes may be added or removed between init and fini.
  */
 #ifndef HL_CORE_QUEUE_SLOTS_H
 #define HL_CORE_QUEUE_SLOTS_H
@@ -20,9 +21,9 @@ struct hl_queue_slots_opts {
     struct hl_cluster *cluster;
     int count; /* gangs */
     void *arg;
-    /* Where a gang would run now. */
+    /* Plans where a gang would run now. */
     hl_status (*plan)(void *arg, int gang, struct hl_plan **out);
-    /* Slots that it holds or, if it waits, had before; NULL: none. Borrowed. */
+    /* The slots that the gang holds or, if it waits, held last; NULL: none. Borrowed. */
     const struct hl_plan *(*held)(void *arg, int gang);
 };
 
@@ -30,9 +31,9 @@ struct hl_queue_kept;
 
 struct hl_queue_slots {
     struct hl_queue_slots_opts opts;
-    struct hl_plan **plans; /* of gangs that start */
+    struct hl_plan **plans; /* the plans of gangs that start */
     struct hl_plan *found;  /* the last answer */
-    size_t *base;           /* of each node's slots in `kept` */
+    size_t *base;           /* index of each node's first slot in `kept` */
     bool *kept;
     struct hl_queue_kept *reserved;
     size_t reserved_count, reserved_cap;
@@ -40,11 +41,12 @@ struct hl_queue_slots {
 
 hl_status hl_queue_slots_init(struct hl_queue_slots *s, const struct hl_queue_slots_opts *opts,
                               struct hl_queue_planner *out) HL_CHECK;
-/* Nothing is reserved any more; what was taken is. */
+/* Drops all reservations; slots that were taken stay taken. */
 void hl_queue_slots_end(struct hl_queue_slots *s);
-/* The plan of a gang that starts, whose slots are held; the caller frees it. NULL: it does not. */
+/* The plan of a gang that starts, with its slots held; the caller frees it. NULL: the gang does not
+ * start. */
 struct hl_plan *hl_queue_slots_plan(struct hl_queue_slots *s, int gang);
-/* The cluster is as before, but for plans that were taken out. Zeroed is fine. */
+/* Restores the cluster, except for the plans that the caller took. A zeroed struct is fine. */
 void hl_queue_slots_fini(struct hl_queue_slots *s);
 
 #endif

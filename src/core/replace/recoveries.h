@@ -1,14 +1,17 @@
-/* core/replace/recoveries.h - which losses and recoveries of a rank are news.
+/* core/replace/recoveries.h - finds out which losses and recoveries of a rank are new since the
+ * last look.
  *
- * A node tells how often a rank was replaced, and of the last replacement whether it has made a
- * step since. A rank that is lost again before that was told has no recovery of its own: it is
- * merged into the next one. So each replacement is a recovery or merged, once.
+ * A node reports how often a rank was replaced, and whether the last replacement has made a step
+ * since. A rank that is lost again before such a step was reported gets no recovery of its own:
+ * that replacement is merged into the next one. So each replacement counts exactly once, as a
+ * recovery or as merged.
  *
  * Owns:    nothing; hl_recovery_seen is the caller's, zero-initialised.
  * Threads: one owner. Pure.
  * Errors:  none.
  * Units:   none.
- * Limits:  what was before the first look is no news, but for a recovery that goes on then.
+ * Limits:  whatever happened before the first look is not reported, except a recovery that is still
+ *          in progress then.
  */
 #ifndef HL_CORE_REPLACE_RECOVERIES_H
 #define HL_CORE_REPLACE_RECOVERIES_H
@@ -18,12 +21,12 @@
 
 struct hl_recovery_seen {
     bool known;
-    uint32_t replaced; /* as it was told */
-    uint32_t settled;  /* replacements that are recovered or merged */
+    uint32_t replaced; /* count at the last look */
+    uint32_t settled;  /* replacements counted as recovered or merged */
 };
 
 struct hl_recovery_news {
-    uint32_t lost;   /* times since the look before */
+    uint32_t lost;   /* losses since the previous look */
     uint32_t merged; /* replacements that made no step before the rank was lost again */
     bool recovered;  /* the last replacement has made a step */
 };

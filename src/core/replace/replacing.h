@@ -1,10 +1,10 @@
-/* core/replace/replacing.h - a rank's process, or a whole gang, has failed: is another one started
- * in its place, and when?
+/* core/replace/replacing.h - decides whether a failed rank process, or a failed gang, is replaced,
+ * and after which delay.
  *
  * Owns:    nothing.
  * Threads: any. Pure: time is an argument.
  * Errors:  none.
- * Units:   ms of any clock that does not step.
+ * Units:   ms of any clock that does not jump.
  * Limits:  none.
  */
 #ifndef HL_CORE_REPLACE_REPLACING_H
@@ -20,20 +20,22 @@
 
 struct hl_replace_rule {
     int max;           /* replacements within stable_ms; 0 = none */
-    int64_t stable_ms; /* without a loss for so long, they count from 0 again; 0 = never */
+    int64_t stable_ms; /* after this time without a loss, the count restarts at 0; 0 = never */
     int64_t backoff_ms, backoff_max_ms; /* 0 = HL_REPLACE_WAIT_MS, HL_REPLACE_WAIT_MAX_MS */
 };
 
 /* Zero-initialise. */
 struct hl_replace_count {
     int losses;
-    int used;        /* of the budget: losses that count */
-    int fruitless;   /* losses in a row with no step between, but the first */
-    int64_t last_ms; /* of the last loss; of a gang also: since when all of it runs */
+    int used;      /* used of the budget: losses that count */
+    int fruitless; /* consecutive losses without a step in between, not counting the first */
+    /* time of the last loss; for a gang, also since when all of it has been running */
+    int64_t last_ms;
 };
 
-/* True: replace it after *wait_ms. The first time at once, also when it had made steps; from then
- * on each wait is twice the one before. Without steps nothing counts as stable. */
+/* True: replace it after *wait_ms. The first replacement is immediate, and so is one after the
+ * process made steps; after that each wait is twice the previous one. A process that made no steps
+ * never counts as stable. */
 bool hl_replace_next(struct hl_replace_count *count, const struct hl_replace_rule *rule,
                      enum hl_failure_then then, bool made_steps, int64_t now_ms, int64_t *wait_ms);
 

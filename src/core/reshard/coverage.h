@@ -1,32 +1,34 @@
-/* core/reshard/coverage.h - the proof that a version is whole: what its ranks hold, taken together,
- * is every logical tensor once.
+/* core/reshard/coverage.h - proves that a version is complete: together its ranks hold every
+ * logical tensor exactly once.
  *
- * It is checked that
+ * It checks that
  * - the operations of every held tensor fill it from its first byte to its last, in order, and
  *   each lies inside its logical tensor;
- * - no rank holds two tensors of one name, and ranks of equal (pp, tp, ep) hold the same ranges
- *   under one name, with equal CRCs: padding is compared here;
- * - every element of every logical tensor is held, and held once: tensors that share a box share
- *   all of them, in the same order, and are replicas with equal CRCs. Padding covers nothing;
- * - tensors of two stages that are the same padding of one logical tensor at one (tp, ep), as of a
- *   tied head, have equal CRCs.
+ * - no rank holds two tensors with the same name, and ranks with the same (pp, tp, ep) hold the
+ *   same ranges under the same name, with equal CRCs; this includes padding;
+ * - every element of every logical tensor is held exactly once. Tensors that share one box must
+ *   share all boxes, in the same order; they are replicas and must have equal CRCs. Padding covers
+ *   nothing;
+ * - if two stages hold the same padding of one logical tensor at the same (tp, ep), as for a tied
+ *   head, their CRCs are equal.
  *
- * What a rank holds is believed to be where its plan says: two tensors of equal shape that were
- * swapped before their CRCs were made are found only where a replica was not.
+ * It trusts that each rank's tensors are what its plan says: two tensors of the same shape that
+ * were swapped before their CRCs were computed are only detected if a replica was not swapped.
  *
  * Owns:    nothing.
  * Threads: any; pure.
  * Errors:  HL_EINVAL (missing, double, out of place) and HL_ECORRUPT (replicas differ) name tensor,
  *          range and ranks.
  * Units:   bytes; CRC-32 as in base/crc32.h, of all of a tensor's bytes.
- * Limits:  2^26 boxes. Time n log n in the boxes, and n times the boxes side by side in a row.
+ * Limits:  2^26 boxes. Time: n log n in the number of boxes, plus n times the number of boxes side
+ *          by side in a row.
  */
 #ifndef HL_CORE_RESHARD_COVERAGE_H
 #define HL_CORE_RESHARD_COVERAGE_H
 
 #include "core/model/partition.h"
 
-/* A tensor of a rank; all is borrowed. */
+/* A tensor that a rank holds; everything is borrowed. */
 struct hl_coverage_tensor {
     const char *name;
     int rank;
@@ -42,8 +44,9 @@ struct hl_coverage_tensor {
 struct hl_coverage {
     const struct hl_tensor *logical;
     size_t logical_count;
-    const unsigned char *optional; /* not 0: the logical tensor may be held by none; NULL = none */
-    const struct hl_partition_equal *equal; /* one of each pair is enough, and both are replicas */
+    const unsigned char *optional; /* not 0: the logical tensor may be missing; NULL = none may */
+    /* one of each pair suffices; if both are held, they are replicas */
+    const struct hl_partition_equal *equal;
     size_t equal_count;
     const struct hl_coverage_tensor *held;
     size_t held_count;

@@ -1,18 +1,19 @@
-/* core/reshard/proof.h - the proof of a version by what its shards say of themselves: layouts and
- * the CRC of every tensor.
+/* core/reshard/proof.h - proves a version from its shards' metadata: their layouts and the CRC of
+ * every tensor.
  *
- * The model's config is planned again (core/reshard/whole.h), and core/reshard/coverage.h compares
- * what the ranks hold with it: every element of every logical tensor is held once, and replicas
- * have equal CRCs. Optimizer state that follows parameters (core/reshard/reshard_state.h) is held
- * to the same; besides, the tensor ranks of a stage have state of the same names. Pieces of state
- * (core/reshard/piece.h) are put together first: the data-parallel ranks have each element of it,
- * once.
+ * The plan is made again from the model's config (core/reshard/whole.h), and
+ * core/reshard/coverage.h compares what the ranks hold with it: every element of every logical
+ * tensor is held once, and replicas have equal CRCs. The same is required of optimizer state that
+ * follows parameters (core/reshard/reshard_state.h); in addition, the tensor ranks of a stage must
+ * have state with the same names. Pieces of state (core/reshard/piece.h) are joined first: together
+ * the data-parallel ranks must have each element exactly once.
  *
- * Of an unsliced model (core/model/partition.h) every tensor is held once, and there are as many
- * elements as its config says; an import has exactly those, a save may have been of others.
+ * For an unsliced model (core/model/partition.h) every tensor must be held once, and the number of
+ * elements must match its config; an import has exactly those tensors, a save may have others.
  *
- * What can't be proved is no failure: another model without a Hugging Face config, shards without a
- * layout or without CRCs, tensors that the config does not ask for, state of other shapes.
+ * It is not a failure if something can't be proved: other models without a Hugging Face config,
+ * shards without a layout or CRCs, tensors that the config does not ask for, state with other
+ * shapes.
  *
  * Owns:    nothing; the input is borrowed.
  * Threads: any; pure.
@@ -42,26 +43,26 @@ struct hl_proof_shard {
     const char *layout; /* core/model/layout.h; NULL = not known */
     const char *crcs;   /* 8 hexadecimal digits per tensor, in the layout's order; NULL = not
                            known */
-    bool joined;        /* by hl_proof_join_pieces */
+    bool joined;        /* made by hl_proof_join_pieces */
 };
 
 struct hl_proof_input {
-    const char *skip;   /* why nothing shall be proved; NULL = all */
-    const char *config; /* of the version's own split: hl_split_config() */
+    const char *skip;   /* why nothing is to be proved; NULL = prove everything */
+    const char *config; /* for the version's own split: hl_split_config() */
     const struct hl_proof_shard *shards;
     size_t count;
-    bool imported; /* by the import that wrote the config */
+    bool imported; /* the shards come from the import that wrote the config */
 };
 
 struct hl_proof {
-    bool proved;                     /* all of it */
-    bool state_proved;               /* its optimizer state, or it has none */
-    char unproved[HL_PROOF_WHY_MAX]; /* what is not, and why; of several the first */
+    bool proved;                     /* everything is proved */
+    bool state_proved;               /* its optimizer state is proved, or it has none */
+    char unproved[HL_PROOF_WHY_MAX]; /* the first thing that is not proved, and why */
 };
 
-/* The shards with those of pieces put together, as if one data-parallel rank had saved the whole
- * state; all else stays as it is. HL_EINVAL names the tensor that its pieces don't cover once, or
- * whose shape is not its parameter's. */
+/* Joins the shards that have pieces, as if one data-parallel rank had saved the whole state; all
+ * other shards stay unchanged. HL_EINVAL names a tensor that its pieces don't cover exactly once,
+ * or whose shape differs from its parameter's. */
 hl_status hl_proof_join_pieces(const struct hl_proof_shard *shards, size_t count,
                                struct hl_arena *arena, struct hl_proof_shard **out,
                                size_t *out_count) HL_CHECK;

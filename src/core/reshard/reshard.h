@@ -1,29 +1,29 @@
-/* core/reshard/reshard.h - from any layout of a model to any other: which bytes of which shards
- * make the shards of the target.
+/* core/reshard/reshard.h - plans the conversion of a model from any layout to any other: which
+ * bytes of which shards make up the target's shards.
  *
- * A layout is a partition plan: it says of every tensor of every shard which boxes of the logical
- * (Hugging Face) tensors it is made of. Two plans over the same logical tensors are intersected.
+ * A layout is a partition plan: for every tensor of every shard it says which boxes of the logical
+ * (Hugging Face) tensors it consists of. Two plans over the same logical tensors are intersected.
  *
- * It is guaranteed that
+ * It guarantees that
  * - the operations of a tensor write each of its bytes exactly once, and read only inside tensors
  *   of the source; applied to the shards that plan A makes of any logical tensors, they give the
  *   bytes that plan B makes of them;
- * - data that several shards hold is read from one of the same tp where there is one, else the
+ * - data that several shards hold is read from one with the same tp if there is one; otherwise the
  *   readers are spread over the holders;
- * - a tensor whose boxes equal those of a tensor of A, padding too, is one copy of that tensor,
- *   and a shard whose tensors are all those of one shard of A, in its order, is its alias: a
- *   change of pp alone makes every layer shard an alias, and a head that it ties to the embedding
- *   a copy of the embedding's tensor;
- * - vocabulary padding of other tensors is made anew by B's rule, from the last true row: what was
- *   trained in padding rows is not carried to another padding.
+ * - a tensor whose boxes equal those of a tensor of A, including padding, is a single copy of that
+ *   tensor. A shard with exactly the tensors of one shard of A, in the same order, is an alias of
+ *   it. So if only pp changes, every layer shard is an alias, and a head that becomes tied to the
+ *   embedding is a copy of the embedding's tensor;
+ * - for all other tensors, vocabulary padding is created again by B's rule, from the last real row:
+ *   values trained in padding rows are not carried over to a different padding.
  *
  * Owns:    the plan owns everything reachable from it (hl_reshard_fini).
  * Threads: any; a plan is immutable.
- * Errors:  HL_EINVAL names the logical tensor and the range that A lacks, or the operation that
+ * Errors:  HL_EINVAL names the logical tensor and the range that A lacks, or an operation that
  *          doesn't fit its tensor.
  * Units:   bytes; tensors and shards by their index in A's or B's plan.
- * Limits:  2^26 boxes and operations. Time n log n in the boxes for tensors that are cut along one
- *          dimension.
+ * Limits:  2^26 boxes and operations. Time: n log n in the number of boxes for tensors that are cut
+ *          along one dimension.
  */
 #ifndef HL_CORE_RESHARD_RESHARD_H
 #define HL_CORE_RESHARD_RESHARD_H
@@ -57,15 +57,15 @@ struct hl_reshard_op {
     uint64_t run;
 };
 
-/* Names of an alias: "model1.decoder.layers.2.X" of A is "model0.decoder.layers.5.X" of B.
- * -1 = the names have no such number. */
+/* Renaming in an alias: "model1.decoder.layers.2.X" of A is "model0.decoder.layers.5.X" of B. -1 =
+ * the names have no such number. */
 struct hl_reshard_names {
     int from_chunk, to_chunk;
     int from_layer, to_layer;
 };
 
 struct hl_reshard_shard {
-    uint32_t alias; /* the shard of A that has the same data; HL_RESHARD_NONE = to be made */
+    uint32_t alias; /* the shard of A that has the same data; HL_RESHARD_NONE = it must be made */
     struct hl_reshard_names names;
 };
 
@@ -75,23 +75,23 @@ struct hl_reshard_plan {
     uint32_t *same; /* per tensor of B: the tensor of A with the same bytes, or HL_RESHARD_NONE */
     uint32_t *op_first; /* operations of tensor i: ops[op_first[i] .. op_first[i + 1]), by dst */
     size_t tensor_count;
-    struct hl_reshard_op *ops; /* of aliases too */
+    struct hl_reshard_op *ops; /* including those of aliases */
     size_t op_count;
-    uint64_t copy_bytes; /* data of the shards that are to be made */
+    uint64_t copy_bytes; /* data of the shards that must be made */
 };
 
-/* Both plans were made from the same `logical`. */
+/* Both plans must be made from the same `logical`. */
 hl_status hl_reshard_plan(const struct hl_tensor *logical, size_t logical_count,
                           const struct hl_partition_plan *a, const struct hl_partition_plan *b,
                           struct hl_reshard_plan *out) HL_CHECK;
 void hl_reshard_fini(struct hl_reshard_plan *plan);
 
-/* Pairs of the plan's tensors that have the same bytes if the plan is true: norms on every tensor
- * rank, a tied head on the last stage. a < b, and a is the first of all; free() *out. */
+/* Pairs of the plan's tensors that must have the same bytes: norms on every tensor rank, a tied
+ * head on the last stage. a < b, and a is the first of all replicas; free() *out. */
 hl_status hl_reshard_replicas(const struct hl_partition_plan *plan, struct hl_partition_equal **out,
                               size_t *count) HL_CHECK;
 
-/* Bytes that an operation writes. */
+/* Number of bytes that an operation writes. */
 static inline uint64_t hl_reshard_bytes(const struct hl_reshard_op *op)
 {
     return op->kind == HL_RESHARD_TRANSPOSE ? op->rows * op->cols * op->elem

@@ -1,20 +1,21 @@
-/* core/reshard/reshard_state.h - optimizer state as tensors that follow their parameters from
- * layout to layout.
+/* core/reshard/reshard_state.h - converts optimizer state between layouts, along with the
+ * parameters that it belongs to.
  *
- * A tensor of state is named by a prefix and the name of a parameter of the same part ("exp_avg."
- * and "decoder.layers.0.mlp.linear_fc1.weight"), has its shape and any dtype, or is a piece of such
- * a tensor (core/reshard/piece.h). It is then made of the same boxes, or what a piece has of them,
- * of logical tensors named by the prefix and the parameter's logical tensor. The result is two
- * plans over those: hl_reshard_plan, hl_coverage_check and hl_reshard_run take them as they take
- * those of the parameters. The target has no pieces.
+ * The name of a state tensor is a prefix plus the name of a parameter of the same part ("exp_avg."
+ * and "decoder.layers.0.mlp.linear_fc1.weight"). It has the parameter's shape and any dtype, or is
+ * a piece of such a tensor (core/reshard/piece.h). So it consists of the same boxes as the
+ * parameter (a piece, of its part of them), in logical tensors named by the prefix plus the
+ * parameter's logical tensor. The result is two plans over those: hl_reshard_plan,
+ * hl_coverage_check and hl_reshard_run work on them as on those of the parameters. The target has
+ * no pieces.
  *
- * The target's parts hold their tensors in the source's order, so that a change of pp alone makes
- * aliases; a head that it ties takes the state of the embedding.
+ * The target's parts keep the source's order of tensors, so that a change of pp alone yields
+ * aliases; a head that becomes tied takes the embedding's state.
  *
  * Owns:    the result owns its plans and names (hl_reshard_state_fini).
  * Threads: any; pure.
- * Errors:  HL_EINVAL names the tensor that is no parameter's, has another shape, or whose dtype is
- *          not that of the same state elsewhere.
+ * Errors:  HL_EINVAL names a tensor that belongs to no parameter, has another shape, or whose dtype
+ *          differs from that of the same state elsewhere.
  * Units:   bytes.
  * Limits:  64 prefixes.
  */
@@ -23,14 +24,14 @@
 
 #include "core/model/partition.h"
 
-/* The state of one part of the source, or a share of it; all is borrowed. Of several shares each
- * has other tensors or pieces. */
+/* The state of one part of the source, or one share of it; everything is borrowed. If there are
+ * several shares, each has different tensors or pieces. */
 struct hl_reshard_state_part {
     int pp;
     int tp;
     int ep;
     const char *of;   /* the parameters' part: "layer-0003" */
-    const char *part; /* its own: "optim-dp1of2-layer-0003"; NULL = "optim-layer-0003" */
+    const char *part; /* its own name: "optim-dp1of2-layer-0003"; NULL = "optim-layer-0003" */
     const struct hl_tensor *tensors;
     size_t count;
 };
@@ -38,9 +39,9 @@ struct hl_reshard_state_part {
 struct hl_reshard_state {
     struct hl_tensor *logical;
     size_t logical_count;
-    struct hl_partition_plan a; /* one shard per part that was given */
+    struct hl_partition_plan a; /* one shard per given part */
     struct hl_partition_plan b; /* one shard per part that has state */
-    char *names;                /* of the logical tensors */
+    char *names;                /* names of the logical tensors */
 };
 
 /* a and b are the plans of the parameters, made from `logical`. */

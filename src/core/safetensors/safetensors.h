@@ -1,5 +1,5 @@
-/* core/safetensors/safetensors.h - the header of a safetensors file: read from untrusted bytes,
- * write, merge.
+/* core/safetensors/safetensors.h - reads the header of a safetensors file from untrusted bytes,
+ * writes it, and merges headers.
  *
  * A file is a u64 little-endian header length N, N bytes of JSON, then the data. Parsing accepts
  * only what the format allows: every byte of the data belongs to exactly one tensor.
@@ -26,7 +26,7 @@
 #define HL_TENSOR_RANK_MAX        8
 #define HL_TENSOR_NAME_MAX        511
 #define HL_SAFETENSORS_ALIGN      64
-/* A shard's own metadata key of a tensor's CRC is this prefix and the tensor's name. */
+/* The metadata key for a tensor's CRC in a shard is this prefix plus the tensor's name. */
 #define HL_CRC_KEY "crc32."
 
 /* clang-format off */
@@ -60,7 +60,7 @@ struct hl_tensor {
     uint64_t size;
 };
 
-/* Elements × size of one; HL_EINVAL on overflow. */
+/* Number of elements × element size; HL_EINVAL on overflow. */
 hl_status hl_tensor_bytes(const struct hl_tensor *t, uint64_t *out) HL_CHECK;
 /* "[4,64]" into buf; returns buf. */
 const char *hl_tensor_shape_text(const struct hl_tensor *t, char *buf, size_t cap);
@@ -81,43 +81,44 @@ struct hl_safetensors {
     char *text;        /* every name, key and value */
 };
 
-/* Header length N from the first bytes of a file of `file_size` bytes: 8 + N must be readable. */
+/* Reads header length N from the first bytes of a file of `file_size` bytes; 8 + N bytes must fit
+ * into the file. */
 hl_status hl_safetensors_header_len(const void *bytes, size_t len, uint64_t file_size,
                                     uint64_t *out) HL_CHECK;
-/* `bytes` holds at least the first 8 + N bytes of a file of `file_size` bytes. */
+/* bytes: at least the first 8 + N bytes of a file of `file_size` bytes. */
 hl_status hl_safetensors_parse(const void *bytes, size_t len, uint64_t file_size,
                                struct hl_safetensors *out) HL_CHECK;
 void hl_safetensors_fini(struct hl_safetensors *st);
-/* Borrowed, NULL when there is none. */
+/* Borrowed; NULL if there is none. */
 const struct hl_tensor *hl_safetensors_find(const struct hl_safetensors *st, const char *name);
 const char *hl_safetensors_meta(const struct hl_safetensors *st, const char *key);
 /* The recorded CRC-32 of a tensor; HL_ENOENT without one, HL_EINVAL for a malformed one. */
 hl_status hl_safetensors_crc(const struct hl_safetensors *st, const char *name,
                              uint32_t *out) HL_CHECK;
 
-/* The keys "helios.*" of a shard's header against where it is looked for; absent ones are not
- * compared. HL_ECORRUPT names the first that differs. */
+/* Compares the keys "helios.*" of a shard's header with the place where the shard was expected;
+ * absent keys are not compared. HL_ECORRUPT names the first that differs. */
 hl_status hl_safetensors_check_origin(const struct hl_safetensors *st, const char *model,
                                       int64_t version, int pp, int tp, int ep,
                                       const char *part) HL_CHECK;
 
-/* What those keys say, borrowed. */
+/* The values of those keys, borrowed. */
 struct hl_safetensors_origin {
     const char *model, *part; /* NULL: absent */
-    int64_t version;          /* the numbers: -1 = absent, or no number that fits */
+    int64_t version;          /* all numbers: -1 = absent or invalid */
     int pp, tp;
-    int ep; /* 0 = absent, by a release before expert parallelism */
+    int ep; /* 0 = absent: written by a release before expert parallelism */
 };
 
 void hl_safetensors_read_origin(const struct hl_safetensors *st, struct hl_safetensors_origin *out);
 
 /* A written header: bytes [0, size) of a file of size + data_size bytes. Its size is a multiple of
- * 64, so that data is aligned wherever the file is. */
+ * 64, so the data has the file's alignment. */
 struct hl_safetensors_image {
     char *bytes;
     uint64_t size;
     uint64_t data_size;
-    uint64_t *crc_at; /* where the 8 digits of tensor i stand; NULL without CRC fields */
+    uint64_t *crc_at; /* offset of the 8 digits of tensor i; NULL without CRC fields */
     size_t count;
 };
 
@@ -133,13 +134,15 @@ struct hl_safetensors_layout {
 
 hl_status hl_safetensors_write(const struct hl_safetensors_layout *layout,
                                struct hl_safetensors_image *out) HL_CHECK;
-/* Put the CRC of tensor i into header bytes that began as `image` (the image itself or a copy). */
+/* Writes the CRC of tensor i into header bytes that were made from `image` (the image itself or a
+ * copy). */
 void hl_safetensors_patch_crc(const struct hl_safetensors_image *image, void *header, size_t i,
                               uint32_t crc);
 
-/* The header of the concatenation of several shards' data: tensors in the order of the parts, CRC
- * fields kept, "helios.part" listing all parts; other metadata is the first shard's. Data of part i
- * starts at part_offset[i] of the merged file. A name in two parts is refused. */
+/* Makes the header for the concatenated data of several shards: tensors in the order of the parts,
+ * CRC fields kept, "helios.part" lists all parts; other metadata is taken from the first shard.
+ * Data of part i starts at part_offset[i] of the merged file. A name that occurs in two parts is
+ * refused. */
 hl_status hl_safetensors_merge(const struct hl_safetensors *const *parts, size_t count,
                                struct hl_safetensors_image *out, uint64_t *part_offset) HL_CHECK;
 

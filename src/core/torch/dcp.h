@@ -1,12 +1,13 @@
 /* core/torch/dcp.h - the .metadata of a PyTorch distributed checkpoint (Megatron's torch_dist).
  *
  * .metadata is a pickle that names global tensors, how each is cut into chunks, and where a chunk
- * lies: a file of the folder, an offset, a length. What lies there is a file of torch.save of its
- * own that holds one tensor (core/torch/file.h, with a slice). Every element of a tensor that is
- * wanted lies in exactly one chunk, or the checkpoint is refused. Of others only name, dtype and
- * shape are read: a distributed optimizer saves padded buffers with holes in them.
+ * lies: a file of the folder, an offset, a length. The data there is a complete torch.save file
+ * with one tensor (core/torch/file.h, with a slice). Every element of a wanted tensor must be in
+ * exactly one chunk, or the checkpoint is refused. Of other tensors only name, dtype and shape are
+ * read: a distributed optimizer saves padded buffers with holes in them.
  *
- * Owns:    hl_torch_dcp owns its tables and names (hl_torch_dcp_fini); it needs the pickle no more.
+ * Owns:    hl_torch_dcp owns its tables and names (hl_torch_dcp_fini); it no longer needs the
+ *          pickle.
  * Threads: any; pure.
  * Errors:  HL_EINVAL names the tensor and what is wrong, HL_EUNSUPPORTED what is not read.
  * Units:   bytes in files, elements in tensors.
@@ -33,7 +34,7 @@ struct hl_torch_dcp_tensor {
     size_t chunk_count;
 };
 
-/* What is no tensor: a pickled value. */
+/* An entry that is not a tensor but a pickled value. */
 struct hl_torch_dcp_bytes {
     const char *name;
     const char *file;
@@ -41,10 +42,10 @@ struct hl_torch_dcp_bytes {
     uint64_t size;
 };
 
-/* Whatever lies in it, wanted or not. */
+/* A file of the checkpoint, whether or not its contents are wanted. */
 struct hl_torch_dcp_file {
     const char *name;
-    uint64_t size; /* it has at least so many bytes */
+    uint64_t size; /* it has at least this many bytes */
 };
 
 struct hl_torch_dcp {

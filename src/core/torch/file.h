@@ -1,11 +1,12 @@
-/* core/torch/file.h - a file of torch.save: its tree, and where the bytes of its storages lie.
+/* core/torch/file.h - reads a file written by torch.save: its tree, and where the bytes of its
+ * storages are.
  *
- * Both formats are read: the zip of torch 1.6 and later, and the row of pickles before it. Of the
- * latter the tree must be one that hl_torch_tensors_add reads as a whole, since only the tensors
- * say how long a storage is.
+ * It reads both formats: the zip of torch 1.6 and later, and the older sequence of pickles. In the
+ * older format the tree must be one that hl_torch_tensors_add reads completely, because only the
+ * tensors say how long a storage is.
  *
- * Owns:    hl_torch_file owns all it has read (hl_torch_file_fini), but no tensor data. The source
- *          is read only during the call.
+ * Owns:    hl_torch_file owns everything it has read (hl_torch_file_fini), but no tensor data. The
+ *          source is read only during the call.
  * Threads: any; an open file is immutable.
  * Errors:  those of zip.h, pickle.h and tensors.h; HL_EUNSUPPORTED: a big-endian file, a view that
  *          is not contiguous. Prefix them with the file's name.
@@ -23,11 +24,11 @@
 
 struct hl_torch_file {
     struct hl_pickle pickle;
-    struct hl_torch_zip zip; /* of the older format too: its storages as "data/KEY" */
+    struct hl_torch_zip zip; /* also for the older format, with its storages as "data/KEY" */
     uint8_t *bytes;          /* the pickle's */
 };
 
-/* A part of a source, as an entry of a .distcp file is. */
+/* A part of a source, such as an entry of a .distcp file. */
 struct hl_torch_slice {
     const struct hl_torch_source *whole;
     uint64_t offset;
@@ -45,7 +46,7 @@ void hl_torch_file_fini(struct hl_torch_file *file);
 hl_status hl_torch_file_header(const struct hl_torch_file *file,
                                const struct hl_torch_tensors *tensors, uint64_t file_size,
                                struct hl_safetensors *out) HL_CHECK;
-/* All of that for a file that holds a state dict and nothing else: pytorch_model.bin. */
+/* Does all of that for a file that contains only a state dict: pytorch_model.bin. */
 hl_status hl_torch_state_dict(const struct hl_torch_source *source,
                               struct hl_safetensors *out) HL_CHECK;
 

@@ -2,8 +2,8 @@
  *
  * DIR/latest_checkpointed_iteration.txt names the newest iteration or "release"; in
  * DIR/iter_0000010 or DIR/release each rank has mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt. Which
- * numbers a name has depends on the sizes, which stand in the file's args. In the file layers count
- * from 0 in each stage.
+ * numbers a name contains depends on the sizes, which are in the file's args. In the file layers
+ * count from 0 in each stage.
  *
  * Owns:    nothing; texts of hl_megatron_sizes borrow from the pickle.
  * Threads: any; pure.
@@ -22,16 +22,16 @@
 /* The folder that the tracker file's text names, "release" or "iter_0000010", into buf. */
 hl_status hl_megatron_folder(const char *tracker, size_t len, char *buf, size_t cap) HL_CHECK;
 
-/* The argparse.Namespace of the whole file's tree. */
+/* The argparse.Namespace in the file's complete tree. */
 hl_status hl_megatron_args(const struct hl_pickle_value *root,
                            const struct hl_pickle_value **out) HL_CHECK;
-/* An integer of args; None and what is not there are `absent`. */
+/* An integer in args; None and missing arguments give `absent`. */
 hl_status hl_megatron_arg_size(const struct hl_pickle_value *args, const char *name,
                                uint64_t absent, uint64_t *out) HL_CHECK;
-/* True, and nothing else. */
+/* Whether the argument is exactly True. */
 bool hl_megatron_arg_flag(const struct hl_pickle_value *args, const char *name);
 
-/* What args says of the model and its layout. */
+/* What args says about the model and its layout. */
 struct hl_megatron_sizes {
     uint64_t tp, pp, ep;
     uint64_t layers, hidden, ffn, heads, kv_heads, positions;
@@ -41,7 +41,7 @@ struct hl_megatron_sizes {
     bool gated;            /* swiglu: linear_fc1 holds gate and up */
 };
 
-/* From the whole file's tree. */
+/* Reads the sizes from the file's complete tree. */
 hl_status hl_megatron_sizes_read(const struct hl_pickle_value *root,
                                  struct hl_megatron_sizes *out) HL_CHECK;
 
@@ -49,18 +49,18 @@ struct hl_megatron_place {
     uint64_t tp, pp, ep;
 };
 
-/* "mp_rank_01_003" under these sizes. */
+/* Parses "mp_rank_01_003" under these sizes. */
 hl_status hl_megatron_place(const char *folder, const struct hl_megatron_sizes *sizes,
                             struct hl_megatron_place *out) HL_CHECK;
 /* The name of a rank's folder into buf: the reverse. */
 const char *hl_megatron_rank_folder(const struct hl_megatron_sizes *sizes,
                                     const struct hl_megatron_place *place, char *buf, size_t cap);
 
-/* The name that Megatron has now for a tensor. The layer inside one that predicts more tokens was
- * "transformer_layer" before, and still is in torch_dist. */
+/* Megatron's current name of a tensor. The layer inside a multi-token prediction layer used to be
+ * called "transformer_layer", and still is in torch_dist. */
 hl_status hl_megatron_tensor_name(const char *name, char *out, size_t cap) HL_CHECK;
-/* The model's tensors of a whole file's tree, with the names of now; those of chunk N of a virtual
- * pipeline as "modelN.NAME". hl_torch_tensors_finish is done. */
+/* The model's tensors in a file's complete tree, under their current names; those of chunk N of a
+ * virtual pipeline as "modelN.NAME". It also calls hl_torch_tensors_finish. */
 hl_status hl_megatron_tensors(const struct hl_pickle_value *root,
                               struct hl_torch_tensors *out) HL_CHECK;
 

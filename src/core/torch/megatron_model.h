@@ -1,10 +1,10 @@
-/* core/torch/megatron_model.h - the model and the split that the args of a Megatron checkpoint
- * describe.
+/* core/torch/megatron_model.h - derives the model and the split from the args of a Megatron
+ * checkpoint.
  *
- * Megatron has no word for a family; which one it is follows from what only that family has. Args
- * that fit none are refused: the model's config.json says it then.
+ * Megatron does not record a model's family; it is recognised by features that only that family
+ * has. Args that match no family are refused; then the model's config.json is needed.
  *
- * Owns:    nothing; texts are the caller's.
+ * Owns:    nothing; strings belong to the caller.
  * Threads: any; pure.
  * Errors:  HL_EINVAL names the argument that is wrong, HL_EUNSUPPORTED what Helios can't express;
  *          HL_ENOMEM.
@@ -25,7 +25,7 @@ hl_status hl_megatron_split(const struct hl_pickle_value *root,
 hl_status hl_megatron_divisor(uint64_t vocab, uint64_t padded, uint64_t tp, int *out) HL_CHECK;
 /* The config.json of the model; free() *out. */
 hl_status hl_megatron_config(const struct hl_pickle_value *root, char **out) HL_CHECK;
-/* A config.json that was found beside the checkpoint is that of its model. */
+/* Checks that a config.json found beside the checkpoint describes its model. */
 hl_status hl_megatron_check_config(const struct hl_pickle_value *root,
                                    const struct hl_hf_config *config) HL_CHECK;
 

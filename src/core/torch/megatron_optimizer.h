@@ -1,16 +1,16 @@
-/* core/torch/megatron_optimizer.h - which optimizer state of a Megatron rank's file (--ckpt-format
- * torch) is of which parameter.
+/* core/torch/megatron_optimizer.h - maps the optimizer state in a Megatron rank's file
+ * (--ckpt-format torch) to its parameters.
  *
  * The optimizer numbers its parameters: group by group, in each group in the order of the model's
- * modules, which is that of the state dict. A group says by is_expert_parallel whether it is of
- * experts; others are with or without weight decay, which are matrices and vectors. So every
- * parameter takes the next number of the one group that it fits by kind and shape; where more than
- * one would do, the file is refused.
+ * modules, which is that of the state dict. A group's is_expert_parallel says whether it contains
+ * experts; the other groups are with or without weight decay, that is, matrices and vectors. So
+ * every parameter takes the next number of the one group that fits its kind and shape; if several
+ * groups fit, the file is refused.
  *
- * Owns:    nothing; the result is the arena's, values are the pickle's.
+ * Owns:    nothing; the result is in the arena, values belong to the pickle.
  * Threads: any; pure.
- * Errors:  HL_EINVAL names the parameter or the number that fits none, HL_EUNSUPPORTED what a
- *          distributed optimizer saved; HL_ENOENT: there is no optimizer.
+ * Errors:  HL_EINVAL names a parameter or number without a match, HL_EUNSUPPORTED state saved by a
+ *          distributed optimizer; HL_ENOENT: there is no optimizer.
  * Units:   elements.
  * Limits:  64 groups, 2^20 numbers.
  */
@@ -31,7 +31,7 @@ struct hl_megatron_state {
 struct hl_megatron_optimizer {
     struct hl_megatron_state *states;
     size_t count;
-    const struct hl_pickle_value *step; /* a tensor; NULL where groups say it, or nothing does */
+    const struct hl_pickle_value *step; /* a tensor; NULL if the groups have it, or nothing does */
 };
 
 /* `params`: those of the file, in the order of its state dicts, by Megatron's names; what is not

@@ -1,14 +1,14 @@
-/* core/torch/plain.h - plain values of a pickle as JSON.
+/* core/torch/plain.h - converts plain values of a pickle to JSON.
  *
- * None, bools, numbers, texts, and lists, tuples and dictionaries of those. What is none (a tensor,
- * an object, bytes) is null in a list and left out of a dictionary; so are numbers that JSON has
- * not. Keys that are numbers become texts.
+ * Plain values are None, bools, numbers, strings, and lists, tuples and dictionaries of those. Any
+ * other value (a tensor, an object, bytes) becomes null in a list and is left out of a dictionary,
+ * and so are numbers that JSON can't represent. Keys that are numbers become strings.
  *
- * Owns:    nothing; the result is the caller's (json_decref).
+ * Owns:    nothing; the result belongs to the caller (json_decref).
  * Threads: any; pure.
- * Errors:  NULL when it is no plain value, or out of memory.
+ * Errors:  NULL if it is not a plain value, or out of memory.
  * Units:   none.
- * Limits:  depth 16, 2^16 values; what lies beyond is left out.
+ * Limits:  depth 16, 2^16 values; everything beyond is left out.
  */
 #ifndef HL_CORE_TORCH_PLAIN_H
 #define HL_CORE_TORCH_PLAIN_H

@@ -1,15 +1,15 @@
 /* core/torch/tensors.h - the tensors of a state dict that torch.save wrote.
  *
  * The tree is walked from any value: dictionaries by key, lists by index, "model.decoder.weight".
- * Tensors, parameters and what wraps them are recognised by the names of the functions that would
- * rebuild them. Any other object is passed by when it holds no storage; one that does would be a
- * tensor if it were executed, and is refused.
+ * Tensors, parameters and their wrappers are recognised by the names of the functions that would
+ * rebuild them. Any other object is skipped if it contains no storage. One with a storage would be
+ * a tensor if it were executed, and is refused.
  *
- * Owns:    hl_torch_tensors owns names and table (hl_torch_tensors_fini); it needs the pickle no
- *          more.
+ * Owns:    hl_torch_tensors owns names and table (hl_torch_tensors_fini); it no longer needs the
+ *          pickle.
  * Threads: any; pure.
  * Errors:  HL_EINVAL and HL_EUNSUPPORTED name the tensor and the class or the number that is wrong.
- * Units:   bytes, but strides, which are in elements.
+ * Units:   bytes, except strides, which are in elements.
  * Limits:  2^18 tensors of 8 dimensions, names of 511 bytes, depth 64, 2^22 steps.
  */
 #ifndef HL_CORE_TORCH_TENSORS_H
@@ -22,10 +22,10 @@
 struct hl_torch_tensor {
     struct hl_tensor tensor; /* offset counts from the start of the storage */
     uint64_t stride[HL_TENSOR_RANK_MAX];
-    bool contiguous;     /* in C order; else its bytes lie apart or in another order */
+    bool contiguous;     /* in C order; if false, its bytes have gaps or another order */
     const char *storage; /* key */
     uint64_t storage_size;
-    int64_t tied_to; /* the first tensor that is the same bytes of the same storage; -1 = itself */
+    int64_t tied_to; /* the first tensor with the same bytes of the same storage; -1 = itself */
 };
 
 struct hl_torch_tensors {
@@ -37,14 +37,14 @@ struct hl_torch_tensors {
 
 struct hl_torch_walk {
     const char *prefix; /* in front of every name; NULL = none */
-    bool only_tensors;  /* whatever else stands in the tree is an error */
+    bool only_tensors;  /* anything else in the tree is an error */
 };
 
-/* Adds what lies below `root`; `out` is all zero the first time. After an error it holds some of
- * them. */
+/* Adds the tensors below `root`; `out` must be zeroed the first time. After an error it contains
+ * some of them. */
 hl_status hl_torch_tensors_add(struct hl_torch_tensors *out, const struct hl_pickle_value *root,
                                const struct hl_torch_walk *walk) HL_CHECK;
-/* Fills tied_to and refuses two tensors of one name. */
+/* Fills in tied_to, and refuses two tensors with the same name. */
 hl_status hl_torch_tensors_finish(struct hl_torch_tensors *tensors) HL_CHECK;
 void hl_torch_tensors_fini(struct hl_torch_tensors *tensors);
 /* The dtype that "torch.bfloat16" or "torch.BFloat16Storage" names. */

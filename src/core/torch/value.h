@@ -1,13 +1,13 @@
-/* core/torch/value.h - what a pickle says, as a tree of values, without executing it.
+/* core/torch/value.h - the contents of a pickle as a tree of values, without executing it.
  *
- * A class is a name. An object is a class, or anything else that the pickle calls, and what it is
- * called with: a reader that knows the class gives it a meaning, for all others it is opaque.
- * Values may be shared and lists, sets, dictionaries and objects may contain themselves; a walk of
- * a tree must bound depth and steps.
+ * A class is a name. An object is a class, or anything else that the pickle calls, plus the
+ * arguments of the call; a reader that knows the class can interpret it, for all others it is
+ * opaque. Values may be shared, and lists, sets, dictionaries and objects may contain themselves,
+ * so a walk of the tree must limit depth and steps.
  *
  * Owns:    nothing; values live in their hl_pickle. Text borrows from the pickle's bytes.
  * Threads: any; values are immutable.
- * Errors:  HL_EINVAL names what is there instead; prefix it with the place.
+ * Errors:  HL_EINVAL names what was found instead; prefix it with the place.
  * Units:   none.
  * Limits:  2^32 items of a list.
  */
@@ -33,7 +33,7 @@ enum hl_pickle_kind {
     HL_PICKLE_DICT,
     HL_PICKLE_SET,
     HL_PICKLE_CLASS,
-    HL_PICKLE_PERSISTENT, /* what stands outside the pickle: a storage */
+    HL_PICKLE_PERSISTENT, /* refers to something outside the pickle: a storage */
     HL_PICKLE_OBJECT,
     HL_PICKLE_KIND_COUNT
 };
@@ -52,12 +52,12 @@ struct hl_pickle_text {
 };
 
 struct hl_pickle_object {
-    const struct hl_pickle_value *callable; /* mostly a class */
+    const struct hl_pickle_value *callable; /* usually a class */
     const struct hl_pickle_value *args;     /* a tuple */
     const struct hl_pickle_value *keywords; /* a dictionary, or NULL */
     const struct hl_pickle_value *state;    /* what BUILD sets, or NULL */
-    struct hl_pickle_items list;            /* what is appended to it */
-    struct hl_pickle_items pairs;           /* what is set in it, as in a dictionary */
+    struct hl_pickle_items list;            /* items appended to it */
+    struct hl_pickle_items pairs;           /* items set in it, as in a dictionary */
 };
 
 struct hl_pickle_value {
@@ -85,13 +85,14 @@ bool hl_pickle_text_is(const struct hl_pickle_value *v, const char *text);
 const struct hl_pickle_items *hl_pickle_sequence(const struct hl_pickle_value *v);
 /* Keys and values of a dict or a collections.OrderedDict; NULL for all others. */
 const struct hl_pickle_items *hl_pickle_pairs(const struct hl_pickle_value *v);
-/* Of a dictionary as above, by a text key; the last one of several, as Python. NULL: none. */
+/* Finds a value of such a dictionary by a string key; the last one of several, as in Python. NULL:
+ * none. */
 const struct hl_pickle_value *hl_pickle_find(const struct hl_pickle_value *v, const char *key);
 /* An attribute that an object's state sets; NULL: none. */
 const struct hl_pickle_value *hl_pickle_attribute(const struct hl_pickle_value *v,
                                                   const char *name);
 hl_status hl_pickle_int(const struct hl_pickle_value *v, int64_t *out) HL_CHECK;
-/* 0 and above. */
+/* An integer >= 0. */
 hl_status hl_pickle_size(const struct hl_pickle_value *v, uint64_t *out) HL_CHECK;
 /* Sizes of a sequence of at most `max`. */
 hl_status hl_pickle_sizes(const struct hl_pickle_value *v, uint64_t *list, uint32_t max,

@@ -1,9 +1,9 @@
-/* core/torch/zip.h - the entries of a file that torch.save wrote, and where their bytes lie.
+/* core/torch/zip.h - the entries of a file that torch.save wrote, and where their bytes are.
  *
  * Such a file is a zip whose entries are stored, not compressed: STEM/data.pkl, STEM/data/KEY, ...
- * The reader believes nothing: an entry lies inside the file, in front of the directory, and no two
- * overlap. Checksums are not compared, as torch's own reader does not: torch can be told to write
- * none.
+ * The reader trusts nothing: every entry must be inside the file, before the directory, and no two
+ * may overlap. Checksums are not compared, just as in torch's own reader, because torch can be told
+ * not to write them.
  *
  * Owns:    hl_torch_zip owns names and table (hl_torch_zip_fini). The source is read only during
  *          the call.

@@ -1,10 +1,10 @@
-/* core/validation/judge.h - how `helios validate` judges what it has seen: figures against targets,
- * and paths of bytes against the words of the specification. It does not ask core/route, which
- * decided those paths.
+/* core/validation/judge.h - how `helios validate` judges its observations: figures against targets,
+ * and paths of bytes against the specification. It does not use core/route, which decided those
+ * paths.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
- * Errors:  none: a figure that is not known meets no target.
+ * Errors:  none: an unknown figure meets no target.
  * Units:   per cent; seconds; bytes.
  * Limits:  none.
  */
@@ -26,7 +26,7 @@ struct hl_target {
 
 bool hl_target_is_met(const struct hl_target *target, double figure);
 
-/* How many of all were as they should be. */
+/* How many of all cases were as they should be. */
 struct hl_tally {
     uint32_t good, all;
 };
@@ -37,21 +37,21 @@ static inline void hl_tally_add(struct hl_tally *tally, bool good)
     tally->all++;
 }
 
-/* NaN: there were none. */
+/* NaN: there were no cases. */
 double hl_tally_pct(struct hl_tally tally);
 
-/* One transfer, and what the hardware on its way can do. */
+/* One transfer, and the capabilities of the hardware on its path. */
 struct hl_seen_transfer {
     enum hl_api_operation op;
     enum hl_api_tier source, target;
     bool same_host;
     bool rdma;          /* on the backbone between the two hosts */
     bool migration_net; /* reaches the target */
-    bool device_direct; /* the device lets a NIC into its memory */
+    bool device_direct; /* the device lets a NIC access its memory */
     enum hl_nic_class nic;
 };
 
-/* The path is what the specification asks for (3.3, 3.4, 3.7). */
+/* The path is the one that the specification requires (3.3, 3.4, 3.7). */
 bool hl_path_is_asked_for(const struct hl_seen_transfer *t, enum hl_api_route_path path);
 
 /* What core/route decides for transfers over RDMA into a device that NICs reach, beside a NIC of
@@ -59,7 +59,7 @@ bool hl_path_is_asked_for(const struct hl_seen_transfer *t, enum hl_api_route_pa
 struct hl_tally hl_decided_into_device(enum hl_nic_class nic, enum hl_route_direct direct,
                                        enum hl_api_route_path path);
 
-/* NaN of none. Sorts them. */
+/* The median; NaN if there are no values. Sorts them in place. */
 double hl_median(double *values, size_t count);
 
 /* ---- room ---- */
