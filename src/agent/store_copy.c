@@ -16,8 +16,7 @@
 #include "mem/plank/plank.h"
 
 #define WINDOW  (8 * HL_CHUNK) /* between two checks of the clock */
-#define DOWN_MS 2000 /* for moving a kept copy from a device down to the L2, while a reader waits  \
-                      */
+#define DOWN_MS 2000           /* for a kept copy to move down to the L2 while a reader waits */
 
 /* One copy on its way into a tier of this node; one thread has it.
  *

@@ -175,8 +175,7 @@ static void on_page(void *arg, hl_status st, const char *text,
     (void)text;
     if (controller_stopped(c))
         return;
-    if (st != HL_OK) { /* the next sweep tries again; half an inventory is no basis for judging
-                          anything */
+    if (st != HL_OK) { /* the next sweep tries again: half an inventory proves nothing */
         c->copies->sweeping = false;
         return;
     }

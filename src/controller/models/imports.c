@@ -198,8 +198,7 @@ static void on_import_proved(void *arg, hl_status st, struct proved *proved)
     struct import_change *ic = arg;
     struct hl_controller *c = ic->change.c;
     if (controller_stopped(c)) {
-        free(ic); /* the import was freed with the Controller; the shards that L3 has made are
-                     orphans */
+        free(ic); /* the import went with the Controller; its shards in L3 are orphans */
     } else if (st != HL_OK) {
         import_done(&ic->change, hl_fail_prefix(st, "what was imported is not whole: "));
     } else {

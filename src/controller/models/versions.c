@@ -71,8 +71,7 @@ struct version_change {
     size_t id_count;
     bool unplanned; /* commit: what the version must hold has to be planned first */
     bool planned;   /* planning was tried */
-    bool completes; /* commit: the version would become visible, so L3 is asked for its shards first
-                     */
+    bool completes; /* commit: it would become visible, so L3 is asked for the shards first */
     bool secured;   /* they are held in as many failure domains as required */
     bool checked;   /* L3 has them, and the proof succeeded or is impossible */
     struct hl_proof proof;
