@@ -16,14 +16,14 @@
 #include "os/socket.h"
 
 #define DRAIN_MS     1000
-#define SOCKET_AGE_S 60 /* no Agent takes so long to listen at its own */
+#define SOCKET_AGE_S 60 /* an Agent listens on its own socket much sooner */
 
 static void changed_on_loop(void *arg)
 {
     link_tell(arg);
 }
 
-/* From a thread of the executor. */
+/* Called from a thread of the executor. */
 static void on_change(void *arg, const char *id)
 {
     struct hl_agent *a = arg;
@@ -43,7 +43,7 @@ static unsigned changes_count(struct agent_changes *c)
     return count;
 }
 
-/* Until there were more than `seen`, or the deadline. */
+/* Waits until there were more changes than `seen`, or until the deadline. */
 static void changes_await(struct agent_changes *c, unsigned seen, uint64_t deadline)
 {
     struct timespec t = {(time_t)(deadline / HL_NS_PER_S), (long)(deadline % HL_NS_PER_S)};
@@ -53,14 +53,14 @@ static void changes_await(struct agent_changes *c, unsigned seen, uint64_t deadl
     pthread_mutex_unlock(&c->lock);
 }
 
-/* From a thread of the store. */
+/* Called from a thread of the store. */
 static void on_store_change(void *arg)
 {
     struct hl_agent *a = arg;
     hl_loop_post(a->loop, changed_on_loop, a);
 }
 
-/* Sockets that killed Agents have left beside their pools. */
+/* Removes sockets that killed Agents have left beside their pools. */
 static void sweep_sockets(void)
 {
     char head[32];
@@ -124,7 +124,7 @@ static void open_telemetry(struct hl_agent *a, const struct hl_agent_opts *opts)
 static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
     char data[HL_HOST_PORT_MAX] = "", migrate[HL_HOST_PORT_MAX] = "", state[64];
-    /* the same for all Agents that come after one another there; the executor's lock keeps them
+    /* successive Agents in this directory have the same identity; the executor's lock keeps them
      * apart */
     hl_dir_identity(opts->state_dir, state, sizeof(state));
     if (store_data_address(a->store)[0] != '\0')
@@ -260,7 +260,7 @@ const char *hl_agent_store_socket(const struct hl_agent *agent)
     return store_socket(agent->store);
 }
 
-/* How many run; `stop` asks them to stop, within grace_ms. */
+/* How many containers run; `stop` asks them to stop, within grace_ms. */
 static size_t containers_running(struct hl_agent *a, bool stop, int grace_ms)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -299,7 +299,7 @@ static void on_drain_tick(uv_timer_t *timer)
     (void)timer; /* ends one turn of the loop */
 }
 
-/* Let workers and calls come home. */
+/* Waits for workers and calls to finish. */
 static bool calls_drain(struct hl_agent *a)
 {
     uv_timer_t *tick = &a->link.timer;
@@ -349,7 +349,7 @@ bool hl_agent_stop(struct hl_agent *a)
     health_fini(a);
     hl_image_pulls_close(a->pulls);
     hl_executor_close(a->executor);
-    hl_loop_cancel(a->loop, a); /* its threads may have told a change just before they ended */
+    hl_loop_cancel(a->loop, a); /* its threads may have posted a change just before they ended */
     hl_arena_fini(&a->arena);
     free(a->python_dir);
     free(a->library);

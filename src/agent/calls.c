@@ -1,5 +1,5 @@
-/* Interface Agent: every call is done by a worker and answered from the loop. Parameters and
- * results live as long as the call; between submit and answer only the worker touches them. */
+/* Interface Agent: a worker carries out each call, and the loop answers it. Parameters and results
+ * live as long as the call; between submit and answer only the worker touches them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void request_answer(uv_work_t *w, int status)
     free(r);
 }
 
-/* `given` is the method, its parameters and the room for its results. */
+/* `given` has the method, its parameters and the room for its results. */
 static void request_submit(struct hl_agent *a, struct request given)
 {
     HL_ON_LOOP(a->loop);
@@ -67,8 +67,8 @@ static void request_submit(struct hl_agent *a, struct request given)
     uv_queue_work(hl_loop_uv(a->loop), &r->work, request_work, request_answer);
 }
 
-/* Makes handle_METHOD: a worker thread does `work`, which finds a (the Agent), p (parameters), out
- * (results) and arena (of the call). */
+/* Defines handle_METHOD: a worker thread evaluates `work`, which can use a (the Agent), p
+ * (parameters), out (results) and arena (of the call). */
 #define IN_WORKER(method, work)                                                                    \
     static hl_status method##_run(struct request *r)                                               \
     {                                                                                              \
@@ -95,13 +95,14 @@ static void request_submit(struct hl_agent *a, struct request given)
                                         .reply = method##_reply});                                 \
     }
 
-/* A Controller that has asked what is here knows that no drop of an older one follows. */
+/* Notes the Controller's epoch, so that a Controller that has asked what is here knows that no drop
+ * of an older one follows. */
 static hl_status asked_by(struct hl_agent *a, uint64_t epoch)
 {
     return obeyed_hear(&a->obeyed, "", epoch);
 }
 
-/* What an older Controller asks is refused. */
+/* Queries of an older Controller are refused. */
 #define ASKED_IN_WORKER(method, work)                                                              \
     IN_WORKER(method, asked_by(a, p->epoch) != HL_OK ? HL_EPERM : (work))
 
@@ -194,7 +195,8 @@ IN_WORKER(end_strays, orders_end_strays(&a->orders, p, &out->ended))
 ASKED_IN_WORKER(end_rank, rank_end(a, p, arena, &out->ended))
 ASKED_IN_WORKER(put_rank_table, put_rank_table(a, p))
 
-/* An order that has waited while this Agent was stopped may be of a gang that goes on elsewhere. */
+/* An order that waited while this Agent was suspended may belong to a gang that continues
+ * elsewhere. */
 static void start_if_heard(void *arg, struct hl_rpc_call *call,
                            const struct hl_api_agent_start_container_params *params)
 {
@@ -255,7 +257,7 @@ IN_WORKER(find_port, ports_find(&a->ports, p->ports, &out->port))
 IN_WORKER(info, info_fill(a, arena, out))
 IN_WORKER(test_health, health_test(a, true, arena, &out->health))
 
-/* A log that is closed to us says nothing. */
+/* A kernel log that we can't read yields no evidence. */
 static hl_status kill_evidence(struct hl_agent *a,
                                const struct hl_api_agent_kill_evidence_params *p,
                                struct hl_arena *arena, const char **out)
@@ -309,7 +311,7 @@ ASKED_IN_WORKER(store_verify, store_verify(a->store, p, arena, out))
 IN_WORKER(store_reads, store_reads(a->store, p))
 IN_WORKER(store_kept, store_kept(a->store, p, arena, out))
 
-/* These have threads of their own. False: the call is answered. */
+/* For calls that have threads of their own. False: the call was answered. */
 static bool is_obeyed(struct hl_agent *a, struct hl_rpc_call *call, uint64_t epoch)
 {
     hl_status st = obeyed_hear(&a->obeyed, "", epoch);

@@ -1,5 +1,5 @@
-/* What only the node knows about itself: the address others reach it by, and where Python finds us.
- */
+/* What only the node knows about itself: the address at which others reach it, and where Python
+ * finds Helios. */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -18,9 +18,9 @@
 
 #define L3_ASK_MS 1000
 #define GPUS_MAX  256
-#define PORTS_MAX 8 /* of one RDMA device */
+#define PORTS_MAX 8 /* per RDMA device */
 
-/* Connecting a datagram socket sends nothing, but chooses the way out. */
+/* Connecting a datagram socket sends nothing, but selects the outgoing interface. */
 static bool local_address(const char *peer, struct sockaddr_storage *out, socklen_t *len)
 {
     struct hl_host_port x;
@@ -148,8 +148,8 @@ static hl_status set_options(const struct hl_agent *a, struct hl_env *env)
     return set_rows(env, &hl_read_timeout_rows, a->read);
 }
 
-/* Where ranks of this host put chunks that do not fit their memory: the L3's socket, if its host is
- * this one. Without an answer they have the node's store. */
+/* Where ranks of this host put chunks that do not fit into their memory: the L3's socket, if its
+ * host is this one. If L3 does not answer they use the node's store. */
 static hl_status set_l3_socket(const struct hl_agent *a, struct hl_env *env)
 {
     const char *l3 = hl_env_get(env, "CONTROLLER_L3_CACHE_ADDRESS");
@@ -180,7 +180,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A full PCI address has a fixed width, so that the order of texts is that of the bus. */
+/* A full PCI address has a fixed width, so sorting the texts gives the order of the bus. */
 hl_status env_find_gpus(struct hl_agent *a, const struct hl_api_slot_list *slots)
 {
     const char **ids = hl_arena_array(&a->arena, GPUS_MAX, sizeof(*ids));
@@ -199,7 +199,7 @@ hl_status env_find_gpus(struct hl_agent *a, const struct hl_api_slot_list *slots
     return HL_OK;
 }
 
-/* -1: it is not one of this machine. */
+/* -1: it is not a GPU of this machine. */
 static int gpu_number(const struct hl_agent *a, const char *id)
 {
     for (size_t i = 0; i < a->gpu_count; i++)
@@ -208,8 +208,8 @@ static int gpu_number(const struct hl_agent *a, const char *id)
     return -1;
 }
 
-/* "2,3": LOCAL_RANK then counts through what the container was given. In an image there are no
- * others. */
+/* "2,3": LOCAL_RANK is then an index into the container's devices. In an image there are no other
+ * devices. */
 static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     char text[GPUS_MAX * 5] = "";
@@ -219,15 +219,15 @@ static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec 
     for (size_t i = 0; i < spec->gpu_count; i++) {
         int number = gpu_number(a, spec->gpus[i]);
         if (number < 0 || at + 8 > sizeof(text))
-            return HL_OK; /* not one of ours: the program sees what the driver shows it */
+            return HL_OK; /* not one of ours: the program sees whatever the driver shows */
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i > 0 ? "," : "", number);
     }
     HL_TRY(set_if_absent(&spec->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"));
     return set_if_absent(&spec->env, "CUDA_VISIBLE_DEVICES", text);
 }
 
-/* A NIC is named by its verbs device where it has one, which udev may have renamed. Those of a
- * foreign topology are known by the driver's names alone. */
+/* A NIC is named by its verbs device if it has one, which udev may have renamed. In a foreign
+ * topology only the driver's names are known. */
 static bool is_rdma_device(const struct hl_agent *a, const char *name)
 {
     char path[PATH_MAX];
@@ -235,7 +235,7 @@ static bool is_rdma_device(const struct hl_agent *a, const char *name)
     return strncmp(name, "mlx", 3) == 0 || (name[0] != '\0' && access(path, F_OK) == 0);
 }
 
-/* numa -1: of all slots. */
+/* numa -1: the NICs of all slots. */
 static hl_status add_nics(const struct hl_agent *a, int numa, struct hl_container_spec *spec)
 {
     for (size_t i = 0; i < a->node.slots.count; i++) {
@@ -248,8 +248,8 @@ static hl_status add_nics(const struct hl_agent *a, int numa, struct hl_containe
     return HL_OK;
 }
 
-/* The RDMA devices of the container's slot, *own; a slot without any has all of the node, and the
- * libraries know best which is near. */
+/* The RDMA devices of the container's slot, *own. A slot without any may use all of the node, and
+ * the libraries know best which one is near. */
 static hl_status set_nics(const struct hl_agent *a, struct hl_container_spec *spec, bool *own)
 {
     HL_TRY(add_nics(a, spec->numa_id, spec));
@@ -265,7 +265,8 @@ static bool port_is_active(const struct hl_agent *a, const char *nic, int port)
     return hl_file_read(path, &text) == HL_OK && text.len > 0 && text.data[0] == '4';
 }
 
-/* UCX takes ports, and warns of each that carries nothing. With none here it looks for itself. */
+/* UCX is given ports, and warns about each one without a link. If this node has none, UCX searches
+ * by itself. */
 static hl_status set_ucx_devices(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     char text[512] = "";
@@ -279,7 +280,7 @@ static hl_status set_ucx_devices(const struct hl_agent *a, struct hl_container_s
     return set_if_absent(&spec->env, "UCX_NET_DEVICES", text);
 }
 
-/* "=": exactly these. */
+/* "=": exactly these devices. */
 static hl_status set_hcas(struct hl_container_spec *spec)
 {
     char text[512] = "";
@@ -299,7 +300,7 @@ static hl_status set_cuda(const struct hl_agent *a, struct hl_container_spec *sp
     return set_if_absent(&spec->env, "NCCL_SOCKET_IFNAME", a->interface);
 }
 
-/* So that the slot's traffic does not cross to another NUMA node. */
+/* Keeps the slot's traffic from crossing to another NUMA node. */
 static hl_status set_adapters(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     bool own;
@@ -313,7 +314,7 @@ hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     HL_TRY(set_if_absent(&spec->env, "HELIOS_NODE", a->name));
     HL_TRY(set_if_absent(&spec->env, "GLOO_SOCKET_IFNAME", a->interface));
-    if (!a->executor->ops->image) /* which has its own */
+    if (!a->executor->ops->image) /* an image has its own Python */
         HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
     HL_TRY(set_if_absent(&spec->env, "HYBRIDPS_MANAGER", chunks_name(a->chunks)));

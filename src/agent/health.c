@@ -1,6 +1,6 @@
-/* The test of this node. The first one goes on while the node registers and serves what it holds;
- * until it has passed, the Controller gives it no container. An Agent that finds running containers
- * does not slow them down by it. */
+/* The test of this node. The first test runs while the node registers and serves what it holds;
+ * until it has passed, the Controller gives the node no container. An Agent that finds running
+ * containers skips it, so as not to slow them down. */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,7 +79,7 @@ hl_status health_tell(struct hl_agent *a, struct hl_arena *arena, struct hl_api_
     return st;
 }
 
-/* ---- the first one ---- */
+/* ---- the first test ---- */
 
 static void on_tested(void *arg)
 {
@@ -89,7 +89,7 @@ static void on_tested(void *arg)
     a->health.tell(a);
 }
 
-/* A test that can't be made is one that failed: nobody else says so. */
+/* A test that can't be run counts as failed: nothing else would report the problem. */
 static void *test_first(void *arg)
 {
     struct hl_agent *a = arg;
@@ -116,7 +116,7 @@ hl_status health_begin(struct hl_agent *a, void (*tell)(struct hl_agent *a))
     if (!a->health.wanted)
         return HL_OK;
     a->health.tell = tell;
-    a->health.last.state = HL_API_HEALTH_STATE_TESTING; /* no other thread is there yet */
+    a->health.last.state = HL_API_HEALTH_STATE_TESTING; /* no other thread runs yet */
     int rc = pthread_create(&a->health.thread, NULL, test_first, a);
     if (rc != 0)
         return hl_fail(hl_status_of_errno(rc), "thread that tests the node: %s", strerror(rc));

@@ -1,18 +1,19 @@
-/* The way to the Controller: register, then heartbeat; one call in flight at a time. What it tells
- * is gathered by a thread of its own: the workers may all be busy for long, reading copies through
- * or waiting for a disk, and a node that is silent meanwhile would be taken for lost.
+/* The link to the Controller: it registers, then sends heartbeats, with one call in flight at a
+ * time. A thread of its own gathers the reports. The workers may all be busy for long, reading
+ * through copies or waiting for a disk, and a node that is silent meanwhile would be taken for
+ * lost.
  *
  *     loop      on_timer ----------------> send_round --call--> on_registered, on_heartbeat
  *                  |  in_flight             ^ joins               | in_flight ends, timer again
  *     thread       '--> gather_reports -----'
  *
  * A round (struct round) has one owner at a time: the thread until it posts, then the loop, which
- * frees it when the call is sent. All else of `link` is the loop's.
+ * frees it when the call is sent. The loop owns the rest of `link`.
  *
  *     NEW --registered--> REGISTERED --the Controller does not know the node--> NEW
  *     any --no answer--> AWAY    any --refused--> REFUSED    both --a good answer--> REGISTERED
  *
- * Whether the next call registers or is a heartbeat follows from heartbeat.h. */
+ * heartbeat.h decides whether the next call registers or is a heartbeat. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +23,11 @@
 #include "base/log.h"
 #include "rpc/controller_calls.h"
 
-/* One round: gathered by its thread, sent from the loop. */
+/* One round: gathered by the thread, sent from the loop. */
 struct round {
     pthread_t thread;
     struct hl_agent *agent;
-    struct hl_arena arena; /* of what follows */
+    struct hl_arena arena; /* of the fields below */
     bool gathered;
     struct hl_api_container_status_list containers;
     struct hl_api_node_info node;
@@ -57,7 +58,7 @@ static void set_state(struct hl_agent *a, enum link_state state, const char *tex
         hl_warn("controller refuses, trying again controller=%s why=\"%s\"", address, text);
 }
 
-/* The round is over; false: there is nothing more to do. */
+/* Ends the round; false: there is nothing more to do. */
 static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
 {
     struct link *l = &a->link;
@@ -73,7 +74,8 @@ static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
     return true;
 }
 
-/* What the jobs have given up while this Agent was silent, and another one has its name since. */
+/* Ends containers that the jobs gave up while this Agent was silent, after another Agent has taken
+ * its name. */
 static void end_strays(struct hl_agent *a, const struct hl_api_controller_register_node_results *r)
 {
     for (size_t i = 0; i < r->strays.count; i++) {
@@ -113,9 +115,9 @@ static int call_timeout(const struct hl_agent *a)
 
 /* ---- kept copies of what the catalogue has lost ---- */
 
-/* The Controller says how many shards have ever left its catalogue. When that is another number
- * than the one before, it is asked which of the kept ones are gone; and once more later, for what
- * readers were just loading then. */
+/* The Controller reports how many shards have ever left its catalogue. When that number changes, we
+ * ask which of the kept ones are gone. We ask once more later, because readers may have been
+ * loading such shards at the time. */
 #define LOOK_AGAIN_NS (60 * HL_NS_PER_S)
 
 static void kept_checked(struct kept_check *k)
@@ -132,7 +134,7 @@ static void on_gone(void *arg, hl_status st, const char *text,
     struct kept_check *k = &a->link.kept;
     a->pending--;
     k->asking = false;
-    if (st != HL_OK) { /* asked again with the next heartbeat */
+    if (st != HL_OK) { /* the next heartbeat asks again */
         hl_debug("which kept shards are gone is not known: %s", text);
         return;
     }

@@ -1,4 +1,4 @@
-/* What this node says of itself to the Controller. */
+/* What this node reports about itself to the Controller. */
 
 #include "agent/agent_private.h"
 #include "base/log.h"
@@ -20,7 +20,7 @@ hl_status agent_tiers(struct hl_agent *a, struct hl_arena *arena, struct hl_api_
 void agent_telemetry(struct hl_agent *a, const struct hl_api_container_status_list *containers,
                      struct hl_arena *arena, struct hl_api_telemetry *out)
 {
-    *out = (struct hl_api_telemetry){0}; /* time 0: there is none */
+    *out = (struct hl_api_telemetry){0}; /* time 0: no telemetry */
     if (a->telemetry != NULL && hl_telemetry_read(a->telemetry, containers, arena, out) != HL_OK)
         hl_debug("telemetry: %s", hl_error_text());
 }

@@ -1,4 +1,4 @@
-/* The file is written once in the life of each Controller, before the first of its orders is
+/* The file is written once per Controller lifetime, before the first order of that Controller is
  * obeyed. */
 #include "agent/obeyed.h"
 
@@ -40,7 +40,7 @@ static void obeyed_write(const struct obeyed *o)
                 hl_error_text());
 }
 
-/* Under the lock. */
+/* Call with the lock held. */
 static hl_status obeyed_told(struct obeyed *o, const struct hl_epoch *told)
 {
     const struct hl_epoch before = o->newest;

@@ -1,10 +1,9 @@
-/* A start asks the fence twice. A stop that comes between the first question and the executor's
- * record of the container would not find it: then the second answer is another one, and the
- * container is stopped here.
+/* A start asks the fence twice. A stop that arrives after the first question, but before the
+ * executor has recorded the container, would not find it. In that case the second answer differs,
+ * and the start itself stops the container.
  *
  *     worker of the start    fence --> executor records it --> fence
- *     worker of the stop               fence notes --> executor stops what it has
- */
+ *     worker of the stop               fence notes --> executor stops what it has */
 #include "agent/orders.h"
 
 #include <string.h>
@@ -12,7 +11,7 @@
 #include "base/log.h"
 
 /* Stops what runs here of attempts before that of `id`. *other: a container of another attempt of
- * its job that still runs; NULL = there is none. */
+ * the same job that still runs; NULL = there is none. */
 static hl_status earlier_stop(struct orders *o, const struct hl_api_container_status_list *list,
                               const char *id, const char **other)
 {
@@ -68,7 +67,7 @@ static void fence_stop(struct orders *o, uint64_t epoch, const char *id)
     pthread_mutex_unlock(&o->lock);
 }
 
-/* Of its job only this attempt runs here. */
+/* Checks that only this attempt of its job runs here. */
 static hl_status attempt_alone(struct orders *o, const char *id)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -1,6 +1,6 @@
-/* A TCP port for the ranks of a job to meet at. Who takes it is a rank, seconds later: until then
- * nobody else is told the same one. Holding it open meanwhile would keep it from ranks that don't
- * say SO_REUSEADDR. */
+/* A TCP port at which the ranks of a job meet. A rank binds it only seconds later, so until then no
+ * other job is given the same port. We can't keep it open meanwhile: ranks that don't set
+ * SO_REUSEADDR could not bind it. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -11,9 +11,10 @@
 #include "base/clock.h"
 #include "os/file.h"
 
-#define GIVEN_NS (600 * HL_NS_PER_S) /* a rank that loads its libraries first has so long */
+#define GIVEN_NS (600 * HL_NS_PER_S) /* enough for a rank that loads its libraries first */
 
-/* All addresses of both families, as torch's store listens; without IPv6 those of the one. */
+/* Checks all addresses of both families, because torch's store listens on them; without IPv6 only
+ * those of IPv4. */
 static bool is_free(int port)
 {
     int one = 1, off = 0;

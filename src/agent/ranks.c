@@ -1,5 +1,5 @@
-/* The process of one rank is ended: the Controller has found that it keeps its gang from going on.
- * What follows is its container's to say, as for any rank that fails. */
+/* Ends the process of one rank: the Controller has found that it blocks its gang. The container
+ * then decides what follows, as for any rank that fails. */
 #include <signal.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "os/file.h"
 #include "os/process.h"
 
-/* The rank is that process, as its container's record says now. */
+/* Checks that the process is still the rank's, according to its container's current record. */
 static hl_status rank_is(struct hl_agent *a, const struct hl_api_agent_end_rank_params *p,
                          struct hl_arena *arena, bool *out)
 {
@@ -28,7 +28,7 @@ static hl_status rank_is(struct hl_agent *a, const struct hl_api_agent_end_rank_
     return hl_fail(HL_ENOENT, "node %s has no container %s", a->name, p->id);
 }
 
-/* The record is read again once the process is held: its number may have gone to another one. */
+/* The record is read again after the process was opened, because its pid may have been reused. */
 hl_status rank_end(struct hl_agent *a, const struct hl_api_agent_end_rank_params *p,
                    struct hl_arena *arena, bool *ended)
 {

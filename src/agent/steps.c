@@ -1,6 +1,6 @@
-/* What the ranks of this node say of their steps: the Agent makes a file of pages for each
- * container, hands every rank its page, and reads them for each report. Nothing is kept between
- * two reports but the files, so an Agent that starts again goes on with them. */
+/* What the ranks of this node report about their steps. The Agent makes a file of pages for each
+ * container, gives every rank its page, and reads the pages for each report. Only the files are
+ * kept between two reports, so a restarted Agent continues with them. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ hl_status steps_prepare(struct hl_agent *a, struct hl_container_spec *spec)
 {
     char path[STEPS_PATH_MAX], text[STEPS_PATH_MAX + 24];
     if (spec->rank_count == 0)
-        return HL_OK; /* they come later */
+        return HL_OK; /* they are set later */
     steps_path(a, spec->id, path, sizeof(path));
     HL_TRY(hl_step_pages_create(path, spec->rank_count));
     for (size_t i = 0; i < spec->rank_count; i++) {
@@ -68,23 +68,23 @@ static double seconds_between(uint64_t from_ns, uint64_t to_ns)
     return to_ns > from_ns ? (double)(to_ns - from_ns) / (double)HL_NS_PER_S : 0;
 }
 
-/* When its last process was lost. */
+/* When the rank's last process was lost. */
 static uint64_t lost_ns_of(const struct hl_api_rank_status *rank, uint64_t now_ns, int64_t wall_ms)
 {
     uint64_t ago_ns = (uint64_t)(wall_ms - rank->lost_ms) * HL_NS_PER_MS;
     return ago_ns < now_ns ? now_ns - ago_ns : 0;
 }
 
-/* The page still tells of the process that was lost; the one in its place has said nothing yet. */
+/* True if the page is still that of the lost process, and its replacement has not reported yet. */
 static bool is_of_lost(const struct hl_api_rank_status *rank, const struct hl_step_state *s,
                        uint64_t now_ns, int64_t wall_ms)
 {
     return rank->replaced > 0 && rank->lost_ms <= wall_ms &&
-           s->began_ns + HL_NS_PER_MS < /* the wall clock has whole ms */
+           s->began_ns + HL_NS_PER_MS < /* the wall clock has a resolution of 1 ms */
                lost_ns_of(rank, now_ns, wall_ms);
 }
 
-/* Of a rank that was replaced and has made a step since. */
+/* For a rank that was replaced and has made a step since. */
 static struct hl_api_recovery_times recovery_of(const struct hl_api_rank_status *rank,
                                                 const struct hl_step_state *s, uint64_t now_ns,
                                                 int64_t wall_ms)
@@ -132,7 +132,7 @@ static void tell_rank(const struct hl_step_page *page, uint64_t now_ns, int64_t 
                                          : 0,
         .median_ms = (double)s.median_ns / (double)HL_NS_PER_MS,
         .own_ms = (double)s.own_ns / (double)HL_NS_PER_MS,
-        .loss = isfinite(s.loss) ? s.loss : 0, /* a message takes no other */
+        .loss = isfinite(s.loss) ? s.loss : 0, /* other values can't be sent in a message */
         .no_loss = !isfinite(s.loss),
         .tokens = s.tokens,
         .generation = (uint32_t)s.generation,
@@ -154,7 +154,7 @@ void steps_tell(struct hl_agent *a, struct hl_arena *arena,
         bool tells = c->state == HL_API_CONTAINER_STATE_RUNNING ||
                      c->state == HL_API_CONTAINER_STATE_FAILED; /* what it was busy with */
         if (!tells || hl_step_pages_open(path, &pages) != HL_OK)
-            continue; /* of an Agent before this release */
+            continue; /* started by an Agent before this release */
         c->steps_file = hl_arena_strdup(arena, path);
         for (size_t k = 0; k < c->ranks.count; k++)
             tell_rank(hl_step_page_at(&pages, k), hl_now_ns(), hl_wall_ms(), arena,

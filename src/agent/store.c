@@ -1,23 +1,23 @@
-/* The store of a node: opened and closed, and what is asked of all its tiers: described, listed,
- * located, verified, dropped from.
+/* The store of a node: opening and closing it, and the calls that concern all its tiers: describe,
+ * list, locate, verify and drop.
  *
  *     tiers[0]    the L2, a pool in shared memory that outlives the Agent (if the node has one)
  *     tiers[1..]  an L1 for each device, gone with the Agent
  *
- * The parts are opened in the order in which they need each other, and closed in the other:
+ * The parts are opened in order of dependency, and closed in reverse:
  *
  *     L2 --> devices --> what they keep --> servers (store_serve) --> threads (store_jobs_start)
  *
- *     store_stop      `stopping` is set; threads that wait or copy end at their next look
+ *     store_stop      `stopping` is set; threads that wait or copy end at their next check
  *     (the loop runs until no job is left: hl_agent_stop)
  *     store_close     copy threads joined, servers stopped, connections closed, tiers, pool
  *
- * Threads: opening and closing are the loop's. The rest is called from libuv's pool as well, while
- * copies come and go: `tiers` is constant by then and each tier has a lock of its own. Nothing here
- * is a snapshot; a reader of a copy's bytes pins it first.
+ * Threads: the loop opens and closes. Everything else is also called from libuv's pool, while
+ * copies come and go: by then `tiers` is constant, and each tier has a lock of its own. Nothing
+ * here is a snapshot; whoever reads a copy's bytes pins it first.
  *
- * `epoch` grows with every copy that came or went (store_changed). The heartbeat tells it, and the
- * Controller lists the store again when it is another one than it knows. */
+ * `epoch` grows with every copy that comes or goes (store_changed). The heartbeat reports it, and
+ * the Controller lists the store again when it differs from the last one it knows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-/* None when the nodes are not all of this machine. */
+/* No regions unless all nodes are of this machine. */
 static size_t l2_regions(const struct store_opts *o, struct hl_pool_region_options *out)
 {
     size_t n = 0;
@@ -67,7 +67,7 @@ static hl_status open_l2(struct store *s, const struct store_opts *o)
     return HL_OK;
 }
 
-/* The caller's texts are copied. A chunk of a migration is a power of two (net/zmq/migrate.h), so
+/* Copies the caller's texts. A chunk of a migration must be a power of two (net/zmq/migrate.h), so
  * other sizes are rounded down to one. */
 static hl_status keep_texts(struct store *s, const struct store_opts *o)
 {
@@ -118,7 +118,7 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
     return HL_OK;
 }
 
-/* Waits for nothing, so that the loop can go on and answer the calls that end by it. */
+/* Does not wait for anything, so that the loop can continue and answer the calls that this ends. */
 void store_stop(struct store *s)
 {
     atomic_store_explicit(&s->stopping, true, memory_order_relaxed);
@@ -139,7 +139,7 @@ static void free_tables(struct store *s)
     }
 }
 
-/* Also of a store that was opened in part. */
+/* Also closes a partly opened store. */
 void store_close(struct store *s)
 {
     if (s == NULL)
@@ -176,10 +176,10 @@ uint64_t store_epoch(const struct store *s)
     return atomic_load_explicit(&s->epoch, memory_order_relaxed);
 }
 
-/* ---- what is here ---------------------------------------------------------------------------- */
+/* ---- contents -------------------------------------------------------------------------------- */
 
-/* What the tier says is certain. The note (store_private.h) is only for people: there is none of a
- * copy that was adopted from an Agent before this one. */
+/* The tier's information is authoritative. The note (store_private.h) is only shown to users; a
+ * copy adopted from an earlier Agent has none. */
 void store_describe(struct store *s, const struct store_tier *t, const struct hl_tier_ref *ref,
                     struct store_result *out)
 {
@@ -259,7 +259,7 @@ hl_status store_kept(struct store *s, const struct hl_api_agent_store_kept_param
     return HL_OK;
 }
 
-/* From every tier of that kind, or from one device. That it is not there is no failure: the
+/* Drops from every tier of that kind, or from one device. A missing copy is not a failure: the
  * Controller may ask twice. */
 hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_params *p,
                      struct hl_api_agent_store_drop_results *out)
@@ -289,8 +289,8 @@ hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_param
     return HL_OK;
 }
 
-/* The extent of a copy in the L2, for readers over the network. It is not pinned: the reader
- * checks the bytes by these CRCs, and asks again where they differ. */
+/* The extent of a copy in the L2, for readers over the network. It is not pinned: the reader checks
+ * the bytes by these CRCs, and asks again if they differ. */
 static hl_status locate_one(struct store *s, const char *text, struct hl_arena *arena,
                             struct hl_api_extent *out)
 {
@@ -326,7 +326,7 @@ hl_status store_locate(struct store *s, const struct hl_api_agent_store_locate_p
     return HL_OK;
 }
 
-/* The chunks of a pinned copy that fail their checksum are added to `bad`, which has room. */
+/* Adds those chunks of a pinned copy that fail their checksum to `bad`, which has room for them. */
 static hl_status verify_pinned(struct store *s, struct store_tier *t, const struct hl_tier_ref *ref,
                                struct hl_api_uint32_list *bad)
 {
@@ -362,7 +362,7 @@ static hl_status verify_copy(struct store *s, struct store_tier *t, const struct
     return HL_OK;
 }
 
-/* Reads every byte, which may take seconds: it runs in libuv's pool. The pin keeps the copy
+/* Reads every byte, which may take seconds, so it runs in libuv's pool. The pin keeps the copy
  * meanwhile. */
 hl_status store_verify(struct store *s, const struct hl_api_agent_store_verify_params *p,
                        struct hl_arena *arena, struct hl_api_agent_store_verify_results *out)

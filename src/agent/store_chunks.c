@@ -1,6 +1,7 @@
-/* The node's table of HybridPS chunks: made here, found by ranks in their environment, and told as
- * tiers of their own kind beside those of shards. A rank adds and removes its bytes itself; what a
- * dead one had is given back when somebody looks, at the latest with the next heartbeat. */
+/* The node's table of HybridPS chunks: made here, found by ranks through their environment, and
+ * reported as tiers of their own kind beside those of shards. A rank adds and removes its own
+ * bytes. The bytes of a dead rank are given back when the table is next read, at the latest with
+ * the next heartbeat. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 
 #define LOCK_MS 1000
 #define REAP_MS 200
-/* An Agent that is started again may still have ranks that are about to come. */
+/* A restarted Agent may still have ranks that are about to open the table. */
 #define IDLE_MS 60000
 
 _Static_assert(CHUNKS_TIERS_MAX == HL_MANAGER_DEVICES, "a tier for each device of the table");
@@ -23,7 +24,7 @@ _Static_assert(CHUNKS_TIERS_MAX == HL_MANAGER_DEVICES, "a tier for each device o
 struct chunks {
     struct hl_manager_table table; /* no mapping: it was cut short, and there is no other yet */
     char name[200];
-    bool limited; /* the host, by somebody's word */
+    bool limited; /* the host's size was set by an option */
     uint64_t capacity[HL_MANAGER_DEVICES];
     uint32_t devices;
 };
@@ -42,8 +43,8 @@ uint32_t chunks_capacities(const struct hl_api_slot_list *slots, uint64_t host, 
     return n;
 }
 
-/* The same for every Agent that keeps its containers there, and no other: nodes of several clusters
- * on one machine may have one name. */
+/* The name is the same for every Agent that keeps its containers there, and for no other: nodes of
+ * different clusters on one machine may have the same name. */
 static void make_name(const char *node, const char *state_dir, char *out, size_t size)
 {
     char path[PATH_MAX];
@@ -53,7 +54,7 @@ static void make_name(const char *node, const char *state_dir, char *out, size_t
              hl_crc32(0, path, strlen(path)));
 }
 
-/* What Agents left that were killed and did not come back. */
+/* Removes the tables of Agents that were killed and did not come back. */
 static void table_sweep(void)
 {
     char begin[32];
@@ -137,7 +138,7 @@ static struct hl_api_tier_info chunks_tier(const struct chunks *c, uint32_t devi
     };
 }
 
-/* A table that was cut short is replaced: for ranks to come, those that use it are lost. */
+/* Replaces a table that was cut short, for the sake of future ranks; those that use it are lost. */
 static bool table_renew(struct chunks *c)
 {
     if (c->table.s != NULL && hl_manager_check_whole(&c->table) == HL_OK)

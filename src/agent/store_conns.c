@@ -1,4 +1,4 @@
-/* Connections to other stores. Peers of the control plane are shared; one for bytes is leased to
+/* Connections to other stores. Control-plane peers are shared. A connection for bytes is leased to
  * one copy at a time and kept for the next.
  *
  *     connection          kept in   used by
@@ -12,8 +12,8 @@
  *        '--its call failed as of a dead peer--> closed     '--not alive--> closed
  *     put queue: open, users > 0 --> users 0, kept --more than PUTS_MAX--> closed
  *
- * `lock` guards the lists. No thread connects, waits or closes under it: opening a peer or a queue
- * only makes it, and its first call or put connects. */
+ * `lock` guards the lists. No thread connects, waits or closes while holding it: opening a peer or
+ * a queue only creates the object, and its first call or put connects. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +21,9 @@
 #include "agent/store_private.h"
 #include "net/dispatch/put_queue.h"
 
-#define IDLE_MAX 8 /* of a kind; one that is idle longest makes room */
+#define IDLE_MAX 8 /* per kind; the one that is idle longest makes room */
 #define PUTS_MAX 8
-#define LOCAL_MS 3000 /* a socket of this host */
+#define LOCAL_MS 3000 /* for a socket on this host */
 
 enum kind { LOCAL, LINE, RPC };
 
@@ -51,8 +51,8 @@ static void conn_free(struct store_conn *conn)
     free(conn);
 }
 
-/* Under the lock: out of the list, NULL when there is none. Out of it, it is the caller's
- * alone: it is used, and closed, without the lock. */
+/* Call with the lock held. Takes a connection out of the list; NULL when there is none. Outside the
+ * list it belongs to the caller alone, who uses and closes it without the lock. */
 static struct store_conn *conn_take(struct store *s, enum kind kind, const char *address)
 {
     for (struct store_conn **at = &s->kept; *at != NULL; at = &(*at)->next)
@@ -70,8 +70,8 @@ static void conn_keep(struct store *s, struct store_conn *conn)
     s->kept = conn;
 }
 
-/* Under the lock: the one of its kind that is idle longest, out of the list, when there are too
- * many; NULL otherwise. The list begins with what came last. */
+/* Call with the lock held. If there are too many of a kind, takes the one that is idle longest out
+ * of the list; otherwise NULL. The most recently used is at the front. */
 static struct store_conn *conn_surplus(struct store *s, enum kind kind)
 {
     struct store_conn **last = NULL;
@@ -96,8 +96,8 @@ static struct store_conn *conn_lease(struct store *s, enum kind kind, const char
     return conn;
 }
 
-/* Into the list when it is of use; what the list is too long for is closed after the lock. The rest
- * of `leased` is what conn_new sets. */
+/* Puts the connection into the list if it is still usable; a surplus one is closed after the lock
+ * is released. The rest of `leased` is what conn_new sets. */
 static void conn_release(struct store *s, const char *address, struct store_conn leased,
                          hl_status st)
 {
@@ -118,7 +118,7 @@ static void conn_release(struct store *s, const char *address, struct store_conn
     conn_free(closes);
 }
 
-/* Made under the lock, so that two copies do not make two. */
+/* Created under the lock, so that two copies do not create two. */
 hl_status store_rpc(struct store *s, const char *address, const char *interface,
                     struct hl_rpc_peer **out)
 {
@@ -143,7 +143,7 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
     return st;
 }
 
-/* A kept connection is asked for signs of life first: its daemon may have been restarted. */
+/* A kept connection is first checked for signs of life: its daemon may have been restarted. */
 hl_status store_local_acquire(struct store *s, const char *socket, int timeout_ms,
                               struct hl_l3_client **out)
 {
@@ -162,8 +162,8 @@ void store_local_release(struct store *s, const char *socket, struct hl_l3_clien
     conn_release(s, socket, (struct store_conn){.local = c}, st);
 }
 
-/* Connecting and disconnecting takes as long as some MiB do. A line whose receiver was restarted
- * connects again by itself. */
+/* Connecting and disconnecting takes as long as transferring some MiB. A line whose receiver was
+ * restarted reconnects by itself. */
 hl_status store_line_acquire(struct store *s, const char *address, struct hl_migrate_line **out)
 {
     struct store_conn *conn = conn_lease(s, LINE, address);
@@ -225,7 +225,8 @@ void store_net_release(struct store *s, const char *address, enum hl_net_mode mo
     lease->client = NULL;
 }
 
-/* What is in line fails as soon as the store stops (`cancel`): its deadline is not waited for. */
+/* Puts in the queue fail as soon as the store stops (`cancel`), without waiting for their
+ * deadlines. */
 static hl_status puts_open(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *p = calloc(1, sizeof(*p));
@@ -252,9 +253,8 @@ static void puts_close(struct store_puts *p)
     free(p);
 }
 
-/* Under the lock: one that is not in use, out of the list when that is long; NULL when there is
- * none.
- */
+/* Call with the lock held. If the list is too long, takes an unused queue out of it; NULL when
+ * there is none. */
 static struct store_puts *puts_spare(struct store *s)
 {
     struct store_puts **spare = NULL;
@@ -271,7 +271,8 @@ static struct store_puts *puts_spare(struct store *s)
     return p;
 }
 
-/* An unused queue is closed after the lock, by the thread that made the list too long. */
+/* An unused surplus queue is closed after the lock is released, by the thread that made the list
+ * too long. */
 hl_status store_puts_acquire(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *spare = NULL;
@@ -301,7 +302,7 @@ void store_puts_release(struct store *s, struct store_puts *p)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* When no copy thread is left and no small put is under way: so all of it is unused. */
+/* Call when no copy thread is left and no small put is in flight: then nothing is in use. */
 void store_conns_close(struct store *s)
 {
     struct hl_net_client *conns[HL_CONN_POOL_MAX];

@@ -1,9 +1,9 @@
-/* Making a copy: room in the target tier, the source opened, the way chosen, the bytes checked as
- * they land, and the copy sealed under the shard's own id.
+/* Makes a copy: takes room in the target tier, opens the source, chooses the route, checks the
+ * bytes as they land, and seals the copy under the shard's own id.
  *
- * A copy thread makes one at a time, so a `making` needs no lock. The tiers have locks of their
- * own, and a slot is its thread's alone until it is sealed: no reader finds the shard there before.
- * What all copies share is the health of direct paths, under the store's lock. */
+ * A copy thread makes one copy at a time, so a `making` needs no lock. The tiers have locks of
+ * their own. A slot belongs to its thread alone until it is sealed: before that no reader finds the
+ * shard there. All copies share only the health of direct paths, under the store's lock. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 #include "core/copies/copy_attempt.h"
 #include "mem/plank/plank.h"
 
-#define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */
-#define DOWN_MS 2000 /* of a kept copy from a device to the L2, for which a reader waits */
+#define WINDOW  (8 * HL_CHUNK) /* between two checks of the clock */
+#define DOWN_MS 2000           /* for a kept copy to move down to the L2 while a reader waits */
 
 /* One copy on its way into a tier of this node; one thread has it.
  *
@@ -27,16 +27,16 @@ struct making {
     struct store *s;
     const struct store_request *r;
     struct store_tier *target;
-    struct hl_tier_store *into; /* of the target: that of placed copies, or of kept ones */
+    struct hl_tier_store *into; /* the target's store for placed copies, or for kept ones */
     struct hl_tier_slot slot;
     struct source src;
     struct hl_route route;
     struct hl_pace pace;
 };
 
-/* ---- the way --------------------------------------------------------------------------------- */
+/* ---- the route ------------------------------------------------------------------------------- */
 
-/* Whatever was ordered, this side fetches the bytes: a read. */
+/* Whatever was ordered, this side fetches the bytes, so it is a read. */
 static struct hl_route choose_route(const struct making *m, enum hl_route_direct direct)
 {
     const struct store_tier *device = m->target->tier == HL_API_TIER_L1 ? m->target : m->src.own;
@@ -65,12 +65,12 @@ static void count_transfer(const struct making *m, hl_status st, uint64_t begun_
 
 /* ---- the bytes ------------------------------------------------------------------------------- */
 
-/* The plank moves both legs at the same time, one of them on a thread of its own. They share
- * nothing of `making` that changes: fetch has the source, deliver the slot. */
+/* The plank moves both legs at the same time, one of them on a thread of its own. They share no
+ * part of `making` that changes: fetch uses the source, deliver the slot. */
 static hl_status fetch_leg(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms)
 {
     struct making *m = arg;
-    (void)timeout_ms; /* the order's own deadline is looked at */
+    (void)timeout_ms; /* the order's own deadline is checked instead */
     HL_TRY(source_read(m->s, &m->src, offset, staging, len));
     return store_pace(m->s, m->r, &m->pace, len);
 }
@@ -82,7 +82,7 @@ static hl_status deliver_leg(void *arg, uint64_t offset, void *staging, size_t l
     return hl_tier_fill(m->into, &m->slot, offset, staging, len);
 }
 
-/* Through host memory, both legs at the same time. */
+/* Lands the bytes through host memory, both legs at the same time. */
 static hl_status land_staged(struct making *m)
 {
     int ms;
@@ -95,7 +95,7 @@ static hl_status land_staged(struct making *m)
                          NULL);
 }
 
-/* Straight into the slot where the processor, or the NIC, can write there. */
+/* Lands the bytes directly in the slot if the processor, or the NIC, can write there. */
 static hl_status land_bytes(struct making *m)
 {
     if (m->route.path == HL_API_ROUTE_PATH_PLANK || m->slot.host == NULL)
@@ -154,7 +154,7 @@ static void note_direct(struct making *m, hl_status st)
     pthread_mutex_unlock(&m->s->lock);
 }
 
-/* The failed attempt is counted as one; the next goes the way that is left. */
+/* Counts the failed attempt; the copy continues on the remaining route. */
 static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 {
     hl_warn("direct path from %s failed, not used for a while error=\"%s\"", m->r->source_data,
@@ -168,9 +168,10 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
         source_revive(&m->src);
 }
 
-/* ---- the room -------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
-/* What is kept for readers serves them; an order makes it a placed copy. */
+/* True if a copy is here already. Readers can use a kept copy; an order turns it into a placed one.
+ */
 static bool copy_is_here(const struct making *m, const struct store_tier *t,
                          struct hl_tier_ref *ref)
 {
@@ -180,7 +181,8 @@ static bool copy_is_here(const struct making *m, const struct store_tier *t,
            (m->r->keeps && store_keep_find(m->s, t, m->r->id, ref));
 }
 
-/* What the rule gives up in a device goes down to the L2. What can't leaves nevertheless. */
+/* Moves what the rule gives up in a device down to the L2. Copies that can't be moved leave the
+ * device nevertheless. */
 static void carry_down(struct store *s, struct store_tier *device)
 {
     struct store_result out;
@@ -220,9 +222,9 @@ static hl_status reserve_slot(struct making *m, uint64_t size)
     }
 }
 
-/* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago is
- * still in quarantine: worth waiting for, but not for a reader. Another thread may seal or abort
- * the same shard, too; a device's tier announces neither. */
+/* *here: the copy is here, or has arrived by another way while we waited. Copies that were just
+ * dropped are still in quarantine: an order waits for their room, a reader does not. Another thread
+ * may also seal or abort the same shard; a device's tier announces neither. */
 static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *ref, int *here)
 {
     for (;;) {
@@ -281,7 +283,7 @@ static hl_status fill_result(struct making *m, struct store_result *out)
     return HL_OK;
 }
 
-/* The rule may have given up others for it. */
+/* The rule may have given up other copies for this one. */
 static void end_load(struct making *m, hl_status st)
 {
     store_keep_loaded(m->s, m->target, &m->slot, m->r->goes_down, st);
@@ -289,7 +291,7 @@ static void end_load(struct making *m, hl_status st)
         carry_down(m->s, m->target);
 }
 
-/* The tier is chosen again: only the source says how large the shard is, if the order did not. */
+/* Chooses the tier again: if the order did not give the shard's size, only the source knows it. */
 static hl_status make_copy(struct making *m, struct store_result *out)
 {
     struct hl_tier_ref ref;
@@ -312,7 +314,7 @@ static hl_status make_copy(struct making *m, struct store_result *out)
         if (r->keeps)
             end_load(m, st);
         else if (st == HL_OK)
-            store_keep_forget(m->s, m->target, r->id); /* the placed one serves */
+            store_keep_forget(m->s, m->target, r->id); /* the placed copy replaces it */
     }
     source_close(m->s, &m->src);
     return st;
@@ -354,7 +356,7 @@ hl_status store_copy_run(struct store *s, const struct store_request *r, struct 
     return HL_OK;
 }
 
-/* Into a device by the L2, which has it until it needs the room. */
+/* Loads into a device through the L2, which keeps its copy until it needs the room. */
 static hl_status keep_in_device(struct store *s, const struct store_request *r,
                                 struct store_result *out)
 {
@@ -362,7 +364,7 @@ static hl_status keep_in_device(struct store *s, const struct store_request *r,
     host.tier = HL_API_TIER_L2;
     host.device = "";
     HL_TRY(store_copy_run(s, &host, out));
-    if (out->path == HL_API_ROUTE_PATH_UNSAID) /* it was there */
+    if (out->path == HL_API_ROUTE_PATH_UNSAID) /* the copy was in the L2 already */
         store_keep_touch(s, &s->tiers[0], r->id, 1);
     device.size = out->size;
     device.crc32 = out->crc32;
@@ -371,7 +373,8 @@ static hl_status keep_in_device(struct store *s, const struct store_request *r,
     return store_copy_run(s, &device, out);
 }
 
-/* From a device of this node, if one has it: that is nearer than what the reader names. */
+/* Reads from a device of this node if one has the shard: that is nearer than the reader's source.
+ */
 static hl_status keep_in_l2(struct store *s, const struct store_request *r,
                             struct store_result *out)
 {

@@ -1,5 +1,5 @@
-/* The devices of a node as its L1: opened from the list of the configuration, named by kind and
- * order, each with the NIC that stands beside it and a plank of its own. */
+/* The devices of a node as its L1: opened from the configured list, named by kind and order, each
+ * with its nearest NIC and a plank of its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "mem/device/device.h"
 #include "mem/plank/plank.h"
 
-/* As the option agent.nic_class has them. */
+/* The words of the option agent.nic_class. */
 static const struct word {
     const char *word;
     enum hl_nic_class nic;
@@ -68,7 +68,7 @@ static hl_status open_device(struct store *s, const char *spec,
         hl_device_close(t->memory);
         return st;
     }
-    /* Our UCX knows host memory only: what it can't address goes by the plank. */
+    /* Our UCX only handles host memory: what it can't address goes through the plank. */
     t->direct = info.nic_direct && strcmp(info.kind, "emu") == 0;
     t->bounded = info.bounded;
     s->tier_count++;

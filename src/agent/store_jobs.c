@@ -1,12 +1,13 @@
-/* Orders: parsed on the loop, done in threads of their own, answered from the loop. Calls for the
- * same copy wait for the one that is under way. store_private.h draws the way of a job.
+/* Orders: parsed on the loop, carried out in threads of their own, answered from the loop. Calls
+ * for the same copy wait for the job that is in progress. store_private.h draws the states of a
+ * job.
  *
  *     jobs     [j1]-[j2]-[j3]     all that are not answered; the loop's, without a lock
- *     queues             [j3]     of them, those that no copy thread has taken; under queue_lock:
+ *     queues             [j3]     those among them that no copy thread has taken; under queue_lock:
  *                                 one for orders, one for what readers wait for
- *     j1.waiters  call -> call    calls that hear its end; the loop's
+ *     j1.waiters  call -> call    calls that get its result; the loop's
  *
- * A second call joins the job and brings no work: the copy is the same whatever source it names. */
+ * A second call joins the job and adds no work: the copy is the same whichever source it names. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,33 +19,34 @@
 #include "os/loop.h"
 
 #define TIMEOUT_DEFAULT_MS 60000
-#define LOADS_WAIT_MAX     64 /* a reader that would wait for more fetches by itself */
+#define LOADS_WAIT_MAX     64 /* beyond this number, readers fetch by themselves */
 
-/* What is done: store_copy_run, store_keep_run or store_send_run. */
+/* The work: store_copy_run, store_keep_run or store_send_run. */
 typedef hl_status (*run_fn)(struct store *s, const struct store_request *r,
                             struct store_result *out);
 
-/* A call that hears how the job ended. */
+/* A call that waits for the job's result. */
 struct waiter {
     struct hl_rpc_call *call;
     struct hl_id migration;
-    bool stopped; /* it does not need the copy any more */
+    bool stopped; /* it no longer needs the copy */
     struct waiter *next;
 };
 
-/* `request` is written before the job is queued, `result`, `st` and `text` by the thread that ends
- * it before it is posted. Queue and mailbox order this: none of them needs a lock. */
+/* `request` is written before the job is queued; `result`, `st` and `text` are written by the
+ * thread that ends the job, before it posts. Queue and mailbox establish the order: none of them
+ * needs a lock. */
 struct store_job {
     struct store *store;
     run_fn run;
-    struct store_request request; /* its texts are those of the first call, answered last */
+    struct store_request request; /* its texts belong to the first call, which is answered last */
     struct waiter *waiters;       /* on the loop */
-    atomic_bool stop;             /* set by the loop, read by the thread that copies */
+    atomic_bool stop;             /* set by the loop, read by the copying thread */
     struct store_result result;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
-    struct store_job *prev, *next;             /* all */
-    struct store_job *queue_prev, *queue_next; /* waiting */
+    struct store_job *prev, *next;             /* list of all jobs */
+    struct store_job *queue_prev, *queue_next; /* list of waiting jobs */
 };
 
 struct hl_api_copy store_copy_info(const struct store *s, struct hl_id id,
@@ -94,14 +96,14 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
         .bytes_per_s = p->bytes_per_s,
     };
     HL_TRY(hl_id_parse(p->id, &out->id));
-    if (p->tier == HL_API_TIER_UNSAID) /* the sources of a repair have none */
+    if (p->tier == HL_API_TIER_UNSAID) /* the sources of a repair have no tier */
         return hl_fail(HL_EINVAL, "field request.tier: missing");
     if (p->migration_id[0] != '\0')
         HL_TRY(hl_id_parse(p->migration_id, &out->migration));
     return HL_OK;
 }
 
-/* What comes out is the same: the shard in that tier, or at that target. */
+/* True if both produce the same result: the shard in that tier, or at that target. */
 static bool same_work(const struct store_job *a, const struct store_job *b)
 {
     return a->run == b->run && hl_id_equal(a->request.id, b->request.id) &&
@@ -125,8 +127,8 @@ static struct store_queue *queue_of(struct store *s, const struct store_job *j)
     return &s->queues[j->request.keeps ? STORE_LOADS : STORE_COPIES];
 }
 
-/* Takes the waiter. `jobs` is the loop's, so to look for the same copy and to join it needs no
- * lock: the job can't end in between, for on_done runs here, too. */
+/* Takes over the waiter. `jobs` belongs to the loop, so looking for the same copy and joining it
+ * needs no lock: the job can't end in between, because on_done runs here, too. */
 static void job_enqueue(struct store *s, struct store_job *j, struct waiter *w)
 {
     struct store_job *same = find_same(s, j);
@@ -154,7 +156,7 @@ static bool loads_are_many(struct store *s)
     return n >= LOADS_WAIT_MAX;
 }
 
-/* All that may fail is checked before the job exists: from then on it ends in job_end. */
+/* Everything that may fail is checked before the job exists; once it exists it ends in job_end. */
 static void job_submit(struct store *s, struct hl_rpc_call *call,
                        const struct hl_api_copy_request *request, run_fn run, bool keeps)
 {
@@ -211,7 +213,7 @@ void store_send(struct store *s, struct hl_rpc_call *call,
     job_submit(s, call, request, store_send_run, false);
 }
 
-/* True: no call needs it any more. */
+/* True: no call needs the job any more. */
 static bool job_is_unwanted(const struct store_job *j)
 {
     const struct waiter *w;
@@ -254,7 +256,7 @@ unsigned store_busy(const struct store *s)
 
 /* ---- work and answers ------------------------------------------------------------------------ */
 
-/* storeCopy, storeKeep and storeSend answer alike. */
+/* storeCopy, storeKeep and storeSend share this answer. */
 static void job_reply(const struct store_job *j, struct hl_rpc_call *call)
 {
     struct hl_api_copy copy =
@@ -267,7 +269,7 @@ static void job_reply(const struct store_job *j, struct hl_rpc_call *call)
         hl_reply_agent_store_send(call, &(struct hl_api_agent_store_send_results){.copy = copy});
 }
 
-/* The end of a job, on the loop: all calls that joined it hear the same. */
+/* The end of a job, on the loop: all calls that joined it get the same answer. */
 static void on_done(void *arg)
 {
     struct store_job *j = arg;
@@ -285,8 +287,8 @@ static void on_done(void *arg)
     free(j);
 }
 
-/* Also when stopping: each queued job is taken, finds that no time is left, and so gets its answer.
- * NULL: the thread ends. */
+/* When the store is stopping, queued jobs are still taken; each finds that no time is left, and so
+ * gets its answer. NULL: the thread ends. */
 static struct store_job *next_job(struct store *s, struct store_queue *q)
 {
     struct store_job *j;
@@ -300,7 +302,7 @@ static struct store_job *next_job(struct store *s, struct store_queue *q)
     return j;
 }
 
-/* From any thread, with the words of a failure in hl_error_text. */
+/* Called from any thread, with a failure's text in hl_error_text. */
 static void job_end(void *arg, hl_status st)
 {
     struct store_job *j = arg;
@@ -312,8 +314,8 @@ static void job_end(void *arg, hl_status st)
     hl_loop_post(j->store->opts.loop, on_done, j);
 }
 
-/* A small copy to another host is handed to a put queue, which ends the job from its own thread:
- * this one takes the next, so many small copies share messages. */
+/* A small copy to another host is handed to a put queue, which ends the job from its own thread.
+ * This thread takes the next job, so that many small copies share messages. */
 static void copy_jobs(struct store *s, struct store_queue *q)
 {
     struct store_job *j;
@@ -326,7 +328,7 @@ static void copy_jobs(struct store *s, struct store_queue *q)
         if (st == HL_OK)
             st = j->run(s, &j->request, &j->result);
         if (st != HL_OK && atomic_load_explicit(&j->stop, memory_order_relaxed))
-            st = hl_fail_prefix(HL_ECANCELED, "it was stopped: "); /* whatever it met just then */
+            st = hl_fail_prefix(HL_ECANCELED, "it was stopped: "); /* whatever other error it met */
         job_end(j, st);
     }
 }
@@ -334,7 +336,7 @@ static void copy_jobs(struct store *s, struct store_queue *q)
 static void *copy_thread(void *arg)
 {
     struct store *s = arg;
-    hl_background_enter(); /* readers go before */
+    hl_background_enter(); /* readers have priority */
     copy_jobs(s, &s->queues[STORE_COPIES]);
     return NULL;
 }
@@ -346,8 +348,7 @@ static void *load_thread(void *arg)
     return NULL;
 }
 
-/* A thread that can't be started fails the store's opening; those before it are joined by its
- * close. */
+/* If a thread can't be started, opening the store fails; its close joins the threads before it. */
 static hl_status start_threads(struct store *s, struct store_queue *q, int n, void *(*run)(void *))
 {
     q->threads = calloc((size_t)n, sizeof(*q->threads));
@@ -370,9 +371,9 @@ hl_status store_jobs_start(struct store *s)
     return start_threads(s, &s->queues[STORE_LOADS], s->opts.loads, load_thread);
 }
 
-/* Waiting orders are taken and fail at once, running ones at their next look at the clock.
- * `stopping` is set already; a job's `stop` ends what looks at that alone. The lock is for a thread
- * that has looked at it just before: it sleeps by the time the lock is free, and hears the
+/* Waiting orders are taken and fail at once; running ones fail at their next check of the clock.
+ * `stopping` is set already; a job's `stop` ends code that only checks that. The lock is needed for
+ * a thread that has just checked: once we get the lock, that thread sleeps and receives the
  * broadcast. */
 void store_jobs_cancel(struct store *s)
 {

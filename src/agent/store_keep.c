@@ -1,5 +1,5 @@
-/* What reads of this node leave in its L2 and L1 (core/placement/keep.h): fetched once for all
- * readers that ask at the same time, kept while the rule and the room allow.
+/* What reads of this node leave behind in its L2 and L1 (core/placement/keep.h): fetched once for
+ * all readers that ask at the same time, and kept while the rule and the room allow.
  *
  *     reader --storeKeep--> job (store_jobs.c) --room, bytes, checks--> kept copy, known by its key
  *       |                                                                 ^
@@ -10,21 +10,22 @@
  *     where           L2: an extent of the pool in the state KEPT; the next Agent finds it
  *                     L1: a block of the device in a tier of its own beside that of placed copies
  *
- * A kept copy is in no list: the Controller neither counts on it nor drops it. What the catalogue
- * has lost is asked for after it says that shards have left it (link.c). The rule knows a shard by
- * a key of 31 bits out of its id; of two shards with one key the first is kept.
+ * A kept copy is in no list: the Controller neither counts on it nor drops it. When the Controller
+ * reports that shards have left its catalogue, the Agent asks which ones (link.c). The rule knows a
+ * shard by a key of 31 bits, derived from its id; of two shards with the same key the first is
+ * kept.
  *
  *     a kept copy     kept --the rule--> evicted, or lingers while a rank has it pinned
- *       of a device   kept --the rule--> leaves --store_copy.c--> goes down: to the L2, if it is
- * not ^                   |                      there, and then as above
+ *       of a device   kept --the rule--> leaves --store_copy.c--> goes down: to the L2, if not
+ *                      ^                   |                      there, and then as above
  *                      '---- is read ------'-- room is ordered --> evicted
  *
- * What lingers or leaves can still be read. What is in a device and in the L2 goes from there
- * first, for its reads find it in the device.
+ * A lingering or leaving copy can still be read. If a shard is in a device and in the L2, the L2's
+ * copy goes first, because reads find it in the device.
  *
  * `keep.lock` guards the rule, the tables and the counters. The locks of tiers and of the pool are
- * taken inside of it; bytes never travel under it. `wanted` is read without it by jobs that load.
- */
+ * taken while holding it; bytes are never transferred under it. Loading jobs read `wanted` without
+ * it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,9 +35,9 @@
 #include "base/plane.h"
 
 #define LIST_PAGE   256
-#define TOUCHES_MAX 4    /* more reads at once say no more to the rule */
-#define WASTE_MAX   4    /* times its size may leave for want of one long extent */
-#define CANCEL_MS   2000 /* until loads have noticed that their room is wanted */
+#define TOUCHES_MAX 4    /* more reads at once add no information for the rule */
+#define WASTE_MAX   4    /* multiple of its size that may be evicted for one long extent */
+#define CANCEL_MS   2000 /* until loads have noticed that their room is needed */
 #define WAIT_MS     2
 
 enum kept_state { KEPT_STAYS, KEPT_LEAVES, KEPT_GOES_DOWN, KEPT_LINGERS };
@@ -57,13 +58,13 @@ static uint32_t key_of(struct hl_id id)
     return (uint32_t)(mixed ^ mixed >> 32) & INT32_MAX; /* never HL_CACHE_NONE */
 }
 
-/* The rule's name for the tier. */
+/* The tier's number in the rule. */
 static unsigned where_of(const struct store_tier *t)
 {
     return (unsigned)(t - t->keep.store->tiers);
 }
 
-/* Kept copies are written there. */
+/* Where kept copies of the tier are written. */
 static struct hl_tier_store *kept_store(const struct store_tier *t)
 {
     return t->kept != NULL ? t->kept : t->t;
@@ -99,7 +100,7 @@ static struct kept *kept_find(struct store_tier *t, struct hl_id id)
     return x != NULL && hl_id_equal(x->id, id) ? x : NULL;
 }
 
-/* Another shard has its key, in any tier. */
+/* True if another shard has the same key, in any tier. */
 static bool kept_is_twin(struct store *s, struct hl_id id)
 {
     for (size_t i = 0; i < s->tier_count; i++) {
@@ -138,7 +139,7 @@ static void kept_remove(struct store_tier *t, struct kept *x)
     free(x);
 }
 
-/* False: it is pinned, and lingers. */
+/* False: the copy is pinned, and lingers. */
 static bool kept_evict(struct store_tier *t, struct kept *x)
 {
     enum hl_pool_kept was = copy_evict(t, x->id);
@@ -150,7 +151,7 @@ static bool kept_evict(struct store_tier *t, struct kept *x)
     return was != HL_POOL_KEPT_PINNED;
 }
 
-/* The rule gives it up: on this node, or in a device. */
+/* The rule gives the copy up: on the whole node, or in a device. */
 static void on_left(void *arg, uint32_t key, unsigned where)
 {
     struct store *s = arg;
@@ -164,7 +165,7 @@ static void on_left(void *arg, uint32_t key, unsigned where)
         (void)kept_evict(t, x);
 }
 
-/* The rule hears that a tier has no copy of it any more. */
+/* Tells the rule which tiers no longer have a copy. */
 static void rule_follow(struct store *s, uint32_t key)
 {
     bool kept = false;
@@ -179,7 +180,7 @@ static void rule_follow(struct store *s, uint32_t key)
         hl_keep_remove(&s->keep.rule, HL_KEEP_L2, key);
 }
 
-/* What the rule has given up and can go now. */
+/* Removes the copies that the rule has given up and that can go now. */
 static void end_left(struct store_tier *t)
 {
     struct kept *x, *next;
@@ -188,7 +189,7 @@ static void end_left(struct store_tier *t)
     HASH_ITER (hh, t->keep.table, x, next) {
         uint32_t key = x->key;
         if ((x->state == KEPT_LINGERS || x->state == KEPT_LEAVES) && kept_evict(t, x))
-            rule_follow(t->keep.store, key); /* of no other one, so `next` stays */
+            rule_follow(t->keep.store, key); /* removes no other entry, so `next` stays valid */
     }
 }
 
@@ -200,7 +201,7 @@ static double share_of(const struct store_tier *t)
     return t->bounded ? o->l1_keep : 0;
 }
 
-/* What the rule may fill now. The L2's tier counts what is being loaded as placed. */
+/* How much the rule may fill now. The L2's tier counts copies that are being loaded as placed. */
 static uint64_t keep_capacity(const struct store_tier *t)
 {
     const struct tier_keep *k = &t->keep;
@@ -224,7 +225,7 @@ static hl_status rule_enter(struct store_tier *t, uint32_t key, uint64_t bytes, 
                                : hl_keep_read(rule, where_of(t), key, bytes);
 }
 
-/* A sealed copy comes under the rule, which may give it up at once. */
+/* Puts a sealed copy under the rule, which may give it up at once. */
 static void keep_enter(struct store_tier *t, struct hl_id id, uint64_t bytes, enum entry how)
 {
     struct store *s = t->keep.store;
@@ -233,19 +234,19 @@ static void keep_enter(struct store_tier *t, struct hl_id id, uint64_t bytes, en
     if (x != NULL) {
         kept_become(t, x, KEPT_STAYS);
     } else if (kept_is_twin(s, id) || kept_add(t, id, bytes) == NULL) {
-        (void)copy_evict(t, id); /* another shard has the key, or no memory */
+        (void)copy_evict(t, id); /* another shard has the key, or no memory is left */
         return;
     }
     hl_status st = rule_enter(t, key, bytes, how);
     bool has = where_of(t) == HL_KEEP_L2 ? hl_keep_has(&s->keep.rule, key)
                                          : hl_keep_device_of(&s->keep.rule, key) == where_of(t);
     if (st != HL_OK || !has)
-        on_left(s, key, where_of(t)); /* it has no room */
+        on_left(s, key, where_of(t)); /* there is no room for it */
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* What the Agent before this one kept. */
+/* Adopts what the previous Agent kept. */
 static void adopt_kept(struct store *s)
 {
     struct hl_pool_ref page[LIST_PAGE];
@@ -271,7 +272,7 @@ hl_status store_keep_open(struct store *s)
     return HL_OK;
 }
 
-/* Copies in the pool stay for the next Agent. */
+/* The copies in the pool stay for the next Agent. */
 void store_keep_close(struct store *s)
 {
     struct kept *x, *next;
@@ -331,14 +332,15 @@ hl_status store_keep_pin(struct store *s, struct hl_id id, struct hl_tier_ref *o
 
 /* ---- room for others ------------------------------------------------------------------------- */
 
-/* The newest of those that a device keeps, too: it stays there for longest. */
+/* Evicts the newest of the L2's copies that a device keeps, too: it will stay in the device for
+ * longest. */
 static void duplicate_evict(struct store_tier *l2)
 {
     const struct hl_keep *rule = &l2->keep.store->keep.rule;
     struct kept *x, *before;
     if (l2->keep.table == NULL ||
         l2->keep.bytes - l2->keep.lingering <= hl_keep_used(rule, HL_KEEP_L2))
-        return; /* there is none */
+        return; /* the L2 has no duplicates */
     x = ELMT_FROM_HH(l2->keep.table->hh.tbl, l2->keep.table->hh.tbl->tail);
     for (; x != NULL; x = before) {
         before = x->hh.prev;
@@ -350,7 +352,7 @@ static void duplicate_evict(struct store_tier *l2)
     }
 }
 
-/* One copy less, or some that were given up before: their bytes; 0 = none can go. */
+/* Evicts one more copy, or copies given up earlier. Returns their bytes; 0 = none can go. */
 static uint64_t yield_one(struct store_tier *t)
 {
     struct store *s = t->keep.store;
@@ -360,7 +362,7 @@ static uint64_t yield_one(struct store_tier *t)
     if (t->keep.bytes == before && where_of(t) == HL_KEEP_L2)
         duplicate_evict(t);
     while (t->keep.bytes == before && hl_keep_evict(&s->keep.rule, where_of(t)))
-        end_left(t); /* what is pinned only lingers from now on */
+        end_left(t); /* pinned copies only linger from now on */
     uint64_t left = before - t->keep.bytes;
     pthread_mutex_unlock(&s->keep.lock);
     return left;
@@ -375,7 +377,7 @@ static uint64_t loading_bytes(struct store_tier *t)
     return bytes;
 }
 
-/* The tier has that room but for what is kept and loaded. */
+/* True if the tier would have that room without its kept and loading copies. */
 static bool would_fit(struct store_tier *t, uint64_t size)
 {
     struct hl_tier_usage u;
@@ -405,7 +407,7 @@ struct taking {
     struct hl_id id;
     uint64_t size;
     int numa;
-    struct hl_tier_slot *slot; /* NULL: into `extent` */
+    struct hl_tier_slot *slot; /* NULL: use `extent` */
     struct hl_pool_extent *extent;
 };
 
@@ -415,7 +417,7 @@ static hl_status take_once(const struct taking *x)
                            : hl_pool_alloc_at(x->s->pool, x->id, x->size, x->numa, x->extent);
 }
 
-/* What is kept goes for it, copy by copy, until it fits. */
+/* Evicts kept copies one by one until the order fits. */
 static hl_status take_room(const struct taking *x)
 {
     uint64_t begun = hl_now_ns();
@@ -425,7 +427,7 @@ static hl_status take_room(const struct taking *x)
     atomic_fetch_add_explicit(&x->s->keep.wanted, 1, memory_order_relaxed);
     for (bool more = true; st == HL_ENOSPC && more;) {
         more = yield_room(x->t, x->size, begun);
-        st = take_once(x); /* a load may have ended just before */
+        st = take_once(x); /* a load may have just ended */
     }
     atomic_fetch_sub_explicit(&x->s->keep.wanted, 1, memory_order_relaxed);
     return st;
@@ -447,7 +449,7 @@ hl_status store_alloc(void *arg, struct hl_id id, uint64_t size, struct hl_pool_
         .s = s, .t = &s->tiers[0], .id = name, .size = size, .numa = -1, .extent = out});
 }
 
-/* Two steps: what is evicted in between is not here any more. */
+/* This takes two steps; a copy that is evicted in between is simply gone. */
 void store_keep_place(struct store *s, struct hl_id id)
 {
     struct hl_pool_ref ref;
@@ -555,7 +557,7 @@ void store_keep_left(struct store *s, struct store_tier *t, struct hl_id id)
 {
     pthread_mutex_lock(&s->keep.lock);
     struct kept *x = kept_find(t, id);
-    if (x != NULL && x->state == KEPT_GOES_DOWN) { /* it was not read meanwhile */
+    if (x != NULL && x->state == KEPT_GOES_DOWN) { /* nobody has read it meanwhile */
         s->keep.counts.down += kept_find(&s->tiers[HL_KEEP_L2], id) != NULL;
         (void)kept_evict(t, x);
         rule_follow(s, key_of(id));
@@ -563,7 +565,7 @@ void store_keep_left(struct store *s, struct store_tier *t, struct hl_id id)
     pthread_mutex_unlock(&s->keep.lock);
 }
 
-/* ---- what readers tell ----------------------------------------------------------------------- */
+/* ---- reports of readers ---------------------------------------------------------------------- */
 
 void store_keep_touch(struct store *s, struct store_tier *t, struct hl_id id, uint32_t count)
 {
@@ -583,7 +585,7 @@ void store_keep_touch(struct store *s, struct store_tier *t, struct hl_id id, ui
     pthread_mutex_unlock(&s->keep.lock);
 }
 
-/* A reader may have met it in the moment of a fault of its own: the bytes decide. */
+/* The reader may have hit a fault of its own, so we check the bytes. */
 static void check_kept(struct store *s, struct hl_id id)
 {
     HL_AUTO(hl_freep) uint32_t *bad = NULL;
@@ -597,7 +599,7 @@ static void check_kept(struct store *s, struct hl_id id)
     store_keep_drop(s, id);
 }
 
-/* A pinned one can no longer be found, and is free with its last pin. */
+/* A pinned copy can no longer be found after this, and is freed with its last pin. */
 void store_keep_drop(struct store *s, struct hl_id id)
 {
     struct hl_pool_ref ref;
@@ -624,7 +626,7 @@ hl_status store_reads(struct store *s, const struct hl_api_agent_store_reads_par
     return HL_OK;
 }
 
-/* ---- what the Agent tells -------------------------------------------------------------------- */
+/* ---- reports of the Agent -------------------------------------------------------------------- */
 
 hl_status store_keep_list(struct store *s, struct hl_arena *arena, struct hl_api_text_list *out)
 {

@@ -1,5 +1,6 @@
-/* Sending the copy in this node's L2 away: to the L2 of another node over the migration network, to
- * the pool over the backbone, to a store on this host through its socket. It keeps its id.
+/* Sends the copy in this node's L2 elsewhere: to the L2 of another node over the migration network,
+ * to the pool over the backbone, or to a store on this host through its socket. The shard keeps its
+ * id.
  *
  *     store_send_run    a copy thread; it waits until the shard is there
  *       pin --> choose_route --> attempt_send --> unpin
@@ -12,9 +13,10 @@
  *       pin --> put queue --> on_put, in the queue's thread --> unpin, done()
  *                               the connection was lost: once more
  *
- * The pin keeps the bytes where they are, so they are sent from the pool's own memory. A `sending`
- * is one thread's; that of a started one is its caller's until the put is handed over, and the
- * queue's thread's after it: from then on the caller may not touch it, since it may be gone. */
+ * The pin keeps the bytes in place, so they are sent directly from the pool's memory. A `sending`
+ * belongs to one thread. With store_send_start it belongs to the caller until the put is handed
+ * over, and then to the queue's thread: from then on the caller must not touch it, because it may
+ * be gone. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +40,7 @@ struct sending {
     char transport[16];
 };
 
-/* A sender doesn't read, whatever was ordered. */
+/* Whatever was ordered, a sender doesn't read. */
 static enum hl_api_operation op_of(const struct sending *x)
 {
     return x->r->op == HL_API_OPERATION_READ ? HL_API_OPERATION_WRITE : x->r->op;
@@ -49,8 +51,8 @@ static struct hl_pace *pace_of(struct sending *x)
     return x->pace.bytes_per_s > 0 ? &x->pace : NULL;
 }
 
-/* The receiver knows the migration by its id, which is the same in every attempt of the order: what
- * an earlier one has brought is not sent again. */
+/* The receiver identifies the migration by its id, which is the same in every attempt of the order:
+ * so what an earlier attempt has delivered is not sent again. */
 static hl_status send_migration(struct sending *x)
 {
     struct hl_migrate_line *line;
@@ -81,8 +83,8 @@ static hl_status send_migration(struct sending *x)
     return st;
 }
 
-/* The data port: of the pool it is the target's address, of another node it comes beside that of
- * the migration network. */
+/* The data port: for the pool it is the target's address; for another node it comes along with that
+ * of the migration network. */
 static const char *backbone_of(const struct store_request *r)
 {
     return r->tier == HL_API_TIER_L3 ? r->target_address : r->target_data;
@@ -107,7 +109,7 @@ static hl_status send_backbone(struct sending *x)
         hl_net_pace_with(lease.client, NULL);
         store_net_release(x->s, address, HL_NET_AUTO, &lease, st);
         if (st != HL_EUNAVAIL || tried > 0)
-            return st; /* a kept connection may be that of a peer which was restarted */
+            return st; /* a kept connection may belong to a peer that was restarted */
     }
 }
 
@@ -122,8 +124,8 @@ static hl_status fill_staging(struct sending *x, void *to)
     return HL_OK;
 }
 
-/* The daemon there copies from the staging memory and computes the CRC anew, so a difference is
- * damage on the way, and the copy is dropped again. */
+/* The daemon there copies from the staging memory and computes the CRC again. A difference is
+ * damage in transit, and the copy is dropped again. */
 static hl_status send_local(struct sending *x)
 {
     struct hl_l3_client *client;
@@ -158,7 +160,7 @@ static bool has_migration_net(const struct store_request *r)
     return r->tier == HL_API_TIER_L2 && r->target_address[0] != '\0';
 }
 
-/* The same host id means that the path of the socket leads to the target from here, too. */
+/* The same host id means that the socket's path leads to the target from here, too. */
 static struct hl_route choose_route(const struct sending *x, bool migration_net)
 {
     const struct store_request *r = x->r;
@@ -185,7 +187,7 @@ static void count_transfer(const struct sending *x, uint64_t begun_ns, hl_status
                                          .status = st});
 }
 
-/* One attempt by the way that was chosen. */
+/* One attempt by the chosen route. */
 static hl_status attempt_send(struct sending *x)
 {
     uint64_t begun = hl_now_ns();
@@ -203,7 +205,7 @@ static hl_status attempt_send(struct sending *x)
     default:
         return hl_fail(st, "%s", hl_route_reason_text(x->route.reason));
     }
-    if (x->route.path != HL_API_ROUTE_PATH_ZMQ) /* net/migrate counts what it carries */
+    if (x->route.path != HL_API_ROUTE_PATH_ZMQ) /* net/migrate counts its own bytes */
         count_transfer(x, begun, st);
     return st;
 }
@@ -220,7 +222,7 @@ static hl_status send_by_networks(struct sending *x)
 {
     const struct hl_migrate_tuning *t = &x->s->opts.migrate;
     bool has_backbone = x->r->target_data[0] != '\0';
-    uint64_t end = 0; /* from the first failure on */
+    uint64_t end = 0; /* runs from the first failure on */
     for (;;) {
         hl_status st = attempt_send(x);
         enum hl_copy_send next = hl_copy_send_after(x->route.path, st, has_backbone);
@@ -298,7 +300,7 @@ hl_status store_send_run(struct store *s, const struct store_request *r, struct 
     return HL_OK;
 }
 
-/* ---- small ones ------------------------------------------------------------------------------ */
+/* ---- small sends ----------------------------------------------------------------------------- */
 
 /* A send that no thread waits for. */
 struct started {
@@ -306,7 +308,7 @@ struct started {
     struct store_puts *puts;
     struct store_result *out;
     uint64_t begun_ns;
-    int again; /* the connection may have been that of a peer which was restarted */
+    int again; /* the connection may have belonged to a peer that was restarted */
     void (*done)(void *arg, hl_status st);
     void *arg;
 };
@@ -336,8 +338,8 @@ static void started_free(struct started *t)
     free(t);
 }
 
-/* On the queue's thread. The pin goes before `done`, after which the job, and with it the request,
- * may be gone. */
+/* Runs on the queue's thread. The pin is released before `done`, after which the job, and with it
+ * the request, may be gone. */
 static void on_put(void *arg, hl_status st, const char *words)
 {
     struct started *t = arg;
@@ -365,7 +367,7 @@ static bool is_small(const struct store *s, uint64_t size)
     return size < most;
 }
 
-/* False in all cases of doubt: store_send_run then meets the failure again and says it. */
+/* Returns false whenever in doubt: store_send_run then meets the same failure and reports it. */
 bool store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
                       void (*done)(void *arg, hl_status st), void *arg)
 {

@@ -1,5 +1,6 @@
-/* The doors of the L2: a Unix socket for this host, the data port for other nodes, ZeroMQ for
- * migrations. What comes in by the latter two lands in a slot of the tier under the shard's own id.
+/* The servers of the L2: a Unix socket for this host, the data port for other nodes, ZeroMQ for
+ * migrations. What arrives through the latter two lands in a slot of the tier under the shard's own
+ * id.
  *
  *     server's thread         slot of the L2                 owner of the token (struct incoming)
  *     put_begin               reserved, not to be found      the server, from here on
@@ -7,9 +8,10 @@
  *     put_migrated, _tagged   sealed: a copy like any other  freed
  *     put_drop                given back                     freed
  *
- * Threads: the sink is called from the migration server's thread and those of the data port, for
- * several objects at once; each token is one thread's at a time. The local socket is served on the
- * loop. Of the store they use what has a lock of its own: the tier, the notes, the epoch. */
+ * Threads: the sink is called from the migration server's thread and from those of the data port,
+ * for several objects at once; each token is used by one thread at a time. The local socket is
+ * served on the loop. They only use parts of the store that have a lock of their own: the tier, the
+ * notes, the epoch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,7 @@ struct incoming {
     uint64_t begun_ns;
 };
 
-/* Refuses a shard that is there already, or that another sender is bringing (HL_EEXIST). */
+/* Refuses a shard that is here already, or that another sender is delivering (HL_EEXIST). */
 static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct store *s = arg;
@@ -35,7 +37,7 @@ static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **tok
     if (in == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a shard of %llu bytes",
                        (unsigned long long)size);
-    store_keep_place(s, id); /* then it is there, as any other copy */
+    store_keep_place(s, id); /* then it is here, like any other copy */
     hl_status st = store_reserve(s, &s->tiers[0], id, size, -1, &in->slot);
     if (st != HL_OK) {
         free(in);
@@ -88,8 +90,8 @@ static hl_status put_migrated(void *arg, void *token, uint32_t crc, const uint32
     return HL_OK;
 }
 
-/* A sender takes the migration network where it can. What comes by the data port says by that that
- * there was none, or that it was down. */
+/* A sender uses the migration network if it can. So a copy that arrives through the data port shows
+ * that there was none, or that it was down. */
 static hl_status put_tagged(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
                             size_t chunks, struct hl_id *id)
 {
@@ -109,8 +111,8 @@ struct lent {
     struct hl_tier_ref ref;
 };
 
-/* The pin is the rank's. The socket's server gives it back by unmap_device, when the rank asks or
- * when its connection ends: a rank that dies keeps nothing. */
+/* The pin belongs to the rank. The socket's server releases it through unmap_device, when the rank
+ * asks or when its connection ends: a dead rank keeps nothing pinned. */
 static hl_status device_lend(const struct store_tier *device, struct hl_tier_store *t,
                              struct hl_id id, struct hl_l3_mapping *out)
 {
@@ -142,7 +144,7 @@ static hl_status device_lend(const struct store_tier *device, struct hl_tier_sto
     return HL_OK;
 }
 
-/* On the loop. Any device that has the shard will do. */
+/* Runs on the loop. Any device that has the shard will do. */
 static hl_status map_device(void *arg, struct hl_id id, struct hl_l3_mapping *out)
 {
     struct store *s = arg;
@@ -167,8 +169,8 @@ static void unmap_device(void *arg, struct hl_l3_mapping *mapping)
     free(l);
 }
 
-/* A node without an L2 has no doors: there is nothing that others could read or send to. What fails
- * here leaves the servers before it to store_close. */
+/* A node without an L2 has no servers: there is nothing that others could read or send to. If one
+ * fails to start, those before it are left to store_close. */
 hl_status store_serve(struct store *s)
 {
     size_t len;
@@ -208,7 +210,7 @@ hl_status store_serve(struct store *s)
     return HL_OK;
 }
 
-/* Each stop joins its server's threads and aborts what is unfinished: no sink is called after this.
+/* Each stop joins its server's threads and aborts unfinished objects: no sink is called after this.
  */
 void store_unserve(struct store *s)
 {

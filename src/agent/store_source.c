@@ -1,8 +1,7 @@
 /* Where a copy is read from: a tier of this node, the mapped memory of another store on this host,
- * or the network. Every byte that comes out of here was checked against the CRC of its MiB; a bad
- * one is read again, and after the last retry the copy fails: the Controller, which ordered it,
- * knows other sources.
- */
+ * or the network. Every byte returned from here was checked against the CRC of its MiB. A bad one
+ * is read again, and after the last retry the copy fails: the Controller, which ordered it, knows
+ * other sources. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +52,8 @@ static hl_status open_own(struct store *s, const struct store_request *r, struct
     return hl_tier_chunk_crcs(src->own_in, &src->own_ref, src->crcs);
 }
 
-/* An Agent answers at once or is stuck, and there may be another copy; L3 may have to load the
- * shard from the archive first. */
+/* An Agent either answers at once or is stuck, and there may be another copy. L3 may have to load
+ * the shard from the archive first. */
 static int locate_limit_ms(const struct store *s, const struct store_request *r, int ms)
 {
     int most = s->opts.locate_timeout_ms;
@@ -84,7 +83,7 @@ static hl_status open_local(struct store *s, const struct store_request *r, stru
     return HL_OK;
 }
 
-/* Where the shard lies there now, and its checksums. */
+/* Asks where the shard lies there now, and for its checksums. */
 static hl_status source_locate(struct store *s, const struct store_request *r, struct source *src)
 {
     bool in_l3 = r->source_tier == HL_API_TIER_L3;
@@ -195,8 +194,8 @@ void source_close(struct store *s, struct source *src)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* A reader has the source for itself: a leased connection, a pin, or both. `last` says how the
- * connection fared and decides whether store_net_release keeps it. */
+/* A reader has exclusive use of the source: a leased connection, a pin, or both. `last` records how
+ * the connection fared, and decides whether store_net_release keeps it. */
 
 static hl_status pause_for(struct store *s, const struct store_request *r, int tried)
 {
@@ -206,7 +205,7 @@ static hl_status pause_for(struct store *s, const struct store_request *r, int t
     return HL_OK;
 }
 
-/* Memory that is mapped here, until it is good or the retries are used up. */
+/* Reads memory that is mapped here, until the bytes are good or the retries are used up. */
 static hl_status read_memory(struct store *s, struct source *src, uint64_t offset, void *dst,
                              size_t len)
 {
@@ -224,7 +223,7 @@ static hl_status read_memory(struct store *s, struct source *src, uint64_t offse
     }
 }
 
-/* A broken connection is replaced once per copy: it may have been an old one of a restarted peer.
+/* A broken connection is replaced once per copy: it may have been an old one to a restarted peer.
  */
 static hl_status source_reconnect(struct store *s, struct source *src, hl_status why)
 {
@@ -256,7 +255,7 @@ void source_revive(struct source *src)
     src->last = HL_OK;
 }
 
-/* A read that goes on: what its callbacks need. */
+/* A read in progress: what its callbacks need. */
 struct reading {
     struct store *s;
     struct source *src;

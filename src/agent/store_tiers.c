@@ -1,5 +1,5 @@
-/* The table of a node's tiers: which one is meant, what each says of itself, how a copy came there,
- * and that something changed. */
+/* The table of a node's tiers: which one is meant, what each reports about itself, how a copy got
+ * there, and that something changed. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,7 +9,7 @@
 #include "core/copies/room.h"
 #include "mem/tier/tier.h"
 
-#define PACE_LOOK_NS (20 * HL_NS_PER_MS) /* a copy that waits may be stopped */
+#define PACE_LOOK_NS (20 * HL_NS_PER_MS) /* a waiting copy may be stopped */
 
 void store_changed(struct store *s)
 {

@@ -1,16 +1,16 @@
-/* Reads are counted in a table of atomics of fixed size, so that counting neither locks nor
- * allocates. An id claims a slot once and keeps it; when its neighbourhood is full its reads are
- * counted under no id, so that the totals stay true. The tags of a neighbourhood share a cache
- * line: with more shards than slots most reads end there.
+/* Reads are counted in a fixed-size table of atomics, so that counting neither locks nor allocates.
+ * An id claims a slot once and keeps it. When its neighbourhood is full, its reads are counted
+ * under no id, so that the totals stay correct. The tags of a neighbourhood share a cache line:
+ * with more shards than slots most reads end there.
  *
  *     tags    |f t t f ...  PROBE of them, a neighbourhood|...     an id's low bits say which
  *     slots   |. s s . ...  id and counts                 |...     the slot of the same index
  *
  *     tag: FREE --compare and swap--> CLAIMED --the slot's id is written, release--> tag of the id
  *
- * A thread that meets CLAIMED goes on to the next tag. If it was the same id, that has two slots
- * from then on and two reports, whose sum is right. Counts are taken by exchanging them with 0: one
- * that comes meanwhile is in this report or in the next, in neither twice. */
+ * A thread that meets CLAIMED continues with the next tag. If that slot was for the same id, the id
+ * has two slots from then on and two reports, whose sum is right. Counts are taken by exchanging
+ * them with 0: a count that arrives meanwhile is in this report or in the next, never in both. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,7 +21,7 @@
 #define PROBE 16u
 #define LINE  64
 
-enum { TAG_FREE, TAG_CLAIMED, TAG_ID }; /* a bit of every id's tag */
+enum { TAG_FREE, TAG_CLAIMED, TAG_ID }; /* TAG_ID: a bit that every id's tag has set */
 
 struct slot {
     struct hl_id id;
@@ -62,7 +62,8 @@ static struct slot *slot_of(struct access_table *t, struct hl_id id)
     size_t first = id.lo & (SLOTS - PROBE);
     for (size_t i = first; i < first + PROBE; i++) {
         uint32_t seen = atomic_load_explicit(&t->tags[i], memory_order_relaxed);
-        /* Acquire only at a tag that may be ours: it pairs with the release, so the id is there. */
+        /* Acquire only at a tag that may be ours. It pairs with the release, so the id is visible.
+         */
         if (seen == tag && atomic_load_explicit(&t->tags[i], memory_order_acquire) == tag &&
             hl_id_equal(t->slots[i].id, id))
             return &t->slots[i];
@@ -77,7 +78,7 @@ static struct slot *slot_of(struct access_table *t, struct hl_id id)
     return &t->other;
 }
 
-/* The coarse clock: a read of 64 bytes takes little longer than a look at the exact one. */
+/* Uses the coarse clock: a read of 64 bytes takes little longer than reading the exact one. */
 static uint64_t access_now_ms(void)
 {
     struct timespec now;
@@ -94,7 +95,7 @@ void access_count(struct access_table *table, struct hl_id id, uint64_t bytes,
     atomic_fetch_add_explicit(&s->bytes[from], bytes, memory_order_relaxed);
 }
 
-/* `any_kept` is set last: a take in between leaves the count to the next one. */
+/* `any_kept` is set last: if a take comes in between, the next take gets the count. */
 void access_kept(struct access_table *table, struct hl_id id, bool bad)
 {
     struct slot *s = slot_of(table, id);
@@ -112,7 +113,7 @@ void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_fa
         atomic_store_explicit(&s->lost, 1, memory_order_relaxed);
 }
 
-/* A report may not say of a shard when it was read last, as one of trouble: then 0. */
+/* A report may not know when a shard was last read, for example a report of trouble: then 0. */
 static uint32_t access_age_ms(const struct slot *s, int from, unsigned count)
 {
     uint64_t now = access_now_ms();
@@ -122,7 +123,7 @@ static uint32_t access_age_ms(const struct slot *s, int from, unsigned count)
     return now - last < UINT32_MAX ? (uint32_t)(now - last) : UINT32_MAX;
 }
 
-/* Troubles go with the first of the reports of a shard. */
+/* Troubles are reported with the first of a shard's reports. */
 static void take_slot(struct slot *s, const char *net_path, struct hl_arena *arena,
                       struct hl_api_access_report_list *out)
 {
@@ -167,7 +168,7 @@ struct hl_api_access_report_list access_take(struct access_table *table, const c
     for (unsigned i = 0; i < SLOTS; i++)
         used += is_counted(table, i);
     out.items = hl_arena_array(arena, ACCESS_FROMS * (size_t)used, sizeof(*out.items));
-    /* What is counted meanwhile for the first time has no room, and is told next time. */
+    /* A slot that is first counted meanwhile has no room, and is reported next time. */
     size_t most = ACCESS_FROMS * ((size_t)used - 1);
     for (unsigned i = 0; out.items != NULL && i < SLOTS && out.count + ACCESS_FROMS <= most; i++)
         if (is_counted(table, i))

@@ -1,10 +1,9 @@
-/* Who serves the pool and which way leads to it.
+/* Which daemon serves the pool, and by which way it is reached.
  *
  * Readers use the mapped pool without a lock: they raise `readers`, load the pointer, and lower
- * `readers` when done. The thread that replaces the pointer puts the old pool on the retired list,
- * which is emptied only when `readers` was seen at 0 after the exchange: any reader that comes
- * later sees the new pointer. All four accesses are sequentially consistent, which that argument
- * needs.
+ * `readers` when done. The thread that replaces the pointer puts the old pool on the retired list.
+ * That list is only emptied once `readers` was seen at 0 after the exchange: any later reader sees
+ * the new pointer. All four accesses are sequentially consistent; the argument needs that.
  *
  *     attach.shm       the pool of L3, where this host has it mapped; else reads go over `net`
  *     attach.store     the node's own L2, where the rank was told of its socket
@@ -12,12 +11,12 @@
  *     NULL --take_way, watch_store--> current --install_shm--> retired --reap_retired--> closed
  *                                                                 readers 0, refs 0
  *
- * `readers` counts threads between enter and leave, of both pools; `refs` (under attach.lock) the
- * views that show pages of this one. Where readers come and go all the time, what is retired waits
- * for a moment without any: maintenance looks at each tick.
+ * `readers` counts the threads between enter and leave, for both pools; `refs` (under attach.lock)
+ * counts the views that show pages of this one. If readers come and go all the time, retired pools
+ * wait for a moment without any: maintenance checks at each tick.
  *
- * attach.lock is held while the daemon is asked. Threads whose reads of a mapped pool failed
- * together wait there; the first makes the connection and the others find it. */
+ * attach.lock is held while the daemon is asked. If several threads fail to read a mapped pool at
+ * the same time, they wait there; the first makes the connection and the others find it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +54,7 @@ static void reap_retired(struct attach *a)
     }
 }
 
-/* Caller holds attach.lock. NULL as `next`: nothing is mapped any more. */
+/* Caller holds attach.lock. `next` NULL: nothing is mapped any more. */
 static void install_shm(struct attach *a, _Atomic(struct shm *) *place, struct shm *next)
 {
     struct shm *old = atomic_exchange_explicit(place, next, memory_order_seq_cst);
@@ -92,14 +91,14 @@ void attach_leave(helios_client *client)
     atomic_fetch_sub_explicit(&client->attach.readers, 1, memory_order_seq_cst);
 }
 
-/* Between enter and leave, which protect this pointer as they do the other. */
+/* Call between enter and leave, which protect this pointer like the other one. */
 struct shm *attach_node_store(helios_client *client, uint64_t now_ns)
 {
     struct shm *store = atomic_load_explicit(&client->attach.store, memory_order_seq_cst);
     return store != NULL && shm_check(store, now_ns) == HL_OK ? store : NULL;
 }
 
-/* A daemon that listens everywhere is found where its RPC was found. */
+/* If a daemon listens on all addresses, its data port is at the address of its RPC. */
 static void find_data_port(const char *l3_address, const char *data, char out[HL_HOST_PORT_MAX])
 {
     struct hl_host_port rpc;
@@ -108,10 +107,10 @@ static void find_data_port(const char *l3_address, const char *data, char out[HL
         hl_host_port_reach(data, rpc.host, out);
 }
 
-/* Views that are handed out must stay pinned: the daemon that knew their pins is gone. By id and
- * offset, so that a pin is only given where the bytes still are what the view shows. One that is
- * not given leaves `pin` NULL: the pages stay mapped, but the daemon may give their room to others.
- */
+/* Pins the views that are handed out again: the daemon that knew their pins is gone. A pin is
+ * requested by id and offset, so that it is only given if the bytes are still those that the view
+ * shows. If it is refused, `pin` is NULL: the pages stay mapped, but the daemon may give their room
+ * to others. */
 static void pin_again(struct attach *a, struct shm *next)
 {
     struct mapping *m, *after;
@@ -129,7 +128,7 @@ static void pin_again(struct attach *a, struct shm *next)
     }
 }
 
-/* The shortest way to the pool that the daemon describes: its memory where the socket is on this
+/* Takes the shortest way to the pool that the daemon describes: its memory if the socket is on this
  * host and has that pool, else its data port. Caller holds attach.lock. */
 static hl_status take_way(struct operation *op, const struct hl_api_pool_info *pool)
 {
@@ -148,7 +147,8 @@ static hl_status take_way(struct operation *op, const struct hl_api_pool_info *p
             st = hl_fail(HL_EUNAVAIL, "the L3 daemon at %s has no local socket", c->l3_address);
         else
             st = shm_attach(socket_path, uuid, ATTEMPT_MS, &next);
-        /* A client that had the pool mapped waits for it: another way would be slower for ever. */
+        /* A client that had the pool mapped waits for it, because it would stay on a slower way for
+         * ever. */
         if (st != HL_OK && (c->way == WAY_SHM || had || data[0] == '\0'))
             return st == HL_ENOENT ? HL_EUNAVAIL : st;
         if (st != HL_OK)
@@ -185,14 +185,14 @@ static hl_status renew_once(struct operation *op, int limit_ms)
         st = take_way(op, &r.pool);
         now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     }
-    /* It has answered: a heartbeat that is late is not a sign of its death. */
+    /* The daemon has answered, so a late heartbeat does not mean that it is dead. */
     if (st == HL_OK && now != NULL)
         atomic_store_explicit(&now->trusted_ns, hl_now_ns() + HL_POOL_SILENT_MS * HL_NS_PER_MS,
                               memory_order_relaxed);
     return st;
 }
 
-/* The lock is given back between two attempts: a sleep must not keep others from looking. */
+/* The lock is released between two attempts: a sleep must not keep others from trying. */
 hl_status attach_renew(struct operation *op, enum renew how)
 {
     hl_status before = HL_OK;
@@ -202,7 +202,7 @@ hl_status attach_renew(struct operation *op, enum renew how)
         pthread_mutex_unlock(&op->client->attach.lock);
         if (st == HL_OK || how != RENEW_WAIT || !hl_status_retryable(st))
             return st;
-        /* The last attempt may have a moment only: what the one before has found out counts. */
+        /* The last attempt may have had too little time: then the previous one's result counts. */
         if (st == HL_ETIMEDOUT && before == HL_EUNAVAIL)
             st = HL_EUNAVAIL;
         before = st;
@@ -241,8 +241,8 @@ bool attach_store(helios_client *client)
     return has;
 }
 
-/* On the maintenance thread. Without views nothing is lost: the next read finds the daemon gone and
- * renews by itself. */
+/* Runs on the maintenance thread. Without views nothing has to be pinned again: the next read
+ * notices that the daemon is gone and renews by itself. */
 void attach_watch(helios_client *client)
 {
     struct attach *a = &client->attach;

@@ -1,4 +1,4 @@
-/* Checksums of memory, for those who compare it with that of others. */
+/* Checksums of memory, for callers that compare it with memory elsewhere. */
 #include "base/chunk.h"
 #include "base/crc32.h"
 #include "client/client_private.h"

@@ -1,17 +1,16 @@
-/* Opening and closing a client, and its calls to the daemons.
+/* Opens and closes a client, and makes its calls to the daemons.
  *
- * A client is used by any thread of the program, and has one of its own:
+ * Any thread of the program may use a client, which has one thread of its own:
  *
  *     the program's threads             the maintenance thread (maintenance.c)
  *     lists, views, versions: `lock`    reports accesses, pins again after a restart
  *     reads: no lock of the client      waits for maintenance_wake; the close ends it first
  *
- * `lock` lets one list, view, or opening or commit of a version go on at a time. Reads and puts do
- * not wait for it: they use tables and connections that have locks of their own, and a put takes it
- * only to note its shard as pending. The counters are atomic and order nothing. A close goes
- * backwards: the thread, what is mapped, the connections, the tables. No other thread may use the
- * client by then.
- */
+ * `lock` allows one list, view, or opening or commit of a version at a time. Reads and puts do not
+ * wait for it: they use tables and connections that have locks of their own, and a put takes it
+ * only to note its shard as pending. The counters are atomic and order nothing. A close undoes the
+ * opening in reverse: the thread, the mappings, the connections, the tables. No other thread may
+ * use the client by then. */
 #include "auth/secret.h"
 #include "base/abi.h"
 #include "base/log.h"
@@ -38,7 +37,7 @@ static hl_status copy_address(const char *given, const char *variable, char **ou
     return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating an address");
 }
 
-/* A rank has its Agent's values in its environment. */
+/* A rank has the values from its Agent in its environment. */
 static hl_status read_environment(helios_client *c)
 {
     const struct {
@@ -79,7 +78,7 @@ static hl_status use_options(helios_client *c, const helios_options *o)
     if (o->retries != 0)
         c->read.retry.count = o->retries > 0 ? o->retries : 0;
     HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
-    /* who started this rank was there, and is waited for while it is restarted */
+    /* the Controller that started this rank existed, so a restart of it is waited for */
     atomic_store_explicit(&c->controller_seen, getenv("HELIOS_JOB") != NULL, memory_order_relaxed);
     HL_TRY(copy_address(o->l3, "CONTROLLER_L3_CACHE_ADDRESS", &c->l3_address));
     if (o->controller != NULL || c->controller_address != NULL || c->l3_address != NULL)
@@ -87,7 +86,7 @@ static hl_status use_options(helios_client *c, const helios_options *o)
     return find_controller(&c->controller_address, &c->controller_found);
 }
 
-/* given NULL: all defaults. */
+/* given NULL: use all defaults. */
 static hl_status read_options(helios_client *c, const helios_options *given)
 {
     helios_options o = {HELIOS_OPTIONS_INIT};
@@ -96,7 +95,7 @@ static hl_status read_options(helios_client *c, const helios_options *given)
     return use_options(c, &o);
 }
 
-/* Without an L3 address the Controller knows it. */
+/* If no L3 address is set, the Controller knows it. */
 static hl_status ask_l3_address(struct operation *op)
 {
     helios_client *c = op->client;
@@ -122,8 +121,8 @@ static hl_status ask_l3_address(struct operation *op)
     return HL_OK;
 }
 
-/* A rank's daemons were there when it was started, and are waited for, unless its node's store may
- * have what it needs; other programs are told at once. */
+/* A rank's daemons existed when it was started, so it waits for them, unless its node's store may
+ * have what it needs. Other programs get the failure at once. */
 static hl_status attach_first(struct operation *op)
 {
     bool has_store = attach_store(op->client);
@@ -136,7 +135,7 @@ static hl_status attach_first(struct operation *op)
 }
 
 /* Only the opening thread knows the client, so no lock is taken. The maintenance thread is started
- * last: it finds everything in place. */
+ * last, when everything is in place. */
 static hl_status connect_all(helios_client *c)
 {
     struct operation op;
@@ -225,8 +224,8 @@ void helios_close(helios_client *client)
     free(client);
 }
 
-/* Relaxed: each counter is right by itself, and a read that runs beside may be in one and not yet
- * in the other. */
+/* Relaxed: each counter is right by itself, and a concurrent read may be in one but not yet in
+ * another. */
 static uint64_t counter_sum(const atomic_uint_fast64_t *shm, const atomic_uint_fast64_t *net)
 {
     return atomic_load_explicit(shm, memory_order_relaxed) +

@@ -1,6 +1,6 @@
-/* When the pool can't give a shard, another copy can: the pool's own is replaced from the archive
- * or from a node's store, or the shard is read from a node's store as it is. Nothing here runs
- * while reads go well.
+/* If the pool can't give a shard, another copy can: the pool's copy is replaced from the archive or
+ * from a node's store, or the shard is read directly from a node's store. Nothing here runs while
+ * reads succeed.
  *
  *     suspects[]   readers --copies_suspect--> | id, tier, told | --copies_report--> Controller
  *                                  ^                 (the maintenance thread)   |
@@ -8,9 +8,9 @@
  *
  *     stores       node --> store; replaced ones stay in the list, hidden
  *
- * copies->lock guards both, and is never held during a call: a report copies the suspects and
- * empties the list first. A store is added and never freed before the client is closed, so a reader
- * uses it after the unlock; `replaced` only keeps later readers from finding it. */
+ * copies->lock guards both, and is never held during a call: a report first copies the suspects and
+ * empties the list. A store that was added is not freed before the client is closed, so a reader
+ * may use it after the unlock; `replaced` only keeps later readers from finding it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,33 +18,33 @@
 #include "base/plane.h"
 #include "client/client_private.h"
 
-#define ASK_MS      2000  /* an answer of the Controller */
-#define HEAL_MS     10000 /* a shard loaded from the archive */
+#define ASK_MS      2000  /* for an answer of the Controller */
+#define HEAL_MS     10000 /* for loading a shard from the archive */
 #define SUSPECT_MAX 64
 #define TELLINGS    120 /* one per tick of the maintenance thread: half a minute */
 
-/* One node's store. It stays until the client is closed: a thread may be reading from it. */
+/* A node's store. It stays until the client is closed, because a thread may be reading from it. */
 struct store {
     char node[128];
     char address[256]; /* of its Agent */
     struct hl_rpc_peer *agent;
     struct net *net;
-    bool replaced; /* the Agent has moved: another entry has its place */
+    bool replaced; /* the Agent has moved: another entry replaces this one */
     struct store *next;
 };
 
 struct suspect {
     struct hl_id id;
     enum hl_api_tier tier;
-    unsigned told; /* reports without an answer */
+    unsigned told; /* number of unanswered reports */
 };
 
 struct copies {
     pthread_mutex_t lock;
     struct store *stores;
-    struct suspect suspects[SUSPECT_MAX]; /* to be reported; more than fit are dropped */
+    struct suspect suspects[SUSPECT_MAX]; /* to be reported; any that don't fit are dropped */
     size_t suspect_count;
-    const char *node; /* this one, "" = unknown */
+    const char *node; /* this node, "" = unknown */
 };
 
 hl_status client_copies_create(struct copies **out)
@@ -74,7 +74,7 @@ void copies_destroy(struct copies *copies)
     free(copies);
 }
 
-/* How long the Controller may take for an answer. */
+/* Waits for the Controller's answer for a limited time. */
 static hl_status controller_wait(const struct operation *op, int limit_ms, int *ms)
 {
     int left = operation_left_ms(op);
@@ -86,7 +86,8 @@ static hl_status controller_wait(const struct operation *op, int limit_ms, int *
 
 /* ---- the pool's copy is bad ---- */
 
-/* A copy that is in the list already is not added: all ranks of a node meet the same bad one. */
+/* A copy that is in the list already is not added again: all ranks of a node meet the same bad one.
+ */
 static void suspect_again(struct copies *copies, struct hl_id id, enum hl_api_tier tier,
                           unsigned told)
 {
@@ -164,7 +165,7 @@ static struct store *known_store(struct copies *k, const char *node)
     return NULL;
 }
 
-/* Caller holds copies->lock. Opening makes no call: connections are made by the first read. */
+/* Caller holds copies->lock. Opening makes no call: the first read connects. */
 static hl_status add_store(helios_client *c, const char *node, const char *address,
                            const char *data)
 {
@@ -188,7 +189,7 @@ static hl_status add_store(helios_client *c, const char *node, const char *addre
     return HL_OK;
 }
 
-/* Where the nodes' stores are now. */
+/* Learns where the nodes' stores are now. */
 static hl_status learn_stores(const struct operation *op)
 {
     helios_client *c = op->client;
@@ -241,7 +242,7 @@ static hl_status ask_copies(const struct operation *op, struct hl_id id, struct 
     return HL_OK;
 }
 
-/* What is done with a store that has the shard. */
+/* What to do with a store that has the shard. */
 typedef hl_status (*visit_fn)(struct operation *op, struct store *s, void *arg);
 
 static bool is_l2(const struct hl_api_copy *copy)
@@ -257,15 +258,15 @@ static bool any_in_l2(const struct hl_api_copy_list *copies)
     return false;
 }
 
-/* It may have moved on since the Controller answered; a Controller that has just started, or does
- * not hear the only holder, may know of it in a moment. */
+/* The shard may have moved since the Controller answered. A Controller that has just started, or
+ * that can't reach the only holder, may learn of the copy in a moment. */
 static hl_status copy_not_found(struct hl_id id)
 {
     return hl_fail(HL_ESTALE, "shard %s is not where the Controller says, or not known to it yet",
                    hl_id_format(id).s);
 }
 
-/* Nothing is left that it could come from. */
+/* No source of the shard is left. */
 static hl_status copy_gone(struct hl_id id)
 {
     return hl_fail(HL_ENOENT,
@@ -283,7 +284,7 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
     const struct hl_api_copy_list copies = shard.copies;
     if (shard.gone)
         return copy_gone(id);
-    if (!any_in_l2(&copies)) /* the usual end of a search: no call asks where the stores are */
+    if (!any_in_l2(&copies)) /* the usual end of a search; it spares the call for the stores */
         return copy_not_found(id);
     HL_TRY(learn_stores(op));
     for (size_t i = 0; i < copies.count; i++) {

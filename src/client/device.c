@@ -1,11 +1,11 @@
-/* Shards in the memory of this node's devices, mapped where they are: the node's store hands out
- * the memory and keeps the copy there until the view is given back.
+/* Shards in the memory of this node's devices, mapped in place: the node's store hands out the
+ * memory and keeps the copy there until the view is given back.
  *
  *     attach.devices   list of mappings, under attach.lock
  *     mapping: token + store (one reference) --the store keeps the copy--> block, imported here
  *
- * The copy is kept from mapping_hold, so the lock is free while it is imported and verified: only
- * the thread that maps it knows the mapping until it is in the list. */
+ * The store keeps the copy from mapping_hold on, so the lock is not needed while it is imported and
+ * verified: until the mapping is in the list, only the thread that creates it knows it. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,9 +22,9 @@ struct device_mapping {
     struct device_mapping *next;
 };
 
-/* The Agent's names number its devices; a real one is found by its PCI address, for in this process
- * the driver may count others (CUDA_VISIBLE_DEVICES). To import from an emulated one none is
- * needed. */
+/* The Agent numbers its devices by name. A real device is found by its PCI address, because in this
+ * process the driver may number them differently (CUDA_VISIBLE_DEVICES). Importing from an emulated
+ * device needs none. */
 static hl_status mapping_import(struct operation *op, struct hl_id id,
                                 const struct hl_l3_device_copy *copy, struct device_mapping *m)
 {
@@ -43,7 +43,7 @@ static hl_status mapping_import(struct operation *op, struct hl_id id,
     return HL_OK;
 }
 
-/* The store keeps the copy from here on. Caller holds attach.lock. */
+/* From here on the store keeps the copy. Caller holds attach.lock. */
 static hl_status mapping_hold(struct operation *op, struct hl_id id, struct device_mapping *m,
                               struct hl_l3_device_copy *copy)
 {
@@ -61,15 +61,15 @@ static hl_status mapping_hold(struct operation *op, struct hl_id id, struct devi
 static void mapping_release(struct operation *op, struct device_mapping *m)
 {
     hl_device_close(m->device);
-    /* A store that was replaced has dropped what it kept for this client. */
+    /* A store that was replaced has already dropped what it kept for this client. */
     if (m->store == atomic_load_explicit(&op->client->attach.store, memory_order_relaxed))
         (void)!hl_l3_unmap(m->store->socket, m->token, operation_socket_ms(op));
     attach_unref(op->client, m->store);
     free(m);
 }
 
-/* In no device: the node's Agent may load it into one. Not for ranks of the pool's host, which read
- * the pool itself. The failure that was stands. */
+/* The shard is in no device: the node's Agent may load it into one. This is not for ranks on the
+ * pool's host, which read the pool itself. The earlier failure stands. */
 static bool device_load(struct operation *op, struct hl_id id)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -82,7 +82,7 @@ static bool device_load(struct operation *op, struct hl_id id)
     return loaded;
 }
 
-/* Takes m. */
+/* Takes over m. */
 static hl_status map_device(struct operation *op, struct hl_id id, struct device_mapping *m,
                             helios_device_view *view)
 {
@@ -101,7 +101,7 @@ static hl_status map_device(struct operation *op, struct hl_id id, struct device
         free(m);
         return st;
     }
-    /* The reference keeps the memory; only the clock of this thread is spent here. */
+    /* The reference keeps the memory mapped, so this only takes time of this thread. */
     st = mapping_import(op, id, &copy, m);
     close(copy.fd);
     snprintf(text, sizeof(text), "%s", hl_error_text());

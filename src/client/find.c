@@ -1,5 +1,5 @@
-/* The Controller of this machine's cluster, for a process that was told of none: the one that the
- * `helios` command would call. */
+/* Finds the Controller of this machine's cluster for a process that was given no address: the one
+ * that the `helios` command would call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 #define CLUSTER_FILE_MAX (1u << 20)
 #define PATH_BYTES       4096
 
-/* HELIOS_STATE, else the directory that `helios up` takes without it. */
+/* HELIOS_STATE, or else the directory that `helios up` uses by default. */
 static bool find_state(char *out, size_t cap)
 {
     const char *state = getenv("HELIOS_STATE"), *home = getenv("HOME");
@@ -38,7 +38,8 @@ static hl_status fail_nowhere(const char *state)
                    state);
 }
 
-/* The file may be of a newer `helios`, with members that this release does not know. */
+/* The file may have been written by a newer `helios`, with members that this release does not know.
+ */
 static hl_status read_address(const char *path, struct hl_arena *arena,
                               struct hl_api_local_address *out, bool *there)
 {
@@ -56,7 +57,7 @@ static hl_status read_address(const char *path, struct hl_arena *arena,
     return st == HL_OK ? HL_OK : hl_fail_prefix(st == HL_ENOMEM ? st : HL_ECORRUPT, "%s: ", path);
 }
 
-/* *there: a cluster was started there, whatever comes of it. */
+/* *there: a cluster was started there, whether or not this succeeds. */
 static hl_status read_cluster(const char *state, char **out, bool *there)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -75,7 +76,7 @@ static hl_status read_cluster(const char *state, char **out, bool *there)
     return HL_OK;
 }
 
-/* What libhelios reads of the configuration files. */
+/* The options that libhelios reads from the configuration files. */
 struct find_conf {
     struct hl_rpc_conf calls;
     struct hl_auth_conf auth;
@@ -90,7 +91,7 @@ static const struct hl_conf_slice find_slices[] = {
 static const struct hl_conf_schema find_schema = {
     .slices = find_slices, .count = HL_ARRAY_LEN(find_slices), .partial = true};
 
-/* controller.address of the configuration files and the environment, else agent.controller. */
+/* controller.address from the configuration files and the environment, or else agent.controller. */
 static hl_status read_configured(char **out, enum found *how)
 {
     char name[] = "libhelios", *argv[] = {name, NULL};

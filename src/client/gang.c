@@ -1,4 +1,4 @@
-/* The place of this process in a gang that changes its size. */
+/* The place of this process in a gang that can be resized. */
 #include "client/client_private.h"
 
 static hl_status lines_write(const struct hl_api_key_value_list *list, char *out, size_t cap)

@@ -1,19 +1,19 @@
-/* Reads leave copies in the node's store (L2), which its Agent keeps: it fetches a shard once for
- * all processes of the node that ask for it, and they read it there.
+/* Reads leave copies in the node's store (L2), which its Agent keeps: the Agent fetches a shard
+ * once for all processes of the node that ask for it, and they read it there.
  *
  *     the store misses it --storeKeep, SLICE_MS at a time--> look there again
  *                              | the Agent refuses, is away, or half of the time is over
  *                              '--> the caller fetches it by itself, as if there were no store
  *
- * An Agent that was away or late is not asked again for a while, so that each read loses that time
- * once. The process reads the copies without a call: what it has read of them it tells the Agent
- * with the next tick of the maintenance thread, for the rule of what stays counts reads. */
+ * An Agent that was away or late is not asked again for a while, so that not every read loses that
+ * time. The process reads the copies without a call. With the next tick of the maintenance thread
+ * it reports those reads to the Agent, because the rule for what stays counts reads. */
 #include "base/log.h"
 #include "client/client_private.h"
 
-#define SLICE_MS     500   /* between two looks at the Agent's heartbeat */
+#define SLICE_MS     500   /* between two checks of the Agent's heartbeat */
 #define AWAY_REST_MS 1000  /* before an Agent that was away is asked again */
-#define LATE_REST_MS 10000 /* the same of one that did not answer */
+#define LATE_REST_MS 10000 /* the same for one that did not answer in time */
 #define TELL_MS      500
 
 static void agent_rest(struct shm *store, hl_status st)
@@ -24,7 +24,7 @@ static void agent_rest(struct shm *store, hl_status st)
                               memory_order_relaxed);
 }
 
-/* It answers when the shard is there, and a repeated call joins the one before. */
+/* The Agent answers when the shard is there; a repeated call joins the previous one. */
 static hl_status ask_agent(struct operation *op, const struct shm *store,
                            const struct hl_api_copy_request *request)
 {

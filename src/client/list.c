@@ -2,9 +2,9 @@
  *
  *     client->derived   id --> the request that listed it      under names_lock
  *
- * A list is asked for under client->lock. The table has the lock of the names, as a read without
- * client->lock looks up what it knows of an id when the shard is gone. What is handed out of the
- * table is copied under the lock: another thread may forget all entries right after. */
+ * A list is requested under client->lock. The table uses the lock of the names, because a read
+ * without client->lock looks up an id here when the shard is gone. What is handed out of the table
+ * is copied under the lock: another thread may forget all entries right after. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,20 +15,20 @@
 #include "core/model/model_config.h"
 #include "core/model/split.h"
 
-#define DERIVED_MAX 65536 /* remembered */
+#define DERIVED_MAX 65536 /* entries */
 
-/* Derived shards are evicted when the pool needs room. One that is gone or damaged when it is read
- * is listed again: the version is cut again, into shards with other ids. */
+/* Derived shards are evicted when the pool needs room. If one is gone or damaged when it is read,
+ * it is listed again: the version is cut again, into shards with other ids. */
 struct derived_shard {
     struct hl_id id;
-    struct hl_arena arena; /* of the texts */
+    struct hl_arena arena; /* for the texts */
     struct hl_api_controller_request_shards_params request;
     const char *part;
-    int pp, tp, ep; /* as it is stored */
+    int pp, tp, ep; /* as in the stored shard */
     UT_hash_handle hh;
 };
 
-/* Under names_lock. */
+/* Call with names_lock held. */
 static void forget_derived(helios_client *client)
 {
     struct derived_shard *d, *next;
@@ -56,8 +56,8 @@ static hl_status keep_request(struct derived_shard *d, const struct hl_api_shard
     return d->part != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for a derived shard");
 }
 
-/* A full table is emptied: shards listed earlier are then not found again, which only costs a read
- * that fails. Out of memory has the same effect for one shard. */
+/* A full table is emptied. Shards that were listed earlier can then not be listed again, which only
+ * costs a failed read. Being out of memory has the same effect for one shard. */
 static void remember_derived(helios_client *client, struct hl_id id,
                              const struct hl_api_shard *shard,
                              const struct hl_api_controller_request_shards_params *p)
@@ -80,7 +80,7 @@ static void remember_derived(helios_client *client, struct hl_id id,
     pthread_mutex_unlock(&client->names_lock);
 }
 
-/* Everything that the list points to is the arena's. */
+/* The arena owns everything that the list points to. */
 struct owned_list {
     helios_shard_list list;
     struct hl_arena arena;
@@ -131,8 +131,8 @@ static helios_shard_view view_of(const struct hl_api_shard *s, struct hl_arena *
                                .names = names};
 }
 
-/* A rank whose job divides its stages into other chunks than the model would train other layers
- * than it loads. Both are known only for the model that the job names. */
+/* If a rank's job divides its stages into other chunks than the model does, the rank would train
+ * other layers than it loads. Both divisions are known only for the model that the job names. */
 static hl_status check_virtual_stages(const char *model, const char *config)
 {
     const char *own = getenv("HELIOS_MODEL"), *job = getenv("VIRTUAL_PIPELINE_PARALLEL_SIZE");
@@ -155,8 +155,8 @@ static hl_status check_virtual_stages(const char *model, const char *config)
     return HL_OK;
 }
 
-/* "embedding" < "layer-0000" < … < "experts-0000" < … < "head" < "optim-embedding" < …, as in a
- * model. */
+/* The order of parts in a model: "embedding" < "layer-0000" < … < "experts-0000" < … < "head" <
+ * "optim-embedding" < … */
 static int part_rank(const char *part)
 {
     bool optim = strncmp(part, "optim-", 6) == 0;
@@ -182,7 +182,7 @@ static hl_status take_list(helios_client *c,
     size_t count = r->shards.count;
     helios_shard *shards = hl_arena_array(&o->arena, count, sizeof(*shards));
     helios_shard_view *views = hl_arena_array(&o->arena, count, sizeof(*views));
-    if (r->skipped[0] != '\0') /* what is read is older than what was saved last */
+    if (r->skipped[0] != '\0') /* the version is older than the one saved last */
         hl_warn("model %s: version %lld is read, newer ones are not whole (%s)", model,
                 (long long)r->version, r->skipped);
     if (r->left_out[0] != '\0')
@@ -206,7 +206,7 @@ static hl_status take_list(helios_client *c,
     return HL_OK;
 }
 
-/* A hint: whether the pool is mapped may change right after, and a read locates the shard itself.
+/* Only a hint: the pool may be mapped or unmapped right after, and a read locates the shard itself.
  */
 static void learn_places(struct operation *op, const helios_shard_list *list)
 {
@@ -221,7 +221,8 @@ static void learn_places(struct operation *op, const helios_shard_list *list)
     net_prefetch(op, c->attach.net, ids);
 }
 
-/* A queued one hears the bytes of those before it; of one that has not begun none is planned. */
+/* The bytes of a queued cut are those of the cuts before it; a cut that has not begun has no
+ * planned bytes. */
 static hl_status fail_cut(const char *model,
                           const struct hl_api_controller_request_shards_results *r)
 {
@@ -245,7 +246,7 @@ static hl_status fail_cut(const char *model,
                    version, model, r->split.tp, done, total);
 }
 
-/* Once each: that it is queued, and that it is made. */
+/* Each message is logged once: that the cut is queued, and that it is being made. */
 struct cut_told {
     bool queued, made;
 };
@@ -265,8 +266,8 @@ static void tell_cut(const char *model, const struct hl_api_controller_request_s
     *(r->queued ? &told->queued : &told->made) = true;
 }
 
-/* Until the version is cut for that split: the deadline begins anew with every byte that was made
- * since the last answer, of this cut or of those before it. */
+/* Waits until the version is cut for that split. The deadline starts anew whenever bytes were made
+ * since the last answer, for this cut or for those before it. */
 static hl_status request_cut(struct operation *op,
                              const struct hl_api_controller_request_shards_params *p,
                              struct hl_arena *arena,
@@ -306,7 +307,7 @@ static hl_status request_list(struct operation *op,
     return HL_OK;
 }
 
-/* What the shard was listed by; the texts are the arena's. */
+/* Finds the request that listed the shard; its texts belong to the arena. */
 static hl_status recall_derived(helios_client *client, struct hl_id id, struct hl_arena *arena,
                                 struct derived_shard *out)
 {
@@ -325,7 +326,7 @@ static hl_status recall_derived(helios_client *client, struct hl_id id, struct h
                                             : st;
 }
 
-/* HL_ENOENT without a text: it is of no list. `why`: it is not read as it was listed. */
+/* HL_ENOENT without a text: the shard is in no list. `why`: why it can't be read as listed. */
 static hl_status request_again(struct operation *op, struct hl_id id, const char *why,
                                struct hl_id *out)
 {
@@ -352,9 +353,9 @@ static hl_status request_again(struct operation *op, struct hl_id id, const char
                    names_text(op->client, id, name, sizeof(name)), why);
 }
 
-/* The Controller hands a damaged shard out until L3 has told it what became of the report, which
- * the reader may not have waited for: it is reported again until then. *out is another shard, or
- * the same one, which is good now. */
+/* The Controller hands out a damaged shard until L3 has reported the result of the check. The
+ * reader may not have waited for that, so it repeats its report until then. *out is another shard,
+ * or the same one, which is good by then. */
 static hl_status replace_damaged(struct operation *op, struct hl_id id, struct hl_id *out)
 {
     for (;;) {

@@ -1,5 +1,5 @@
 /* One thread per client: it reports accesses at most every REPORT_NS and once more at the end, and
- * looks after pins. A training that never reads costs it one look per tick.
+ * looks after pins. For a training that never reads, it costs one check per tick.
  *
  *     sleep on maintenance_wake, TICK_MS at most --closing--> end
  *       ^    |
@@ -10,7 +10,7 @@
  *       '--report_accesses  every REPORT_NS
  *
  * It has no state of its own: what it reports was counted by the callers' threads, in tables with
- * locks or atomics of their own. Each of its calls has a deadline, so it can be joined. */
+ * locks or atomics of their own. Each of its calls has a deadline, so the thread can be joined. */
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -36,12 +36,12 @@ static const char *env_text(const char *name)
     return value != NULL ? value : "";
 }
 
-/* False: there is nothing to be told. Without memory what was taken is lost. */
+/* False: there is nothing to report. If memory runs out, what was taken is lost. */
 static bool report_take(helios_client *c)
 {
     struct access_report *r = &c->report;
     if (r->incarnation == 0)
-        r->incarnation = hl_random_u64() >> 1 | 1; /* JSON knows 63 bits */
+        r->incarnation = hl_random_u64() >> 1 | 1; /* JSON integers have 63 bits */
     r->p = (struct hl_api_controller_report_access_params){
         .node = env_text("HELIOS_NODE"),
         .job = env_text("HELIOS_JOB"),
@@ -59,7 +59,7 @@ static bool report_take(helios_client *c)
     return r->waits;
 }
 
-/* It gets older while it waits for its answer. */
+/* Updates the ages, because the report gets older while it waits for its answer. */
 static void report_age(struct access_report *r)
 {
     uint64_t now = hl_now_ns(), ms = (now - r->aged_ns) / HL_NS_PER_MS;
@@ -70,8 +70,8 @@ static void report_age(struct access_report *r)
     r->aged_ns += ms * HL_NS_PER_MS;
 }
 
-/* A Controller that can't be reached is told again; one that refuses is not. False: there was
- * nothing to tell. */
+/* The report is sent again if the Controller can't be reached, but not if it refuses. False: there
+ * was nothing to report. */
 static bool report_accesses(helios_client *c)
 {
     struct access_report *r = &c->report;
@@ -117,7 +117,7 @@ static void *maintenance_main(void *arg)
 
 hl_status maintenance_start(helios_client *client)
 {
-    /* Signals belong to the program, not to a thread it doesn't know of. */
+    /* Signals belong to the program, not to a thread that it doesn't know. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -142,7 +142,7 @@ void maintenance_stop(helios_client *client)
     keep_report(client);
     bool waited = client->report.waits;
     report_accesses(client);
-    if (waited && !client->report.waits) /* what was counted since then */
+    if (waited && !client->report.waits) /* reports what was counted since */
         report_accesses(client);
     hl_arena_fini(&client->report.arena);
 }

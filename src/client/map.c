@@ -1,17 +1,18 @@
-/* Views: the pool itself, pinned, where it is mapped; a private copy elsewhere. A view that may be
- * written has a mapping of its own, copy-on-write, or is a copy where the kernel refuses that.
+/* Views: the pinned pool itself where it is mapped; a private copy elsewhere. A writable view has a
+ * copy-on-write mapping of its own, or is a copy if the kernel refuses that.
  *
  *     attach.mappings (hash, by address; under attach.lock)
  *       mapping: a view of the pool      data -> pages of shm->view, pin = the connection
  *       mapping: a written view          data -> own (copy-on-write of the same pages), pin
  *       mapping: a copy                  data -> own (anonymous memory), no shm, no pin
  *
- * A pin keeps the bytes where they are; a reference (shm->refs) keeps the pages mapped. When the
- * daemon ends, the pins are gone and the pages stay: attach_watch pins again by id and offset, at
- * the new daemon. All readers of a shard share one view and one pin; each written view has its own.
+ * A pin keeps the bytes in place; a reference (shm->refs) keeps the pages mapped. When the daemon
+ * ends, the pins are gone and the pages stay: attach_watch pins again by id and offset, at the new
+ * daemon. All readers of a shard share one view and one pin; each writable view has its own.
  *
- * Locks: helios_client.lock around a whole call, attach.lock inside of it for the table and the
- * connection. Bytes are verified under neither: the view's reference keeps them. */
+ * Locks: helios_client.lock is held around a whole call, and attach.lock within it for the table
+ * and the connection. Bytes are verified without attach.lock: the view's reference keeps them
+ * mapped. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -21,13 +22,13 @@
 #include "client/client_private.h"
 #include "core/copies/copyplan.h"
 
-/* What the caller of helios_map or helios_map_private wants. */
+/* What the caller of helios_map or helios_map_private asked for. */
 struct view_request {
     struct hl_id id;
     bool writable;
 };
 
-/* Anonymous memory; its content is read into it by the caller. */
+/* Anonymous memory, into which the caller reads the content. */
 static hl_status copy_create(uint64_t size, struct mapping **out)
 {
     struct mapping *m = calloc(1, sizeof(*m));
@@ -68,8 +69,8 @@ static hl_status view_create(struct shm *shm, const struct hl_pool_ref *ref, boo
     return HL_OK;
 }
 
-/* Caller holds attach.lock. Pin, look-up and insert are one step under it: attach_watch, which pins
- * again after a restart, sees the mapping with its pin or neither. */
+/* Caller holds attach.lock. Pin, look-up and insert are a single step under it: attach_watch, which
+ * pins again after a restart, sees the mapping together with its pin, or neither. */
 static hl_status pin_locked(struct operation *op, struct shm *shm,
                             const struct view_request *request, struct mapping **out)
 {
@@ -87,7 +88,7 @@ static hl_status pin_locked(struct operation *op, struct shm *shm,
     if (!request->writable)
         HASH_FIND_PTR(a->mappings, &data, m);
     if (m != NULL) {
-        /* One pin is enough for all views of a shard that are not written. */
+        /* One pin is enough for all read-only views of a shard. */
         (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
     } else {
         hl_status st = view_create(shm, &ref, request->writable, &m);
@@ -102,8 +103,8 @@ static hl_status pin_locked(struct operation *op, struct shm *shm,
     return HL_OK;
 }
 
-/* Caller holds attach.lock. A written view is unmapped before its pin goes: without the pin the
- * extent may be filled with another shard. */
+/* Caller holds attach.lock. A writable view is unmapped before its pin is released: without the pin
+ * the extent may be filled with another shard. */
 static void mapping_release(struct operation *op, struct mapping *m)
 {
     struct attach *a = &op->client->attach;
@@ -112,7 +113,7 @@ static void mapping_release(struct operation *op, struct mapping *m)
     HASH_DEL(a->mappings, m);
     hl_pool_view_unmap_private(&m->own);
     if (m->shm != NULL) {
-        /* A connection that was replaced has dropped its pins by itself. */
+        /* A connection that was replaced has dropped its pins already. */
         if (m->pin != NULL && (m->pin == atomic_load_explicit(&a->shm, memory_order_relaxed) ||
                                m->pin == atomic_load_explicit(&a->store, memory_order_relaxed)))
             (void)!hl_l3_unpin(m->pin->socket, &m->ref, operation_socket_ms(op));
@@ -131,7 +132,7 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
     hl_status st = shm != NULL ? pin_locked(op, shm, request, out) : HL_ENOENT;
     pthread_mutex_unlock(&a->lock);
     HL_TRY(st);
-    /* The reference keeps the memory; only the clock of this thread is spent here. */
+    /* The reference keeps the memory mapped, so this only takes time of this thread. */
     st = shm_verify(op, (*out)->shm, &(*out)->ref, (*out)->data);
     if (st != HL_OK) {
         pthread_mutex_lock(&a->lock);
@@ -141,7 +142,8 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
     return st;
 }
 
-/* Without a text of its own when the store does not have it; may_load: it may load it. */
+/* Fails without a text of its own when the store does not have the shard; may_load: the store may
+ * load it. */
 static hl_status map_store(struct operation *op, const struct view_request *request, bool may_load,
                            struct mapping **out)
 {
@@ -164,10 +166,10 @@ static hl_status map_store(struct operation *op, const struct view_request *requ
     return st;
 }
 
-/* Where a copy comes from. */
+/* The source of a copy. */
 enum source { FROM_POOL, FROM_NET, FROM_ELSEWHERE };
 
-/* A pool that was unmapped between two looks is stale, not empty: map_hard connects again. */
+/* If a pool was unmapped between two checks it is stale, not empty: map_hard connects again. */
 static hl_status source_find(struct operation *op, enum source source, struct hl_id id,
                              uint64_t *size, uint32_t *crc32)
 {
@@ -184,7 +186,7 @@ static hl_status source_find(struct operation *op, enum source source, struct hl
     return st;
 }
 
-/* Into memory of the copy alone, verified on the way as each read is. */
+/* Reads into memory that belongs to the copy alone, verified on the way like every read. */
 static hl_status source_read(struct operation *op, enum source source, struct hl_id id, void *copy,
                              uint64_t size)
 {
@@ -199,7 +201,7 @@ static hl_status source_read(struct operation *op, enum source source, struct hl
     return st;
 }
 
-/* No other thread knows the copy before it is complete and protected: only then it goes into the
+/* No other thread knows the copy before it is complete and protected: only then is it put into the
  * table, where helios_unmap finds it. */
 static hl_status map_copy(struct operation *op, const struct view_request *request,
                           enum source source, struct mapping **out)
@@ -227,7 +229,7 @@ static hl_status map_copy(struct operation *op, const struct view_request *reque
     return HL_OK;
 }
 
-/* It is mapped and does not have the shard. */
+/* True if the pool is mapped and does not have the shard. */
 static bool pool_misses(struct operation *op, struct hl_id id)
 {
     struct hl_pool_ref ref;
@@ -238,8 +240,9 @@ static bool pool_misses(struct operation *op, struct hl_id id)
     return misses;
 }
 
-/* The order of the ways is that of a read (read.c), but that a pool which misses the shard is known
- * before it is asked to pin: loading has a longer deadline than the socket. */
+/* The sources are tried in the same order as for a read (read.c). The difference: we know that a
+ * pool misses the shard before we ask for a pin, because loading has a longer deadline than the
+ * socket. */
 static hl_status map_once(struct operation *op, const struct view_request *request,
                           struct mapping **out)
 {
@@ -248,7 +251,7 @@ static hl_status map_once(struct operation *op, const struct view_request *reque
     if (pool_misses(op, request->id)) {
         if (map_store(op, request, false, out) == HL_OK)
             return HL_OK;
-        HL_TRY(shm_load(op, request->id)); /* may take longer than an answer on the socket should */
+        HL_TRY(shm_load(op, request->id)); /* may take longer than the socket's deadline */
     }
     hl_status st = map_pool(op, &a->shm, request, out);
     if (st != HL_OK && map_store(op, request, !mapped, out) == HL_OK)
@@ -258,8 +261,8 @@ static hl_status map_once(struct operation *op, const struct view_request *reque
     return mapped || st == HL_OK ? st : map_copy(op, request, FROM_NET, out);
 }
 
-/* The pool failed: have its copy healed, or take one from another node; again as long as that may
- * help (read_retry). */
+/* The pool failed: have its copy healed, or take one from another node; repeated as long as that
+ * may help (read_retry). */
 static hl_status map_hard(struct operation *op, const struct view_request *request, hl_status st,
                           struct mapping **out)
 {
@@ -285,7 +288,7 @@ static hl_status map_hard(struct operation *op, const struct view_request *reque
     return HL_OK;
 }
 
-/* One call at a time (client->lock): a view is rare, and its table and its pins go together. */
+/* One call at a time (client->lock): views are rare, and the table and the pins change together. */
 static hl_status map_shard(helios_client *client, const struct view_request *request,
                            struct mapping **out)
 {
@@ -334,7 +337,8 @@ int helios_map_private(helios_client *client, helios_id id, void **data, size_t 
     return HL_OK;
 }
 
-/* By the address that was handed out; a view that several have asked for goes with the last. */
+/* Finds the view by the address that was handed out; a view that several callers asked for is
+ * removed with the last. */
 int helios_unmap(helios_client *client, const void *data)
 {
     struct operation op;
@@ -353,7 +357,7 @@ int helios_unmap(helios_client *client, const void *data)
                      : hl_fail(HL_EINVAL, "helios_unmap: %p is not a view of this client", data);
 }
 
-/* At the end of the client, when no other call is under way: whatever is still mapped goes. */
+/* At the end of the client, when no other call is in progress: removes whatever is still mapped. */
 void map_fini(helios_client *client)
 {
     struct operation op;

@@ -1,11 +1,11 @@
-/* Ids mean nothing to people: the names learnt from lists and writes are kept for messages.
+/* Ids mean nothing to users: the names learnt from lists and writes are kept for messages.
  *
  *     names   id --> text; listed: size and CRC of the catalogue     under names_lock
  *
- * Reads do not take client.lock, so this table has a lock of its own, which is held for a look-up
- * only. `any_listed` is set once and never cleared: it spares a client without lists the lock on
- * each read. It orders nothing; a read that misses it has begun before the list was there. At
- * NAMES_MAX all names are forgotten, as they only make messages better. */
+ * Reads do not take client.lock, so this table has a lock of its own, held only for a look-up.
+ * `any_listed` is set once and never cleared: it spares a client without lists that lock on each
+ * read. It orders nothing; a read that misses it began before the list was there. At NAMES_MAX all
+ * names are forgotten, because they only make messages better. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #define NAMES_MAX 65536
 
-/* With names_lock held, or when the client ends. */
+/* Call with names_lock held, or when the client ends. */
 static void forget_all(helios_client *client)
 {
     struct shard_name *n, *next;

@@ -1,12 +1,12 @@
-/* What names of tensors say, for languages that bind to libhelios: Megatron-core's two namings, and
- * the part that a tensor is saved in. */
+/* What tensor names tell, for languages that bind to libhelios: Megatron-core's two naming schemes,
+ * and the part that a tensor is saved in. */
 #include <stdlib.h>
 
 #include "client/client_private.h"
 #include "core/model/naming.h"
 #include "core/parts/rule.h"
 
-/* Everything that the names point to is the arena's. */
+/* The arena owns everything that the names point to. */
 struct owned_names {
     helios_names names;
     struct hl_arena arena;

@@ -1,15 +1,15 @@
-/* The deadline of one operation of libhelios, and what it met on its way.
+/* The deadline of one libhelios operation, and the events that it met.
  *
- * An operation lives on the stack of one call and is that thread's alone. All its waits share the
- * one deadline: retries, a daemon's restart, calls to the Controller. What it meets is counted
- * twice: in the operation, for the report of the shard that was read, and in the client's counters,
- * which all threads share and which are atomic. */
+ * An operation lives on the stack of one call and belongs to that thread alone. All its waits share
+ * one deadline: retries, a daemon's restart, calls to the Controller. Events are counted twice: in
+ * the operation, for the report of the shard that was read, and in the client's counters, which are
+ * atomic and shared by all threads. */
 #include <errno.h>
 
 #include "client/client_private.h"
 
 #define SOCKET_MS         5000
-#define CONTROLLER_PAUSES 5 /* many ranks ask the one Controller */
+#define CONTROLLER_PAUSES 5 /* longer pauses, because many ranks ask the one Controller */
 
 void operation_begin(struct operation *op, helios_client *client)
 {
@@ -27,7 +27,7 @@ bool operation_expired(const struct operation *op)
     return hl_now_ns() >= op->deadline_ns;
 }
 
-/* At least 1, so that a call which begins at the deadline ends with words of its own. */
+/* At least 1, so that a call which begins at the deadline fails with a message of its own. */
 int operation_left_ms(const struct operation *op)
 {
     uint64_t now = hl_now_ns();
@@ -36,7 +36,7 @@ int operation_left_ms(const struct operation *op)
     return (int)((op->deadline_ns - now) / HL_NS_PER_MS) + 1;
 }
 
-/* A daemon of this host answers in milliseconds: one that takes SOCKET_MS hangs, however much time
+/* A daemon on this host answers in milliseconds: if it takes SOCKET_MS it hangs, however much time
  * the operation has left. */
 int operation_socket_ms(const struct operation *op)
 {
@@ -44,7 +44,7 @@ int operation_socket_ms(const struct operation *op)
     return left < SOCKET_MS ? left : SOCKET_MS;
 }
 
-/* A sleep that would outlast the deadline is not begun: the caller fails now, with what it knows.
+/* A sleep that would outlast the deadline is not started: the caller fails now, with what it knows.
  */
 bool operation_pause(const struct operation *op, int ms)
 {
@@ -56,7 +56,7 @@ bool operation_pause(const struct operation *op, int ms)
     return true;
 }
 
-/* Nothing signals that a daemon has time, or is back. */
+/* Sleeps, because nothing signals that a daemon has time, or is back. */
 bool operation_pause_for_daemon(const struct operation *op)
 {
     return operation_pause(op, op->client->read.daemon_pause_ms);
@@ -77,7 +77,7 @@ hl_status controller_named(const struct operation *op, const char *method)
                    method);
 }
 
-/* Only one that has answered before is waited for: where none ever did, the address is wrong. */
+/* Waits only for a Controller that has answered before: if none ever did, the address is wrong. */
 bool controller_again(struct operation *op, hl_status st)
 {
     atomic_bool *seen = &op->client->controller_seen;

@@ -1,6 +1,6 @@
-/* A read of the mapped pool takes a few hundred nanoseconds: it leaves two numbers in its client's
- * own counters, and the maintenance thread carries what has come together to the table of planes
- * and to the Controller. Which path that was, and why, says core/route.
+/* A read of the mapped pool takes a few hundred nanoseconds, so it only adds two numbers to its
+ * client's own counters. The maintenance thread carries the totals to the table of planes and to
+ * the Controller. core/route decides which path it was, and why.
  *
  *     any thread                               the maintenance thread
  *     planes_count, planes_time                planes_take, at each report
@@ -8,9 +8,9 @@
  *         [read, write][shm, net][ok, failed]      --> hl_plane_add, the table of this process
  *         they only grow                           --> a transfer report, for the Controller
  *
- * `told` is the maintenance thread's, and the closing thread's once it is joined. The counters are
- * relaxed atomics: each number is right by itself, and a report may miss what is counted while it
- * is made, which the next one has. */
+ * `told` belongs to the maintenance thread, and to the closing thread once that is joined. The
+ * counters are relaxed atomics: each number is right by itself, and a report may miss what is
+ * counted while it is made; the next report has it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@
 #include "core/copies/copyplan.h"
 #include "core/copies/route.h"
 
-#define FAULTS_TOLD 32 /* at a time */
+#define FAULTS_TOLD 32 /* per report */
 
 /* A tally as it was at the last report. */
 struct seen {
@@ -40,8 +40,8 @@ void planes_destroy(struct planes_told *told)
     free(told);
 }
 
-/* The bytes are counted before the operation: planes_take looks for new operations first, and bytes
- * of one that it does not see yet wait for the next report. */
+/* The bytes are counted before the operation. planes_take checks for new operations first, so the
+ * bytes of an operation that it does not see yet wait for the next report. */
 uint64_t planes_count(helios_client *c, enum tally_op op, int net, uint64_t bytes, hl_status st)
 {
     struct tally *t = &c->counters.tally[op][net][st != HL_OK];
@@ -52,7 +52,7 @@ uint64_t planes_count(helios_client *c, enum tally_op op, int net, uint64_t byte
     return atomic_fetch_add_explicit(&t->ops, 1, memory_order_relaxed);
 }
 
-/* Of the operations that were timed; read.c says which. */
+/* Adds up the operations that were timed; read.c decides which. */
 void planes_time(helios_client *c, enum tally_op op, int net, uint64_t ns)
 {
     struct tally *t = &c->counters.tally[op][net][0];
@@ -60,7 +60,7 @@ void planes_time(helios_client *c, enum tally_op op, int net, uint64_t ns)
     atomic_fetch_add_explicit(&t->ns, ns, memory_order_relaxed);
 }
 
-/* Counters only grow: what is new is the difference to what was seen before. */
+/* Counters only grow, so what is new is the difference to the last value seen. */
 static uint64_t counter_since(const atomic_uint_fast64_t *counter, uint64_t *seen)
 {
     uint64_t now = atomic_load_explicit(counter, memory_order_relaxed), more = now - *seen;
@@ -68,7 +68,7 @@ static uint64_t counter_since(const atomic_uint_fast64_t *counter, uint64_t *see
     return more;
 }
 
-/* Over TCP, and where UCX emulates a read, the owner takes part: no RDMA. */
+/* Over TCP, and where UCX emulates a read, the owner takes part, so it is not RDMA. */
 static struct hl_route_query query_of(enum tally_op op, int net, const char *transport)
 {
     return (struct hl_route_query){
@@ -107,7 +107,7 @@ static struct hl_api_transfer_report transfer_report(const struct hl_route_query
                                            .latency_ns = more->ns};
 }
 
-/* One tally: to the table of planes always, to the report where there was memory for one. */
+/* Adds one tally to the table of planes always, and to the report if there is memory for one. */
 static void tally_take(helios_client *c, enum tally_op op, int net, int failed, struct seen *seen,
                        struct hl_arena *arena, struct hl_api_transfer_report_list *out)
 {

@@ -1,5 +1,5 @@
-/* Reading: the mapped pool first, without lock or allocation; the network, restarts of the daemon
- * and bad checksums after it.
+/* Reading: first from the mapped pool, without lock or allocation; after that come the network,
+ * restarts of the daemon and bad checksums.
  *
  *     read_memory    mapped pool --not there, bad--> the node's store (L2)
  *         |          nothing mapped: the node's store, which may load it (keep.c), then the network
@@ -12,8 +12,9 @@
  *         v
  *     read_again     a derived shard that is gone or damaged: its layout is listed again, and cut
  *
- * Threads: any number read at a time. Between attach_enter and attach_leave a thread may use the
- * mapped pool without a reference; attach.c closes a replaced one when no reader is in between. */
+ * Threads: any number may read at a time. Between attach_enter and attach_leave a thread may use
+ * the mapped pool without a reference; attach.c closes a replaced pool when no reader is in
+ * between. */
 #include "base/copy.h"
 #include "base/log.h"
 #include "client/client_private.h"
@@ -21,10 +22,10 @@
 #include "core/copies/copyplan.h"
 #include "os/copy_measure.h"
 
-/* A small read takes little longer than a look at the clock: one of so many is timed for all. */
+/* A small read takes little longer than reading the clock, so only one in so many is timed. */
 #define TIMED_ONE_OF 16u
-/* For so long the Controller may say that a shard is where it is not: it learns what the nodes have
- * from them, and a shard may move between its answer and the read. */
+/* How long the Controller's information about a shard may be out of date: it learns from the nodes
+ * what they have, and a shard may move between its answer and the read. */
 #define SETTLE_NS (5 * HL_NS_PER_S)
 
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st)
@@ -70,8 +71,8 @@ bool read_recover(struct operation *op, hl_status *st)
     return true;
 }
 
-/* Whether others may yet have it. A derived shard is not waited for: it is cut again. A Controller
- * that never answered is a wrong address. */
+/* Whether another holder may still get the shard. A derived shard is not waited for: it is cut
+ * again. If the Controller never answered, its address is wrong. */
 static bool copies_may_come(struct operation *op, struct hl_id id, hl_status elsewhere)
 {
     uint64_t now = hl_now_ns();
@@ -90,7 +91,7 @@ bool read_retry(struct operation *op, struct hl_id id, hl_status elsewhere, hl_s
 {
     bool away = *st == HL_ESTALE || *st == HL_EUNAVAIL;
     if ((!away && *st != HL_ENOENT) || !copies_may_come(op, id, elsewhere))
-        return read_recover(op, st); /* the daemon alone is waited for */
+        return read_recover(op, st); /* wait for the daemon only */
     if (!operation_pause_for_controller(op))
         return false;
     hl_status again = away ? attach_renew(op, RENEW_QUICK) : HL_OK;
@@ -99,7 +100,7 @@ bool read_retry(struct operation *op, struct hl_id id, hl_status elsewhere, hl_s
     return again == HL_OK || hl_status_retryable(again);
 }
 
-/* One read, as it was asked for, and how its bytes came. */
+/* One read as it was requested, and how its bytes were obtained. */
 struct read {
     struct hl_id id;
     uint64_t off, len;
@@ -108,7 +109,8 @@ struct read {
     bool net;
 };
 
-/* From the node's own store, if it has the shard, or loads it. Between enter and leave. */
+/* Reads from the node's own store, if that has the shard, or loads it. Call between enter and
+ * leave. */
 static hl_status read_store(struct operation *op, struct read *r, bool may_load)
 {
     struct hl_pool_ref ref = {0};
@@ -127,7 +129,7 @@ static hl_status read_store(struct operation *op, struct read *r, bool may_load)
     return st;
 }
 
-/* The mapped pool, then the node's store, then the network. */
+/* Tries the mapped pool, then the node's store, then the network. */
 static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
 {
     helios_client *c = op->client;
@@ -152,13 +154,13 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
     return net_read(op, c->attach.net, r->id, r->off, r->buf, r->len, r->whole);
 }
 
-/* Also brings in from the archive what the mapped pool does not have. Over the network that is the
- * daemon's own part of a locate. */
+/* Also loads from the archive what the mapped pool does not have. Over the network the daemon does
+ * that as part of a locate. */
 static hl_status read_once(struct operation *op, struct read *r)
 {
     int mapped;
     hl_status st = read_memory(op, r, &mapped);
-    /* What was loaded may be given up again before it is read, when the pool is small. */
+    /* If the pool is small, a loaded shard may be evicted again before it is read. */
     while (__builtin_expect(st == HL_ENOENT && mapped, 0)) {
         HL_TRY(shm_load(op, r->id));
         st = read_memory(op, r, &mapped);
@@ -168,7 +170,7 @@ static hl_status read_once(struct operation *op, struct read *r)
     return st;
 }
 
-/* The pool failed; a good copy elsewhere serves at once. */
+/* The pool failed; a good copy elsewhere is used at once. */
 static hl_status read_elsewhere(struct operation *op, struct read *r, hl_status here)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -179,13 +181,13 @@ static hl_status read_elsewhere(struct operation *op, struct read *r, hl_status 
     if (st == HL_OK || (st == HL_ENOENT && here == HL_ENOENT)) /* the Controller knows better */
         return st;
     hl_debug("no other copy helped: %s", hl_error_text());
-    (void)hl_fail(here, "%s", text); /* what the caller hears of */
+    (void)hl_fail(here, "%s", text); /* the failure that the caller gets */
     return st;
 }
 
 static hl_status read_hard(struct operation *op, struct read *r, hl_status st)
 {
-    /* The daemon may have been restarted: look before asking others. */
+    /* The daemon may have been restarted: check that before asking others. */
     if ((st == HL_ESTALE || st == HL_EUNAVAIL) && attach_renew(op, RENEW_QUICK) == HL_OK)
         st = read_once(op, r);
     while (st != HL_OK) {
@@ -201,7 +203,7 @@ static hl_status read_hard(struct operation *op, struct read *r, hl_status st)
     return HL_OK;
 }
 
-/* A derived shard that is gone or damaged, from a fresh listing; once. */
+/* Reads a derived shard that is gone or damaged from a fresh listing; once. */
 static hl_status read_again(struct operation *op, struct read *r, hl_status st)
 {
     HL_TRY(list_again(op, r->id, st, &r->id));
@@ -209,7 +211,7 @@ static hl_status read_again(struct operation *op, struct read *r, hl_status st)
     return st == HL_OK ? st : read_hard(op, r, st);
 }
 
-/* As operation_begin, but a small read that is not timed asks the cheap clock. */
+/* Like operation_begin, but a small read that is not timed uses the cheap clock. */
 static void begin_read(struct operation *op, helios_client *client, uint64_t len)
 {
     const struct tally *t = &client->counters.tally[TALLY_READ][0][0];
@@ -252,7 +254,7 @@ int helios_get_range(helios_client *client, helios_id id, uint64_t offset, void 
     return read_verified(client, id_of(id), offset, buf, size, false);
 }
 
-/* In a mapped pool; HL_ENOENT without text when `shm` is NULL. */
+/* Looks in a mapped pool; HL_ENOENT without a text when `shm` is NULL. */
 static hl_status find_mapped(struct operation *op, struct shm *shm, struct hl_id id, uint64_t *size,
                              uint32_t *crc32)
 {
@@ -266,8 +268,8 @@ static hl_status find_mapped(struct operation *op, struct shm *shm, struct hl_id
     return HL_OK;
 }
 
-/* As read_once, but for the bytes: the index says all that is asked. The pool stays entered while
- * the daemon loads: a replaced one waits so long. */
+/* Like read_once, but without the bytes: the index has all that is needed. The pool stays entered
+ * while the daemon loads, so a replaced one waits that long. */
 static hl_status find_once(struct operation *op, struct hl_id id, uint64_t *size, uint32_t *crc32)
 {
     helios_client *c = op->client;

@@ -1,6 +1,6 @@
-/* A pool of another host. Where a shard lies is asked once and remembered: the bytes are checked
- * against the CRCs of that answer, so a location that is no longer true shows as a bad piece and is
- * asked again. Connections are used by one thread at a time; a few idle ones are kept.
+/* A pool on another host. A shard's location is requested once and remembered. The bytes are
+ * checked against the CRCs of that answer, so an outdated location shows as a bad piece and is
+ * requested again. A connection is used by one thread at a time; a few idle ones are kept.
  *
  *     struct net (of the L3 daemon, or of one node's store)
  *       locations   id -> shard_location -> extent (offset, size, CRCs)   shared, counted by `refs`
@@ -8,9 +8,10 @@
  *       puts        one queue for the small puts of all threads           counted by `refs`
  *       address     of the data port, now
  *
- * Threads: any. net->lock guards all of these; it is held for moments, never while bytes travel, a
- * daemon is asked, or a connection is made or closed. What a thread uses without it stays by its
- * reference: a location that was forgotten meanwhile, a queue that was replaced.
+ * Threads: any. net->lock guards all of these. It is held for moments, and never while bytes are
+ * transferred, a daemon is asked, or a connection is made or closed. What a thread uses without the
+ * lock is kept by its reference: a location that was forgotten meanwhile, a queue that was
+ * replaced.
  *
  *     location   asked --> remembered --a piece is bad, or the cache is full--> forgotten
  *                                                         last reference: freed
@@ -31,7 +32,7 @@
 #define CACHE_MAX     65536
 #define NAME_MAX_TEXT 256
 
-/* What a locate has answered. The extent is never changed, so it is read without the lock. */
+/* The answer to a locate. The extent never changes, so it is read without the lock. */
 struct shard_location {
     struct hl_id id;
     struct hl_extent *extent;
@@ -44,7 +45,7 @@ struct net {
     enum hl_extent_owner kind;
     pthread_mutex_t lock;
     struct shard_location *locations; /* by id */
-    struct shared_puts *puts;         /* of small ones; NULL until the first */
+    struct shared_puts *puts;         /* for small puts; NULL until the first */
     struct hl_conn_pool conns;
     char address[300];
     _Atomic(const char *) path;
@@ -74,7 +75,7 @@ void net_own(struct net *net, struct hl_rpc_peer *owner)
     net->owner = owner;
 }
 
-/* With the lock, as all that ends in _locked. */
+/* Call with the lock held, like every function that ends in _locked. */
 static void location_put_locked(struct shard_location *p)
 {
     if (--p->refs > 0)
@@ -90,7 +91,7 @@ static void location_put(struct net *net, struct shard_location *p)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* With the lock, or when no other thread is left. Readers of a location keep theirs. */
+/* Call with the lock held, or when no other thread is left. Readers of a location keep theirs. */
 static void locations_forget(struct net *net)
 {
     struct shard_location *p, *next;
@@ -100,7 +101,8 @@ static void locations_forget(struct net *net)
     }
 }
 
-/* The last one closes the queue, without the lock: that waits for its thread. */
+/* The last reference closes the queue, without the lock, because closing waits for the queue's
+ * thread. */
 static void puts_unref(struct net *net, struct shared_puts *puts)
 {
     pthread_mutex_lock(&net->lock);
@@ -130,8 +132,8 @@ void net_destroy(struct net *net)
     free(net);
 }
 
-/* Locations are kept: they are checked by their CRCs, so a wrong one costs a question. The old
- * queue is closed with its last reference, which a put under way may have. */
+/* Locations are kept: they are checked by their CRCs, so a wrong one only costs a call. The old
+ * queue is closed with its last reference, which a put in progress may hold. */
 void net_retarget(struct net *net, const char *address)
 {
     struct hl_net_client *conns[HL_CONN_POOL_MAX];
@@ -152,7 +154,7 @@ void net_address(struct net *net, char *out, size_t cap)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* The names hl_net gives are its own; these outlive every connection. */
+/* hl_net owns the names it returns; these outlive every connection. */
 static const char *literal_path(const char *name)
 {
     static const char *const names[] = {"rdma", "tcp", "emulated"};
@@ -178,8 +180,8 @@ static void note_path(struct net *net, const struct hl_net_client *client)
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(client)), memory_order_relaxed);
 }
 
-/* Address and epoch are read together: a connection to an address that is replaced meanwhile has
- * the old epoch, and is closed when it is released. */
+/* Address and epoch are read together: if the address is replaced meanwhile, the connection has the
+ * old epoch and is closed when it is released. */
 static hl_status conn_lease_connect(struct operation *op, struct net *net,
                                     struct hl_conn_lease *lease)
 {
@@ -210,7 +212,7 @@ static hl_status conn_lease_ready(struct operation *op, struct net *net,
     return HL_OK;
 }
 
-/* The lock is held for the look into the pool only: a connection may take seconds to make. */
+/* The lock is held only to look into the pool: making a connection may take seconds. */
 static hl_status conn_lease_acquire(struct operation *op, struct net *net,
                                     struct hl_conn_lease *out)
 {
@@ -220,7 +222,7 @@ static hl_status conn_lease_acquire(struct operation *op, struct net *net,
     return conn_lease_ready(op, net, out);
 }
 
-/* The pool takes the connection if it may be used again; what it leaves is closed here. */
+/* The pool takes the connection back if it can be used again; otherwise it is closed here. */
 static void conn_lease_release(struct net *net, struct hl_conn_lease *lease, hl_status st)
 {
     pthread_mutex_lock(&net->lock);
@@ -232,7 +234,7 @@ static void conn_lease_release(struct net *net, struct hl_conn_lease *lease, hl_
 
 /* ---- locations ---- */
 
-/* Takes the extent, also on failure. */
+/* Takes over the extent, also on failure. */
 static hl_status location_new(struct hl_extent *extent, struct shard_location **out)
 {
     struct shard_location *p = calloc(1, sizeof(*p));
@@ -245,7 +247,8 @@ static hl_status location_new(struct hl_extent *extent, struct shard_location **
     return HL_OK;
 }
 
-/* Out of the table, so that the next reader asks again; those that read by it keep it. */
+/* Removes the location from the table, so that the next reader asks again; current readers keep it.
+ */
 static void location_forget_locked(struct net *net, struct hl_id id)
 {
     struct shard_location *p;
@@ -256,7 +259,7 @@ static void location_forget_locked(struct net *net, struct hl_id id)
     }
 }
 
-/* A full cache is emptied and fills again: which shards a training reads next is not known here. */
+/* A full cache is emptied and fills again: we can't know which shards a training reads next. */
 static void location_remember(struct net *net, struct shard_location *p)
 {
     pthread_mutex_lock(&net->lock);
@@ -268,7 +271,7 @@ static void location_remember(struct net *net, struct shard_location *p)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* NULL when it was not asked for yet. Release with location_put. */
+/* NULL when it has not been requested yet. Release with location_put. */
 static struct shard_location *location_known_locked(struct net *net, struct hl_id id)
 {
     struct shard_location *p;
@@ -278,7 +281,7 @@ static struct shard_location *location_known_locked(struct net *net, struct hl_i
     return p;
 }
 
-/* fresh: ask again even if a location is remembered. Release with location_put. */
+/* fresh: request it again even if a location is remembered. Release with location_put. */
 static hl_status location_find(struct operation *op, struct net *net, struct hl_id id, bool fresh,
                                struct shard_location **out)
 {
@@ -311,7 +314,7 @@ static hl_status location_find(struct operation *op, struct net *net, struct hl_
     return HL_OK;
 }
 
-/* Not known is not a failure: net_read asks for it by itself. */
+/* An unknown location is not a failure: net_read requests it by itself. */
 void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list ids)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -328,7 +331,7 @@ void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list
     }
 }
 
-/* Never from memory: the caller wants to know whether the shard is there now. */
+/* Never answers from memory: the caller wants to know whether the shard is there now. */
 hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,
                    uint32_t *crc32)
 {
@@ -342,7 +345,7 @@ hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint6
 
 /* ---- reads ---- */
 
-/* A read that goes on: what its callbacks need. */
+/* A read in progress: what its callbacks need. */
 struct reading {
     struct operation *op;
     struct net *net;
@@ -358,7 +361,8 @@ static hl_status reading_left_ms(void *arg, int *ms)
     return HL_OK;
 }
 
-/* The location may be no longer true: ask anew, and let go of the one that the read began with. */
+/* The location may be outdated: requests a new one, and releases the one that the read began with.
+ */
 static hl_status reading_locate(void *arg, const struct hl_extent **extent)
 {
     struct reading *r = arg;
@@ -403,7 +407,7 @@ static hl_status fetch_range(struct reading *r, struct hl_conn_lease *lease, uin
                    names_text(r->op->client, r->location->id, name, sizeof(name)), why);
 }
 
-/* By the extent, before anything is fetched. */
+/* Checks the range against the extent before anything is fetched. */
 static hl_status check_range(struct operation *op, const struct shard_location *p, uint64_t off,
                              uint64_t len, bool whole)
 {
@@ -416,7 +420,8 @@ static hl_status check_range(struct operation *op, const struct shard_location *
                    (unsigned long long)len, (unsigned long long)off);
 }
 
-/* A small read is a round trip of microseconds: the lock is taken once before it, once after. */
+/* A small read is a round trip of microseconds, so the lock is only taken once before and once
+ * after. */
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, bool whole)
 {
@@ -443,11 +448,11 @@ hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint6
     pthread_mutex_unlock(&net->lock);
     hl_net_close(lease.client);
     if (st == HL_ETIMEDOUT && !operation_expired(op))
-        st = HL_EUNAVAIL; /* the transfer stalled: a new connection may do */
+        st = HL_EUNAVAIL; /* the transfer stalled: try a new connection */
     return st;
 }
 
-/* With the lock: a queue connects with its first put, so this waits for no peer. */
+/* Call with the lock held: a queue only connects with its first put, so this waits for no peer. */
 static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts **out)
 {
     struct hl_put_queue_opts opts = {
@@ -471,7 +476,8 @@ static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts
     return HL_OK;
 }
 
-/* The thread waits for its own object; what others put meanwhile travels in the same message. */
+/* The thread waits for its own object only; what others put meanwhile travels in the same message.
+ */
 static hl_status put_small(struct operation *op, struct net *net, const void *data, uint64_t size,
                            uint32_t crc32, struct hl_id *id)
 {
@@ -493,7 +499,7 @@ static hl_status put_small(struct operation *op, struct net *net, const void *da
     return st;
 }
 
-/* Large ones fill a connection by themselves. */
+/* Large objects fill a connection by themselves. */
 static hl_status put_alone(struct operation *op, struct net *net, const void *data, uint64_t size,
                            uint32_t crc32, struct hl_id *id)
 {

@@ -62,7 +62,7 @@ static hl_status write_header(const struct hl_shard_spec *spec, struct hl_shard_
         .crc_fields = true,
     };
     HL_TRY(hl_safetensors_write(&layout, &image->header));
-    /* What no reader would accept, a name twice above all, is refused here. */
+    /* Refuses what no reader would accept, above all a duplicate name. */
     struct hl_safetensors check;
     uint64_t size = image->header.size + image->header.data_size;
     HL_TRY(hl_safetensors_parse(image->header.bytes, image->header.size, size, &check));
@@ -97,7 +97,7 @@ hl_status hl_shard_image_plan(const struct hl_shard_spec *spec, struct hl_shard_
     return HL_OK;
 }
 
-/* Its bytes at `to`, and their checksum. */
+/* Writes the tensor's bytes to `to`, and computes their checksum. */
 static hl_status fill_tensor(const struct hl_shard_image *image, size_t i, void *to, uint32_t *crc)
 {
     const struct hl_tensor *t = &image->tensors[i];

@@ -1,4 +1,4 @@
-/* The pool of this host, mapped: finding and reading need no call. */
+/* The mapped pool of this host: finding and reading need no call. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #define NAME_MAX_TEXT 256
 #define FIND_TRIES    100
 #define STALE_TRIES   8
-#define TRUST_NS      (50 * HL_NS_PER_MS) /* a heartbeat is looked at no more often */
+#define TRUST_NS      (50 * HL_NS_PER_MS) /* minimum time between two checks of the heartbeat */
 
 hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms, struct shm **out)
 {
@@ -89,13 +89,13 @@ hl_status shm_find(struct operation *op, struct shm *shm, struct hl_id id, struc
     hl_status st = hl_pool_view_find(shm->view, id, ref);
     if (__builtin_expect(st == HL_OK, 1))
         return HL_OK;
-    /* An entry is in the middle of a change for nanoseconds, unless its owner died in it. */
+    /* An entry is mid-change only for nanoseconds, unless its owner died during the change. */
     for (int i = 0; st == HL_EBUSY && i < FIND_TRIES && operation_pause(op, 1); i++)
         st = hl_pool_view_find(shm->view, id, ref);
     return st == HL_ENOENT ? fail_missing(op, id) : st;
 }
 
-/* One more bad piece: HL_OK = read it again, else the failure that names it. */
+/* Counts one more bad piece: HL_OK = read it again, else the failure that names it. */
 static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chunk, uint64_t chunks,
                              uint32_t tried)
 {
@@ -115,7 +115,7 @@ static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chu
                                         : "use another version or import the model again");
 }
 
-/* Something in the range is bad: piece by piece, so that only bad ones are read again. */
+/* Something in the range is bad: reads piece by piece, so that only bad pieces are read again. */
 static hl_status read_pieces(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref,
                              uint64_t off, unsigned char *buf, uint64_t len)
 {
@@ -167,7 +167,8 @@ hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint6
             st = read_pieces(op, shm, &ref, off, buf, len);
         if (st != HL_ESTALE)
             return st;
-        /* Freed while it was read, or the owner is another one: the next look tells. */
+        /* It was freed while it was being read, or the pool has a new owner: the next check tells.
+         */
         HL_TRY(shm_check(shm, hl_now_ns()));
     }
     return st;

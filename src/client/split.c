@@ -1,4 +1,4 @@
-/* The split that a caller of libhelios gives, as the Controller takes it. */
+/* Converts the split that a caller of libhelios gives into the Controller's form. */
 #include "base/abi.h"
 #include "client/client_private.h"
 

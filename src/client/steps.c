@@ -1,5 +1,5 @@
-/* What a rank tells of its steps. The page is found once, with the first call: a parked process
- * learns only then which rank it is. */
+/* What a rank reports about its steps. The page is looked up once, on the first call: a parked
+ * process only learns then which rank it is. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,14 +9,14 @@
 
 static struct {
     pthread_once_t once;
-    struct hl_step_page *page; /* NULL: nobody reads it */
+    struct hl_step_page *page; /* NULL: no one reads it */
     hl_status st;
     char why[HL_ERROR_TEXT_MAX];
 } steps = {.once = PTHREAD_ONCE_INIT};
 
 static void find_page(void)
 {
-    static struct hl_step_pages pages; /* mapped until the process ends */
+    static struct hl_step_pages pages; /* stays mapped until the process ends */
     const char *text = getenv("HELIOS_STEPS");
     if (text == NULL || text[0] == '\0')
         return;
@@ -27,7 +27,7 @@ static void find_page(void)
         snprintf(steps.why, sizeof(steps.why), "%s", hl_error_text());
 }
 
-/* *out NULL: nobody reads it. */
+/* *out NULL: no one reads the page. */
 static hl_status page_get(struct hl_step_page **out)
 {
     pthread_once(&steps.once, find_page);

@@ -1,4 +1,4 @@
-/* What the ABI says of itself. */
+/* What the ABI reports about itself. */
 #include "base/status.h"
 #include "helios/helios.h"
 

@@ -1,14 +1,14 @@
 /* Writing a new version: every part is built in a memfd, copied into the pool with its CRC, and
- * remembered until this rank commits. What is never committed belongs to no version, and the
- * Controller's sweep frees it.
+ * remembered until this rank commits. Parts that are never committed belong to no version, and the
+ * Controller's sweep frees them.
  *
  *     put_part ---bytes, without a lock---> pool ---pending_add---> client->pending
  *                                                                     |
  *        commit, abandon: forget_pending after the Controller's answer '
  *
- * client->lock guards the list and is held for all of an open, commit or abandon, so a put that
- * ends meanwhile is pending before the commit or after it, never half. Puts of one version by
- * several threads run beside each other; the caller commits when all have returned. */
+ * client->lock guards the list and is held for all of an open, commit or abandon. So a put that
+ * ends meanwhile becomes pending either before the commit or after it, never in part. Several
+ * threads may put parts of one version in parallel; the caller commits when all have returned. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,7 +25,8 @@
 
 #define PART_MAX sizeof(((helios_shard *)0)->part)
 
-/* With client->lock held; so are forget_pending, pending_add, pending_count and what calls them. */
+/* Call with client->lock held; this also holds for forget_pending, pending_add, pending_count and
+ * their callers. */
 static bool pending_is(const struct pending *p, const char *model, int64_t version)
 {
     return p->shard.version == version && strcmp(p->shard.model, model) == 0;
@@ -46,7 +47,7 @@ static void forget_pending(helios_client *c, const char *model, int64_t version)
     }
 }
 
-/* What the caller gave, in full. */
+/* Completes the spec that the caller gave. */
 static hl_status read_spec(const helios_client *client, const helios_version_spec *given,
                            const int64_t *version, helios_version_spec *spec)
 {
@@ -81,7 +82,7 @@ static hl_status begin_version(struct operation *op,
     return HL_OK;
 }
 
-/* Sizes of a model to be made; all 0: none is to be. */
+/* The sizes of a model that is to be created; all 0: none is. */
 static hl_status create_read(const helios_split *given, struct hl_api_split *out)
 {
     *out = (struct hl_api_split){0};
@@ -93,7 +94,8 @@ static hl_status create_read(const helios_split *given, struct hl_api_split *out
     return HL_OK;
 }
 
-/* The one that this process is a rank of, where another one may take its place; -1: none. */
+/* The container of which this process is a rank, if another process may take its place; -1: none.
+ */
 static int32_t own_container(void)
 {
     const char *text = getenv("HELIOS_CONTAINER");
@@ -168,13 +170,13 @@ static hl_status put_shm(struct operation *op, struct shm *shm, const struct hl_
     }
     operation_failed_crc(op, 1);
     if (hl_l3_drop(shm->socket, ref.id, operation_left_ms(op)) != HL_OK)
-        hl_error_clear(); /* the sweep finds it */
+        hl_error_clear(); /* the sweep frees it */
     return hl_fail(HL_ECORRUPT, "the pool copied a shard with checksum %08x instead of %08x",
                    ref.crc32, crc32);
 }
 
 /* No lock: attach_enter keeps the mapped pool for the call, and net_put shares one connection among
- * threads by its own lock. */
+ * threads under its own lock. */
 static hl_status put_once(struct operation *op, const struct hl_l3_staging *s, uint64_t size,
                           uint32_t crc32, struct hl_id *id)
 {
@@ -194,8 +196,8 @@ static hl_status put_once(struct operation *op, const struct hl_l3_staging *s, u
     return st;
 }
 
-/* One more try after a lost daemon or a copy that went wrong; a shard that was stored all the same
- * is an orphan of the sweep. */
+/* Tries once more after a lost daemon or a damaged copy; if the first shard was stored after all,
+ * it is an orphan that the sweep frees. */
 static hl_status put_bytes(struct operation *op, const struct hl_l3_staging *s, uint64_t size,
                            uint32_t crc32, struct hl_id *id)
 {
@@ -261,7 +263,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
         if (image.size >= HL_COPY_BULK)
             hl_copy_measure();
         st = hl_shard_image_fill(&image, staging.ptr, &shard.crc32);
-        /* The tensors may have taken their time: it is not the pool's. */
+        /* Filling in the tensors may have taken long; that time does not count for the pool. */
         op->deadline_ns = hl_now_ns() + (uint64_t)op->client->read.timeout_ms * HL_NS_PER_MS;
         if (st == HL_OK)
             st = put_bytes(op, &staging, image.size, shard.crc32, &id);
@@ -338,7 +340,7 @@ int helios_version_put(helios_client *client, const char *model, int64_t version
                                    out);
 }
 
-/* Of what was put for the version and is not committed. */
+/* Counts what was put for the version and is not committed yet. */
 static size_t pending_count(const helios_client *c, const char *model, int64_t version)
 {
     size_t n = 0;
@@ -347,7 +349,7 @@ static size_t pending_count(const helios_client *c, const char *model, int64_t v
     return n;
 }
 
-/* With what is pending of the version. */
+/* Commits what is pending for the version. */
 static hl_status commit_part(struct operation *op, struct hl_api_controller_commit_part_params p,
                              bool *visible)
 {
@@ -368,7 +370,7 @@ static hl_status commit_part(struct operation *op, struct hl_api_controller_comm
     do {
         st = hl_call_controller_commit_part(c->controller, &p, operation_left_ms(op), &arena, &r);
         if (st == HL_OK && r.securing)
-            operation_extend(op); /* the Controller has a deadline of its own for that */
+            operation_extend(op); /* the Controller has its own deadline for that */
     } while ((st == HL_OK && r.securing) || controller_again(op, st));
     HL_TRY(st);
     *visible = r.visible;
@@ -391,7 +393,7 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
                                                            .container = own_container()};
     bool all = false;
     hl_status st = commit_part(&op, p, &all);
-    /* Without an answer the shards stay pending: the same commit may be called again. */
+    /* Without an answer the shards stay pending, so that the same commit can be repeated. */
     if (st == HL_OK) {
         forget_pending(client, model, version);
         hl_error_clear();
@@ -402,7 +404,7 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
     return st;
 }
 
-/* With the ids of what is pending of the version. */
+/* Abandons the version, with the ids of what is pending for it. */
 static hl_status abandon_version(struct operation *op,
                                  struct hl_api_controller_abandon_version_params p)
 {

@@ -1,10 +1,11 @@
-/* Whose the pool and the archive are. Both keep the id of a cluster and the newest revision of its
- * catalogue that they have heard of, beside the shards and not in this process: who finds the
- * shards finds the owner. A call that destroys names its cluster and is refused unless it is the
- * owner's.
+/* Who owns the pool and the archive. Both store the id of a cluster and the newest revision of its
+ * catalogue that they have heard of. They store it beside the shards and not in this process, so
+ * whoever finds the shards finds their owner. A call that destroys shards names its cluster, and is
+ * refused unless that is the owner.
  *
- * The pool hears of a revision with each claim. The archive's record, which costs a write to a disk
- * or a store, follows before the next shard is put there: it is never behind what it holds. */
+ * The pool learns of a revision with each claim. Updating the archive's record costs a write to a
+ * disk or an object store, so it is only done before the next shard is put there: the record is
+ * never behind the archive's contents. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -18,8 +19,8 @@ struct claiming {
     struct hl_rpc_call *call;
     struct hl_claimant who;
     uint64_t revision;
-    struct hl_archive *archive;    /* NULL: none, or away */
-    struct hl_claimed pool, there; /* as found; there: the archive */
+    struct hl_archive *archive;    /* NULL: there is none, or it is unreachable */
+    struct hl_claimed pool, there; /* as found; there: in the archive */
     uint64_t archived, trashed;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -71,7 +72,7 @@ static void claiming_answer(struct claiming *c, enum hl_api_claim_result state)
     free(c);
 }
 
-/* The archive is ours, so the pool may be. */
+/* The archive is ours, so the pool may become ours. */
 static void take_pool(struct claiming *c)
 {
     struct hl_pool_claim now = {c->who.cluster, hl_claim_revision(&c->pool, &c->who, c->revision)};
@@ -115,7 +116,7 @@ static void claiming_decide(struct claiming *c)
     enum hl_api_claim_result pool = hl_claim_judge(&c->pool, &c->who, false);
     enum hl_api_claim_result there =
         c->archive != NULL ? hl_claim_judge(&c->there, &c->who, true) : HL_API_CLAIM_RESULT_CLAIMED;
-    /* from bad to good */
+    /* the values are ordered from bad to good */
     enum hl_api_claim_result worst = pool < there ? pool : there;
     if (worst != HL_API_CLAIM_RESULT_CLAIMED) {
         claiming_answer(c, worst);
@@ -164,7 +165,7 @@ void method_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_cl
     claiming_decide(c);
 }
 
-/* ---- who may --------------------------------------------------------------------------------- */
+/* ---- permission ------------------------------------------------------------------------------ */
 
 hl_status claim_allows(struct hl_l3d *d, const char *cluster)
 {

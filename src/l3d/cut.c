@@ -1,6 +1,6 @@
 /* A cut: the shards of a version as another tensor parallel size has them, made from those in the
- * pool. What is only archived is loaded first. The sources stay pinned until the end, so the pool
- * needs room for the version and the cut. */
+ * pool. Shards that are only archived are loaded first. The sources stay pinned until the end, so
+ * the pool needs room for both the version and the cut. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +16,10 @@
 #include "mem/pool/pool.h"
 #include "mem/reshard/reshard.h"
 
-#define LOAD_TRIES 4 /* a load may drive out what was loaded before and is not pinned yet */
+#define LOAD_TRIES 4 /* a load may evict what was loaded before and is not pinned yet */
 
 struct source {
-    const struct hl_api_shard *shard; /* of the request */
+    const struct hl_api_shard *shard; /* part of the request */
     struct hl_pool_ref ref;
     bool pinned;
     uint32_t *crcs;
@@ -28,10 +28,10 @@ struct source {
 
 struct cut {
     struct import *im;
-    struct source *sources; /* by pp, tp, ep, part */
+    struct source *sources; /* sorted by pp, tp, ep, part */
     size_t count;
     const struct cut_plan *plan;
-    size_t made; /* shards in im->shards */
+    size_t made; /* number of shards in im->shards */
     uint64_t done_before, total;
 };
 
@@ -84,8 +84,8 @@ static const void *source_bytes(const struct cut *c, const struct source *s)
     return (const char *)hl_pool_base(c->im->daemon->pool, &len) + s->ref.offset;
 }
 
-/* The header is held against its checksums when it is used for a shard; here it only has to parse.
- */
+/* The header is checked against its checksums when it is used for a shard; here it only has to
+ * parse. */
 static hl_status open_source(const struct cut *c, struct source *s)
 {
     const void *bytes = source_bytes(c, s);
@@ -157,7 +157,8 @@ static hl_status list_tensors(void *arg, const struct hl_partition_shard *shard,
     return HL_OK;
 }
 
-/* The header's word, which its own checksum holds; the bytes are read when they are cut. */
+/* The CRC as the header states it, which the header's own checksum protects; the bytes are read
+ * when they are cut. */
 static hl_status tensor_crc(void *arg, const struct hl_partition_shard *shard, const char *name,
                             uint32_t *out)
 {
@@ -167,15 +168,15 @@ static hl_status tensor_crc(void *arg, const struct hl_partition_shard *shard, c
     return hl_safetensors_crc(&s->header, name, out);
 }
 
-/* Another stage has such a part, whose parameters are planned: the Controller has seen that both
- * hold the same. */
+/* True if another stage has the same part, and that stage's parameters are planned: the Controller
+ * has checked that both are equal. */
 static bool is_repeated(const struct cut *c, const struct hl_partition_plan *ranks,
                         const struct source *s)
 {
     const char *of = hl_part_of(s->shard->part).of;
     bool repeated = false;
     if (strncmp(of, "layer-", strlen("layer-")) == 0 || hl_part_has_experts(of))
-        return false; /* one stage has it */
+        return false; /* only one stage has it */
     for (size_t i = 0; i < ranks->shard_count; i++) {
         const struct hl_partition_shard *p = &ranks->shards[i];
         struct hl_partition_shard twin = {.pp = p->pp, .tp = p->tp, .ep = p->ep};
@@ -224,7 +225,7 @@ static hl_status make_plan(void *arg, struct cut_plan *plan)
     return plan_state(c, plan);
 }
 
-/* Of all that make_plan reads. */
+/* Covers everything that make_plan reads. */
 static struct hl_digest plan_key(const struct cut *c)
 {
     const struct hl_api_split *want = &c->im->cut.split;
@@ -253,7 +254,7 @@ static struct hl_digest plan_key(const struct cut *c)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* Of all runs together. */
+/* Reports the progress of all runs together. */
 static void note_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct cut *c = arg;
@@ -270,7 +271,7 @@ static hl_status sources_of(const struct cut *c, const struct hl_partition_plan 
     for (size_t i = 0; i < a->shard_count; i++) {
         const struct hl_partition_shard *p = &a->shards[i];
         const struct source *s = find_source(c, p);
-        if (s == NULL && p->tensor_count == 0) /* of an adapter: no save has it */
+        if (s == NULL && p->tensor_count == 0) /* a part of an adapter, which no save contains */
             continue;
         if (s == NULL)
             return hl_fail(HL_EINVAL, "the version has no part %s at pp %d, tp %d", p->part, p->pp,
@@ -296,7 +297,7 @@ static hl_status take_shards(struct cut *c, const struct hl_partition_plan *b,
     return HL_OK;
 }
 
-/* Shards that are made already go; the failure keeps its sentence. */
+/* Frees the shards that are made already; the failure keeps its text. */
 static void fail_made(struct cut *c, const struct hl_import_shard *shards, size_t count,
                       hl_status st)
 {
@@ -307,7 +308,8 @@ static void fail_made(struct cut *c, const struct hl_import_shard *shards, size_
     (void)hl_fail(st, "%s", why);
 }
 
-/* Every shard of b, those too that equal one of a: the cut then stands for itself. */
+/* Makes every shard of b, including those that equal one of a: so the cut does not depend on the
+ * version's shards. */
 static hl_status run_plan(struct cut *c, const struct hl_partition_plan *a,
                           const struct hl_partition_plan *b, const struct hl_reshard_plan *plan)
 {
@@ -349,7 +351,7 @@ static hl_status run_all(struct cut *c)
     im->layouts = calloc(n + 1, sizeof(*im->layouts));
     if (im->shards == NULL || im->layouts == NULL)
         return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", n);
-    im->shard_count = n; /* of layouts, which import_free() frees */
+    im->shard_count = n; /* number of layouts, which import_free() frees */
     c->total = p->whole.whole.data_bytes + p->state.b.data_bytes;
     import_note_progress(im, 0, c->total);
     HL_TRY(import_check_room(im, c->total));
@@ -361,8 +363,8 @@ static hl_status run_all(struct cut *c)
     return st;
 }
 
-/* Until the Controller has told the first reader of it, the cut is not given up: it was used now.
- */
+/* Marks the cut as just used, so that it is not evicted before the Controller has told the first
+ * reader about it. */
 static void touch_shards(const struct cut *c)
 {
     struct hl_pool *pool = c->im->daemon->pool;

@@ -6,8 +6,9 @@
  *     get: found, or made --> users + 1 ... put: users - 1 --over the limit--> freed
  *
  * A plan does not change once it is made, so cuts read it without the lock: their `users` keeps it.
- * `making` is held while a plan is made, so two cuts with one key make it once. `lock` is not: what
- * is there already is found meanwhile, put back and counted. `making` comes before `lock`. */
+ * `making` is held while a plan is made, so that two cuts with the same key make it only once.
+ * `lock` is not held then: existing plans can still be found, put back and counted. Take `making`
+ * before `lock`. */
 #include "l3d/cut_plans.h"
 
 #include <pthread.h>
@@ -16,7 +17,7 @@
 #include <uthash.h>
 
 struct entry {
-    struct cut_plan plan; /* first */
+    struct cut_plan plan; /* must be first */
     struct hl_digest key;
     uint64_t bytes;
     unsigned users;
@@ -25,13 +26,13 @@ struct entry {
 
 struct cut_plans {
     pthread_mutex_t making; /* one plan at a time */
-    pthread_mutex_t lock;   /* of all below */
+    pthread_mutex_t lock;   /* guards all members below */
     struct entry *entries;
     uint64_t limit;
     struct cut_plans_info info;
 };
 
-/* ---- how large a plan is --------------------------------------------------------------------- */
+/* ---- size of a plan -------------------------------------------------------------------------- */
 
 static uint64_t tensors_bytes(const struct hl_tensor *list, size_t count)
 {
@@ -73,7 +74,7 @@ static void entry_free(struct entry *e)
     free(e);
 }
 
-/* With the lock held. What is in use may exceed the limit. */
+/* Call with the lock held. Plans in use may exceed the limit. */
 static void drop_unused(struct cut_plans *c)
 {
     struct entry *e, *next;
@@ -98,21 +99,21 @@ static hl_status make_entry(struct hl_digest key, cut_plan_make make, void *arg,
         entry_free(e);
         return st;
     }
-    hl_hf_config_fini(&e->plan.whole.config); /* the moves say all */
+    hl_hf_config_fini(&e->plan.whole.config); /* no longer needed: the moves contain everything */
     e->key = key;
     e->bytes = plan_bytes(&e->plan);
     *out = e;
     return HL_OK;
 }
 
-/* NULL: it has to be made. */
+/* NULL: the plan has to be made. */
 static const struct cut_plan *use_entry(struct cut_plans *c, struct hl_digest key)
 {
     struct entry *e;
     pthread_mutex_lock(&c->lock);
     HASH_FIND(hh, c->entries, &key, sizeof(key), e);
     if (e != NULL) {
-        HASH_DEL(c->entries, e); /* to the end */
+        HASH_DEL(c->entries, e); /* moves it to the end */
         HASH_ADD(hh, c->entries, key, sizeof(e->key), e);
         c->info.reused++;
         e->users++;

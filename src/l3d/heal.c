@@ -1,6 +1,7 @@
-/* A suspected shard is read through; a bad or missing one is replaced from the archive, or from the
- * store of a node that has a copy. The new bytes lie beside the old ones until they are verified,
- * so readers meet the old shard or the new one, and a replacement that fails changes nothing.
+/* A suspected shard is read through; if it is bad or missing it is replaced from the archive, or
+ * from the store of a node that has a copy. The new bytes lie beside the old ones until they are
+ * verified, so readers see either the old shard or the new one, and a failed replacement changes
+ * nothing.
  *
  *     loop:    method_heal --> d->heals (hash, by id): a heal with its askers --> l4_run
  *     worker:  heal_now: verify --good----------------> GOOD
@@ -11,8 +12,8 @@
  *                  a source could not be asked ------> that error: the bytes may be there
  *     loop:    heal_done: all askers hear the same
  *
- * d->heals and the askers are the loop's. Everything else of a heal is its worker's until
- * heal_done; `sources` lies in the first asker's call, which lasts until then. */
+ * d->heals and the askers belong to the loop. Everything else of a heal belongs to its worker until
+ * heal_done; `sources` is memory of the first asker's call, which lasts until then. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ struct heal {
     struct work work;
     struct hl_l3d *d;
     struct hl_id id;
-    struct hl_api_copy_request_list sources; /* in the first asker's call */
+    struct hl_api_copy_request_list sources; /* memory of the first asker's call */
     struct asker *askers;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -48,7 +49,7 @@ struct heal {
     UT_hash_handle hh;
 };
 
-/* What is to be replaced, and what the new bytes must be. */
+/* The copy to be replaced, and what the new bytes must be. */
 struct repair {
     struct hl_pool_ref old; /* pinned; size 0 = the pool has none */
     struct hl_pool_extent x;
@@ -129,7 +130,7 @@ static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_requ
     return st;
 }
 
-/* The error of the first source that could not be asked is kept in h->st and h->text. */
+/* h->st and h->text keep the error of the first source that could not be asked. */
 static enum hl_repair_answer note_answer(struct heal *h, const struct repair *p, const char *where,
                                          hl_status st, uint32_t crc)
 {
@@ -152,7 +153,8 @@ static hl_status none_left(struct heal *h)
     return h->st == HL_OK ? HL_ENOENT : hl_fail(h->st, "%s", h->text);
 }
 
-/* Good bytes into p->x: *crc, and where they are from. HL_ENOENT: there are none. */
+/* Reads good bytes into p->x, and sets *crc and where they came from. HL_ENOENT: no source has
+ * them. */
 static hl_status find_bytes(struct heal *h, struct repair *p, uint32_t *crc, bool *archive_bad)
 {
     enum hl_repair_answer answer;
@@ -202,7 +204,7 @@ static hl_status replace_shard(struct heal *h, struct repair *p)
         HL_TRY(hl_pool_replace(h->d->pool, &p->old, &p->x, p->crcs, chunks, NULL));
     else
         HL_TRY(hl_pool_seal(h->d->pool, &p->x, crc, p->crcs, chunks, NULL));
-    /* What lies there can't heal anything again. */
+    /* The archived copy is bad, so it must not be used for healing again. */
     if (archive_bad &&
         (hl_archive_remove(l4_archive(h->d), h->id) != HL_OK || l4_store_now(h->d, h->id) != HL_OK))
         hl_warn("the archive's bad copy stays id=%s error=\"%s\"", hl_id_format(h->id).s,
@@ -297,7 +299,7 @@ static void heal_done(struct work *w)
     free(h);
 }
 
-/* A call for a shard that is being healed gets the answer of that repair. */
+/* A call for a shard that is being healed already gets the result of that repair. */
 void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_heal_params *params)
 {
     struct hl_l3d *d = arg;

@@ -1,4 +1,4 @@
-/* The pool as the place where imports and cuts put their shards. */
+/* The pool as the target into which imports and cuts put their shards. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -10,7 +10,8 @@
 #define CANCEL_LOOK_MS                                                                             \
     20 /* longest wait before the next look at `cancel`, a flag that wakes no thread */
 
-/* What one rank reads lies on one node, and the ranks of a stage on all of them. */
+/* What one rank reads is placed on one NUMA node, and the ranks of a stage are spread over all
+ * nodes. */
 static int node_for(const struct hl_l3d *d, const struct hl_import_shard *s)
 {
     return d->regions[(size_t)(s->pp + s->tp) % d->region_count].numa_id;
@@ -75,8 +76,7 @@ void import_note_progress(void *arg, uint64_t done, uint64_t total)
     atomic_store_explicit(&im->total_bytes, total, memory_order_relaxed);
 }
 
-/* What was freed a moment ago is still in quarantine, which is worth
- * waiting for, as a writer waits for room. */
+/* What was just freed is still in quarantine. An import waits for that room, as a writer does. */
 hl_status import_check_room(struct import *im, uint64_t need)
 {
     struct hl_pool_info info;
@@ -85,7 +85,7 @@ hl_status import_check_room(struct import *im, uint64_t need)
     uint64_t seen = hl_pool_changes(im->daemon->pool);
     hl_pool_info(im->daemon->pool, &info);
     if (l4_makes_room(im->daemon, need))
-        return HL_OK; /* if it can't, the copy fails */
+        return HL_OK; /* if it can't after all, the copy fails */
     while (need > info.free && need <= info.free + info.quarantined && hl_now_ns() < deadline &&
            !atomic_load_explicit(&im->cancel, memory_order_relaxed)) {
         hl_pool_wait_change(im->daemon->pool, seen, hl_now_ns() + CANCEL_LOOK_MS * HL_NS_PER_MS);

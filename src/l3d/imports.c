@@ -1,6 +1,6 @@
-/* Imports and cuts: each runs in a thread that slices straight into the pool. A caller that asks
- * sees its progress; its shards are told only when all of them are sealed, and a failed or
- * cancelled one leaves none. */
+/* Imports and cuts: each runs in a thread that slices directly into the pool. Callers can query its
+ * progress. Its shards are only reported when all of them are sealed, and a failed or cancelled one
+ * leaves none behind. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static hl_status take_layouts(struct import *im, const struct hl_partition_plan 
     return HL_OK;
 }
 
-/* Of the shards that were made. */
+/* The checksums of the shards that were made. */
 static hl_status take_crcs(struct import *im, const struct hl_partition_plan *plan,
                            const uint32_t *crcs)
 {
@@ -141,7 +141,7 @@ static int phase_of(struct import *im)
     return atomic_load_explicit(&im->phase, memory_order_acquire);
 }
 
-/* Waits when it still runs; one that has ended gives its stack back. */
+/* Waits if the thread still runs; joining an ended thread frees its stack. */
 static void import_join(struct import *im)
 {
     if (!im->joined)
@@ -166,7 +166,7 @@ static void import_free(struct hl_l3d *d, struct import *im)
     free(im);
 }
 
-/* Room for one more: ended imports go, the oldest first. */
+/* Makes room for one more: ended imports are dropped, the oldest first. */
 static hl_status make_room(struct hl_l3d *d, bool for_cut)
 {
     struct import *im, *next;
@@ -187,7 +187,7 @@ static hl_status make_room(struct hl_l3d *d, bool for_cut)
                    imports, cuts);
 }
 
-/* Takes the request, of either kind. */
+/* Takes over the request, of either kind. */
 static hl_status import_begin(struct hl_l3d *d, const char *id,
                               const struct hl_api_import_request *request,
                               const struct hl_api_cut_request *cut)

@@ -219,19 +219,19 @@ static void method_free(void *arg, struct hl_rpc_call *call,
     hl_reply_l3_free(call, &r);
 }
 
-/* ---- verify: reads a whole copy, so it runs on a worker ---- */
+/* ---- verify: runs on a worker, because it reads a whole copy ---- */
 
 struct verify {
     uv_work_t work;
     struct hl_l3d *d;
     struct hl_rpc_call *call;
     struct hl_id id;
-    bool archived; /* the copy in the archive */
+    bool archived; /* check the copy in the archive */
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
     uint32_t *bad;
     size_t bad_count;
-    uint32_t crc; /* of a good copy in the archive */
+    uint32_t crc; /* set for a good copy in the archive */
 };
 
 static void verify_work(uv_work_t *work)
@@ -403,7 +403,7 @@ void hl_l3d_stop(struct hl_l3d *d)
         hl_rpc_server_close(d->server);
     atomic_store_explicit(&d->stopping, true, memory_order_relaxed);
     imports_stop(d);
-    while (d->verifying > 0) /* each ends within a MiB and is answered */
+    while (d->verifying > 0) /* each ends within a MiB, and is answered */
         uv_run(hl_loop_uv(d->loop), UV_RUN_ONCE);
     l4_stop(d);
     hl_net_server_stop(d->net);

@@ -1,17 +1,16 @@
-/* Loads, stores and removals of the archive: one task for each shard and kind, however many ask for
- * it. l4_private.h has the picture of loop and workers.
+/* Loads, stores and removals of the archive: one task per shard and kind, however many callers ask
+ * for it. l4_private.h has a drawing of loop and workers.
  *
  *     l4_ask --no task--> task_start --> workers_add --> task_run (worker) --> task_done (loop)
- *       '----one runs---> another waiter of it               writes st, text      answers all
- * waiters
+ *       '----one runs---> another waiter of it               writes st, text      answers waiters
  *
- * A stopped task ends at the worker's next look at `stop`; who has joined it since asks anew. So
- * does who waits for a load that gives way, once another load has stopped it: that is refused as
- * long as other loads run.
+ * A stopped task ends when the worker next checks `stop`; whoever has joined it since then asks
+ * again. The waiter of a load that gives way also asks again if another load has stopped it; its
+ * request is then refused as long as other loads run.
  *
- * A worker touches `st` and `text` of its task, and the pool and the archive, which have locks of
- * their own. The hash of tasks and the waiters are the loop's, so they need no lock; the loop reads
- * `st` and `text` only after the worker has posted task_done. */
+ * A worker accesses the `st` and `text` of its task, and the pool and the archive, which have locks
+ * of their own. The hash of tasks and the waiters belong to the loop, so they need no lock. The
+ * loop reads `st` and `text` only after the worker has posted task_done. */
 #include "l3d/l4.h"
 
 #include <stdlib.h>
@@ -33,7 +32,7 @@ struct waiter {
     l4_done done;
     void *arg;
     struct hl_id order;
-    bool stopped; /* it does not need the shard any more */
+    bool stopped; /* it no longer needs the shard */
     bool gives_way;
     uint64_t deadline_ns;
     struct waiter *next;
@@ -49,15 +48,15 @@ struct task {
     struct task_key key;
     struct hl_l3d *d;
     struct waiter *waiters;
-    bool gives_way;       /* all of them do */
-    bool takes_free_only; /* it was begun for one that does */
+    bool gives_way;       /* all its waiters do */
+    bool takes_free_only; /* it was begun for a waiter that does */
     atomic_bool stop;     /* set by the loop, read by the worker */
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
     UT_hash_handle hh;
 };
 
-/* ---- the work itself, in workers ------------------------------------------------------------- */
+/* ---- work, in workers ------------------------------------------------------------------------ */
 
 hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc, uint32_t *crcs)
 {
@@ -80,8 +79,8 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     return HL_OK;
 }
 
-/* In a worker. The room is counted in `filling` as long as its shard is not sealed: a thread that
- * looks for room knows that this will soon be a shard that can be given up. */
+/* Runs in a worker. The room is counted in `filling` until its shard is sealed: a thread that looks
+ * for room then knows that this will soon be a shard that can be evicted. */
 static hl_status load_now(struct hl_l3d *d, struct hl_id id, const atomic_bool *stop,
                           bool takes_free_only)
 {
@@ -151,14 +150,14 @@ static void task_run(struct work *w)
 
 /* ---- waiters, on the loop ------------------------------------------------------------------ */
 
-/* Somebody else waits for it, or it ends. */
+/* Called when a waiter that does not give way joins, or when the task ends. */
 static void task_keeps_way(struct task *t)
 {
     t->d->l4->giving_way -= t->gives_way;
     t->gives_way = false;
 }
 
-/* It has failed for a reason that is not the waiter's: it asks anew. */
+/* True if the task failed for a reason that does not concern this waiter, so it asks again. */
 static bool waiter_asks_again(const struct task *t, const struct waiter *x)
 {
     bool stopped = t->st == HL_ECANCELED && atomic_load_explicit(&t->stop, memory_order_relaxed);
@@ -166,8 +165,8 @@ static bool waiter_asks_again(const struct task *t, const struct waiter *x)
     return ((stopped && !x->stopped) || no_room) && !t->d->stopping;
 }
 
-/* On the loop. Out of the table first: a waiter that asks again in its callback begins a new task.
- */
+/* Runs on the loop. The task is removed from the table first, so that a waiter that asks again in
+ * its callback begins a new task. */
 static void task_done(struct work *w)
 {
     struct task *t = (struct task *)w;
@@ -192,7 +191,7 @@ static void task_done(struct work *w)
     }
 }
 
-/* The transfer is not cut off: what it brings serves the next caller. */
+/* The transfer is not aborted: its result serves the next caller. */
 static void task_expire(struct task *t, uint64_t now)
 {
     struct waiter *x, *next;
@@ -234,7 +233,7 @@ static void refuse_tasks(void *arg)
     free(r);
 }
 
-/* Answers later with this thread's failure: `done` never runs inside of l4_ask. */
+/* Answers later with this thread's failure: `done` is never called from within l4_ask. */
 static void refuse_later(struct hl_l3d *d, l4_done done, void *arg, hl_status st)
 {
     struct refusal *r = calloc(1, sizeof(*r));
@@ -253,7 +252,7 @@ static bool other_loads_run(const struct hl_l3d *d)
     return false;
 }
 
-/* Once for each, however many shards a reader asks for. */
+/* Called once per request, however many shards a reader asks for. */
 static void loads_give_way(struct hl_l3d *d)
 {
     struct task *t, *next;
@@ -268,7 +267,7 @@ static void loads_give_way(struct hl_l3d *d)
     }
 }
 
-/* What a move fetches gives way to what readers wait for. */
+/* The loads of moves give way to those that readers wait for. */
 static struct task *task_start(struct hl_l3d *d, const struct task_key *key,
                                const struct l4_asked *what)
 {
@@ -342,7 +341,7 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
                      hl_fail(HL_ENOMEM, "out of memory loading shard %s", hl_id_format(id).s));
         return;
     }
-    /* A store or a drop waits for durability, however long it takes; readers do not. */
+    /* A store or a drop waits for durability, however long that takes; readers do not. */
     uint64_t wait_ns = what->kind == L4_LOAD ? d->l4->opts.load_timeout_ms * HL_NS_PER_MS : 0;
     *x = (struct waiter){.done = done,
                          .arg = arg,
@@ -352,7 +351,7 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
     LL_APPEND(t->waiters, x);
 }
 
-/* True: all who wait for it were stopped by that, or before. */
+/* True: all its waiters were stopped, by this call or before. */
 static bool task_lets_go(struct task *t, struct hl_id order)
 {
     struct waiter *x;

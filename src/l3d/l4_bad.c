@@ -1,12 +1,13 @@
 /* Archived copies whose bytes are not the shard's, as a load or a check has found. They count as
- * absent: the sweep archives the shard again if the pool has it, and reports it as lost if it is in
- * no other tier. The file stays until then. Kept in memory only: after a restart the next read
- * finds the damage again.
+ * absent: the sweep archives the shard again if the pool has it, and reports the shard as lost if
+ * no other tier has it. The file stays until then. This is kept in memory only: after a restart the
+ * next read finds the damage again.
  *
  *     not marked --a load or check finds damage: l4_bad_mark--> marked --stored again, removed,
  *     moved to the trash: l4_bad_clear--> not marked
  *
- * Workers mark and clear, the loop asks: hence bad_lock, which is held for a look-up only. */
+ * Workers mark and clear, and the loop queries; hence bad_lock, which is held only for a look-up.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <uthash.h>

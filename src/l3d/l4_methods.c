@@ -1,19 +1,19 @@
-/* The RPC face of the archive. */
+/* The RPC methods of the archive. */
 #include <stdlib.h>
 
 #include "core/catalog/derived_id.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
 
-/* One call about many shards; it is answered when the last of them is. */
+/* One call about many shards; it is answered when the last of them is done. */
 struct batch {
     struct hl_l3d *d;
     struct hl_rpc_call *call;
     enum l4_kind kind;
     size_t waiting;
-    uint32_t count; /* that went well */
+    uint32_t count; /* number of shards that succeeded */
     uint64_t bytes;
-    hl_status st; /* of the first that failed */
+    hl_status st; /* of the first shard that failed */
     char text[HL_ERROR_TEXT_MAX];
 };
 
@@ -39,7 +39,8 @@ static void batch_done(struct batch *b)
     free(b);
 }
 
-/* What is not there needs not be taken out, nor brought back when it is stored. */
+/* A shard that does not exist need not be removed, and one that is stored already need not be
+ * restored. */
 static bool is_fine(enum l4_kind kind, hl_status st)
 {
     return (st == HL_ENOENT && kind != L4_STORE) || (st == HL_EEXIST && kind == L4_UNTRASH);
@@ -62,7 +63,7 @@ static void on_item(void *arg, hl_status st, const char *text)
     batch_done(b);
 }
 
-/* `cluster`: the caller's, of calls that take shards away. `what` has no id. */
+/* `cluster`: the caller's cluster, for calls that remove shards. `what` has no id. */
 static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
                         const struct hl_api_text_list *ids, const char *cluster,
                         const struct l4_asked *what)
@@ -197,7 +198,7 @@ void method_list_archived(void *arg, struct hl_rpc_call *call,
         return;
     }
     struct hl_archive *a = l4_archive(d);
-    if (l4_is_unreachable(d)) { /* an empty list would call shards lost */
+    if (l4_is_unreachable(d)) { /* an empty list would make shards look lost */
         hl_rpc_reject(call, l4_need(d, &a), NULL);
         return;
     }
@@ -230,7 +231,7 @@ bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out)
         return false;
     if (a != NULL)
         hl_archive_stat(a, &info);
-    /* No watermarks: nothing is evicted from it. */
+    /* No watermarks: nothing is evicted from the archive. */
     *out = (struct hl_api_tier_info){.tier = HL_API_TIER_L4,
                                      .name = d->l4->url,
                                      .quota_bytes = info.quota_bytes,

@@ -1,16 +1,16 @@
-/* Getting at the archive. One that can't be reached when the daemon starts does not keep the pool
+/* Opening the archive. If it can't be reached when the daemon starts, that does not keep the pool
  * from its readers: the daemon serves without it and tries again, with longer and longer pauses,
- * until it is there. What is set up wrongly (credentials, a bucket that is missing) ends the start,
- * because only the owner of the archive can correct it; found later, it is logged and tried again
- * likewise.
+ * until it succeeds. A wrong setup (credentials, a missing bucket) ends the start, because only the
+ * archive's owner can correct it. If it is found later, it is logged, and opening is tried again as
+ * before.
  *
  *     none configured                 opener NULL, archive NULL     HL_EUNSUPPORTED
  *     unreachable --try_again-->      opener set, archive NULL      HL_EUNAVAIL, and why
  *     open                            archive set, for good         used without a lock
  *
- * Tries are made by one thread of their own. It stores `archive` (release) when it has opened it;
- * any thread loads it (l4_archive, acquire). `why` and `attempts` are under the lock. `stops` wakes
- * the thread from its pause, when a stop has set hl_l3d.stopping. */
+ * One thread of its own makes the attempts. It stores `archive` (release) when it has opened it;
+ * any thread loads it (l4_archive, acquire). `why` and `attempts` are guarded by the lock. `stops`
+ * wakes the thread from its pause after a stop has set hl_l3d.stopping. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@
 #include "l3d/l4_private.h"
 #include "os/cond.h"
 
-#define FIRST_MS 2000 /* the start waits for an answer */
+#define FIRST_MS 2000 /* the daemon's start waits this long for an answer */
 #define PAUSE_MS 500
 
 struct l4_opener {
@@ -31,7 +31,7 @@ struct l4_opener {
     char *text[4];
     uint64_t since_ns;
     unsigned pause_max_ms;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t stops;
     unsigned attempts;
     char why[HL_ERROR_TEXT_MAX];
@@ -47,7 +47,7 @@ bool l4_is_unreachable(const struct hl_l3d *d)
     return d->l4->opener != NULL && l4_archive(d) == NULL;
 }
 
-/* A copy, as the opener may overwrite `why` at any moment. */
+/* Returns a copy, because the opener may overwrite `why` at any moment. */
 static unsigned copy_why(struct l4_opener *o, char *buf, size_t cap)
 {
     pthread_mutex_lock(&o->lock);
@@ -89,9 +89,9 @@ static void is_open(struct hl_l3d *d, struct hl_archive *a)
     atomic_store_explicit(&d->l4->archive, a, memory_order_release);
 }
 
-/* ---- trying again, in a thread --------------------------------------------------------------- */
+/* ---- retries, in a thread -------------------------------------------------------------------- */
 
-/* On the opener's thread; before it starts, on the loop's. */
+/* Runs on the opener's thread; before that starts, on the loop's. */
 static void note_failure(struct l4_opener *o)
 {
     pthread_mutex_lock(&o->lock);
@@ -105,8 +105,8 @@ static int opener_stopping(const struct l4_opener *o)
     return atomic_load_explicit(&o->d->stopping, memory_order_relaxed);
 }
 
-/* `stopping` is read under the lock that l4_open_stop takes after it was set: either it is seen
- * here, or the broadcast finds this thread in its wait. */
+/* l4_open_stop takes the lock after `stopping` was set, and it is read here under the same lock:
+ * either it is seen here, or the broadcast reaches this thread in its wait. */
 static void pause_for(struct l4_opener *o, unsigned ms)
 {
     uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
@@ -117,8 +117,8 @@ static void pause_for(struct l4_opener *o, unsigned ms)
     pthread_mutex_unlock(&o->lock);
 }
 
-/* The body of the opener's only work. It ends with an open archive or with a stop, and never hands
- * one over twice. */
+/* The opener's only work. It ends with an open archive or with a stop, and never hands an archive
+ * over twice. */
 static void try_again(struct work *w)
 {
     struct l4_opener *o = (struct l4_opener *)w;
@@ -205,7 +205,7 @@ void l4_open_stop(struct hl_l3d *d)
     o->thread = NULL;
 }
 
-/* After all workers have ended: no thread has the archive in use. */
+/* Call after all workers have ended: then no thread uses the archive. */
 void l4_open_fini(struct hl_l3d *d)
 {
     struct l4_opener *o = d->l4->opener;
@@ -220,7 +220,7 @@ void l4_open_fini(struct hl_l3d *d)
     d->l4->opener = NULL;
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- health report --------------------------------------------------------------------------- */
 
 void l4_health(const struct hl_l3d *d, struct hl_buf *out)
 {

@@ -1,10 +1,10 @@
-/* Which shards leave a full pool first, as the Controller has said it last. It knows of reads that
- * make no call here, and which shards are a version; this daemon knows what was used since. An
- * order stands for as long as its caller has said: without a Controller that renews it, what was
- * used longest ago leaves.
+/* Which shards leave a full pool first, as the Controller last ordered. The Controller knows of
+ * reads that make no call here, and which shards form a version; this daemon knows what was used
+ * since. An order is valid for the time that its sender set. Without a Controller that renews it,
+ * the least recently used shards leave.
  *
- * The loop gives it, workers that evict ask: hence order_lock, which is held for a look-up, and for
- * the exchange of the table. */
+ * The loop sets the order, and workers that evict query it; hence order_lock, which is held for a
+ * look-up and for the exchange of the table. */
 #include <stdlib.h>
 #include <uthash.h>
 
@@ -19,7 +19,7 @@ struct l4_rank {
 };
 
 struct l4_order {
-    struct l4_rank *ranks; /* one block */
+    struct l4_rank *ranks; /* a single allocation */
     struct l4_rank *table;
     uint64_t given_ns, until_ns;
 };

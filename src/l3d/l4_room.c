@@ -1,8 +1,8 @@
-/* Room in a full pool. Derived shards are evicted first, as they can be cut again; then archived
- * ones: in the order that the Controller has given (l4_order.c), then the least recently used.
- * Their extents are in quarantine like every freed one, so a caller that needs the room waits for
- * its end. In mode write-behind what is not archived yet is archived on the spot: the pool is then
- * a cache of the archive.
+/* Room in a full pool. Derived shards are evicted first, because they can be cut again; then
+ * archived ones, in the order that the Controller has set (l4_order.c), and after that the least
+ * recently used. Their extents go into quarantine like every freed one, so a caller that needs the
+ * room waits for its end. In mode write-behind, a shard that is not archived yet is archived on the
+ * spot: the pool is then a cache of the archive.
  *
  *     l4_alloc, in a worker:
  *     try --HL_ENOSPC--> evict, under room_lock --> wait for a change of the pool --> try
@@ -20,11 +20,11 @@
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
 
-/* Longest wait before the next look: for what no change of the pool announces (a shard that was
- * used just now may go after hold_ms; no caller waits any more; the daemon is shutting down). */
+/* Longest wait before the next check, for things that no change of the pool announces: a recently
+ * used shard may go after hold_ms; no caller waits any more; the daemon is shutting down. */
 #define LOOK_MS 20
 
-/* A derived shard, but of no cut that runs. */
+/* True for a derived shard of a cut that is not being made now. */
 static bool is_derived(void *arg, const struct hl_pool_ref *ref)
 {
     struct hl_l3d *d = arg;
@@ -42,7 +42,7 @@ static bool is_archived(void *arg, const struct hl_pool_ref *ref)
     return l4_has(arg, ref->id, &size) && size == ref->size;
 }
 
-/* What can't be archived (no room there, no safetensors file) stays where it is. */
+/* A shard that can't be archived (no room there, not a safetensors file) stays in the pool. */
 static bool is_archived_now(void *arg, const struct hl_pool_ref *ref)
 {
     struct hl_l3d *d = arg;
@@ -72,8 +72,8 @@ static uint64_t pool_bytes(uint64_t size)
     return hl_pool_units(size) * HL_POOL_UNIT;
 }
 
-/* Frees at least what an extent of `size` bytes needs, and if there is more to give, down to the
- * low watermark. `spill`: shards may be archived for it, which takes time. */
+/* Frees at least what an extent of `size` bytes needs and, if more can be evicted, continues down
+ * to the low watermark. `spill`: shards may be archived for it, which takes time. */
 static hl_status make_room(struct hl_l3d *d, uint64_t size, bool spill,
                            struct hl_pool_evicted *evicted)
 {
@@ -111,7 +111,8 @@ static hl_status alloc_extent(struct hl_l3d *d, const struct l4_want *w, struct 
                             w->near, out);
 }
 
-/* What a load takes is counted in the same moment: at none is it neither room nor a shard to be. */
+/* A load's room is counted at the moment it is taken, so it always counts either as free room or as
+ * a shard to be. */
 static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl_pool_extent *out)
 {
     if (!w->fills)
@@ -138,15 +139,15 @@ static bool loads_fill(struct hl_l3d *d)
     return fill;
 }
 
-/* True: room is on its way, try again. In any thread that may wait. Under room_lock one thread at a
- * time looks and evicts: two at once would each free what the other one's extents, which rest
- * already, are enough for. */
+/* True: room is on its way, try again. May be called from any thread that may wait. Under room_lock
+ * only one thread at a time looks and evicts: with two, each would evict shards although the
+ * extents that the other has put into quarantine are enough. */
 static bool room_comes(struct hl_l3d *d, uint64_t size, bool spill)
 {
     struct hl_pool_evicted evicted = {0};
     pthread_mutex_lock(&d->l4->room_lock);
-    /* Before the look at what can be given up, and after it: a load that ends in between is not
-     * missed, nor one that began. */
+    /* Checked both before and after looking for shards to evict, so that neither a load that ends
+     * in between nor one that begins is missed. */
     bool filling = loads_fill(d);
     struct hl_room room = room_now(d);
     bool comes = hl_room_comes(&room, pool_bytes(size));
@@ -169,7 +170,7 @@ void l4_discard(struct hl_l3d *d, struct hl_id id)
     bool gone = hl_pool_free(d->pool, id) == HL_OK;
     struct hl_archive *a = l4_archive(d);
     uint64_t size;
-    if (a != NULL && hl_archive_size(a, id, &size) == HL_OK) { /* a damaged copy too */
+    if (a != NULL && hl_archive_size(a, id, &size) == HL_OK) { /* a damaged copy is found, too */
         gone = hl_archive_remove(a, id) == HL_OK;
         l4_bad_clear(d, id);
     }

@@ -1,11 +1,11 @@
-/* Shards of the pool into the archive. */
+/* Stores shards of the pool in the archive. */
 
 #include "base/clock.h"
 #include "base/plane.h"
 #include "l3d/l4.h"
 #include "l3d/l4_private.h"
 
-/* The archive's own network, if it has one, is none of ours: its transfers end in this host. */
+/* If the archive has a network of its own, we don't count it: its transfers end on this host. */
 void l4_count_transfer(enum hl_api_tier source, enum hl_api_tier target, uint64_t size,
                        uint64_t begun_ns, hl_status st)
 {
@@ -37,7 +37,7 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     HL_TRY(l4_need(d, &a));
     HL_TRY(claim_sign(d, a));
     HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
-    if (l4_bad_has(d, id)) { /* there is a good one to replace it */
+    if (l4_bad_has(d, id)) { /* the pool has a good copy to replace it */
         (void)!hl_archive_remove(a, id);
         hl_error_clear();
     }

@@ -1,4 +1,4 @@
-/* Where shards lie. What is only archived is loaded first: the answer waits for it. */
+/* Where shards lie. A shard that is only archived is loaded first, and the answer waits for it. */
 #include <stdlib.h>
 
 #include "core/copies/locate.h"
@@ -15,7 +15,7 @@ struct hl_api_extent extent_of(const struct hl_pool_ref *ref, struct hl_arena *a
                                   .generation = ref->gen};
 }
 
-/* Extent with the chunk CRCs a remote reader checks against. */
+/* The extent, with the chunk CRCs against which a remote reader checks. */
 static hl_status locate_one(struct hl_l3d *d, struct hl_id id, struct hl_arena *arena,
                             struct hl_api_extent *out)
 {
@@ -42,14 +42,14 @@ static hl_status locate_one(struct hl_l3d *d, struct hl_id id, struct hl_arena *
 struct locate {
     struct hl_l3d *d;
     struct hl_rpc_call *call;
-    struct hl_api_text_list ids; /* of the call */
-    struct hl_id order;          /* likewise; none: it is no order's */
+    struct hl_api_text_list ids; /* memory of the call */
+    struct hl_id order;          /* likewise; none: it belongs to no order */
     bool gives_way;              /* likewise */
     struct hl_api_extent *extents;
     struct hl_locate rule;
     struct hl_id *loads; /* rule.loads of them */
-    size_t waiting;      /* loads not yet answered */
-    hl_status st;        /* of the first that failed */
+    size_t waiting;      /* unanswered loads */
+    hl_status st;        /* of the first load that failed */
     char text[HL_ERROR_TEXT_MAX];
 };
 
@@ -86,7 +86,7 @@ static void on_loaded(void *arg, hl_status st, const char *text)
         locate_step(l);
 }
 
-/* A shard that the pool does not have: its lookup has just failed. */
+/* Handles a shard that the pool does not have: its look-up has just failed. */
 static hl_status locate_missing(struct locate *l, struct hl_id id)
 {
     uint64_t size = 0;
@@ -113,7 +113,7 @@ static hl_status locate_missing(struct locate *l, struct hl_id id)
     }
 }
 
-/* Ends at the first failure, l->st. */
+/* Stops at the first failure, l->st. */
 static void locate_all(struct locate *l)
 {
     struct hl_arena *arena = hl_rpc_call_arena(l->call);

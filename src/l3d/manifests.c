@@ -1,5 +1,5 @@
-/* Manifests and headers: what says of the shards whose they were when no catalogue does. Both are
- * read and written in workers. */
+/* Manifests and headers: they tell which version the shards belonged to when no catalogue does.
+ * Both are read and written in workers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "core/safetensors/safetensors.h"
 #include "l3d/l4_private.h"
 
-#define DESCRIBE_MAX 256 /* in one call */
+#define DESCRIBE_MAX 256 /* per call */
 
 /* ---- put ------------------------------------------------------------------------------------- */
 
@@ -115,7 +115,7 @@ struct describing {
     struct hl_api_found_list found;
 };
 
-/* From the pool, or with ref NULL from the archive. */
+/* Reads from the pool, or with ref NULL from the archive. */
 static hl_status read_manifest_of(struct hl_l3d *d, struct hl_id id, const struct hl_pool_ref *ref,
                                   struct hl_arena *arena, struct hl_api_found *out)
 {
@@ -145,7 +145,7 @@ static hl_status read_manifest_of(struct hl_l3d *d, struct hl_id id, const struc
     return HL_OK;
 }
 
-/* A bad copy in the pool is not a loss where the archive has a good one. */
+/* A bad copy in the pool does no harm if the archive has a good one. */
 static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, struct hl_arena *arena,
                                struct hl_api_found *out)
 {
@@ -177,7 +177,7 @@ static hl_status put_header(const struct hl_safetensors *st, struct hl_arena *ar
     return HL_OK;
 }
 
-/* What the header of a shard in the pool says; the chunks that it lies in are checked. */
+/* Reads the header of a shard in the pool; the chunks that contain it are checked. */
 static hl_status read_header(struct hl_l3d *d, const struct hl_pool_ref *ref,
                              struct hl_arena *arena, struct hl_api_found *out)
 {

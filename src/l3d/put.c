@@ -1,4 +1,5 @@
-/* Shards that ranks of other hosts write: the network lands the bytes in an extent of the pool. */
+/* Shards that ranks on other hosts write: the network writes the bytes directly into an extent of
+ * the pool. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -7,7 +8,7 @@
 #include "l3d/l4.h"
 #include "net/net.h"
 
-/* A put under way. */
+/* A put in progress. */
 struct put {
     struct hl_pool_extent extent;
     uint64_t started_ns;

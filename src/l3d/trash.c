@@ -1,5 +1,5 @@
-/* The archive's trash: its RPC face, and the clock by which it is emptied. Shards come into it by
- * dropArchived and leave it by untrash or after archive.trash_keep. */
+/* The archive's trash: its RPC methods, and the timer that empties it. Shards get into it by
+ * dropArchived, and leave it by untrash or after archive.trash_keep. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -92,7 +92,7 @@ static void trash_emptied(struct work *w)
     ((struct trash *)w)->busy = false;
 }
 
-/* What another cluster has put there is left to it. */
+/* What another cluster has put into the trash is left alone. */
 static bool archive_is_ours(struct hl_l3d *d, struct hl_archive *a)
 {
     struct hl_pool_claim pool;

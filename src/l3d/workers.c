@@ -5,13 +5,12 @@
  *        '--> list: work - work  ------------------>  run, without the lock
  *     work_finish: pending--, done(w)  <--hl_loop_post--'
  *
- * A piece of work: added --> in the list --> run in one worker --> posted --> done, its owner's
- * again
+ * Work: added --> in the list --> run in one worker --> posted --> done, its owner's again
  *
- * The list and `stop` are under the lock. `wake` is signalled for each piece of work and broadcast
- * once by a stop. `pending` is the loop's: it counts work until its `done`, so a stop that sees 0
- * has no callback left. The workers finish the list before they end, which is why a stop turns the
- * loop: their `done` runs there. */
+ * The list and `stop` are guarded by the lock. `wake` is signalled for each piece of work, and
+ * broadcast once by a stop. `pending` belongs to the loop: it counts work until its `done`, so when
+ * a stop sees 0, no callback is outstanding. The workers finish the list before they end. Their
+ * `done` callbacks run on the loop, so a stop has to run the loop. */
 #include "l3d/workers.h"
 
 #include <pthread.h>
@@ -26,11 +25,11 @@ struct workers {
     struct hl_loop *loop;
     pthread_t *threads;
     unsigned count;
-    unsigned pending; /* added and not yet done; the loop's */
+    unsigned pending; /* added but not yet done; belongs to the loop */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct work *list;
-    bool background; /* constant */
+    bool background; /* never changes */
     bool stop;
 };
 

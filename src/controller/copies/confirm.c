@@ -1,11 +1,10 @@
-/* What holders say of the copies of a shard: each that may have one is asked, and none is believed
- * that does not answer.
+/* What holders report about the copies of a shard. Every node that may have a copy is asked; one
+ * that does not answer is not believed.
  *
  *     L1   the Agent reads it through           Agent.storeVerify
  *     L2   size and CRC of its index            Agent.storeLocate
  *     L3   the same of the pool's               L3.look
- *     L4   L3 reads it through                  L3.verify
- */
+ *     L4   L3 reads it through                  L3.verify */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +26,7 @@ struct confirmation {
     size_t asked_count, open;
     struct confirmed_copy copies[PLACES_MAX];
     size_t count;
-    hl_status st; /* of the first that did not answer */
+    hl_status st; /* of the first one that did not answer */
     char text[HL_ERROR_TEXT_MAX];
     copies_confirmed done;
     void *arg;
@@ -39,7 +38,7 @@ static void confirmation_end(struct confirmation *x)
     free(x);
 }
 
-/* has: it is there, of that size and CRC. */
+/* has: the copy exists, with that size and CRC. */
 static void asked_answered(struct asked *a, hl_status st, const char *text, bool has, uint64_t size,
                            uint32_t crc32)
 {
@@ -143,7 +142,7 @@ hl_status copies_confirm(struct hl_controller *c, struct hl_id id, const struct 
         confirmation_add(x, &also[i]);
     size_t n = copies_places(c, id, HL_API_TIER_L2, places, PLACES_MAX);
     for (size_t i = 0; i < n && i < PLACES_MAX; i++)
-        if (places[i].tier != HL_API_TIER_L4) /* that is read through: only where it is asked for */
+        if (places[i].tier != HL_API_TIER_L4) /* L4 is read through, so only on request */
             confirmation_add(x, &places[i]);
     x->open = x->asked_count;
     for (size_t i = 0; i < x->asked_count; i++)

@@ -1,6 +1,6 @@
-/* The table of copies, and the inventories it comes from. An inventory that was begun before a copy
- * was made must not take it away: what we learn by an answer carries the round that is under way.
- */
+/* The table of copies, and the inventories that fill it. An inventory that began before a copy was
+ * made must not remove that copy: so what we learn from an answer carries the number of the current
+ * round. */
 #include "controller/copies/copies.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "core/catalog/sweep.h"
 
 #define LIST_PAGE  2000
-#define DROPS_MAX  256 /* under way at one node */
+#define DROPS_MAX  256 /* in flight at one node */
 #define PRUNE_TURN 4096
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -105,7 +105,7 @@ static bool copy_is(const struct copy *x, const struct node *n, enum hl_api_tier
            (device[0] == '\0' || strcmp(device, x->info.device) == 0);
 }
 
-/* Bytes that are not the catalogue's are no copy, whatever id they have. */
+/* Bytes that differ from what the catalogue says are not a copy, whatever their id. */
 static bool copy_is_right(const struct hl_shard_rec *s, const struct copy *x)
 {
     return s == NULL || (x->info.size_bytes == s->size_bytes && x->info.crc32 == s->crc32);
@@ -123,7 +123,8 @@ static void warn_if_wrong(const struct hl_controller *c, const struct copy *x)
                 (unsigned long long)s->size_bytes, s->crc32);
 }
 
-/* The next sweep would find it, too, but readers and a job may wait for its version. */
+/* The next sweep would find the shard, too, but readers and a job may be waiting for its version.
+ */
 static void shard_found(struct hl_controller *c, const struct copy *x)
 {
     struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, x->id);
@@ -180,7 +181,7 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
     }
 }
 
-/* Take away the copies for which `gone` says so. */
+/* Removes the copies for which `gone` returns true. */
 typedef bool (*copy_test)(const struct copy *x, const void *arg);
 
 static void holding_prune(struct hl_controller *c, struct holding *h, copy_test gone,
@@ -265,7 +266,7 @@ void holdings_fini(struct hl_controller *c)
     }
 }
 
-/* ---- asking it ------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 static void add_place(struct place *out, size_t max, size_t *n, struct place p)
 {
@@ -294,7 +295,7 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
     return n;
 }
 
-#define ARCHIVE_ALONE UINT32_MAX /* a domain of its own */
+#define ARCHIVE_ALONE UINT32_MAX /* a failure domain of its own */
 
 uint32_t copies_domain(const struct hl_controller *c, const struct place *p)
 {
@@ -418,7 +419,7 @@ static void prune_done(struct hl_controller *c)
     prune_begin(c);
 }
 
-/* For all nodes at once whose inventories have ended since the last one began. */
+/* For all nodes at once whose inventories have finished since the last prune began. */
 static void prune_begin(struct hl_controller *c)
 {
     struct copies *x = c->copies;
@@ -453,9 +454,9 @@ static void on_list(void *arg, hl_status st, const char *text,
     struct hl_controller *c = n->controller;
     if (controller_stopped(c))
         return;
-    if (st != HL_OK) { /* asked again at the next tick */
+    if (st != HL_OK) { /* the next tick asks again */
         n->store.listing = false;
-        if (st == HL_EUNSUPPORTED) /* an Agent without a store */
+        if (st == HL_EUNSUPPORTED) /* the Agent has no store */
             n->store.listed = true;
         else
             hl_debug("inventory of node %s: %s", n->name, text);
@@ -543,7 +544,7 @@ void copies_remove(struct hl_controller *c, struct hl_id id)
     drop_copies(c, h);
 }
 
-/* The catalogue says that shards have left it, not which. */
+/* The catalogue reports that shards have left it, but not which ones. */
 static void unsettle_all(struct hl_controller *c)
 {
     if (c->copies->shards_left == c->catalog.shards_left)
@@ -553,8 +554,8 @@ static void unsettle_all(struct hl_controller *c)
     c->copies->shards_left = c->catalog.shards_left;
 }
 
-/* A copy of what is not in the catalogue: of a version that was removed while its node was away, or
- * of one that is being written now. */
+/* Handles copies of shards that are not in the catalogue: of a version that was removed while the
+ * node was away, or of one that is being written now. */
 static void settle_unknown(struct hl_controller *c)
 {
     struct holding *h, *next;
@@ -563,7 +564,7 @@ static void settle_unknown(struct hl_controller *c)
         return;
     const struct hl_sweep now = copies_sweep(c);
     bool has_open = hl_sweep_has_open_version(&c->catalog);
-    /* their shards may be in no version yet */
+    /* their shards may not be in any version yet */
     bool wanted = now.importing || c->copies->securing_count > (c->copies->restoring != NULL);
     DL_FOREACH_SAFE (c->copies->unsettled, h, next) {
         if (hl_catalog_shard(&c->catalog, h->id) != NULL) {
@@ -592,7 +593,7 @@ void copies_relist(struct hl_controller *c, struct node *n)
     n->store.listed = false;
     n->store.list_again = true;
     if (!n->store.listing && node_ready(n))
-        list_begin(c, n); /* readers may wait for what only this node has */
+        list_begin(c, n); /* readers may wait for a shard that only this node has */
 }
 
 void copies_tick(struct hl_controller *c)

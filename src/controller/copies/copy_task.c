@@ -1,4 +1,4 @@
-/* What a copy does next follows from where it is and where it is to be: the steps of
+/* The next step of a copy follows from where it is and where it should be: the steps of
  * core/copies/copyplan.h, carried out by the daemon that owns the memory.
  *
  *     sources, nearest first:  [ L2 of n-1 ] [ L3 ] [ L4 ]
@@ -10,7 +10,7 @@
  *     LOAD     L3 loads it from the archive into the pool      L3.locate
  *     ARCHIVE  L3 writes it into the archive                   L3.archive
  *
- * States, all of them changed on the loop's thread:
+ * States, all changed on the loop's thread:
  *
  *     step under way --answer HL_OK--> at = next; the next step, or done(HL_OK)
  *         |--HL_EEXIST--> the same goal by its holder: what was sent is there already
@@ -18,8 +18,9 @@
  *         |--any other error, no source left, deadline over, stopped--> done(st) with its text
  *         '--the Controller was stopped--> done(HL_ECANCELED): nothing of it may be touched
  *
- * Exactly one call is under way from copy_task_start to `done`; it holds the Controller, and the
- * nodes that `at` and `next` point to, which are freed only when nothing is held (nodes_reap). */
+ * Exactly one call is in flight from copy_task_start to `done`. It holds the Controller, and with
+ * it the nodes that `at` and `next` point to, which are freed only when nothing is held
+ * (nodes_reap). */
 #include "controller/copies/copy_task_private.h"
 
 #include <inttypes.h>
@@ -33,27 +34,27 @@
 #include "controller/copies/copies_private.h"
 #include "core/copies/copyplan.h"
 
-#define SLACK_MS 2000 /* an Agent's own deadline comes first */
+#define SLACK_MS 2000 /* so that an Agent's own deadline expires first */
 
 struct copy_task {
     struct hl_controller *c;
     struct copy_task_spec spec;
-    struct hl_id migration; /* one id for all steps: both ends of a step know it by that */
-    uint64_t size;          /* as the catalogue states, whatever a source says */
+    struct hl_id migration; /* one id for all steps: both ends of a step know the step by it */
+    uint64_t size;          /* as in the catalogue, whatever a source claims */
     uint32_t crc32;
-    uint64_t deadline_ns;                        /* of the whole, not of a step */
+    uint64_t deadline_ns;                        /* for the whole copy, not for a step */
     struct place sources[COPY_TASK_SOURCES_MAX]; /* nearest first */
     size_t source_count, source;
     struct place at;    /* where the bytes are now */
-    struct place next;  /* where the step under way brings them */
-    struct node *makes; /* whose Agent makes the present step; NULL: L3 */
+    struct place next;  /* where the current step brings them */
+    struct node *makes; /* the node whose Agent carries out the current step; NULL: L3 */
     int steps;
     bool copied, stopped;
     struct hl_api_copy copy; /* of the last step, in `arena` */
     struct hl_arena arena;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
-    struct copy_task *prev, *task_next; /* all that run */
+    struct copy_task *prev, *task_next; /* list of all running tasks */
 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -66,7 +67,7 @@ const char *place_name(const struct place *p, char *buf, size_t cap)
     return buf;
 }
 
-/* How the holder of a place is reached; "" where it is not. */
+/* How to reach the holder of a place; "" where it can't be reached. */
 struct endpoint {
     const char *host_id, *rpc, *data, *migrate, *socket;
 };
@@ -85,7 +86,7 @@ static struct endpoint endpoint_of(const struct hl_controller *c, const struct p
                              c->copies->pool->socket_path};
 }
 
-/* As the plan sees it; it borrows from the place. */
+/* The place as core/copies/copyplan.h describes it; borrows from the place. */
 static struct hl_copy_place plan_place(const struct hl_controller *c, const struct place *p)
 {
     return (struct hl_copy_place){
@@ -98,7 +99,7 @@ static int place_distance(const struct copy_task *t, const struct place *p)
     return hl_copy_distance(&from, &goal, t->spec.op);
 }
 
-/* By insertion: there are a few, and equal ones keep their order. */
+/* An insertion sort: there are only a few sources, and equal ones keep their order. */
 static void sort_sources(struct copy_task *t)
 {
     for (size_t i = 1; i < t->source_count; i++)
@@ -121,7 +122,7 @@ static void copy_task_free(struct copy_task *t)
 
 static void copy_task_end(struct copy_task *t, hl_status st, const char *text)
 {
-    if (st != HL_ECANCELED) /* else the Controller may be gone */
+    if (st != HL_ECANCELED) /* otherwise the Controller may be gone */
         DL_DELETE2(t->c->copies->tasks, t, prev, task_next);
     t->spec.done(t->spec.arg, st, text, st == HL_OK ? &t->copy : NULL);
     copy_task_free(t);
@@ -155,7 +156,7 @@ struct hl_api_copy_request copy_request_from(struct hl_controller *c, const char
     };
 }
 
-/* From t->at to t->next; `id` and `migration` are borrowed. */
+/* The request for the step from t->at to t->next; `id` and `migration` are borrowed. */
 static struct hl_api_copy_request copy_task_request(const struct copy_task *t, const char *id,
                                                     const char *migration)
 {
@@ -177,18 +178,19 @@ static struct hl_api_copy_request copy_task_request(const struct copy_task *t, c
     return r;
 }
 
-/* The L3 host has it now. The next sweep would find that, too, but a job may wait for it. */
+/* Notes that the L3 host has the shard now. The next sweep would find it, too, but a job may be
+ * waiting. */
 static void note_pool(struct copy_task *t)
 {
     struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->spec.id);
     if (s != NULL) {
-        t->c->slots_changed |= s->lost; /* a job may wait for its version */
+        t->c->slots_changed |= s->lost; /* a job may be waiting for its version */
         hl_sweep_made(s, t->next.tier, t->c->copies->sweep_round);
     }
     copies_changed(t->c, t->spec.id);
 }
 
-/* What the step has made: as its holder says, else as the catalogue does. */
+/* The copy that the step has made: as its holder reports it, or else from the catalogue. */
 static hl_status note_copy(struct copy_task *t, const struct hl_api_copy *copy)
 {
     struct hl_api_copy made = {
@@ -207,8 +209,8 @@ static hl_status note_copy(struct copy_task *t, const struct hl_api_copy *copy)
     return HL_OK;
 }
 
-/* The answer of every step. copy: what its holder has made of it; NULL where the answer has none,
- * as L3's do. */
+/* Handles the answer of every step. copy: what the holder has made of it; NULL if the answer does
+ * not include one, as with L3. */
 static void step_done(struct copy_task *t, hl_status st, const char *text,
                       const struct hl_api_copy *copy)
 {
@@ -264,7 +266,7 @@ static void on_archived(void *arg, hl_status st, const char *text,
     step_done(arg, st, text, NULL);
 }
 
-/* The node reads (HL_API_OPERATION_READ) or sends. */
+/* Calls the node's Agent to read (HL_API_OPERATION_READ) or to send. */
 static void call_agent(struct copy_task *t, struct node *n, enum hl_api_operation op)
 {
     struct hl_id_text id = hl_id_format(t->spec.id), migration = hl_id_format(t->migration);
@@ -284,7 +286,7 @@ static void call_agent(struct copy_task *t, struct node *n, enum hl_api_operatio
                                        timeout_ms, t->c->opts.loop, on_store_sent, t);
 }
 
-/* L3 brings the shard into the tier: a shard that it locates it has loaded. */
+/* L3 brings the shard into the tier: L3 loads a shard that it is asked to locate. */
 static void call_l3(struct copy_task *t, enum hl_api_tier tier)
 {
     struct hl_id_text id = hl_id_format(t->spec.id), migration = hl_id_format(t->migration);
@@ -302,7 +304,7 @@ static void call_l3(struct copy_task *t, enum hl_api_tier tier)
             timeout_ms, t->c->opts.loop, on_located, t);
 }
 
-/* Where a step lands: at the node of the goal or of the copy, or at the L3 host. */
+/* Where a step lands: at the node of the goal or of the copy, or on the L3 host. */
 static struct place place_landing(const struct copy_task *t, const struct hl_copy_place *lands)
 {
     struct place p = {.tier = lands->tier};
@@ -312,7 +314,7 @@ static struct place place_landing(const struct copy_task *t, const struct hl_cop
     return p;
 }
 
-/* The next step, or the end. */
+/* Takes the next step, or ends the task. */
 static void copy_task_go(struct copy_task *t)
 {
     struct hl_copy_place at = plan_place(t->c, &t->at), goal = plan_place(t->c, &t->spec.goal);
@@ -363,7 +365,7 @@ static void copy_task_source_failed(struct copy_task *t, hl_status st, const cha
         copy_task_end(t, st, text);
         return;
     }
-    if (st == HL_EEXIST) { /* what was sent is there, or about to be: its holder knows */
+    if (st == HL_EEXIST) { /* what was sent is there already, or about to be: its holder knows */
         if (t->next.node != NULL)
             call_agent(t, t->next.node, HL_API_OPERATION_READ);
         else
@@ -383,8 +385,8 @@ static void copy_task_source_failed(struct copy_task *t, hl_status st, const cha
     copy_task_begin(t);
 }
 
-/* Where the shard can be read from now. The list is not renewed: what appears later may be used by
- * the next copy, and what goes is passed over when it fails. */
+/* Finds where the shard can be read from now. The list is not refreshed: a source that appears
+ * later is left to the next copy, and one that disappears is skipped when it fails. */
 static hl_status find_sources(struct copy_task *t)
 {
     const struct place *goal = &t->spec.goal;
@@ -474,7 +476,7 @@ static void on_store_stopped(void *arg, hl_status st, const char *text,
                              const struct hl_api_agent_store_stop_results *r)
 {
     (void)r;
-    if (!controller_stopped(arg) && st != HL_OK) /* the order's deadline ends the copy, too */
+    if (!controller_stopped(arg) && st != HL_OK) /* then the order's deadline ends the copy */
         hl_info("copy was not stopped error=\"%s\"", text);
 }
 

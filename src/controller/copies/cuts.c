@@ -1,5 +1,5 @@
-/* Derived shards go as soon as room is needed; the cut that one belonged to is of no use any more.
- */
+/* Derived shards are dropped as soon as room is needed. A cut that has lost a shard is useless, so
+ * the whole cut goes. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -8,7 +8,7 @@
 #include "core/catalog/catalog_cut.h"
 
 struct drop {
-    struct change change; /* first */
+    struct change change; /* must be first */
     struct hl_id *ids;
     size_t count;
 };

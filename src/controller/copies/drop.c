@@ -1,4 +1,4 @@
-/* One copy goes. Whoever orders that has made sure that another one stays. */
+/* Drops one copy. Whoever orders that has made sure that another copy stays. */
 #include <stdlib.h>
 
 #include "controller/copies/copies_private.h"

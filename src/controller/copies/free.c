@@ -1,4 +1,4 @@
-/* Shards that belong to nothing any more leave the pool and the archive. */
+/* Removes shards that no longer belong to anything from the pool and the archive. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -28,7 +28,7 @@ void pool_free(struct hl_controller *c, const struct hl_id *ids, size_t n)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_id_text cluster = claim_cluster(c);
-    /* While it is not known whose the pool is they stay; the sweep finds them. */
+    /* While the owner of the pool is unknown the shards stay; the sweep finds them. */
     if (n == 0 || c->closing || !claim_ok(c, NULL, 0))
         return;
     struct hl_api_text_list list = {.items = hl_arena_array(&arena, n, sizeof(*list.items))};

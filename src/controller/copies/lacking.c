@@ -1,9 +1,10 @@
-/* Visible versions that are held in too few failure domains: a holder was lost, or another
- * durability is wanted than when they were saved. After each sweep they are counted, and get the
- * missing copies, a batch at a time. Nothing has to be remembered: the next sweep finds the rest.
+/* Visible versions that are held in too few failure domains, because a holder was lost, or because
+ * a different durability was wanted when they were saved. After each sweep they are counted, and
+ * the missing copies are made, one batch at a time. Nothing has to be remembered: the next sweep
+ * finds the rest.
  *
- * A node that was silent for less than nodes.lost_after may come back with its copies: until then
- * they are missing, and are not made elsewhere. */
+ * A node that has been silent for less than nodes.lost_after may come back with its copies. Until
+ * then these are missing, but are not made elsewhere. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -68,7 +69,7 @@ hl_status durability_lets_go(struct hl_controller *c, struct hl_id id, const str
     char name[256];
     if (durability == HL_DURABILITY_POOL || s == NULL || s->cut != NULL ||
         !is_counted(s->version) ||
-        !shard_holds(c, s, 0)) /* what is missing comes after the next sweep */
+        !shard_holds(c, s, 0)) /* missing copies are made after the next sweep */
         return HL_OK;
     const struct holders_query q = {.without = goes};
     size_t n = copies_holders(c, s, &q, list, HOLDERS_MAX - 1);
@@ -88,7 +89,8 @@ hl_status durability_lets_go(struct hl_controller *c, struct hl_id id, const str
 
 /* ---- after a sweep --------------------------------------------------------------------------- */
 
-/* Who has what is known: all nodes are back since this start, and have listed their copies. */
+/* True once we know who holds what: all nodes are back since this start, and have listed their
+ * copies. */
 static bool holders_are_known(const struct hl_controller *c)
 {
     if (nodes_expected(c))
@@ -102,12 +104,12 @@ static bool holders_are_known(const struct hl_controller *c)
 static void on_restored(void *arg, hl_status st, const char *text)
 {
     struct hl_controller *c = arg;
-    if (st == HL_ECANCELED) /* the Controller is stopped */
+    if (st == HL_ECANCELED) /* the Controller was stopped */
         return;
     c->copies->restoring = NULL;
     snprintf(c->copies->restore_why, sizeof(c->copies->restore_why), "%s", text);
     if (st == HL_OK)
-        sweep_soon(c); /* is there more? */
+        sweep_soon(c); /* there may be more */
     if (trouble_is_new(&c->copies->restore_trouble, st))
         hl_warn("shards stay in too few failure domains, each sweep tries again error=\"%s\"",
                 text);
@@ -123,7 +125,7 @@ static void restore_batch(struct hl_controller *c, const struct securable *list,
                 hl_durability_word(copies_durability(c)));
 }
 
-/* Of the version those that lack a copy which does not come back with its node. */
+/* Finds the shards of the version that lack a copy which will not come back with its node. */
 static size_t find_lacking(struct hl_controller *c, const struct hl_version_rec *v,
                            struct securable *list, size_t count)
 {

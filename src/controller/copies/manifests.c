@@ -1,5 +1,5 @@
-/* A manifest's id is made of what it says, so nothing has to be remembered: the sweep asks of each
- * visible version whether its manifest was seen. */
+/* The id of a manifest is derived from its content, so nothing has to be remembered: the sweep
+ * checks for each visible version whether its manifest was seen. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +34,8 @@ struct manifest_put {
     char model[HL_MODEL_NAME_MAX + 1];
 };
 
-/* The manifest of a version that was removed meanwhile was not there yet when it was to be freed.
- */
+/* Frees the manifest if its version was removed meanwhile: at that time the manifest did not exist
+ * yet, so it could not be freed. */
 static void manifest_settle_removed(const struct manifest_put *put)
 {
     struct hl_model_rec *m;
@@ -58,7 +58,7 @@ static void on_written(void *arg, hl_status st, const char *text,
     if (trouble_is_new(&c->copies->manifest_trouble, st))
         hl_warn("a manifest was not written, each sweep tries again error=\"%s\"", text);
     if (st == HL_OK && pool_has_archive(c))
-        c->copies->sweep_ns = 0; /* it may have to be archived */
+        c->copies->sweep_ns = 0; /* so that it is archived, if it has to be */
 }
 
 void manifest_write(struct hl_controller *c, const struct hl_version_rec *v)
@@ -111,7 +111,7 @@ void manifests_settle(struct hl_controller *c)
             if (known && v->state == HL_API_VERSION_STATE_VISIBLE && v->shard_count > 0)
                 settle_version(c, v);
         }
-    if (!all_known) /* one of no known version may be what is left of a damaged record */
+    if (!all_known) /* a manifest of no known version may be all that is left of a damaged record */
         return;
     HASH_ITER (hh, c->copies->manifests, k, next) {
         enum hl_manifest_fate fate = hl_sweep_manifest(&k->seen, c->copies->sweep_round);

@@ -15,13 +15,13 @@
 #define ROUTES_MAX       4096
 #define HEAL_SOURCES_MAX 16
 
-/* A method under way. */
+/* A method in progress. */
 struct task {
     struct hl_controller *c;
     struct hl_rpc_call *call;
     struct hl_id id;
     struct place place;
-    struct place other; /* dropCopy: whose copy is to be confirmed first */
+    struct place other; /* dropCopy: the place whose copy has to be confirmed first */
     char source[256];
 };
 
@@ -33,7 +33,7 @@ static void task_fail(struct task *t, hl_status st, const char *text)
 
 /* ---- reading parameters ---------------------------------------------------------------------- */
 
-/* A copy as a caller names it. */
+/* A copy as the caller names it. */
 struct copy_name {
     const char *id;
     enum hl_api_tier tier;
@@ -84,7 +84,7 @@ static hl_status task_new(struct hl_controller *c, struct hl_rpc_call *call,
     return HL_OK;
 }
 
-/* What changes the pool or the archive. */
+/* Checked by methods that change the pool or the archive. */
 static hl_status check_claim(const struct task *t)
 {
     return t->place.node == NULL ? claim_check(t->c) : HL_OK;
@@ -110,7 +110,7 @@ static enum hl_route_link link_between(struct hl_controller *c, const struct nod
     return n->store.rdma ? HL_LINK_RDMA : HL_LINK_TCP;
 }
 
-/* tier: the node's device memory where that is the target, else NULL. */
+/* tier: the node's device memory if that is the target, else NULL. */
 static struct hl_api_route route_of(struct hl_controller *c, const struct node *n,
                                     const struct hl_api_tier_info *tier, const struct place *from,
                                     struct hl_arena *arena)
@@ -146,7 +146,7 @@ static const struct hl_api_tier_info *device_memory(const struct node *n)
     return NULL;
 }
 
-/* A node reads into its memory; where it has devices, into those too. */
+/* A node reads into its own memory and, if it has devices, into theirs, too. */
 static void add_routes(struct hl_controller *c, const struct node *n, const struct place *places,
                        size_t count, struct hl_api_route_list *out, struct hl_arena *arena)
 {
@@ -156,7 +156,7 @@ static void add_routes(struct hl_controller *c, const struct node *n, const stru
         if (p->tier != HL_API_TIER_L1)
             out->items[out->count++] = route_of(c, n, NULL, p, arena);
         if (p->tier == HL_API_TIER_L1 && p->node != n)
-            continue; /* device memory is read on its own node */
+            continue; /* device memory can only be read on its own node */
         if (device != NULL)
             out->items[out->count++] = route_of(c, n, device, p, arena);
     }
@@ -191,7 +191,7 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
     hl_reply_controller_get_shard(call, &r);
 }
 
-/* A text that is no id is of no shard. */
+/* A text that is not an id names no shard. */
 void method_gone_shards(void *arg, struct hl_rpc_call *call,
                         const struct hl_api_controller_gone_shards_params *p)
 {
@@ -247,7 +247,7 @@ static void undo_dropping(struct task *t)
     copies_mark_dropping(t->c, &t->place, t->id, false);
 }
 
-/* dropped: the holder had it. */
+/* dropped: the holder had the copy. */
 static void on_copy_dropped(void *arg, hl_status st, const char *text, bool dropped)
 {
     struct task *t = arg;
@@ -259,7 +259,7 @@ static void on_copy_dropped(void *arg, hl_status st, const char *text, bool drop
     free(t);
 }
 
-/* done: of storeDrop at the node that holds the task's copy. */
+/* done: the callback for storeDrop at the node that holds the task's copy. */
 static void drop_at_node(struct task *t, hl_agent_store_drop_done done)
 {
     struct hl_controller *c = t->c;
@@ -320,13 +320,13 @@ static void on_located(void *arg, hl_status st, const char *text,
     drop_confirmed(arg, st);
 }
 
-/* The host does not count here. */
+/* The host does not matter here. */
 static struct hl_copy_place drop_place(const struct place *p)
 {
     return (struct hl_copy_place){p->tier, p->node, "", p->device};
 }
 
-/* A copy that is left without the one to be dropped. */
+/* Finds a copy that remains without the one to be dropped. */
 static bool find_other(struct task *t)
 {
     const struct hl_copy_place goes = drop_place(&t->place);
@@ -342,7 +342,7 @@ static bool find_other(struct task *t)
     return false;
 }
 
-/* What we believe of the other copy is asked of its holder before this one goes. */
+/* We only believe that the other copy exists, so its holder is asked before this one is dropped. */
 static void confirm_other(struct task *t)
 {
     struct hl_controller *c = t->c;
@@ -375,7 +375,7 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
         st = check_claim(t);
     if (st == HL_OK && t->place.node != NULL && !node_ready(t->place.node))
         st = hl_fail(HL_EUNAVAIL, "node %s is unreachable", t->place.node->name);
-    /* Each would count on the copy that the other one drops. */
+    /* The move and the drop would each count on the copy that the other one removes. */
     if (st == HL_OK && c->copies->events != NULL && c->copies->events->moves(c, t->id))
         st = hl_fail(HL_EBUSY, "shard %s moves; wait for the end of that, or cancel it",
                      hl_id_format(t->id).s);

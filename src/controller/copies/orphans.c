@@ -1,6 +1,6 @@
-/* Shards in pool or archive that no version holds. Ranks put shards before they commit them, so an
- * orphan waits for a whole grace period; then it is freed, and its archived copy goes to the trash.
- */
+/* Orphans: shards in the pool or archive that no version holds. Ranks put shards before they commit
+ * them, so an orphan waits for a whole grace period. Then it is freed, and its archived copy goes
+ * to the trash. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -41,7 +41,8 @@ static void on_orphan_trashed(void *arg, hl_status st, const char *text,
     orphan_freed(arg, st, text);
 }
 
-/* The archived copy first: without it nothing would be left of what was freed by mistake. */
+/* The archived copy goes to the trash first: otherwise nothing would be left of a shard that was
+ * freed by mistake. */
 static void free_orphan(struct hl_controller *c, const struct orphan *o)
 {
     const struct hl_id_text id = hl_id_format(o->id), cluster = claim_cluster(c);
@@ -67,7 +68,7 @@ void orphans_settle(struct hl_controller *c)
     const struct hl_sweep sweep = copies_sweep(c);
     struct orphan *o, *next;
     HASH_ITER (hh, c->copies->orphans, o, next) {
-        /* a commit may have come after its page was read */
+        /* a commit may have arrived after the page was read */
         bool is_known = hl_catalog_shard(&c->catalog, o->id) != NULL;
         enum hl_orphan_fate fate = hl_sweep_orphan(&o->seen, is_known, &sweep, &c->catalog);
         if (fate == HL_ORPHAN_WAITS)

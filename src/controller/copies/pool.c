@@ -1,4 +1,4 @@
-/* What is known of the L3 daemon's pool; sweep.c keeps it. */
+/* What the Controller knows of the L3 daemon's pool; sweep.c keeps it up to date. */
 #include "base/clock.h"
 #include "controller/copies/copies_private.h"
 

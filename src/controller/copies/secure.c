@@ -1,6 +1,6 @@
-/* Shards are brought into as many failure domains as versions.durability asks for, before their
- * version is visible and after a holder was lost. core/placement/durability.h says where a further
- * copy goes; what counts as held is what its holder has answered.
+/* Shards are copied into as many failure domains as versions.durability asks for, before their
+ * version becomes visible and after a holder was lost. core/placement/durability.h decides where
+ * the next copy goes. A copy counts as held only once its holder has confirmed it.
  *
  *     L3.look --> holders --> next step of each shard, IN_FLIGHT_MAX at a time
  *        ^                      | TO_POOL, TO_ARCHIVE, TO_NODE: a copy (copy_task.c)
@@ -10,8 +10,8 @@
  *     all are held                                      --> done
  *     no progress for versions.durability_timeout       --> done(failure)
  *
- * A task is in c->copies->securings until it is freed: when it has ended and no answer is awaited,
- * or with the Controller. */
+ * A task stays in c->copies->securings until it is freed: when it has ended and no answer is
+ * outstanding, or together with the Controller. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,19 +24,19 @@
 #define IN_FLIGHT_MAX 8
 #define RETRY_NS      (1000 * HL_NS_PER_MS)
 #define HOLDERS_MAX   16
-#define TO_ARCHIVE    SIZE_MAX /* targets that are no nodes */
+#define TO_ARCHIVE    SIZE_MAX /* targets other than nodes */
 #define TO_POOL       (SIZE_MAX - 1)
 
-/* A node that may get copies: targets[i] of nodes[i]. */
+/* A node that may get copies: targets[i] stands for nodes[i]. */
 struct target {
     char name[128];
 };
 
 struct secured {
-    struct securable shard; /* its texts are the task's */
+    struct securable shard; /* the task owns its texts */
     struct hl_holder holders[HOLDERS_MAX];
     size_t holder_count;
-    char made_at[128]; /* the node that was given a copy; "" = none was */
+    char made_at[128]; /* the node that was given a copy; "" = none */
     bool asked, held;
 };
 
@@ -48,23 +48,23 @@ struct securing {
     struct hl_durability_node *nodes;
     size_t target_count;
     bool looked, looking, pool_failed, archive_failed;
-    bool going; /* steps are being taken: their answers come later, or in between */
+    bool going; /* steps are being taken; their answers may arrive meanwhile or later */
     bool ended;
-    uint64_t progress_ns, retry_ns; /* listened time; 0 = no retry is due */
+    uint64_t progress_ns, retry_ns; /* listening time; 0 = no retry is due */
     struct securing_progress progress;
     struct hl_arena arena;
-    char why[256]; /* what failed last */
+    char why[256]; /* the last failure */
     securing_done done;
     void *arg;
     struct securing *prev, *next;
 };
 
-/* A call of which the answer is awaited. */
+/* A call whose answer is outstanding. */
 struct secure_asked {
     struct securing *t;
     struct hl_controller *c;
     size_t index;  /* of the shard */
-    size_t target; /* a node, TO_ARCHIVE, TO_POOL */
+    size_t target; /* a node's index, TO_ARCHIVE or TO_POOL */
 };
 
 static void securing_go(struct securing *t);
@@ -89,7 +89,8 @@ bool copies_room(const struct node *n, uint64_t *free_bytes)
     return false;
 }
 
-/* It may be away now, and have said no more since this start than what its record has. */
+/* Such a node may be away now, and have reported nothing since this start: then its record is all
+ * we know. */
 static bool has_other_host(const struct hl_controller *c)
 {
     const uint32_t own = copies_domain(c, &(struct place){.tier = HL_API_TIER_L3});
@@ -192,7 +193,7 @@ const char *durability_wants(enum hl_durability durability)
                : "it has to be on another host or in the archive too";
 }
 
-/* The first that is not held. */
+/* Reports the first shard that is not held. */
 static hl_status securing_failure(const struct securing *t, hl_status st)
 {
     char label[HL_CATALOG_KEY_MAX + 64], places[64], limit[32];
@@ -236,7 +237,7 @@ static void securing_set_ended(struct securing *t)
 
 static void securing_end(struct securing *t, hl_status st, const char *text)
 {
-    char copy[HL_ERROR_TEXT_MAX]; /* `done` may fail something else */
+    char copy[HL_ERROR_TEXT_MAX]; /* `done` may overwrite the error text */
     snprintf(copy, sizeof(copy), "%s", text);
     securing_set_ended(t);
     t->done(t->arg, st, copy);
@@ -281,7 +282,8 @@ static void secured_add(struct secured *s, struct hl_holder holder)
         s->holders[s->holder_count++] = holder;
 }
 
-/* What the table has of nodes and archive; found: what L3 has just said, NULL = it has none. */
+/* What the table knows of nodes and archive; found: what L3 has just reported, NULL = it does not
+ * have the shard. */
 static void secured_begin(struct securing *t, struct secured *s,
                           const struct hl_api_found_shard *found)
 {
@@ -311,7 +313,7 @@ static void secured_begin(struct securing *t, struct secured *s,
     secured_check(t, s);
 }
 
-/* The answer has the order of the ids; unknown ones are left out. */
+/* The answer is in the order of the ids; unknown ids are left out. */
 static void holders_begin(struct securing *t, const struct hl_api_found_shard_list *found)
 {
     size_t at = 0;
@@ -338,7 +340,7 @@ static void on_looked(void *arg, hl_status st, const char *text,
     struct securing *t = x.t;
     free(arg);
     if (controller_stopped(x.c))
-        return; /* the task goes with it */
+        return; /* the task is freed along with it */
     t->looking = false;
     t->looked = st == HL_OK;
     if (st == HL_OK)
@@ -370,7 +372,7 @@ static void securing_ask_l3(struct securing *t)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Another way is tried, and this one with the next retry. */
+/* Another way is tried now, and this one again with the next retry. */
 static void way_failed(struct securing *t, size_t target, const char *text)
 {
     const char *where = target == TO_ARCHIVE ? "the archive" : "the pool";
@@ -409,7 +411,7 @@ static void on_copied(void *arg, hl_status st, const char *text, const struct hl
     struct securing *t = x.t;
     free(arg);
     if (st == HL_ECANCELED)
-        return; /* the task goes with the Controller */
+        return; /* the task is freed with the Controller */
     t->in_flight--;
     t->shards[x.index].asked = false;
     if (st == HL_OK)
@@ -438,7 +440,7 @@ static void copy_ask(struct securing *t, size_t index, size_t target)
         t->in_flight++;
         st = copies_bring_stated(t->c, &s->shard, &goal, on_copied, x);
         if (st == HL_OK)
-            return; /* and x is gone */
+            return; /* and x was freed */
         s->asked = false;
         t->in_flight--;
     }
@@ -447,7 +449,7 @@ static void copy_ask(struct securing *t, size_t index, size_t target)
     t->cursor = index;
 }
 
-/* False: nothing can be done for it now. */
+/* False: nothing can be done for the shard now. */
 static void shard_step(struct securing *t, size_t index)
 {
     struct secured *s = &t->shards[index];
@@ -485,7 +487,7 @@ static void shard_step(struct securing *t, size_t index)
     }
 }
 
-/* A node that was given copies is away by now: they don't count. */
+/* True if a node that was given copies has gone away since: its copies no longer count. */
 static bool holders_left(struct securing *t)
 {
     bool left = false;
@@ -536,7 +538,7 @@ static void securing_go(struct securing *t)
     free_if_idle(t);
 }
 
-/* What failed may go now; who is there is looked at anew. */
+/* What failed before may work now; the holders are looked up again. */
 static void securing_retry(struct securing *t)
 {
     t->retry_ns = 0;
@@ -564,7 +566,7 @@ void securings_tick(struct hl_controller *c)
     }
 }
 
-/* ---- the begin ------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static hl_status shards_take(struct securing *t, const struct securable *shards)
 {
@@ -603,6 +605,6 @@ hl_status securing_start(struct hl_controller *c, const struct securable *shards
         return st;
     }
     *out = t;
-    securing_go(t); /* asks L3: `done` comes later */
+    securing_go(t); /* this asks L3, so `done` is called later */
     return HL_OK;
 }

@@ -1,7 +1,7 @@
-/* The sweep: the inventory of pool and archive against the catalogue. A shard of no version is
- * an orphan, what the pool has lost is marked, what is not archived yet is archived. Each sweep
- * begins with a claim (claim.h): what is not this cluster's is looked at and left alone. It runs as
- * soon as the L3 daemon answers, and then every gc.interval. */
+/* The sweep compares the inventory of pool and archive with the catalogue. A shard of no version is
+ * an orphan, a shard that the pool has lost is marked, and what is not archived yet is archived.
+ * Each sweep begins with a claim (claim.h): what does not belong to this cluster is looked at and
+ * left alone. The sweep runs as soon as the L3 daemon answers, and then every gc.interval. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 static void ask_page(struct hl_controller *c, uint64_t cursor);
 
-/* One shard that L3 has, in its pool or in its archive. */
+/* Notes one shard that L3 has, in its pool or in its archive. */
 static void note_extent(struct hl_controller *c, const struct hl_api_extent *extent, bool archived)
 {
     struct hl_id id;
@@ -38,8 +38,8 @@ static void note_extent(struct hl_controller *c, const struct hl_api_extent *ext
     *(archived ? &c->claim.known_archived : &c->claim.known_pooled) += 1;
 }
 
-/* A node that has not told yet what it holds may have what the pool has not: after its own start,
- * or that of the Controller. lost: nodes that are given up count, too. */
+/* A node that has not listed its copies yet, since its own start or that of the Controller, may
+ * have what the pool has not. lost: also count nodes that are given up. */
 static bool inventory_is_awaited(struct hl_controller *c, bool lost)
 {
     for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next)
@@ -50,7 +50,7 @@ static bool inventory_is_awaited(struct hl_controller *c, bool lost)
 
 bool copies_shard_is_gone(struct hl_controller *c, const struct hl_shard_rec *s)
 {
-    struct hl_holder holder; /* one that is silent counts: it may come back with its copy */
+    struct hl_holder holder; /* a silent holder counts: it may come back with its copy */
     const struct holders_query q = {.awaited_ms = INT64_MAX};
     if (!s->lost || pool_info(c) == NULL || nodes_expected(c) || inventory_is_awaited(c, true) ||
         copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 ||
@@ -68,7 +68,7 @@ static void shard_settle(struct hl_controller *c, struct hl_shard_rec *s, bool a
                       copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0 || (awaited && !s->lost);
     enum hl_sweep_turn turn = hl_sweep_settle(s, has_copies);
     c->copies->settled_lost += turn == HL_SWEEP_LOST;
-    c->slots_changed |= turn == HL_SWEEP_FOUND; /* a job may wait for its version */
+    c->slots_changed |= turn == HL_SWEEP_FOUND; /* a job may be waiting for its version */
 }
 
 static bool settle_turn(struct hl_controller *c)
@@ -146,7 +146,7 @@ static void on_archived_page(void *arg, hl_status st, const char *text,
     if (controller_stopped(c))
         return;
     if (st == HL_EUNAVAIL && c->claim.comparing && c->claim.found.archived == 0) {
-        end_sweep(c); /* an archive that is away is not claimed now */
+        end_sweep(c); /* an unreachable archive is not claimed now */
         return;
     }
     if (st != HL_OK) {
@@ -175,7 +175,7 @@ static void on_page(void *arg, hl_status st, const char *text,
     (void)text;
     if (controller_stopped(c))
         return;
-    if (st != HL_OK) { /* try again at the next sweep; nothing is judged by half an inventory */
+    if (st != HL_OK) { /* the next sweep tries again: half an inventory proves nothing */
         c->copies->sweeping = false;
         return;
     }
@@ -273,7 +273,7 @@ void pool_tick(struct hl_controller *c)
     securings_tick(c);
 }
 
-/* ---- the state of this wing ------------------------------------------------------------------ */
+/* ---- state of this wing ---------------------------------------------------------------------- */
 
 hl_status copies_create(struct hl_controller *c, bool (*importing)(const struct hl_controller *c))
 {

@@ -1,9 +1,10 @@
-/* Walks over all shards or all copies: a turn of the loop takes some of them, for others wait. */
+/* Walks over all shards or all copies: each turn of the loop takes some of them, because others
+ * wait for the loop. */
 #include "base/log.h"
 #include "controller/copies/copies_private.h"
 #include "os/loop.h"
 
-#define TURN_MS 1 /* between two of them others have theirs */
+#define TURN_MS 1 /* between two turns, for the other users of the loop */
 
 static void turns_end(struct turns *t)
 {
@@ -26,7 +27,7 @@ void turns_begin(struct turns *t)
     bool over = t->turn(t->c);
     if (!over && hl_timer_create(t->c->opts.loop, TURN_MS, TURN_MS, on_turn, t, &t->timer) == HL_OK)
         return;
-    while (!over) /* without a timer all at once */
+    while (!over) /* without a timer, all at once */
         over = t->turn(t->c);
     turns_end(t);
 }

@@ -1,6 +1,6 @@
-/* Write-behind: what visible versions hold in the pool and the archive has not yet is archived, a
- * batch at a time. The sweep knows what is missing, so nothing has to be remembered: whatever dies,
- * the next sweep finds the rest. */
+/* Write-behind: what visible versions hold in the pool and the archive does not have yet is
+ * archived, one batch at a time. The sweep knows what is missing, so nothing has to be remembered:
+ * whichever process dies, the next sweep finds the rest. */
 #include <string.h>
 
 #include "base/log.h"
@@ -17,7 +17,7 @@ static void on_archived(void *arg, hl_status st, const char *text,
         return;
     c->copies->archiving = false;
     if (st == HL_OK)
-        c->copies->sweep_ns = 0; /* is there more? */
+        c->copies->sweep_ns = 0; /* there may be more */
     if (trouble_is_new(&c->copies->archive_trouble, st))
         hl_warn("not everything is archived yet, each sweep tries again error=\"%s\"", text);
 }
@@ -51,7 +51,8 @@ static void on_touched(void *arg, hl_status st, const char *text,
         hl_debug("L3 was not told of reads: %s", text);
 }
 
-/* The daemon can't see who reads its mapped pool, and gives up first what was not used for long. */
+/* Tells the daemon which shards are read. It can't see who reads its mapped pool, and evicts first
+ * what has not been used for long. */
 void archive_touch(struct hl_controller *c, const struct hl_api_access_report_list *reports)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

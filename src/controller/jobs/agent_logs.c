@@ -1,16 +1,16 @@
-/* The output of ranks that Agents ran: which node has it. HL_EUNAVAIL: the node that has the log
- * may come back; HL_ENOENT: no node has it. */
+/* The output of ranks that Agents ran: finds the node that has it. HL_EUNAVAIL: the node that has
+ * the log is away and may come back; HL_ENOENT: no node has it. */
 #include <stdio.h>
 
 #include "controller/jobs/jobs_private.h"
 #include "core/job/jobnodes.h"
 
-/* A question that an Agent is to answer, in the memory of its call. */
+/* A log query to an Agent, kept for the duration of its call. */
 struct log_call {
     struct hl_rpc_call *call;
     struct hl_api_controller_read_log_results about;
-    bool unstarted; /* the container may never have been made there: then nothing was written */
-    bool over;      /* and nothing will be */
+    bool unstarted; /* the container may never have been created there: then nothing was written */
+    bool over;      /* and nothing will be written */
 };
 
 static bool has_rank(const struct hl_api_container_status *status, int rank)
@@ -84,7 +84,7 @@ static void on_log(void *arg, hl_status st, const char *text,
     }
 }
 
-/* A gang that changed its size has other numbers than its nodes know. */
+/* A gang that was resized has new rank numbers; its nodes still know the old ones. */
 static int rank_on_node(const struct job *j, const struct log_query *query)
 {
     const struct hl_plan *plan = j->run.plan;

@@ -1,5 +1,5 @@
-/* The executor whose containers are run by the Agents of this cluster's nodes: containers are
- * started and stopped by calls, and what a node reports, or that it is silent, becomes an event. */
+/* The executor whose containers are run by the Agents of this cluster's nodes. Calls start and stop
+ * containers; a node's reports, or its silence, become events. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +10,9 @@
 #include "core/failure/failure.h"
 #include "core/job/jobnodes.h"
 
-#define FORGETS_MAX 64 /* calls to a node's Agent in one go */
+#define FORGETS_MAX 64 /* calls to a node's Agent per round */
 
-/* Context of a call to an Agent: the job may be gone when the answer comes. */
+/* Context of a call to an Agent: the job may be gone by the time the answer arrives. */
 struct container_call {
     struct hl_controller *c;
     char job[HL_JOB_ID_MAX + 1];
@@ -36,7 +36,8 @@ static struct container_call *call_new(struct job *j, const struct hl_job_action
     return k;
 }
 
-/* What it failed of; a rank that we had ended was not simply killed. */
+/* Why the container failed. A rank that we ended ourselves is told apart from one that was just
+ * killed. */
 static enum hl_api_failure_kind failure_of(const struct job *j,
                                            const struct hl_api_container_status *status)
 {
@@ -148,12 +149,12 @@ static void stop_container(struct job *j, const struct hl_job_action *a)
 
 /* ---- containers by their ids ----------------------------------------------------------------- */
 
-/* What an id JOB.ATTEMPT.INDEX says. */
+/* A parsed container id, JOB.ATTEMPT.INDEX. */
 struct container_ref {
-    bool named; /* it is of that form */
+    bool named; /* the id has that form */
     int attempt, index;
-    struct job *job; /* NULL: none that is known */
-    bool damaged;    /* there is one, and its record can't be read */
+    struct job *job; /* NULL: no such job is known */
+    bool damaged;    /* the job exists, but its record can't be read */
 };
 
 static struct container_ref container_ref(const struct hl_controller *c, const char *id)
@@ -173,7 +174,7 @@ static bool is_wanted(const struct container_ref *r)
 
 /* ---- what nodes report ----------------------------------------------------------------------- */
 
-/* A container that no job wants: of a forgotten job or of an attempt that is over. */
+/* Stops a container that no job wants: its job was forgotten, or its attempt is over. */
 static void stop_stray(struct hl_controller *c, struct node *n,
                        const struct hl_api_container_status *status)
 {
@@ -289,8 +290,8 @@ bool jobs_want_container(const struct hl_controller *c, const char *id)
     return is_wanted(&r) || r.damaged;
 }
 
-/* Give up the first node that has been silent for longer than the job waits. The others follow
- * with the next ticks. */
+/* Gives up the first node that has been silent for longer than the job waits. The others follow on
+ * the next ticks. */
 static void give_up_silent_node(struct job *j)
 {
     const struct hl_patience patience = job_patience(j);
@@ -331,13 +332,13 @@ static void look_for_images(struct job *j)
                     hl_jobrun_index(&j->run, index), &failed);
 }
 
-/* Calls that failed for a reason that may pass. */
+/* Starts wanted containers again whose start call failed for a reason that may pass. */
 static void start_wanted(struct job *j)
 {
     enum hl_api_job_state state = j->run.state;
     if (state != HL_API_JOB_STATE_STARTING && state != HL_API_JOB_STATE_RUNNING)
-        return; /* a gang that runs may have parked containers, one that takes a lost one's place,
-                   and some that are to join */
+        return; /* a running gang is included: it may have parked containers, a replacement of a
+                   lost one, and containers that are about to join */
     for (int i = 0; i < j->run.container_count && j->run.state == state; i++) {
         if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED ||
             j->run.plan->containers[i].leaves)
@@ -350,7 +351,7 @@ static void start_wanted(struct job *j)
     }
 }
 
-/* What a job that runs waits for: the first of its nodes that does not answer. */
+/* What a running job waits for: the first of its nodes that does not answer. */
 static void waits_for_node(const struct job *j, char *out, size_t cap)
 {
     struct hl_controller *c = j->controller;
@@ -371,7 +372,7 @@ static void waits_for_node(const struct job *j, char *out, size_t cap)
     rank_watch_tell(j, out, cap);
 }
 
-/* ---- containers that are over ---------------------------------------------------------------- */
+/* ---- ended containers ------------------------------------------------------------------------ */
 
 static void on_forgotten(void *arg, hl_status st, const char *text,
                          const struct hl_api_agent_forget_container_results *r)
@@ -389,8 +390,8 @@ static void forget_container(struct hl_controller *c, struct node *n, const char
                                          on_forgotten, c);
 }
 
-/* Its containers' records and logs, where their node is there; else when it is back and they are
- * old enough (purge_stale_containers). */
+/* Deletes the records and logs of the job's containers on the nodes that are ready. On the others
+ * they go once the node is back and they are old enough (purge_stale_containers). */
 static void forget_containers(const struct job *j)
 {
     struct hl_controller *c = j->controller;
@@ -429,7 +430,7 @@ static hl_status agents_admit(struct job *j)
 static hl_status agents_restore(struct job *j)
 {
     (void)j;
-    return HL_OK; /* asked last */
+    return HL_OK; /* checked last */
 }
 
 static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec, const char *id,
@@ -440,7 +441,7 @@ static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec,
     hl_cluster_set_time(nodes_cluster(c), hl_wall_ms(), c->opts.stop_grace_ms);
     HL_TRY(hl_plan_make(spec, nodes_cluster(c), out));
     if (nodes_cluster(c)->count == 0 || nodes_expected(c))
-        (*out)->never = false; /* an Agent may come yet */
+        (*out)->never = false; /* an Agent may still come */
     return HL_OK;
 }
 
@@ -449,7 +450,7 @@ static void agents_carry_out(struct job *j, const struct hl_job_actions *actions
     for (size_t i = 0; i < actions->count; i++) {
         bool starts = actions->list[i].kind == HL_JOB_DO_START;
         if (starts && j->run.state == HL_API_JOB_STATE_RUNNING &&
-            rank_tables_reset(j, j->run.container_count) != HL_OK) /* ranks are elsewhere now */
+            rank_tables_reset(j, j->run.container_count) != HL_OK) /* the ranks have moved */
             hl_warn("%s", hl_error_text());
         if (starts)
             start_container(j, &actions->list[i]);
@@ -467,7 +468,7 @@ static void agents_retry(struct job *j)
     rank_tables_send(j);
 }
 
-/* The Agent's own report where it has one: pids, binding. */
+/* Uses the Agent's own report where there is one: it has pids and binding. */
 static void agents_describe(const struct job *j, const struct hl_jobrun *run, int index,
                             struct hl_arena *arena, struct hl_api_container_status *io)
 {
@@ -477,7 +478,7 @@ static void agents_describe(const struct job *j, const struct hl_jobrun *run, in
     bool replaced = !hl_jobrun_has_ranks(run, index) && !hl_jobrun_is_parked(run, index) &&
                     run->plan->containers[index].joining == 0;
     (void)arena;
-    if (reported != NULL && !replaced) /* the ranks that its lost server told of are elsewhere */
+    if (reported != NULL && !replaced) /* the lost server's ranks run elsewhere now */
         *io = *reported;
 }
 

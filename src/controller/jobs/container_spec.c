@@ -1,10 +1,11 @@
-/* What a container of the attempt that is placed is started with. */
+/* The spec with which a container of the placed attempt is started. */
 #include "api/api.h"
 #include "controller/jobs/jobs_private.h"
 #include "core/planner/resize.h"
 #include "ranktable/plan.h"
 
-/* Its ranks are told the size that the gang has with them. */
+/* The spec of a container that joins: its ranks are told the size that the gang will have with
+ * them. */
 static struct hl_api_container_spec joining_spec(const struct job *j, int index,
                                                  const struct hl_plan_spec_opts *opts,
                                                  struct hl_arena *arena)

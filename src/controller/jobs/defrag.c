@@ -1,4 +1,4 @@
-/* planJob with defrag: the gangs that run are what core/planner/defrag.h may move. */
+/* planJob with defrag: running gangs are the ones that core/planner/defrag.h may move. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "controller/jobs/jobs_private.h"
 #include "core/planner/defrag.h"
 
-/* Gangs that hold slots and stay where they are; free(). */
+/* Lists the gangs that hold slots and can't be moved; the caller calls free(). */
 static struct hl_defrag_gang *list_gangs(const struct hl_controller *c, size_t *count)
 {
     struct hl_defrag_gang *list = calloc(jobs_count(c) + 1, sizeof(*list));
@@ -19,7 +19,7 @@ static struct hl_defrag_gang *list_gangs(const struct hl_controller *c, size_t *
     return list;
 }
 
-/* Nodes of a plan, each once. */
+/* The nodes of a plan, without duplicates. */
 static struct hl_api_text_list nodes_of(const struct hl_plan *plan, struct hl_arena *arena)
 {
     struct hl_api_text_list list = {

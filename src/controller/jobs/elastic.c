@@ -1,6 +1,7 @@
-/* Elastic jobs (core/job/elastic.h). In the line such a gang is one of its least size. One that
- * starts gets the largest size that the slots allow which are left when all of the line had their
- * turn: nobody waits longer for that, and what is reserved for others stays theirs. */
+/* Elastic jobs (core/job/elastic.h). The queue treats such a gang as one of its minimum size. When
+ * it starts, it gets the largest size that fits into the slots left over after every waiting job
+ * had its turn. So nobody waits longer because of it, and slots reserved for others stay reserved.
+ */
 #include <limits.h>
 #include <stdlib.h>
 

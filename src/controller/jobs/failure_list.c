@@ -1,4 +1,4 @@
-/* First failures as a job has them: a list, the newest first. */
+/* The first failures of a job: a list, newest first. */
 #include <stdlib.h>
 
 #include "controller/jobs/jobs_private.h"
@@ -40,7 +40,7 @@ const struct hl_api_job_failure *job_failure_of(const struct job *j, int attempt
     return NULL;
 }
 
-/* The newest last; without logs. */
+/* In order of age, the newest last; without logs. */
 struct hl_api_job_failure_list job_failures_list(const struct job *j, struct hl_arena *arena)
 {
     struct hl_api_job_failure_list list = {0};

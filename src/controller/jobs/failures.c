@@ -1,6 +1,7 @@
-/* The first failure of each attempt, kept beside the job: which rank, how, and its last lines. It
- * is looked for once the attempt is over, for then every rank has told its end; its log is asked of
- * its node, and what comes is written to the store. So it outlives containers, Agents and us. */
+/* The first failure of each attempt, stored beside the job: which rank failed, how, and its last
+ * lines. We look for it once the attempt is over, because by then every rank has reported its end.
+ * Its node is asked for the log, and the result is written to the store. So it outlives containers,
+ * Agents and the Controller. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,15 +13,15 @@
 #include "core/failure/failure.h"
 #include "core/job/jobnodes.h"
 
-#define FAILURES_MAX 8 /* of a job; the oldest goes */
+#define FAILURES_MAX 8 /* per job; beyond that the oldest is dropped */
 
-/* One that is being completed; its job may be forgotten meanwhile. */
+/* A failure that is being completed; its job may be forgotten meanwhile. */
 struct failure_call {
     struct hl_controller *c;
     char job[HL_JOB_ID_MAX + 1];
-    struct job_failure *failure; /* not the job's yet */
+    struct job_failure *failure; /* not yet owned by the job */
     int pid;
-    int64_t since_ms; /* when its container began */
+    int64_t since_ms; /* when its container started */
 };
 
 /* ---- the store ------------------------------------------------------------------------------- */
@@ -33,7 +34,7 @@ static void on_failure_written(void *arg, hl_status st, const char *text)
                 text);
 }
 
-/* The oldest beyond the bound leaves memory and, with this batch, the store. */
+/* Drops the oldest failure beyond the limit from memory and, with this batch, from the store. */
 static hl_status drop_oldest(struct job *j, struct hl_records *records)
 {
     struct job_failure **at = &j->failures;
@@ -49,7 +50,7 @@ static hl_status drop_oldest(struct job *j, struct hl_records *records)
     return HL_OK;
 }
 
-/* The job owns it from now on. */
+/* From here on the job owns it. */
 static void failure_keep(struct job *j, struct job_failure *f)
 {
     struct hl_records records = {0};
@@ -70,8 +71,8 @@ static void failure_keep(struct job *j, struct job_failure *f)
                 hl_error_text());
 }
 
-/* By the key, which has the job's id: "failure/JOB/ATTEMPT". Those of a job that is gone stay
- * unread. */
+/* Reads one record by its key, which contains the job's id: "failure/JOB/ATTEMPT". Records of jobs
+ * that are gone are skipped. */
 hl_status jobs_load_failure(struct hl_controller *c, const char *key, const json_t *value)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -128,7 +129,7 @@ static void on_evidence(void *arg, hl_status st, const char *text,
     call_end(k);
 }
 
-/* Text, whatever the rank wrote. */
+/* The log is stored as valid text, whatever bytes the rank wrote. */
 static void take_log(struct job_failure *f, const struct hl_api_data *data)
 {
     const char *bytes = (const char *)data->bytes;
@@ -175,7 +176,7 @@ static void on_tail(void *arg, hl_status st, const char *text,
 
 /* ---- finding it ------------------------------------------------------------------------------ */
 
-/* A container as its node tells it, else as the job remembers it. */
+/* A container as its node reports it, or else as the job remembers it. */
 static struct hl_api_container_status container_of(const struct job *j, int index,
                                                    struct hl_arena *arena)
 {
@@ -200,7 +201,7 @@ static void find_first(const struct job *j, struct hl_arena *arena, struct hl_ap
     for (int i = 0; i < j->run.container_count; i++) {
         const struct node *n = node_find(j->controller, j->run.containers[i].node);
         struct hl_api_container_status s = container_of(j, i, arena);
-        bool lost = s.state == HL_API_CONTAINER_STATE_LOST; /* by our clock */
+        bool lost = s.state == HL_API_CONTAINER_STATE_LOST; /* then the time is by our clock */
         if (s.id != NULL)
             hl_failure_consider(out, &s, j->run.containers[i].node,
                                 n != NULL && !lost ? n->ahead_ms : 0);
@@ -213,7 +214,7 @@ static bool node_may_come(const struct job *j, const char *name)
     return n != NULL && !node_ready(n) && !n->lost && nodes_expected(j->controller);
 }
 
-/* rank: as the node knows it. */
+/* rank: its number as the node knows it. */
 static void ask_node(struct job *j, const struct node *n, struct job_failure *f, int rank)
 {
     struct hl_controller *c = j->controller;
@@ -249,7 +250,7 @@ void failures_look(struct job *j)
         return;
     find_first(j, &arena, &first);
     if (first.time_ms != 0 && node_may_come(j, first.node))
-        return; /* the next tick asks again */
+        return; /* the next tick calls again */
     j->failure_looked = attempt;
     if (first.time_ms == 0)
         return;

@@ -1,11 +1,11 @@
-/* The image of a job: pinned once, and on the nodes before the containers start.
+/* The image of a job: its name is pinned once, and all nodes have it before the containers start.
  *
  *     a node has it --its pinned name--> job record --> all nodes are asked for that name
  *       ^ asked when the job waits; where it lacks it, it pulls
  *
- * The first node that has the image says what its name means; only then are others asked, by what
- * it said. So a tag that moves later is another image for other jobs alone. While a job is the next
- * in the line its image is brought to where it would run. */
+ * The first node that has the image resolves its name; only then are the others asked, for the
+ * resolved name. So if a tag moves later, only later jobs get the other image. While a job is next
+ * in line, its image is already pulled to where it would run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,24 +13,24 @@
 #include "base/log.h"
 #include "controller/jobs/jobs_private.h"
 
-#define AHEAD_NS   (2 * HL_NS_PER_S) /* between two looks at a job that waits */
-#define AGAIN_NS   (HL_NS_PER_S / 2) /* between two questions about a pull */
-#define ASKING_MAX 4                 /* nodes that are asked at once for jobs that wait */
-#define AHEAD_ONE  1                 /* place in the line up to which images are brought ahead */
+#define AHEAD_NS   (2 * HL_NS_PER_S) /* between two checks of a waiting job */
+#define AGAIN_NS   (HL_NS_PER_S / 2) /* between two queries about a pull */
+#define ASKING_MAX 4                 /* nodes queried at the same time for waiting jobs */
+#define AHEAD_ONE  1                 /* place in line up to which images are pulled ahead */
 
 struct node_image {
     char node[HL_NODE_NAME_MAX + 1];
-    char *image; /* as it was asked for */
+    char *image; /* as it was requested */
     enum hl_api_image_state state;
     bool asking;
-    bool placed; /* it was asked after the gang had its slots */
+    bool placed; /* the query was sent after the gang got its slots */
     uint64_t asked_ns;
     char text[HL_JOB_TEXT_MAX];
 };
 
 struct job_images {
     char *pinned;
-    int attempt; /* that `nodes` are of */
+    int attempt; /* the attempt to which `nodes` belong */
     struct node_image *nodes;
     size_t count;
     uint64_t looked_ns;
@@ -99,7 +99,7 @@ static struct node_image *node_image_find(const struct job *j, const char *node)
     return NULL;
 }
 
-/* Of what is wanted now, asked since the gang has its slots where that matters. NULL: not known. */
+/* The node's last answer, provided it is about the image that is wanted now. NULL: not known. */
 static const struct node_image *node_image_now(const struct job *j, const char *node)
 {
     const struct node_image *x = node_image_find(j, node);
@@ -170,7 +170,7 @@ void images_tell_ahead(const struct job *j, char *io, size_t cap)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* The job may be gone when the answer comes. */
+/* Context of a call; the job may be gone when the answer arrives. */
 struct image_call {
     struct hl_controller *c;
     char job[HL_JOB_ID_MAX + 1];
@@ -185,7 +185,7 @@ static void image_found(struct job *j, const char *pinned)
     if (images_pinned(j)[0] != '\0' || pinned[0] == '\0')
         return;
     if (images_pin(j, pinned) != HL_OK) {
-        hl_warn("%s", hl_error_text()); /* asked again */
+        hl_warn("%s", hl_error_text()); /* the query is repeated later */
         return;
     }
     snprintf(text, sizeof(text), "%.80s is %.160s", j->spec.image, pinned);
@@ -212,7 +212,7 @@ static void on_prepared(void *arg, hl_status st, const char *text,
     snprintf(x->text, sizeof(x->text), "%s", st == HL_OK ? r->text : text);
     if (st == HL_OK)
         x->state = r->state;
-    else if (st == HL_EUNSUPPORTED) /* an older Agent, whose container pulls by itself */
+    else if (st == HL_EUNSUPPORTED) /* an older Agent, whose containers pull the image themselves */
         x->state = HL_API_IMAGE_STATE_HERE;
     else
         hl_debug("image is asked for again job=%s node=%s error=\"%s\"", j->id, x->node, text);
@@ -241,7 +241,7 @@ static struct node_image *node_image_add(struct job *j, const char *node)
     return x;
 }
 
-/* The answer is good, or another one is under way, or it is too early. */
+/* True when the answer is still valid, a query is in flight, or the last one was too recent. */
 static bool need_not_ask(const struct job *j, const struct node_image *x)
 {
     bool placed = j->run.state == HL_API_JOB_STATE_STARTING;
@@ -287,7 +287,7 @@ static void node_ask(struct job *j, const char *node)
 
 /* ---- where ----------------------------------------------------------------------------------- */
 
-/* As long as it is not known what the name means, one node is asked. */
+/* Until the name is resolved, only one node is asked. */
 static void plan_ask(struct job *j, const struct hl_plan *plan)
 {
     for (int i = 0; i < plan->container_count; i++) {

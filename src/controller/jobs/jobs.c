@@ -1,18 +1,18 @@
-/* Jobs. Every event goes through the pure state machine and changes the job in memory; its actions
- * are carried out, and calls answered, once the record with that change is durable. While one
- * record is being written further events only mark the job as behind: the next record has all of
- * them, and hl_jobrun_resume says the actions that were dropped. Actions are idempotent: after a
- * crash, or when the store refused a write, they are said again. Others see the job as the store
- * has it.
+/* Jobs. Every event goes through the pure state machine and changes the job in memory. Its actions
+ * are carried out, and calls answered, only once the record with that change is durable. While a
+ * record is being written, further events only mark the job as behind: the next record contains all
+ * of them, and hl_jobrun_resume derives the dropped actions again. Actions are idempotent: they are
+ * repeated after a crash, or after the store refused a write. Others see the job as it is in the
+ * store.
  *
  *     event -> hl_jobrun_step -> record -> store -> actions -> executor -> event ...
  *
- * Three copies of what a job is, the older the further right:
+ * There are three copies of a job's state, older from left to right:
  *
  *     run, events            saving                      saved
  *     as of the last event   on its way to the disk      durable: what others are told
  *
- * States of the record, all of them changed on the loop's thread (on_job_written runs there, too):
+ * States of the record, all changed on the loop's thread (on_job_written runs there, too):
  *
  *     saved --event, job_keep--> saving --written--> saved: actions carried out, calls answered
  *                                  |  '--event: behind; written--> saving (all that came since)
@@ -27,8 +27,8 @@
  *     resume               actions were dropped: say them again instead of carrying out `actions`
  *     held, stepped        between job_events_hold and _go: events are collected for one record
  *
- * A job may leave the table in job_not_saved and at retention, so its pointer must not be
- * kept over a call or a write: keep the id and look it up again (struct job_write). */
+ * A job may leave the table in job_not_saved and at retention. Don't keep its pointer over a call
+ * or a write: keep the id and look it up again (struct job_write). */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@
 #define JOB_EVENTS_MAX 200
 #define PASS_AGE_NS    (5 * HL_NS_PER_S)
 
-/* The job may be gone when its record is written. */
+/* The job may be gone by the time its record is written. */
 struct job_write {
     struct hl_controller *c;
     char id[HL_JOB_ID_MAX + 1];
@@ -52,7 +52,7 @@ bool job_is_saved(const struct job *j)
     return j->saved.run != NULL && j->saving.run == NULL && !j->unsaved && !j->behind;
 }
 
-/* ---- calls that wait ------------------------------------------------------------------------- */
+/* ---- waiting calls --------------------------------------------------------------------------- */
 
 static void waiters_end(struct job *j, hl_status st, const char *text)
 {
@@ -92,7 +92,7 @@ void jobs_stop(struct hl_controller *c)
 /* ---- actions ----------------------------------------------------------------------------------
  */
 
-/* All ranks of an attempt load the same version: it is fixed when the gang is placed. */
+/* All ranks of an attempt load the same version, so it is fixed when the gang is placed. */
 hl_status job_find_version(const struct job *j, int64_t *out)
 {
     struct hl_model_rec *m;
@@ -102,7 +102,8 @@ hl_status job_find_version(const struct job *j, int64_t *out)
         hl_catalog_model(&j->controller->catalog, j->spec.model, &m) != HL_OK)
         return HL_OK; /* a job may bring its own model */
     HL_TRY(hl_catalog_version(m, j->spec.model_version, &v));
-    /* A restarted job goes on from what it wrote, also when it was pinned to an older version. */
+    /* A restarted job continues from the versions it wrote, even if it was pinned to an older one.
+     */
     for (struct hl_version_rec *w = m->versions; w != NULL && w != v; w = w->next) {
         if (w->state == HL_API_VERSION_STATE_VISIBLE && hl_version_whole(w) &&
             strcmp(w->job, j->id) == 0) {
@@ -112,7 +113,7 @@ hl_status job_find_version(const struct job *j, int64_t *out)
     }
     char why[160];
     if (v->state == HL_API_VERSION_STATE_VISIBLE &&
-        !hl_version_whole(v)) /* some of the ranks could not load */
+        !hl_version_whole(v)) /* some ranks could not load it */
         return hl_fail(HL_ENOENT, "version %" PRId64 " of model '%s' can't be loaded: %s",
                        v->number, m->name, hl_version_trouble(v, why, sizeof(why)));
     *out = v->number;
@@ -129,15 +130,15 @@ void job_take_plan(struct job *j, struct hl_plan *plan)
         hl_warn("%s", hl_error_text());
     j->marked = true;
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
-    if (j->run.plan != plan) { /* refused: not taken over */
+    if (j->run.plan != plan) { /* refused: the plan is still ours */
         hl_plan_mark(plan, nodes_cluster(c), 0);
         j->marked = false;
         hl_plan_free(plan);
     }
 }
 
-/* Find a place for the next attempt of a job that is in none of our queues. Its slots are none of
- * our cluster's: who has them runs the job. */
+/* Finds a place for the next attempt of a job that is in none of our queues. Its slots are not in
+ * our cluster: whoever owns them runs the job. */
 static void job_place(struct job *j)
 {
     struct hl_plan *plan = NULL;
@@ -160,8 +161,8 @@ static bool job_has_line(const struct job *j)
     return j->controller->jobs->want_pass != NULL && !j->executor->has_deadlines;
 }
 
-/* What ended attempts held: their slots, and the versions they did not complete. It is said again
- * by every resume, and does nothing when nothing is held. */
+/* Releases what ended attempts held: their slots, and the versions they did not complete. Every
+ * resume repeats it; it does nothing when nothing is held. */
 static void job_release(struct job *j)
 {
     bool ended = hl_job_state_ended(j->run.state);
@@ -173,8 +174,8 @@ static void job_release(struct job *j)
     drop_open_versions(j->controller, j->id, ended ? INT_MAX : j->run.attempt);
 }
 
-/* What is started and stopped is the executor's; the next place comes last, for it may change the
- * run that the other actions speak of. */
+/* The executor starts and stops containers. Placing comes last, because it may change the run that
+ * the other actions refer to. */
 static void job_carry_out(struct job *j, const struct hl_job_actions *actions)
 {
     bool place = false;
@@ -185,7 +186,7 @@ static void job_carry_out(struct job *j, const struct hl_job_actions *actions)
     }
     j->executor->carry_out(j, actions);
     bool waits =
-        j->run.state == HL_API_JOB_STATE_PENDING; /* also one that backs off has a reason */
+        j->run.state == HL_API_JOB_STATE_PENDING; /* a job that backs off has a reason, too */
     if (job_has_line(j) && (place || waits || hl_job_state_ended(j->run.state)))
         j->controller->jobs->want_pass(j->controller);
     else if (place)
@@ -206,10 +207,10 @@ void job_resume(struct job *j)
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-/* The store has what the job is. */
+/* The store now has the current state of the job. */
 static void job_saved(struct job *j)
 {
-    struct hl_job_actions actions = j->actions; /* carrying them out may give events */
+    struct hl_job_actions actions = j->actions; /* carrying them out may cause events */
     bool resume = j->resume;
     j->actions = (struct hl_job_actions){0};
     j->resume = false;
@@ -223,7 +224,7 @@ static void job_saved(struct job *j)
     hl_job_actions_fini(&actions);
 }
 
-/* The actions of what is not written wait, and are derived from the state when it is. */
+/* Actions of an unwritten change wait; they are derived from the state again once it is written. */
 static void job_not_saved(struct job *j, hl_status st, const char *text)
 {
     char why[HL_ERROR_TEXT_MAX];
@@ -233,7 +234,7 @@ static void job_not_saved(struct job *j, hl_status st, const char *text)
     j->unsaved = true;
     j->behind = false;
     waiters_end(j, st, why);
-    if (j->saved.run == NULL) { /* the submission was refused: the job never was */
+    if (j->saved.run == NULL) { /* the submission was refused: the job never existed */
         hl_warn("job not accepted, its record can't be written job=%s error=\"%s\"", j->id, why);
         jobs_remove(j);
         job_free(j);
@@ -290,8 +291,8 @@ static hl_status job_write(struct job *j, json_t *value)
     return st;
 }
 
-/* Write what changed since the last time, then carry out j->actions. An event that changes nothing
- * of the run costs no write. The job may be gone afterwards. */
+/* Writes what changed since the last record, then carries out j->actions. An event that does not
+ * change the run costs no write. The job may be gone afterwards. */
 static void job_save(struct job *j)
 {
     if (j->saving.run != NULL) {
@@ -304,7 +305,7 @@ static void job_save(struct job *j)
     hl_status st = HL_OK;
     bool same =
         j->saved.run != NULL && !j->keep && !j->unsaved && json_equal(now.run, j->saved.run);
-    if (value == NULL) { /* without a value it would delete the job's */
+    if (value == NULL) { /* a NULL value would delete the job's record */
         st = hl_fail(HL_ENOMEM, "out of memory for the record of job %s", j->id);
     } else {
         j->behind = false;
@@ -326,7 +327,7 @@ static void job_save(struct job *j)
 
 void job_keep(struct job *j)
 {
-    j->keep = true; /* the run is as it was, and more than the run is to be written */
+    j->keep = true; /* the run is unchanged, but more than the run has to be written */
     j->resume = true;
     job_save(j);
 }
@@ -404,13 +405,14 @@ static void job_time(struct job *j)
                                         .text = waits[0] != '\0' ? waits : NULL});
 }
 
-/* What no event brings: free slots, deadlines, nodes that stay silent, calls to be tried again. */
+/* Handles what no event announces: free slots, deadlines, nodes that stay silent, calls to retry.
+ */
 static void job_tick(struct job *j, bool slots_changed)
 {
     bool wants_slots =
         slots_changed && j->run.state == HL_API_JOB_STATE_PENDING && !job_has_line(j);
     if (j->saving.run != NULL) {
-        j->behind |= wants_slots; /* it is placed again once the store has it */
+        j->behind |= wants_slots; /* it is placed again once the store has this change */
         return;
     }
     if (j->unsaved) {
@@ -426,8 +428,8 @@ static void job_tick(struct job *j, bool slots_changed)
         j->executor->retry(j);
 }
 
-/* Time alone changes what may start, too: a recovery was waited for long enough, a node did not
- * come back. */
+/* Time alone can also change which jobs may start: a recovery has waited long enough, or a node did
+ * not come back. */
 static bool line_is_old(const struct job_queue *q)
 {
     return q->pending > 0 && hl_now_ns() - q->ended_ns > PASS_AGE_NS;

@@ -1,6 +1,6 @@
-/* The time ledger of a job, fed by what its state says, by its open version, and by what its node
- * tells of the first rank that reports steps. Its clock is the Controller's steady one, which no
- * step of the wall clock moves. */
+/* The time ledger of a job. Its input is the job's state, its open version, and the progress that
+ * its node reports for the first rank that reports steps. Its clock is the Controller's steady one,
+ * which jumps of the wall clock do not affect. */
 #include <time.h>
 
 #include "base/clock.h"
@@ -17,8 +17,8 @@ static struct hl_ledger_clocks clocks_now(const struct hl_controller *c)
                                      .wall_ms = hl_wall_ms()};
 }
 
-/* A gang that has its slots: its containers wait for what is fetched ahead, for their nodes, or
- * they start. */
+/* A gang that has its slots and does not run yet: its containers wait for prefetched data or for
+ * their nodes, or are starting. */
 static enum hl_ledger_part starting_part(struct job *j)
 {
     for (int i = 0; i < j->run.container_count; i++)
@@ -45,7 +45,8 @@ static enum hl_ledger_part part_of(struct job *j)
     }
 }
 
-/* The first rank that reports steps: its gang makes them together. NULL: none does. */
+/* Progress of the first rank that reports steps; one rank is enough, because the gang makes its
+ * steps together. NULL: no rank reports any. */
 static const struct hl_api_rank_progress *progress_of(const struct job *j)
 {
     for (int i = 0; i < j->run.container_count; i++) {
@@ -70,12 +71,12 @@ static void take_progress(struct job *j, const struct hl_api_rank_progress *p, i
                                             .generation = p->generation,
                                             .steps = (int64_t)p->steps,
                                             .done_before = p->done_before};
-    bool is_old = p->generation > 0 && p->steps == 0; /* the step is of the generation before */
+    bool is_old = p->generation > 0 && p->steps == 0; /* the step is of the previous generation */
     if (p->step >= 0 && !is_old)
         hl_ledger_report(&j->ledger, &report, now);
 }
 
-/* The newest version that it has made; whether one is being written. */
+/* Looks for the newest version that the job wrote, and whether one is being written. */
 static bool look_at_versions(struct job *j, int64_t now)
 {
     struct hl_model_rec *m;

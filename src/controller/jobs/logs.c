@@ -1,5 +1,5 @@
-/* The output of ranks: which rank of which attempt is asked for, and which one failed first. Where
- * it lies is the executor's to know. */
+/* The output of ranks: which rank of which attempt is meant, and which one failed first. Only the
+ * executor knows where the output is stored. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -7,9 +7,9 @@
 #include "controller/jobs/jobs_private.h"
 #include "core/job/jobnodes.h"
 
-#define LOG_BYTES 65536 /* where the question leaves it to us */
+#define LOG_BYTES 65536 /* if the query does not say how much */
 
-/* -1 when none is known to have failed. */
+/* -1 when no rank is known to have failed. */
 static int first_failed(const struct hl_controller *c, const struct job *j, int attempt)
 {
     struct hl_rank_failure first = HL_RANK_FAILURE_NONE;
@@ -28,7 +28,7 @@ static int first_failed(const struct hl_controller *c, const struct job *j, int 
     return first.rank;
 }
 
-/* Its texts outlive the job. */
+/* Copies the texts, so that they outlive the job. */
 static struct hl_api_controller_read_log_results job_about(const struct hl_controller *c,
                                                            const struct job *j,
                                                            const struct log_query *query,
@@ -46,7 +46,8 @@ static struct hl_api_controller_read_log_results job_about(const struct hl_contr
         .job_reason = hl_arena_strdup(arena, j->run.reason)};
 }
 
-/* Attempt and rank, where they are left to us; HL_ENOENT: the job has none such. */
+/* Fills in the attempt and rank that the query leaves open; HL_ENOENT: the job has no such attempt
+ * or rank. */
 static hl_status ask_complete(const struct hl_controller *c, const struct job *j,
                               struct log_query *query)
 {

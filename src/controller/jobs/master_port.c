@@ -1,10 +1,11 @@
 /* Where the ranks of an attempt meet: a port that the Agent of rank 0 found free just before the
- * containers start. Nothing starts before it is in the store, so that all containers get the
- * same one even if the Controller or an Agent is restarted meanwhile.
+ * containers start. Nothing starts before the port is in the store, so all containers get the same
+ * one even if the Controller or an Agent restarts meanwhile.
  *
- * A port is settled for one place of rank 0. When rank 0 goes on in another container, the Agent
- * there is asked: on another node somebody else may listen at the old port, on the same one what
- * the lost process has left. Answers for a place that rank 0 has left are dropped. */
+ * A port is only valid for one location of rank 0. When rank 0 continues in another container, the
+ * Agent there is asked for a new one: on another node somebody else may listen on the old port, and
+ * on the same node the lost process may have left it in use. Answers for a location that rank 0 has
+ * left are dropped. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #include "core/job/jobnodes.h"
 #include "core/job/ports.h"
 
-#define PORT_TRIES 64 /* candidates in one question */
+#define PORT_TRIES 64 /* candidates per call */
 
 struct port_call {
     struct hl_controller *c;
@@ -57,7 +58,7 @@ static void port_settle(struct job *j, int port)
 {
     j->port.number = port;
     j->port.settled = place_now(j);
-    job_keep(j); /* then its containers are started */
+    job_keep(j); /* after that its containers are started */
 }
 
 static void port_answered(struct job *j, hl_status st, const char *text, int port)

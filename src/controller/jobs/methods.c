@@ -1,4 +1,4 @@
-/* What users ask about jobs that are there. */
+/* User queries about existing jobs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "core/job/elastic.h"
 #include "core/planner/resize.h"
 
-/* A job as the store has it: what others are told of it can't be undone by a crash. Where the store
- * refuses its record it is told as it is, with a warning (job_warning). */
+/* A job as the store has it: what we tell others must not be undone by a crash. If the store
+ * refuses its record, the job is shown as it is in memory, with a warning (job_warning). */
 struct job_view {
     struct hl_jobrun copy;
     const struct hl_jobrun *run;
@@ -21,7 +21,7 @@ static void job_view_init(struct job_view *view, const struct job *j)
     if (job_is_saved(j) || j->unsaved)
         return;
     if (hl_jobrun_from_json(j->saved.run, &view->copy) != HL_OK)
-        return; /* out of memory: rather what it is now than nothing */
+        return; /* out of memory: the current state is better than nothing */
     view->run = &view->copy;
     view->events = j->saved.events;
 }
@@ -31,7 +31,7 @@ static void job_view_fini(struct job_view *view)
     hl_jobrun_fini(&view->copy);
 }
 
-/* What is wrong with the job while it goes on; "" = nothing. Borrowed. */
+/* A problem of the job that does not stop it; "" = none. Borrowed. */
 static const char *job_warning(const struct job *j)
 {
     if (j->unsaved)
@@ -107,7 +107,7 @@ void method_list_jobs(void *arg, struct hl_rpc_call *call,
     hl_reply_controller_list_jobs(call, &r);
 }
 
-/* A node knows its ranks by the numbers with which it started them. */
+/* Translates rank numbers: a node knows its ranks by the numbers with which it started them. */
 static void number_ranks(const struct hl_plan *plan, int position, struct hl_arena *arena,
                          struct hl_api_rank_status_list *io)
 {
@@ -122,7 +122,7 @@ static void number_ranks(const struct hl_plan *plan, int position, struct hl_are
     io->items = items;
 }
 
-/* What the job remembers, and what its executor knows beside that. */
+/* What the job remembers, plus what its executor knows. */
 static struct hl_api_container_status_list
 containers_of(const struct job *j, const struct hl_jobrun *run, struct hl_arena *arena)
 {

@@ -1,13 +1,13 @@
-/* Gangs for those who fetch what their ranks will read (controller/planned.h): of an attempt that
- * has its slots the plan is known. Of one that is to be placed it is what the planner would say
- * now, as if the slots were free that are about to be: those of the attempt that it follows, and of
- * jobs that stop for good. */
+/* Gangs for whoever prefetches the data that ranks will read (controller/planned.h). For an attempt
+ * that has its slots, the plan is known. For one that is yet to be placed, it is what the planner
+ * would answer now if the slots were free that are about to be: those of the preceding attempt, and
+ * those of jobs that are stopping for good. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/jobs/jobs_private.h"
 
-#define NEAR_MAX 16 /* places in the line */
+#define NEAR_MAX 16 /* places in line */
 
 void jobs_watch(struct hl_controller *c, const struct gang_watch *watch)
 {
@@ -54,7 +54,7 @@ struct hl_plan *job_plan_ahead(struct job *j, bool idle)
     return NULL;
 }
 
-/* Ranks that are on a node; free(). */
+/* The ranks that are on a node; the caller calls free(). */
 static struct planned_rank *list_ranks(const struct job *j, const struct hl_plan *plan,
                                        size_t *count)
 {
@@ -78,10 +78,10 @@ static struct planned_rank *list_ranks(const struct job *j, const struct hl_plan
     return list;
 }
 
-/* Slots that a job before this one gets are not free for it: what it would read there would be
- * fetched in vain. */
+/* Slots that go to a job earlier in the line are not free for this one: prefetching its data there
+ * would be wasted. */
 struct slots_taken {
-    struct hl_plan **plans; /* that were visited in this round */
+    struct hl_plan **plans; /* of the gangs visited in this round */
     size_t count;
 };
 
@@ -95,7 +95,7 @@ static bool plans_overlap(const struct hl_plan *a, const struct hl_plan *b)
     return false;
 }
 
-/* Takes the plan, or frees it. */
+/* Takes over the plan, or frees it. */
 static bool slots_take(struct slots_taken *t, struct hl_plan *plan)
 {
     for (size_t i = 0; i < t->count; i++)
@@ -119,14 +119,14 @@ static void visit_plan(struct job *j, const struct hl_plan *plan, struct planned
     free(ranks);
 }
 
-/* Plans far down the line would be of no use, and there may be thousands. */
+/* Plans for jobs far down the line would be useless, and there may be thousands of them. */
 static bool is_near(const struct job *j)
 {
     return j->wait.place <= NEAR_MAX;
 }
 
-/* Of containers whose node is silent: what their ranks would read where they go on if it is lost.
- * free() the list. */
+/* For containers whose node is silent: what their ranks would read where they would continue if
+ * that node is lost. The caller frees the list. */
 static struct planned_rank *list_spare_ranks(const struct job *j, size_t *count)
 {
     const struct hl_plan *plan = j->run.plan;
@@ -151,8 +151,8 @@ static struct planned_rank *list_spare_ranks(const struct job *j, size_t *count)
     return all;
 }
 
-/* It is fetched ahead as for an attempt that comes next; the version is the newest, for the gang
- * goes on from what it has saved. */
+/* The data is prefetched as for a following attempt. The version is the newest one, because the
+ * gang continues from what it has saved. */
 static void visit_spares(struct job *j, struct planned_gang g, gang_visit visit)
 {
     struct planned_rank *ranks = list_spare_ranks(j, &g.rank_count);

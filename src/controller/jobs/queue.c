@@ -1,12 +1,13 @@
-/* Passes over the line of waiting jobs: the jobs become the input of core/queue, and its verdicts
+/* Passes over the queue of waiting jobs: the jobs become the input of core/queue, and its verdicts
  * become events of the jobs.
  *
  *     something changed --queue_want--> timer --> pass --> PLACED, PREEMPT, NOT_PLACED
- *                                         ^--at least ten times as long after the last pass as it
- * took
+ *                                         ^
+ *                                         '-- not before ten times as long as the last pass took
  *
- * So a thousand submissions in a moment cost a few passes, and one submission waits for none. What
- * a pass took is its processor time: on a busy machine it lasts longer, and costs no more. */
+ * So a burst of a thousand submissions costs a few passes, and a single submission waits for none.
+ * The duration of a pass is measured as processor time: on a busy machine it takes longer, but
+ * costs no more. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +17,9 @@
 #include "core/job/elastic.h"
 #include "os/loop.h"
 
-#define IDLE_FACTOR 10        /* of ten parts of its time the loop gives one to passes */
-#define TELL_MAX    100       /* records of reasons that a pass writes */
-#define NO_OPTION   "default" /* without a list */
+#define IDLE_FACTOR 10        /* the loop spends about one part in ten on passes */
+#define TELL_MAX    100       /* reason records that one pass writes */
+#define NO_OPTION   "default" /* when there is no list */
 
 /* ---- what a job is to the queue -------------------------------------------------------------- */
 
@@ -44,7 +45,7 @@ static hl_status find_shape(struct job *j)
 
 /* ---- from jobs to gangs ---------------------------------------------------------------------- */
 
-/* When it has last saved a version; 0 = never. */
+/* When the job last saved a version; 0 = never. */
 static int64_t last_save_ms(const struct job *j)
 {
     struct hl_model_rec *m;
@@ -65,14 +66,14 @@ static int64_t limit_ms(const struct job *j)
     return run->run_timeout_ms;
 }
 
-/* It has run, and is to run again before new ones. */
+/* The job has run already, and goes before new ones. */
 static bool is_damaged(const struct job *j, int64_t now_ms)
 {
     return j->run.attempt > 1 && j->run.preemptor[0] == '\0' && j->run.released_ms > 0 &&
            now_ms - j->run.released_ms < j->controller->opts.queue_recovery_ms;
 }
 
-/* The gang that it was stopped for, as long as that waits in the attempt that it was stopped for.
+/* The gang for which this job was preempted, as long as that gang still waits in the same attempt.
  */
 static int preemptor_of(const struct queue_run *run, const struct job *j)
 {
@@ -83,7 +84,8 @@ static int preemptor_of(const struct queue_run *run, const struct job *j)
                                                                                 : -1;
 }
 
-/* Of gangs of one shape, those that meet as many reservations fit alike. */
+/* The number of reservations that a gang meets: gangs of the same shape that meet equally many fit
+ * equally well. */
 static int count_met(const struct queue_run *run, const struct job *j, int64_t now_ms)
 {
     int64_t limit = j->run.run_timeout_ms, grace = run->c->opts.stop_grace_ms;
@@ -134,8 +136,8 @@ static hl_status make_gang(struct queue_run *run, struct job *j, int64_t now_ms,
     return HL_OK;
 }
 
-/* It holds slots, which it does until the record that it gave them back is durable; or it waits, is
- * in the store, and what becomes of it can be stored. */
+/* A job is in line while it holds slots, which it does until the record that gives them back is
+ * durable; or while it waits, is in the store, and its next state can be stored. */
 static bool is_in_line(const struct job *j)
 {
     bool waits = j->run.state == HL_API_JOB_STATE_PENDING && j->saved.run != NULL && !j->unsaved;
@@ -180,7 +182,7 @@ static void stop_job(const struct queue_run *run, int gang, int other)
                                                       .text = text});
 }
 
-/* Of what does not fit, the planner knows why. */
+/* If a gang does not fit, the planner knows why. */
 static enum hl_api_wait_reason refine_reason(const struct job *j, enum hl_api_wait_reason reason)
 {
     static const enum hl_api_wait_reason reasons[HL_PLAN_REASONS] = {
@@ -197,8 +199,8 @@ static enum hl_api_wait_reason refine_reason(const struct job *j, enum hl_api_wa
     return reason == HL_API_WAIT_REASON_NOT_ENOUGH_FREE_SLOTS ? reasons[j->shape->why] : reason;
 }
 
-/* The record is written when the reason is another one, not with every number in it; and not of
- * thousands in one turn of the loop: the next passes go on. */
+/* Writes the record only when the kind of reason changes, not whenever a number in it does. One
+ * turn of the loop does not write thousands of them: the next passes continue. */
 static void tell_reason(struct queue_run *run, struct job *j)
 {
     char text[HL_JOB_TEXT_MAX];
@@ -306,7 +308,7 @@ static hl_status run_decide(struct queue_run *run, struct hl_queue_pass *out)
     return hl_queue_pass(&in, &planner, out);
 }
 
-/* Those that start and have a choice get the largest size that is left; then those that run. */
+/* Started gangs of variable size first get the largest size that is left; then the running ones. */
 static void enlarge_started(struct queue_run *run, const struct hl_queue_pass *pass)
 {
     int used[HL_QUEUES_MAX];

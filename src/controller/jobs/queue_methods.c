@@ -1,5 +1,5 @@
-/* What users ask about the line of waiting jobs, and what a new job has to fulfil to get into it.
- */
+/* User queries about the queue of waiting jobs, and the checks that a new job has to pass to enter
+ * it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/plane.h"
 #include "controller/jobs/queue.h"
 
-/* ---- into the line --------------------------------------------------------------------------- */
+/* ---- entering the queue ---------------------------------------------------------------------- */
 
 static hl_status queue_unknown(const struct hl_queues *queues, const struct hl_job *spec)
 {
@@ -56,7 +56,7 @@ hl_status queue_admit(const struct hl_controller *c, const struct hl_job *spec)
     return HL_OK;
 }
 
-/* ---- about the line -------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 static bool job_waits(const struct job *j)
 {
@@ -78,7 +78,7 @@ static int slots_of(const struct job *j)
     return j->shape != NULL ? j->shape->slots : 0;
 }
 
-/* Of a job that has no queue here: what Kubernetes says. Into cap bytes. */
+/* For a job that has no queue here: what Kubernetes reports. Writes at most cap bytes. */
 static void placed_text(const struct job *j, char *out, size_t cap)
 {
     job_waits_for(j, &j->run, out, cap);
@@ -92,7 +92,7 @@ static void placed_text(const struct job *j, char *out, size_t cap)
                                                          : "its pods have not been made yet");
 }
 
-/* Why a job that does not wait does not. Into cap bytes. */
+/* Why a job is not waiting. Writes at most cap bytes. */
 static void other_text(const struct job *j, char *out, size_t cap)
 {
     if (!job_is_queued(j)) {
@@ -201,7 +201,7 @@ void queue_gauges(const struct hl_controller *c, struct hl_buf *out)
     (void)hl_buf_printf(out, "helios_queue_pass_seconds %.6f\n", (double)q->cost_ns / HL_NS_PER_S);
 }
 
-/* Those that no pass has seen yet are the last. */
+/* Jobs that no pass has seen yet come last. */
 static int by_place(const void *x, const void *y)
 {
     const struct hl_api_queued_job *a = x, *b = y;

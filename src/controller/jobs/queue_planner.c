@@ -1,11 +1,11 @@
-/* What the queue knows of the cluster: which slots there are, and what a gang of a shape needs of
- * them. */
+/* What the queue knows of the cluster: which slots exist, and which of them a gang of a given shape
+ * needs. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/jobs/queue.h"
 
-/* ---- what is known of the cluster ------------------------------------------------------------ */
+/* ---- the cluster ----------------------------------------------------------------------------- */
 
 static uint64_t mark_mix(uint64_t hash, uint64_t value)
 {

@@ -1,4 +1,4 @@
-/* Why a job waits, and what would make it run, in words. */
+/* Explains in words why a job waits, and what would let it run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,7 +79,7 @@ void queue_reason(const struct job *j, char *out, size_t cap)
     }
 }
 
-/* Jobs that end free no slot of a drained server. */
+/* Jobs that end don't free slots on a drained server; undraining it would. */
 static bool undrain_helps(const struct job *j)
 {
     enum hl_api_wait_reason reason = j->wait.reason;

@@ -1,6 +1,6 @@
-/* What queues have used: of the jobs that are there it follows from their records; of those that
- * were forgotten one number per queue is kept, which fades. It is written in the batch that deletes
- * their records, so that each use counts once, whatever happens. */
+/* What queues have used. For existing jobs it follows from their records. For forgotten jobs one
+ * decaying number per queue is kept. It is written in the same batch that deletes their records, so
+ * that every use counts exactly once, whatever happens. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -57,7 +57,8 @@ hl_status queue_past_records(const struct hl_controller *c,
     return HL_OK;
 }
 
-/* Of a queue that is not in the list now it counts nowhere, and again when the queue is back. */
+/* The use of a queue that is not in the list now is not counted; it counts again when the queue is
+ * back. */
 hl_status queue_load_use(struct hl_controller *c, const char *key, const json_t *value)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

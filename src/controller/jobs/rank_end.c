@@ -1,12 +1,12 @@
-/* A rank that keeps its gang from going on is ended by its node. What follows is not ours: it is
- * replaced in its container, or the container fails. */
+/* Has a node end a rank that keeps its gang from making progress. The consequences are handled
+ * elsewhere: the rank is replaced in its container, or the container fails. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "controller/jobs/jobs_private.h"
 
-#define END_AGAIN_MS 5000 /* a stopped process is gone at once; its record may lag behind */
+#define END_AGAIN_MS 5000 /* a stopped process is gone at once, but its record may lag behind */
 
 struct end_call {
     struct hl_controller *c;

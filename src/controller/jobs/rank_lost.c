@@ -1,5 +1,5 @@
-/* How a rank was lost that was replaced since. A kill says nothing of its reason: the kernel's log
- * does, where it was for want of memory, so the rank's node is asked before anything is said. */
+/* How a rank was lost that has been replaced since. A kill gives no reason, but the kernel log does
+ * if it was an out-of-memory kill. So the rank's node is asked before anything is reported. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "controller/jobs/jobs_private.h"
 
-#define LOG_MS 2000 /* the kernel's line is there before the process is gone */
+#define LOG_MS 2000 /* the kernel's line is written before the process is gone */
 
 struct lost_rank {
     struct hl_controller *c;

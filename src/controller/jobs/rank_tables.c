@@ -1,6 +1,7 @@
-/* The rank tables of running gangs. A container starts with one that says "initializing"; when the
- * last one of its gang runs, each node is sent the whole. What was sent is not remembered on disk:
- * a Controller or an Agent that comes back gets it again, and the Agent writes nothing new.
+/* The rank tables of running gangs. A container starts with a table that says "initializing"; once
+ * the last container of the gang runs, each node is sent the complete table. What was sent is not
+ * persisted: after a restart of the Controller or an Agent it is sent again, and an Agent that
+ * already has it writes nothing new.
  *
  * Per container, on the loop's thread:
  *
@@ -42,7 +43,7 @@ static hl_status table_text(const struct job *j, const char *format, char **out)
     return hl_ranktable_plan_text(j->run.plan, nodes_cluster(j->controller), j->id, f, out);
 }
 
-/* "" when there is none: the ranks then wait for it, and the log says why. */
+/* "" when there is no table: the ranks then wait for it, and the log says why. */
 static const char *table_of(struct job *j)
 {
     if (j->table == NULL && table_text(j, j->spec.rank_table, &j->table) != HL_OK) {
@@ -52,14 +53,14 @@ static const char *table_of(struct job *j)
     return j->table != NULL ? j->table : "";
 }
 
-/* Its ranks are elsewhere. */
+/* The ranks of this container have moved elsewhere. */
 static bool is_left(const struct job *j, int at)
 {
     const struct hl_plan_container *c = &j->run.plan->containers[at];
     return !hl_jobrun_has_ranks(&j->run, at) && !hl_plan_is_spare(c) && !hl_plan_is_guest(c);
 }
 
-/* Ranks are not where they were at the start, or rank 0 is in another container. */
+/* True when ranks are not where they started, or rank 0 is in another container. */
 static bool has_moved(const struct job *j)
 {
     bool moved = j->elastic.lost != NULL || master_container(j) > 0;
@@ -69,7 +70,8 @@ static bool has_moved(const struct job *j)
     return moved;
 }
 
-/* What ranks of a gang are told that has lost a server or a container and goes on; "" before. */
+/* What the ranks are told when their gang lost a server or a container and continues; "" before
+ * that. */
 static hl_status meeting_text(const struct job *j, struct hl_buf *out)
 {
     const struct hl_plan *plan = j->run.plan;
@@ -139,7 +141,8 @@ static void rank_table_send(struct job *j, int index)
 void rank_tables_send(struct job *j)
 {
     if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL || !master_port_ready(j))
-        return; /* who is told where rank 0 is now must not find somebody else at its old port */
+        return; /* ranks that are told the new location of rank 0 must not meet somebody else on its
+                   old port */
     for (int i = 0; i < j->run.container_count; i++)
         if (j->table_sent[i] == TABLE_UNSENT && hl_jobrun_has_ranks(&j->run, i) &&
             j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)

@@ -1,7 +1,7 @@
-/* Ranks as their nodes report them: a gang that makes no steps is named with the rank that keeps it
- * from that, a slow rank is named, and either is ended where the job says so; replaced ranks become
- * events and times. It is remembered in memory only: what was before this Controller's start is no
- * news to it. */
+/* Watches ranks through the reports of their nodes. If a gang makes no steps, the rank that blocks
+ * it is named; a slow rank is named, too; and either is ended if the job's spec says so. Replaced
+ * ranks become events and times. The state is in memory only: what happened before this Controller
+ * started is not reported as news. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,24 +14,24 @@
 #include "core/replace/stalls.h"
 
 struct rank_seen {
-    int container; /* of the attempt */
+    int container; /* its index in the attempt */
     struct hl_recovery_seen recovery;
     uint32_t troubles;
-    int pid;            /* as it was told last */
-    int64_t stopped_at; /* steady clock: its process was seen stopped since then; 0 = it runs */
+    int pid;            /* as last reported */
+    int64_t stopped_at; /* steady clock: seen stopped since then; 0 = it runs */
     struct rank_end end;
 };
 
 struct rank_watch {
-    int attempt, resizes; /* whose ranks these are */
+    int attempt, resizes; /* the attempt and size to which the ranks belong */
     size_t count;
     struct rank_seen *seen;     /* by rank */
-    struct hl_stall_rank *said; /* of this round */
+    struct hl_stall_rank *said; /* reports of this round */
     const struct hl_api_rank_status **told;
     struct hl_stall stall;
     struct hl_slow_seen *slow_seen;
     struct hl_slow_rank *slow_said;
-    int slow; /* rank that was named; -1 = none */
+    int slow; /* rank that was named as slow; -1 = none */
 };
 
 void rank_watch_free(struct rank_watch *w)
@@ -46,7 +46,7 @@ void rank_watch_free(struct rank_watch *w)
     free(w);
 }
 
-/* That of the attempt; NULL: out of memory, the next round tries again. */
+/* The watch of the current attempt; NULL: out of memory, and the next round tries again. */
 static struct rank_watch *watch_of(struct job *j)
 {
     size_t count = (size_t)hl_rank_world(&j->spec.grid);
@@ -85,12 +85,12 @@ bool rank_watch_ended(const struct job *j, int rank)
 
 /* ---- replaced ranks -------------------------------------------------------------------------- */
 
-#define HANG_FACTOR   10  /* a slow step is no hang */
+#define HANG_FACTOR   10  /* a merely slow step is not a hang */
 #define SLOW_ENTER    2.0 /* times the own time that it should need */
 #define SLOW_LEAVE    1.5
 #define SLOW_FLOOR_MS 5.0
-#define SLOW_SHARE    0.25 /* of a step */
-#define SLOW_HELD     10   /* steps in which it was slow */
+#define SLOW_SHARE    0.25 /* fraction of a step */
+#define SLOW_HELD     10   /* number of steps in which it was slow */
 #define SLOW_STEPS    16   /* before a rank's own time is judged */
 
 static const double bounds_s[RECOVERY_BUCKETS] = {0.1, 0.25, 0.5, 1, 2, 4, 8, 20, 60};
@@ -128,7 +128,7 @@ static void note_recovered(struct job *j, const struct hl_api_rank_status *r)
     job_note(j, "recovered", text);
 }
 
-/* Its times are of the last loss only. */
+/* The times belong to the last loss only. */
 static void note_merged(struct job *j, const struct hl_api_rank_status *r, uint32_t count)
 {
     char text[HL_JOB_TEXT_MAX];
@@ -148,7 +148,7 @@ static void look_at_rank(struct job *j, struct rank_seen *seen, const char *node
         *seen = (struct rank_seen){.troubles = r->progress.troubles, .pid = r->pid};
     struct hl_recovery_news news = hl_recovery_look(&seen->recovery, r->replaced, stepped);
     if (r->progress.troubles > seen->troubles)
-        note_trouble(j, node, r); /* before what may follow from it */
+        note_trouble(j, node, r); /* logged before its possible consequences */
     seen->troubles = r->progress.troubles;
     if (news.lost > 0) {
         rank_lost_note(j, node, r, seen->pid);
@@ -181,7 +181,7 @@ static void stall_text(const struct job *j, const struct hl_stall *s, char *out,
                  j->run.containers[seen->container].node, since, why[s->kind]);
 }
 
-/* Who keeps the others from going on does not go on itself: there is nothing to be kept of it. */
+/* A rank that blocks the others makes no progress itself, so nothing is lost by ending it. */
 static void end_named(struct job *j, struct rank_watch *w, int rank)
 {
     rank_end(j, w->seen[rank].container, w->told[rank], &w->seen[rank].end);
@@ -287,7 +287,7 @@ static struct hl_slow_rank slow_rank_of(const struct job *j, const struct hl_api
                                  .step_ms = r->progress.median_ms};
 }
 
-/* False: not all of the gang was reported lately, so that it can't be judged. */
+/* False: not all of the gang reported recently, so it can't be judged. */
 static bool take_reports(struct job *j, struct rank_watch *w)
 {
     size_t taken = 0;

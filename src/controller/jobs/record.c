@@ -1,13 +1,13 @@
-/* A job in the store: JobRecord, and beside it
+/* A job in the store: JobRecord, with two members and what belongs to each
  *
  *     doc    what is stored once: JobDoc, and beside it the spec (core/job/job.h)
- *     run    how far it is (core/job/jobstate.h)
+ *     run    how far it has got (core/job/jobstate.h)
  *
- * The schema says what a member has that a record of an older release lacks. */
+ * The schema gives the default of a member that a record of an older release lacks. */
 #include "controller/jobs/jobs_private.h"
 #include "controller/records.h"
 
-/* Both are borrowed from the object, which has nothing else. */
+/* Both are borrowed from the object, which must not have other members. */
 static hl_status take_two(json_t *from, const char *a, json_t **first, const char *b,
                           json_t **second)
 {

@@ -1,10 +1,10 @@
-/* planJob and submitJob: all that can be known of a job before it waits for slots.
+/* planJob and submitJob: checks everything that can be known about a job before it waits for slots.
  *
  *     parse the file, the model's sizes --> cut_plan, where it has to be cut --> the submitter's
  *     variables --> the plan of the executor --> the answer, or a new job
  *
- * Both calls take the same way, so that what can be planned can be submitted. Meanwhile another
- * call may have submitted the same job: its key is looked for before and after. */
+ * Both calls take the same path, so that whatever can be planned can be submitted. Another call may
+ * submit the same job meanwhile, so its key is looked up both before and after. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +14,13 @@
 #include "controller/models/models.h"
 #include "core/catalog/catalog_cut.h"
 
-/* A call that is examined; what it was given is valid until it is answered. */
+/* A call that is being examined; its parameters stay valid until it is answered. */
 struct request {
     struct hl_controller *c;
     struct hl_rpc_call *call;
     const char *yaml, *source, *cwd, *file;
     const struct hl_api_key_value_list *exported, *inherited;
-    bool defrag;     /* planJob: look for gangs whose move makes room */
+    bool defrag;     /* planJob: look for gangs that could be moved to make room */
     const char *key; /* submitJob: its idempotency key; NULL = planJob */
     struct hl_job spec;
     struct hl_plan *plan;
@@ -70,7 +70,7 @@ static hl_status export_all(struct hl_job *spec, const struct hl_api_key_value_l
     return HL_OK;
 }
 
-/* What the submitter's shell gives to the ranks: its variables and its directory. */
+/* Adds what the submitter's shell passes on to the ranks: its variables and its directory. */
 static hl_status add_submitter(struct request *r)
 {
     enum hl_job_executor kind = jobs_kind(r->c);
@@ -90,7 +90,7 @@ static hl_status add_submitter(struct request *r)
 
 static void request_answer(struct request *r, hl_status st);
 
-/* With the failure of what was examined so far. */
+/* Ends the request with the failure of the check that was running. */
 static void request_end(struct request *r, hl_status st)
 {
     if (st == HL_OK)
@@ -123,7 +123,7 @@ static void on_planned(void *arg, hl_status st)
                                : hl_fail_prefix(st, "parallelism: model '%s': ", r->spec.model));
 }
 
-/* *later: the model is being planned, and on_planned follows. */
+/* Sets *later when the model is being planned; on_planned continues then. */
 static hl_status check_model(struct request *r, bool *later)
 {
     const struct hl_job *spec = &r->spec;
@@ -181,7 +181,8 @@ static struct hl_api_plan plan_answer(const struct request *r, struct hl_arena *
     return info;
 }
 
-/* What the ranks are started with, for people: values of variables may be secrets. */
+/* Shows users what the ranks are started with, without the values of variables, which may be
+ * secrets. */
 static struct hl_api_job_launch launch_of(const struct request *r, struct hl_arena *arena)
 {
     const struct hl_controller *c = r->c;
@@ -236,7 +237,8 @@ static void reply_id(struct hl_rpc_call *call, const struct job *j)
     hl_reply_controller_submit_job(call, &(struct hl_api_controller_submit_job_results){j->id});
 }
 
-/* The job is taken over on HL_OK. A gang that no state of the cluster could hold is refused. */
+/* On HL_OK the job is taken over. A gang that could not be placed in any state of the cluster is
+ * refused. */
 static hl_status request_submit(struct request *r, struct job *j)
 {
     struct hl_arena *arena = hl_rpc_call_arena(r->call);

@@ -1,14 +1,14 @@
-/* A gang that runs gets another size, without another attempt. What it becomes is worked out in
- * core/planner/resize.h, and is an event of the job like all that happens to it.
+/* Resizes a running gang without a new attempt. core/planner/resize.h works out the new plan, which
+ * becomes an event of the job like everything else that happens to it.
  *
- *     a node is lost --NODE_LOST with a plan--> the other replicas are the gang
+ *     a node is lost --NODE_LOST with a plan--> the gang consists of the other replicas
  *     slots are free --GROW--> containers start --their ranks ask--> all are there
  *     a rank of the gang asks --RESIZED--> they are members
  *     a spare slot was used, and one is free --GROW--> a container starts that is parked there
  *
- * The ranks of the gang ask where they are when they come together again, and rank 0 does when all
- * have saved: so it grows where nothing is lost by it. Who has asked is kept in memory only, for
- * those that wait ask again and again. */
+ * The ranks of the gang ask for their place when they meet again, and rank 0 asks after all have
+ * saved. So the gang grows at a point where no work is lost. Who has asked is kept in memory only,
+ * because waiting ranks repeat the call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 #include "core/planner/resize.h"
 #include "core/planner/spares.h"
 
-#define LOOK_MS  1000 /* between two passes that are asked for because a gang could grow */
+#define LOOK_MS  1000 /* between two passes that are requested because a gang could grow */
 #define LOST_MAX 32768
 
 int elastic_rank_of(const struct hl_plan_container *c, int known_as)
@@ -56,9 +56,9 @@ static int count_joining(const struct hl_plan *plan)
     return n;
 }
 
-/* ---- the plan that comes next ---------------------------------------------------------------- */
+/* ---- the next plan --------------------------------------------------------------------------- */
 
-/* The plan is taken over, or freed. True: it was taken over. */
+/* Takes over the plan, or frees it. True: it was taken over. */
 static bool give_plan(struct job *j, struct hl_job_event *ev)
 {
     struct hl_plan *plan = ev->plan;
@@ -69,7 +69,7 @@ static bool give_plan(struct job *j, struct hl_job_event *ev)
     return false;
 }
 
-/* Its ranks cut their connections there (python/helios/_lost.py). */
+/* Its ranks cut their connections to the lost node on this notice (python/helios/_lost.py). */
 static void note_lost(struct job *j, const char *node)
 {
     const struct hl_cluster_node *n = hl_cluster_find(nodes_cluster(j->controller), node);
@@ -77,12 +77,12 @@ static void note_lost(struct job *j, const char *node)
     char *lost = NULL;
     if (n == NULL || n->host_address[0] == '\0' || strlen(before) > LOST_MAX ||
         asprintf(&lost, "%sLOST=%s\n", before, n->host_address) < 0)
-        return; /* their collectives end with their timeout */
+        return; /* their collectives end by timeout */
     free(j->elastic.lost);
     j->elastic.lost = lost;
 }
 
-/* Ranks have other numbers now. */
+/* The ranks have new numbers now. */
 static void renew_tables(struct job *j)
 {
     free(j->elastic.asked);
@@ -125,9 +125,9 @@ void elastic_lose_node(struct job *j, const char *node, const char *text)
     }
 }
 
-/* ---- larger ---------------------------------------------------------------------------------- */
+/* ---- growing --------------------------------------------------------------------------------- */
 
-/* Where so many more replicas would run; NULL: nowhere. */
+/* Where that many more replicas would run; NULL: nowhere. */
 static struct hl_plan *plan_more(struct job *j, int replicas, int most_slots)
 {
     struct hl_job job = j->spec;
@@ -141,7 +141,7 @@ static struct hl_plan *plan_more(struct job *j, int replicas, int most_slots)
     return elastic_plan(j->controller, &want);
 }
 
-/* For as many as there are slots for. */
+/* A plan for as many replicas as there are slots for. */
 static struct hl_plan *plan_most(struct job *j, int most_slots)
 {
     int had = j->spec.grid.dp, size = hl_job_size_up_to(&j->spec, j->spec.dp_max);
@@ -160,7 +160,7 @@ static bool may_grow(const struct job *j)
            hl_wall_ms() - since >= j->spec.grow_after_ms;
 }
 
-/* What is kept for each container: those that join come behind the others. */
+/* Makes room in the per-container arrays: containers that join are appended. */
 static bool make_room(struct job *j, int more)
 {
     size_t had = (size_t)j->run.container_count, all = had + (size_t)more;
@@ -182,7 +182,7 @@ static bool lacks_spares(const struct job *j)
            hl_jobrun_missing_spares(&j->run, j->spec.spare_slots) > 0;
 }
 
-/* As many parked containers as it has lost, or never had, where slots are free for them. */
+/* Starts as many parked containers as the gang has lost, or never had, as far as slots are free. */
 static int refill_spares(struct job *j, int most_slots)
 {
     struct hl_job_event ev = {.kind = HL_JOB_EV_GROW};
@@ -204,7 +204,7 @@ static int refill_spares(struct job *j, int most_slots)
     return found;
 }
 
-/* ---- larger, or filled up -------------------------------------------------------------------- */
+/* ---- growing or refilling -------------------------------------------------------------------- */
 
 int elastic_grow(struct job *j, int used)
 {
@@ -230,7 +230,7 @@ int elastic_grow(struct job *j, int used)
     return 0;
 }
 
-/* All ranks that are to join have asked for their place. */
+/* True when all ranks that are to join have asked for their place. */
 static bool all_asked(const struct job *j)
 {
     const struct hl_plan *plan = j->run.plan;
@@ -267,7 +267,7 @@ static void note_asked(struct job *j, int rank)
     size_t world = (size_t)(j->run.plan->world_size + count_joining(j->run.plan));
     if (j->elastic.asked == NULL)
         j->elastic.asked = calloc(world + 1, sizeof(*j->elastic.asked));
-    if (j->elastic.asked != NULL) /* else it asks again */
+    if (j->elastic.asked != NULL) /* otherwise it repeats its call */
         j->elastic.asked[rank] = true;
 }
 
@@ -371,7 +371,7 @@ void method_join_gang(void *arg, struct hl_rpc_call *call,
         call_reject(call, st);
 }
 
-/* ---- what goes ------------------------------------------------------------------------------- */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 void elastic_free_slot(struct job *j, const struct hl_job_action *a)
 {
@@ -391,7 +391,8 @@ void elastic_free_slot(struct job *j, const struct hl_job_action *a)
                      .kind = HL_JOB_EV_FREED, .attempt = a->attempt, .index = a->index});
 }
 
-/* What had ended may have given its slot to another job, whatever the record says. */
+/* Frees the slots of containers that ended: another job may have them by now, whatever the record
+ * says. */
 void elastic_restore(struct job *j)
 {
     struct hl_jobrun *run = &j->run;
@@ -404,12 +405,12 @@ void elastic_restore(struct job *j)
         if (!run->plan->containers[i].leaves || hl_jobrun_may_run(run, i))
             continue;
         if (hl_jobrun_step(run, &freed, &none) != HL_OK)
-            hl_error_clear(); /* its slot is held until it is freed */
+            hl_error_clear(); /* its slot stays held until it is freed */
         hl_job_actions_fini(&none);
     }
 }
 
-/* What was said once may have been lost with a call or a crash. */
+/* Repeats the order, because the first one may have been lost with a call or a crash. */
 static void clear_again(struct job *j, int64_t now)
 {
     if (now - j->elastic.stopped_ms < j->run.stop_resend_ms || !job_is_saved(j))

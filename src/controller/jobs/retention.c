@@ -1,6 +1,6 @@
-/* Ended jobs are not kept for ever: the oldest leave memory and store, by number and by age. What
- * something that exists still names stays: a job whose versions can be loaded or whose log is being
- * read. */
+/* Ended jobs are not kept for ever: the oldest are removed from memory and store, by number and by
+ * age. A job stays while something refers to it: one of its versions can be loaded, or its log is
+ * being read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "controller/jobs/queue.h"
 #include "core/catalog/retention.h"
 
-#define ROUND_MAX 256 /* in one batch: the loop does other things too */
+#define ROUND_MAX 256 /* per batch: the loop has other work too */
 
 static bool job_is_needed(void *arg, const void *item)
 {
@@ -29,7 +29,7 @@ static bool job_is_needed(void *arg, const void *item)
 /* Jobs whose records are being deleted. */
 struct jobs_leaving {
     struct hl_controller *c;
-    struct queue_past past[HL_QUEUES_MAX]; /* with what they have used */
+    struct queue_past past[HL_QUEUES_MAX]; /* together with what they used */
     size_t count;
     char ids[ROUND_MAX][HL_JOB_ID_MAX + 1];
 };
@@ -71,7 +71,7 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
     free(l);
 }
 
-/* The number of the last job goes with them: an id is never given twice. */
+/* The number of the last job is stored along with it: an id is never given twice. */
 static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *list, size_t n)
 {
     struct hl_records records = {0};
@@ -119,7 +119,7 @@ void jobs_retain(struct hl_controller *c)
     int64_t now = controller_steady_ms(c);
     size_t count = 0;
     if (ended == NULL)
-        return; /* the next round */
+        return; /* the next round tries again */
     for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next) {
         if (!hl_job_state_ended(j->run.state))
             continue;

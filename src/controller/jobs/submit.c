@@ -1,11 +1,11 @@
-/* How a job comes: submitted by a user, or from the store at the start. */
+/* How a job enters the table: submitted by a user, or read from the store at startup. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/jobs/jobs_private.h"
 
-#define SEQ_GAP 1000 /* job numbers left out when the last one is unknown */
+#define SEQ_GAP 1000 /* job numbers skipped when the last one is unknown */
 
 hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
                      job_reply reply)
@@ -54,7 +54,7 @@ static hl_status job_restore(struct job *j, const json_t *value)
     HL_TRY(job_record_read(j, value));
     HL_TRY(find_executor(j));
     memcpy(j->id, j->run.id, sizeof(j->id));
-    int64_t now = controller_steady_ms(j->controller); /* the wall clock, at a start */
+    int64_t now = controller_steady_ms(j->controller); /* the wall clock, at startup */
     j->ended_steady_ms = j->run.finished_ms < now ? j->run.finished_ms : now;
     j->starting = calloc((size_t)j->run.container_count + 1, sizeof(*j->starting));
     return rank_tables_reset(j, j->run.container_count);
@@ -86,8 +86,8 @@ hl_status jobs_load_seq(struct hl_controller *c, const json_t *value)
     return HL_OK;
 }
 
-/* No id is given twice: the numbers of jobs that can't be read count, and where the last number
- * itself is lost a good many are left out. */
+/* No id is given twice: the numbers of unreadable jobs count, and if the last number itself is
+ * lost, a good many numbers are skipped. */
 void jobs_settle_seq(struct hl_controller *c)
 {
     const char *key;
@@ -121,5 +121,5 @@ void jobs_resume(struct hl_controller *c)
             j->marked = true;
         }
     for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
-        job_resume(j); /* an ended one too: it may hold versions yet */
+        job_resume(j); /* also an ended job: it may still hold versions */
 }

@@ -1,4 +1,4 @@
-/* The table of jobs: by id, by name, by slot. */
+/* The table of jobs, by id, by name and by slot. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ void job_free(struct job *j)
     free(j);
 }
 
-/* An older record may lack a key, and of two with one key the first is answered for. */
+/* An older record may lack a key; if two have the same key, calls get the first. */
 void jobs_add(struct job *j)
 {
     struct jobs *jobs = j->controller->jobs;
@@ -155,7 +155,7 @@ bool jobs_gang_starts(const struct hl_controller *c)
     return false;
 }
 
-/* An id like NAME-7 with a number that a job has had. */
+/* An id like NAME-7 whose number a job has had. */
 static bool was_given(const struct hl_controller *c, const char *id)
 {
     const char *dash = strrchr(id, '-');
@@ -166,7 +166,7 @@ static bool was_given(const struct hl_controller *c, const char *id)
     return *end == '\0' && seq <= c->jobs->seq;
 }
 
-/* The job of that name that is not over, else the newest one; NULL: there is none. */
+/* The job of that name that has not ended, or else the newest one; NULL: there is none. */
 static hl_status find_by_name(struct hl_controller *c, const char *name, struct job **out)
 {
     struct job *newest = NULL, *live = NULL;
@@ -197,7 +197,7 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
     struct job *j;
     j = job_by_id(c, id);
     if (j != NULL && j->saved.run == NULL)
-        j = NULL; /* no caller has its id yet */
+        j = NULL; /* no caller knows its id yet */
     if (j == NULL)
         HL_TRY(find_by_name(c, id, &j));
     if (j == NULL && job_is_damaged(c, id))

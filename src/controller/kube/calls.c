@@ -1,4 +1,5 @@
-/* What is sent to the API server for a job, by the loop's worker threads: one request at a time. */
+/* Requests to the API server for a job, sent by the loop's worker threads, one at a time per job.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ struct log_source {
     char pod[HL_NODE_NAME_MAX + 1];
 };
 
-/* A pod that is deleted without its kubelet. */
+/* A pod that is to be deleted without its kubelet. */
 struct forced_pod {
     char name[HL_NODE_NAME_MAX + 1], uid[64];
 };
@@ -40,10 +41,10 @@ struct call {
     char job[HL_JOB_ID_MAX + 1], gang[HL_ID_TEXT_LEN + 1];
     char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
     int attempt;
-    char roots[96];                   /* path of the gangs' roots */
-    json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
-    json_t *service, *pods;           /* of a PodGroup; NULL: Volcano makes them */
-    struct log_source *logs;          /* kept before they go */
+    char roots[96];                   /* API path of the gang's root objects */
+    json_t *doc, *map_doc, *vars_doc; /* the object to create, or the patch */
+    json_t *service, *pods;           /* for a PodGroup; NULL: Volcano makes the pods */
+    struct log_source *logs;          /* fetched before the pods are deleted */
     size_t log_count;
     struct forced_pod *forced;
     size_t forced_count;
@@ -67,8 +68,8 @@ static hl_status call_request(struct call *k, const char *method, const char *ba
         out);
 }
 
-/* One that is there already is ours, made by a request whose answer was lost, or was made by a
- * user. */
+/* An object that exists already is either ours, made by a request whose answer was lost, or was
+ * made by a user. */
 static hl_status create_one(struct call *k, const char *base, const char *kind, const char *name,
                             const json_t *doc, json_t **out)
 {
@@ -96,7 +97,7 @@ static hl_status create_ours(struct call *k, const char *kind, const char *name,
     return st;
 }
 
-/* A Volcano that does not know a field drops it without a word. */
+/* A Volcano that does not know a field drops it silently. */
 static hl_status check_taken(const struct call *k, const json_t *job)
 {
     const json_t *sent = json_object_get(k->doc, "spec"), *has = json_object_get(job, "spec");
@@ -116,8 +117,8 @@ static hl_status run_create(struct call *k)
     return st;
 }
 
-/* They are deleted with their Job by Kubernetes (ownerReferences). Pods look for them until they
- * are there. */
+/* Kubernetes deletes the maps together with their Job (ownerReferences). Pods poll for them until
+ * they exist. */
 static hl_status run_put_maps(struct call *k)
 {
     size_t i;
@@ -156,7 +157,8 @@ static hl_status delete_one(struct call *k, const char *base, const char *kind, 
     return st == HL_ENOENT ? HL_OK : st;
 }
 
-/* What can't be had is let go: a node that is dead must not keep its gang. */
+/* Logs that can't be fetched are given up: a dead node must not keep its gang from being deleted.
+ */
 static hl_status run_logs(struct call *k)
 {
     uint64_t until = hl_now_ns() + LOGS_NS;
@@ -183,7 +185,7 @@ static hl_status run_delete(struct call *k)
     return delete_one(k, CORE, "configmaps", k->map);
 }
 
-/* One that is gone, or another of its name, is left alone. */
+/* A pod that is gone, or a different one with the same name, is left alone. */
 static hl_status run_force(struct call *k)
 {
     for (size_t i = 0; i < k->forced_count; i++) {
@@ -198,7 +200,7 @@ static hl_status run_force(struct call *k)
     return HL_OK;
 }
 
-/* The table of a map that is gone is not read. */
+/* If the map is gone, nobody reads its table. */
 static hl_status run_put_table(struct call *k)
 {
     hl_status st = call_request(k, "PATCH", CORE, "configmaps", k->map, k->doc, NULL);
@@ -231,7 +233,7 @@ static void back_off(struct job *j)
     j->gang->not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
 }
 
-/* st with hl_error_text(). */
+/* st comes with hl_error_text(). */
 static void on_failure(struct job *j, const struct call *k, hl_status st)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -244,7 +246,7 @@ static void on_failure(struct job *j, const struct call *k, hl_status st)
     if (k->run != run_create && k->run != run_put_maps)
         return;
     if (!hl_status_retryable(st))
-        j->gang->created = k->attempt; /* parts of it: to be deleted */
+        j->gang->created = k->attempt; /* parts of it may exist and have to be deleted */
     if (!hl_status_retryable(st) && j->run.attempt == k->attempt)
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                             .attempt = k->attempt,
@@ -305,7 +307,7 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
     return k;
 }
 
-/* Takes the call. What can't be sent now is tried with the next reconciliation. */
+/* Takes over the call. If it can't be started now, the next reconciliation tries again. */
 static void call_send(struct job *j, struct call *k)
 {
     struct gangs *g = j->controller->gangs;
@@ -327,7 +329,7 @@ static struct hl_volcano_gang gang_docs(struct job *j, const struct hl_api_conta
                                     .plan = j->run.plan};
 }
 
-/* The Volcano Job, which tells what a gang's pods are, whoever makes them. */
+/* The Volcano Job, which describes the pods of a gang, whoever makes them. */
 static hl_status volcano_job(struct job *j, json_t **out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -353,7 +355,7 @@ static hl_status make_root(struct job *j, struct call *k)
     return group != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a PodGroup");
 }
 
-/* What Volcano makes of its Job. */
+/* Makes the pods that Volcano would make from its Job. */
 static hl_status make_pods(struct job *j, const char *uid, struct call *k)
 {
     const char *version = j->controller->gangs->podgroups;
@@ -380,7 +382,7 @@ static hl_status make_maps(struct job *j, const char *uid, struct call *k)
     return opts->podgroups[0] != '\0' ? make_pods(j, uid, k) : HL_OK;
 }
 
-/* Takes the call; st: of making what it sends. */
+/* Takes over the call; st: the status of building what it sends. */
 static void call_send_made(struct job *j, struct call *k, hl_status st)
 {
     if (st == HL_OK) {
@@ -405,7 +407,7 @@ void gang_put_maps(struct job *j, const char *uid)
         call_send_made(j, k, make_maps(j, uid, k));
 }
 
-/* Ranks in the pods of the attempt; the next one may be placed already. */
+/* Adds the ranks in the pods of that attempt; the next attempt may be placed already. */
 static void find_logs(const struct job *j, int attempt, struct call *k)
 {
     struct hl_plan *made = NULL;

@@ -1,5 +1,5 @@
-/* Which nodes hold what the ranks of a pod will read: copies in the host or device memory of an
- * Agent whose name is that of its Kubernetes node. */
+/* Finds which nodes hold the data that the ranks of a pod will read: copies in the host or device
+ * memory of an Agent that has the name of its Kubernetes node. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 #define PLACES_MAX 64
 
-/* The nodes that hold shards of one position. */
+/* The nodes that hold the shards of one position. */
 struct position {
     struct {
         int pp, tp;
@@ -49,7 +49,7 @@ static hl_status position_add(struct position **all, const struct hl_shard_rec *
     return HL_OK;
 }
 
-/* Of the version that the attempt loads. */
+/* For the version that the attempt loads. */
 static hl_status positions_fill(const struct job *j, struct position **all)
 {
     struct hl_controller *c = j->controller;

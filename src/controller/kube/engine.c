@@ -1,12 +1,12 @@
-/* What starts gangs, where the option leaves it to us (kube.podgroups=auto): the API server is
- * asked what it serves, in a worker thread, until it says one that we know.
+/* Chooses what starts gangs, if the option leaves that to us (kube.podgroups=auto): a worker thread
+ * asks the API server which APIs it serves, until it names one that we know.
  *
  *     gangs_start --> engine_start --> asked --> engine_take --> watches
  *                          ^             | nobody there, or neither served
  *                          '-- not yet <-'
  *
- * The choice is kept in a file: gangs that were made go on by the same engine, also where another
- * one is served since. */
+ * The choice is kept in a file: existing gangs stay with their engine, even if another one is
+ * served since. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static void kept_path(const struct gangs *g, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%.3800s/kube.engine", g->engine.dir);
 }
 
-/* "volcano" or a version; anything else is none of ours. */
+/* "volcano" or a version; any other content was not written by us. */
 static bool read_kept(const struct gangs *g, char *out, size_t cap)
 {
     char path[PATH_MAX];
@@ -101,7 +101,7 @@ static void engine_take(struct gangs *g, const char *version)
     g->engine.problem[0] = '\0';
     if (g->engine.watch(g) != HL_OK) {
         snprintf(g->engine.problem, sizeof(g->engine.problem), "%s", hl_error_text());
-        g->engine.not_before_ns = UINT64_MAX; /* half of it may be watched */
+        g->engine.not_before_ns = UINT64_MAX; /* some of the watches may exist already */
         hl_error("Kubernetes is not watched error=\"%s\"", hl_error_text());
         return;
     }
@@ -110,7 +110,7 @@ static void engine_take(struct gangs *g, const char *version)
     hl_info("gangs are started by %s of %s", g->root.kind, g->root.api);
 }
 
-/* problem: why it is not known. */
+/* problem: why the engine is not known. */
 static void engine_wait(struct gangs *g, const char *problem)
 {
     uint64_t ms = hl_backoff_ms(ASK_MS, ASK_TOP, g->engine.tries++);
@@ -181,7 +181,7 @@ hl_status engine_start(struct gangs *g, const char *option, const char *state_di
     return HL_OK;
 }
 
-/* What a job may ask for depends on it. */
+/* The engine decides what a job may ask for. */
 hl_status engine_check(const struct gangs *g)
 {
     if (g->engine.is_known)

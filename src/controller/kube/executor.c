@@ -1,5 +1,5 @@
-/* Kubernetes as an executor of jobs. A Controller that was started without it knows its jobs still,
- * and says so where it can't run them. */
+/* Kubernetes as an executor of jobs. A Controller that was started without Kubernetes still knows
+ * its jobs, and reports where it can't run them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,15 +51,15 @@ static hl_status kube_plan(struct hl_controller *c, const struct hl_job *spec, c
     return c->gangs != NULL ? gangs_plan(c->gangs, spec, id, attempt, out) : fail_away();
 }
 
-/* A gang is made and deleted as a whole: whatever is to be done, gang_apply sees by the state. */
+/* A gang is made and deleted as a whole: gang_apply derives from the state what has to be done. */
 static void kube_carry_out(struct job *j, const struct hl_job_actions *actions)
 {
     (void)actions;
     gang_apply(j);
 }
 
-/* Why a container waits or was lost: what its pod says, or what keeps us from having one. Else what
- * is not well with where it runs. */
+/* Why a container waits or was lost: what its pod reports, or what keeps us from having a pod.
+ * Otherwise any problem of the node where it runs. */
 static void pod_message(const struct job *j, int index, char *out, size_t cap)
 {
     struct gangs *g = j->controller->gangs;
@@ -78,7 +78,7 @@ static void pod_message(const struct job *j, int index, char *out, size_t cap)
         gang_pod_spreads(j, pod, out, cap);
 }
 
-/* Why it is not up: what its objects say, or what keeps us from having or seeing them. */
+/* Why the job is not up: what its objects report, or what keeps us from making or seeing them. */
 static void kube_waits_for(const struct job *j, char *out, size_t cap)
 {
     gang_waits_for(j, out, cap);

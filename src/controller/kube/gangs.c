@@ -1,4 +1,4 @@
-/* Decisions: from what the API server has to events and requests. */
+/* Decisions: turns what the API server has into events and requests. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +12,12 @@
 #include "core/planner/plan.h"
 #include "ranktable/plan.h"
 
-/* Between two requests to delete pods without their kubelets. */
+/* Minimum time between two requests to delete pods without their kubelets. */
 #define FORCE_GAP_NS (5 * HL_NS_PER_S)
 
-/* ---- what there is ------------------------------------------------------------------------ */
+/* ---- what exists -------------------------------------------------------------------------- */
 
-/* The pod of a container of the plan, NULL when there is none that is ours. Borrowed. */
+/* The pod of a container of the plan, NULL when no pod of ours exists. Borrowed. */
 const json_t *gang_pod(const struct job *j, int index)
 {
     const json_t *pod =
@@ -45,7 +45,7 @@ bool gangs_synced(const struct gangs *g)
     return g->jobs.synced && g->pods.synced;
 }
 
-/* Volcano deletes what has succeeded by itself. */
+/* Volcano deletes succeeded Jobs by itself; for PodGroups we do it. */
 static bool is_over(const struct job *j)
 {
     const struct gangs *g = j->controller->gangs;
@@ -89,7 +89,7 @@ static void container_report(struct job *j, int index, const struct hl_volcano_p
                                         .text = p->message});
 }
 
-/* One container of a gang that is up. */
+/* Checks one container of a gang that is up. */
 static void container_check(struct job *j, int index)
 {
     const json_t *pod = gang_pod(j, index);
@@ -117,7 +117,7 @@ static void container_check(struct job *j, int index)
     }
 }
 
-/* Nobody makes a pod of a PodGroup again. Volcano ends the Job. */
+/* Nobody replaces a lost pod of a PodGroup, so the gang has to end; with a Job, Volcano ends it. */
 static bool lacks_pod(const struct job *j)
 {
     bool all_made = j->gang->maps_sent == j->run.attempt;
@@ -127,7 +127,7 @@ static bool lacks_pod(const struct job *j)
     return false;
 }
 
-/* Of its Job; NULL = it goes on. Borrowed. */
+/* What is wrong with its Job; NULL = nothing. Borrowed. */
 static const char *job_trouble(struct job *j, const json_t *job)
 {
     if (job == NULL)
@@ -138,7 +138,7 @@ static const char *job_trouble(struct job *j, const json_t *job)
     return hl_volcano_job_trouble(job);
 }
 
-/* The Job ended, was suspended or deleted, and its pods don't say why. */
+/* Handles a Job that ended, was suspended or deleted while its pods don't say why. */
 static void job_check(struct job *j)
 {
     const json_t *job = job_of(j, j->run.attempt);
@@ -164,7 +164,7 @@ static uint64_t stop_grace_ns(const struct job *j)
     return (uint64_t)(ms >= 0 ? ms : j->controller->opts.stop_grace_ms) * HL_NS_PER_MS;
 }
 
-/* How much longer the pod of a container is waited for. */
+/* Whether the pod of a container is still waited for. */
 static enum hl_pod_end end_of_pod(const struct job *j, int index)
 {
     const json_t *pod = gang_pod(j, index);
@@ -184,7 +184,7 @@ static void container_give_up(struct job *j, int index)
     container_lose(j, index, why);
 }
 
-/* Pods that their kubelets do not end, those of lost containers too. */
+/* Force-deletes pods that their kubelets do not end, including those of lost containers. */
 static void pods_force(struct job *j)
 {
     const json_t *force[GANG_FORCE_MAX];
@@ -199,7 +199,7 @@ static void pods_force(struct job *j)
         gang_force(j, force, count);
 }
 
-/* While stopping: what has no pod any more has ended, once nothing makes it again. */
+/* While stopping: a container whose pod is gone has ended, once nothing makes the pod again. */
 static void absent_check(struct job *j)
 {
     int attempt = j->run.attempt;
@@ -232,8 +232,8 @@ static bool has_pods(const struct job *j)
     return false;
 }
 
-/* Of a gang that was up when the Controller ended: without a Job it may have finished, so it is
- * not run again. */
+/* For a gang that was up when the Controller ended: if its Job is gone, it may have finished, so it
+ * is not run again. */
 static void restored_check(struct job *j)
 {
     const struct hl_gang_attempt now = attempt_of(j, j->run.attempt);
@@ -273,7 +273,7 @@ void gang_reconcile(struct job *j)
 
 /* ---- requests ----------------------------------------------------------------------------- */
 
-/* An attempt whose Job should not be, or 0. */
+/* An attempt whose Job should not exist, or 0. */
 static int attempt_to_delete(const struct job *j)
 {
     for (int attempt = 1; attempt <= j->run.attempt; attempt++) {
@@ -297,7 +297,7 @@ static hl_status server_add(struct hl_cluster *cluster, const struct job *j, int
     return hl_cluster_put(cluster, &info);
 }
 
-/* Pods are the servers of their ranks, with their own addresses. */
+/* The table treats each pod as a server of its ranks, with the pod's own address. */
 static hl_status table_of(const struct job *j, char **out)
 {
     struct hl_cluster cluster = {0};
@@ -311,7 +311,8 @@ static hl_status table_of(const struct job *j, char **out)
     return st;
 }
 
-/* A rank has begun: its gang was whole, and what lacks a pod now has lost it. */
+/* True if a rank has started: the gang was complete then, so a container that has no pod now has
+ * lost it. */
 static bool has_begun(const struct job *j)
 {
     for (int i = 0; i < j->run.container_count; i++)
@@ -382,7 +383,7 @@ void gang_apply(struct job *j)
     }
 }
 
-/* The job of an object, NULL when it is not one of ours. */
+/* The job to which an object belongs, NULL when it is not one of ours. */
 struct job *gang_owner(struct gangs *g, const json_t *object)
 {
     struct job *j = NULL;
@@ -391,7 +392,7 @@ struct job *gang_owner(struct gangs *g, const json_t *object)
                                                                                           : NULL;
 }
 
-/* Those that have not ended, and what an ended one has left. */
+/* Covers jobs that have not ended, and what ended jobs have left behind. */
 void gangs_tick(struct hl_controller *c)
 {
     struct job *j, *next;

@@ -1,5 +1,5 @@
-/* How the cluster's kubelets place pods on NUMA nodes, where somebody publishes it
- * (volcano/kubelet.h). Nothing is refused for it: a job is slower there, and says so. */
+/* How the cluster's kubelets place pods on NUMA nodes, if that is published (volcano/kubelet.h). No
+ * job is refused because of it: a job that runs slower for it says so. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,9 +1,10 @@
-/* Logs of ranks in pods. Kubernetes knows no offsets: a log is asked for since the second of the
- * last line we have, what we have of that second is passed over, and the rest is appended to a
- * file, which also is there when the pod no longer is.
+/* Logs of ranks in pods. Kubernetes knows no offsets, so we ask for the log since the second of the
+ * last line we have, skip what we already have of that second, and append the rest to a file. The
+ * file remains when the pod is gone.
  *
- * Ranks that share a container share its log, in which "[rank N] " stands before each line
- * (volcano/command.c). What has no mark is the shell's, and is shown with the pod's first rank. */
+ * Ranks that share a container share its log, in which "[rank N] " is put before each line
+ * (volcano/command.c). Lines without that mark come from the shell, and are shown with the pod's
+ * first rank. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 #include "controller/kube/objects_private.h"
 #include "os/file.h"
 
-#define FETCH_BYTES ((size_t)8 << 20) /* at once; doubled while one second has more */
+#define FETCH_BYTES ((size_t)8 << 20) /* per request; doubled while a single second has more */
 #define FETCH_MAX   ((size_t)128 << 20)
 #define SLICE_MAX   ((size_t)1 << 20)
 #define RANK_MARK   "[rank "
@@ -39,7 +40,7 @@ void gang_logs_fini(struct gangs *g)
     }
 }
 
-/* With the lock. A Controller that was restarted fetches from the start again. */
+/* Call with the lock held. A restarted Controller fetches from the beginning again. */
 static hl_status spool_find(struct gangs *g, const char *job, int attempt, int rank,
                             struct spool **out)
 {
@@ -58,7 +59,8 @@ static hl_status spool_find(struct gangs *g, const char *job, int attempt, int r
     return HL_OK;
 }
 
-/* "2026-11-21T19:00:00.123456789+08:00 text": the second with its zone; 0 = the line has none. */
+/* "2026-11-21T19:00:00.123456789+08:00 text": parses the second with its zone; 0 = the line has no
+ * stamp. */
 static size_t parse_stamp(const char *line, size_t len, char *second, size_t cap)
 {
     const char *space = memchr(line, ' ', len < 64 ? len : 64);
@@ -84,7 +86,7 @@ static hl_status append_text(const char *path, const struct hl_buf *text, bool a
     return fd >= 0 ? HL_OK : hl_fail(HL_EIO, "log %s: %m", path);
 }
 
-/* Appends the line unless it is another rank's. */
+/* Appends the line unless it belongs to another rank. */
 static hl_status take_text(const char *text, size_t len, const struct gang_log *log,
                            struct hl_buf *out)
 {
@@ -98,7 +100,8 @@ static hl_status take_text(const char *text, size_t len, const struct gang_log *
     return log->local_rank == 0 && !marked ? hl_buf_append(out, text, len) : HL_OK;
 }
 
-/* New lines of `from` to `out`; *s is where they end. A line that was cut is left for next time. */
+/* Copies the new lines of `from` to `out`; *s records where they end. An incomplete last line is
+ * left for next time. */
 static hl_status take_lines(const struct hl_buf *from, const struct gang_log *log, struct spool *s,
                             struct hl_buf *out)
 {
@@ -143,7 +146,7 @@ static void log_url(const struct gangs *g, const struct spool *s, const struct g
              g->ns, log->pod, name, limit, n > 0 ? "&sinceTime=" : "", since);
 }
 
-/* One piece. *more: there may be more at once. */
+/* Fetches one piece. *more: another one may be available at once. */
 static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
                              const struct gang_log *log, size_t limit, int *more)
 {
@@ -184,7 +187,7 @@ hl_status gang_log_fetch(struct gangs *g, const struct gang_log *log)
     return st;
 }
 
-/* ---- what users ask -------------------------------------------------------------------------- */
+/* ---- user queries ---------------------------------------------------------------------------- */
 
 struct log_read {
     struct background task;
@@ -194,14 +197,14 @@ struct log_read {
     int attempt, rank, local_rank;
     bool shared; /* as in gang_log */
     bool ended;
-    bool past; /* of an earlier attempt: only what was kept is there */
+    bool past; /* of an earlier attempt: only what was kept exists */
     int64_t offset, size;
     size_t max;
     struct hl_api_controller_read_log_results about;
     struct hl_buf bytes;
 };
 
-/* Nothing to read is not a failure: the rank has not begun, or its pod was never there. */
+/* Having nothing to read is not a failure: the rank has not started, or its pod never existed. */
 static hl_status read_file(struct log_read *k, struct hl_buf *out)
 {
     char path[PATH_MAX];
@@ -242,7 +245,7 @@ static hl_status log_read_run(struct background *task)
                                                      .rank = k->rank,
                                                      .local_rank = k->local_rank,
                                                      .shared = k->shared});
-        if (st == HL_EINVAL || st == HL_ENOENT) /* it has not begun, or has just gone */
+        if (st == HL_EINVAL || st == HL_ENOENT) /* it has not started, or has just gone */
             st = HL_OK;
     }
     return st == HL_OK ? read_file(k, &k->bytes) : st;
@@ -306,7 +309,7 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
     g->calls++;
 }
 
-/* ---- a job that is forgotten ----------------------------------------------------------------- */
+/* ---- forgotten jobs -------------------------------------------------------------------------- */
 
 struct forgotten {
     struct background task;
@@ -331,7 +334,7 @@ static void forget_log(struct gangs *g, const char *job, int attempt, int rank)
 static hl_status forget_run(struct background *task)
 {
     const struct forgotten *k = (struct forgotten *)task;
-    pthread_mutex_lock(&k->g->spool_lock); /* another job's log may be fetched */
+    pthread_mutex_lock(&k->g->spool_lock); /* another job's log may be being fetched */
     for (int attempt = 1; attempt <= k->attempts; attempt++)
         for (int rank = 0; rank < k->world; rank++)
             forget_log(k->g, k->job, attempt, rank);

@@ -1,10 +1,10 @@
-/* Nodes as the API server has them: a kubelet that is not heard any more takes its pods with it
- * long before Kubernetes evicts them (their tolerationSeconds, 300 s by default).
+/* Nodes as the API server reports them: if a kubelet goes silent, its pods are lost long before
+ * Kubernetes evicts them (their tolerationSeconds, 300 s by default).
  *
- * An entry for each node that was listed or changed. One that is missing in a later list was
- * removed, and counts as silent from then on.
+ * There is an entry for each node that was listed or changed. A node that is missing in a later
+ * list was removed, and counts as silent from then on.
  *
- * Not every cluster lets us watch nodes: without that right no node is silent here. */
+ * Not every cluster lets us watch nodes: without that right no node counts as silent. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct kube_node {
     char *name;
     char why[160];
     struct hl_gang_node is;
-    bool listed; /* by the list whose pages are coming in */
+    bool listed; /* seen in the list whose pages are arriving */
     UT_hash_handle hh;
 };
 
@@ -29,7 +29,7 @@ static void node_set(struct gangs *g, struct kube_node *n, bool silent, const ch
     snprintf(n->why, sizeof(n->why), "%s", why);
 }
 
-/* NULL: out of memory, which is logged; the node is then not known. */
+/* NULL: out of memory, which is logged; the node then stays unknown. */
 static struct kube_node *node_enter(struct gangs *g, const char *name)
 {
     struct kube_node *n;

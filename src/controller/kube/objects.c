@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The member of an object at the path; NULL: it is missing. */
+/* The member of an object at that path; NULL: it is missing. */
 static const json_t *object_find(const json_t *object, const char *path)
 {
     const json_t *at = object;

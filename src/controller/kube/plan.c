@@ -1,10 +1,10 @@
-/* Which rank is in which pod. */
+/* Decides which rank goes into which pod. */
 #include <string.h>
 
 #include "controller/kube/gangs_private.h"
 #include "ranktable/products.h"
 
-/* A pod with another number would wait for ever: no node gives it. */
+/* A pod that requests another number of devices would wait for ever, because no node offers it. */
 static hl_status check_devices(const struct gangs *g, const struct hl_job *spec,
                                const struct hl_plan *plan)
 {

@@ -1,4 +1,4 @@
-/* What a gang that is not up waits for: Volcano says it in the conditions of its PodGroup,
+/* What a gang that is not up waits for: Volcano reports it in the conditions of its PodGroup,
  * Kubernetes in those of its pods. */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ const char *gang_of_group(const json_t *group)
     return NULL;
 }
 
-/* The first pod that says why it waits. */
+/* Takes the first pod that gives a reason. */
 static void pod_waits_for(const struct job *j, char *out, size_t cap)
 {
     out[0] = '\0';

@@ -1,4 +1,5 @@
-/* What the API server has of Jobs and pods: kept by watchers, looked at when it changes. */
+/* What the API server has of Jobs and pods: watchers keep it up to date, and each change is
+ * examined. */
 #include "controller/kube/gangs.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "ranktable/products.h"
 #include "volcano/kubelet.h"
 
-/* NULL: it has none, which is logged. */
+/* NULL: the object has no name, which is logged. */
 static const char *name_of(const json_t *object)
 {
     const char *name = NULL;
@@ -35,7 +36,8 @@ static void reconcile_stale(void *arg)
     }
 }
 
-/* Behind the events that have come already: a thousand pods that start are looked at once. */
+/* Posted behind the events that have arrived already: so a thousand starting pods are examined
+ * together. */
 static void owner_mark_stale(struct gangs *g, const json_t *object)
 {
     struct job *j = gang_owner(g, object);
@@ -87,7 +89,7 @@ static void on_pod(void *arg, enum hl_kube_event type, json_t *object)
     owner_mark_stale(g, object);
 }
 
-/* Of a table that is only looked at: `arg` is the table. */
+/* For a table that is only read: `arg` is the table. */
 static void on_listed(void *arg, const json_t *objects, unsigned page)
 {
     take_list(arg, objects, page);
@@ -98,7 +100,7 @@ static void on_changed(void *arg, enum hl_kube_event type, json_t *object)
     take_change(arg, type, object);
 }
 
-/* Most of an object, of which we made it. */
+/* The bulk of an object; we made it, so we need not keep it. */
 static const struct hl_kube_members gang_members = {
     .names = (const char *const[]){"managedFields", "env", "command", "args", "volumeMounts",
                                    "volumes", "affinity", "resources", "tasks", NULL}};
@@ -107,7 +109,7 @@ static const struct hl_kube_members node_members = {
         (const char *const[]){"managedFields", "annotations", "labels", "images", "volumesAttached",
                               "volumesInUse", "capacity", "allocatable", NULL}};
 
-/* A kind of ours in our namespace, or of the whole cluster. */
+/* Watches a kind: ours in our namespace, or all of the cluster. */
 static hl_status watch_path(struct gangs *g, const char *path,
                             const struct hl_kube_watcher_opts *how, struct hl_kube_watcher **out)
 {
@@ -133,8 +135,8 @@ static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
 static const struct hl_kube_members topology_members = {
     .names = (const char *const[]){"managedFields", "annotations", "labels", "zones", NULL}};
 
-/* Nodes are the cluster's, which takes a right that a namespace can't give; PodGroups only say why
- * a gang waits. */
+/* Nodes are cluster-wide, so watching them takes a right that a namespace can't give. PodGroups
+ * only tell why a gang waits. */
 static hl_status watch_all(struct gangs *g)
 {
     char base[96];
@@ -272,7 +274,7 @@ void gangs_stop(struct gangs *g)
     hl_kube_watcher_stop(g->groups_watch);
     hl_kube_watcher_stop(g->nodes_watch);
     hl_kube_watcher_stop(g->topologies_watch);
-    /* Requests end with their connections' next look at `cancel`. */
+    /* Requests end when their connections next check `cancel`. */
     while (g->calls > 0 || g->reconcile_posted)
         uv_run(hl_loop_uv(g->c->opts.loop), UV_RUN_ONCE);
     gang_logs_fini(g);
@@ -295,7 +297,7 @@ void gangs_stop(struct gangs *g)
     free(g);
 }
 
-/* ---- how it is ------------------------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 void gangs_problem(const struct gangs *g, char *out, size_t cap)
 {

@@ -1,5 +1,5 @@
-/* Whether a version can be cut for a split: the model is planned for it, which takes longer than
- * the loop may stand still. */
+/* Checks whether a version can be cut for a split. The model is planned for it in a thread, because
+ * that takes longer than the loop may be blocked. */
 #include <stdlib.h>
 
 #include "controller/background.h"
@@ -7,7 +7,7 @@
 #include "core/catalog/catalog_cut.h"
 
 struct planning {
-    struct background task; /* first */
+    struct background task; /* must be first */
     struct hl_arena arena;
     struct hl_version_rec *version;
     struct hl_api_split split;

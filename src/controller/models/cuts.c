@@ -1,16 +1,16 @@
-/* Cuts: a version as another tensor parallel size has it, made when the first reader asks.
+/* Cuts: a version split for another tensor parallel size, made when the first reader asks for it.
  *
  *     requestShards --> cut_wait --> runs already? --no--> planned, beside the loop
  *                          |                                  '--> L3.cutShards
  *                          |                                             |
  *                          '--> waiters <----answered, when it is made---'
  *
- * A cut runs as an import does (imports.c), once per version and tensor parallel size. Before L3 is
- * asked, which loads the version for it, the model is planned for that size. The waiters are
- * answered when the cut is made, rejected when it fails, and told how far it is at their deadline:
- * then they ask again. While L3 runs as many imports and cuts as it can, it is asked with every
- * tick, for as long as a reader waits; the reader hears that the cut is queued and how far the
- * others are. */
+ * A cut runs like an import (imports.c), once per version and tensor parallel size. The model is
+ * planned for that size before L3 is asked, because L3 loads the version for the cut. When the cut
+ * is made, the waiters are answered; when it fails, they are rejected. At its deadline a waiter is
+ * told the progress, and then asks again. While L3 runs as many imports and cuts as it can, it is
+ * asked again with every tick, as long as a reader waits; the reader is told that the cut is queued
+ * and how far the others are. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void on_cut_started(void *arg, hl_status st, const char *text,
         return;
     im->queued = st == HL_EBUSY;
     if (im->queued && im->waiters != NULL)
-        im->put_off = true; /* others run; `polling` stays, for L3 does not know this one yet */
+        im->put_off = true; /* others run; `polling` stays, because L3 does not know this one yet */
     else
         import_started(im, st, text);
 }
@@ -154,7 +154,7 @@ void cut_progress(const struct import *im, struct hl_api_controller_request_shar
     }
 }
 
-/* Who has waited long enough hears how far it is. */
+/* Answers the readers that have waited long enough with the progress. */
 static void cut_tick(struct import *im)
 {
     uint64_t now = hl_now_ns();
@@ -200,7 +200,7 @@ static struct import *find_cut(const struct hl_controller *c, const struct hl_ve
     return NULL;
 }
 
-/* Into the request, whose texts are its arena's. */
+/* Fills the request; its texts belong to its arena. */
 static hl_status list_sources(struct hl_version_rec *v, struct import *im)
 {
     struct hl_arena *arena = &im->request_arena;
@@ -289,7 +289,8 @@ void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_c
     struct import *im = find_cut(c, v, &want);
     bool begins = im == NULL;
     hl_status st = HL_OK;
-    /* The position is checked when it is answered; the stages now, also for a reader that joins. */
+    /* The position is checked when the call is answered. The stages are checked now, also for a
+     * reader that joins. */
     if (begins)
         st = cut_begin(c, v, &want, &im);
     else

@@ -1,8 +1,8 @@
-/* Versions that are dropped without anybody asking: old ones of a job that writes on, and those
- * that nobody completes any more (core/catalog/version_drop.h says which).
+/* Versions that are dropped without a request: old ones of a job that continues to write, and those
+ * that nobody completes any more (core/catalog/version_drop.h decides which).
  *
- * A version is dropped with its shards: the records go first, and what is then not freed in pool
- * and archive the sweep finds as orphans. */
+ * A version is dropped with its shards: the records are deleted first. Whatever is then not freed
+ * in pool and archive, the sweep finds as orphans. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +14,10 @@
 #include "core/catalog/version_drop.h"
 
 struct drop {
-    struct change change; /* first */
+    struct change change; /* must be first */
     char *model;
     int64_t number;
-    int64_t touched_ms; /* of the version when that was decided */
+    int64_t touched_ms; /* the version's value when the drop was decided */
     struct hl_id *ids, *manifests;
     size_t id_count, manifest_count;
 };
@@ -30,7 +30,7 @@ static void drop_free(struct drop *d)
     free(d);
 }
 
-/* Called twice, like every make: what the first time has found is found again. */
+/* Called twice, like every make, so the second call replaces what the first one found. */
 static hl_status drop_make(struct change *ch)
 {
     struct drop *d = (struct drop *)ch;
@@ -39,7 +39,7 @@ static hl_status drop_make(struct change *ch)
     uint64_t bytes;
     HL_TRY(hl_catalog_model(&ch->c->catalog, d->model, &m));
     HL_TRY(hl_catalog_version(m, d->number, &v));
-    if (v->touched_ms != d->touched_ms) /* by a change that was before this one */
+    if (v->touched_ms != d->touched_ms) /* changed by an earlier change */
         return hl_fail(HL_EBUSY, "version %" PRId64 " of '%s' is written again", v->number,
                        d->model);
     free(d->manifests);
@@ -57,14 +57,14 @@ static void drop_done(struct change *ch, hl_status st)
     } else if (st == HL_EBUSY) {
         hl_info("version stays model=%s version=%" PRId64 " reason=\"%s\"", d->model, d->number,
                 hl_error_text());
-    } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* it was removed meanwhile; stopped */
+    } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* removed meanwhile, or stopped */
         hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", d->model,
                  d->number, hl_error_text());
     }
     drop_free(d);
 }
 
-/* A drop that waits for the disk must not be ordered again by the next look. */
+/* A drop that waits for the disk must not be ordered again by the next round. */
 static bool is_being_dropped(void *controller, const struct hl_version_rec *v)
 {
     const struct hl_controller *c = controller;
@@ -89,7 +89,7 @@ static struct hl_version_watch version_watch(struct hl_controller *c)
     return (struct hl_version_watch){is_being_dropped, is_written_by_job, c};
 }
 
-/* Have it removed, which waits for the disk. False: a later round finds it again. */
+/* Starts the removal, which waits for the disk. False: a later round finds the version again. */
 static bool drop_version(struct hl_controller *c, struct hl_version_rec *v)
 {
     struct drop *d = calloc(1, sizeof(*d));
@@ -104,7 +104,7 @@ static bool drop_version(struct hl_controller *c, struct hl_version_rec *v)
     d->touched_ms = v->touched_ms;
     d->change = (struct change){.make = drop_make, .done = drop_done};
     change_start(c, &d->change);
-    return is_being_dropped(c, v); /* else it was refused at once */
+    return is_being_dropped(c, v); /* otherwise it was refused at once */
 }
 
 void drop_old_versions(struct hl_controller *c, const struct hl_version_rec *newest)
@@ -118,7 +118,7 @@ void drop_old_versions(struct hl_controller *c, const struct hl_version_rec *new
     } while (v != NULL && drop_version(c, v));
 }
 
-/* What the gang of `v` left unfinished before it came together again. */
+/* Drops what the gang of `v` left unfinished before it met again. */
 void drop_overtaken_versions(struct hl_controller *c, const struct hl_version_rec *v)
 {
     const struct hl_version_watch watch = version_watch(c);
@@ -145,7 +145,7 @@ void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
     } while (v != NULL && drop_version(c, v));
 }
 
-/* One of each model: the next round comes soon. */
+/* At most one per model: the next round comes soon. */
 void drop_stale_versions(struct hl_controller *c)
 {
     const struct hl_version_watch watch = version_watch(c);

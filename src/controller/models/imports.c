@@ -1,6 +1,6 @@
-/* Imports and cuts run in the L3 daemon, next to the pool; the Controller follows them and makes
- * the result visible in one commit. Nothing of a running one is on disk here, so whatever dies
- * leaves no half model: its shards are unknown to the catalogue and the sweep frees them. */
+/* Imports and cuts run in the L3 daemon, next to the pool. The Controller follows them and makes
+ * the result visible in one commit. A running import stores nothing on disk here, so no crash
+ * leaves half a model: the catalogue does not know its shards, and the sweep frees them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static void import_fail(struct import *im, hl_status st, const char *text)
         im->kind->failed(im, st, text);
 }
 
-/* Without memory the last one stays. */
+/* If there is no memory, the previous progress stays. */
 static void import_set_progress(struct import *im, const struct hl_api_import_progress *heard)
 {
     struct hl_api_import_progress kept;
@@ -103,7 +103,8 @@ static struct import *import_find(struct hl_controller *c, const char *id)
     return im;
 }
 
-/* L3 says done: the model becomes visible, or its shards go. It may not have heard of a cancel. */
+/* L3 reports that the import is done: the model becomes visible, or its shards are freed. L3 may
+ * not have heard of a cancellation. */
 static hl_status import_make(struct change *ch)
 {
     struct import_change *ic = (struct import_change *)ch;
@@ -149,7 +150,7 @@ static void import_done(struct change *ch, hl_status st)
         hl_arena_fini(&im->progress_arena);
         hl_arena_move(&im->progress_arena, &im->result_arena);
         im->progress = im->result;
-        sweep_soon(ch->c); /* it may have to be archived */
+        sweep_soon(ch->c); /* so that it is archived, if it has to be */
         im->kind->made(ic);
     }
     hl_arena_fini(&im->result_arena);
@@ -158,11 +159,11 @@ static void import_done(struct change *ch, hl_status st)
     free(ic);
 }
 
-/* It is held as versions.durability wants. */
+/* The import is now held as versions.durability requires. */
 static void on_import_secured(void *arg, hl_status st, const char *text)
 {
     struct import_change *ic = arg;
-    if (st == HL_ECANCELED) { /* the Controller is stopped, and the import went with it */
+    if (st == HL_ECANCELED) { /* the Controller was stopped, and the import was freed with it */
         free(ic);
         return;
     }
@@ -191,13 +192,13 @@ HL_CHECK static hl_status secure_import(struct import_change *ic)
                           &ic->im->securing);
 }
 
-/* What is refuted never becomes a model. */
+/* An import whose proof fails never becomes a model. */
 static void on_import_proved(void *arg, hl_status st, struct proved *proved)
 {
     struct import_change *ic = arg;
     struct hl_controller *c = ic->change.c;
     if (controller_stopped(c)) {
-        free(ic); /* the import went with the Controller; what L3 has made is an orphan */
+        free(ic); /* the import went with the Controller; its shards in L3 are orphans */
     } else if (st != HL_OK) {
         import_done(&ic->change, hl_fail_prefix(st, "what was imported is not whole: "));
     } else {
@@ -212,7 +213,7 @@ static void on_import_proved(void *arg, hl_status st, struct proved *proved)
     }
 }
 
-/* Beside the loop; it is a change of the catalogue after that. */
+/* Runs in a thread; the change of the catalogue follows. */
 static void prove_import(struct import_change *ic)
 {
     const struct import *im = ic->im;
@@ -223,7 +224,7 @@ static void prove_import(struct import_change *ic)
         import_done(&ic->change, st);
 }
 
-/* It is "running" until the store has it. */
+/* The import counts as running until the store has it. */
 static void import_finish(struct import *im, const struct hl_api_import_progress *result)
 {
     struct import_change *ic = calloc(1, sizeof(*ic));
@@ -231,7 +232,7 @@ static void import_finish(struct import *im, const struct hl_api_import_progress
                                   &im->result) != HL_OK) {
         hl_arena_fini(&im->result_arena);
         free(ic);
-        return; /* L3 is asked again, and says so again */
+        return; /* L3 is asked again, and answers the same */
     }
     im->result.import_id = im->id;
     ic->change.make = im->kind->make;
@@ -287,7 +288,8 @@ static void on_cancel_sent(void *arg, hl_status st, const char *text,
         hl_debug("cancel of an import is sent again error=\"%s\"", text);
 }
 
-/* How far it is; that it was cancelled is said each time, as L3 may not have had it yet. */
+/* Asks for the progress. A cancellation is repeated each time, because L3 may not have heard of it
+ * yet. */
 static void ask_l3(struct hl_controller *c, struct import *im)
 {
     if (im->cancelled) {
@@ -328,7 +330,7 @@ void import_started(struct import *im, hl_status st, const char *text)
         import_fail(im, st, text);
 }
 
-/* One has begun or failed: the next one need not wait for the tick. */
+/* An import has begun or failed, so the next one need not wait for the tick. */
 static void imports_go_on(struct hl_controller *c)
 {
     for (struct import *im = c->models->imports; im != NULL; im = im->hh.next)
@@ -348,7 +350,7 @@ static void on_import_started(void *arg, hl_status st, const char *text,
     im->begun = st == HL_OK;
     im->queued = st == HL_EBUSY && im->request.wait_ms > 0;
     if (im->queued) {
-        im->put_off = true; /* others run; `polling` stays, for L3 does not know this one yet */
+        im->put_off = true; /* others run; `polling` stays, because L3 does not know this one yet */
         return;
     }
     if (st == HL_OK && waited)
@@ -357,7 +359,7 @@ static void on_import_started(void *arg, hl_status st, const char *text,
     imports_go_on(im->controller);
 }
 
-/* Ended imports are kept for late questions, the oldest go first. */
+/* Ended imports are kept for late queries; the oldest are dropped first. */
 void forget_old_imports(struct hl_controller *c)
 {
     struct import *im, *next;
@@ -452,8 +454,8 @@ static hl_status import_of_request(struct hl_controller *c,
     return HL_OK;
 }
 
-/* An import that was asked for before this one and has not begun: L3 has no place for it, or has
- * not answered yet. */
+/* True if an import that was requested earlier has not begun: L3 has no place for it, or has not
+ * answered yet. */
 static bool import_is_behind(const struct import *im, bool of_queued)
 {
     for (const struct import *o = im->controller->models->imports; o != im; o = o->hh.next)
@@ -462,7 +464,7 @@ static bool import_is_behind(const struct import *im, bool of_queued)
     return false;
 }
 
-/* What it waits for: those that have begun, and those that wait in front of it. */
+/* The imports it waits for: those that have begun, and those in front of it in the queue. */
 static struct hl_api_text_list import_waits_for(const struct import *im, struct hl_arena *arena)
 {
     const struct hl_controller *c = im->controller;
@@ -480,8 +482,8 @@ static struct hl_api_text_list import_waits_for(const struct import *im, struct 
     return out;
 }
 
-/* Not before L3 has said whose its pool is: shards that nobody has claimed beside an empty
- * catalogue look like those of a lost one. */
+/* Waits until L3 has reported whose its pool is: with an empty catalogue, unclaimed shards look
+ * like those of a lost catalogue. */
 static void ask_import(struct import *im)
 {
     struct hl_controller *c = im->controller;
@@ -511,7 +513,7 @@ HL_CHECK static hl_status check_put_off(const struct import *im)
                    pool_info(c) == NULL ? pool_state(c) : "it answers, but not to that");
 }
 
-/* L3 had no place when it was asked. */
+/* For an import that L3 had no place for when it was asked. */
 HL_CHECK static hl_status check_queued(const struct import *im)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -526,7 +528,7 @@ HL_CHECK static hl_status check_queued(const struct import *im)
                    before.count > 0 ? before.count - 1 : 0);
 }
 
-/* Behind those that wait for a place it waits too, if it may. */
+/* If other imports wait for a place, this one waits behind them, if it may. */
 HL_CHECK static hl_status join_queue(struct import *im)
 {
     if (!import_is_behind(im, true))
@@ -537,8 +539,8 @@ HL_CHECK static hl_status join_queue(struct import *im)
                                           "with --wait");
 }
 
-/* The oldest of those that have not begun is asked for; the others stay behind it, so that none
- * gets a place that became free after the oldest was refused one. */
+/* Only the oldest import that has not begun asks L3. The others stay behind it, so that none takes
+ * a place that became free after the oldest was refused. */
 static void import_tick(struct import *im)
 {
     if (!im->put_off)

@@ -1,10 +1,10 @@
-/* What open versions have to hold where they are split in another way than their model: planned
- * once for all their ranks, for it takes longer than the loop may stand still.
+/* What open versions must hold if they are split differently from their model. It is planned once
+ * for all their ranks, in a thread, because that takes longer than the loop may be blocked.
  *
  *     commits --> layout_plan --> being planned already? --no--> hl_expected_plan in a thread
  *                      '--> waiters <--------------------------------'
  *
- * A plan is kept for as long as an open version needs it. */
+ * A plan is kept as long as an open version needs it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ struct layout_waiter {
 };
 
 struct layout {
-    struct background task; /* first */
+    struct background task; /* must be first */
     struct hl_expected *expected;
     bool ready;
     struct layout_waiter *waiters;
@@ -47,7 +47,7 @@ void layouts_fini(struct hl_controller *c)
     c->models->layouts = NULL;
 }
 
-/* Planned, or being planned. */
+/* The layout of the version, planned or being planned. */
 static struct layout *layout_of(const struct hl_controller *c, const struct hl_version_rec *v)
 {
     const struct hl_version_rec *base =
@@ -73,10 +73,10 @@ bool layout_is_missing(const struct hl_controller *c, const struct hl_version_re
 static hl_status layout_run(struct background *task)
 {
     hl_expected_plan(((struct layout *)task)->expected);
-    return HL_OK; /* what the plan met is told to each commit */
+    return HL_OK; /* each commit reports any problem of the plan */
 }
 
-/* Each waiter holds the Controller: with the last one all of this may be gone. */
+/* Each waiter holds the Controller: after the last one all of this may be freed. */
 static void on_planned(struct background *task, hl_status st)
 {
     struct layout *l = (struct layout *)task;

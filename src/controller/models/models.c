@@ -1,4 +1,4 @@
-/* Models: what there is, and how it is removed. */
+/* Models: lists them and removes them. */
 #include "controller/models/models.h"
 
 #include <inttypes.h>
@@ -93,7 +93,7 @@ static hl_status check_removable(const struct hl_controller *c, const struct hl_
 }
 
 struct removal {
-    struct change change; /* first */
+    struct change change; /* must be first */
     struct hl_rpc_call *call;
     const struct hl_api_controller_remove_model_params *p; /* valid until the call is answered */
     struct hl_id *ids, *manifests;
@@ -151,7 +151,7 @@ void method_remove_model(void *arg, struct hl_rpc_call *call,
     change_start(c, &r->change);
 }
 
-/* ---- the state of this wing ------------------------------------------------------------------ */
+/* ---- state of this wing ---------------------------------------------------------------------- */
 
 hl_status models_create(struct hl_controller *c, const struct version_users *users)
 {

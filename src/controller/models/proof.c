@@ -1,5 +1,5 @@
-/* The proof of a version before it becomes visible: planning a large model again takes longer than
- * the loop may stand still. */
+/* Proves a version before it becomes visible. It runs in a thread, because planning a large model
+ * again takes longer than the loop may be blocked. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "controller/models/models_private.h"
 
 struct proving {
-    struct background task; /* first */
+    struct background task; /* must be first */
     struct hl_arena arena;
     struct hl_version_proof version;
     struct proved proved;

@@ -1,13 +1,15 @@
-/* `helios recover`: L3 is asked for all it has, the manifests among it are read, and the versions
- * that they name become visible in one batch of the store; the same batch makes this cluster the
- * one that pool and archive belong to. Only then both are claimed. So a Controller that is
- * killed in between finds its old claim refused and recovers again, or has everything restored.
+/* `helios recover`: L3 lists everything it has, the manifests among it are read, and the versions
+ * that they name become visible in one batch of the store. The same batch makes this cluster the
+ * owner of pool and archive; only after it are both claimed. So if the Controller is killed in
+ * between, its successor finds the old claim refused and recovers again, or has everything
+ * restored.
  *
- * Where shards are left that no version holds, versions are restored and nothing is claimed: with
- * the claim those shards would go. The revision then does not rise, so that L3 goes on refusing.
+ * If shards remain that no version holds, versions are restored but nothing is claimed, because the
+ * claim would make those shards orphans, to be freed. The revision does not rise then, so that L3
+ * keeps refusing.
  *
- * One recovery at a time (models->recovery). It goes from call to call on the loop's thread; one
- * call or one change is under way at any moment, and its answer takes the next step:
+ * There is one recovery at a time (models->recovery). It goes from call to call on the loop's
+ * thread. One call or one change is in flight at any moment, and its answer takes the next step:
  *
  *     ask_list      pool, then archive, then trash, page by page      --> objects
  *     read_next     the manifests among them                          --> candidates
@@ -22,9 +24,9 @@
  *     objects:     id -> where it is, size, CRC           shards and manifests
  *     candidates:  manifest -> its shards, and why it is skipped, if it is
  *
- * Until the change nothing of the catalogue is touched, but L3's trash may be emptied into its
- * archive; a recovery that fails after that begins with more of it archived. When the Controller
- * stops, the answers that are still to come find it so and touch nothing; recover_fini frees. */
+ * Until the change, the catalogue is not touched, but shards may be moved from L3's trash into its
+ * archive; if the recovery fails after that, the next one starts with more of it archived. When the
+ * Controller stops, outstanding answers notice that and touch nothing; recover_fini frees. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,20 +38,20 @@
 #include "core/catalog/recovery.h"
 
 #define PAGE           4096
-#define READ_SHARDS    256 /* in one call */
+#define READ_SHARDS    256 /* per call */
 #define READ_MANIFESTS 4
 
 struct recovery {
-    struct change change; /* first */
+    struct change change; /* must be first */
     struct hl_controller *c;
     struct hl_rpc_call *call;
     bool dry;
-    bool take;               /* the last step: pool and archive are claimed */
-    struct hl_recovery what; /* what there is, and what comes back */
+    bool take;               /* the last step claims pool and archive */
+    struct hl_recovery what; /* what exists, and what is restored */
     uint64_t untrashed;
     uint64_t left; /* shards */
     struct hl_id cluster;
-    uint64_t own_revision; /* before `revised` */
+    uint64_t own_revision; /* its value before `revised` */
     bool revised;
 };
 
@@ -66,8 +68,8 @@ void recover_fini(struct hl_controller *c)
     c->models->recovery = NULL;
 }
 
-/* The same for a dry run and for what was done: what is restored is what is not skipped. Borrows
- * from `r`. */
+/* The same report for a dry run and for a real one: what is restored is what is not skipped.
+ * Borrows from `r`. */
 static struct hl_api_recovery recovery_info(const struct recovery *r, struct hl_arena *arena)
 {
     char why[sizeof(r->c->claim.why)] = "";
@@ -89,7 +91,7 @@ static struct hl_api_recovery recovery_info(const struct recovery *r, struct hl_
     return info;
 }
 
-/* The one end: the call is answered and everything freed. */
+/* The only end: answers the call and frees everything. */
 static void recovery_end(struct recovery *r, hl_status st, const char *text)
 {
     r->c->models->recovery = NULL;
@@ -101,13 +103,13 @@ static void recovery_end(struct recovery *r, hl_status st, const char *text)
     recovery_free(r);
 }
 
-/* ---- what there is --------------------------------------------------------------------------- */
+/* ---- what exists ----------------------------------------------------------------------------- */
 
 static void read_next(struct recovery *r);
 
 static void ask_list(struct recovery *r, enum hl_recovery_place place, uint64_t cursor);
 
-/* An invalid id is left out. */
+/* An invalid id is skipped. */
 static hl_status note_object(struct recovery *r, enum hl_recovery_place place, const char *text,
                              uint64_t size, uint32_t crc)
 {
@@ -135,7 +137,7 @@ static hl_status note_trashed(struct recovery *r, const struct hl_api_trashed_li
     return HL_OK;
 }
 
-/* A page of the list was noted, or there was no memory for it. */
+/* Called when a page of the list was noted, or when there was no memory for it. */
 static void next_page(struct recovery *r, enum hl_recovery_place place, hl_status st, uint64_t next)
 {
     if (st != HL_OK)
@@ -148,7 +150,8 @@ static void next_page(struct recovery *r, enum hl_recovery_place place, hl_statu
         read_next(r);
 }
 
-/* Every answer begins with it. True: there is no recovery any more, or it just ended. */
+/* Every answer begins with this check. True: there is no recovery any more, or it has just ended.
+ */
 static bool page_failed(struct recovery *r, hl_status st, const char *text)
 {
     if (controller_stopped(r->c))
@@ -184,7 +187,7 @@ static void on_trashed(void *arg, hl_status st, const char *text,
     next_page(arg, HL_RECOVERY_TRASHED, note_trashed(arg, &page->trashed), page->next);
 }
 
-/* controller_hold keeps the Controller's memory until the answer has come, whatever happens. */
+/* controller_hold keeps the Controller's memory until the answer has arrived, whatever happens. */
 static void ask_list(struct recovery *r, enum hl_recovery_place place, uint64_t cursor)
 {
     struct hl_controller *c = controller_hold(r->c);
@@ -201,9 +204,9 @@ static void ask_list(struct recovery *r, enum hl_recovery_place place, uint64_t 
                                     timeout_ms, c->opts.loop, on_trashed, r);
 }
 
-/* ---- what L3 reads of it --------------------------------------------------------------------- */
+/* ---- what L3 reads --------------------------------------------------------------------------- */
 
-/* What L3 has read of one object; an error of its own is not a failure of the recovery. */
+/* Takes what L3 has read of one object; an error of that object does not fail the recovery. */
 static void take_found(struct recovery *r, const struct hl_api_found *found)
 {
     struct hl_recovery_object *o;
@@ -214,8 +217,8 @@ static void take_found(struct recovery *r, const struct hl_api_found *found)
         hl_error("a manifest is not read id=%s error=\"%s\"", found->id, hl_error_text());
 }
 
-/* `read` was set when it was asked for, so each object is asked for once and this comes to an end.
- */
+/* `read` was set when the object was requested, so each object is requested once and this
+ * terminates. */
 static void on_read(void *arg, hl_status st, const char *text,
                     const struct hl_api_l3_describe_results *results)
 {
@@ -230,7 +233,7 @@ static void on_read(void *arg, hl_status st, const char *text,
 static void recovery_decided(struct recovery *r);
 static void recovery_judged(struct recovery *r);
 
-/* Manifests come first: by them it is known what else has to be read. False: nothing has. */
+/* Manifests come first: they tell what else has to be read. False: nothing is left to read. */
 static bool read_some(struct recovery *r, bool manifests)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -281,8 +284,9 @@ static void on_untrashed(void *arg, hl_status st, const char *text,
     read_shards(r);
 }
 
-/* Shards of versions that come back leave the trash first: restored before that, they would be
- * lost if this process ended. The owner is named as L3 knows it, for nothing is ours yet. */
+/* Shards of versions that are to be restored leave the trash first: otherwise they would be lost if
+ * this process ended after the restore. The call names the owner that L3 knows, because nothing is
+ * ours yet. */
 static void recovery_judged(struct recovery *r)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -311,7 +315,7 @@ static void recovery_judged(struct recovery *r)
 
 /* ---- the change ------------------------------------------------------------------------------ */
 
-/* HL_OK says that L3 keeps the new owner durably. */
+/* HL_OK means that L3 has stored the new owner durably. */
 static void on_taken(void *arg, hl_status st, const char *text)
 {
     struct recovery *r = arg;
@@ -329,8 +333,8 @@ static void on_taken(void *arg, hl_status st, const char *text)
     }
 }
 
-/* The records of a recovery, with the cluster's id from now on: one commit, so that no crash
- * leaves a catalogue that is restored under the old id, or the new id with nothing restored. */
+/* The records of a recovery, together with the cluster's new id, in one commit. So no crash leaves
+ * a catalogue that is restored under the old id, or the new id with nothing restored. */
 static hl_status commit_recovery(void *arg, const struct hl_records *records)
 {
     struct recovery *r = arg;
@@ -346,8 +350,8 @@ static hl_status commit_recovery(void *arg, const struct hl_records *records)
     return st;
 }
 
-/* Made twice (commits.c), so the revision is set only once. With a claim it becomes newer than all
- * that L3 has heard of; without one the commit brings it back to what it was. */
+/* Called twice (commits.c), so the revision is set only once. With a claim it becomes newer than
+ * any that L3 has heard of; without one the commit restores its old value. */
 static hl_status recover_make(struct change *ch)
 {
     struct recovery *r = (struct recovery *)ch;
@@ -367,14 +371,14 @@ static hl_status recover_make(struct change *ch)
     return st;
 }
 
-/* The records are durable, or nothing is. Only now L3 is told. */
+/* The records are durable, or nothing is. L3 is told only now. */
 static void recover_done(struct change *ch, hl_status st)
 {
     struct recovery *r = (struct recovery *)ch;
     struct hl_controller *c = r->c;
     char text[HL_ERROR_TEXT_MAX];
     if (c->closing)
-        return; /* recover_fini */
+        return; /* recover_fini frees it */
     if (st != HL_OK) {
         snprintf(text, sizeof(text), "%s", hl_error_text());
         c->claim.revision = r->own_revision;
@@ -397,7 +401,7 @@ static void recover_done(struct change *ch, hl_status st)
     claim_take(c, on_taken, r);
 }
 
-/* Everything is read: do it, or say it. */
+/* Everything has been read: carry it out, or report it. */
 static void recovery_decided(struct recovery *r)
 {
     hl_recovery_judge(&r->what, &r->c->catalog);
@@ -419,7 +423,7 @@ static void recovery_decided(struct recovery *r)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* A dry run changes nothing, so it is allowed whatever the claim says. */
+/* A dry run changes nothing, so it is allowed whatever the claim's state. */
 static hl_status recovery_check(const struct hl_controller *c, bool dry)
 {
     char why[sizeof(c->claim.why)];

@@ -1,12 +1,12 @@
-/* Last commits that wait until each shard of their version is held in as many failure domains as
- * versions.durability asks for (controller/copies/secure.c brings them there).
+/* Last commits wait until each shard of their version is held in as many failure domains as
+ * versions.durability asks for (controller/copies/secure.c copies them there).
  *
  *     commit --secure_wait--> waiter --held, or failed--> its commit goes on, or is refused
  *                               '--at its deadline--> told how far it is; the rank asks again
  *
- * What was found outlives the calls: a rank that asks again joins the copies that are on their way,
- * or hears how they have ended. Nothing of it is on disk. After a restart of the Controller the
- * version is open as before, and the repeated commit finds the copies that were made. */
+ * The state outlives the calls: a rank that asks again joins the copies that are in flight, or is
+ * told how they ended. None of it is on disk. After a restart of the Controller the version is open
+ * as before, and the repeated commit finds the copies that were made. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ struct version_securing {
     char text[HL_ERROR_TEXT_MAX];
     uint64_t ended_ns;
     struct securing_progress progress;
-    struct hl_id *ids; /* that the rank has named */
+    struct hl_id *ids; /* ids that the rank has named */
     size_t id_count;
     struct secure_waiter *waiters;
     struct version_securing *next;
@@ -64,7 +64,7 @@ static void securing_forget(struct version_securing *x)
     free(x);
 }
 
-/* It is forgotten before they hear of it, for each may begin anew. */
+/* The entry is removed before the ranks are answered, because each of them may start anew. */
 static void securing_answer(struct version_securing *x, hl_status st, const char *text)
 {
     struct secure_waiter *list = x->waiters;
@@ -121,7 +121,7 @@ static void securing_tick(struct version_securing *x, uint64_t now_ns)
 {
     const struct hl_controller *c = x->c;
     struct hl_version_rec *v = open_version(x);
-    if (v == NULL) { /* it was given up, or is visible: the commit says which */
+    if (v == NULL) { /* it was given up, or is visible: the repeated commit tells which */
         securing_answer(x, HL_ESTALE, "");
         return;
     }

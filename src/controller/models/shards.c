@@ -10,8 +10,8 @@
  *        '--cut--> L3 is asked: all there? --yes--> answered
  *                     '--no: those are lost, the cut is made again
  *
- * Nothing is remembered of a reader and nothing is locked: an answer says what is durable now. A
- * version that is removed meanwhile makes its reader fail, who then asks again. */
+ * Nothing is stored about a reader and nothing is locked: an answer describes what is durable now.
+ * If a version is removed meanwhile, its reader fails and then asks again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static struct hl_api_shown_tensor_list shown_tensors(const struct hl_position_pa
     return list;
 }
 
-/* With their copies. */
+/* The shards with their copies. */
 static struct hl_api_shard_list
 position_shards(struct hl_controller *c, const struct hl_position *position, struct hl_arena *arena)
 {
@@ -53,7 +53,7 @@ position_shards(struct hl_controller *c, const struct hl_position *position, str
     return list;
 }
 
-/* The model's config, with the sizes and stages of the split that is read. */
+/* The model's config, with the sizes and stages of the split that is being read. */
 static hl_status position_config(const struct hl_model_rec *m, const struct hl_position *position,
                                  struct hl_arena *arena, const char **out)
 {
@@ -68,7 +68,7 @@ static hl_status position_config(const struct hl_model_rec *m, const struct hl_p
     return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for the config of a model");
 }
 
-/* version -1: the newest that is whole; what it passes over is said in `skipped`. */
+/* version -1: the newest whole one; `skipped` tells which versions were passed over. */
 static hl_status find_version(struct hl_controller *c,
                               const struct hl_api_controller_request_shards_params *p,
                               struct hl_version_rec **out)
@@ -88,7 +88,7 @@ static hl_status find_version(struct hl_controller *c,
     return HL_OK;
 }
 
-/* A version that is named is given only when this rank can read all of its part. */
+/* A version requested by number is given only if this rank can read its whole part. */
 static hl_status request_shards(struct hl_controller *c,
                                 const struct hl_api_controller_request_shards_params *p,
                                 const struct hl_version_rec *v, const struct hl_position *position,
@@ -112,21 +112,21 @@ static hl_status request_shards(struct hl_controller *c,
     return HL_OK;
 }
 
-/* A call whose cut L3 is asked about. */
+/* A call that waits for L3's answer about its cut. */
 struct looking {
     struct hl_controller *c;
     struct hl_rpc_call *call;
     const struct hl_api_controller_request_shards_params *p; /* valid until the call is answered */
     cut_answer answer;
     uint64_t until_ns;           /* the call's deadline */
-    struct hl_api_text_list ids; /* the call's arena */
+    struct hl_api_text_list ids; /* belongs to the call's arena */
 };
 
-/* The cut is in the pool as a whole, or what it lacks is lost from now on. */
+/* Marks as lost what the cut lacks in the pool, if anything. */
 static void mark_missing(struct hl_controller *c, const struct hl_api_text_list *ids,
                          const struct hl_api_found_shard_list *found)
 {
-    size_t at = 0; /* both lists have the order of the call */
+    size_t at = 0; /* both lists are in the order of the call */
     for (size_t i = 0; i < ids->count; i++) {
         struct hl_id id;
         if (at < found->count && strcmp(found->items[at].id, ids->items[i]) == 0) {
@@ -136,7 +136,7 @@ static void mark_missing(struct hl_controller *c, const struct hl_api_text_list 
         struct hl_shard_rec *s =
             hl_id_parse(ids->items[i], &id) == HL_OK ? hl_catalog_shard(&c->catalog, id) : NULL;
         if (s != NULL && s->cut != NULL)
-            s->lost = s->unusable = true; /* whatever a sweep that runs has seen */
+            s->lost = s->unusable = true; /* even if a running sweep has seen it */
     }
 }
 
@@ -190,8 +190,8 @@ static void on_touched(void *arg, hl_status st, const char *text,
     (void)controller_stopped(arg);
 }
 
-/* Derived shards are given up without asking. Used now, they stay for as long as L3 holds what was
- * just used (archive.hold); whether they are all there is looked at after that. */
+/* L3 gives up derived shards without asking. Shards that were just used stay as long as
+ * archive.hold says, so they are marked as used first, and checked for completeness afterwards. */
 static void look_at_cut(struct hl_controller *c, struct hl_rpc_call *call,
                         const struct hl_api_controller_request_shards_params *p,
                         const struct hl_cut_rec *cut, cut_answer answer, uint64_t until_ns)
@@ -245,9 +245,9 @@ struct page {
     struct hl_controller *c;
     struct hl_arena *arena;
     struct hl_api_shard_list list;
-    uint64_t at, seen; /* shards before the page, shards passed */
+    uint64_t at, seen; /* index of the page's first shard; shards passed so far */
     size_t limit;
-    bool more; /* the page is full, and something follows */
+    bool more; /* the page is full, and more follows */
 };
 
 static void page_add_shard(struct page *page, const struct hl_shard_rec *s)
@@ -279,7 +279,7 @@ static void page_add_model(struct page *page, const struct hl_model_rec *m, int6
     }
 }
 
-/* The cursor is "INDEX": shards of a version keep their order while it lives. */
+/* The cursor is "INDEX": the shards of a version keep their order while the version exists. */
 void method_list_shards(void *arg, struct hl_rpc_call *call,
                         const struct hl_api_controller_list_shards_params *p)
 {

@@ -1,23 +1,22 @@
-/* Versions that gangs write: begun, committed rank by rank, made visible, given up; drops.c
+/* Versions that gangs write: begun, committed rank by rank, made visible, or given up; drops.c
  * drops them.
  *
  *     rank 0  begin --+                      +-- commit(its shards) --+
- *     rank 1  begin --+--> version 8: OPEN --+-- commit ------------- +--> VISIBLE
- *     rank 2  begin --+       |              +-- commit, the last ----+      |
- *                             |                  L3.look first               '--versions.keep-->
- * gone
+ *     rank 1  begin --+--> version 8: OPEN --+-- commit --------------+--> VISIBLE
+ *     rank 2  begin --+       |              +-- commit, the last ----+      | versions.keep
+ *                             |                  L3.look first               '--> gone
  *                             '--a rank abandons it--> FAILED --attempt over, gc.grace--> gone
  *
- * The first begin of an empty catalogue waits until L3 has said whose its pool is: shards that
- * nobody has claimed beside an empty catalogue look like those of a lost one.
+ * If the catalogue is empty, the first begin waits until L3 has reported whose its pool is: with an
+ * empty catalogue, unclaimed shards look like those of a lost catalogue.
  *
  * Every step is a change of the catalogue (commits.c): it is answered when it is durable, and
- * concurrent ones come one after the other. So exactly one commit is the last.
+ * concurrent changes are carried out one after the other. So exactly one commit is the last.
  *
- * Where the version is split in another way than its model, what it has to hold is planned before
- * its first commit is looked at (layouts.c).
+ * If the version is split differently from its model, what it must hold is planned before its first
+ * commit is checked (layouts.c).
  *
- * The last commit makes the version visible, and then its shards must be there. It is therefore
+ * The last commit makes the version visible, so its shards must be there by then. It is therefore
  * made in two turns:
  *
  *     make: it would complete --> HL_EBUSY, `completes`
@@ -25,11 +24,11 @@
  *         --> `checked` --> make again: it completes
  *         --> refuted --> the version fails, and every rank of it hears why
  *
- * Where versions.durability is not `pool`, the shards are brought into other failure domains before
- * the proof (secure.c).
+ * If versions.durability is not `pool`, the shards are copied into other failure domains before the
+ * proof (secure.c).
  *
- * Meanwhile no change is under way, so another rank's commit or abandon may come in
- * between; the second make finds that out by itself. */
+ * No change is in progress meanwhile, so another rank's commit or abandon may come in between; the
+ * second make notices that by itself. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,9 +54,9 @@ static hl_status find_version(struct hl_controller *c, const char *model, int64_
     return hl_catalog_version(m, number, out);
 }
 
-/* A change of a version, by a call of a rank. */
+/* A change of a version, caused by a rank's call. */
 struct version_change {
-    struct change change; /* first */
+    struct change change; /* must be first */
     struct hl_rpc_call *call;
 
     union { /* parameters of the call, valid until it is answered */
@@ -68,18 +67,18 @@ struct version_change {
 
     int64_t now_ms;
     struct hl_version_rec *version; /* found or made */
-    struct hl_id *ids;              /* shards that are not needed any more */
+    struct hl_id *ids;              /* shards that are no longer needed */
     size_t id_count;
-    bool unplanned; /* commit: what the version has to hold is planned first */
-    bool planned;   /* it was tried */
-    bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
-    bool secured;   /* they are held in as many failure domains as is wanted */
-    bool checked;   /* L3 has them, and they were proved or can't be */
+    bool unplanned; /* commit: what the version must hold has to be planned first */
+    bool planned;   /* planning was tried */
+    bool completes; /* commit: it would become visible, so L3 is asked for the shards first */
+    bool secured;   /* they are held in as many failure domains as required */
+    bool checked;   /* L3 has them, and the proof succeeded or is impossible */
     struct hl_proof proof;
-    char *config;                /* of the model, as its first version settles it */
-    struct version_change *next; /* begin: that waits for the claim, too */
-    uint64_t since_ns;           /* listened_ns at the begin of that */
-    hl_status refuted;           /* HL_OK, or what is said to the rank, with `why` */
+    char *config;                /* the model's config, as its first version defines it */
+    struct version_change *next; /* begin: the next one that waits for the claim, too */
+    uint64_t since_ns;           /* listened_ns when that wait began */
+    hl_status refuted;           /* HL_OK, or the failure that the rank is told, with `why` */
     char why[HL_ERROR_TEXT_MAX];
 };
 
@@ -90,7 +89,7 @@ static void version_change_free(struct version_change *vc)
     free(vc);
 }
 
-/* Of a call; NULL: it is answered. */
+/* For a call; NULL: the call was answered. */
 static struct version_change *version_change_new(struct hl_controller *c, struct hl_rpc_call *call)
 {
     hl_status st = claim_check(c);
@@ -106,7 +105,7 @@ static struct version_change *version_change_new(struct hl_controller *c, struct
     return vc;
 }
 
-/* The change owns itself from here on: `done` answers the call and frees it. */
+/* From here on the change owns itself: `done` answers the call and frees the change. */
 static void version_change_start(struct hl_controller *c, struct version_change *vc,
                                  hl_status (*make)(struct change *),
                                  void (*done)(struct change *, hl_status))
@@ -115,14 +114,14 @@ static void version_change_start(struct hl_controller *c, struct version_change 
     change_start(c, &vc->change);
 }
 
-/* Who writes a version, as the rank says; container -1: nothing is said. */
+/* Who writes a version, as reported by the rank; container -1: not reported. */
 struct version_writer {
     const char *job, *verb;
     int attempt, container;
 };
 
-/* A rank of an attempt that is over, or of a container that was given up and lives on unseen, has
- * no part in what its gang saves now. */
+/* A rank has no part in what its gang saves now if its attempt is over, or if its container was
+ * given up and still runs unseen. */
 static hl_status check_writer(struct hl_controller *c, const struct version_writer *w)
 {
     struct version_user j;
@@ -142,7 +141,7 @@ static hl_status check_writer(struct hl_controller *c, const struct version_writ
     return HL_OK;
 }
 
-/* All ranks of one save have the same token: the first one opens the version, the others join. */
+/* All ranks of one save use the same token: the first one opens the version, the others join. */
 static hl_status begin_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -164,7 +163,7 @@ static hl_status begin_make(struct change *ch)
     if (p->token[0] != '\0' && !hl_parse_hex(p->token, 16, &b.token))
         return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",
                        p->token);
-    if (b.token == 0) /* it would join whatever is open, and may mix two saves */
+    if (b.token == 0) /* without a token it would join whatever is open, and might mix two saves */
         return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
                                         "client is older than the Controller; install the same "
                                         "release");
@@ -172,7 +171,7 @@ static hl_status begin_make(struct change *ch)
         const struct version_writer w = {
             .job = b.job, .verb = "begin", .attempt = b.attempt, .container = p->container};
         HL_TRY(check_writer(ch->c, &w));
-        HL_TRY(durability_check(ch->c)); /* before it is put */
+        HL_TRY(durability_check(ch->c)); /* checked before the shards are put */
     }
     return hl_catalog_begin(&ch->c->catalog, &b, commit_records, ch->c, &vc->version);
 }
@@ -198,7 +197,7 @@ static bool begin_waits(const struct hl_controller *c)
     return claim_state(c) == HL_API_CLAIM_STATE_UNKNOWN && HASH_COUNT(c->catalog.shards) == 0;
 }
 
-/* Too long for the rank, which may try again. */
+/* Fails a begin that has waited too long for the rank, which may try again. */
 HL_CHECK static hl_status check_waited(const struct hl_controller *c,
                                        const struct version_change *vc)
 {
@@ -237,7 +236,7 @@ static void begins_tick(void *controller)
     }
 }
 
-/* In the order of their calls. */
+/* Waiting begins are kept in the order of their calls. */
 HL_CHECK static hl_status begin_later(struct hl_controller *c, struct version_change *vc)
 {
     struct version_change **end = &c->models->begins;
@@ -291,7 +290,7 @@ static hl_status abandon_make(struct change *ch)
     return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
 }
 
-/* Shards that were committed go, and those that the rank has put and not committed. */
+/* Frees the shards that were committed, and those that the rank has put but not committed. */
 static void abandon_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -324,7 +323,7 @@ void method_abandon_version(void *arg, struct hl_rpc_call *call,
 static hl_status commit_part_make(struct change *ch);
 static void commit_part_done(struct change *ch, hl_status st);
 
-/* It is over for the last rank as well: what it has put goes too. */
+/* The version is over for the last rank as well: what that rank has put is freed, too. */
 static void refute_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -350,8 +349,8 @@ static hl_status refute_make(struct change *ch)
     return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
 }
 
-/* HL_ENOMEM and HL_ECANCELED say nothing of the version, and a save that is not what its config
- * says may be given up by its rank. */
+/* HL_ENOMEM and HL_ECANCELED say nothing about the version. A save that does not match its config
+ * may be given up by its rank. */
 static void on_proved(void *arg, hl_status st, struct proved *proved)
 {
     struct version_change *vc = arg;
@@ -374,7 +373,7 @@ static void on_proved(void *arg, hl_status st, struct proved *proved)
     }
 }
 
-/* HL_ENOMEM and HL_ECANCELED leave it to the rank to try again. */
+/* After HL_ENOMEM and HL_ECANCELED the rank may try again. */
 static void prove_version(struct hl_controller *c, struct version_change *vc)
 {
     struct hl_version_rec *v;
@@ -427,7 +426,7 @@ static void on_version_secured(void *arg, hl_status st, const char *text,
     }
 }
 
-/* A rank that asks again does so before its own deadline. */
+/* A rank repeats its call before its own deadline. */
 static void secure_version(struct hl_controller *c, struct version_change *vc)
 {
     const struct hl_api_controller_commit_part_params *p = vc->commit;
@@ -442,8 +441,8 @@ static void secure_version(struct hl_controller *c, struct version_change *vc)
     version_change_free(vc);
 }
 
-/* L3 has answered, or not; without its answer nothing becomes visible. The version may have been
- * removed or given up meanwhile. */
+/* L3 has answered, or failed to; without its answer nothing becomes visible. The version may have
+ * been removed or given up meanwhile. */
 static void on_looked(void *arg, hl_status st, const char *text,
                       const struct hl_api_l3_look_results *r)
 {
@@ -466,14 +465,14 @@ static void on_looked(void *arg, hl_status st, const char *text,
     }
 }
 
-/* The version would become visible: ask L3 for its shards, those of earlier commits too. */
+/* The version would become visible: asks L3 for its shards, including those of earlier commits. */
 static void look_up(struct hl_controller *c, struct version_change *vc)
 {
     struct hl_arena *arena = hl_rpc_call_arena(vc->call);
     struct hl_api_text_list ids = hl_commit_check_ids(vc->version, &vc->commit->shards, arena);
     vc->completes = false;
     if (secure_runs(c, vc->version, vc->commit->rank, &vc->commit->shards)) {
-        secure_version(c, vc); /* they were looked up */
+        secure_version(c, vc); /* they were looked up already */
         return;
     }
     if (hl_arena_failed(arena)) {
@@ -486,7 +485,7 @@ static void look_up(struct hl_controller *c, struct version_change *vc)
                           c->opts.loop, on_looked, vc);
 }
 
-/* HL_EBUSY with `unplanned` or `completes`: not a failure, but the way to plan_layout or look_up.
+/* HL_EBUSY with `unplanned` or `completes` is not a failure, but leads to plan_layout or look_up.
  */
 static hl_status commit_part_make(struct change *ch)
 {
@@ -509,7 +508,7 @@ static hl_status commit_part_make(struct change *ch)
         HL_TRY(check_writer(ch->c, &w));
     }
     if (p.version->state == HL_API_VERSION_STATE_OPEN)
-        p.version->touched_ms = vc->now_ms; /* it is not dropped while it is looked at */
+        p.version->touched_ms = vc->now_ms; /* so that it is not dropped during the check */
     vc->unplanned = !ch->durable && !vc->planned && layout_is_missing(ch->c, p.version);
     if (vc->unplanned)
         return hl_fail(HL_EBUSY, "what the version has to hold is planned first");
@@ -520,7 +519,8 @@ static hl_status commit_part_make(struct change *ch)
     return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);
 }
 
-/* Once; where the version or its model has changed meanwhile the commit plans it itself. */
+/* Planned only once; if the version or its model has changed meanwhile, the commit plans by itself.
+ */
 static void on_layout_planned(void *arg)
 {
     struct version_change *vc = arg;
@@ -544,8 +544,8 @@ static void plan_layout(struct hl_controller *c, struct version_change *vc)
     version_change_free(vc);
 }
 
-/* The rank is answered before the manifest is written: that may be done again, the answer not.
- * What it has sent is gone with the answer. */
+/* The rank is answered before the manifest is written: the manifest can be written again later, the
+ * answer can't be given again. The call's parameters are gone with the answer. */
 static void commit_part_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -579,8 +579,8 @@ static void commit_part_done(struct change *ch, hl_status st)
         manifest_write(ch->c, v);
         layouts_forget(ch->c);
         drop_old_versions(ch->c, v);
-        sweep_soon(ch->c);           /* it may have to be archived */
-        ch->c->slots_changed = true; /* a job may wait for a version that is whole */
+        sweep_soon(ch->c);           /* so that it is archived, if it has to be */
+        ch->c->slots_changed = true; /* a job may be waiting for a whole version */
     }
     version_change_free(vc);
 }

@@ -1,5 +1,5 @@
-/* Draining: nothing new is placed on a node, and what runs there stays. It is in force at once, and
- * answered when it is durable; a store that refuses it takes it back. */
+/* Draining: nothing new is placed on a drained node, and what runs there stays. A drain takes
+ * effect at once and is answered when it is durable; if the store refuses it, it is taken back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,9 +9,9 @@
 
 struct drain_call {
     struct hl_controller *c;
-    struct hl_rpc_call *call; /* NULL: nobody has asked for it */
+    struct hl_rpc_call *call; /* NULL: no call asked for it */
     char name[sizeof(((struct node *)0)->name)];
-    int64_t was_ms; /* as it was before */
+    int64_t was_ms; /* the previous value, for taking it back */
     char was_reason[sizeof(((struct node *)0)->drain_reason)];
 };
 

@@ -1,10 +1,9 @@
-/* Whether a node that is ready gets containers. It does not while it was found unfit, is tested for
- * the first time, has a trouble (a device that vanished, a full log disk), or has another time than
- * we. What runs there goes on, and what it holds is read.
+/* Decides whether a ready node gets containers. It gets none while it was found unfit, while its
+ * first test runs, while it has a problem (a device that vanished, a full log disk), or while its
+ * clock differs from the Controller's. What runs there continues, and its data can still be read.
  *
- * A node tests itself when its Agent starts, and when it is asked to (testNode). A second failure
- * within an hour drains it: a board that fails now and then would otherwise take a job each time.
- */
+ * A node tests itself when its Agent starts, and on request (testNode). A second failure within an
+ * hour drains it: otherwise a board that fails now and then would take down a job each time. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +15,8 @@
 #include "controller/nodes/nodes_private.h"
 
 #define TWICE_MS (INT64_C(3600) * 1000)
-#define TEST_MS  15000 /* a test takes 5 s, on a busy machine a little more */
-/* One heartbeat may have waited while this process or its node stood still. */
+#define TEST_MS  15000 /* a test takes 5 s, a little more on a busy machine */
+/* A single heartbeat may have been delayed while this process or its node was suspended. */
 #define AHEAD_LATE 2
 
 static const char *clock_trouble(const struct node *n, char *out, size_t cap)
@@ -84,7 +83,8 @@ static void on_failure_written(void *arg, hl_status st, const char *text)
         hl_warn("failed test of a node was not stored, a next start forgets it error=\"%s\"", text);
 }
 
-/* The next one within an hour is the second, also of the next Controller. */
+/* Stores the failure, so that the next one within an hour counts as the second even after a restart
+ * of the Controller. */
 static void failure_write(struct node *n)
 {
     json_t *record = node_record(n, &n->info, n->lost);
@@ -104,16 +104,16 @@ static bool fails_again(struct node *n)
     hl_warn("node failed its test node=%s why=\"%s\"", n->name, n->health.reason);
     bool twice = before != 0 && now - before <= TWICE_MS && n->drained_ms == 0;
     if (!twice)
-        failure_write(n); /* else it is, with the drain */
+        failure_write(n); /* otherwise the drain writes it */
     return twice;
 }
 
-/* True: it failed twice within an hour and is not drained. */
+/* True: the node failed twice within an hour and is not drained yet. */
 static bool gate_take_health(struct node *n, const struct hl_api_health *health)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_health kept;
-    bool again = health->time_ms == n->health.time_ms; /* the same test, told once more */
+    bool again = health->time_ms == n->health.time_ms; /* the same test, reported again */
     if (hl_api_copy(&hl_api_health_type, health, &arena, &kept) != HL_OK) {
         hl_warn("test of a node is not remembered node=%s error=\"%s\"", n->name, hl_error_text());
         return false;
@@ -143,7 +143,7 @@ struct test {
     char node[sizeof(((struct node *)0)->name)];
 };
 
-/* The row that only we can fill. */
+/* Adds the clock's row, which only the Controller can fill in. */
 static void add_clock(const struct node *n, struct hl_arena *arena, struct hl_api_health *io)
 {
     char text[160];

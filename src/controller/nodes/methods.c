@@ -1,5 +1,5 @@
-/* What Agents tell: registrations, heartbeats, and by their silence that a node is lost. Others
- * hear of it by the node_events. */
+/* What Agents report: registrations and heartbeats; their silence means that a node is lost. Other
+ * wings are informed through node_events. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void node_seen(struct node *n)
     }
 }
 
-/* Which slots such a container has is not known: none of the node is given away. */
+/* It is unknown which slots such a container has, so none of the node's slots are given away. */
 static void hold_for_damaged(struct hl_controller *c, struct node *n,
                              const struct hl_api_container_status_list *containers)
 {
@@ -58,16 +58,17 @@ static void node_report(struct hl_controller *c, struct node *n,
     c->nodes->events->reported(c, n, &report->containers);
 }
 
-/* Whether both are one text that is known. */
+/* True if both texts are known and equal. */
 static bool same_text(const char *a, const char *b)
 {
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* Two Agents of one name would put each other out for ever. One that was restarted is known by its
- * address, or by its state directory, which its old self has given up, or after a start of its
- * machine by what it holds. Any other is taken once the old one is lost to every job: till then
- * their containers would be taken for gone, and run on. */
+/* Two Agents with the same name would displace each other for ever. A restarted Agent is recognized
+ * by its address; or by its state directory, which its predecessor has released; or, after a reboot
+ * of its machine, by the containers it holds. Any other Agent gets the name only once the old one
+ * is lost to every job: until then the containers of the old one would be taken for gone although
+ * they still run. */
 static hl_status check_name_is_free(struct hl_controller *c,
                                     const struct hl_api_controller_register_node_params *p)
 {
@@ -91,9 +92,9 @@ static hl_status check_name_is_free(struct hl_controller *c,
                    n->name, n->info.agent_address);
 }
 
-/* An Agent whose name went to another one while it was silent: what it still runs was given up by
- * the jobs, and nobody else can end it. False: it runs nothing of that kind, or would take the
- * answer for a registration. */
+/* Refuses an Agent whose name was given to another one while it was silent, and tells it which
+ * containers to end: the jobs have given them up, and nobody else can end them. False: it runs no
+ * such containers, or is a version that would take the answer for a registration. */
 static bool refuse_with_strays(struct hl_controller *c, struct hl_rpc_call *call,
                                const struct hl_api_controller_register_node_params *p)
 {
@@ -121,8 +122,8 @@ static bool refuse_with_strays(struct hl_controller *c, struct hl_rpc_call *call
     return true;
 }
 
-/* Jobs are checked against the cluster's executor when they are submitted: a node with another one
- * could not keep what was promised. */
+/* Jobs are checked against the cluster's executor at submission. A node with a different executor
+ * could not keep what that check promised. */
 static hl_status check_executor(const struct hl_controller *c, const struct hl_api_node_info *info)
 {
     const char *want = hl_job_executor_name(controller_agents_kind(c));
@@ -138,8 +139,8 @@ static hl_status check_executor(const struct hl_controller *c, const struct hl_a
 struct registration {
     struct hl_controller *c;
     struct hl_rpc_call *call;
-    const struct hl_api_controller_register_node_params *p; /* until the call is answered */
-    json_t *record;                                         /* NULL: it is there already */
+    const struct hl_api_controller_register_node_params *p; /* valid until the call is answered */
+    json_t *record;                                         /* NULL: the record exists already */
 };
 
 static hl_status register_written(const struct registration *r)
@@ -147,7 +148,7 @@ static hl_status register_written(const struct registration *r)
     struct hl_controller *c = r->c;
     const struct hl_api_node_info *info = &r->p->node;
     struct node *n;
-    HL_TRY(check_name_is_free(c, r->p)); /* while its record was written another may have come */
+    HL_TRY(check_name_is_free(c, r->p)); /* another may have come while the record was written */
     HL_TRY(node_add(c, info, &n));
     if (r->record != NULL) {
         json_decref(n->written);
@@ -170,7 +171,7 @@ static hl_status register_written(const struct registration *r)
     return HL_OK;
 }
 
-/* Takes what `r` owns. */
+/* Takes over what `r` owns. */
 static void registration_end(const struct registration *r, hl_status st)
 {
     if (st == HL_OK)
@@ -258,7 +259,7 @@ static void on_loss_written(void *arg, hl_status st, const char *text)
                 text);
 }
 
-/* Since when it is away is known after a restart too. */
+/* Saves since when the node has been away, so that it is known after a restart. */
 static void save_loss(struct hl_controller *c, struct node *n)
 {
     json_t *record = node_record(n, &n->info, true);
@@ -273,7 +274,7 @@ static void node_lose(struct hl_controller *c, struct node *n)
     n->incarnation[0] = '\0'; /* it must register again */
     hl_cluster_set_ready(&c->nodes->cluster, n->name, 0);
     hl_warn("node is lost node=%s silent_ms=%" PRId64, n->name, node_silent_ms(n));
-    if (n->lost_ms == 0) { /* else it was lost before this start */
+    if (n->lost_ms == 0) { /* otherwise it was lost before this start */
         n->lost_ms = hl_wall_ms();
         n->lost_steady_ms = controller_steady_ms(c);
         save_loss(c, n);

@@ -1,6 +1,6 @@
-/* The table of nodes: who was ever there, where its Agent answers, what it reported last. A node is
- * remembered over a Controller restart so that its running containers are not taken for lost before
- * it had the time to register again. */
+/* The table of nodes: which nodes have ever registered, the address of each one's Agent, and its
+ * last report. Nodes are remembered across a Controller restart, so that their running containers
+ * are not taken for lost before the node had time to register again. */
 #include "controller/nodes/nodes.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "controller/records.h"
 #include "os/file.h"
 
-#define SWITCHES_BYTES_MAX (16u << 20) /* 10,000 nodes take less than one */
+#define SWITCHES_BYTES_MAX (16u << 20) /* 10,000 nodes take less than 1 MiB */
 
 static hl_status switches_load(struct hl_controller *c)
 {
@@ -165,7 +165,7 @@ hl_status node_write(struct node *n, const json_t *record, hl_store_written done
         st = controller_write(n->controller, &records, done, arg);
     hl_records_fini(&records);
     json_decref(n->written);
-    n->written = NULL; /* until `done` says so */
+    n->written = NULL; /* until `done` reports success */
     return st;
 }
 
@@ -217,8 +217,8 @@ hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
     return HL_OK;
 }
 
-/* A record is NodeInfo, and beside it NodeAbsence of a lost node, NodeDrain of a drained one,
- * NodeReservation of a reserved one, NodeFailure of one that failed a test. */
+/* A record is NodeInfo plus, where they apply: NodeAbsence of a lost node, NodeDrain of a drained
+ * one, NodeReservation of a reserved one, NodeFailure of one that failed a test. */
 struct stored_node {
     struct hl_api_node_info info;
     struct hl_api_node_absence absence;
@@ -243,7 +243,7 @@ static hl_status record_read(const json_t *record, struct hl_arena *arena, struc
     return st == HL_OK ? st : hl_fail_prefix(st, "record of a node: ");
 }
 
-/* Takes `more`. */
+/* Takes over `more`. */
 static json_t *record_join(json_t *record, json_t *more)
 {
     if (json_object_update(record, more) != 0) {
@@ -263,9 +263,9 @@ json_t *node_record(const struct node *n, const struct hl_api_node_info *info, b
     const struct hl_api_node_reservation reserved = {r->window.from_ms, r->window.until_ms,
                                                      r->reason};
     const struct hl_api_node_failure failure = {n->failed_ms, n->failed_test_ms};
-    lasting.tiers.count = 0; /* usage changes all the time and is not part of the record */
+    lasting.tiers.count = 0; /* usage changes all the time, so it is not part of the record */
     lasting.store_epoch = 0;
-    lasting.health = (struct hl_api_health){0}; /* it tells it with every registration */
+    lasting.health = (struct hl_api_health){0}; /* the node reports it with every registration */
     json_t *record = hl_api_to_json(&hl_api_node_info_type, &lasting);
     if (lost && n->lost_ms != 0)
         record = record_join(record, hl_api_to_json(&hl_api_node_absence_type, &absence));
@@ -295,14 +295,14 @@ hl_status nodes_load(struct hl_controller *c, const json_t *record)
     snprintf(n->reserved.reason, sizeof(n->reserved.reason), "%s",
              was.reserved.reserved_reason != NULL ? was.reserved.reserved_reason : "");
     hl_cluster_set_window(&c->nodes->cluster, n->name, n->reserved.window);
-    int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
+    int64_t now = controller_steady_ms(c); /* the wall clock, at startup */
     n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
     n->failed_ms = was.failure.failed_ms < now ? was.failure.failed_ms : now;
-    /* The node tells of its last test once more when it registers. */
+    /* The node reports its last test again when it registers. */
     n->health.time_ms = n->failed_test_ms = was.failure.failed_test_ms;
     hl_cluster_set_draining(&c->nodes->cluster, n->name, n->drained_ms != 0);
     hl_cluster_set_ready(&c->nodes->cluster, n->name, 0); /* until it registers again */
-    n->seen_ns = c->listening.listened_ns;                /* gets a whole node_lost_ms to show up */
+    n->seen_ns = c->listening.listened_ns; /* it gets the whole node_lost_ms to return */
     return HL_OK;
 }
 
@@ -314,7 +314,7 @@ void node_container(struct node *n, const struct hl_api_container_status *status
     while (at < list->count && strcmp(list->items[at].id, status->id) != 0)
         at++;
     if (hl_api_copy(&hl_api_container_status_type, status, &n->report_arena, &kept) != HL_OK)
-        return; /* the next heartbeat tells it */
+        return; /* the next heartbeat reports it */
     if (at == list->count) {
         struct hl_api_container_status *more =
             hl_arena_array(&n->report_arena, at + 1, sizeof(*more));

@@ -1,6 +1,7 @@
-/* Reservations of nodes for maintenance: gangs whose time limit would meet one don't start there
- * (core/planner/cluster.h), what runs there stays. One is in force at once, of all its nodes or of
- * none, and answered when it is durable; a store that refuses it takes it back. */
+/* Reservations of nodes for maintenance. A gang whose time limit would reach into a reservation
+ * does not start on its nodes (core/planner/cluster.h); what runs there stays. A reservation takes
+ * effect at once, on all its nodes or on none, and is answered when it is durable; if the store
+ * refuses it, it is taken back. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static void node_set_reserved(struct node *n, const struct node_reservation *r)
 {
     n->reserved = *r;
     hl_cluster_set_window(&n->controller->nodes->cluster, n->name, r->window);
-    n->controller->slots_changed = true; /* shorter or gone: somebody may start */
+    n->controller->slots_changed = true; /* shorter or gone: some gang may start */
 }
 
 static void take_back(const struct reserve_call *r)
@@ -84,7 +85,7 @@ static hl_status reserve_check(const struct hl_controller *c,
     return HL_OK;
 }
 
-/* Their records with it. */
+/* Writes the nodes' records, which include the reservation. */
 static hl_status reserve_write(struct reserve_call *r)
 {
     struct hl_records records = {0};
@@ -95,7 +96,7 @@ static hl_status reserve_write(struct reserve_call *r)
         st = record != NULL ? hl_records_add(&records, record, "node/%s", n->name)
                             : hl_fail(HL_ENOMEM, "out of memory to reserve a node");
         json_decref(n->written);
-        n->written = NULL; /* another one than was read or written last */
+        n->written = NULL; /* differs from what was read or written last */
     }
     if (st == HL_OK)
         st = controller_write(r->c, &records, on_reserved, r);

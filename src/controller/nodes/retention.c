@@ -1,5 +1,5 @@
-/* Nodes that stay away are forgotten: the oldest leave memory, store and plan, by number and by
- * age, unless a job still needs them. */
+/* Nodes that stay away are forgotten, by number and by age, the oldest first: they are removed from
+ * memory, store and plan, unless a job still needs them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "controller/nodes/nodes_private.h"
 #include "core/catalog/retention.h"
 
-#define ROUND_MAX 256 /* in one batch: the loop does other things too */
+#define ROUND_MAX 256 /* per batch: the loop has other work too */
 
 struct forgetting {
     struct hl_controller *c;
@@ -32,7 +32,7 @@ static void on_node_deleted(void *arg, hl_status st, const char *text)
         return;
     n->forgetting = false;
     log_trouble(n, st, text);
-    if (st != HL_OK || !n->lost) /* it came back; its record was written after this */
+    if (st != HL_OK || !n->lost) /* it came back, and its record was written after this call */
         return;
     hl_info("lost node is forgotten node=%s", n->name);
     hl_cluster_remove(&f.c->nodes->cluster, n->name);
@@ -43,12 +43,12 @@ static void on_node_deleted(void *arg, hl_status st, const char *text)
     f.c->nodes->gone = n;
 }
 
-/* Take a lost node out of store, plan and copies. */
+/* Removes a lost node from store, plan and copies. */
 static void node_forget(struct hl_controller *c, struct node *n)
 {
     struct forgetting *f = n->forgetting ? NULL : calloc(1, sizeof(*f));
     if (f == NULL)
-        return; /* the next round */
+        return; /* the next round tries again */
     f->c = c;
     snprintf(f->name, sizeof(f->name), "%s", n->name);
     n->forgetting = true;

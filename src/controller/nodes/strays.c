@@ -1,18 +1,17 @@
-/* Containers that jobs have given up because their Agent is silent, and that may live on: they hold
- * CPUs, ports and devices, and nothing has cut the connections of their ranks, so the rest of their
- * gang would compute with them until a save is refused. Where the machine has another Agent, as in
- * a local cluster, that one ends them.
+/* Stray containers: jobs have given them up because their Agent is silent, but they may still run.
+ * They hold CPUs, ports and devices. Nothing has cut the connections of their ranks, so the rest of
+ * their gang would compute with them until a save is refused. If the machine has another Agent, as
+ * in a local cluster, that Agent ends them.
  *
  *     lost --another Agent of the machine: listStrays--> listed --a job gives some up: endStrays-.
  *      ^                                                    ^-----------------------------------'
  *      '-- silence        (strays_clear: the Agent speaks for itself again)
  *
- * Nothing of this is in the store, and a Controller that starts anew finds them all the same. Who
- * is lost, on which machine, with which state directory, is in the node's record; what a job counts
- * on is in its own; and what runs is seen from the processes, also what was started after the last
- * heartbeat. Where a job's decision is lost with a crash, an Agent that comes back reports a lost
- * container.
- */
+ * None of this is stored, and a restarted Controller still finds the strays. The node's record
+ * tells which node is lost, on which machine, and with which state directory. A job's record tells
+ * which containers the job counts on. What really runs is read from the processes, including what
+ * was started after the last heartbeat. If a crash loses a job's decision, an Agent that comes back
+ * reports a lost container. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,13 +23,13 @@
 struct stray_call {
     struct hl_controller *c;
     char node[128];
-    int64_t lost_ms; /* it may have been back meanwhile */
+    int64_t lost_ms; /* it may have been back in between */
     size_t count;
 };
 
-/* The nodes that answer, those of one machine one after the other. */
+/* The ready nodes, sorted so that those of one machine are adjacent. */
 struct ready_nodes {
-    const struct node **items; /* NULL: not yet made */
+    const struct node **items; /* NULL: not built yet */
     size_t count;
 };
 
@@ -64,8 +63,8 @@ static void ready_nodes_list(const struct hl_controller *c, struct ready_nodes *
         qsort(ready->items, ready->count, sizeof(const struct node *), by_machine);
 }
 
-/* NULL: there is none, or the silent one is there itself, by another name: it reports what it runs.
- */
+/* NULL: there is no neighbour, or the silent Agent itself is back under another name and reports
+ * what it runs. */
 static const struct node *find_neighbour(const struct ready_nodes *ready, const struct node *n)
 {
     const char *host = n->info.host_id;
@@ -90,14 +89,14 @@ static struct stray_call *call_new(struct hl_controller *c, struct node *n, size
 {
     struct stray_call *k = calloc(1, sizeof(*k));
     if (k == NULL)
-        return NULL; /* the next round */
+        return NULL; /* the next round tries again */
     *k = (struct stray_call){.c = controller_hold(c), .lost_ms = n->lost_ms, .count = count};
     memcpy(k->node, n->name, sizeof(k->node));
     n->strays.asked = true;
     return k;
 }
 
-/* The node, if it is still as lost as it was. */
+/* The node, if it is still lost as it was when the call was made. */
 static struct node *call_node(const struct stray_call *k)
 {
     struct node *n = !controller_stopped(k->c) ? node_find(k->c, k->node) : NULL;
@@ -151,7 +150,7 @@ static void on_ended(void *arg, hl_status st, const char *text,
     free(k);
 }
 
-/* What jobs have given up. */
+/* The strays that jobs have given up. */
 static struct hl_api_text_list strays_of(const struct hl_controller *c, const struct node *n,
                                          struct hl_arena *arena)
 {
@@ -176,7 +175,7 @@ static void end_strays(struct hl_controller *c, const struct node *neighbour, st
         c->opts.rpc_timeout_ms, c->opts.loop, on_ended, k);
 }
 
-/* Whether another Agent has something to do about it, as far as is known. */
+/* True when another Agent has something left to do about them, as far as we know. */
 static bool strays_are_due(const struct hl_controller *c, const struct node *n)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

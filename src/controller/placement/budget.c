@@ -1,6 +1,7 @@
-/* What moves of the policy may take of each network, and when they rest: ranks that start, or that
- * wait for each other's parts of a save, have the networks for themselves. Moves that were ordered
- * take what they need, and do not rest; nor do those that fetch what the ranks will read. */
+/* Limits how much of each network the policy's moves may use, and pauses them while ranks start or
+ * wait for each other's parts of a save: then the ranks have the networks to themselves. Moves that
+ * a person ordered are neither limited nor paused; nor are moves that fetch what the ranks will
+ * read. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 
 #define BURST_MS 1000
 
-/* What stays on a node, or goes to the archive beneath the pool, takes no network of Helios. */
+/* Moves within a node, or to the archive below the pool, use no network of Helios. */
 static bool path_is_network(int path)
 {
     return path == HL_MOVE_MIGRATION || path == HL_MOVE_BACKBONE;
@@ -28,14 +29,15 @@ hl_status budget_configure(struct hl_controller *c)
                : hl_budget_configure(&p->budget, &limits, placement_now_ms());
 }
 
-/* What a person orders takes what it needs. */
+/* What a person orders is not limited by the budget. */
 static bool order_is_budgeted(const struct hl_move_order *o)
 {
     return o->priority != UINT8_MAX;
 }
 
-/* Its share of what moves of the policy that are in flight on that network may take together, so
- * that they never take more, even for a moment; those that wait get theirs when they begin. */
+/* The rate of one move: its share of what the policy's moves in flight on that network may use
+ * together. With shares they never exceed the limit, not even for a moment. A waiting move gets its
+ * share when it begins. */
 uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *o)
 {
     const struct placement *p = c->placement;
@@ -53,7 +55,7 @@ uint64_t budget_pace(const struct hl_controller *c, const struct hl_move_order *
     return share > PACE_MIN ? share : PACE_MIN;
 }
 
-/* The slowest that such a move may become. */
+/* The longest that such a move may take at its lowest rate. */
 int64_t budget_copy_ms(const struct hl_controller *c, const struct hl_move_order *o)
 {
     const struct placement *p = c->placement;
@@ -72,9 +74,9 @@ void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec)
                        -(int64_t)o->size_bytes);
 }
 
-/* A part of it is in, and others are to come. One with which nobody went on for gc.grace is given
- * up, here too; of one that is older than this Controller that is not known before its next part.
- */
+/* True while a part of the version is committed and others are to come. A version that nobody
+ * continued for gc.grace is given up, here too. For a version older than this Controller, the time
+ * is unknown until its next part arrives. */
 static bool version_commits(const struct hl_controller *c, const struct hl_version_rec *v,
                             int64_t now_ms)
 {
@@ -105,7 +107,7 @@ const char *budget_rest_text(const struct hl_controller *c)
 void budget_rest(struct hl_controller *c)
 {
     struct placement *p = c->placement;
-    bool on = strcmp(p->conf.policy, "on") == 0; /* else there is nothing to rest */
+    bool on = strcmp(p->conf.policy, "on") == 0; /* otherwise there is nothing to pause */
     unsigned before = p->budget.rests;
     hl_budget_rest(&p->budget, HL_REST_GANG_STARTS, on && p->gang_starts(c));
     hl_budget_rest(&p->budget, HL_REST_SAVE_COMMITS, on && save_commits(c));

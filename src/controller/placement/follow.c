@@ -1,27 +1,28 @@
-/* Follows what there is: shards of visible versions and their nearest copies.
+/* Keeps core/placement up to date with what exists: shards of visible versions and their nearest
+ * copies.
  *
  *     a copy in a node was learned or forgotten     the shard is followed at once
  *     it leaves the catalogue                       it is forgotten at once
  *     it came, or a sweep found or missed it        it waits: a version has many
  *     a node came or went; the start                all of the catalogue are walked over
  *
- * Of those that wait, and of a walk, a turn of the loop takes some. A pass of the policy waits for
- * the last one, for it must not judge sets of which it knows a part; and a walk begins with a pass,
- * so that nodes that come and go all the time don't put passes off for ever. A shard that moves is
- * left alone until its move is over. */
+ * Waiting shards, and a walk, are processed some at a time, per turn of the loop. A pass of the
+ * policy waits until the last one is done, because it must not judge sets that it only knows in
+ * part. A walk begins with a pass, so that nodes that keep coming and going don't put passes off
+ * for ever. A shard that is being moved is left alone until its move is over. */
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
 #include "os/loop.h"
 
-#define TURN_SHARDS 1024 /* some ms of a loop that others wait for */
-#define TURN_MS     1    /* between two of them others have theirs */
+#define TURN_SHARDS 1024 /* takes some ms, while others wait for the loop */
+#define TURN_MS     1    /* between two turns, for the other users of the loop */
 
 #define PLACES_MAX 64
 
-/* The nearest copy that readers are offered; `known` as long as none is nearer. False: there is
- * none. */
+/* The nearest copy that readers are offered; `known` stays as long as none is nearer. False: there
+ * is no copy. */
 static bool nearest_place(struct hl_controller *c, struct hl_id id, const struct hl_place *known,
                           struct hl_place *out)
 {
@@ -53,7 +54,7 @@ static void shard_add(struct hl_controller *c, const struct hl_shard_rec *s)
     struct placement *p = c->placement;
     struct hl_place at;
     if (!nearest_place(c, s->id, NULL, &at))
-        return; /* as soon as there is a copy */
+        return; /* followed as soon as there is a copy */
     hl_status st = hl_placement_shard_add(&p->core, s->id, s->size_bytes, at, placement_now_ms());
     if (st == HL_OK && (st = set_join(c, s, pin_has_version(c, s->version))) != HL_OK &&
         hl_placement_shard_remove(&p->core, s->id) != HL_OK)
@@ -107,7 +108,7 @@ void placement_follow_later(struct hl_controller *c, struct hl_id id)
 {
     struct placement *p = c->placement;
     if (p->behind)
-        return; /* all are */
+        return; /* a walk is due, so all are followed */
     if (p->waiting_count == p->waiting_room) {
         size_t room = p->waiting_room == 0 ? TURN_SHARDS : p->waiting_room * 2;
         struct hl_id *waiting = realloc(p->waiting, room * sizeof(*waiting));

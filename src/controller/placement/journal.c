@@ -1,6 +1,6 @@
-/* The journal of moves: a record for each that has not ended, written before what it says is done.
- * Which copy of a shard is in force while it moves follows from that record alone, so that its
- * commit is the switch. Nodes have names there, and times are those of the wall clock. */
+/* The journal of moves: one record for each unfinished move, written before the step that it
+ * describes is carried out. That record alone decides which copy of a moving shard is in force, so
+ * its commit is the switch. In the records nodes have names, and times are wall-clock times. */
 #include <string.h>
 
 #include "base/clock.h"

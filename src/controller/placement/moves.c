@@ -1,5 +1,5 @@
-/* Moves of shards: what the engine (core/migration) asks for is carried out by the journal and by
- * the copies wing, and each answer goes back to it.
+/* Moves of shards: the journal and the copies wing carry out what the engine (core/migration) asks
+ * for, and every answer goes back to the engine.
  *
  *     pass.c, moveShard --moves_order--> engine --WRITE, ERASE--> journal.c
  *                                          ^   |--COPY, STOP---> copies_bring, copies_stop
@@ -17,11 +17,11 @@
 #include "os/loop.h"
 
 #define MOVES_MAX    4096
-#define MEASURED_MIN (1u << 20) /* a smaller copy tells no rate */
+#define MEASURED_MIN (1u << 20) /* a smaller copy says nothing about the rate */
 #define PLACES_MAX   64
 #define DUE_MIN_MS   5
 
-/* An answer of which the engine waits. */
+/* An answer that the engine waits for. */
 struct asking {
     struct hl_controller *c;
     struct hl_id id;
@@ -47,7 +47,7 @@ static struct hl_migration *engine_of(struct hl_controller *c)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* False: its node is not known any more. */
+/* False: its node is no longer known. */
 static bool place_find(struct hl_controller *c, struct hl_id shard, struct hl_place at,
                        struct place *out)
 {
@@ -62,7 +62,7 @@ static bool place_find(struct hl_controller *c, struct hl_id shard, struct hl_pl
     size_t count = copies_places(c, shard, HL_API_TIER_L1, places, PLACES_MAX);
     for (size_t i = 0; i < count && i < PLACES_MAX; i++)
         if (places[i].tier == out->tier && places[i].node == out->node)
-            *out = places[i]; /* with its device */
+            *out = places[i]; /* the table's entry includes the device */
     return true;
 }
 
@@ -91,7 +91,7 @@ static void life_switched(struct hl_controller *c, const struct hl_move_rec *rec
 {
     const struct hl_move_order *o = &rec->order;
     enum hl_life_state state = life_state(c, o->shard);
-    if (o->reason == HL_LIFE_ON_IDLE) { /* which begins with the switch */
+    if (o->reason == HL_LIFE_ON_IDLE) { /* this state begins with the switch */
         const struct hl_change change = {.at_ms = placement_now_ms(),
                                          .event = HL_LIFE_ON_IDLE,
                                          .node = o->goal.node,
@@ -152,7 +152,7 @@ static void on_brought(void *arg, hl_status st, const char *text, const struct h
 {
     struct asking x = *(struct asking *)arg;
     free(arg);
-    if (st == HL_ECANCELED) /* the Controller was stopped: nothing of it may be touched */
+    if (st == HL_ECANCELED) /* the Controller was stopped: touch nothing of it */
         return;
     if (st != HL_OK)
         hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(x.id).s, text);
@@ -199,7 +199,7 @@ static void on_dropped(void *arg, hl_status st, const char *text, bool dropped)
 
 /* ---- actions --------------------------------------------------------------------------------- */
 
-/* Failed before it was asked: the engine hears that at once. */
+/* The action failed before it could be sent: the engine is told at once. */
 static void action_failed(struct hl_controller *c, const struct hl_move_action *a, hl_status st)
 {
     struct hl_migration *m = engine_of(c);
@@ -222,8 +222,8 @@ static void action_failed(struct hl_controller *c, const struct hl_move_action *
     }
 }
 
-/* From one node's memory to another's the holder sends, and what goes to L3 is written; all else is
- * read by the one who gets it. */
+/* Between two nodes' memories the holder sends; what goes from a node to L3 is written; everything
+ * else is read by the receiver. */
 static enum hl_api_operation operation_of(const struct hl_move_order *o)
 {
     bool from_node = o->from.node != HL_READER_NONE, to_node = o->goal.node != HL_READER_NONE;
@@ -406,7 +406,7 @@ static void action_take(struct hl_controller *c, const struct hl_move_action *a)
     case HL_MOVE_STOP:
         copy_stop(c, &a->rec.order);
         break;
-    case HL_MOVE_REVERTED: /* its end says what is there */
+    case HL_MOVE_REVERTED: /* the move's end reports what exists then */
         break;
     default:
         action_ask(c, a);
@@ -421,7 +421,7 @@ static void on_due(void *arg)
     moves_tick(c);
 }
 
-/* Each wait of a move ends in time; what is missed by a failure the next tick finds. */
+/* Every wait of a move has a deadline; if this timer can't be set, the next tick handles it. */
 static void wait_for_due(struct hl_controller *c)
 {
     struct placement *p = c->placement;
@@ -434,7 +434,7 @@ static void wait_for_due(struct hl_controller *c)
         hl_debug("no timer for moves: %s", hl_error_text());
 }
 
-/* An action may bring an event at once, whose actions are taken here too. */
+/* An action may cause an event at once, whose actions are carried out here, too. */
 void moves_run(struct hl_controller *c)
 {
     struct placement *p = c->placement;
@@ -464,7 +464,7 @@ hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_p
     if (s == NULL)
         return hl_fail(HL_ENOENT, "shard %s belongs to no version; `helios shard ls` lists shards",
                        hl_id_format(shard).s);
-    if (copies_are_dropping(c, shard)) /* which counts on the others, as this move would on it */
+    if (copies_are_dropping(c, shard)) /* both would count on each other's copy */
         return hl_fail(HL_EBUSY, "a copy of shard %s is being dropped; try again",
                        hl_id_format(shard).s);
     bool below = from.tier == HL_API_TIER_L3 || from.tier == HL_API_TIER_L4;
@@ -472,8 +472,8 @@ hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_p
                                   .shard = shard,
                                   .from = from,
                                   .goal = goal,
-                                  /* What a node loads stays below it. Ranks read L2, not L1, unless
-                                     they map device memory. */
+                                  /* A node keeps the copy below the one it loads. Ranks read L2,
+                                   * not L1, unless they map device memory. */
                                   .keep_source = goal.tier < from.tier &&
                                                  (below || goal.tier == HL_API_TIER_L1),
                                   .reason = HL_LIFE_EVENTS,
@@ -514,8 +514,8 @@ hl_status moves_configure(struct hl_controller *c)
         opts.per_path[i] = (uint32_t)conf->moves;
     if (p->moves.opts.in_flight != 0)
         return hl_migration_configure(&p->moves, &opts);
-    /* Its numbers stay here: holders go by the Controller's epoch (claim.h), and orders of one come
-     * over one connection. */
+    /* Its fencing numbers stay in here: holders go by the Controller's epoch (claim.h), and the
+     * orders of one Controller arrive over one connection. */
     return hl_migration_init(&p->moves, &opts, 1, placement_now_ms());
 }
 
@@ -574,7 +574,7 @@ static hl_status parse_goal(struct hl_controller *c,
     return HL_OK;
 }
 
-/* The archive knows no rate, and what is slower than that the holders take for silence. */
+/* The archive has no rate, and holders would take a move below PACE_MIN for silence. */
 static hl_status check_pace(struct hl_place from, struct hl_place goal, uint64_t bytes_per_s)
 {
     if (bytes_per_s > 0 && bytes_per_s < PACE_MIN)

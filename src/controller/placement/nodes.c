@@ -1,4 +1,4 @@
-/* Nodes as core/placement counts them, by an index that their names have here. */
+/* Nodes as core/placement counts them: by an index, which this file assigns to their names. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
 
-/* The machine may have started just now, and what is known of shards is older (uses.c). */
+/* The machine may have booted just now, while what we know of shards is older (uses.c). */
 #define BEFORE_BOOT_MS HL_HISTORY_BACK_MS
 
 int64_t placement_now_ms(void)
@@ -85,7 +85,7 @@ void placement_node_registered(struct hl_controller *c, struct node *n)
     struct placed_node *x = placed_node_need(c, n->name);
     if (x == NULL)
         return;
-    /* its Agent was restarted before it was given up: it left all the same */
+    /* its Agent restarted before the node was given up: it still counts as having left */
     if (x->node != NULL && hl_placement_node_fence(&c->placement->core, x->index) != HL_OK)
         hl_debug("node was not fenced: %s", hl_error_text());
     x->node = n;
@@ -95,7 +95,7 @@ void placement_node_registered(struct hl_controller *c, struct node *n)
     c->placement->behind = true;
 }
 
-/* What its processes report is not believed until it has registered again. */
+/* Reports of its processes are not believed until the node has registered again. */
 void placement_node_silent(struct hl_controller *c, struct node *n)
 {
     const struct placed_node *x = placed_node_find(c, n->name);

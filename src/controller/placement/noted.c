@@ -1,4 +1,4 @@
-/* What the policy has decided of each shard last, for those who ask. */
+/* The policy's last decision on each shard, kept for queries. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -25,7 +25,7 @@ bool noted_add(struct hl_controller *c, const struct hl_decision *d, bool carrie
                   n->carried_out != carried_out;
     if (n == NULL) {
         if ((n = calloc(1, sizeof(*n))) == NULL)
-            return false; /* it is not shown */
+            return false; /* then it is not shown */
         n->id = d->shard;
         HASH_ADD(hh, p->noted, id, sizeof(n->id), n);
     }

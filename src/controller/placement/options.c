@@ -1,6 +1,6 @@
-/* The options placement.* and policy.* as they are in force, and the change of these and of
- * versions.durability while the Controller runs. A change holds until the Controller ends: what is
- * to last stands in the configuration. */
+/* The current options placement.* and policy.*, and changes of these and of versions.durability
+ * while the Controller runs. A change holds until the Controller ends; permanent settings belong in
+ * the configuration. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static void on_pass(void *arg)
     struct hl_controller *c = arg;
     controller_check_clocks(c);
     budget_rest(c);
-    moves_run(c); /* those that have waited for the end of a rest, or whose shard is gone */
+    moves_run(c); /* those that waited for the end of a pause, or whose shard is gone */
     if (follow_all(c))
         pass_run(c);
     uses_run(c);
@@ -62,7 +62,7 @@ static const struct hl_option *row_find(const struct hl_option_rows *rows, const
     return NULL;
 }
 
-/* Into a copy of what is in force. */
+/* Sets one option in a copy of the current configuration. */
 static hl_status option_set(struct hl_placement_conf *conf, const char *name, const char *value,
                             char **shown)
 {
@@ -84,7 +84,7 @@ static hl_status option_set(struct hl_placement_conf *conf, const char *name, co
     return *shown != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for the value of %s", name);
 }
 
-/* All of it, or nothing. */
+/* Applies all changes, or none. */
 static hl_status conf_apply(struct hl_controller *c, struct hl_placement_conf *conf)
 {
     struct placement *p = c->placement;

@@ -1,9 +1,8 @@
-/* A pass of the policy: what it may use, and what follows from what it decides.
+/* A pass of the policy: which resources it may use, and what happens with its decisions.
  *
- *     only the state changes    carried out at once, also where it is only observed
+ *     only the state changes    carried out at once, even if the policy only observes
  *     a move                    placement.policy is on: ordered; else shown, and logged once
- *     of a shard that moves     one that leaves for L3 is cancelled; the next pass decides anew
- */
+ *     of a shard that moves     one that leaves for L3 is cancelled; the next pass decides anew */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,11 +11,11 @@
 #include "base/log.h"
 #include "controller/placement/placement_private.h"
 
-#define LOGGED_MAX       20   /* decisions of a pass */
-#define RATE_CHANGED     0.25 /* as much more or less makes the policy judge everything anew */
-#define WAITING_PER_TURN 4    /* moves that may wait for each that is in flight */
+#define LOGGED_MAX       20   /* decisions logged per pass */
+#define RATE_CHANGED     0.25 /* a change by this fraction makes the policy judge everything anew */
+#define WAITING_PER_TURN 4    /* moves that may wait for each one in flight */
 
-/* Bytes per second of each path, until a move has measured it. */
+/* Bytes per second of each path, used until a move has measured it. */
 static const double first_rates[HL_MOVE_PATHS] = {[HL_MOVE_INSIDE] = 8e9,
                                                   [HL_MOVE_MIGRATION] = 1e9,
                                                   [HL_MOVE_BACKBONE] = 1e9,
@@ -24,7 +23,7 @@ static const double first_rates[HL_MOVE_PATHS] = {[HL_MOVE_INSIDE] = 8e9,
 
 /* ---- what it may use ------------------------------------------------------------------------- */
 
-/* Chunks of HybridPS are outside of the quota of shards, and take the same memory. */
+/* HybridPS chunks are outside the quota of shards, but use the same memory. */
 static void add_tier(struct hl_node_limits *l, const struct hl_api_tier_info *t)
 {
     bool chunks = t->kind[0] != '\0';
@@ -44,7 +43,7 @@ static struct hl_node_limits node_limits(const struct hl_controller *c, const st
     return l;
 }
 
-/* As measured, in steps: each change makes the next pass a full one. */
+/* The measured rate, followed in steps only: each change makes the next pass a full one. */
 static double rate_now(struct placement *p, int path)
 {
     double measured = p->rates[path], *used = &p->used_rates[path];
@@ -82,7 +81,8 @@ static bool decision_stays(const struct hl_decision *d)
     return d->from.tier == d->goal.tier && d->from.node == d->goal.node;
 }
 
-/* The copy is where it is to be: what is a move in the life of the shard is over at once. */
+/* The copy is already where it should be, so what counts as a move in the shard's life is over at
+ * once. */
 static void change_state(struct hl_controller *c, const struct hl_decision *d, int64_t now_ms)
 {
     struct hl_placement *p = &c->placement->core;
@@ -111,7 +111,8 @@ static void log_decision(const struct hl_controller *c, const struct hl_decision
             d->gain_s, d->cost_s);
 }
 
-/* The copy that it leaves is not needed for versions.durability; what is loaded stays below. */
+/* True if versions.durability does not need the copy that the move removes; what is loaded keeps
+ * its copy below. */
 static bool may_leave(struct hl_controller *c, const struct hl_decision *d)
 {
     const struct placed_node *from = placed_node_at(c, d->from.node);
@@ -123,7 +124,7 @@ static bool may_leave(struct hl_controller *c, const struct hl_decision *d)
     return d->goal.tier < d->from.tier || durability_lets_go(c, d->shard, &goes, &comes) == HL_OK;
 }
 
-/* It goes nowhere without an archive, nor does what was cut: that can be made again. */
+/* Nothing goes to L4 without an archive; nor does a cut shard, because it can be made again. */
 static bool has_way(struct hl_controller *c, const struct hl_decision *d)
 {
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, d->shard);
@@ -141,7 +142,8 @@ static uint8_t priority_of(enum hl_life_event event)
     return priorities[event];
 }
 
-/* The shard moves, or leaves for L3 while it is read again. */
+/* True if the shard is being moved. If that move takes it to L3, it is cancelled, because the shard
+ * is being read again. */
 static bool interrupt_move(struct hl_controller *c, const struct hl_decision *d, int64_t now_ms)
 {
     const struct hl_move_rec *rec = hl_migration_find(&c->placement->moves, d->shard);
@@ -164,7 +166,7 @@ static hl_status order_move(struct hl_controller *c, const struct hl_decision *d
     order.cost_s = d->cost_s;
     order.priority = priority_of(d->event);
     order.copy_ms = budget_copy_ms(c, &order);
-    if (d->event != HL_LIFE_ON_IDLE) /* which begins with the switch */
+    if (d->event != HL_LIFE_ON_IDLE) /* this state begins with the switch */
         HL_TRY(hl_policy_begin(&c->placement->core, d, now_ms));
     hl_status st = moves_order(c, &order);
     if (st == HL_OK)
@@ -179,7 +181,7 @@ static hl_status order_move(struct hl_controller *c, const struct hl_decision *d
     return st;
 }
 
-/* True: it is worth a line in the log. */
+/* True: it is worth a log line. */
 static bool decide_move(struct hl_controller *c, const struct hl_decision *d, int64_t now_ms,
                         bool on)
 {

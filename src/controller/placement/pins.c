@@ -1,5 +1,5 @@
-/* Pins: shards and versions that no move takes away, until they are unpinned or removed. A pin is a
- * record of its own, so that it outlives whoever has set it, and ends with what it pins. */
+/* Pins: no move takes a pinned shard or version away until it is unpinned or removed. A pin is a
+ * record of its own. So it outlives the caller that set it, and ends with what it pins. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +95,7 @@ static void on_pruned(void *arg, hl_status st, const char *text)
                 text);
 }
 
-/* What the key names: a shard, or a version. False: it is not there. */
+/* Resolves what the key names: a shard, or a version. False: it does not exist. */
 static bool pin_resolve(const struct hl_controller *c, const char *key, struct hl_shard_rec **shard,
                         struct hl_version_rec **version)
 {
@@ -125,7 +125,7 @@ void pin_follow(struct hl_controller *c, const struct hl_shard_rec *s)
         hl_debug("pin of a shard: %s", hl_error_text());
 }
 
-/* Its shards are pinned, or not any more, before anybody is told. */
+/* Pins or unpins the shards before any caller is told. */
 static void pin_apply(struct hl_controller *c, const char *key)
 {
     struct hl_shard_rec *shard;

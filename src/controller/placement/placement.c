@@ -1,4 +1,4 @@
-/* The wing as a whole: its state from the start to the end. */
+/* The wing as a whole: its state from start to end. */
 #include "controller/placement/placement.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ hl_status placement_create(struct hl_controller *c,
     if (p == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the placement of shards");
     HL_TRY(placement_conf_copy(c->opts.placement, &p->conf));
-    c->opts.placement = NULL; /* only borrowed for this */
+    c->opts.placement = NULL; /* only borrowed for this call */
     p->behind = true;
     p->gang_starts = gang_starts;
     p->started_ms = p->uses_lap_ms = placement_now_ms();
@@ -61,7 +61,7 @@ void placement_stop(struct hl_controller *c)
     moves_stop(c);
 }
 
-/* L3 is given up after as much silence as a node. */
+/* L3 is given up after the same silence as a node. */
 static void look_at_l3(struct hl_controller *c, int64_t now_ms)
 {
     struct placement *p = c->placement;

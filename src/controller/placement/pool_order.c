@@ -1,7 +1,7 @@
-/* What leaves a full pool first is the Controller's word: by whole versions, in the order of
- * core/placement/pool_order.h. It is said to L3 while the pool is above its low watermark, as much
- * of it as may leave before it is said again. L3 evicts when it needs the room; when nothing was
- * said for ORDER_TTL_PASSES passes, it goes by what it knows itself. */
+/* The Controller decides what leaves a full pool first: whole versions, in the order of
+ * core/placement/pool_order.h. While the pool is above its low watermark, L3 is sent the start of
+ * that order: as much as may leave before the next message. L3 evicts when it needs room; if it was
+ * sent nothing for ORDER_TTL_PASSES passes, it uses its own knowledge. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +12,12 @@
 #include "core/placement/pool_order.h"
 
 #define ORDER_SHARDS_MAX 65536
-#define ORDER_SHARE      4 /* so much of the pool is named, and by what it is too full */
+#define ORDER_SHARE      4 /* names this fraction of the pool, plus its excess */
 #define ORDER_TTL_PASSES 10
 #define ORDER_TTL_MIN_MS 5000
-#define ORDER_REST       50 /* times as long as it took to make it */
+#define ORDER_REST       50 /* pause, as a multiple of the time that building the order took */
 
-/* Of its newest read, and when it was saved. */
+/* The time of its newest read, or of its save if that is later. */
 static int64_t version_used_ms(const struct hl_version_rec *v)
 {
     int64_t used = v->visible_ms;
@@ -59,7 +59,7 @@ bool pool_versions_list(const struct hl_controller *c, struct pool_versions *l)
     return true;
 }
 
-/* The shards of the first versions that the pool has, `bytes` of them. */
+/* Names shards that the pool has, in order of the versions, until they make up `bytes`. */
 static struct hl_api_text_list name_shards(const struct hl_controller *c, struct pool_versions *l,
                                            uint64_t bytes, struct hl_arena *arena)
 {

@@ -1,4 +1,4 @@
-/* Prefetch by plan: what the ranks of a gang will read travels to their nodes' L2 before and while
+/* Prefetch by plan: what the ranks of a gang will read is moved to their nodes' L2 before and while
  * its containers start.
  *
  *     jobs --each--> gang_look --new, or planned otherwise--> hl_ahead_plan --> fetches
@@ -8,9 +8,9 @@
  *                       '--not visited any more, or planned otherwise--> its moves are cancelled;
  *                          after policy.residence copies that were never read go back to L3
  *
- * A fetch is a move that keeps its source, of more priority than those of the policy and less than
- * ordered ones. The plan is soft state: a Controller that starts again makes it anew, and its
- * journal's moves go on. Where placement.policy is `observe` it is only logged. */
+ * A fetch is a move that keeps its source. It has a higher priority than the policy's moves and a
+ * lower one than ordered moves. The plan is soft state: a restarted Controller makes it again, and
+ * the moves in its journal continue. If placement.policy is `observe`, the plan is only logged. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,42 +26,42 @@
 #include "core/placement/ahead.h"
 
 #define PLACES_MAX     64
-#define OUTSTANDING    64 /* moves of a gang that wait or are in flight */
+#define OUTSTANDING    64 /* moves of a gang that are waiting or in flight */
 #define TRIES_MAX      3
-#define MOVES_BUSY     256 /* moves of all kinds beyond which none goes back */
-#define FIRST_RATE     1e9 /* bytes per second of a path that nothing has measured */
-#define SHARDS_OF_RANK 64  /* to begin with */
+#define MOVES_BUSY     256 /* number of moves of all kinds above which no copy goes back */
+#define FIRST_RATE     1e9 /* bytes per second, for a path that nothing has measured */
+#define SHARDS_OF_RANK 64  /* initial room */
 
-/* A shard that ranks of a node read. */
+/* A shard that ranks on one node read. */
 struct fetch {
     struct hl_id shard;
     uint64_t size_bytes;
     uint16_t node;
     unsigned tries;
-    struct hl_id move; /* none: it is not ordered */
+    struct hl_id move; /* none: not ordered */
 };
 
 struct prefetch {
     char job[HL_CATALOG_KEY_MAX];
     int attempt;
-    uint64_t plan;       /* hash of who reads what where */
-    struct fetch *reads; /* all, by node and id */
+    uint64_t plan;       /* hash of which rank reads what, and where */
+    struct fetch *reads; /* all reads, by node and id */
     size_t read_count;
-    struct fetch *fetches; /* those that were not there when it was planned, the first one first */
+    struct fetch *fetches; /* those whose copy was missing when it was planned, in order of need */
     size_t fetch_count;
     uint64_t bytes;      /* of `reads` */
-    int64_t since_ms;    /* it was planned then */
+    int64_t since_ms;    /* when it was planned */
     int64_t starting_ms; /* since when its containers may start; 0 = not yet */
-    int64_t over_ms;     /* since when it is not wanted any more; 0 = it is */
-    size_t ended;        /* fetches that need nothing any more, once it is over */
-    bool seen;           /* in this tick */
+    int64_t over_ms;     /* since when it is no longer wanted; 0 = still wanted */
+    size_t ended;        /* fetches that are dealt with, once it is over */
+    bool seen;           /* in the current tick */
     bool runs, told;
     struct prefetch *prev, *next;
 };
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
-/* On the pool's host the pool is mapped, and as near. */
+/* On the pool's host the pool is mapped, so L3 is as near as the node's own memory. */
 static bool is_at(const struct hl_controller *c, const struct place *p, const struct node *node)
 {
     const struct place own = {.tier = HL_API_TIER_L2, .node = (struct node *)node};
@@ -76,7 +76,7 @@ static bool is_in_l2(const struct hl_controller *c, const struct place *p, const
     return p->node == node && p->tier == HL_API_TIER_L2;
 }
 
-/* A copy of the shard, in that tier or below, of which `is` holds. */
+/* True if there is a copy of the shard in that tier or below for which `is` returns true. */
 static bool
 has_copy(struct hl_controller *c, struct hl_id shard, uint16_t node, enum hl_api_tier at_least,
          bool (*is)(const struct hl_controller *, const struct place *, const struct node *))
@@ -126,7 +126,7 @@ static hl_status list_add(struct ahead_list *l, const struct hl_ahead_shard *s)
     return HL_OK;
 }
 
-/* Another data rank's share of the optimizer is not read. */
+/* The optimizer share of another data rank is not read. */
 static bool is_read(const struct hl_shard_rec *s, const struct planned_gang *g,
                     const struct planned_rank *r)
 {
@@ -135,7 +135,7 @@ static bool is_read(const struct hl_shard_rec *s, const struct planned_gang *g,
            part.dp == r->dp;
 }
 
-/* The nearest copy, seen from the node; L3 where it is not placed yet. */
+/* The nearest copy, seen from the node; L3 if the shard is not placed yet. */
 static struct hl_place source_of(struct hl_controller *c, struct hl_id shard, uint16_t node)
 {
     const struct hl_placed_shard *s = placement_find(c, shard);
@@ -166,7 +166,7 @@ static hl_status list_rank(struct hl_controller *c, const struct hl_version_rec 
     return HL_OK;
 }
 
-/* A version that has to be cut first has nothing that could travel. */
+/* If a version has to be cut first, there is nothing yet that could be moved. */
 static hl_status list_gang(struct hl_controller *c, const struct planned_gang *g,
                            struct ahead_list *out)
 {
@@ -210,7 +210,7 @@ static int compare_reads(const void *left, const void *right)
     return memcmp(&a->shard, &b->shard, sizeof(a->shard));
 }
 
-/* One that several ranks of a node read counts once. */
+/* A shard that several ranks of a node read counts once. */
 static void reads_take(struct prefetch *x, const struct ahead_list *list)
 {
     size_t kept = 0;
@@ -252,7 +252,7 @@ static const struct hl_move_rec *fetch_move(const struct hl_controller *c, const
     return rec != NULL && hl_id_equal(rec->order.id, f->move) ? rec : NULL;
 }
 
-/* What is in vain: the plan is another one, or the job is over. */
+/* Cancels moves that have become useless: the plan has changed, or the job is over. */
 static void prefetch_cancel(struct hl_controller *c, struct prefetch *x)
 {
     for (size_t i = 0; i < x->fetch_count; i++) {
@@ -268,7 +268,7 @@ static void prefetch_cancel(struct hl_controller *c, struct prefetch *x)
     moves_run(c);
 }
 
-/* The policy's moves of the shard give way; with others it waits. */
+/* The policy's moves of the shard are cancelled; for other moves the fetch waits. */
 static bool shard_is_free(struct hl_controller *c, const struct fetch *f)
 {
     const struct hl_move_rec *rec = hl_migration_find(&c->placement->moves, f->shard);
@@ -404,7 +404,7 @@ static void prefetch_retire(struct hl_controller *c, struct prefetch *x)
     prefetch_cancel(c, x);
 }
 
-/* The gang's, as it is planned now. */
+/* The gang's prefetch, planned for its current state. */
 static struct prefetch *prefetch_need(struct hl_controller *c, const struct planned_gang *g)
 {
     struct prefetch *old = prefetch_find(c, g->job, g->attempt), *x;
@@ -421,7 +421,7 @@ static struct prefetch *prefetch_need(struct hl_controller *c, const struct plan
     return x;
 }
 
-/* One that runs already when it is seen first is none of ours. */
+/* A gang that already runs when it is first seen gets no prefetch. */
 static void gang_look(struct hl_controller *c, const struct planned_gang *g)
 {
     struct prefetch *x = g->runs ? prefetch_find(c, g->job, g->attempt) : prefetch_need(c, g);
@@ -433,7 +433,7 @@ static void gang_look(struct hl_controller *c, const struct planned_gang *g)
         x->starting_ms = placement_now_ms();
 }
 
-/* ---- what was in vain ------------------------------------------------------------------------ */
+/* ---- unused copies --------------------------------------------------------------------------- */
 
 static bool is_wanted(const struct hl_controller *c, const struct fetch *f)
 {
@@ -446,7 +446,8 @@ static bool is_wanted(const struct hl_controller *c, const struct fetch *f)
     return false;
 }
 
-/* The policy has no reason to move what was never read. False: it moves now, ask again. */
+/* Sends an unread copy back; the policy itself has no reason to move what was never read. False:
+ * the shard is being moved now, call again. */
 static bool fetch_end(struct hl_controller *c, const struct prefetch *x, const struct fetch *f)
 {
     const struct hl_place from = {.node = f->node, .tier = HL_API_TIER_L2};
@@ -470,7 +471,7 @@ static bool fetch_end(struct hl_controller *c, const struct prefetch *x, const s
     return true;
 }
 
-/* Its next attempt, or another job, may want the same soon. */
+/* Waits first: the gang's next attempt, or another job, may want the same data soon. */
 static void prefetch_end(struct hl_controller *c, struct prefetch *x)
 {
     const struct placement *p = c->placement;
@@ -543,7 +544,7 @@ void prefetches_fini(struct hl_controller *c)
         prefetch_free(c, c->placement->prefetches);
 }
 
-/* ---- containers that wait -------------------------------------------------------------------- */
+/* ---- waiting containers ---------------------------------------------------------------------- */
 
 static bool prefetch_is_over(struct hl_controller *c, const struct prefetch *x)
 {

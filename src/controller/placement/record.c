@@ -1,4 +1,4 @@
-/* Accesses of shards for those who record them. While nobody does nothing is kept. */
+/* Accesses of shards, for whoever records them. While nobody does, nothing is kept. */
 #include <stdio.h>
 
 #include "base/text.h"
@@ -59,7 +59,7 @@ static hl_status record_begin(struct placement *x, uint64_t *cursor)
 {
     if (!hl_recording_is_on(&x->recording)) {
         HL_TRY(hl_recording_start(&x->recording));
-        x->recording_id = hl_random_u64() >> 1 | 1; /* JSON knows 63 bits */
+        x->recording_id = hl_random_u64() >> 1 | 1; /* JSON integers have 63 bits */
     }
     *cursor = x->recording.next;
     return HL_OK;

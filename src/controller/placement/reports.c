@@ -1,10 +1,10 @@
-/* Reports of reads. A node runs many processes, each with a libhelios that numbers its own reports:
- * so a window of numbers is kept for each process, under the random incarnation that it has chosen.
- * Were the Agent to merge them, a report would be lost with the Agent, and every rank would wait
- * for it; this way a rank needs the Controller only, as for its shards.
+/* Reports of reads. A node runs many processes, each with a libhelios that numbers its own reports.
+ * So a window of numbers is kept for each process, under the random incarnation that the process
+ * has chosen. If the Agent merged the reports, they could be lost with it, and every rank would
+ * have to wait for it. This way a rank depends on the Controller only, as it does for its shards.
  *
- * A process that was silent for REPORTER_SILENT_MS is forgotten. One that repeats a report after
- * that, because the Controller was away for so long, may be counted twice. */
+ * A process that was silent for REPORTER_SILENT_MS is forgotten. If it repeats a report after that,
+ * because the Controller was away for so long, the report may be counted twice. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -23,10 +23,10 @@ static void reporters_expire(struct placement *p, int64_t now_ms)
 {
     while (p->reporters != NULL && (now_ms - p->reporters->seen_ms > REPORTER_SILENT_MS ||
                                     HASH_COUNT(p->reporters) >= REPORTERS_MAX))
-        reporter_remove(p, p->reporters); /* the one that was silent for longest */
+        reporter_remove(p, p->reporters); /* the one that was silent for the longest time */
 }
 
-/* NULL without memory. *before_ms: when it reported before; -1 = never. */
+/* NULL: out of memory. *before_ms: the time of its previous report; -1 = none. */
 static struct reporter *reporter_need(struct placement *p, uint64_t incarnation, int64_t now_ms,
                                       int64_t *before_ms)
 {
@@ -34,7 +34,7 @@ static struct reporter *reporter_need(struct placement *p, uint64_t incarnation,
     HASH_FIND(hh, p->reporters, &incarnation, sizeof(incarnation), r);
     *before_ms = r != NULL ? r->seen_ms : -1;
     if (r != NULL) {
-        HASH_DEL(p->reporters, r); /* to the end */
+        HASH_DEL(p->reporters, r); /* moves it to the end */
     } else {
         reporters_expire(p, now_ms);
         if ((r = calloc(1, sizeof(*r))) == NULL)
@@ -67,8 +67,8 @@ static size_t read_entries(const struct hl_api_access_report_list *reports,
     return n;
 }
 
-/* Reads that a process could not tell apart any more, for it reads more shards than it has room for
- * (client/access.c): they are of no shard. */
+/* Reads that a process could no longer attribute to shards, because it reads more shards than it
+ * has room for (client/access.c). */
 static uint64_t unnamed_reads(const struct hl_api_access_report_list *reports)
 {
     uint64_t sum = 0;
@@ -85,8 +85,8 @@ static uint16_t reader_index(const struct hl_controller *c, const char *name)
     return n != NULL ? n->index : HL_READER_NONE;
 }
 
-/* What no pass has placed yet, as a version that has just become visible, is placed by its first
- * read. */
+/* A shard that no pass has placed yet, for example of a version that has just become visible, is
+ * placed by its first read. */
 static void place_entries(struct hl_controller *c, const struct hl_report *report)
 {
     for (size_t i = 0; i < report->count; i++)
@@ -99,12 +99,12 @@ bool placement_report(struct hl_controller *c,
     struct placement *x = c->placement;
     int64_t now = placement_now_ms(), before;
     if (p->sequence == 0)
-        return true; /* an older client: nothing tells its reports apart */
+        return true; /* an older client, whose reports can't be told apart */
     struct reporter *r = reporter_need(x, p->incarnation, now, &before);
     HL_AUTO(hl_freep)
     struct hl_report_entry *entries = calloc(p->reports.count + 1, sizeof(*entries));
     if (r == NULL || entries == NULL)
-        return true; /* metrics still count */
+        return true; /* the metrics still count it */
     const struct hl_report report = {.incarnation = p->incarnation,
                                      .sequence = p->sequence,
                                      .entries = entries,

@@ -1,6 +1,6 @@
-/* Sets of shards (core/placement/sets.h): what is of one position (pp, tp, ep) of a version, or of
- * a cut of it, is read by one rank, and a version is its ranks. So what leaves L1 leaves by whole
- * ranks and versions, and the pin of a version is that of its set.
+/* Sets of shards (core/placement/sets.h). The shards of one position (pp, tp, ep) of a version, or
+ * of a cut of it, are read by one rank; a version is the sum of its ranks. So L1 is vacated by
+ * whole ranks and versions, and pinning a version pins its set.
  *
  * A set lives from its first shard to its last one. */
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static void set_version_key(const struct hl_version_rec *v, char key[SET_KEY_MAX
     snprintf(key, SET_KEY_MAX, "%s@%" PRId64, v->model->name, v->number);
 }
 
-/* "model@3/pp0/tp1/ep0", of a cut "model@3/TP8/pp0/tp1/ep0" */
+/* "model@3/pp0/tp1/ep0", or for a cut "model@3/TP8/pp0/tp1/ep0" */
 static void set_rank_key(const struct hl_shard_rec *s, char key[SET_KEY_MAX])
 {
     char split[HL_SPLIT_TEXT_MAX] = "";

@@ -1,4 +1,5 @@
-/* What is known of the use and the place of a shard, and what has come of it, for people. */
+/* Shows users what is known about the use and the place of a shard, and what the policy made of it.
+ */
 #include <inttypes.h>
 
 #include "base/clock.h"

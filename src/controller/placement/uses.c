@@ -1,15 +1,15 @@
-/* Uses: what is known of the use and the life of shards, kept in the store, so that a Controller
- * that starts again does not begin from nothing.
+/* Uses: what is known of the use and the life of shards, kept in the store, so that a restarted
+ * Controller does not begin from nothing.
  *
  *     pass timer   uses_run            shards that were used --> "use/ID", one batch at a time
  *     the start    placement_load_use  "use/ID" --> uses (table)
  *     a shard is placed, or found      uses_placed: its entry --> the placement
  *
- * Writes are bounded: USES_BATCH records with each run of the timer, each shard once in
- * placement.keep_use at most, USES_MAX records in all. So what is lost with the Controller is what
- * came since, and more than that where so many shards are in use that a lap takes longer, or that
- * there is no room for all: uses_gauges says of how many. A record goes with its shard. One that
- * can't be read counts as none. */
+ * Writes are bounded: USES_BATCH records per run of the timer, each shard at most once per
+ * placement.keep_use, and USES_MAX records in all. So a restart of the Controller loses only what
+ * came since the last write. It loses more if so many shards are in use that a lap takes longer, or
+ * that there is no room for all; uses_gauges tells for how many. A record is deleted with its
+ * shard. A record that can't be read counts as missing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,15 +20,15 @@
 
 #define USES_BATCH 256
 #define USES_MAX   65536
-#define USES_LOOK  65536 /* shards that a run looks at */
+#define USES_LOOK  65536 /* shards checked per run */
 #define USES_AWAIT_MS                                                                              \
-    (10 * 60 * INT64_C(1000)) /* a node that has a shard may take so long to tell */
+    (10 * 60 * INT64_C(1000)) /* how long a node may take to report that it has a shard */
 
-/* Of an earlier Controller, until the shard is placed where it was. */
+/* A use from an earlier Controller, kept until the shard is placed where it was. */
 struct kept_use {
     struct hl_id id;
     struct hl_saved saved;
-    bool given; /* its use; its life waits */
+    bool given; /* its use was handed over; its life still waits */
     UT_hash_handle hh;
 };
 
@@ -81,7 +81,7 @@ static json_t *record_of(const struct hl_controller *c, const struct hl_saved *s
     return hl_api_to_json(&hl_api_use_record_type, &r);
 }
 
-/* A node that is not known any more is none. */
+/* A node that is no longer known counts as none. */
 static uint16_t node_index(struct hl_controller *c, const char *name)
 {
     const struct placed_node *n =
@@ -192,7 +192,7 @@ void uses_placed(struct hl_controller *c, struct hl_id id)
     if (st == HL_OK)
         st = hl_saved_give_life(&p->core, id, &u->saved, now);
     if (st == HL_EBUSY)
-        return; /* its node has not told yet that it has it */
+        return; /* its node has not reported the shard yet */
     if (st != HL_OK)
         hl_debug("use of a shard: %s", hl_error_text());
     use_free(c, u);
@@ -200,7 +200,7 @@ void uses_placed(struct hl_controller *c, struct hl_id id)
 
 /* ---- keeping them ---------------------------------------------------------------------------- */
 
-/* A batch that is on its way to the store. */
+/* A batch on its way to the store. */
 struct use_batch {
     struct hl_controller *c;
     size_t count;
@@ -235,7 +235,7 @@ static hl_status gone_add(struct placement *p, struct hl_records *records)
     return HL_OK;
 }
 
-/* There is no room for a record of it. */
+/* True: the record does not fit. */
 static bool use_is_left_out(const struct placement *p, const struct hl_placed_shard *s)
 {
     return s->used && s->unsaved && !s->kept && p->uses_kept >= USES_MAX;
@@ -257,7 +257,7 @@ void uses_gauges(const struct hl_controller *c, struct hl_buf *out)
     const struct placement *p = c->placement;
     unsigned waiting = 0, left_out = 0;
     if (p->conf.keep_use_ms == 0)
-        return; /* as was asked for */
+        return; /* because the options say so */
     for (uint32_t i = 0; i < p->core.shards.end; i++) {
         const struct hl_placed_shard *s = hl_shard_at(&p->core.shards, i);
         bool left = use_is_left_out(p, s);
@@ -288,8 +288,8 @@ static hl_status use_add(struct hl_controller *c, uint32_t index, struct use_bat
                : hl_fail(HL_ENOMEM, "out of memory for the use of shard %s", hl_id_format(s->id).s);
 }
 
-/* From where the last run has stopped; a lap begins no sooner than placement.keep_use after the one
- * before. */
+/* Continues where the last run stopped; a lap begins no sooner than placement.keep_use after the
+ * previous one. */
 static hl_status used_add(struct hl_controller *c, struct use_batch *b, struct hl_records *records)
 {
     struct placement *p = c->placement;
@@ -357,7 +357,7 @@ void uses_gone(struct hl_controller *c, struct hl_id id)
         size_t room = p->uses_gone_room == 0 ? USES_BATCH : p->uses_gone_room * 2;
         struct hl_id *more = realloc(p->uses_gone, room * sizeof(*more));
         if (more == NULL)
-            return; /* the next start finds that there is no such shard */
+            return; /* the next start finds that the shard is gone */
         p->uses_gone = more;
         p->uses_gone_room = room;
     }

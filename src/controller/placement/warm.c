@@ -1,17 +1,18 @@
-/* A pool that starts empty is warmed: versions that only the archive has are loaded, in the order
- * of core/placement/warm.h, as far as the pool stays below its low watermark. The first reader of
- * each waits for the pool then, not for the archive.
+/* Warms a pool that starts empty: versions that exist only in the archive are loaded, in the order
+ * of core/placement/warm.h, as long as the pool stays below its low watermark. The first reader of
+ * each version then waits for the pool, not for the archive.
  *
  *     L3 has started --two sweeps--> plan --shards--> moves (moves.c) of least priority
  *                                     ^                  |
  *                                     '--some failed-----'--all are over--> nothing more for this
  *                                                                           pool
  *
- * Once for each start of L3: what leaves the pool later, by the policy, by an order or because it
- * was full, stays in the archive until it is read. L3 refuses such loads while others load, and
- * ends them for these; then they rest. Nothing leaves the pool for them.
+ * This happens once per start of L3: what leaves the pool later, by the policy, by an order or
+ * because the pool was full, stays in the archive until it is read. L3 refuses such loads while
+ * other loads run, and aborts them in favour of others; then warming pauses. Nothing is evicted
+ * from the pool for it.
  *
- * The plan is soft state: a Controller that starts again makes it anew. */
+ * The plan is soft state: a restarted Controller makes it again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +24,14 @@
 #include "core/placement/warm.h"
 
 #define LAPS_MAX 3    /* plans for one pool */
-#define REST_MS  5000 /* after a load that was refused, ended, or failed */
+#define REST_MS  5000 /* after a load that was refused, aborted, or failed */
 
 static const struct hl_place in_pool = {.node = HL_READER_NONE, .tier = HL_API_TIER_L3};
 static const struct hl_place in_archive = {.node = HL_READER_NONE, .tier = HL_API_TIER_L4};
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* In the archive alone, and not because nobody has read it for long. */
+/* True if the shard is only in the archive, and not because it went unread for long. */
 static bool is_wanted(const struct hl_controller *c, const struct hl_shard_rec *s)
 {
     const struct hl_placed_shard *placed = hl_placement_shard_find(&c->placement->core, s->id);
@@ -61,7 +62,7 @@ static struct hl_warm_version *versions_list(const struct hl_controller *c, size
     return list;
 }
 
-/* Those of the first `chosen` versions. */
+/* Takes the shards of the first `chosen` versions. */
 static hl_status plan_take(struct hl_controller *c, const struct hl_warm_version *versions,
                            size_t chosen)
 {
@@ -130,7 +131,7 @@ static void load_ended(struct hl_controller *c, struct hl_id shard)
     w->rest_ms = placement_now_ms() + REST_MS;
 }
 
-/* Bytes of those that still are under way. */
+/* The bytes of the loads that are still in flight. */
 static uint64_t look_at_loads(struct hl_controller *c)
 {
     struct warm *w = &c->placement->warm;
@@ -160,7 +161,7 @@ static hl_status order_load(struct hl_controller *c, struct hl_id shard)
     return HL_OK;
 }
 
-/* Other moves go first, and gangs and saves have the archive for themselves. */
+/* Other moves go first, and gangs and saves have the archive to themselves. */
 static bool may_order(const struct hl_controller *c)
 {
     const struct placement *p = c->placement;
@@ -193,7 +194,7 @@ static void order_loads(struct hl_controller *c, uint64_t room)
 
 /* ---- ticks ----------------------------------------------------------------------------------- */
 
-/* True: a plan is due, for a pool that has started or for what has failed. */
+/* True: a plan is due, for a pool that has started or for loads that failed. */
 static bool plan_is_due(const struct warm *w, const char *incarnation)
 {
     if (strcmp(w->incarnation, incarnation) != 0)
@@ -220,7 +221,7 @@ const char *warm_why_not(const struct hl_controller *c)
            "and start it again";
 }
 
-/* Once, until it works. */
+/* Warns once, until loading works. */
 static void warn_if_idle(struct hl_controller *c, struct warm *w)
 {
     const char *why = warm_why_not(c);

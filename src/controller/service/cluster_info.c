@@ -1,4 +1,5 @@
-/* clusterInfo and listNodes: what `helios info` and `helios nodes` show of the whole. */
+/* clusterInfo and listNodes: what `helios info` and `helios nodes` show of the cluster as a whole.
+ */
 #include "controller/copies/copies.h"
 #include "controller/jobs/jobs.h"
 #include "controller/nodes/nodes.h"

@@ -109,7 +109,7 @@ static const struct version_users version_users = {
     .is_replaced = jobs_is_replaced,
 };
 
-/* A stored job that Kubernetes does not know is the Agents'. */
+/* A stored job that does not belong to Kubernetes belongs to the Agents. */
 static const struct job_executor *const executors[] = {&kube_executor, &agents_executor, NULL};
 
 static hl_status wings_create(struct hl_controller *c)
@@ -125,7 +125,7 @@ static hl_status wings_create(struct hl_controller *c)
     return HL_OK;
 }
 
-/* What is over is not kept for ever. */
+/* Ended jobs and lost nodes are not kept for ever. */
 static void retention_tick(struct hl_controller *c)
 {
     nodes_reap(c);
@@ -149,7 +149,7 @@ static void on_tick(void *arg)
     retention_tick(c);
 }
 
-/* Nobody holds it any more. */
+/* Called when nobody holds the Controller any more. */
 static void controller_destroy(struct hl_controller *c)
 {
     jobs_fini(c);
@@ -191,7 +191,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
             &handlers, &c->server);
     if (st == HL_OK)
         st = executors_start(c);
-    c->opts.kube = NULL; /* only borrowed for this */
+    c->opts.kube = NULL; /* only borrowed for this call */
     if (st == HL_OK)
         st = hl_timer_create(opts->loop, 0, TICK_MS, on_tick, c, &c->service->tick);
     if (st != HL_OK) {
@@ -221,7 +221,7 @@ void hl_controller_stop(struct hl_controller *c)
     hl_rpc_peer_close(c->l3);
     changes_stop(c);
     jobs_stop(c);
-    hl_store_writer_stop(c->writer); /* what was put is still committed */
+    hl_store_writer_stop(c->writer); /* what was put before is still committed */
     hl_store_close(c->store);
     controller_release(c);
 }

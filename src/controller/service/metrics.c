@@ -1,4 +1,4 @@
-/* What ranks report of their reads and transfers, and the Controller's metrics. */
+/* What ranks report about their reads and transfers, and the Controller's metrics. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -26,7 +26,8 @@ static void take_report(struct hl_controller *c, const struct hl_api_transfer_re
         s->latency[i] += r->latency.items[i];
 }
 
-/* Words of a report are looked up, so that no rank can fill the table with its own. */
+/* Words of a report are looked up in our own lists, so that no rank can fill the table with its own
+ * words. */
 static void take_fault(const struct hl_api_fault_report *r)
 {
     static const char *const causes[] = {"duplicate", "reordered",      "wrong-size",  "foreign",
@@ -54,7 +55,7 @@ static void count_path(struct hl_controller *c, const char *path, uint64_t ops, 
     }
 }
 
-/* A word of ours, whatever the report holds. */
+/* Returns a word of our own, whatever the report contains. */
 static const char *known_path(const struct hl_api_access_report *r)
 {
     static const char *const paths[] = {"shm", "rdma", "tcp", "emulated"};

@@ -1,5 +1,5 @@
-/* The start: what the store has becomes the state. One record that can't be read, because the
- * medium has changed it or a user has edited it, costs its object and not the start. */
+/* Startup: builds the state from the store. A record that can't be read, because the medium has
+ * changed it or a user has edited it, costs its object but does not fail the start. */
 #include <inttypes.h>
 
 #include "base/log.h"
@@ -10,7 +10,7 @@
 #include "core/catalog/catalog_cut.h"
 #include "store/store.h"
 
-/* The sentence of the failure is the thread's. */
+/* The failure's text is the thread's error text. */
 static void note_damaged(struct hl_controller *c, const char *key)
 {
     hl_error("a record of the store can't be read; its object is left out and the record stays as "
@@ -36,7 +36,7 @@ static hl_status load_catalog(void *arg, const char *key, json_t *value)
     return st == HL_ECORRUPT ? catalog_damaged(c, key) : st;
 }
 
-/* A cut is made again when it is asked for; what is left of this one the sweep frees. */
+/* A cut is made again on request; the sweep frees what is left of this one. */
 static hl_status cut_damaged(void *arg, const char *key)
 {
     (void)arg;
@@ -51,7 +51,7 @@ static hl_status load_cut(void *arg, const char *key, json_t *value)
     return st == HL_OK || st == HL_ENOMEM ? st : cut_damaged(c, key);
 }
 
-/* Nodes register again, and jobs are left alone. */
+/* Nodes register again by themselves, and jobs are left alone. */
 static hl_status other_damaged(void *arg, const char *key)
 {
     note_damaged(arg, key);
@@ -115,7 +115,7 @@ static hl_status load_seq(void *arg, const char *key, json_t *value)
     return jobs_load_seq(arg, value);
 }
 
-/* What no single record shows. */
+/* Notes problems that no single record shows. */
 static void note_versions(struct hl_controller *c)
 {
     char why[160];
@@ -149,7 +149,7 @@ hl_status state_load(struct hl_controller *c)
 
     HL_TRY(hl_store_open(c->opts.store_url, &c->store));
     hl_status st = claim_load(c);
-    if (st == HL_ECORRUPT) { /* the pool knows whose it is: helios recover takes that over */
+    if (st == HL_ECORRUPT) { /* the pool knows its owner: helios recover takes that over */
         note_damaged(c, HL_CLAIM_ID_KEY);
         claim_load_none(c);
     } else if (st != HL_OK) {
