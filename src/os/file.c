@@ -3,12 +3,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define DIR_DEPTH_MAX 64
 
@@ -245,10 +248,15 @@ static int remove_below(int dir_fd, int depth)
 
 void hl_dir_identity(const char *path, char *out, size_t size)
 {
-    struct stat sb;
+    struct statx sx;
     out[0] = '\0';
-    if (stat(path, &sb) == 0)
-        snprintf(out, size, "%jx:%jx", (uintmax_t)sb.st_dev, (uintmax_t)sb.st_ino);
+    if (statx(AT_FDCWD, path, 0, STATX_INO | STATX_BTIME, &sx) != 0)
+        return;
+    uint64_t made_ns = (sx.stx_mask & STATX_BTIME) == 0
+                           ? 0
+                           : (uint64_t)sx.stx_btime.tv_sec * HL_NS_PER_S + sx.stx_btime.tv_nsec;
+    snprintf(out, size, "%x:%x:%" PRIx64 ":%" PRIx64, sx.stx_dev_major, sx.stx_dev_minor,
+             (uint64_t)sx.stx_ino, made_ns);
 }
 
 hl_status hl_dir_remove(const char *path)

@@ -41,7 +41,8 @@ hl_status hl_file_check_private(int fd, const char *path) HL_CHECK;
 
 /* Make the directory and its parents; an existing one is fine. */
 hl_status hl_dir_make(const char *path, mode_t mode) HL_CHECK;
-/* A string that identifies a directory on its host, whatever its path; "" if it can't be read. */
+/* A string that identifies a directory on its host, whatever its path; "" if it can't be read. Its
+ * time of birth is part of it where the file system has one: inode numbers are used again. */
 void hl_dir_identity(const char *path, char *out, size_t size);
 /* Remove a directory with all it holds; links are removed, not followed. A missing one is fine. */
 hl_status hl_dir_remove(const char *path) HL_CHECK;

@@ -259,7 +259,7 @@ class Jobs(unittest.TestCase):
             before = c.wait_job(job, "running")
             pids = [r["pid"] for k in before["containers"] for r in k["ranks"]]
             c.kill("controllerd")
-            self.assertTrue(all(alive(p) for p in pids))
+            self.assertEqual([p for p in pids if not alive(p)], [], before["containers"])
             self.assertEqual(c.up()["started"], ["controllerd"])
             after = c.job(job)
             self.assertEqual((after["state"], after["attempt"]), ("running", 1))

@@ -69,8 +69,8 @@ def keep(tensor, *of, **how):
 
 def release():
     time.sleep(float(sys.argv[2]))
+    os.write(1, b"released\\n")
     futures.clear()
-    print("released", flush=True)
 
 dist.broadcast = keep
 group._carrier.callbacks[1](None, b"", torch.ones(5).data_ptr(), 20, 0)

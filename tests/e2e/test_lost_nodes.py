@@ -160,7 +160,7 @@ class LostNodes(unittest.TestCase):
                     self.assertTrue(alive(pids["node-0"]))
                     os.kill(agent, signal.SIGCONT)
                     wait_for("the rank that is of no use any more to end", lambda: not alive(pids["node-0"]))
-                    self.assertIn("is in use by the Agent at", (c.state / "log" / "node-0.log").read_text())
+                    wait_for("the first one's refusal", lambda: "is in use by the Agent at" in (c.state / "log" / "node-0.log").read_text())
                 finally:
                     second.terminate()
 

@@ -155,3 +155,25 @@ TEST_IN(setup, teardown, a_file_of_one_number_is_that_number_and_no_other_file_i
     assert_false(hl_file_read_number(in_dir("none"), &number));
     assert_int_equal(number, 42);
 }
+
+TEST_IN(setup, teardown, a_directory_keeps_its_identity_and_a_new_one_in_its_place_has_another)
+{
+    char first[64], moved[64], second[64], none[64];
+    assert_int_equal(hl_dir_make(in_dir("one"), 0755), HL_OK);
+    hl_dir_identity(in_dir("one"), first, sizeof(first));
+    assert_true(first[0] != '\0');
+    char other[256];
+    snprintf(other, sizeof(other), "%s", in_dir("other"));
+    assert_int_equal(rename(in_dir("one"), other), 0);
+    hl_dir_identity(other, moved, sizeof(moved));
+    assert_string_equal(moved, first);
+    for (int i = 0; i < 20; i++) { /* inode numbers are used again */
+        assert_int_equal(hl_dir_remove(other), HL_OK);
+        usleep(5000); /* the file system's clock ticks less often than ours */
+        assert_int_equal(hl_dir_make(other, 0755), HL_OK);
+        hl_dir_identity(other, second, sizeof(second));
+        assert_string_not_equal(second, first);
+    }
+    hl_dir_identity(in_dir("none"), none, sizeof(none));
+    assert_string_equal(none, "");
+}
