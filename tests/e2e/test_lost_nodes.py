@@ -106,8 +106,7 @@ class LostNodes(unittest.TestCase):
             c.kill(lost)
             with Daemon(c, "controllerd").again():  # it has no heartbeat of the lost one
                 wait_for("its rank to be ended", lambda: not alive(pids[lost]), 30)
-                ended = f"container of a silent Agent of this machine was ended id={job}.1."
-                self.assertIn(ended, "".join((c.state / "log" / f"{n.name}.log").read_text() for n in (c.state / "agents").iterdir()))
+                self.await_word_of_the_end(c, job, (n.name for n in (c.state / "agents").iterdir()))
                 again = wait_for("the second attempt", lambda: (d := c.job(job))["attempt"] == 2 and d["state"] == "running" and d, 30)
                 self.assertNotIn(lost, [k["node"] for k in again["plan"]["containers"]])
                 self.assertIn(stays, [k["node"] for k in again["plan"]["containers"]])
@@ -124,10 +123,14 @@ class LostNodes(unittest.TestCase):
             self.assertTrue(all(alive(p) for p in pids.values()))
             with Daemon(c, "controllerd").again(), agent.again():
                 wait_for("both ranks to be ended", lambda: not any(alive(p) for p in pids.values()), 30)
-                self.assertIn(f"container of a silent Agent of this machine was ended id={job}.1.",
-                              (c.state / "log" / f"{comes}.log").read_text())
+                self.await_word_of_the_end(c, job, [comes])
             c.up()
             self.slots_are_used_once(c, None, lost)
+
+    def await_word_of_the_end(self, c, job, nodes):
+        """One of `nodes` logs that it ended a container of `job`: it does so when the shim is gone, after the rank."""
+        logs, said = [c.state / "log" / f"{n}.log" for n in nodes], f"container of a silent Agent of this machine was ended id={job}.1."
+        wait_for("an Agent to log the end", lambda: any(said in log.read_text() for log in logs))
 
     def slots_are_used_once(self, c, job, node):
         """After all that, a rank runs in the slot of the lost node, and no process is left when all jobs are over."""
