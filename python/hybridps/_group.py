@@ -242,10 +242,17 @@ def _number(variable: str, value: int | None) -> int:
     return int(text)
 
 
-def _await_release(held: dict[int, Any]) -> None:
+_lent: dict[int, Any] = {}  # of all groups: tensors lent to a backend and still referenced, by id
+
+
+@atexit.register
+def _await_release() -> None:
     deadline = time.monotonic() + _END_WAIT
-    while held and time.monotonic() < deadline:
+    while _lent and time.monotonic() < deadline:
         time.sleep(0.001)
+
+
+os.register_at_fork(after_in_child=_lent.clear)  # the backend's threads are the parent's
 
 
 class _Torch:
@@ -257,8 +264,6 @@ class _Torch:
         self.on = "cuda" if dist.get_backend(process_group) == "nccl" else "cpu"
         self.cause: BaseException | None = None
         self.words = ctypes.create_string_buffer(600)
-        self.held: dict[int, Any] = {}  # tensors that are still referenced, by id
-        atexit.register(_await_release, self.held)
         self.callbacks = (_abi.ALLGATHER(self.allgather), _abi.BROADCAST(self.broadcast),
                           _abi.WHY(lambda _: ctypes.addressof(self.words)),
                           _abi.ALLGATHER(self.alltoall), _abi.PAIR(self.send), _abi.PAIR(self.recv))
@@ -311,8 +316,8 @@ class _Torch:
         ends the thread, and with it the process, by std::terminate. So the interpreter's exit waits
         for them."""
         tensor = torch.empty(size, dtype=torch.uint8, device=self.on)
-        key, held = id(tensor), self.held
-        held[key] = weakref.ref(tensor, lambda _: held.pop(key, None))
+        key = id(tensor)
+        _lent[key] = weakref.ref(tensor, lambda _: _lent.pop(key, None))
         return tensor
 
     def copied(self, data: int, size: int) -> Tensor:
