@@ -308,7 +308,6 @@ static int look_in_child(const struct world *w, volatile uint8_t *host[],
     return 0;
 }
 
-/* Tensor 0 is on the device alone, 2 on both (mode copy), 4 and 6 not on the device. */
 /* A backward through a graph of gradients reads what is pinned, without another access. */
 TEST(a_reader_of_what_is_pinned_on_the_device_sees_each_write_on_the_host)
 {
@@ -345,6 +344,7 @@ TEST(a_reader_of_what_is_pinned_on_the_device_sees_each_write_on_the_host)
     }
 }
 
+/* Tensor 0 is on the device alone, 2 on both (mode copy), 4 and 6 not on the device. */
 TEST(a_forked_child_reads_what_was_there_at_the_fork)
 {
     for (size_t m = 0; m < 2; m++) {
