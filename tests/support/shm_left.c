@@ -1,6 +1,8 @@
-/* Linked into every test in C: what it leaves in /dev/shm is removed when it ends, also when it has
- * failed; what tests have left that were killed, when the next one starts. Such a file is named
- * helios-test-WORDS-PID, and whatever follows; it belongs to that process. */
+/* Linked into every test in C. It removes its files from /dev/shm when it ends, also when it has
+ * failed; and when it starts, the files of tests that were killed. Such a file is named
+ * helios-test-WORDS-PID, and whatever follows; it belongs to that process. A process of another PID
+ * namespace may share /dev/shm and looks dead from here, so only files older than any test runs
+ * are taken for abandoned. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -8,10 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
-#define PREFIX "helios-test-"
+#define PREFIX          "helios-test-"
+#define ABANDONED_AFTER 7200 /* s */
 
 static pid_t self;
 
@@ -30,6 +35,13 @@ static pid_t owner_of(const char *name)
     return 0;
 }
 
+static int is_abandoned(pid_t owner, const char *path)
+{
+    struct stat sb;
+    return kill(owner, 0) != 0 && errno == ESRCH && stat(path, &sb) == 0 &&
+           time(NULL) - sb.st_ctime > ABANDONED_AFTER;
+}
+
 static void remove_files(int own)
 {
     const struct dirent *e;
@@ -37,10 +49,9 @@ static void remove_files(int own)
     DIR *dir = opendir("/dev/shm");
     while (dir != NULL && (e = readdir(dir)) != NULL) {
         pid_t owner = owner_of(e->d_name);
-        if (owner <= 0 || (own ? owner != self : kill(owner, 0) == 0 || errno != ESRCH))
-            continue;
         snprintf(path, sizeof(path), "/dev/shm/%s", e->d_name);
-        unlink(path);
+        if (owner > 0 && (own ? owner == self : is_abandoned(owner, path)))
+            unlink(path);
     }
     if (dir != NULL)
         closedir(dir);

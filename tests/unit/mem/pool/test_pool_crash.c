@@ -224,7 +224,9 @@ TEST(a_killed_owner_loses_nothing_it_had_acknowledged)
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status));
-        struct hl_pool *pool = adopt(path, NULL);
+        struct hl_pool_found found;
+        struct hl_pool *pool = adopt(path, &found);
+        assert_int_equal(found.adopted, 1);
         struct hl_pool_ref ref;
         uint32_t sealed = atomic_load(&j->sealed), freed = atomic_load(&j->freed);
         for (uint32_t i = 0; i < sealed; i++) {
