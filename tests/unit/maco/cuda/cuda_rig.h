@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "cuda/driver.h"
 #include "helios/maco.h"
 #include "maco/cuda/host/context.h"
@@ -127,22 +128,35 @@ static inline uint32_t add_allreduce(struct rig *r, int from, int to, uint32_t g
 
 struct gate {
     int open, calls, fails;
+    const struct rig *rig;
 };
 
-/* Communication of the caller: waits for its gate, a second at most. */
+/* Communication of the caller: waits until the gate is opened, or for a second after the kernel has
+ * ended the run, in which the run abandons its communication. */
 static inline int pass(void *arg, const maco_task *task)
 {
     struct gate *g = arg;
     (void)task;
+    const uint64_t *outcome = &g->rig->cuda->host->outcome;
+    uint64_t until = hl_now_ns() + 60 * HL_NS_PER_S;
     __atomic_fetch_add(&g->calls, 1, __ATOMIC_SEQ_CST);
-    for (int i = 0; i < 10000 && !__atomic_load_n(&g->open, __ATOMIC_SEQ_CST); i++)
+    bool over = false;
+    while (!__atomic_load_n(&g->open, __ATOMIC_SEQ_CST) && hl_now_ns() < until) {
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        if (!over && __atomic_load_n(outcome, __ATOMIC_ACQUIRE) != HL_GPU_OK) {
+            until = hl_now_ns() + HL_NS_PER_S;
+            over = true;
+        }
+    }
+    if (!over && !__atomic_load_n(&g->open, __ATOMIC_SEQ_CST))
+        return hl_fail(HL_ETIMEDOUT, "nobody opened the gate, and the run goes on after 60 s");
     return g->fails ? hl_fail(HL_EIO, "the gate is broken") : 0;
 }
 
 static inline void add_gate(struct rig *r, struct gate *g)
 {
     static maco_range reads, writes;
+    g->rig = r;
     reads = (maco_range){(uintptr_t)buffer(r, 1), N * sizeof(float)};
     writes = (maco_range){(uintptr_t)buffer(r, 2), N * sizeof(float)};
     add_step(r, 0, 1, "before");
