@@ -157,8 +157,9 @@ hl_status hl_engine_look(struct hl_shim *s, struct hl_arena *arena, struct hl_en
 
 /* ---- ends ---- */
 
-/* Podman 4.3 with control groups of the second kind says nothing of a child of the rank that was
- * killed, as Docker does. The kernel's log names the group, which has the container's id. */
+/* The engine alone does not tell reliably: Podman 4.3 with cgroup v2 does not report that a child of
+ * the rank was killed, and Docker may learn of a kill only after the end of the rank. The kernel's
+ * log names the cgroup, which has the container's id. */
 static bool log_tells_kill(const struct hl_engine_ranks *e, size_t i)
 {
     char line[512];
@@ -177,8 +178,7 @@ static void rank_over(struct hl_shim *s, size_t i, const struct hl_engine_state 
         hl_warn("the log of rank %d may lack its end, which %s has not brought",
                 s->spec.ranks[i].rank, hl_engine_name(s->engine->kind));
     }
-    s->engine->oom +=
-        end->oom || (s->engine->kind == HL_ENGINE_PODMAN && log_tells_kill(s->engine, i));
+    s->engine->oom += end->oom || log_tells_kill(s->engine, i);
     hl_shim_rank_ended(s, i, end->exit_code, end->signal);
 }
 
