@@ -42,17 +42,10 @@ static void hold_for_damaged(struct hl_controller *c, struct node *n,
 static void node_report(struct hl_controller *c, struct node *n,
                         const struct hl_api_controller_heartbeat_params *report)
 {
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_heartbeat_params kept;
     n->store_epoch = report->store_epoch;
-    if (hl_api_copy(&hl_api_controller_heartbeat_params_type, report, &arena, &kept) == HL_OK) {
-        hl_arena_fini(&n->report_arena);
-        hl_arena_move(&n->report_arena, &arena);
-        n->report = kept;
-    } else {
+    if (node_keep_report(n, report) != HL_OK)
         hl_warn("report of a node is not remembered node=%s error=\"%s\"", n->name,
                 hl_error_text());
-    }
     hold_for_damaged(c, n, &report->containers);
     gate_apply(n);
     c->nodes->events->reported(c, n, &report->containers);

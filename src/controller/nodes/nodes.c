@@ -11,6 +11,7 @@
 #include "controller/commits.h"
 #include "controller/nodes/nodes_private.h"
 #include "controller/records.h"
+#include "core/job/jobstate.h"
 #include "os/file.h"
 
 #define SWITCHES_BYTES_MAX (16u << 20) /* 10,000 nodes take less than 1 MiB */
@@ -103,6 +104,7 @@ static void node_free(struct node *n)
     hl_arena_fini(&n->info_arena);
     json_decref(n->written);
     hl_arena_fini(&n->report_arena);
+    hl_arena_fini(&n->answered_arena);
     hl_arena_fini(&n->health_arena);
     hl_arena_fini(&n->strays.arena);
     free(n);
@@ -306,31 +308,79 @@ hl_status nodes_load(struct hl_controller *c, const json_t *record)
     return HL_OK;
 }
 
-void node_container(struct node *n, const struct hl_api_container_status *status)
+static struct hl_api_container_status *find_status(const struct hl_api_container_status_list *list,
+                                                   const char *id)
 {
-    struct hl_api_container_status_list *list = &n->report.containers;
-    struct hl_api_container_status kept;
-    size_t at = 0;
-    while (at < list->count && strcmp(list->items[at].id, status->id) != 0)
-        at++;
-    if (hl_api_copy(&hl_api_container_status_type, status, &n->report_arena, &kept) != HL_OK)
-        return; /* the next heartbeat reports it */
-    if (at == list->count) {
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i].id, id) == 0)
+            return &list->items[i];
+    return NULL;
+}
+
+/* Adds a copy of the status, or replaces the one of the same container; out of memory, it does
+ * neither, and the next heartbeat reports the container. */
+static void put_status(struct hl_api_container_status_list *list, struct hl_arena *arena,
+                       const struct hl_api_container_status *status)
+{
+    struct hl_api_container_status kept, *at = find_status(list, status->id);
+    if (hl_api_copy(&hl_api_container_status_type, status, arena, &kept) != HL_OK)
+        return;
+    if (at == NULL) {
         struct hl_api_container_status *more =
-            hl_arena_array(&n->report_arena, at + 1, sizeof(*more));
+            hl_arena_array(arena, list->count + 1, sizeof(*more));
         if (more == NULL)
             return;
-        if (at > 0)
-            memcpy(more, list->items, at * sizeof(*more));
-        *list = (struct hl_api_container_status_list){more, at + 1};
+        if (list->count > 0)
+            memcpy(more, list->items, list->count * sizeof(*more));
+        *list = (struct hl_api_container_status_list){more, list->count + 1};
+        at = &more[list->count - 1];
     }
-    list->items[at] = kept;
+    *at = kept;
+}
+
+void node_container(struct node *n, const struct hl_api_container_status *status)
+{
+    put_status(&n->report.containers, &n->report_arena, status);
+    put_status(&n->answered, &n->answered_arena, status);
+    n->answered_ns = n->controller->listening.listened_ns;
+}
+
+/* Heartbeats and answers come over different connections. A heartbeat that does not know of a start
+ * that was answered is older, and would take away the pids of a running container. */
+static void keep_answers(struct node *n)
+{
+    size_t left = 0;
+    bool may_be_older = n->controller->listening.listened_ns <
+                        n->answered_ns + HL_JOB_ABSENT_GRACE_MS * HL_NS_PER_MS;
+    for (size_t i = 0; i < n->answered.count && may_be_older; i++) {
+        const struct hl_api_container_status *answer = &n->answered.items[i];
+        const struct hl_api_container_status *now = find_status(&n->report.containers, answer->id);
+        if (now != NULL && now->state != HL_API_CONTAINER_STATE_WANTED &&
+            now->state != HL_API_CONTAINER_STATE_STARTING)
+            continue;
+        put_status(&n->report.containers, &n->report_arena, answer);
+        n->answered.items[left++] = *answer;
+    }
+    n->answered.count = left;
+    if (left == 0) {
+        hl_arena_fini(&n->answered_arena);
+        n->answered.items = NULL;
+    }
+}
+
+hl_status node_keep_report(struct node *n, const struct hl_api_controller_heartbeat_params *report)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_heartbeat_params kept;
+    HL_TRY(hl_api_copy(&hl_api_controller_heartbeat_params_type, report, &arena, &kept));
+    hl_arena_fini(&n->report_arena);
+    hl_arena_move(&n->report_arena, &arena);
+    n->report = kept;
+    keep_answers(n);
+    return HL_OK;
 }
 
 const struct hl_api_container_status *node_reported(const struct node *n, const char *id)
 {
-    for (size_t i = 0; i < n->report.containers.count; i++)
-        if (strcmp(n->report.containers.items[i].id, id) == 0)
-            return &n->report.containers.items[i];
-    return NULL;
+    return find_status(&n->report.containers, id);
 }

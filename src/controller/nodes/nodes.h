@@ -72,6 +72,10 @@ struct node {
     /* Its last heartbeat, or the data from its registration. */
     struct hl_api_controller_heartbeat_params report;
     struct hl_arena report_arena;
+    /* answers about containers that no heartbeat has confirmed: it may be older than they are */
+    struct hl_api_container_status_list answered;
+    struct hl_arena answered_arena;
+    uint64_t answered_ns; /* listened_ns of the last one */
     struct hl_rpc_peer *agent;
     uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
@@ -155,8 +159,11 @@ bool node_is_reserved(const struct node *n);
 int64_t node_silent_ms(const struct node *n);
 /* Why nothing new is placed on a node that is ready and not drained; "" = no reason. Borrowed. */
 const char *node_why_not(const struct node *n);
-/* Notes what the node said about one of its containers between two heartbeats. */
+/* Keeps the node's answer about one of its containers until a heartbeat confirms it. */
 void node_container(struct node *n, const struct hl_api_container_status *status);
+/* Keeps a copy of the heartbeat in place of the last one; HL_ENOMEM. */
+hl_status node_keep_report(struct node *n,
+                           const struct hl_api_controller_heartbeat_params *report) HL_CHECK;
 /* What the node reported about the container; NULL: nothing. */
 const struct hl_api_container_status *node_reported(const struct node *n, const char *id);
 

@@ -83,6 +83,51 @@ TEST(a_container_is_reported_once_with_its_last_state)
     assert_int_equal(node_reported(&a, "j-1.1.1")->state, HL_API_CONTAINER_STATE_RUNNING);
     assert_null(node_reported(&a, "j-1.2.0"));
     hl_arena_fini(&a.report_arena);
+    hl_arena_fini(&a.answered_arena);
+    HASH_CLEAR(hh, nodes.table);
+}
+
+static void report(struct node *n, const struct hl_api_container_status_list *containers)
+{
+    const struct hl_api_controller_heartbeat_params p = {.name = n->name,
+                                                         .incarnation = n->incarnation,
+                                                         .containers = *containers};
+    assert_int_equal(node_keep_report(n, &p), HL_OK);
+}
+
+static int32_t pid_of(const struct node *n, const char *id)
+{
+    const struct hl_api_container_status *s = node_reported(n, id);
+    return s == NULL || s->ranks.count == 0 ? 0 : s->ranks.items[0].pid;
+}
+
+TEST(an_older_heartbeat_takes_no_pids_away)
+{
+    struct nodes nodes = {0};
+    struct hl_controller c = {.nodes = &nodes, .listening.listened_ns = 100 * SECOND};
+    struct node a;
+    put(&c, &a, "a");
+    struct hl_api_rank_status rank = {.pid = 42, .state = HL_API_CONTAINER_STATE_RUNNING};
+    const struct hl_api_container_status_list none = {0};
+    struct hl_api_container_status running = {
+        .id = "j-1.1.0", .state = HL_API_CONTAINER_STATE_RUNNING, .ranks = {&rank, 1}};
+    struct hl_api_container_status starting = {.id = "j-1.1.0",
+                                               .state = HL_API_CONTAINER_STATE_STARTING};
+    for (int confirmed = 0; confirmed < 2; confirmed++) {
+        node_container(&a, &running);
+        report(&a, &none);
+        assert_int_equal(pid_of(&a, "j-1.1.0"), 42);
+        report(&a, &(struct hl_api_container_status_list){&starting, 1});
+        assert_int_equal(pid_of(&a, "j-1.1.0"), 42);
+        if (confirmed)
+            report(&a, &(struct hl_api_container_status_list){&running, 1});
+        else
+            c.listening.listened_ns += HL_JOB_ABSENT_GRACE_MS * HL_NS_PER_MS;
+        report(&a, &none);
+        assert_null(node_reported(&a, "j-1.1.0"));
+    }
+    hl_arena_fini(&a.report_arena);
+    hl_arena_fini(&a.answered_arena);
     HASH_CLEAR(hh, nodes.table);
 }
 
