@@ -248,7 +248,7 @@ static hl_status collect_due(struct passing *x)
 }
 
 /* Of those that were read and that more is asked of, also their readers. */
-static void fetch_readers(const struct hl_placed_shard *s)
+HL_PREFETCHES void fetch_readers(const struct hl_placed_shard *s)
 {
     if (s->use.last_ms >= 0 &&
         (s->listed == HL_LISTED_NOWHERE || s->crowded || s->life.state != HL_LIFE_ACTIVE))

@@ -90,21 +90,25 @@ static inline struct hl_placed_shard *hl_shard_at(const struct hl_shard_table *t
     return &t->pages[index / HL_SHARDS_PAGE][index % HL_SHARDS_PAGE];
 }
 
+/* For functions that only prefetch. GCC 12 takes such a function for one without effects and removes
+ * the calls, unless it inlined them before. */
+#define HL_PREFETCHES static inline __attribute__((always_inline))
+
 /* Prefetches for a pass: _head fetches what it looks at in every shard; _rest, somewhat later, the
  * readers of shards that are read. hl_shard_fetch fetches a whole record for writing. */
-static inline void hl_shard_fetch_head(const struct hl_shard_table *t, uint32_t index)
+HL_PREFETCHES void hl_shard_fetch_head(const struct hl_shard_table *t, uint32_t index)
 {
     __builtin_prefetch(&hl_shard_at(t, index)->life.state);
 }
 
-static inline void hl_shard_fetch_rest(const struct hl_shard_table *t, uint32_t index)
+HL_PREFETCHES void hl_shard_fetch_rest(const struct hl_shard_table *t, uint32_t index)
 {
     const struct hl_placed_shard *s = hl_shard_at(t, index);
     if (s->use.last_ms >= 0)
         __builtin_prefetch(s->use.slices);
 }
 
-static inline void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index)
+HL_PREFETCHES void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index)
 {
     struct hl_placed_shard *s = hl_shard_at(t, index);
     __builtin_prefetch(s, 1);
