@@ -247,22 +247,12 @@ static hl_status collect_due(struct passing *x)
     return HL_OK;
 }
 
-/* Of those that were read and that more is asked of, also their readers. */
-HL_PREFETCHES void fetch_readers(const struct hl_placed_shard *s)
-{
-    if (s->use.last_ms >= 0 &&
-        (s->listed == HL_LISTED_NOWHERE || s->crowded || s->life.state != HL_LIFE_ACTIVE))
-        __builtin_prefetch(s->use.slices);
-}
-
 static hl_status judge_all(struct passing *x)
 {
     const struct hl_shard_table *t = &x->p->shards;
     for (uint32_t i = 0; i < t->end; i++) {
         if (i + 2 * FETCH_AHEAD < t->end)
             hl_shard_fetch_head(t, i + 2 * FETCH_AHEAD);
-        if (i + FETCH_AHEAD < t->end)
-            fetch_readers(hl_shard_at(t, i + FETCH_AHEAD));
         struct hl_placed_shard *s = hl_shard_at(t, i);
         if (s->used)
             HL_TRY(judge_shard(x, i, s, true));
