@@ -49,7 +49,7 @@ static const struct hl_option plank_rows[] = {
     {"link", "--link", "both", "Which link to use.", HL_OPT_ENUM, 0, 0, "local|tcp|both", AT(link)},
     {"piece", "--piece", "1MiB", "Bytes of one staging buffer.", HL_OPT_BYTES, 4096, 64 << 20, NULL,
      AT(piece)},
-    {"buffers", "--buffers", "2", "Staging buffers.", HL_OPT_INT, 2, HL_PLANK_BUFFERS_MAX, NULL,
+    {"buffers", "--buffers", "4", "Staging buffers.", HL_OPT_INT, 2, HL_PLANK_BUFFERS_MAX, NULL,
      AT(buffers)},
     {"rounds", "--rounds", "5", "Rounds; all systems take turns in each.", HL_OPT_INT, 1, 100, NULL,
      AT(rounds)},

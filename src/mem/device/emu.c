@@ -415,7 +415,8 @@ static void move_bytes(const struct device_op *op)
     if (overlap || op->len < COLD_MIN)
         memmove(dst, src, op->len);
     else
-        hl_copy(dst, src, op->len, op->len);
+        /* Whole pieces belong to a large transfer, which this processor does not read back. */
+        hl_copy(dst, src, op->len, op->len < HL_COPY_BULK ? op->len : HL_COPY_LARGE);
 }
 
 static uint64_t emu_reach(struct hl_device *d, const struct device_mem *m)

@@ -9,7 +9,7 @@ static const struct hl_option plank_options[] = {
      "One staging buffer of the plank (the way to devices that no NIC reaches); whole MiB, as each "
      "is checked by itself.",
      HL_OPT_BYTES, 1 << 20, 64 << 20, NULL, AT(piece)},
-    {"plank.buffers", "--plank-buffers", "2",
+    {"plank.buffers", "--plank-buffers", "4",
      "Staging buffers of one such transfer; its two legs overlap by them.",
      HL_OPT_INT, 2, 64, NULL, AT(buffers)},
 };

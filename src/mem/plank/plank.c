@@ -99,7 +99,7 @@ hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plan
     static const struct hl_plank_options none;
     const struct hl_plank_options *o = options != NULL ? options : &none;
     uint64_t piece = o->piece > 0 ? o->piece : HL_CHUNK;
-    unsigned buffers = o->buffers > 0 ? o->buffers : 2, lanes = o->lanes > 0 ? o->lanes : 4;
+    unsigned buffers = o->buffers > 0 ? o->buffers : 4, lanes = o->lanes > 0 ? o->lanes : 4;
     if (piece < 4096 || piece > HL_CHUNK << 16 || (HL_CHUNK % piece != 0 && piece % HL_CHUNK != 0))
         return hl_fail(HL_EINVAL,
                        "plank: pieces of %" PRIu64 " bytes neither divide a MiB nor are whole MiB",

@@ -32,7 +32,7 @@ struct hl_plank;
 
 struct hl_plank_options {
     uint64_t piece;           /* 0 = 1 MiB */
-    unsigned buffers;         /* per lane; 0 = 2 */
+    unsigned buffers;         /* per lane; 0 = 4: with 2, each leg waits for the other's wake-up */
     unsigned lanes;           /* copies at a time; 0 = 4 */
     struct hl_device *device; /* staging is pinned for it and placed near it; NULL = neither */
 };

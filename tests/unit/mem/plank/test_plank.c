@@ -440,7 +440,7 @@ TEST(options_that_cannot_be_are_refused)
     struct hl_plank_info info;
     assert_int_equal(hl_plank_create(NULL, &p), HL_OK);
     hl_plank_info(p, &info);
-    assert_true(info.piece == MIB && info.buffers == 2 && info.made == 0);
+    assert_true(info.piece == MIB && info.buffers == 4 && info.made == 0);
     hl_plank_destroy(p);
 }
 
