@@ -136,8 +136,8 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
         return HL_ENOENT;
     hl_chunk_pool_settle_ahead(p);
     *chunk = (uint32_t)(c - p->chunks);
-    bool again = c->view == place; /* it is readable, so this is a write, unless two faults came at
-                                    * once */
+    bool again =
+        c->view == place; /* readable, so this is a write, unless two faults came at once */
     if (c->view != VIEW_NONE && !again)
         pool_end_view(p, c);
     if (place == VIEW_HOST && c->mem.sealed)

@@ -25,8 +25,7 @@ hl_status pool_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
     c->newer = 0;
     p->newer--;
     pool_seal(p, c);                      /* before the host's bytes are read */
-    HL_TRY(hl_device_quiesce(p->device)); /* the chunk is pinned, so kernels that read it may be
-                                           * running */
+    HL_TRY(hl_device_quiesce(p->device)); /* pinned: kernels that read it may be running */
     HL_TRY(hl_chunk_copy_now(&c->mem, false));
     p->s.total.h2d += c->r->bytes;
     return pool_reopen_device(c);

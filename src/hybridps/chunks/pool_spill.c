@@ -101,8 +101,7 @@ hl_status pool_land(struct hl_chunk_pool *p, struct chunk *c)
     HL_TRY(pool_set_host(p, c, HL_CHUNK_HOST_HIDDEN));
     if (hl_chunk_host_land(&c->mem) == HL_OK)
         return HL_OK;
-    hl_error_clear(); /* too many mappings, or Linux before 5.7: proceed as where faults are not
-                       * served */
+    hl_error_clear(); /* too many mappings, or Linux before 5.7: as if faults were not served */
     return pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
 }
 
