@@ -19,8 +19,8 @@
  *   spill   used by its owner only: events that did not fit in `ready`, linked by next_event
  *   inbox   a stack linked by next_task: any worker pushes with compare-and-swap, and its owner
  *           empties it with one exchange, so ABA can't happen
- *   cursor  moved by compare-and-swap, relaxed: a worker that has the event's number fired the
- * event or took it from a queue, and that acquire makes all writes of earlier tasks visible
+ *   cursor  moved by compare-and-swap, relaxed: a worker with the event's number has fired the
+ * event or taken it from a queue; that acquire makes all writes of earlier tasks visible
  *
  * An event is in next_event of one list at a time, since it fires once per run. */
 #include "maco/cpu/futex.h"
@@ -223,8 +223,7 @@ static uint32_t run_span(struct hl_maco_thread *w, uint32_t i, uint32_t last)
         if (HL_UNLIKELY(s->has_affinity) && !is_ours(w, hot, i))
             continue;
         uint32_t trigger = hot->trigger;
-        if (trigger != held.event) { /* before the next task, since others may wait for this
-                                      * event */
+        if (trigger != held.event) { /* before the next task: others may wait for this one */
             direct_settle(w, &held);
             held = (struct hl_maco_held){.event = trigger};
         }

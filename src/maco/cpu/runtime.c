@@ -100,8 +100,7 @@ static hl_status open_runtime(const maco_runtime_options *o, maco_runtime **out)
     rt->timeout_ns = o->timeout_ns > 0 ? o->timeout_ns : TIMEOUT_NS;
     rt->ring = o->ring > 0 ? o->ring : RING;
     rt->cpus = hl_cpus_usable();
-    uint32_t spare = o->policy == MACO_SCHEDULER && rt->cpus > 1; /* a processor for the
-                                                                   * scheduler */
+    uint32_t spare = o->policy == MACO_SCHEDULER && rt->cpus > 1; /* for the scheduler */
     rt->workers = o->workers > 0 ? (uint32_t)o->workers : rt->cpus - spare;
     rt->workers = rt->workers < HL_MACO_WORKERS ? rt->workers : HL_MACO_WORKERS;
     hl_status st = HL_OK;
