@@ -19,8 +19,8 @@
  *   spill   used by its owner only: events that did not fit in `ready`, linked by next_event
  *   inbox   a stack linked by next_task: any worker pushes with compare-and-swap, and its owner
  *           empties it with one exchange, so ABA can't happen
- *   cursor  moved by compare-and-swap, relaxed: a worker with the event's number has fired the
- * event or taken it from a queue; that acquire makes all writes of earlier tasks visible
+ *   cursor  moved by compare-and-swap, relaxed: a worker with the event's number has fired it or
+ *           taken it from a queue; that acquire makes all writes of earlier tasks visible
  *
  * An event is in next_event of one list at a time, since it fires once per run. */
 #include "maco/cpu/futex.h"
