@@ -52,7 +52,7 @@ void maco_graph_free(maco_graph *g)
 
 /* ---- names ---- */
 
-/* Length in bytes of the UTF-8 character at s; 0 if it is invalid or a control character. Names\n *
+/* Length in bytes of the UTF-8 character at s; 0 if it is invalid or a control character. Names
  * are written to JSON and messages. */
 static size_t character_bytes(const unsigned char *s)
 {
