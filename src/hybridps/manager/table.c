@@ -193,8 +193,7 @@ hl_status hl_manager_reap_by_age(struct hl_manager_table *t)
     return hl_manager_reap(t, &freed);
 }
 
-/* ---- joining and leaving
- * ----------------------------------------------------------------------- */
+/* ---- joining and leaving --------------------------------------------------------------------- */
 
 /* Call with the file locked. */
 static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_options *o)
