@@ -144,8 +144,7 @@ static hl_status serve_agent(struct agent_program *p, const struct program_daemo
     struct hl_agent_opts opts = agent_opts(d, offer);
     char name[128];
     hl_slurm_node_name(name, sizeof(name));
-    if (hl_slurm_inside() && opts.name[0] == '\0') /* several agents of one machine share its host
-                                                    * name */
+    if (hl_slurm_inside() && opts.name[0] == '\0') /* several may share a host name */
         opts.name = name;
     opts.python_dir = python;
     opts.library = library;

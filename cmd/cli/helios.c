@@ -346,8 +346,7 @@ static hl_status run_command(struct cli *cli, int argc, char **argv)
         puts("helios " HELIOS_VERSION);
         return HL_OK;
     }
-    if (strcmp(argv[0], "supervise") == 0 && argc == 1) /* how `up` continues after its exec; not
-                                                         * listed */
+    if (strcmp(argv[0], "supervise") == 0 && argc == 1) /* what `up` becomes; not listed */
         return cmd_supervise(cli);
     cli->command = help_find(&tree, argc, argv, &words);
     if (cli->command != NULL)
@@ -378,8 +377,7 @@ int main(int argc, char **argv)
     hl_log_init("helios", HL_LOG_WARN);
     hl_error_clear();
     hl_status st = run_command(&cli, argc - 1, argv + 1);
-    if (st != HL_OK && hl_error_text()[0] != '\0') /* a --help that was answered has no error
-                                                    * text */
+    if (st != HL_OK && hl_error_text()[0] != '\0') /* empty after --help */
         print_error(hl_error_text());
     int code = st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0') ? 0
                : cli.usage_failed || cli.undecided                               ? 2

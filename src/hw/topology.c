@@ -42,8 +42,7 @@ static hl_status add_slots(hwloc_topology_t t, struct hl_topo *topo)
             (node->subtype != NULL && strcmp(node->subtype, "GPUMemory") == 0))
             continue;
         copy_cpus(node->cpuset, &cpus);
-        if (hl_cpus_overlap(&cpus, &taken)) /* faster or slower memory of a slot that was added
-                                             * already */
+        if (hl_cpus_overlap(&cpus, &taken)) /* slower or faster memory of an existing slot */
             continue;
         HL_TRY(hl_topo_add_slot(topo, (int)node->os_index, &slot));
         slot->cpus = cpus;

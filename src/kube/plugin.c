@@ -124,8 +124,7 @@ static hl_status credential_read(const json_t *doc, int64_t now_s, char *out, si
     if (token[0] == '\0')
         return hl_fail(HL_EINVAL, "its ExecCredential has no token");
     for (const char *t = token; *t != '\0'; t++)
-        if (*t <= ' ' || *t >= 0x7f) /* it becomes a line of a request, so it must not contain
-                                      * others */
+        if (*t <= ' ' || *t >= 0x7f) /* it goes into a header line */
             return hl_fail(HL_EINVAL, "its token has a character that no token has");
     if (strlen(token) >= cap)
         return hl_fail(HL_EINVAL, "its token has more than %zu bytes", cap - 1);

@@ -407,8 +407,7 @@ static void *watcher_main(void *arg)
             break;
         note_result(w, true, st);
         stale = st != HL_OK;
-        if (st == HL_ESTALE && w->tries == 0) /* retries at once after the first 410 between
-                                               * pages */
+        if (st == HL_ESTALE && w->tries == 0) /* the first 410: retries at once */
             w->tries++;
         else if (stale)
             back_off(w, st, retry_after_s);

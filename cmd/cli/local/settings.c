@@ -39,7 +39,9 @@ static const struct {
      "HELIOS_KUBE_SLOT_DEVICES"},
 };
 
-/* Agents run processes by default, so that needs no flag; on Kubernetes they run nothing. */
+/* The value of a flag for its daemon. `--executor` goes to the Controller and to the Agents, with
+ * different words: for "process" the Controller takes "agents", and for "kubernetes" Agents take
+ * "process", because they run nothing then. */
 static const char *flag_text(size_t i, const struct hl_api_key_value_list *flags)
 {
     const char *text = hl_api_pair_find(flags, mapped[i].flag, NULL);

@@ -103,7 +103,7 @@ hl_status hl_engine_run(const struct hl_engine_ranks *e, struct hl_args *args,
     command.argv = args->v;
     command.env = all.v;
     hl_status st = hl_command_run(&command, out);
-    if (st != HL_OK && st != HL_ETIMEDOUT && st != HL_ECANCELED) /* anything but HL_ENOENT */
+    if (st != HL_OK && st != HL_ETIMEDOUT && st != HL_ECANCELED) /* HL_ENOENT = no container */
         return hl_fail_prefix(HL_EUNAVAIL, "%s does not answer: ", hl_engine_name(e->kind));
     HL_TRY(st);
     return out->exit_code == 0 ? HL_OK : explain_call(e, args, out);

@@ -150,8 +150,7 @@ hl_status hl_engine_look(struct hl_shim *s, struct hl_arena *arena, struct hl_en
         if (e->ranks[i].id[0] != '\0')
             hl_args_add(&args, e->ranks[i].id);
     hl_status st = hl_engine_call(e, &args, NULL, HL_ENGINE_CALL_MS, &r);
-    if (st != HL_OK && st != HL_ENOENT) /* it also fails if only one of several containers is
-                                         * unknown */
+    if (st != HL_OK && st != HL_ENOENT) /* one of several is unknown */
         return st == HL_ETIMEDOUT ? HL_EUNAVAIL : st;
     take_states(s, r.out.data, arena, out);
     return HL_OK;

@@ -175,7 +175,7 @@ hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_
     explain_add(&t, ": %s", hl_error_text());
     add_kinds(h, &t, s.host_short);
     add_pinned(h, &t, s.host_short ? HYBRIDPS_HOST : HYBRIDPS_DEVICE);
-    if (t.len > sizeof(t.data) - ROOM) /* the end of the text is always said */
+    if (t.len > sizeof(t.data) - ROOM) /* the end of the text always fits */
         t.len = sizeof(t.data) - ROOM;
     if (st == HL_ENOSPC && s.host_short)
         explain_add(&t, "; %" PRIu64 " bytes must be on the host at once",
