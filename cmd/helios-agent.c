@@ -1,4 +1,4 @@
-/* helios-agent: one per node; starts containers for the Controller and tells it how they are.
+/* helios-agent: one per node; starts containers for the Controller and reports their states to it.
  * `helios-agent shim DIR` is a container's shim, started by the agent itself. */
 #include <limits.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 #define NVIDIA_GPUS        "/proc/driver/nvidia/gpus"
 #define STOP_CONTAINERS_MS 60000
-/* Slurm kills what is left 30 s (KillWait) after it has asked to end. */
+/* Slurm kills what is left 30 s (KillWait) after it has asked processes to end. */
 #define SLURM_STOP_MS  25000
 #define SLURM_GRACE_MS 15000
 
@@ -37,11 +37,11 @@ static void write_nodes(const struct hl_topo *machine, const struct hl_topo *off
         used += (size_t)snprintf(out + used, size - used, "%s%d", i > 0 ? "," : "", nodes[i]);
 }
 
-/* What a node offers, and of what it is a share. */
+/* What a node offers, and which machine that is a share of. */
 struct offer {
     struct hl_arena arena;
     struct hl_api_slot_list slots, machine;
-    char numa[512]; /* NUMA nodes in which the CPUs of the slots are */
+    char numa[512]; /* NUMA nodes that contain the CPUs of the slots */
 };
 
 static hl_status find_slots(const struct hl_agent_opts *conf, struct offer *out)
@@ -59,7 +59,7 @@ static hl_status find_slots(const struct hl_agent_opts *conf, struct offer *out)
         offer = &share;
     }
     if (st == HL_OK) {
-        if (conf->topology[0] == '\0') /* a file's nodes need not be this machine's */
+        if (conf->topology[0] == '\0') /* a file's nodes may be those of another machine */
             write_nodes(&machine, offer, out->numa, sizeof(out->numa));
         st = hl_topo_to_api(offer, &out->arena, &out->slots);
     }
@@ -70,7 +70,8 @@ static hl_status find_slots(const struct hl_agent_opts *conf, struct offer *out)
     return st;
 }
 
-/* First of `places` (relative to this program) that exists, with links resolved; "" when none does.
+/* Finds the first of `places` (relative to this program) that exists, with links resolved; "" if
+ * none does.
  */
 static void find_beside(const char *const *places, size_t count, char *out, size_t size)
 {
@@ -88,7 +89,7 @@ static void find_beside(const char *const *places, size_t count, char *out, size
     }
 }
 
-/* Where ranks import helios from: installed, or a source tree. */
+/* Where ranks import helios from: an installation, or a source tree. */
 static void find_python(const struct hl_agent_opts *conf, char *out, size_t size)
 {
     static const char *const places[] = {"../lib/helios/python/helios/__init__.py",
@@ -111,7 +112,7 @@ static void find_library(char *out, size_t size)
     find_beside(places, HL_ARRAY_LEN(places), out, size);
 }
 
-/* What the options say, and what this machine is. */
+/* Combines the options with what this machine is. */
 static struct hl_agent_opts agent_opts(const struct program_daemon *d, const struct offer *offer)
 {
     const struct program_conf *c = &d->conf;
@@ -143,7 +144,7 @@ static hl_status serve_agent(struct agent_program *p, const struct program_daemo
     struct hl_agent_opts opts = agent_opts(d, offer);
     char name[128];
     hl_slurm_node_name(name, sizeof(name));
-    if (hl_slurm_inside() && opts.name[0] == '\0') /* several of one machine have its host name */
+    if (hl_slurm_inside() && opts.name[0] == '\0') /* several may share a host name */
         opts.name = name;
     opts.python_dir = python;
     opts.library = library;
@@ -177,7 +178,7 @@ static hl_status start_agent(void *arg, struct program_daemon *d, struct hl_api_
 static bool stop_agent(void *arg, struct program_daemon *d, bool told)
 {
     struct agent_program *p = arg;
-    if (told && hl_slurm_inside()) /* with the allocation the CPUs are others' */
+    if (told && hl_slurm_inside()) /* with the allocation, the CPUs go to others */
         hl_agent_stop_containers(p->agent, SLURM_GRACE_MS, SLURM_STOP_MS);
     else if (told && d->conf.agent.stop_containers)
         hl_agent_stop_containers(p->agent, -1, STOP_CONTAINERS_MS);

@@ -1,5 +1,5 @@
-/* helios-controller: metadata of models, shards and jobs; decides, and tells Agents and L3 what to
- * do. */
+/* helios-controller: keeps the metadata of models, shards and jobs, decides, and gives orders to
+ * Agents and L3. */
 #include <stdio.h>
 #include <string.h>
 

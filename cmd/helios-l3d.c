@@ -29,7 +29,7 @@ static void default_paths(struct l3d_program *p, const struct hl_l3d_opts *o)
         snprintf(p->socket, sizeof(p->socket), "%.4000s.sock", p->pool);
 }
 
-/* What the options say, and what has been made of them. */
+/* Combines the options with what was made from them. */
 static struct hl_l3d_opts l3d_opts(const struct l3d_program *p, const struct program_daemon *d)
 {
     const struct program_conf *c = &d->conf;

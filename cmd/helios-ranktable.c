@@ -1,5 +1,6 @@
-/* helios-ranktable: rank tables for the jobs of a Kubernetes cluster. Takes hccl-controller's
- * flags, with one dash or two. `helios-ranktable lint` says what is wrong with a table. */
+/* helios-ranktable: writes rank tables for the jobs of a Kubernetes cluster. Takes
+ * hccl-controller's flags, with one dash or two. `helios-ranktable lint` checks a table and reports
+ * its faults. */
 #include <malloc.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 #define IGNORED_TEXTS 7
 #define IGNORED_FLAGS 3
 
-/* Flags of hccl-controller that change nothing here, which is said when they are given. */
+/* Flags of hccl-controller that have no effect here, which is logged if they are given. */
 struct ignored {
     char *text[IGNORED_TEXTS];
     bool flag[IGNORED_FLAGS];
@@ -35,7 +36,7 @@ struct args {
     uint64_t lease_ms;
     bool log_to_stderr;
     char *log_dir, *log_file;
-    char *log_file_alone; /* of hccl-controller's later versions: counts without --logtostderr */
+    char *log_file_alone; /* of later hccl-controllers: counts without --logtostderr */
     int64_t verbosity, log_level;
     struct ignored ignored;
 };
@@ -139,7 +140,7 @@ static void tell_ignored(const struct ignored *given)
             hl_warn("no effect of %s", flags[i]);
 }
 
-/* "-v=5" and "-json v1" as klog and hccl-controller take them. */
+/* Accepts "-v=5" and "-json v1" as klog and hccl-controller do. */
 static char **two_dashes(int argc, char **argv)
 {
     char **out = calloc((size_t)argc + 1, sizeof(*out));
@@ -149,7 +150,7 @@ static char **two_dashes(int argc, char **argv)
             asprintf(&out[i], "-%s", argv[i]) < 0)
             return NULL;
     }
-    return out; /* for the life of the process */
+    return out; /* kept for the life of the process */
 }
 
 static enum hl_log_level log_level(const struct args *a)
@@ -201,7 +202,7 @@ static const struct hl_option lint_rows[] = {
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct lint_args, job)},
 };
 
-/* The objects of a manifest; a List's are its items. */
+/* The objects of a manifest; those of a List are its items. */
 struct manifest {
     struct hl_yaml *documents[OBJECTS_MAX];
     size_t document_count;
@@ -232,7 +233,8 @@ static hl_status add_document(struct manifest *m, struct hl_yaml *document)
     return HL_OK;
 }
 
-/* One after the other; lines before a document are left empty, so that places in it are right. */
+/* Reads one document after the other. Lines before a document are left empty, so that positions in
+ * it are right. */
 static hl_status read_manifest(const char *path, char *text, size_t len, struct manifest *out)
 {
     char *end = text + len, *line = text, *next;
@@ -265,7 +267,7 @@ static hl_status lint_manifest(const char *path, enum hl_ranktable_chip chip, st
     return st;
 }
 
-/* A sentence a line, each with the file in front. */
+/* Prints one sentence per line, each after the file's name. */
 static void print_report(const char *path, bool of_job, const struct hl_ranktable_report *r)
 {
     for (char *line = r->text, *save = NULL; (line = strtok_r(line, "\n", &save)) != NULL;
@@ -300,7 +302,7 @@ static hl_status lint_file(const char *path, const struct lint_args *a, size_t *
     return st;
 }
 
-/* Exit status: 0 sound, 1 it has faults or can't be read, 2 wrong options. */
+/* Exit status: 0 no faults, 1 faults or unreadable, 2 wrong options. */
 static int run_lint(int argc, char **argv)
 {
     struct lint_args a = {0};
@@ -334,7 +336,7 @@ static hl_status ranktable_gauges(void *arg, struct hl_buf *out)
     return p->daemon != NULL ? hl_ranktabled_gauges(p->daemon, out) : HL_OK;
 }
 
-/* It stands in the addresses of lists as it is. */
+/* Checked because the label becomes part of list URLs without escaping. */
 static hl_status check_label(const char *value)
 {
     static const char letters[] =
@@ -349,7 +351,7 @@ static hl_status check_label(const char *value)
                    value);
 }
 
-/* It stands in addresses, too. */
+/* Checked because the namespace becomes part of URLs too. */
 static hl_status check_namespace(const char *ns)
 {
     size_t n = strlen(ns);
@@ -434,7 +436,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "lint") == 0)
         return run_lint(argc - 2, argv + 2);
     mallopt(M_ARENA_MAX, 1); /* a dozen threads that mostly wait: one heap has fewer holes */
-    mallopt(M_MXFAST, 0); /* each TLS record takes a buffer that has malloc join all fast chunks */
+    mallopt(M_MXFAST, 0);    /* else each TLS record makes malloc join all fast chunks */
     char **args = two_dashes(argc, argv);
     hl_status st = args != NULL ? start_program(&p, argc - 1, args + 1) : HL_ENOMEM;
     if (st == HL_OK)

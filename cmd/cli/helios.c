@@ -1,5 +1,5 @@
-/* helios: the command line. A command is a row of the table below; its function lives in
- * a folder beside this file. */
+/* helios: the command line. A command is a row of the table below; its function is in a folder next
+ * to this file. */
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -208,8 +208,8 @@ static hl_status set_text(char **to, const char *value)
     return HL_OK;
 }
 
-/* How many of argv[0..] are one global option with its value; 0 for anything else. The short -o may
- * stand together with its value: -ojson. */
+/* The number of words in argv that form one global option with its value; 0 if there is none. The
+ * short -o may include its value: -ojson. */
 static int global_words(int argc, char **argv)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(globals); i++) {
@@ -244,7 +244,7 @@ static hl_status set_globals(struct cli *cli, struct cli_globals *g)
     return HL_OK;
 }
 
-/* Global options may stand anywhere before "--"; they are taken out of argv. */
+/* Takes global options out of argv; they may be anywhere before "--". */
 static hl_status take_globals(struct cli *cli, int *argc, char **argv)
 {
     struct cli_globals g = {0};
@@ -346,7 +346,7 @@ static hl_status run_command(struct cli *cli, int argc, char **argv)
         puts("helios " HELIOS_VERSION);
         return HL_OK;
     }
-    if (strcmp(argv[0], "supervise") == 0 && argc == 1) /* what `up` goes on as; not listed */
+    if (strcmp(argv[0], "supervise") == 0 && argc == 1) /* what `up` becomes; not listed */
         return cmd_supervise(cli);
     cli->command = help_find(&tree, argc, argv, &words);
     if (cli->command != NULL)
@@ -358,7 +358,7 @@ static hl_status run_command(struct cli *cli, int argc, char **argv)
     return HL_EINVAL;
 }
 
-/* One line, whatever is in the text. */
+/* Prints one line, whatever the text contains. */
 static void print_error(const char *text)
 {
     char line[HL_ERROR_TEXT_MAX];
@@ -377,7 +377,7 @@ int main(int argc, char **argv)
     hl_log_init("helios", HL_LOG_WARN);
     hl_error_clear();
     hl_status st = run_command(&cli, argc - 1, argv + 1);
-    if (st != HL_OK && hl_error_text()[0] != '\0') /* an answered --help has none */
+    if (st != HL_OK && hl_error_text()[0] != '\0') /* empty after --help */
         print_error(hl_error_text());
     int code = st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0') ? 0
                : cli.usage_failed || cli.undecided                               ? 2

@@ -21,7 +21,7 @@ int hl_api_enum_find(const struct hl_api_enum *e, const char *word)
 const char *hl_api_enum_unknown(const struct hl_api_enum *e, const char *word, char *out)
 {
     size_t size = HL_API_UNKNOWN_MAX;
-    size_t first = e->words[0][0] == '\0'; /* the word of what was not said is not offered */
+    size_t first = e->words[0][0] == '\0'; /* skips the word for an unset value */
     int n = snprintf(out, size, "unknown %s '%.80s' (expected ", e->name, word);
     for (size_t i = first; i < e->count && n >= 0 && (size_t)n < size; i++)
         n += snprintf(out + n, size - (size_t)n, "%s%s%s",
@@ -74,7 +74,7 @@ size_t hl_api_element_size(const struct hl_api_field *field)
 static hl_status struct_copy_members(const struct hl_api_type *type, struct hl_arena *arena,
                                      char *value);
 
-/* `value` holds a flat copy of an element: what it points to is copied into the arena. */
+/* `value` holds a flat copy of an element: copies what it points to into the arena. */
 static hl_status element_copy_members(const struct hl_api_field *field, struct hl_arena *arena,
                                       char *value)
 {

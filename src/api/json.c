@@ -1,4 +1,5 @@
-/* JSON of the schema's structs: for `-o json`, for files and for the Controller's store. */
+/* Converts the schema's structs to and from JSON: for `-o json`, files and the Controller's
+ * store. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,13 +11,13 @@
 
 #define PATH_MAX_TEXT 256
 
-/* Where we are: a chain on the stack, from which a text is made only when something is wrong. */
+/* The position in a document: a chain on the stack, from which a text is only made for an error. */
 struct json_path {
     const struct json_path *up;
-    const char *name; /* NULL: an element */
+    const char *name; /* NULL: an element of a list */
     size_t index;
     int depth;
-    bool any_member; /* at the top: members that the type has not are left out */
+    bool any_member; /* at the top: unknown members are ignored */
 };
 
 static size_t path_format(const struct json_path *path, char *out, size_t size)
@@ -72,7 +73,7 @@ static hl_status path_expected(const struct json_path *path, const char *what, c
 
 /* ---- to JSON ---- */
 
-/* `shown`: as people see it. */
+/* `shown`: in the form for people. */
 static json_t *fields_to_json(const struct hl_api_type *type, size_t first, bool shown,
                               const char *value);
 
@@ -88,7 +89,7 @@ static json_t *data_to_json(const char *value)
     return json;
 }
 
-/* JSON has no bytes that are not text: what is not UTF-8 is shown as U+FFFD. */
+/* JSON can only hold text: bytes that are not UTF-8 are shown as U+FFFD. */
 static json_t *text_to_json(const char *value)
 {
     const char *text;
@@ -112,7 +113,7 @@ static json_t *text_to_json(const char *value)
         return make;                                                                               \
     }
 
-/* A NUL is a character like others here. */
+/* A NUL is an ordinary character here. */
 static json_t *bytes_to_text(struct hl_api_data data)
 {
     json_t *json = json_stringn(data.size > 0 ? data.bytes : "", data.size);
@@ -128,7 +129,7 @@ static json_t *bytes_to_text(struct hl_api_data data)
     return json;
 }
 
-/* NULL: the field is not shown in another way, or does not hold what it should. */
+/* NULL: the field has no other form for people, or its content is invalid. */
 static json_t *element_to_shown(const struct hl_api_field *field, const char *value)
 {
     if (field->shown == HL_API_SHOWN_HEX && field->kind == HL_API_UINT32)
@@ -156,7 +157,7 @@ static json_t *element_to_json(const struct hl_api_field *field, bool shown, con
         NUMBER(uint16_t, json_integer(number))
     case HL_API_UINT32:
         NUMBER(uint32_t, json_integer(number))
-    case HL_API_UINT64: /* JSON of jansson ends at 2^63-1; what counts bytes never comes there */
+    case HL_API_UINT64: /* jansson's integers end at 2^63-1; byte counts never reach that */
         NUMBER(uint64_t, json_integer(number > INT64_MAX ? INT64_MAX : (json_int_t)number))
     case HL_API_FLOAT64:
         NUMBER(double, isfinite(number) ? json_real(number) : json_null())
@@ -188,7 +189,7 @@ static json_t *list_to_json(const struct hl_api_field *field, bool shown, const 
     return array;
 }
 
-/* Nothing was said in the field: it has its default. */
+/* The field is unset: it has its default. */
 static bool field_is_unsaid(const struct hl_api_field *field, const char *value)
 {
     struct hl_api_list list;
@@ -238,7 +239,7 @@ static json_t *value_to_json(const struct hl_api_field *field, bool shown, const
                                                             : element_to_json(field, shown, value);
 }
 
-/* The elements as members of the object; false: out of memory. */
+/* Adds the elements as members of the object; false: out of memory. */
 static bool map_add_members(const struct hl_api_field *field, bool shown, const char *value,
                             json_t *object)
 {
@@ -274,7 +275,7 @@ static bool field_is_left_out(const struct hl_api_field *field, bool shown, cons
     return field->optional && field_is_unsaid(field, value);
 }
 
-/* The field's member or members; false: out of memory. */
+/* Adds the field's member or members; false: out of memory. */
 static bool field_add(const struct hl_api_field *field, bool shown, const char *value,
                       json_t *object)
 {
@@ -285,7 +286,7 @@ static bool field_add(const struct hl_api_field *field, bool shown, const char *
     return json_object_set_new(object, field->name, value_to_json(field, shown, value)) == 0;
 }
 
-/* An object of the fields from number `first` on. */
+/* Makes an object of the fields from number `first` on. */
 static json_t *fields_to_json(const struct hl_api_type *type, size_t first, bool shown,
                               const char *value)
 {
@@ -319,7 +320,7 @@ static hl_status map_from_json(const struct hl_api_field *field, const json_t *j
                                const struct hl_api_type *beside, const struct json_path *path,
                                struct hl_arena *arena, char *to);
 
-/* An integer of JSON into so many bytes, if it lies within the bounds. */
+/* Converts a JSON integer to `size` bytes, if it is within the bounds. */
 static hl_status integer_from_json(const json_t *json, const struct json_path *path, int64_t least,
                                    uint64_t most, size_t size, char *to)
 {
@@ -370,7 +371,7 @@ static hl_status text_from_json(const struct hl_api_field *field, const json_t *
         memcpy(to, &copy, sizeof(copy));
         return copy != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory reading %s", field->name);
     }
-    struct hl_buf bytes = HL_BUF(len + 1); /* and the NUL behind them */
+    struct hl_buf bytes = HL_BUF(len + 1); /* with room for the final NUL */
     hl_status st = hl_base64_decode(text, &bytes);
     struct hl_api_data data = {.size = bytes.len};
     if (st == HL_OK)
@@ -445,7 +446,7 @@ static hl_status value_from_json(const struct hl_api_field *field, const json_t 
                        : element_from_json(field, json, path, arena, to);
 }
 
-/* What an absent member has. */
+/* Sets the value of an absent member. */
 static hl_status field_preset(const struct hl_api_field *field, const struct json_path *path,
                               struct hl_arena *arena, char *to)
 {
@@ -469,7 +470,7 @@ static hl_status field_preset(const struct hl_api_field *field, const struct jso
     return st;
 }
 
-/* -1: none. */
+/* -1: there is none. */
 static int find_field(const struct hl_api_type *type, size_t first, const char *name)
 {
     for (size_t i = first; i < type->field_count; i++)
@@ -490,7 +491,7 @@ static hl_status check_members(const struct hl_api_type *type, size_t first, con
         return HL_OK;
     for (size_t i = first; i < type->field_count; i++)
         if (type->fields[i].rest)
-            return HL_OK; /* it takes all others */
+            return HL_OK; /* this field takes all other members */
     json_object_foreach ((json_t *)json, key, v) {
         struct json_path here = {path, key, 0, path->depth + 1, false};
         if (find_field(type, first, key) < 0)
@@ -499,7 +500,7 @@ static hl_status check_members(const struct hl_api_type *type, size_t first, con
     return HL_OK;
 }
 
-/* One member of a map. */
+/* Reads one member of a map. */
 static hl_status pair_from_json(const struct hl_api_type *type, const char *key, const json_t *json,
                                 const struct json_path *path, struct hl_arena *arena, char *to)
 {
@@ -513,7 +514,7 @@ static hl_status pair_from_json(const struct hl_api_type *type, const char *key,
     return HL_OK;
 }
 
-/* beside: the type whose own fields stand in the same object; NULL: none do. */
+/* beside: the type whose own fields are in the same object; NULL: there is none. */
 static hl_status map_from_json(const struct hl_api_field *field, const json_t *json,
                                const struct hl_api_type *beside, const struct json_path *path,
                                struct hl_arena *arena, char *to)

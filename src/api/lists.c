@@ -17,7 +17,7 @@ const char *hl_api_pair_find(const struct hl_api_key_value_list *list, const cha
     return pair != NULL ? pair->value : absent;
 }
 
-/* The list may have been decoded, without room behind it: it is copied. */
+/* Copies the list, because a decoded one has no room for another element. */
 static struct hl_api_key_value *add_pair(struct hl_arena *arena, struct hl_api_key_value_list *list,
                                          const char *key)
 {

@@ -1,11 +1,11 @@
 /* The secret of this process's cluster, hashed to a key of fixed length.
  *
  *     none --hl_auth_use_file--> set --the same secret again--> set
- *                                 '---another one: HL_ECONFLICT, it stays
+ *                                 '---another one: HL_ECONFLICT, the first one stays
  *
- * `lock` guards is_set and master, which belong together: a program may open a second client, with
- * the same file, while threads of the first one connect. A proof is computed from a copy of the
- * key, so the lock is held for a copy of 32 bytes only, and the copy is wiped. */
+ * `lock` guards is_set and master, which belong together: a program may open a second client with
+ * the same file while threads of the first one connect. A proof is computed from a copy of the key,
+ * so the lock is only held while 32 bytes are copied, and the copy is wiped. */
 #include "auth/secret.h"
 
 #include <errno.h>
@@ -29,7 +29,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_set;
 static uint8_t master[HL_AUTH_LEN];
 
-/* A group may read it, as a package gives it to the daemons' group; other users may not. */
+/* The group may read the file, because a package gives it to the daemons' group; other users may
+ * not. */
 static hl_status check_owner(int fd, const char *path)
 {
     struct stat st;
@@ -127,7 +128,7 @@ hl_status hl_auth_make_file(const char *path)
     return hl_fail(hl_status_of_errno(error), "secret file %s: %s", path, strerror(error));
 }
 
-/* HMAC of the parts, one after the other. */
+/* Computes the HMAC of the parts, one after the other. */
 static void secret_mac(const char *purpose, const uint8_t *a, const uint8_t *b,
                        uint8_t out[HL_AUTH_LEN])
 {
@@ -135,7 +136,7 @@ static void secret_mac(const char *purpose, const uint8_t *a, const uint8_t *b,
     size_t n = strnlen(purpose, 63);
     unsigned len = HL_AUTH_LEN;
     memset(text, 0, sizeof(text));
-    memcpy(text, purpose, n); /* padded: no purpose runs into what follows */
+    memcpy(text, purpose, n); /* padded, so that no purpose runs into the next part */
     n = 64;
     if (a != NULL) {
         memcpy(text + n, a, HL_AUTH_LEN);

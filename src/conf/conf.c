@@ -1,5 +1,5 @@
-/* A program's options: its slices' rows filled from file, environment and flags, with the origin of
- * every value kept for `helios conf`. */
+/* A program's options: the rows of its slices, filled from file, environment and flags. The origin
+ * of every value is kept for `helios conf`. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static const struct hl_option *find_row(const struct hl_conf *conf, const char *
     return NULL;
 }
 
-/* ---- the slices ------------------------------------------------------------------------------ */
+/* ---- the slices ----------------------------------------------------------------------------- */
 
 static size_t count_rows(const struct hl_conf_schema *schema)
 {
@@ -63,7 +63,7 @@ static size_t count_rows(const struct hl_conf_schema *schema)
     return count;
 }
 
-/* Every row with its offset in the values and the programs of its slice. */
+/* Collects every row with its offset in the values and the programs of its slice. */
 static hl_status join_slices(const struct hl_conf_schema *schema, struct hl_conf *conf)
 {
     size_t n = 0, count = count_rows(schema);
@@ -129,7 +129,7 @@ static hl_status set_from_file(struct hl_conf *conf, const struct hl_yaml *doc, 
     return set_origin(conf, row, "file %s:%d", hl_yaml_name(doc), pos.line);
 }
 
-/* Objects are walked, so that "l3: {size: 1GiB}" is l3.size. */
+/* Descends into objects, so that "l3: {size: 1GiB}" sets l3.size. */
 static hl_status walk_file(struct hl_conf *conf, const struct hl_yaml *doc, const json_t *object,
                            const char *pointer, const char *prefix)
 {
@@ -161,7 +161,7 @@ static hl_status load_file(struct hl_conf *conf, const char *path)
     return walk_file(conf, doc, root, "", "");
 }
 
-/* ---- which file ------------------------------------------------------------------------------ */
+/* ---- which file ----------------------------------------------------------------------------- */
 
 const char *hl_conf_system_file = "/etc/helios/helios.yaml";
 
@@ -169,7 +169,7 @@ bool hl_conf_user_file(char *out, size_t cap)
 {
     const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     int n = -1;
-    if (base != NULL && base[0] == '/') /* the XDG specification has relative ones ignored */
+    if (base != NULL && base[0] == '/') /* the XDG specification says to ignore relative paths */
         n = snprintf(out, cap, "%s/helios/helios.yaml", base);
     else if (home != NULL && home[0] == '/')
         n = snprintf(out, cap, "%s/.config/helios/helios.yaml", home);
@@ -183,7 +183,7 @@ static hl_status load_if_there(struct hl_conf *conf, const char *path)
     return load_file(conf, path);
 }
 
-/* `given`: of --config or HELIOS_CONFIG; "" = none, NULL = look in the usual places. */
+/* `given`: from --config or HELIOS_CONFIG; "" = no file, NULL = the usual places. */
 static hl_status load_files(struct hl_conf *conf, const char *given)
 {
     char path[PATH_MAX];
@@ -315,7 +315,7 @@ static struct hl_api_text_list program_list(unsigned programs, struct hl_arena *
     return list;
 }
 
-/* The password of "s3://key:secret@host/x" and its length; NULL without one. */
+/* Finds the password in "s3://key:secret@host/x" and its length; NULL: there is none. */
 static const char *find_password(const char *text, size_t *len)
 {
     const char *from = strstr(text, "://");
@@ -336,7 +336,7 @@ bool hl_conf_has_password(const char *value)
     return find_password(value, &len) != NULL;
 }
 
-/* In place, to "s3://key:***@host/x". */
+/* Changes the text in place to "s3://key:***@host/x". */
 static void mask_password(char *text)
 {
     size_t len, stars;
@@ -399,7 +399,7 @@ struct hl_api_text_list hl_conf_variables(const struct hl_conf_schema *schema,
     return names;
 }
 
-/* 1073741824 as "1GiB": the largest unit of which it is a whole number. */
+/* Formats 1073741824 as "1GiB": in the largest unit of which the number is a whole multiple. */
 static char *in_units(uint64_t n, const char *const *names, const uint64_t *sizes, size_t count)
 {
     char *out = NULL;
@@ -431,7 +431,7 @@ char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const 
     enum hl_option_kind kind = kind_of(schema, name);
     char *rest;
     uint64_t n = strtoull(value, &rest, 10);
-    if (rest == value) /* no number, though the option is one: a file that was edited */
+    if (rest == value) /* not a number although the option is numeric, as in an edited file */
         return strdup(value);
     if (kind == HL_OPT_BYTES)
         return in_units(n, bytes, byte_sizes, HL_ARRAY_LEN(bytes));
@@ -442,7 +442,8 @@ char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const 
     return strdup(value);
 }
 
-/* Written before the daemon serves, and by changes on its loop, which serves it. */
+/* Written before the daemon starts to serve, and later only by changes on its loop, which also
+ * reads it. */
 static struct hl_arena in_force_arena;
 static struct hl_api_option_info_list in_force;
 
@@ -464,7 +465,7 @@ hl_status hl_conf_publish_change(const char *name, const char *value, const char
             return hl_fail(HL_ENOMEM, "out of memory for the value of %s", name);
         row->value = text;
         row->origin = origin;
-        break; /* a Controller that a test runs has published nothing */
+        break; /* in tests a Controller may have published nothing */
     }
     return HL_OK;
 }

@@ -1,5 +1,5 @@
-/* The engine behind the option table: one function turns text into a field, wherever
- * the text comes from. */
+/* The engine of the option table: one function converts text to a field, wherever the text comes
+ * from. */
 #include "conf/options.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@
 #include "conf/options_private.h"
 
 #define HELP_COLUMNS  80
-#define HELP_INDENT   33 /* of the texts beside the flags */
+#define HELP_INDENT   33 /* column of the help texts */
 #define HELP_TEXT_MAX 1024
 
 static void *option_field(void *target, const struct hl_option *row)
@@ -94,7 +94,7 @@ static hl_status parse_int(const char *text, int64_t *out, bool *overflow)
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
-    *overflow = errno == ERANGE && *end == '\0'; /* v is the largest or smallest number */
+    *overflow = errno == ERANGE && *end == '\0'; /* v is then the largest or smallest number */
     if ((errno != 0 && !*overflow) || end == text || *end != '\0')
         return hl_fail(HL_EINVAL, "'%.64s' is not a whole number", text);
     *out = v;
@@ -290,7 +290,7 @@ void hl_options_free(const struct hl_option *rows, size_t count, void *target)
         }
 }
 
-/* `arg` is one of the spellings in "-o,--output", up to `len`. */
+/* Whether `arg`, up to `len`, is one of the spellings in "-o,--output". */
 static bool flag_is_spelled(const char *flags, const char *arg, size_t len)
 {
     for (const char *p = flags; *p != '\0';) {
@@ -343,7 +343,7 @@ static const struct hl_option *find_flag(const struct hl_flags *f, const char *a
     return NULL;
 }
 
-/* Takes argv[*i] and, where it needs one, its value. */
+/* Takes argv[*i] and, if it needs one, its value. */
 static hl_status take_flag(const struct hl_flags *f, int argc, char **argv, int *i)
 {
     const char *arg = argv[*i];
@@ -387,7 +387,7 @@ hl_status hl_flags_scan(const struct hl_flags *f, int argc, char **argv, int *re
             if (!f->permute)
                 break;
             char *positional = argv[i];
-            argv[i] = argv[kept]; /* the flag in its place has been read */
+            argv[i] = argv[kept]; /* the flag that was there has been read */
             argv[kept++] = positional;
             continue;
         }
@@ -458,7 +458,7 @@ static hl_status note_given(void *arg, const struct hl_option *row)
 {
     struct given *g = arg;
     HL_AUTO(hl_freep) char *text = hl_option_show(row, g->target);
-    if (text != NULL && !hl_utf8_valid(text)) /* it is remembered as JSON */
+    if (text != NULL && !hl_utf8_valid(text)) /* it is stored as JSON */
         return hl_fail(HL_EINVAL, "%s: not valid UTF-8", hl_option_long_flag(row));
     if (text != NULL)
         hl_api_pair_set(g->arena, &g->texts, row->name, text);

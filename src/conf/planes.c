@@ -75,7 +75,7 @@ hl_status hl_plane_resolve(const struct hl_plane_conf *conf, enum hl_plane plane
     return HL_OK;
 }
 
-/* "no host" in a listen option becomes the network's own. */
+/* "no host" in a listen option is replaced by the network's own address. */
 static hl_status complete_listen(const struct hl_plane_conf *planes, const struct hl_option *row,
                                  void *values)
 {

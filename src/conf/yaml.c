@@ -1,7 +1,7 @@
-/* The events of libyaml, turned into jansson values by recursive descent. Every value gets an entry
- * in a hash of JSON pointers, so that whoever checks the values later can say where they stand. An
- * alias is a deep copy whose values are counted against the limit before it is made: that is what
- * stops the billion-laughs file. */
+/* Converts the events of libyaml to jansson values by recursive descent. Every value gets an entry
+ * in a hash of JSON pointers, so that later checks can say where it is in the file. An alias is a
+ * deep copy. Its values are counted against the limit before it is made, which stops the "billion
+ * laughs" attack. */
 #include "conf/yaml.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ struct hl_yaml {
 };
 
 struct anchor {
-    json_t *value; /* own reference */
+    json_t *value; /* an owned reference */
     size_t values;
     UT_hash_handle hh;
     char name[];
@@ -82,7 +82,7 @@ static hl_status next_event(struct yaml_reader *r, yaml_event_t *ev)
     return fail_at(r, r->parser.problem_mark, "%s", problem);
 }
 
-/* Pointers under long keys could add up to far more than the text they come from. */
+/* With long keys, the pointers could be far larger than the text that they come from. */
 #define PLACE_BYTES_MAX (32u << 20)
 
 static hl_status remember_place(struct yaml_reader *r, struct hl_yaml_pos key,
@@ -102,7 +102,7 @@ static hl_status remember_place(struct yaml_reader *r, struct hl_yaml_pos key,
     return HL_OK;
 }
 
-/* "/key", with the escapes of RFC 6901. */
+/* Appends "/key", with the escapes of RFC 6901. */
 static hl_status path_push(struct yaml_reader *r, const char *key)
 {
     HL_TRY(hl_buf_append(&r->path, "/", 1));
@@ -172,7 +172,7 @@ static json_t *as_real(const char *text)
             return NULL;
         p += span_digits(p);
     }
-    return *p == '\0' ? json_real(strtod(text, NULL)) : NULL; /* NULL when it overflows */
+    return *p == '\0' ? json_real(strtod(text, NULL)) : NULL; /* NULL on overflow */
 }
 
 static bool is_one_of(const char *text, const char *a, const char *b, const char *c)
@@ -307,7 +307,7 @@ static hl_status add_anchor(struct yaml_reader *r, const char *name, json_t *val
     size_t len = strlen(name);
     struct anchor *a = NULL, *old = NULL;
     HASH_FIND(hh, r->anchors, name, len, old);
-    if (old != NULL) { /* YAML lets a later anchor take the name */
+    if (old != NULL) { /* in YAML a later anchor may reuse the name */
         HASH_DEL(r->anchors, old);
         json_decref(old->value);
         free(old);
@@ -418,7 +418,7 @@ hl_status hl_yaml_parse(const char *name, const char *text, size_t len, struct h
     if (len > HL_YAML_BYTES_MAX)
         return hl_fail(HL_EINVAL, "%s: %zu bytes of YAML, at most %u are read", name, len,
                        HL_YAML_BYTES_MAX);
-    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a mark of UTF-8, as editors leave */
+    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark */
         text += 3;
         len -= 3;
     }

@@ -1,4 +1,4 @@
-/* Specs and statuses as the schema has them, and back. What comes in is checked here. */
+/* Converts specs and statuses from the schema's form and back. Input is checked here. */
 #include <ctype.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "hw/executor.h"
 #include "os/process.h"
 
-#define TEXTS_MAX 65536 /* entries of a list */
+#define TEXTS_MAX 65536 /* limit of entries in a list */
 
 /* ---- from the schema ---- */
 
@@ -124,7 +124,7 @@ static hl_status take_spec(const struct hl_api_container_spec *from, struct hl_c
     out->memory_bytes = from->memory_bytes;
     HL_TRY(take_text("image", from->image, &out->image));
     HL_TRY(take_texts("command", from->command, &out->command, &out->command_count));
-    bool own = out->command_count == 0 && out->image[0] != '\0'; /* the image's */
+    bool own = out->command_count == 0 && out->image[0] != '\0'; /* the image's own command */
     if (!own && (out->command_count == 0 || out->command[0][0] == '\0'))
         return hl_fail(HL_EINVAL, "container %s has no command", out->id);
     HL_TRY(take_text("workdir", from->workdir, &out->workdir));
@@ -289,7 +289,7 @@ struct hl_api_container_status hl_container_status_to_api(const struct hl_contai
             .exit_code = r->exit_code,
             .signal = r->signal,
             .finished_ms = r->finished_ms,
-            .progress = {.step = -1, .since_ms = -1}, /* the Agent's to say */
+            .progress = {.step = -1, .since_ms = -1}, /* set by the Agent */
             .replaced = (uint32_t)r->replaced,
             .lost_ms = r->lost_ms,
             .lost_code = r->lost_code,
@@ -307,7 +307,7 @@ struct hl_api_container_status hl_container_status_to_api(const struct hl_contai
         .finished_ms = s->finished_ms,
         .ranks = ranks,
         .warning = hl_arena_strdup(arena, s->warning),
-        .steps_file = "", /* the Agent's to say */
+        .steps_file = "", /* set by the Agent */
         .lost = s->lost,
     };
 }

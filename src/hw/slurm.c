@@ -50,7 +50,7 @@ static uint64_t cpus_of(const struct hl_topo *topo)
     return n;
 }
 
-/* Slurm says how many the job has on this node; more that we may use are others'. */
+/* Slurm says how many CPUs the job has on this node; any beyond that belong to other jobs. */
 static hl_status check_binding(const struct hl_topo *topo)
 {
     uint64_t given = number_of("SLURM_CPUS_ON_NODE"), bound = cpus_of(topo);
@@ -72,7 +72,8 @@ static hl_status check_binding(const struct hl_topo *topo)
 
 /* ---- GPUs ---- */
 
-/* "0,2-3" holds it? Texts in front of numbers, as of "gpu:0-1", are not Slurm's here. */
+/* Whether the list, as "0,2-3", contains the number. Slurm does not use prefixes as in "gpu:0-1"
+ * here. */
 static bool list_has(const char *list, uint64_t number)
 {
     for (const char *p = list; p != NULL && *p != '\0'; p += *p == ',') {
@@ -90,8 +91,8 @@ static bool list_has(const char *list, uint64_t number)
     return false;
 }
 
-/* By UUID in CUDA_VISIBLE_DEVICES where a site's prolog puts them there, else by the numbers of the
- * step's or the job's GRES. A job without any has none of the machine's. */
+/* By UUID in CUDA_VISIBLE_DEVICES if a site's prolog sets it so, otherwise by the numbers of the
+ * step's or the job's GRES. A job without GRES has none of the machine's GPUs. */
 static hl_status gpu_is_ours(const char *root, const char *pci, bool *out)
 {
     const char *visible = slurm_variable("CUDA_VISIBLE_DEVICES");
@@ -125,7 +126,7 @@ static hl_status keep_gpus(const char *root, struct hl_topo_slot *slot)
 
 /* ---- memory ---- */
 
-/* 0: Slurm does not limit it. */
+/* 0: Slurm does not limit the memory. */
 static uint64_t memory_of(uint64_t cpus)
 {
     uint64_t node = number_of("SLURM_MEM_PER_NODE"), cpu = number_of("SLURM_MEM_PER_CPU");

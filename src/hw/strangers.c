@@ -1,5 +1,5 @@
-/* Containers without a record here: shims, known by their command line ("helios-agent shim DIR"),
- * and an engine's containers, known by their labels. */
+/* Containers without a record here: shims, recognised by their command line ("helios-agent shim
+ * DIR"), and an engine's containers, recognised by their labels. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ static hl_status list_add(struct hl_stranger_list *list, struct hl_arena *arena,
 
 /* ---- shims ---- */
 
-/* Directory of the shim that process `pid` is; NULL: it is none. */
+/* Directory of the shim if process `pid` is one; otherwise NULL. */
 static char *shim_directory(const char *pid, struct hl_arena *arena)
 {
     char path[64];
@@ -80,7 +80,7 @@ static hl_status find_shims(const char *containers_dir, struct hl_arena *arena,
     return st;
 }
 
-/* Its ranks die with it; what they have started is in their control group. */
+/* The ranks die with their shim; processes that they have started are in their control group. */
 static hl_status end_shim(const struct hl_stranger *x)
 {
     struct hl_process p;
@@ -90,7 +90,7 @@ static hl_status end_shim(const struct hl_stranger *x)
     HL_AUTO(hl_closep) int fd = -1;
     if (!hl_parse_number(x->handle, INT32_MAX, &pid) ||
         hl_process_identify((pid_t)pid, &p) != HL_OK || hl_process_open(p, &fd) != HL_OK)
-        return HL_OK; /* gone */
+        return HL_OK; /* gone already */
     hl_group_name(hl_path_in(x->owner, x->container).s, x->container, name);
     hl_cgroup_find((pid_t)pid, name, &group);
     HL_TRY(hl_process_signal(fd, SIGKILL));
@@ -102,7 +102,7 @@ static hl_status end_shim(const struct hl_stranger *x)
 
 /* ---- containers of an engine ---- */
 
-/* only: one container of this owner; NULL: all that have no record here. */
+/* only: the container of this owner to find; NULL: all containers that have no record here. */
 static hl_status add_labelled(char *line, const char *owner, const char *containers_dir,
                               const char *only, struct hl_arena *arena,
                               struct hl_stranger_list *out)
@@ -207,7 +207,7 @@ hl_status hl_stray_end(enum hl_engine_kind engine, const struct hl_stray *stray,
         const struct hl_stranger *x = &shims.items[i];
         if (strcmp(x->container, stray->container) != 0 || !shim_is_of(x, stray->state_directory))
             continue;
-        if (engine != HL_ENGINE_NONE) /* its ranks outlive their shim */
+        if (engine != HL_ENGINE_NONE) /* the ranks outlive their shim */
             HL_TRY(hl_labelled_find(engine, x->owner, x->container, &arena, &ranks));
         for (size_t k = 0; k < ranks.count; k++)
             HL_TRY(end_labelled(engine, &ranks.items[k]));

@@ -42,7 +42,7 @@ static hl_status add_slots(hwloc_topology_t t, struct hl_topo *topo)
             (node->subtype != NULL && strcmp(node->subtype, "GPUMemory") == 0))
             continue;
         copy_cpus(node->cpuset, &cpus);
-        if (hl_cpus_overlap(&cpus, &taken)) /* faster or slower memory of a slot we have */
+        if (hl_cpus_overlap(&cpus, &taken)) /* slower or faster memory of an existing slot */
             continue;
         HL_TRY(hl_topo_add_slot(topo, (int)node->os_index, &slot));
         slot->cpus = cpus;
@@ -66,10 +66,10 @@ static struct hl_topo_slot *nearest_slot(hwloc_topology_t t, hwloc_obj_t dev, st
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* What the operating system shows of a PCI function. */
+/* What the operating system shows about a PCI function. */
 struct os_view {
     bool compute;
-    int name_rank; /* how telling the name is */
+    int name_rank; /* how informative the name is */
     char name[64];
     char board[64];
     uint64_t memory_bytes;
@@ -84,7 +84,7 @@ static int name_rank(const hwloc_obj_t os)
     return os->attr->osdev.type == HWLOC_OBJ_OSDEV_GPU && os->subtype != NULL ? 2 : 0;
 }
 
-/* OpenCL runs on display cards too, so it alone doesn't make a compute device. */
+/* OpenCL also runs on display cards, so it alone doesn't indicate a compute device. */
 static bool is_compute(const hwloc_obj_t os)
 {
     const char *kind = os->subtype;
@@ -132,7 +132,7 @@ static hl_status add_device(hwloc_topology_t t, hwloc_obj_t pci, struct hl_topo 
         dev.nic_class = hl_nic_classify(a->vendor_id, a->device_id, &virtual_function);
         if (*view.board != '\0')
             copy_text(dev.board, sizeof(dev.board), view.board);
-        else /* functions of one address are one board */
+        else /* functions of one PCI address are one board */
             snprintf(dev.board, sizeof(dev.board), "%04x:%02x:%02x", a->domain, a->bus, a->dev);
     }
     return hl_topo_add_device(nearest_slot(t, pci, topo), kind, &dev);
@@ -166,7 +166,7 @@ static hl_status prepare_hwloc(hwloc_topology_t *t)
         return hl_fail(HL_ENOMEM, "hwloc can't start: %m");
     }
     hwloc_topology_set_io_types_filter(*t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    /* These two talk to display servers and drivers of their own, and tell nothing we use. */
+    /* These two talk to display servers and their own drivers, and add nothing that we use. */
     hwloc_topology_set_components(*t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "opencl");
     hwloc_topology_set_components(*t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");
     return HL_OK;
@@ -206,7 +206,8 @@ static hl_status read_file(const char *path, struct hl_buf *text)
     return st;
 }
 
-/* hwloc 3 writes version="3.0"; hwloc 2 refuses it with words on stderr, so we look first. */
+/* hwloc 3 writes version="3.0". hwloc 2 refuses that with a message on stderr, so we check
+ * first. */
 static hl_status check_version(const char *path, const char *text)
 {
     const char *top = strstr(text, "<topology");
@@ -236,7 +237,7 @@ hl_status hl_topology_load_xml(const char *path, struct hl_topo *out)
     return finish_topology(t, path, out);
 }
 
-/* CPUs outside the caller's affinity are somebody else's. */
+/* CPUs outside the caller's affinity belong to others. */
 static void keep_allowed(struct hl_topo *topo)
 {
     cpu_set_t *mine = CPU_ALLOC(HL_TOPO_CPU_MAX);

@@ -15,14 +15,14 @@
 
 #define POD_DIR  "/var/run/secrets/kubernetes.io/serviceaccount"
 #define FILE_MAX ((size_t)1 << 20)
-#define TOKEN_S  60   /* pods' tokens change */
-#define PLUGIN_S 3600 /* of a token whose program does not say how long it lasts */
+#define TOKEN_S  60   /* for a pod's token, which is replaced now and then */
+#define PLUGIN_S 3600 /* for a token from a program that does not say how long it is valid */
 #define EARLY_S  30
 
 /* A kubeconfig that is being read. */
 struct reading {
     const char *path;
-    char dir[PATH_MAX]; /* what relative paths are relative to */
+    char dir[PATH_MAX]; /* base of relative paths */
     const json_t *root;
     struct hl_kube_config *out;
 };
@@ -54,7 +54,7 @@ static void full_path(const struct reading *r, const char *path, char *out, size
         snprintf(out, cap, "%s/%s", r->dir, path);
 }
 
-/* "NAME-data" in base64, else the file "NAME". Neither: nothing. */
+/* Reads "NAME-data" in base64, otherwise the file "NAME"; nothing if neither is set. */
 static hl_status read_pem(const struct reading *r, const json_t *obj, const char *name, char **out)
 {
     char key[64], path[2 * PATH_MAX];
@@ -77,7 +77,7 @@ static hl_status read_pem(const struct reading *r, const json_t *obj, const char
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: %s: ", r->path, name);
 }
 
-/* The member `kind` of the entry called `name` in the list `lists`. */
+/* Finds the member `kind` of the entry called `name` in the list `lists`. */
 static hl_status find_named(const struct reading *r, const char *lists, const char *kind,
                             const char *name, const json_t **out)
 {
@@ -202,7 +202,7 @@ static hl_status load_pod(const char *dir, struct hl_kube_config *out)
 
 /* ---- which ----------------------------------------------------------------------------------- */
 
-/* The first of $KUBECONFIG, or ~/.kube/config if that is there; "" = neither. */
+/* The first path in $KUBECONFIG, or ~/.kube/config if it exists; "" = neither. */
 static void default_path(char *out, size_t cap)
 {
     const char *env = getenv("KUBECONFIG"), *home = getenv("HOME");
@@ -253,7 +253,7 @@ bool hl_kube_config_token_changes(const struct hl_kube_config *c)
     return c->token_file != NULL || c->plugin != NULL;
 }
 
-/* A program's token is renewed a little before its end. */
+/* A program's token is renewed shortly before it expires. */
 static hl_status plugin_token(const struct hl_kube_config *c, const atomic_bool *cancel, char *out,
                               size_t cap, int64_t *again_s)
 {

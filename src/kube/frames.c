@@ -1,6 +1,6 @@
-/* A watch in Protocol Buffers: frames of a length, four bytes with the highest first, and a
- * WatchEvent {type, object {raw}}. Raw is what any answer is: "k8s", a 0, and an Unknown with the
- * object in `raw`. Fields' numbers are those of k8s.io.apimachinery, and never change. */
+/* A watch in Protocol Buffers: frames with a length of four bytes, the highest first, and a
+ * WatchEvent {type, object {raw}}. Raw has the form of any answer: "k8s", a 0, and an Unknown with
+ * the object in `raw`. The field numbers are those of k8s.io.apimachinery and never change. */
 #include "base/protobuf.h"
 
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 #include "kube/stream_private.h"
 
-#define LENGTH 4 /* bytes of it */
+#define LENGTH 4 /* size in bytes */
 
 enum { EVENT_TYPE = 1, EVENT_OBJECT, EXTENSION_RAW = 1, UNKNOWN_RAW = 2 };
 
@@ -19,7 +19,7 @@ enum { STATUS_MESSAGE = 3, STATUS_REASON, STATUS_DETAILS, STATUS_CODE, DETAILS_R
 
 static const char magic[] = {'k', '8', 's', '\0'};
 
-/* The object of an answer; false: it has none. */
+/* Finds the object of an answer; false: it has none. */
 static bool unwrap_object(const char *bytes, size_t len, struct hl_protobuf_field *out)
 {
     return len >= sizeof(magic) && memcmp(bytes, magic, sizeof(magic)) == 0 &&
@@ -101,7 +101,7 @@ static size_t frame_len(const char *at)
     return (size_t)b[0] << 24 | (size_t)b[1] << 16 | (size_t)b[2] << 8 | b[3];
 }
 
-/* Of a frame that is cut: to its length, and then to its end. */
+/* Collects a frame that arrives in parts: up to its length, and then to its end. */
 static hl_status gather_frame(struct hl_kube_stream *s, const char **bytes, size_t *len)
 {
     size_t want = s->line.len < LENGTH ? LENGTH : LENGTH + frame_len(s->line.data);

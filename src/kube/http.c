@@ -18,7 +18,7 @@
 #define IDLE_MAX        4
 #define HEADER_MAX      (HL_KUBE_TOKEN_MAX + 64)
 #define UNAUTHORIZED    401
-#define TOKEN_AGAIN_S   5 /* to the next attempt to replace a token that is still good, maybe */
+#define TOKEN_AGAIN_S   5 /* until the next attempt to replace a token that may still be valid */
 #define ANSWER_TEXT_MAX 200
 #define ACCEPT          "Accept: application/json"
 #define ENCODED         "application/vnd.kubernetes.protobuf"
@@ -29,25 +29,25 @@
 struct hl_kube {
     const struct hl_kube_config *config;
     const atomic_bool *cancel;
-    char *connect_to; /* where tls_server_name stands in the URL; NULL = not needed */
-    char *base;       /* what stands before a path */
+    char *connect_to; /* if tls_server_name is in the URL; otherwise NULL */
+    char *base;       /* the URL before the path */
     pthread_mutex_t lock;
     char token[HL_KUBE_TOKEN_MAX];
-    uint64_t token_until_ns;  /* it is read again then; 0 = it was not read */
-    uint64_t token_failed_ns; /* when it could last not be had */
+    uint64_t token_until_ns;  /* time to read it again; 0 = it was never read */
+    uint64_t token_failed_ns; /* time of the last failure to get it */
     char token_problem[HL_ERROR_TEXT_MAX];
     CURL *idle[IDLE_MAX];
     unsigned idle_count;
 };
 
-/* One request under way. */
+/* A running request. */
 struct exchange {
     struct hl_kube *k;
     const char *method, *path;
     const char *accept;
     CURL *curl;
     struct hl_buf body;
-    struct hl_kube_stream *stream; /* takes the body of a 200; NULL = `body` does */
+    struct hl_kube_stream *stream; /* takes the body of a 200; if NULL, `body` does */
     hl_status stream_st;
     long code;
     int retry_after_s;
@@ -59,7 +59,8 @@ struct exchange {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* "https://HOST:PORT/" -> "https://NAME:PORT", and what libcurl is to make of that. */
+/* Changes "https://HOST:PORT/" to "https://NAME:PORT", and tells libcurl where to connect for
+ * that. */
 static hl_status use_server_name(struct hl_kube *k)
 {
     const char *name = k->config->tls_server_name;
@@ -135,7 +136,7 @@ static size_t on_write(char *from, size_t size, size_t n, void *arg)
     return x->stream_st == HL_OK ? len : 0;
 }
 
-/* 0 for a date, which HTTP allows, too. */
+/* Returns 0 for a date, which HTTP also allows. */
 static int parse_seconds(const char *from, size_t len)
 {
     char text[16];
@@ -158,7 +159,7 @@ static bool answer_is_encoded(const struct exchange *x)
            strncasecmp(type, ENCODED, strlen(ENCODED)) == 0;
 }
 
-/* Of a watch, at their end. */
+/* Called at the end of a watch's headers. */
 static void on_headers(struct exchange *x)
 {
     struct hl_kube_stream *s = x->stream;
@@ -180,7 +181,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     return len;
 }
 
-/* libcurl has taken one record, and would wait for the next one. */
+/* libcurl has processed one record and would now wait for the next one. Waits here instead, so that
+ * several records arrive together. */
 static void exchange_gather(struct exchange *x)
 {
     struct pollfd pollfd = {.fd = -1, .events = POLLIN};
@@ -223,7 +225,7 @@ static CURL *kube_take_handle(struct hl_kube *k)
 
 static void kube_give_handle(struct hl_kube *k, CURL *curl)
 {
-    curl_easy_reset(curl); /* keeps the connection */
+    curl_easy_reset(curl); /* the connection is kept */
     pthread_mutex_lock(&k->lock);
     bool kept = k->idle_count < IDLE_MAX;
     if (kept)
@@ -233,9 +235,9 @@ static void kube_give_handle(struct hl_kube *k, CURL *curl)
         curl_easy_cleanup(curl);
 }
 
-/* A program that says it may take a while: all requests need what it says. One that failed while
- * others waited for it has failed for them, too. A token that can't be replaced in its time is used
- * until the server refuses it. */
+/* A program that gets the token can take a while, and all requests wait for it. If it has failed
+ * while other requests waited, it has failed for them too. A token that can't be renewed in time is
+ * used until the server rejects it. */
 static hl_status kube_renew_token(struct hl_kube *k, bool anew, uint64_t asked_ns)
 {
     char token[HL_KUBE_TOKEN_MAX];
@@ -262,7 +264,7 @@ static hl_status kube_renew_token(struct hl_kube *k, bool anew, uint64_t asked_n
     return HL_OK;
 }
 
-/* The header with the token. */
+/* Writes the header with the token. */
 static hl_status authorization_header(struct hl_kube *k, bool anew, char *out, size_t cap)
 {
     uint64_t asked_ns = hl_now_ns();
@@ -306,8 +308,8 @@ static void set_all(struct exchange *x, const char *url, const char *body,
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-    /* A server that is gone without a word is noticed after 75 s, by nine probes that Linux sends;
-     * a watch has no other sign of it. */
+    /* Detects a server that has disappeared without closing the connection: after 75 s, by nine
+     * probes that Linux sends. For a watch there is no other sign. */
     curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(c, CURLOPT_TCP_KEEPIDLE, 30L);
     curl_easy_setopt(c, CURLOPT_TCP_KEEPINTVL, 5L);
@@ -367,7 +369,7 @@ static hl_status perform_once(struct exchange *x, const char *body, const char *
     return x->curl != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a request");
 }
 
-/* ---- what came of it ------------------------------------------------------------------------- */
+/* ---- result ---------------------------------------------------------------------------------- */
 
 static hl_status fail_curl(const struct exchange *x, CURLcode rc)
 {
@@ -395,7 +397,7 @@ static hl_status fail_code(const struct exchange *x)
     json_t *status = is_encoded ? hl_kube_status_decode(body, x->body.len)
                                 : json_loadb(body, x->body.len, 0, NULL);
     snprintf(what, sizeof(what), "%s %.*s", x->method, (int)strcspn(x->path, "?"), x->path);
-    if (hl_json_int(status, "code", 0) == 0) { /* a proxy's, or plain text */
+    if (hl_json_int(status, "code", 0) == 0) { /* from a proxy, or plain text */
         json_decref(status);
         status = json_pack("{s:I s:s%}", "code", (json_int_t)x->code, "message", body,
                            x->body.len < ANSWER_TEXT_MAX ? x->body.len : ANSWER_TEXT_MAX);

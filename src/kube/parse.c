@@ -8,9 +8,9 @@
 #endif
 
 #define DEPTH_MAX 2048
-#define SHORT_MAX 18 /* digits that any integer has room for */
+#define SHORT_MAX 18 /* a number of this many digits fits any integer */
 
-/* Where we are in the text; `end` is not part of it. */
+/* The position in the text; `end` is one past its last byte. */
 struct json_cursor {
     const char *at, *begin, *end;
     const struct hl_kube_members *members;
@@ -31,7 +31,7 @@ static void skip_space(struct json_cursor *p)
         p->at++;
 }
 
-/* True: `c` stands here, and is passed. */
+/* Skips `c` if it comes next; returns whether it did. */
 static bool take_char(struct json_cursor *p, char c)
 {
     skip_space(p);
@@ -41,7 +41,7 @@ static bool take_char(struct json_cursor *p, char c)
     return true;
 }
 
-/* What is seldom is jansson's: its rules are ours. */
+/* Leaves rare cases to jansson, whose rules apply to all cases. */
 static json_t *parse_slowly(struct json_cursor *p, const char *from)
 {
     return json_loadb(from, (size_t)(p->at - from), JSON_DECODE_ANY, NULL);
@@ -57,14 +57,16 @@ static json_t *note_made(struct json_cursor *p, json_t *value)
 
 enum kind_of_string { STRING_OPEN, STRING_PLAIN, STRING_ODD };
 
-/* Of a byte in a string: it does not stand for itself; it ends a stretch of bytes that do. */
+/* Classes of a byte in a string. ODD: it does not stand for itself. STOP: it ends a run of ordinary
+ * bytes. */
 enum { ODD = 1, STOP = 2 };
 
 static const uint8_t classes[256] = {
     [0 ... 0x1f] = ODD, [0x80 ... 0xff] = ODD, ['\\'] = ODD | STOP, ['"'] = STOP};
 
-/* From its opening quote to behind its closing one, if it has one. The loop within has nothing to
- * wait for but its counter: with the step taken from the class each byte costs 13 cycles, not 4. */
+/* Skips a string, from its opening quote to after its closing one, if there is one. The inner loop
+ * only depends on its counter: if the step came from the class, each byte would cost 13 cycles
+ * instead of 4. */
 static enum kind_of_string pass_string(struct json_cursor *p)
 {
     const char *at = p->at + 1;
@@ -83,13 +85,13 @@ static enum kind_of_string pass_string(struct json_cursor *p)
     return (seen & ODD) == 0 ? STRING_PLAIN : STRING_ODD;
 }
 
-/* What `\c` stands for; 0: we leave it to jansson. */
+/* The character that `\c` stands for; 0: left to jansson. */
 static char escaped_char(char c)
 {
     return c == '"' || c == '\\' || c == '/' ? c : c == 'n' ? '\n' : c == 't' ? '\t' : '\0';
 }
 
-/* A closed string that is not plain, `from` its first quote to `p->at`. */
+/* Parses a closed string that is not plain; `from` is its opening quote, p->at its end. */
 static json_t *parse_escaped(struct json_cursor *p, const char *from)
 {
     const char *at = from + 1, *end = p->at - 1;
@@ -146,8 +148,8 @@ static json_t *parse_word(struct json_cursor *p, const char *word, json_t *value
 
 /* ---- lists and objects ----------------------------------------------------------------------- */
 
-/* What is between the brackets, one after the other into `group`; `one` says 0 where there is none,
- * or it can't be had. */
+/* Parses the items between brackets into `group`. `one` parses an item; it returns 0 if there is
+ * none or memory is short. */
 static json_t *parse_group(struct json_cursor *p, json_t *group, char end,
                            int (*one)(struct json_cursor *p, json_t *group))
 {
@@ -170,7 +172,7 @@ static int parse_item(struct json_cursor *p, json_t *list)
     return value != NULL && json_array_append_new(list, value) == 0;
 }
 
-/* What lists, events, bookmarks and refusals are made of. */
+/* The members of lists, events, bookmarks and error statuses. */
 static const char *const of_all[] = {
     "type",   "object",  "items",   "metadata", "resourceVersion",   "continue", "code",
     "reason", "message", "details", "status",   "retryAfterSeconds", NULL,
@@ -200,14 +202,16 @@ static enum taken is_taken(const struct json_cursor *p, const char *key, size_t 
     return how != LEFT_OUT ? how : is_in(of_all, key, len);
 }
 
-/* ---- what is left out ------------------------------------------------------------------------ */
+/* ---- skipping -------------------------------------------------------------------------------- */
 
-/* Most bytes of an object are passed here, sixteen at a time: bit I of a mask is that of byte I. */
+/* Most bytes of an object are skipped here, sixteen at a time: bit I of each mask belongs to byte
+ * I. */
 struct marks {
     unsigned quotes, slashes, opening, closing;
 };
 
-/* { and [, } and ] differ in this bit, and no other byte becomes one of them by it. */
+/* { and [ differ only in this bit, as do } and ]; setting it turns no other byte into one of
+ * them. */
 #define BRACKET_BIT 0x20
 
 #ifdef __SSE2__
@@ -236,13 +240,15 @@ static struct marks marks_in(const char *at)
 }
 #endif
 
-/* Where we are in a list or an object: in how many, and whether in a string (all ones) or not. */
+/* The state while skipping: the depth of nested lists and objects, and whether the position is
+ * within a string (all ones) or not. */
 struct passing {
     int64_t depth;
     unsigned within;
 };
 
-/* To `stop`, a byte or so beyond it, or behind the bracket that ends it all. */
+/* Skips bytes up to `stop` or slightly beyond, or to the byte after the bracket that closes the
+ * group. */
 static const char *pass_bytes(const char *at, const char *stop, struct passing *s)
 {
     static const int8_t steps[256] = {['{'] = 1, ['['] = 1, ['}'] = -1, [']'] = -1};
@@ -258,7 +264,7 @@ static const char *pass_bytes(const char *at, const char *stop, struct passing *
     return at;
 }
 
-/* Few are there; the instruction for it is none of every processor's. */
+/* Counts set bits. There are few of them, and not every processor has an instruction for that. */
 static int count_marks(unsigned mask)
 {
     int n = 0;
@@ -267,7 +273,7 @@ static int count_marks(unsigned mask)
     return n;
 }
 
-/* The bytes with an odd number of quotes up to and with them. */
+/* The bytes with an odd number of quotes up to and including them: those within strings. */
 static unsigned within_quotes(unsigned quotes)
 {
     quotes ^= quotes << 1;
@@ -276,7 +282,7 @@ static unsigned within_quotes(unsigned quotes)
     return quotes ^ quotes << 8;
 }
 
-/* Between brackets, from the first of them. */
+/* Skips a list or an object, from its opening bracket. */
 static void pass_group(struct json_cursor *p)
 {
     struct passing s = {.depth = 1};

@@ -12,12 +12,12 @@
 #include "os/command.h"
 #include "os/process.h"
 
-#define TOLD_MAX 200 /* of what it wrote on its standard error */
+#define TOLD_MAX 200 /* of its standard error */
 
 extern char **environ;
 
 struct hl_kube_plugin {
-    char *command, *hint, *info; /* info: KUBERNETES_EXEC_INFO */
+    char *command, *hint, *info; /* info: the value of KUBERNETES_EXEC_INFO */
     json_t *args, *env;
 };
 
@@ -89,9 +89,9 @@ void hl_kube_plugin_free(struct hl_kube_plugin *p)
     free(p);
 }
 
-/* ---- what it said ---------------------------------------------------------------------------- */
+/* ---- the credential -------------------------------------------------------------------------- */
 
-/* RFC 3339, as Kubernetes writes it; fractions of a second do not matter. */
+/* Reads a time of RFC 3339, as Kubernetes writes it; fractions of a second are ignored. */
 static bool time_read(const char *text, int64_t *out)
 {
     struct tm tm = {0};
@@ -124,7 +124,7 @@ static hl_status credential_read(const json_t *doc, int64_t now_s, char *out, si
     if (token[0] == '\0')
         return hl_fail(HL_EINVAL, "its ExecCredential has no token");
     for (const char *t = token; *t != '\0'; t++)
-        if (*t <= ' ' || *t >= 0x7f) /* it becomes a line of a request */
+        if (*t <= ' ' || *t >= 0x7f) /* it goes into a header line */
             return hl_fail(HL_EINVAL, "its token has a character that no token has");
     if (strlen(token) >= cap)
         return hl_fail(HL_EINVAL, "its token has more than %zu bytes", cap - 1);
@@ -148,7 +148,7 @@ hl_status hl_kube_plugin_read(const char *text, int64_t now_s, char *out, size_t
 
 /* ---- running it ------------------------------------------------------------------------------ */
 
-/* The last line that is not empty, of at most TOLD_MAX bytes. */
+/* The last non-empty line, at most its last TOLD_MAX bytes. */
 static const char *last_line(struct hl_buf *told)
 {
     if (told->data == NULL)
@@ -188,7 +188,7 @@ static char **plugin_argv(const struct hl_kube_plugin *p)
     return argv;
 }
 
-/* The kubeconfig's before our own: of two of one name the first counts. */
+/* The kubeconfig's variables come before our own: of two with the same name the first counts. */
 static char **plugin_env(const struct hl_kube_plugin *p)
 {
     size_t own = 0, n = 0, i;

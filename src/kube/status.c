@@ -1,4 +1,4 @@
-/* What a Status object means, and what events of a watch are called. */
+/* The meaning of Status objects, and the names of watch events. */
 #include "kube/stream_private.h"
 
 #include <string.h>

@@ -38,8 +38,8 @@ static hl_status on_event(struct hl_kube_stream *s, json_t *event)
     for (size_t i = 0; stream_events[i] != NULL; i++)
         if (strcmp(type, stream_events[i]) == 0)
             HL_TRY(s->event(s->arg, (enum hl_kube_event)i, hl_json_take(event, "object")));
-    /* Only now: a version that is ahead of the cache loses what is between. Types of tomorrow are
-     * passed over, as BOOKMARK is. */
+    /* Stores the version only after the event was delivered: a version ahead of the cache would
+     * lose what is in between. Unknown types of events are ignored, as BOOKMARK is. */
     memcpy(s->version, version, sizeof(s->version));
     return HL_OK;
 }

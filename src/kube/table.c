@@ -34,7 +34,7 @@ hl_status hl_kube_table_list(struct hl_kube_table *t, const json_t *objects, uns
         json_decref(t->next);
         t->next = json_object();
     }
-    hl_status st = t->next != NULL ? HL_OK : no_memory(); /* or it was, in an earlier page */
+    hl_status st = t->next != NULL ? HL_OK : no_memory(); /* maybe in an earlier page */
     json_array_foreach (objects, i, o)
         if (st == HL_OK)
             st = table_put(t, t->next, o);

@@ -1,16 +1,18 @@
-/*     the watcher's thread                                   the loop
+/* Lists and watches objects in a thread of its own, and delivers them on the loop.
+ *
+ *    the watcher's thread                                   the loop
  *     list, page by page --> post_message --> waiting --> on_call: listed, changed
- *     watch: events -------> post_message ----'  |        hl_kube_watcher_deliver, when asked
- *                                                '-- `called`: at most one call is on its way
+ *     watch: events -------> post_message ----'  |        hl_kube_watcher_deliver, on request
+ *                                                '-- `called`: at most one call is pending
  *
  *     stale --list--> listed --watch--> watching --ends in time--> listed
  *       ^  '--failed: back off           '--410, a broken stream--> stale
- *       '---------------------------------'   other failures: back off, watch on
+ *       '---------------------------------'   other failures: back off, watch again
  *
- * `lock` guards info, the waiting messages, `called` and `refs`; `version` to `told` are the
- * thread's. References keep the watcher until its owner, a call that was posted and a delivery
- * that runs are through, as a callback may stop it. `stops` wakes the thread from a pause; a
- * request that runs is ended by opts.kube's own cancel. */
+ * `lock` guards info, the waiting messages, `called` and `refs`; only the thread uses `version` to
+ * `told`. The owner, a posted call and a running delivery each hold a reference to the watcher,
+ * because a callback may stop it. `stops` wakes the thread from a pause; a running request is ended
+ * by opts.kube's own cancel. */
 #include "kube/watcher.h"
 
 #include <pthread.h>
@@ -29,23 +31,23 @@
 
 #define PAGE         100
 #define BACKOFF_MS   200
-#define GATHER_MS    20 /* of what a watch brings on demand */
+#define GATHER_MS    20 /* time to gather a watch's events, on demand */
 #define BACKOFF_TOP  10000
-#define RETRY_MAX_S  30    /* of what the server asks for */
-#define ABSENT_MS    60000 /* a kind that the server does not know */
-#define WATCH_GAP_MS 1000  /* between two watches at least, and two lists of forgotten versions */
+#define RETRY_MAX_S  30    /* longest delay that the server can ask for */
+#define ABSENT_MS    60000 /* until the next try for a kind that the server does not know */
+#define WATCH_GAP_MS 1000  /* at least, between watches, and lists of expired versions */
 #define WINDOW_S     300
-#define LATE_S       10    /* what a server may be late with the end of a watch */
-#define TELL_MS      10000 /* between two lines about the same trouble; doubled to the next one */
+#define LATE_S       10    /* how late the server may end a watch */
+#define TELL_MS      10000 /* between two log lines about the same trouble; doubles each time */
 #define TELL_TOP     3600000
-#define WELL_NS      (30 * HL_NS_PER_S) /* a watch that lasted so long was well */
+#define WELL_NS      (30 * HL_NS_PER_S) /* a watch that lasted this long was healthy */
 
-/* Failures since it was well, and what the log was told of them: the first, some at growing
- * distances, and when it goes on. */
+/* Failures since the watch was last healthy, and what was logged about them: the first one, some at
+ * growing intervals, and the recovery. */
 struct trouble {
     unsigned failures, lines;
     uint64_t since_ns, line_ns;
-    bool is_open; /* the last line is a failure */
+    bool is_open; /* the last logged line is a failure */
     char text[256];
 };
 
@@ -53,24 +55,24 @@ struct hl_kube_watcher {
     struct hl_kube_watcher_opts opts;
     char *path, *selector;
     pthread_t thread;
-    atomic_bool stopping; /* set under the lock, which pauses wait with */
-    pthread_cond_t stops; /* of the pause between two attempts */
-    pthread_mutex_t lock; /* info, and up to refs */
+    atomic_bool stopping; /* set with the lock held, since pauses wait with it */
+    pthread_cond_t stops; /* ends the pause between two attempts */
+    pthread_mutex_t lock; /* guards info, and waiting to refs */
     struct hl_kube_watcher_info info;
     struct message *waiting;
-    unsigned count; /* of them */
-    bool called;    /* for the loop, which has not come yet */
-    unsigned refs;  /* the owner's, that of the call, and of who delivers */
+    unsigned count; /* number of waiting messages */
+    bool called;    /* a call to the loop is pending */
+    unsigned refs;  /* of the owner, the call and deliveries */
     bool dead;      /* stopped: messages are dropped */
     char version[64];
-    bool only_json;      /* what else the server sends can't be read */
-    unsigned tries;      /* failures since a watch was well */
-    uint64_t listed_ns;  /* when the last list was begun */
-    uint64_t begun_ns;   /* when the server took the present watch up; 0 = not yet */
-    struct trouble told; /* the thread's */
+    bool only_json;      /* the server's other format can't be read */
+    unsigned tries;      /* failures since a watch was healthy */
+    uint64_t listed_ns;  /* start of the last list */
+    uint64_t begun_ns;   /* when the server began the present watch; 0 = not yet */
+    struct trouble told; /* used by the thread only */
 };
 
-/* What goes to the loop. */
+/* A message to the loop. */
 struct message {
     struct message *prev, *next;
     json_t *object; /* or the array of a page */
@@ -118,7 +120,7 @@ static void deliver_message(struct hl_kube_watcher *w, struct message *m)
     free(m);
 }
 
-/* With a reference: a callback may stop the watcher. */
+/* Takes a reference with it, because a callback may stop the watcher. */
 static void deliver_all(struct hl_kube_watcher *w)
 {
     struct message *m, *next, *all = take_waiting(w);
@@ -135,7 +137,7 @@ void hl_kube_watcher_deliver(struct hl_kube_watcher *w)
     deliver_all(w);
 }
 
-/* On the loop, which was called. */
+/* Runs on the loop, as the pending call. */
 static void on_call(void *arg)
 {
     struct hl_kube_watcher *w = arg;
@@ -145,7 +147,7 @@ static void on_call(void *arg)
     deliver_all(w);
 }
 
-/* What it holds goes along, or away. */
+/* Takes ownership of what the message holds, also on failure. */
 static hl_status post_message(struct hl_kube_watcher *w, struct message what)
 {
     struct message *m = malloc(sizeof(*m));
@@ -188,7 +190,8 @@ static unsigned seconds_since(uint64_t ns)
     return (unsigned)((hl_now_ns() - ns) / HL_NS_PER_S);
 }
 
-/* What kept the watch before from going on keeps this one no more, which may last ten minutes. */
+/* Called when the server begins the watch: clears the problem of the previous watch, because this
+ * one may last ten minutes. */
 static void on_begun(void *arg)
 {
     struct hl_kube_watcher *w = arg;
@@ -294,13 +297,14 @@ static hl_status watch_objects(struct hl_kube_watcher *w, int *retry_after_s)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* A kind that the server does not know, or does not show us, and that need not be there. */
+/* A kind that the server does not know, or does not show us, and that is optional. */
 static bool is_absent(const struct hl_kube_watcher *w, hl_status st)
 {
     return w->opts.optional && (st == HL_ENOENT || st == HL_EPERM);
 }
 
-/* A failure of another kind need not wait for its turn, but the two may be by turns. */
+/* A different failure is logged sooner than a repeated one, but not at once, because two failures
+ * can alternate. */
 static void tell_failure(struct hl_kube_watcher *w, hl_status st)
 {
     struct trouble *t = &w->told;
@@ -357,7 +361,7 @@ static void back_off(struct hl_kube_watcher *w, hl_status st, int retry_after_s)
     pause_ms(w, ms);
 }
 
-/* True when all must be listed again. */
+/* True if all objects must be listed again. */
 static bool watch_on(struct hl_kube_watcher *w)
 {
     int retry_after_s = 0;
@@ -379,7 +383,7 @@ static bool watch_on(struct hl_kube_watcher *w)
     }
     if (st == HL_ESTALE) {
         uint64_t ms = (hl_now_ns() - w->listed_ns) / HL_NS_PER_MS;
-        if (ms < WATCH_GAP_MS) /* it forgets what it has just said */
+        if (ms < WATCH_GAP_MS) /* the server forgets versions that it has just sent */
             pause_ms(w, WATCH_GAP_MS - ms);
         return true;
     }
@@ -403,7 +407,7 @@ static void *watcher_main(void *arg)
             break;
         note_result(w, true, st);
         stale = st != HL_OK;
-        if (st == HL_ESTALE && w->tries == 0) /* the first 410 between pages: at once */
+        if (st == HL_ESTALE && w->tries == 0) /* the first 410: retries at once */
             w->tries++;
         else if (stale)
             back_off(w, st, retry_after_s);
@@ -449,6 +453,6 @@ void hl_kube_watcher_stop(struct hl_kube_watcher *w)
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
     w->dead = true;
-    hl_kube_watcher_deliver(w); /* to nobody */
+    hl_kube_watcher_deliver(w); /* drops the messages, since the watcher is dead */
     unref_watcher(w);
 }

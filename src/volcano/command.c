@@ -1,13 +1,13 @@
-/* Kubernetes expands $(NAME) in commands, a program's shell does not mean that: every '$' is
- * doubled, which Kubernetes takes back. */
+/* Kubernetes expands $(NAME) in commands, but a program's shell means something else by it. So
+ * every '$' is doubled; Kubernetes undoes that. */
 #include "volcano/command.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SCRIPT_MAX 6144 /* numbers are all that varies */
-/* Where a kubelet reads a container's last words, which the pod's status then has. */
+#define SCRIPT_MAX 6144 /* only numbers in it vary */
+/* Where a kubelet reads a container's last words, which then appear in the pod's status. */
 #define LAST_WORDS "/dev/termination-log"
 #define GROUPS     "/sys/fs/cgroup"
 
@@ -31,7 +31,7 @@ static json_t *double_dollars(const char *text)
     return v;
 }
 
-/* From RANK the rank's place in the grid: hl_rank_of and hl_rank_experts as text. */
+/* Derives the rank's place in the grid from RANK: hl_rank_of and hl_rank_experts as shell code. */
 static int put_places(const struct hl_job *job, char *out, size_t cap)
 {
     const struct hl_grid *grid = &job->grid;
@@ -75,7 +75,7 @@ json_t *hl_volcano_rank_command(const struct hl_volcano_pattern *p, int local_ra
 {
     const struct hl_plan_container *c = &p->g->plan->containers[p->first];
     json_t *command = NULL;
-    if (p->pods > 1) { /* who it is follows from the pod's name; then it becomes the program */
+    if (p->pods > 1) { /* finds its rank by the pod's name, then becomes the program */
         char script[SCRIPT_MAX];
         int n = snprintf(script, sizeof(script),
                          "RANK=$((%d + ${" HL_VOLCANO_POD "##*-} * %d)); GROUP_RANK=$RANK; ",
@@ -92,15 +92,17 @@ json_t *hl_volcano_rank_command(const struct hl_volcano_pattern *p, int local_ra
 
 /* ---- ranks that share a container ------------------------------------------------------------ */
 
-/* Its arguments: the file of last words, a directory of memory, the directory of control groups,
- * the command. hl_rank is a shell for one rank, which tells the first one by SIGUSR1 when its rank
- * has failed. How many processes the kernel has killed for lack of memory a container's own group
- * says, in cgroup v2 or v1. Output goes through a pipe to a shell that marks its lines; children of
- * a rank may keep that pipe open, so its end is waited for no longer than the grace. `wait` returns
- * at each signal that is caught, so it is asked again. A shell that has just been forked may lose a
- * signal, also the one that becomes the command: it finds the file `stop`, which is made before.
- * Who is to be stopped is known when all have begun: a signal waits until then. SIGKILL does not
- * reach the first process of a container. */
+/* Its arguments: the file of last words, a directory in memory, the directory of control groups,
+ * the command.
+ *
+ * hl_rank is a shell for one rank. It signals the first shell with SIGUSR1 if its rank has failed.
+ * The container's own group, in cgroup v2 or v1, says how many processes the kernel has killed for
+ * lack of memory. Output goes through a pipe to a shell that marks its lines; children of a rank
+ * may keep that pipe open, so its end is awaited for the grace period at most. `wait` returns at
+ * each caught signal, so it is repeated. A newly forked shell may lose a signal, also the one that
+ * becomes the command, so it checks for the file `stop`, which is created before the signal is
+ * sent. Only when all ranks have begun is it known which to stop, so a signal is deferred until
+ * then. SIGKILL does not reach the first process of a container. */
 static const char share[] =
     "hl_words=$1; hl_dir=$2/helios.$$; hl_groups=$3; shift 3\n"
     "hl_ranks=; hl_readers=; hl_timer=; hl_code=0; hl_k=0\n"

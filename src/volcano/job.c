@@ -1,4 +1,4 @@
-/* The documents that are sent. */
+/* Builds the documents that are sent to Kubernetes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "volcano/template.h"
 
 #define TABLE_DIR    "/user/serverid/devindex/config"
-#define TABLE_VOLUME "ascend-910-config" /* helios-ranktable finds the ConfigMap by it */
+#define TABLE_VOLUME "ascend-910-config" /* helios-ranktable finds the ConfigMap by this name */
 #define TABLE_LABEL  "ring-controller.atlas"
 #define SELECTOR     "accelerator-type"
 #define NEAR_WEIGHT  100
@@ -29,7 +29,7 @@ static json_t *labels_of(const struct hl_volcano_gang *g)
                      g->gang, HL_VOLCANO_ATTEMPT, attempt);
 }
 
-/* helios-ranktable is to look at it. */
+/* Labels the object so that helios-ranktable looks at it. */
 static json_t *with_table(json_t *meta, const struct hl_volcano_opts *opts)
 {
     if (hl_volcano_is_ascend(opts))
@@ -38,7 +38,7 @@ static json_t *with_table(json_t *meta, const struct hl_volcano_opts *opts)
     return meta;
 }
 
-/* name "": of a template. */
+/* name "": for a template. */
 static json_t *object_metadata(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                                const char *name)
 {
@@ -51,7 +51,7 @@ static json_t *object_metadata(const struct hl_volcano_gang *g, const struct hl_
     return m;
 }
 
-/* Kubernetes deletes it with the Job. */
+/* Kubernetes deletes such an object together with the Job. */
 static json_t *owned_metadata(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                               const char *name, const char *uid)
 {
@@ -93,7 +93,7 @@ static void put_field(json_t *list, const char *name, const char *path)
                                           "fieldRef", "fieldPath", path));
 }
 
-/* What each rank has for itself, whatever the job says. */
+/* The variables that each rank has for itself, whatever the job says. */
 static const char *const own[] = {"HELIOS_NODE",
                                   HL_VOLCANO_POD,
                                   "RANK",
@@ -116,7 +116,7 @@ static json_t *env_of_pod(const struct hl_volcano_pattern *p)
     return list;
 }
 
-/* What no other rank has; the rest comes from the gang's ConfigMap. */
+/* The variables that differ between ranks; the rest comes from the gang's ConfigMap. */
 static json_t *env_of_rank(const struct hl_volcano_pattern *p, const struct hl_plan_rank *r)
 {
     json_t *list = env_of_pod(p);
@@ -137,8 +137,8 @@ static json_t *env_of_rank(const struct hl_volcano_pattern *p, const struct hl_p
     return list;
 }
 
-/* Of so many ranks of a pod. Requests are limits: a pod of class Guaranteed, which a NUMA policy of
- * the kubelet wants. */
+/* Resources of `ranks` ranks of a pod. Requests equal limits, so that the pod has class Guaranteed,
+ * which a NUMA policy of the kubelet requires. */
 static json_t *resources_of(const struct hl_volcano_pattern *p, int ranks)
 {
     const struct hl_job *job = p->g->job;
@@ -232,7 +232,7 @@ void hl_volcano_nodes_add(struct hl_volcano_nodes *set, const char *name)
         set->names[set->count++] = name;
 }
 
-/* Preferred, not required: a shard can be read from anywhere. NULL: no node holds one. */
+/* Preferred, not required: a shard can be read from anywhere. NULL: no node holds a shard. */
 static json_t *shard_affinity(const struct hl_volcano_pattern *p,
                               const struct hl_volcano_nodes *near)
 {
@@ -253,8 +253,8 @@ static json_t *shard_affinity(const struct hl_volcano_pattern *p,
                      "In", "values", names);
 }
 
-/* The pod has a part of one tensor-parallel group. Pods that share a description are of different
- * groups, which it can't tell. */
+/* Whether the pod has only a part of one tensor-parallel group. Pods that share a description
+ * belong to different groups, which the description can't express. */
 static bool is_group_part(const struct hl_volcano_pattern *p)
 {
     return p->pods == 1 && p->g->job->grid.tp > p->g->plan->containers[p->first].rank_count;
@@ -266,7 +266,7 @@ static void put_group(json_t *labels, const struct hl_volcano_pattern *p)
             p->g->plan->containers[p->first].ranks[0].rank / p->g->job->grid.tp);
 }
 
-/* To pods of the gang, or only to those of the same group. */
+/* Affinity to all pods of the gang, or only to those of the same group. */
 static json_t *near_term(const struct hl_volcano_pattern *p, bool of_group, int weight)
 {
     json_t *labels = labels_of(p->g);
@@ -298,7 +298,7 @@ static void put_affinity(json_t *pod, const struct hl_volcano_pattern *p,
     json_decref(all);
 }
 
-/* nodeLostAfter: Kubernetes evicts a pod from a node that is away after so many seconds; its own
+/* nodeLostAfter: after how many seconds Kubernetes evicts a pod from an unreachable node; its own
  * default is 300. */
 static void put_tolerations(json_t *pod, const struct hl_job *job)
 {
@@ -372,7 +372,7 @@ static json_t *job_task(const struct hl_volcano_pattern *p, const struct hl_volc
 
 /* ---- the Job --------------------------------------------------------------------------------- */
 
-/* What all ranks have, as the keys of a ConfigMap. */
+/* The variables that all ranks share, as the keys of a ConfigMap. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                              const char *uid, const struct hl_api_container_spec *spec)
 {
@@ -384,7 +384,7 @@ json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_vo
         json_object_del(all, own[i]);
     if (hl_volcano_shares_container(g->job, g->plan)) {
         put_int(all, "GROUP_WORLD_SIZE", g->plan->container_count);
-    } else { /* a rank is alone in its container */
+    } else { /* each rank is alone in its container */
         put_int(all, "LOCAL_RANK", 0);
         put_int(all, "LOCAL_WORLD_SIZE", 1);
         put_int(all, "GROUP_WORLD_SIZE", g->plan->world_size);
@@ -413,7 +413,7 @@ static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
     return HL_OK;
 }
 
-/* A pod has its address from the beginning: rank 0 is looked for before it is ready. */
+/* Publishes a pod's address from the beginning, because rank 0 is looked up before it is ready. */
 static json_t *job_plugins(void)
 {
     return json_pack("{s:[] s:[s]}", "env", "svc", "--publish-not-ready-addresses=true");
@@ -435,8 +435,8 @@ static json_t *job_tasks(const struct hl_volcano_gang *g, const struct hl_volcan
     return tasks;
 }
 
-/* Recovery is ours, so that a new attempt has new names: Volcano only ends what it evicts a part
- * of. */
+/* Helios does the recovery, so that a new attempt has new names. Volcano only ends a Job of which
+ * it evicts a part. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                          const struct hl_volcano_nodes *near, json_t **out)
 {

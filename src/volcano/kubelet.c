@@ -14,7 +14,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* What objects had before there were attributes: "SingleNUMANodePodLevel". */
+/* The format of objects before attributes existed: "SingleNUMANodePodLevel". */
 static struct hl_kubelet read_policies(const json_t *object)
 {
     const json_t *first = json_array_get(json_object_get(object, "topologyPolicies"), 0);

@@ -1,14 +1,15 @@
-/* Names: what a pod is called decides. "helios-JOB-aATTEMPT-cFIRST-REPLICA", as Volcano makes it of
- * Job, task and replica, must be a DNS label of 63 bytes. */
+/* Names. The longest is a pod's, "helios-JOB-aATTEMPT-cFIRST-REPLICA", which Volcano builds from
+ * Job, task and replica: it must be a DNS label of at most 63 bytes. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/crc32.h"
 #include "volcano/gang.h"
 
-#define ID_MAX 36 /* what is left for the job's id */
+#define ID_MAX 36 /* what remains for the job's id */
 
-/* Lower-case letters, digits and '-'. What had to be changed or cut is told apart by a checksum. */
+/* Keeps lower-case letters, digits and '-'. A checksum distinguishes ids that had to be changed or
+ * shortened. */
 static void clean_id(const char *id, char out[ID_MAX + 1])
 {
     size_t n = strlen(id), i;

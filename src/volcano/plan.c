@@ -1,5 +1,5 @@
-/* Kubernetes places; the plan says who is together. It is made on as many servers of one slot as
- * there could be pods, which are then called by the pods' names. */
+/* Kubernetes places the pods; the plan says which ranks are together. It is made on one server with
+ * one slot for each possible pod; the servers then get the names of the pods. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static hl_status add_server(struct hl_cluster *c, int index, int gpus)
     if (hl_arena_failed(&arena))
         return hl_fail(HL_ENOMEM, "out of memory planning a gang");
     HL_TRY(hl_cluster_put(c, &info));
-    hl_cluster_find(c, info.name)->slots[0].cpu_count = INT_MAX; /* Kubernetes counts them */
+    hl_cluster_find(c, info.name)->slots[0].cpu_count = INT_MAX; /* Kubernetes counts the CPUs */
     return HL_OK;
 }
 
@@ -30,7 +30,7 @@ static hl_status set_address(struct hl_plan *plan, const char *job_id, int attem
     free(plan->master_node);
     free(plan->master_address);
     plan->master_node = strdup(plan->containers[0].node);
-    /* The svc plugin makes a headless service of the Job's name. */
+    /* The svc plugin creates a headless service with the Job's name. */
     if (asprintf(&plan->master_address, "%s.%s", plan->containers[0].node, job) < 0)
         plan->master_address = NULL;
     return plan->master_node != NULL && plan->master_address != NULL
@@ -38,7 +38,7 @@ static hl_status set_address(struct hl_plan *plan, const char *job_id, int attem
                : hl_fail(HL_ENOMEM, "out of memory allocating a plan");
 }
 
-/* Equal: they read the same shards, so that what is near to one is near to the other. */
+/* Whether two containers read the same shards, so that what is near to one is near to the other. */
 static bool same_shards(const struct hl_plan_container *a, const struct hl_plan_container *b)
 {
     return a->ranks[0].at.pp == b->ranks[0].at.pp && a->ranks[0].at.tp == b->ranks[0].at.tp;
@@ -54,7 +54,8 @@ static int run_length(const struct hl_plan *plan, int first, int apart)
     return n;
 }
 
-/* Tasks whose pods read the same shards, unless that makes more than can be written out. */
+/* The number of pods of a task. Pods that read the same shards form one task, unless that gives
+ * more tasks than can be written out. */
 int hl_volcano_task_pods(const struct hl_job *job, const struct hl_plan *plan, int first)
 {
     int tasks = 0;
@@ -80,7 +81,7 @@ static void name_pods(const struct hl_job *job, const char *job_id, int attempt,
     }
 }
 
-/* Volcano refuses a policy for pods that are not of class Guaranteed with whole CPUs. */
+/* Volcano refuses a policy for pods without class Guaranteed and whole CPUs. */
 const char *hl_volcano_policy(const struct hl_job *job, const struct hl_volcano_opts *opts)
 {
     bool guaranteed = job->cpus_per_rank > 0 && job->memory_bytes > 0;
@@ -108,7 +109,7 @@ bool hl_volcano_needs_pod_scope(const struct hl_job *job, const struct hl_plan *
            !hl_volcano_shares_container(job, plan);
 }
 
-/* By default a kubelet aligns each container of a pod for itself. */
+/* By default a kubelet aligns each container of a pod separately. */
 static hl_status warn_scope(const struct hl_job *job, const struct hl_volcano_opts *opts,
                             struct hl_plan *plan)
 {

@@ -86,7 +86,8 @@ json_t *hl_podgroup_of(const json_t *job, const char *version)
     return group;
 }
 
-/* Of the Job's name, as Volcano's svc plugin makes it: a pod is NAME.JOB before it is ready. */
+/* A service with the Job's name, as Volcano's svc plugin makes it: a pod resolves as NAME.JOB
+ * before it is ready. */
 json_t *hl_podgroup_service(const json_t *job, const char *version, const char *uid)
 {
     json_t *metadata = json_deep_copy(metadata_of(job));
@@ -112,7 +113,7 @@ static json_t *pod_of(const json_t *job, const json_t *task, int replica, const 
     json_object_set_new(metadata, "name", json_string(name));
     json_object_set(metadata, "namespace", json_object_get(metadata_of(job), "namespace"));
     json_object_set_new(metadata, "ownerReferences", owners_of(job, version, uid));
-    json_object_del(spec, "schedulerName"); /* the cluster's own */
+    json_object_del(spec, "schedulerName"); /* uses the cluster's own scheduler */
     json_object_set_new(spec, "hostname", json_string(name));
     json_object_set_new(spec, "subdomain", json_string(name_of(job)));
     json_object_set_new(spec, "schedulingGroup", json_pack("{s:s}", "podGroupName", name_of(job)));
@@ -135,7 +136,7 @@ json_t *hl_podgroup_pods(const json_t *job, const char *version, const char *uid
     return list;
 }
 
-/* The condition was PodGroupScheduled before it was PodGroupInitiallyScheduled. */
+/* Older versions call the condition PodGroupScheduled instead of PodGroupInitiallyScheduled. */
 void hl_podgroup_waits(const json_t *group, char *out, size_t cap)
 {
     const json_t *status = json_object_get(group, "status"), *c;

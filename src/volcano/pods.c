@@ -1,6 +1,6 @@
-/* What pods and Jobs say. A rank that ended by itself with another code than 0 has failed; whatever
- * else takes a pod away (eviction, preemption, a node, somebody's delete) is a loss, as that of a
- * node is. */
+/* The state of pods and Jobs. A rank that ended by itself with another code than 0 has failed. If a
+ * pod disappears for any other reason (eviction, preemption, a node, a delete), it is lost, as it
+ * is with a lost node. */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "volcano/gang.h"
 
 #define LOCAL_MAX 9999
-#define SIGNALLED 128 /* exit codes above are signals */
+#define SIGNALLED 128 /* exit codes above this are signals */
 
 int hl_volcano_attempt_of(const json_t *object, const char *gang)
 {
@@ -43,7 +43,8 @@ static const json_t *state_of(const json_t *container, const char *which)
     return json_object_get(json_object_get(container, "state"), which);
 }
 
-/* Of a container by its name; those that somebody added to the pod (a mesh's) are not ranks. */
+/* Label of a container by its name; containers that others added to the pod, like a service mesh,
+ * are not ranks. */
 static const char *container_label(const json_t *container, const struct hl_volcano_ranks *ranks,
                                    char buf[48])
 {
@@ -61,8 +62,8 @@ static const char *container_label(const json_t *container, const struct hl_volc
     return buf;
 }
 
-/* "rank 3 exited with code 7", or that and " out of memory": what the shell of a shared container
- * says last (command.c). */
+/* Parses the last words of the shell of a shared container (command.c): "rank 3 exited with code
+ * 7", possibly followed by " out of memory". */
 static bool parse_last_words(const char *words, uint64_t *rank, uint64_t *code, bool *oom)
 {
     static const char full[] = " out of memory";
@@ -81,7 +82,7 @@ static bool parse_last_words(const char *words, uint64_t *rank, uint64_t *code, 
     return true;
 }
 
-/* rank: what the container is called, in room for 48. */
+/* rank: the container's label, in a buffer of 48 bytes. */
 static void describe_end(const json_t *end, char *rank, struct hl_volcano_pod *out)
 {
     const char *why = hl_json_str(end, "message", "");
@@ -101,7 +102,7 @@ static void describe_end(const json_t *end, char *rank, struct hl_volcano_pod *o
     oom |= strcmp(hl_json_str(end, "reason", ""), "OOMKilled") == 0;
     if (oom && out->signal == SIGKILL)
         set_message(out, "%s was killed, its memory was full (OOMKilled)", rank);
-    else if (oom) /* a child of it was */
+    else if (oom) /* a child of the rank was killed */
         set_message(out, "%s exited with code %d, its memory was full (OOMKilled)", rank,
                     out->exit_code);
     else if (out->signal > 0)
@@ -112,7 +113,7 @@ static void describe_end(const json_t *end, char *rank, struct hl_volcano_pod *o
                     len, why);
 }
 
-/* Returns 1 when a rank has failed; else how many have begun. */
+/* Returns true if a rank has failed; *begun counts the ranks that have begun. */
 static bool look_at_ranks(const json_t *list, const struct hl_volcano_ranks *ranks, size_t *begun,
                           struct hl_volcano_pod *out)
 {
@@ -146,7 +147,7 @@ static const json_t *find_condition(const json_t *status, const char *type, cons
     return NULL;
 }
 
-/* The system took it away. */
+/* Whether the system removed the pod. */
 static bool was_taken(const json_t *status, struct hl_volcano_pod *out)
 {
     static const char *const reasons[] = {

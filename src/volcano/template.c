@@ -1,12 +1,12 @@
-/* Merges as core/job/podspec.h says: it has refused what Helios sets, so that nothing is replaced
- * but defaults. */
+/* Merges as core/job/podspec.h describes: fields that Helios sets were refused there, so only
+ * defaults are replaced here. */
 #include "volcano/template.h"
 
 #include <string.h>
 
 #include "core/json.h"
 
-/* Of two sources of variables the later one counts: that of the gang stays the last. */
+/* Of two sources of variables the later one wins: the gang's stays the last. */
 static bool put_sources_first(json_t *container, const json_t *sources)
 {
     json_t *all = json_deep_copy(sources);
@@ -32,7 +32,7 @@ bool hl_volcano_extend_rank(json_t *container, const struct hl_job *job)
     return done && (sources == NULL || put_sources_first(container, sources));
 }
 
-/* On the node's network a pod asks the node's name server, which knows no service. */
+/* On the node's network a pod would ask the node's name server, which does not know services. */
 static bool put_dns(json_t *spec)
 {
     if (!json_is_true(json_object_get(spec, "hostNetwork")) ||
@@ -59,7 +59,7 @@ bool hl_volcano_extend_pod(json_t *template, const struct hl_job *job)
     return done;
 }
 
-/* The class of its pods is that of its PodGroup, too: Volcano orders gangs by it. */
+/* The pods' priority class also applies to their PodGroup: Volcano orders gangs by it. */
 bool hl_volcano_extend_job(json_t *spec, const struct hl_job *job)
 {
     static const char *const same[] = {"queue", "networkTopology"};

@@ -1,5 +1,5 @@
 /* bench adam: the optimizer's step against a loop with the same loads and stores and three
- * additions, over the same arrays in turns. */
+ * additions, over the same arrays, taking turns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,13 @@
 #include "helios/hybridps.h"
 #include "hybridps/adam/split.h"
 
-#define LANES       16 /* of a vector: one 64-byte line */
+#define LANES       16 /* floats in a vector: one 64-byte line */
 #define BLOCK_LINES 64
-#define PART        4  /* lines between calls for lines */
-#define AHEAD       16 /* lines ahead */
+#define PART        4  /* lines between two rounds of prefetching */
+#define AHEAD       16 /* prefetch distance in lines */
 #define BYTES_EACH  28 /* four loads and three stores of a float */
 #define BAR         1.10
-#define HUGE        ((size_t)2 << 20) /* of a page */
+#define HUGE        ((size_t)2 << 20) /* size of a huge page */
 
 struct adam_args {
     int64_t elements, rounds;
@@ -36,13 +36,13 @@ typedef float line_t __attribute__((vector_size(4 * LANES)));
 
 struct arrays {
     line_t *p, *g, *m, *v;
-    size_t n;  /* floats */
-    int minus; /* the next pass takes away what the one before added, so that values stay sane */
+    size_t n;  /* number of floats */
+    int minus; /* the next pass subtracts what the last one added, so that values stay in range */
 };
 
 #define ALWAYS __attribute__((always_inline)) static inline
 
-/* The kernel calls for lines ahead, so the limit does too. */
+/* The kernel prefetches lines, so the limit does too. */
 ALWAYS void call_ahead(const struct arrays *a, size_t at)
 {
     for (size_t i = at + AHEAD; i < at + AHEAD + PART; i++) {
@@ -114,7 +114,7 @@ static hl_status make_arrays(struct arrays *a, size_t n)
         *all[i] = aligned_alloc(HUGE, bytes);
         if (*all[i] == NULL)
             return hl_fail(HL_ENOMEM, "out of memory allocating 4 arrays of %zu floats", n);
-        (void)madvise(*all[i], bytes, MADV_HUGEPAGE); /* as the memory of chunks */
+        (void)madvise(*all[i], bytes, MADV_HUGEPAGE); /* as for the memory of chunks */
     }
     a->n = n;
     float *p = (float *)a->p, *g = (float *)a->g, *m = (float *)a->m, *v = (float *)a->v;

@@ -1,5 +1,5 @@
-/* bench archive: shards into the archive and back; the limit is a plain file of the same size in
- * the same directory, written with fsync and read back cold, in turns with it. */
+/* bench archive: moves shards into the archive and back. The limit is a plain file of the same size
+ * in the same directory, written with fsync and read back cold, taking turns with it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ struct archive_bench {
     struct bench_report report;
 };
 
-/* A shard of one tensor, `size` bytes in all, give or take its header. */
+/* Makes a shard of one tensor, of about `size` bytes including its header. */
 static hl_status make_shard(struct archive_bench *b, uint64_t size)
 {
     struct hl_tensor t = {.name = "weight", .dtype = HL_DTYPE_U8, .rank = 1, .shape = {size - 512}};
@@ -65,7 +65,7 @@ static hl_status make_shard(struct archive_bench *b, uint64_t size)
         return hl_fail(HL_ENOMEM, "out of memory allocating a shard of %llu bytes",
                        (unsigned long long)size);
     }
-    for (uint64_t i = 0; i + 8 <= data; i += 8) { /* nothing a disk could compress */
+    for (uint64_t i = 0; i + 8 <= data; i += 8) { /* data that a disk can't compress */
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
@@ -80,7 +80,7 @@ static hl_status make_shard(struct archive_bench *b, uint64_t size)
     return HL_OK;
 }
 
-/* What is read next comes from the disk, where the system allows it. */
+/* Drops the cache, where the system allows it, so that the next read comes from the disk. */
 static void drop_cache(const char *path)
 {
     HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -95,7 +95,7 @@ static hl_status fail_file(const char *what, const char *path)
     return hl_fail(hl_status_of_errno(errno), "%s %s: %s", what, path, strerror(errno));
 }
 
-/* As an archive has to: the bytes and the name are on the disk when it returns. */
+/* Writes as an archive has to: bytes and name are on the disk when it returns. */
 static hl_status write_file(const struct archive_bench *b, const char *path)
 {
     HL_AUTO(hl_closep) int dir = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -174,9 +174,9 @@ static hl_status measure_archive(struct archive_bench *b, uint64_t size, const c
     char text[96];
     HL_TRY(make_shard(b, size));
     HL_TRY(init_samples(b, rounds));
-    HL_TRY(archive_round(b, b->archive, &b->store, &b->load)); /* directories are made */
+    HL_TRY(archive_round(b, b->archive, &b->store, &b->load)); /* warm-up: makes the directories */
     HL_TRY(init_samples(b, rounds));
-    for (size_t i = 0; i < rounds; i++) { /* in turns: the disk's speed varies */
+    for (size_t i = 0; i < rounds; i++) { /* in turns, because the disk's speed varies */
         HL_TRY(file_round(b));
         HL_TRY(archive_round(b, b->archive, &b->store, &b->load));
         if (b->s3 != NULL)

@@ -17,7 +17,7 @@
 
 #define READY_MS 60000
 #define STOP_MS  5000
-#define LOOK_MS  5 /* for the ready file */
+#define LOOK_MS  5 /* between checks of the ready file */
 
 hl_status bench_samples_init(struct bench_samples *s, size_t cap)
 {
@@ -201,7 +201,7 @@ static hl_status wait_ready(int pidfd, const char *name, const char *dir, struct
     return local_read_file(ready, &hl_api_daemon_ready_type, arena, out);
 }
 
-/* `args` of the program, which ends with this process; its log and ready file are in `dir`. */
+/* Starts a program with `args`; it ends with this process. Its log and ready file are in `dir`. */
 static hl_status program_spawn(struct cli *cli, const char *name, const char *dir,
                                const char *const *args, pid_t *pid, int *pidfd)
 {

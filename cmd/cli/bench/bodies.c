@@ -1,6 +1,6 @@
-/* bench bodies: what tasks of MACO do on one CPU: our products, whose sums have one order, against
- * BLAS's; attention against our product's rate; rows, elements and a decoder's single row against
- * memcpy. */
+/* bench bodies: MACO's task bodies on one CPU. Compares our products, whose sums have a fixed
+ * order, with BLAS's; attention with the rate of our product; and rows, elements and a decoder's
+ * single row with memcpy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define ROWS 256
 #define COLS 2048
 #define MOST ((size_t)1024 * 1024) /* elements of an array */
-#define FAR  ((size_t)128 << 20)   /* bytes that no cache holds */
+#define FAR  ((size_t)128 << 20)   /* bytes; more than any cache holds */
 
 struct bodies_args {
     int64_t rounds;
@@ -38,7 +38,7 @@ static uint64_t address_of(const void *p)
     return (uintptr_t)p;
 }
 
-/* Two tasks in turns; NULL is memcpy of ROWS x COLS floats. */
+/* Times two tasks in turns; NULL stands for a memcpy of ROWS x COLS floats. */
 static hl_status time_two(struct bodies_bench *b, const maco_task *one, const maco_task *other)
 {
     HL_TRY(bench_samples_init(&b->a, (size_t)b->rounds));
@@ -51,7 +51,7 @@ static hl_status time_two(struct bodies_bench *b, const maco_task *one, const ma
             HL_TRY(hl_maco_body(other, &b->scratch));
         else
             memcpy(b->z, b->x, (size_t)ROWS * COLS * sizeof(float));
-        if (i == 0) /* finds pages and libraries */
+        if (i == 0) /* warm-up of pages and libraries */
             continue;
         bench_add(&b->a, middle - start);
         bench_add(&b->b, hl_now_ns() - middle);
@@ -84,7 +84,7 @@ static hl_status time_product(struct bodies_bench *b, int n)
     return HL_OK;
 }
 
-/* Eight heads of 512 x 512 x 64: as many operations as a deterministic product of 645. */
+/* Eight heads of 512 x 512 x 64: as many operations as a deterministic product of size 645. */
 static hl_status time_attention(struct bodies_bench *b)
 {
     maco_task t = {.type = MACO_TASK_ATTENTION,
@@ -104,8 +104,8 @@ static hl_status time_attention(struct bodies_bench *b)
     return HL_OK;
 }
 
-/* What one token of a decoder does: one row against a matrix, one query against many keys. No cache
- * holds these; what is read is as much as memcpy reads and writes. */
+/* The work for one token of a decoder: one row times a matrix, one query times many keys. The data
+ * exceeds all caches; as many bytes are read as memcpy reads and writes together. */
 static hl_status time_decode(struct bodies_bench *b, int dtype, bool fixed)
 {
     static const char *const names[] = {"f32", "f16", "bf16"};

@@ -1,5 +1,5 @@
-/* bench chunks: what managing a parameter costs that is on the device already, and how fast chunks
- * move when they are not. */
+/* bench chunks: the cost of managing a parameter that is on the device already, and the speed at
+ * which chunks move if they are not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "helios/hybridps.h"
 
 #define TENSORS 256
-#define BATCH   1000 /* accesses timed as one */
+#define BATCH   1000 /* accesses timed as one sample */
 #define BAR_US  1.0
 
 struct chunks_args {
@@ -59,7 +59,8 @@ static hl_status access_batch(hybridps *h)
     return HL_OK;
 }
 
-/* Outside of iterations; in one that is recorded, or follows its plan: each access begins a moment.
+/* Outside of iterations, or in one that is recorded or follows its plan; each access begins a
+ * moment.
  */
 static hl_status time_resident(hybridps *h, const char *op, const char *phase, int64_t rounds,
                                struct bench_report *r)
@@ -67,14 +68,14 @@ static hl_status time_resident(hybridps *h, const char *op, const char *phase, i
     struct bench_samples s = {0};
     char name[96];
     HL_TRY(bench_samples_init(&s, (size_t)rounds));
-    hl_status st = access_batch(h); /* everybody is there from now on */
+    hl_status st = access_batch(h); /* all chunks are on the device from now on */
     for (int64_t i = -2; i < rounds && st == HL_OK; i++) {
         if (phase != NULL)
             st = (hl_status)hybridps_iteration(h, phase);
         uint64_t start = hl_now_ns();
         if (st == HL_OK)
             st = access_batch(h);
-        if (i >= 0) /* what is before is recorded, and planned */
+        if (i >= 0) /* earlier iterations are for recording and planning */
             bench_add(&s, hl_now_ns() - start);
     }
     if (st == HL_OK) {

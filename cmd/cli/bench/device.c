@@ -1,6 +1,6 @@
 /* bench device: copies between host memory and a CUDA device as the store's L1 and HybridPS make
  * them, against the driver's own asynchronous copies of memory that it has allocated itself. All
- * take turns. The memory of ours is pinned, as a plank's, or plain, as a pool's. */
+ * take turns. Our memory is either pinned, as a plank's, or plain, as a pool's. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,7 +57,7 @@ struct device_bench {
 
 /* ---- setting up ---- */
 
-/* In the primary context, which is where the device layer is, too. */
+/* In the primary context, which the device layer uses too. */
 static hl_status open_driver(struct device_bench *b, const struct device_args *a)
 {
     struct hl_device_info info;
@@ -185,7 +185,7 @@ static hl_status run_device_bench(struct cli *cli, struct device_bench *b,
 {
     HL_TRY(setup_device_bench(b, a));
     for (size_t i = 0; i < b->count; i++) {
-        HL_TRY(one_round(b, b->sizes[i])); /* warm: its samples go with the next line */
+        HL_TRY(one_round(b, b->sizes[i])); /* warm-up; its samples are dropped below */
         for (int out = 0; out < 2; out++)
             for (int way = 0; way < WAYS; way++)
                 HL_TRY(bench_samples_init(&b->samples[out][way],

@@ -1,8 +1,8 @@
-/* bench follow: for how long the Controller's loop is held up by shards that it follows: all of
- * them after a start, those of one version more, all of them when a node falls silent, and those of
- * a version that is removed. The catalogue, the wing of placement and the loop are the real ones;
- * the policy is off, and no daemon runs, so that all copies are the pool's. Times are those of the
- * processor from one turn of the loop to the next. */
+/* bench follow: how long the Controller's loop is blocked by shards that it follows: all of them
+ * after a start, those of one more version, all of them when a node falls silent, and those of a
+ * removed version. The catalogue, the placement wing and the loop are the real ones. The policy is
+ * off and no daemon runs, so all copies are the pool's. Times are CPU times from one turn of the
+ * loop to the next. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,9 +16,9 @@
 #include "os/loop.h"
 
 #define RANKS       64
-#define PARTS       64 /* of a rank; a version has so many shards times RANKS */
+#define PARTS       64 /* per rank; a version has RANKS times as many shards */
 #define PASS_MS     50
-#define QUIET_TURNS 200 /* one after the other that did next to nothing: all is followed */
+#define QUIET_TURNS 200 /* turns in a row that did almost nothing: all shards are followed */
 #define QUIET_NS    (200 * UINT64_C(1000))
 
 struct follow_args {
@@ -184,7 +184,7 @@ static hl_status time_removal(struct follow_bench *b)
     return HL_OK;
 }
 
-/* Each shard of the newest version is placed, or what was timed is not what it says. */
+/* Checks that every shard of the newest version is placed; otherwise the times are meaningless. */
 static hl_status check_placed(struct follow_bench *b)
 {
     const struct hl_model_rec *m;

@@ -1,5 +1,5 @@
-/* bench get: reads through the C API against copies and raw TCP, in one run, taking turns, so that
- * a busy minute of the machine hits all of them. */
+/* bench get: reads through the C API against copies and raw TCP, in one run. They take turns, so
+ * that a busy minute of the machine affects all of them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 #include "mem/socket/socket.h"
 
 #define SIZES_MAX    8
-#define FOOTPRINT    ((uint64_t)192 << 20) /* bytes of one size's shards: colder than most caches */
-#define SIZE_MOST    (FOOTPRINT - (1 << 20)) /* with its index entry a shard is a little larger */
+#define FOOTPRINT    ((uint64_t)192 << 20)   /* bytes of a size's shards: more than most caches */
+#define SIZE_MOST    (FOOTPRINT - (1 << 20)) /* a shard is a little larger with its index entry */
 #define SHARDS_MAX   3072
 #define ROUND_BYTES  ((uint64_t)1 << 30)
 #define ROUND_OPS    20000
@@ -39,13 +39,13 @@ static const struct hl_option get_rows[] = {
      AT(rounds)},
 };
 
-/* One size: its shards, and what was measured. */
+/* One size: its shards, and its measurements. */
 struct size_run {
     uint64_t size;
     size_t shards;
     helios_id *ids;
     struct bench_samples memcpy_s, shm_s, net_s, tcp_s, stream_s;
-    struct bench_samples copy_s[HL_COPY_KERNELS_MAX]; /* of a bulk size */
+    struct bench_samples copy_s[HL_COPY_KERNELS_MAX]; /* for bulk sizes */
 };
 
 struct get_bench {
@@ -56,7 +56,7 @@ struct get_bench {
     int rounds;
     helios_client *shm_client, *net_client;
     struct bench_tcp *tcp;
-    const struct hl_copy_kernel *copies[HL_COPY_KERNELS_MAX]; /* without a CRC */
+    const struct hl_copy_kernel *copies[HL_COPY_KERNELS_MAX]; /* kernels without a CRC */
     size_t copy_count;
     unsigned char *source, *buf;
     uint64_t source_len, buf_len;
@@ -77,7 +77,7 @@ static uint64_t stride_of(uint64_t size)
     return (size + size / 262144 + 8 + EXTENT - 1) / EXTENT * EXTENT;
 }
 
-/* Anonymous memory on huge pages where there are some, touched. */
+/* Maps anonymous memory, on huge pages where available, and touches it. */
 static hl_status map_memory(uint64_t len, unsigned char **out)
 {
     unsigned char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -166,7 +166,7 @@ static void time_memcpy(struct get_bench *b, struct size_run *run, size_t ops)
     }
 }
 
-/* Every other way to copy so much; the best one is the limit. */
+/* Times every other way to copy as much; the best one is the limit. */
 static void time_copies(struct get_bench *b, struct size_run *run, size_t ops)
 {
     uint64_t stride = stride_of(run->size), at = 0;
@@ -232,7 +232,7 @@ static hl_status measure_get(struct get_bench *b, struct size_run *run)
         HL_TRY(bench_samples_init(all[i], room));
     for (size_t k = 0; k < b->copy_count && run->size >= BULK; k++)
         HL_TRY(bench_samples_init(&run->copy_s[k], room));
-    HL_TRY(one_round(b, run)); /* warm: page tables, connections, places */
+    HL_TRY(one_round(b, run)); /* warm-up of page tables, connections and places */
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
         all[i]->count = 0;
     for (size_t k = 0; k < b->copy_count; k++)
@@ -283,7 +283,7 @@ static void report_net(struct get_bench *b, struct size_run *run, const char *si
     if (run->size >= HL_CHUNK)
         limit = bench_row(&b->report, "tcp", "stream", run->size, &run->stream_s);
     const struct bench_row *net = bench_row(&b->report, system, "get", run->size, &run->net_s);
-    /* A small read is a round trip; a large one must keep up with bytes that just stream. */
+    /* A small read is a round trip; a large one has to keep up with a plain stream of bytes. */
     if (run->size < HL_CHUNK) {
         snprintf(name, sizeof(name), "%s/tcp round trip %s", system, size);
         bench_ratio(&b->report, name, net->p50_us / tcp->p50_us, run->size <= 64 ? 1.5 : 0, 1);

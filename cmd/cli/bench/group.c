@@ -1,5 +1,5 @@
-/* bench group: collectives of processes of this node against memcpy of as many bytes, which all of
- * them do at once. */
+/* bench group: collectives of processes on this node against memcpy of as many bytes, which all of
+ * them do at the same time. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static hl_status time_size(struct group_bench *b, uint64_t size)
                                                        HYBRIDPS_SUM));
             uint64_t start = hl_now_ns();
             HL_TRY(call_collective(b, k, size));
-            if (i > 0) /* the first finds pages */
+            if (i > 0) /* the first one warms up pages */
                 bench_add(&b->samples[k], hl_now_ns() - start);
         }
     return HL_OK;
@@ -91,7 +91,7 @@ static hl_status report_size(struct group_bench *b, struct bench_report *r, uint
     return HL_OK;
 }
 
-/* r is NULL but for rank 0. */
+/* r is NULL except on rank 0. */
 static hl_status one_rank(struct group_bench *b, const char *name, int rank, struct bench_report *r)
 {
     hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = rank,
@@ -121,7 +121,7 @@ static hl_status one_rank(struct group_bench *b, const char *name, int rank, str
     return st;
 }
 
-/* What a rank fails by is found out by rank 0, whose group it leaves. */
+/* Rank 0 notices if a rank fails, because the rank then leaves the group. */
 static hl_status run_ranks(struct group_bench *b, struct bench_report *r)
 {
     pid_t pids[64], parent = getpid();

@@ -1,5 +1,5 @@
-/* bench import: a checkpoint in the page cache becomes shards in a private pool, as in a cluster;
- * the limit is one thread that copies as many bytes. */
+/* bench import: turns a checkpoint in the page cache into shards in a private pool, as in a
+ * cluster. The limit is one thread that copies as many bytes. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -37,7 +37,7 @@ struct import_bench {
     char dir[BENCH_MODEL_DIR_MAX];
     uint64_t file_size;
     int tp, pp;
-    uint64_t hwm; /* bytes */
+    uint64_t hwm; /* peak memory in bytes */
     struct bench_samples import_s, memcpy_s;
     struct bench_report report;
 };
@@ -55,7 +55,7 @@ static hl_status free_shards(struct import_bench *b, const struct hl_api_shard_l
     return hl_call_l3_free(b->peer, &p, CALL_MS, arena, &r);
 }
 
-/* Until it has ended: its shards, in the arena. */
+/* Waits until the import has ended; its shards are in the arena. */
 static hl_status wait_import(struct import_bench *b, const char *id, struct hl_arena *arena,
                              struct hl_api_shard_list *shards)
 {
@@ -98,7 +98,7 @@ static hl_status import_once(struct import_bench *b)
     return free_shards(b, &shards, &arena);
 }
 
-/* As many bytes as the file has, from touched memory to touched memory, piece by piece. */
+/* Copies as many bytes as the file has between touched memory, piece by piece. */
 static hl_status copy_once(struct import_bench *b, int rounds)
 {
     uint64_t len = (b->file_size / 2 + PIECE) / PIECE * PIECE;
@@ -147,8 +147,8 @@ static hl_status run_import_bench(struct cli *cli, struct import_bench *b,
     HL_TRY(bench_samples_init(&b->import_s, (size_t)rounds));
     HL_TRY(bench_samples_init(&b->memcpy_s, (size_t)rounds));
     HL_TRY(cli_runtime(cli, &rpc));
-    /* Every round a daemon of its own: its peak memory is that of one import. The pool has room for
-     * the padding of the vocabulary and the units of 64 KiB, and not much more. */
+    /* Each round has a daemon of its own, so that its peak memory is that of one import. The pool
+     * has room for the padding of the vocabulary and the units of 64 KiB, and little more. */
     for (int r = 0; r < rounds; r++) {
         uint64_t pool = b->file_size + b->file_size / 32 + ((uint64_t)16 << 20);
         HL_TRY(bench_l3d_start(cli, pool, &b->l3d));

@@ -1,5 +1,5 @@
-/* bench maco: what a task costs, against other task libraries in the same run, one reading of each
- * after the other; how short tasks may be; what a record costs; overlap. */
+/* bench maco: the cost of a task, against other task libraries in the same run, with one reading of
+ * each in turn; how short tasks may be; the cost of a record; overlap. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static int empty_task(void *arg, const maco_task *task)
 
 /* ---- the table ---- */
 
-enum { OWN = 3, SYSTEMS = 7 }; /* policies; with peers, of which oneTBB has layers in two ways */
+enum { OWN = 3, SYSTEMS = 7 }; /* policies; with peers (oneTBB has two ways for layers) */
 
 struct table {
     struct cli *cli;
@@ -49,7 +49,7 @@ struct table {
     maco_runtime *runtimes[OWN];
     struct bench_maco_peer peers[OWN];
     struct bench_samples samples[SYSTEMS];
-    double ns[SYSTEMS]; /* of a task */
+    double ns[SYSTEMS]; /* per task */
 };
 
 static hl_status read_own(struct table *t, const struct bench_maco_plan *plans)
@@ -98,7 +98,7 @@ static void report_graph(struct table *t, const char *graph)
     }
     snprintf(name, sizeof(name), "%s %d workers direct ns per task", graph, t->workers);
     bench_ratio(t->report, name, t->ns[0], 0, 0);
-    if (t->workers == 1 && strcmp(graph, "chain") == 0) /* two threads: two processors do */
+    if (t->workers == 1 && strcmp(graph, "chain") == 0) /* two threads: two processors suffice */
         bench_ratio(t->report, "chain 1 workers scheduler ns per task", t->ns[1], 2000, 1);
     if (best == 0)
         return;
@@ -122,7 +122,7 @@ static hl_status time_graph(struct table *t, const char *graph)
         if (st == HL_OK)
             st = read_peers(t, graph);
         for (int i = 0; k == 0 && i < SYSTEMS; i++)
-            t->samples[i].count = 0; /* the first builds and warms */
+            t->samples[i].count = 0; /* the first run builds and warms up */
     }
     if (st == HL_OK)
         report_graph(t, graph);
@@ -170,7 +170,8 @@ static hl_status time_systems(struct table *t)
 
 /* ---- how short a task may be ---- */
 
-/* Share of two workers that does what one thread alone does, for a body; its length in *ns. */
+/* The share of two workers' time in which they do what one thread alone does, for one length of
+ * body; that length is in *ns. */
 static hl_status measure_efficiency(maco_runtime *rt, const struct bench_maco_plan *p,
                                     uint64_t *operations, int rounds, double *ns, double *share)
 {
@@ -192,8 +193,8 @@ static hl_status measure_efficiency(maco_runtime *rt, const struct bench_maco_pl
     return st;
 }
 
-/* The shortest body of which half the time of two workers is left: between the last that gives
- * less and the next, by a line. */
+/* The shortest body for which half of the two workers' time is useful work, interpolated linearly
+ * between the last body that gives less and the next one. */
 static hl_status bench_shortest_task(struct bench_report *r, const struct maco_args *args,
                                      const char *graph)
 {

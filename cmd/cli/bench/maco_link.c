@@ -1,6 +1,6 @@
-/* Overlap with a link that takes no processor: a chunk's communication ends at a deadline, one
- * after the other, and its task polls for it. Computing is fixed work. What was reached is held
- * against what n dependent chunks allow: c + (n - 1) max(c, x) + x. */
+/* Overlap with a link that takes no processor: the communication of chunks ends at deadlines, one
+ * after the other, and its task polls for the deadline. Computing is a fixed amount of work. The
+ * result is compared with what n dependent chunks allow: c + (n - 1) max(c, x) + x. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,10 +11,10 @@
 #define CHUNKS_MAX 8
 #define CHUNK_NS   1000000
 #define SPREAD_MAX 0.10 /* of the middle half of the readings */
-#define SLOWER_MAX 1.25 /* else the threads don't have a processor each */
+#define SLOWER_MAX 1.25 /* above this, the threads don't have a processor each */
 
 struct link {
-    uint64_t operations, chunk_ns; /* of a chunk */
+    uint64_t operations, chunk_ns; /* per chunk */
 };
 
 /* The group's proxy is the only thread here, so the link is free when it comes. */
@@ -23,7 +23,7 @@ static int send_chunk(void *arg, const maco_task *task)
     uint64_t end = hl_now_ns() + ((struct link *)arg)->chunk_ns;
     (void)task;
     while (hl_now_ns() < end)
-        for (int i = 0; i < 16; i++) /* a core may be shared with the computing thread */
+        for (int i = 0; i < 16; i++) /* the computing thread may share the core */
             hl_pause();
     return 0;
 }
@@ -48,7 +48,7 @@ static hl_status make_plan(struct link *l, int n, int comm, struct bench_maco_pl
     return (hl_status)st;
 }
 
-/* One reading after the other of computing alone and both. */
+/* Takes readings of computing alone and of both, in turns. */
 static hl_status measure_overlap(maco_runtime *rt, struct link *l, int n, int rounds, double *c,
                                  double *o, double *spread)
 {
@@ -79,7 +79,7 @@ static hl_status measure_overlap(maco_runtime *rt, struct link *l, int n, int ro
     return st;
 }
 
-/* Operations that take about as long as a chunk on this machine. */
+/* Finds the number of operations that take about as long as a chunk on this machine. */
 static uint64_t calibrate_operations(void)
 {
     static volatile double sink;

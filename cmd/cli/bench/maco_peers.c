@@ -1,4 +1,4 @@
-/* Other task libraries, asked over pipes (bench/maco_peers). */
+/* Runs other task libraries, controlled over pipes (bench/maco_peers). */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -59,7 +59,7 @@ hl_status bench_maco_peer_ask(struct bench_maco_peer *p, const char *graph, uint
     }
     line[len] = '\0';
     *ns = strtoull(line, NULL, 10);
-    kill(p->pid, SIGSTOP); /* its threads would spin beside the next one */
+    kill(p->pid, SIGSTOP); /* otherwise its threads would spin next to the next library */
     return HL_OK;
 }
 

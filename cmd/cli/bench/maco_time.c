@@ -1,4 +1,4 @@
-/* What the readings of bench maco share: graphs to run, work for a task, the time of a run. */
+/* Shared parts of bench maco: graphs to run, work for a task, the time of a run. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
-/* bench migrate: objects between two processes over the migration channel, checksums and placement
- * included, against plain TCP into the same memory. All take turns in every round, so that a busy
- * minute of the machine hits all of them. */
+/* bench migrate: objects between two processes over the migration channel, including checksums and
+ * placement, against plain TCP into the same memory. All take turns in every round, so that a busy
+ * minute of the machine affects all of them. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,8 +17,8 @@
 #define SIZES_MAX   4
 #define CHUNKS_MAX  6
 #define OBJECT_MAX  ((uint64_t)2 << 30)
-#define ROUND_BYTES ((uint64_t)64 << 20) /* small objects are sent more than once per round */
-#define BULK        ((uint64_t)64 << 20) /* objects that the bar is for */
+#define ROUND_BYTES ((uint64_t)64 << 20) /* small objects are sent several times per round */
+#define BULK        ((uint64_t)64 << 20) /* size of objects from which the bar applies */
 #define BAR         0.9
 #define SEND_MS     60000
 #define ROUNDS_MAX  100
@@ -46,7 +46,8 @@ static const struct hl_option migrate_rows[] = {
      AT(io_threads)},
 };
 
-/* One chunk size: its times, and in each round the plain TCP just before it over them. */
+/* One chunk size: its times, and for each round the time of the plain TCP before it divided by
+ * them. */
 struct cell {
     struct bench_samples s;
     uint64_t chunk;
@@ -68,7 +69,7 @@ struct migrate_bench {
     int rounds, io_threads;
     uint64_t window, largest;
     unsigned char *source;
-    uint32_t *crcs; /* per MiB, as a pool keeps them */
+    uint32_t *crcs; /* per MiB, as in a pool */
     struct bench_peer peer;
     struct hl_migrate_line *line;
     struct bench_report report;
@@ -83,7 +84,7 @@ static hl_status make_source(struct migrate_bench *b)
                        (unsigned long long)b->largest);
     b->source = m;
     (void)madvise(m, b->largest, MADV_HUGEPAGE);
-    uint64_t x = 88172645463325252u; /* noise: nothing in it is compressible */
+    uint64_t x = 88172645463325252u; /* incompressible noise */
     for (uint64_t i = 0; i + sizeof(x) <= b->largest; i += sizeof(x)) {
         x ^= x << 13;
         x ^= x >> 7;
@@ -116,7 +117,7 @@ static hl_status time_send(struct migrate_bench *b, struct size_run *run, struct
     struct hl_migrate_send_opts o = {
         .line = b->line,
         .chunk_size = (uint32_t)c->chunk,
-        /* A table whose last entry is that of a whole MiB fits no object that ends before it. */
+        /* A table whose last entry covers a whole MiB fits no object that ends within that MiB. */
         .chunk_crcs = run->size % HL_CHUNK == 0 ? b->crcs : NULL,
     };
     uint64_t start = hl_now_ns();
@@ -149,7 +150,7 @@ static hl_status one_round(struct migrate_bench *b, struct size_run *run)
     return HL_OK;
 }
 
-/* The first round warms memory and connections; it also shows that the bytes really land. */
+/* The first round warms memory and connections, and checks that the bytes really arrive. */
 static hl_status measure_migrate(struct migrate_bench *b, struct size_run *run)
 {
     size_t room = (size_t)(b->rounds + 1) * TIMES_MAX + 1;
@@ -200,7 +201,7 @@ static void report_migrate(struct migrate_bench *b, struct size_run *run)
 
 /* ---- when compression pays ---- */
 
-/* Half of every 64 bytes is noise, the other half zeros: zstd leaves about half of it. */
+/* Half of every 64 bytes is noise and half is zeros: zstd halves the size. */
 static void make_compressible(unsigned char *data, uint64_t len)
 {
     for (uint64_t i = 0; i < len; i++)
@@ -303,7 +304,7 @@ hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv)
     hl_status st = cli_args(cli, migrate_rows, HL_ARRAY_LEN(migrate_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         st = configure_migrate_bench(cli, &a, b);
-        hl_copy_measure(); /* as the Agent does; the peer has it, too */
+        hl_copy_measure(); /* as the Agent does; the peer inherits it */
         if (st == HL_OK)
             st = run_migrate_bench(cli, b);
         hl_args_fini(migrate_rows, HL_ARRAY_LEN(migrate_rows), &a);

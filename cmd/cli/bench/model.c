@@ -12,7 +12,7 @@
 #include "os/file.h"
 
 #define BLOCK      ((uint64_t)1 << 20)
-#define PER_LAYER  9 /* tensors, without experts */
+#define PER_LAYER  9 /* tensors per layer, without experts */
 #define NAME_BYTES 96
 
 struct shape {
@@ -32,7 +32,7 @@ static uint64_t layer_elements(const struct shape *s)
            2 * s->hidden + s->hidden * s->experts;
 }
 
-/* llama's proportions, with experts a quarter as wide; the number of layers makes the size. */
+/* llama's proportions, with experts a quarter as wide; the number of layers determines the size. */
 static struct shape choose_shape(uint64_t bytes, const struct bench_model *m)
 {
     struct shape s = {.hidden = 2048, .ffn = 5632, .vocab = 32000, .heads = 32, .kv_heads = 8};
@@ -131,7 +131,7 @@ static void add_layer(struct list *l, const struct shape *s, uint64_t layer)
     }
 }
 
-/* A block of noise with a changing stamp: unlike zeros, nothing can take a short cut through it. */
+/* A block of noise with a changing stamp: unlike zeros, it allows no shortcuts. */
 static hl_status write_noise(struct outfile *f, uint64_t len)
 {
     HL_AUTO(hl_freep) uint64_t *block = malloc(BLOCK);

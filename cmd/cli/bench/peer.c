@@ -1,5 +1,5 @@
-/* The receiving process. What plain TCP reaches between the two processes, with the same memory as
- * source and as destination, is the limit of everything else that goes between them. */
+/* The receiving process. The rate of plain TCP between the two processes, with the same source and
+ * destination memory, is the limit for everything else that they transfer. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,10 +19,10 @@
 #include "cli/bench/peer.h"
 #include "net/zmq/migrate.h"
 
-#define PIECE     ((uint64_t)1 << 20) /* of one recv */
+#define PIECE     ((uint64_t)1 << 20) /* size of one recv */
 #define SILENT_MS 20000
 
-/* What the child writes to its parent once it serves. */
+/* What the child writes to its parent as soon as it serves. */
 struct hello {
     char migrate[64];
     unsigned raw_port;
@@ -72,8 +72,8 @@ static void sink_abort(void *arg, void *token)
     (void)token;
 }
 
-/* On the plain connection: a size of 8 bytes in host order, so many bytes, and one byte back once
- * all of them are in `memory`. */
+/* The protocol of the plain connection: a size of 8 bytes in host order, that many bytes, and one
+ * byte back once all of them are in `memory`. */
 struct raw_sink {
     struct bench_peer *peer;
     int listener;
@@ -106,8 +106,8 @@ static int raw_listen(unsigned *port)
     return fd;
 }
 
-/* Serves until the parent is gone. It never returns, and leaves by _exit only: the parent's stdio
- * is copied here with whatever it has not written yet. */
+/* Serves until the parent is gone. It never returns and leaves only by _exit, because this process
+ * has a copy of the parent's stdio with its unwritten data. */
 static void peer_main(struct bench_peer *p, uint64_t window, int io_threads, int tell)
 {
     struct hl_migrate_server *server;
@@ -148,7 +148,7 @@ static hl_status connect_raw(struct bench_peer *p)
     return HL_OK;
 }
 
-/* Shared, touched, on huge pages where shared memory may have them: like a pool. */
+/* Shared, touched memory, on huge pages where available for shared memory: like a pool. */
 static hl_status map_room(struct bench_peer *p, uint64_t room)
 {
     void *m = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

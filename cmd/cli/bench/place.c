@@ -1,6 +1,6 @@
-/* bench place: placing gangs on big clusters of two-slot servers, in this process: 20 servers to a
- * leaf, 10 leaves to a spine, in four states of use; and what many gangs that come and go leave
- * half used. Times are the processor's. */
+/* bench place: places gangs on big clusters of two-slot servers, in this process, with 20 servers
+ * per leaf and 10 leaves per spine, in four states of use. Also measures how many servers are left
+ * half used by many gangs that come and go. Times are CPU times. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
-/* bench plank: bytes that go straight into an emulated device's memory against bytes that go
- * through staging, over the same link: a copy within the host, and TCP from another
- * process. The checksums are verified either way. Both take turns, so that a busy minute hits both.
+/* bench plank: bytes that go directly into an emulated device's memory against bytes that go
+ * through staging, over the same link: a copy within the host, and TCP from another process. The
+ * checksums are verified either way. Both take turns, so that a busy minute affects both.
  *
- * What the plank costs is one more copy of every byte (the row "copy": warm pieces into the
- * device). It is hidden as far as a processor is free for it; "processors busy" tells how many were
- * at work, both ends of the link included. Beside a real device the copy is the device's own work.
+ * A plank costs one more copy of every byte (the row "copy": warm pieces into the device). If a
+ * processor is free, that is hidden; "processors busy" tells how many were at work, including both
+ * ends of the link. With a real device the copy is the device's own work.
  */
 #include <errno.h>
 #include <signal.h>
@@ -26,7 +26,7 @@
 #include "os/copy_measure.h"
 
 #define SIZES_MAX   8
-#define FOOTPRINT   ((uint64_t)192 << 20) /* of the source: colder than most caches */
+#define FOOTPRINT   ((uint64_t)192 << 20) /* of the source: more than most caches hold */
 #define SLOTS_MAX   3072
 #define STRIDE      ((uint64_t)64 << 10)
 #define ROUND_BYTES ((uint64_t)512 << 20)
@@ -60,7 +60,7 @@ enum link { LOCAL, TCP };
 struct size_run {
     uint64_t size, stride;
     size_t slots;
-    uint32_t *crcs; /* per slot, of every started MiB */
+    uint32_t *crcs; /* per slot, for every MiB, also a partial one */
     size_t chunks;
     struct bench_samples copy_s, local_s, local_plank_s, tcp_s, tcp_plank_s;
     uint64_t cpu_ns[2], wall_ns[2]; /* of the plank, by enum link */
@@ -80,7 +80,7 @@ struct plank_bench {
     struct bench_report report;
 };
 
-/* One transfer: from `at` in the source to the beginning of the device's block. */
+/* One transfer: from `at` in the source to the start of the device's block. */
 struct way {
     struct plank_bench *b;
     const struct size_run *run;
@@ -183,7 +183,7 @@ static hl_status setup_plank_bench(struct plank_bench *b, const struct plank_arg
     for (size_t i = 0; i < b->count; i++)
         HL_TRY(make_crcs(b, &b->sizes[i]));
     if (b->tcp)
-        HL_TRY(start_server(b)); /* a fork: before there are threads */
+        HL_TRY(start_server(b)); /* forks, so it comes before there are threads */
     snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)b->largest + (4 << 20));
     HL_TRY(hl_device_open(spec, NULL, &b->device));
     HL_TRY(hl_device_alloc(b->device, b->largest, HL_DEVICE_ANYWHERE, &b->block));
@@ -229,7 +229,7 @@ static hl_status time_direct(struct way *w, hl_plank_fn link, struct bench_sampl
     return HL_OK;
 }
 
-/* Of this process and, where it takes part, of the serving one. */
+/* CPU time of this process and, if it takes part, of the serving one. */
 static uint64_t cpu_now(const struct plank_bench *b, enum link link)
 {
     const clockid_t own = CLOCK_PROCESS_CPUTIME_ID;
@@ -288,8 +288,8 @@ static hl_status one_round(struct plank_bench *b, struct size_run *run, uint64_t
 {
     size_t local = b->local ? ops_of(run, ROUND_OPS) : 0, tcp = b->tcp ? ops_of(run, NET_OPS) : 0;
     for (size_t i = 0; i < local || i < tcp; i++) {
-        /* Neighbours in time, so that what disturbs one disturbs the other, but not in place: the
-         * second must not find the bytes of the first in a cache. */
+        /* The two are neighbours in time, so that a disturbance affects both, but not in place, so
+         * that the second does not find the first one's bytes in a cache. */
         struct way one = way_of(b, run, 2 * i), two = way_of(b, run, 2 * i + 1);
         if (i < local) {
             HL_TRY(time_copy(&one, piece));
@@ -310,7 +310,7 @@ static hl_status measure_plank(struct plank_bench *b, struct size_run *run, uint
                                    &run->tcp_plank_s};
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
         HL_TRY(bench_samples_init(all[i], ops_of(run, ROUND_OPS) * ((size_t)b->rounds + 1)));
-    HL_TRY(one_round(b, run, piece)); /* warm: page tables, connections, the helper */
+    HL_TRY(one_round(b, run, piece)); /* warm-up of page tables, connections and the helper */
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
         all[i]->count = 0;
     memset(run->cpu_ns, 0, sizeof(run->cpu_ns));
@@ -335,7 +335,7 @@ static void report_link(struct plank_bench *b, enum link which, const struct siz
         bench_ratio(&b->report, name, plank->p50_us - direct->p50_us, run->size <= 64 ? 0.8 : 0, 1);
         return;
     }
-    /* The best of each: overlap needs a processor that is idle at that moment. */
+    /* Compares the best of each, because overlap needs a processor that is idle at that moment. */
     snprintf(name, sizeof(name), "plank/direct %s %s", link, size);
     bench_ratio(&b->report, name, direct->min_us / plank->min_us, run->size >= BULK ? 0.85 : 0, 0);
     if (run->size >= BULK) {

@@ -1,7 +1,7 @@
-/* bench policy: where shards live, decided on one core: access reports, passes of the policy, and
- * the memory of both. Half of the shards are on 64 nodes and read; decisions are carried out a
- * second later. The clock of the cluster is virtual, and times are those of the processor: a core
- * that others use, too, gives the same figures, but for its caches. */
+/* bench policy: decisions about where shards live, on one core: access reports, passes of the
+ * policy, and the memory of both. Half of the shards are on 64 nodes and are read; decisions are
+ * carried out a second later. The cluster's clock is virtual and times are CPU times, so a core
+ * that is shared gives the same figures except for effects of caches. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,13 +14,13 @@
 #define NODES         64
 #define START_MS      INT64_C(1000000)
 #define SECOND_MS     INT64_C(1000)
-#define CHANGES       10000 /* accesses of a second */
-#define BATCH         1000  /* entries of a report */
+#define CHANGES       10000 /* accesses per second */
+#define BATCH         1000  /* entries in a report */
 #define SETTLE        320   /* seconds: more than the window of accesses */
 #define REPORT_ROUNDS 500
 #define FULL_PASSES   30
 #define MIB           (UINT64_C(1) << 20)
-#define BAR_SHARDS    1000000 /* those of passes are for so many */
+#define BAR_SHARDS    1000000 /* the bars of passes apply to this many */
 
 struct policy_args {
     int64_t shards, passes;
@@ -43,7 +43,7 @@ struct policy_bench {
     struct hl_policy policy;
     struct hl_node_limits nodes[NODES];
     struct hl_policy_limits limits;
-    struct hl_decision *moving; /* begun by the pass before */
+    struct hl_decision *moving; /* decisions of the previous pass */
     size_t moving_count, moving_room;
     struct hl_report_entry entries[BATCH];
     struct bench_samples samples;
@@ -72,8 +72,8 @@ static struct hl_id id_of(uint32_t shard)
 static const struct hl_place in_l3 = {.node = HL_READER_NONE, .tier = HL_API_TIER_L3};
 static const struct hl_place in_l4 = {.node = HL_READER_NONE, .tier = HL_API_TIER_L4};
 
-/* Of ten shards one is in L1 and four in L2; three wait in L3 for their first reader, one is
- * archived there and one in L4. */
+/* Of ten shards one is in L1, four are in L2 and three in L3, waiting for their first reader; one
+ * is archived in L3, and one is in L4. */
 static uint16_t home_node(uint32_t shard)
 {
     return (uint16_t)(shard / 10 % NODES);
@@ -146,7 +146,7 @@ static hl_status make_cluster(struct policy_bench *b)
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
-/* Of the shards on a node; half of the accesses go to one in sixteen of them. */
+/* Draws one of the shards on a node; half of the accesses go to one in sixteen of them. */
 static uint32_t draw_shard_of(struct policy_bench *b, uint16_t node)
 {
     uint32_t tens = (b->shards - node * 10 - 1) / (NODES * 10) + 1;
@@ -171,7 +171,7 @@ static void give_report(struct policy_bench *b, uint16_t node, const struct hl_r
     hl_placement_report(&b->place, node, &report, b->now_ms);
 }
 
-/* Nine of ten go to shards of the reader's own node, one of twenty to any shard there is. */
+/* Nine of ten accesses go to shards on the reader's own node, one in twenty to any shard. */
 static void give_access(struct policy_bench *b)
 {
     uint16_t node = (uint16_t)draw_number(b, NODES);
@@ -183,7 +183,7 @@ static void give_access(struct policy_bench *b)
     give_report(b, node, &e, 1);
 }
 
-/* An access to each shard on a node, and some of the older ones are forgotten soon. */
+/* Accesses each shard on a node once; some of the older ones are soon forgotten. */
 static void warm_shards(struct policy_bench *b)
 {
     for (uint16_t node = 0; node < NODES; node++) {
@@ -200,7 +200,7 @@ static void warm_shards(struct policy_bench *b)
     }
 }
 
-/* BATCH entries a sample, in reports of `count`. */
+/* Each sample has BATCH entries, in reports of `count`. */
 static hl_status time_reports(struct policy_bench *b, size_t count, const char *op)
 {
     HL_TRY(bench_samples_init(&b->samples, REPORT_ROUNDS));

@@ -1,6 +1,6 @@
 /* bench put: objects into a private L3 daemon, over the network and through its local socket,
  * against raw TCP and memcpy, in one run, taking turns. The pool keeps every object until the end,
- * so it is made as large as all of them. */
+ * so it is made large enough for all of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@
 #define ROUND_BYTES ((uint64_t)128 << 20)
 #define ROUND_OPS   300
 #define SHM_OPS     50
-#define MANY        256 /* objects of one call of the batched row */
+#define MANY        256 /* objects per call in the batched row */
 #define MANY_CALLS  4
 #define MANY_UP_TO  ((uint64_t)4 << 10)
 #define STREAM      ((uint64_t)256 << 20)
@@ -128,7 +128,7 @@ static hl_status time_net(struct put_bench *b, struct size_run *run, size_t ops)
     return HL_OK;
 }
 
-/* A sample is the time of one object. */
+/* A sample is the time per object. */
 static hl_status time_many(struct put_bench *b, struct size_run *run)
 {
     struct hl_net_item items[MANY];
@@ -176,7 +176,7 @@ static hl_status measure_put(struct put_bench *b, struct size_run *run)
                                    &run->stream_s, &run->net_s, &run->many_s};
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
         HL_TRY(bench_samples_init(all[i], room));
-    HL_TRY(one_round(b, run)); /* warm: connections, places, pages */
+    HL_TRY(one_round(b, run)); /* warm-up of connections, places and pages */
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
         all[i]->count = 0;
     for (int r = 0; r < b->rounds; r++)

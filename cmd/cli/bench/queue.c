@@ -1,11 +1,11 @@
-/* bench queue: the line of waiting jobs.
+/* bench queue: the queue of waiting jobs.
  *
- * Passes: 10,000 pending gangs of 40 shapes, four queues and five priorities over 1,000 servers, in
- * this process, by the code of the Controller: with all slots held, with all of them free, and
- * where high priorities have running gangs stopped. Times are the processor's.
+ * Passes: 10,000 pending gangs of 40 shapes, four queues and five priorities on 1,000 servers, in
+ * this process, with the Controller's code: with all slots held, with all of them free, and with
+ * high priorities that stop running gangs. Times are CPU times.
  *
- * Submissions: as many jobs in one moment to a Controller of its own, whose nodes are unfit, so
- * that all wait. Each is answered; each that was accepted is in the line afterwards. */
+ * Submissions: as many jobs at one moment to a private Controller whose nodes are unfit, so that
+ * all jobs wait. Each one is answered; each accepted one is in the queue afterwards. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static hl_status make_shapes(struct queue_bench *b)
     return bench_gang(&b->held, 1, 8, "");
 }
 
-/* urgent: those that wait come before those that run. */
+/* urgent: waiting gangs come before running ones. */
 static void make_gangs(struct queue_bench *b, bool held, bool urgent)
 {
     for (int i = 0; i < b->jobs; i++) {
@@ -102,7 +102,7 @@ static void make_gangs(struct queue_bench *b, bool held, bool urgent)
                                                        .preemptor = -1};
 }
 
-/* Eight slots to each gang that runs. */
+/* Gives eight slots to each running gang. */
 static hl_status hold_slots(struct queue_bench *b)
 {
     for (int i = 0; i < RUNNING; i++) {
@@ -225,7 +225,7 @@ static void on_submitted(void *arg, hl_status st, const char *text,
     crowd_answer(arg, st, text);
 }
 
-/* All calls are made; their answers come on the loop. */
+/* All calls are made; their answers arrive on the loop. */
 static hl_status crowd_wait(struct crowd *w)
 {
     HL_TRY(hl_loop_run(w->loop));
@@ -240,7 +240,7 @@ static void crowd_begin(struct crowd *w, int wanted)
     w->answered = w->accepted = 0;
 }
 
-/* Servers that are unfit: nothing starts on them. */
+/* Registers unfit servers, so that nothing starts on them. */
 static hl_status register_nodes(struct crowd *w)
 {
     crowd_begin(w, SERVERS);
@@ -283,7 +283,7 @@ static void submit_one(struct crowd *w, int i)
         ANSWER_MS, w->loop, on_submitted, w);
 }
 
-/* Jobs in the line, once a pass has seen all that are in it. */
+/* Number of jobs in the queue, once a pass has seen all of them. */
 static hl_status count_waiting(struct crowd *w, int *out)
 {
     for (uint64_t end = hl_now_ns() + ANSWER_MS * HL_NS_PER_MS; hl_now_ns() < end;) {
@@ -299,7 +299,7 @@ static hl_status count_waiting(struct crowd *w, int *out)
     return hl_fail(HL_ETIMEDOUT, "no pass has seen all jobs within %d s", ANSWER_MS / 1000);
 }
 
-/* Of the Controller's last pass. */
+/* Duration of the Controller's last pass. */
 static hl_status read_pass_ms(struct crowd *w, double *ms)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -313,7 +313,7 @@ static hl_status read_pass_ms(struct crowd *w, double *ms)
     return HL_OK;
 }
 
-/* What all threads of a process have had of the processors; 0: it is gone. */
+/* CPU time of all threads of a process; 0: it is gone. */
 static uint64_t process_ns(pid_t pid)
 {
     struct timespec ts;

@@ -1,4 +1,4 @@
-/* bench reshard: a model is imported at one layout and read at another, through a private
+/* bench reshard: imports a model in one layout and reads it in another, through a private
  * Controller and L3, as in a cluster. The import of the same bytes, in the same daemons, is the
  * limit. */
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 #define CALL_MS    10000
 #define TIMEOUT_NS (600 * HL_NS_PER_S)
 #define MIB        ((double)(1 << 20))
-#define TP_MAX     8 /* of the cases */
+#define TP_MAX     8 /* among the cases */
 #define PP_MAX     2
 #define EXPERTS    8
 
@@ -26,7 +26,7 @@ struct reshard_case {
     const char *name;
     struct hl_api_split from, to;
     bool experts;
-    bool view; /* another number of stages: nothing is cut */
+    bool view; /* another number of stages, so nothing is cut */
 };
 
 static const struct reshard_case cases[] = {
@@ -56,7 +56,7 @@ static const struct hl_option reshard_bench_rows[] = {
      NULL, AT(dir)},
 };
 
-/* What the daemons have besides the pool, at its most. */
+/* The daemons' memory besides the pool, at its peak. */
 struct watch {
     pid_t pids[2];
     atomic_bool stop;
@@ -72,7 +72,7 @@ struct reshard_bench {
     uint64_t file_size;
     struct watch watch;
     struct bench_samples import, read, again;
-    uint64_t beyond, copied, plans; /* the most of all rounds; `plans` of all cases */
+    uint64_t beyond, copied, plans; /* the maximum of all rounds; `plans`: of all cases */
     struct bench_report report;
 };
 
@@ -146,7 +146,7 @@ static hl_status import_model(struct reshard_bench *b, const struct hl_api_split
     }
 }
 
-/* As the first rank asks; until there is a layout to be read. */
+/* Lists as the first rank does, until there is a layout to read. */
 static hl_status list_position(struct reshard_bench *b, const struct hl_api_split *split,
                                struct bench_samples *samples)
 {
@@ -166,8 +166,8 @@ static hl_status list_position(struct reshard_bench *b, const struct hl_api_spli
     }
 }
 
-/* Until the Controller has claimed the pool, or has written a model's manifest into it: after the
- * latter nothing else is written. The pool's bytes in use then. */
+/* Waits until the Controller has claimed the pool, or has written a model's manifest into it, after
+ * which nothing else is written. *used: the pool's bytes in use at that time. */
 static hl_status wait_pool(struct reshard_bench *b, bool with_manifest, uint64_t *used)
 {
     uint64_t end = hl_now_ns() + TIMEOUT_NS;
@@ -208,7 +208,7 @@ static uint64_t find_counter(const char *text, const char *name)
     return at != NULL ? strtoull(at + strlen(line), NULL, 10) : 0;
 }
 
-/* Each cut that L3 was asked for has taken one, new or not. */
+/* Each cut that was requested from L3 has taken one plan, new or not. */
 static hl_status plans_taken(struct reshard_bench *b, uint64_t *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -226,7 +226,7 @@ static uint64_t bytes_above(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* The first listing makes the layout, the second finds it. */
+/* The first listing makes the layout, the second one finds it. */
 static hl_status measure_case(struct reshard_bench *b, const struct reshard_case *k)
 {
     uint64_t before, after, derived, first, second;
@@ -264,7 +264,7 @@ static void stop_round(struct reshard_bench *b)
     bench_l3d_stop(&b->l3d);
 }
 
-/* Daemons of its own, whose pool is touched and has room for the model twice. */
+/* Runs daemons of its own, whose pool is touched and has room for the model twice. */
 static hl_status run_round(struct cli *cli, struct reshard_bench *b, const struct reshard_case *k)
 {
     struct hl_rpc *rpc;

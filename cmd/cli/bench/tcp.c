@@ -1,7 +1,7 @@
-/* The limit of the network path: a plain socket on loopback, served by a process of its own as the
- * L3 daemon is, from a source as large as the pool's shards, so that it is as cold. Both sides wait
- * as the data path does: they look for a while before they sleep. A limit that slept at once would
- * be easy to beat. */
+/* The limit of the network path: a plain socket on loopback. A process of its own serves it, as the
+ * L3 daemon does, from a source as large as the pool's shards, so the data is as cold. Both sides
+ * wait as the data path does: they poll for a while before they sleep. A limit that slept at once
+ * would be easy to beat. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -22,11 +22,11 @@
 #define SILENT_MS 10000
 #define SPIN_NS   60000
 
-/* What the asking side sends: how many answers of what size it wants, one ask for a whole stream.
- * So only the first answer of a stream waits for a question. */
+/* What the client sends: how many answers of what size it wants, one request for a whole stream. So
+ * only the first answer of a stream has to wait for a request. */
 enum way {
     SERVE,   /* answer with bytes of the source */
-    SWALLOW, /* take the bytes, then say one */
+    SWALLOW, /* take the bytes, then answer one */
 };
 
 struct ask {
@@ -39,12 +39,13 @@ struct bench_tcp {
     const unsigned char *source;
     uint64_t len, at;
     int listener;
-    int fd;     /* of the asking side */
-    int served; /* of the serving side */
+    int fd;     /* the client's end */
+    int served; /* the server's end */
     pid_t server;
 };
 
-/* 0 = `len` bytes moved, -1 = the other side is gone or silent for silent_ms (-1 = for ever). */
+/* 0: `len` bytes were moved. -1: the other side is gone, or silent for silent_ms (-1 = no
+ * limit). */
 static int receive_all(int fd, void *data, uint64_t len, int silent_ms)
 {
     char *at = data;
@@ -89,8 +90,7 @@ static int serve_one(struct bench_tcp *t, const struct ask *ask, void *sink)
         return receive_all(t->served, sink, ask->size, SILENT_MS) == 0
                    ? bench_send_all(t->served, "", 1)
                    : -1;
-    if (t->at + ask->size >
-        t->len) /* through the whole source, so that no cache has what is next */
+    if (t->at + ask->size > t->len) /* uses the whole source, so that no cache has the next bytes */
         t->at = 0;
     if (bench_send_all(t->served, t->source + t->at, ask->size) != 0)
         return -1;
@@ -98,7 +98,7 @@ static int serve_one(struct bench_tcp *t, const struct ask *ask, void *sink)
     return 0;
 }
 
-/* The end of the run closes the other side; until then silence is fine here. */
+/* The end of the run closes the other side; until then it may be silent. */
 static void serve_asks(struct bench_tcp *t)
 {
     struct ask ask;
@@ -215,7 +215,7 @@ hl_status bench_tcp_stream(struct bench_tcp *t, void *buf, uint64_t size, unsign
     for (unsigned i = 0; i < count; i++) {
         if (receive_all(t->fd, buf, size, SILENT_MS) != 0)
             return fail_lost();
-        if (i == 0) /* this one waited for the question */
+        if (i == 0) /* this one waited for the request */
             start = hl_now_ns();
     }
     bench_add(s, (hl_now_ns() - start) / (count - 1));

@@ -1,4 +1,5 @@
-/* What the checksums of a read of 1 MiB cost: the verified read against the same read without. */
+/* The cost of the checksums of a read of 1 MiB: the verified read against the same read without
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,7 @@ static void pair_report(struct bench_report *r, struct pair *p, const char *syst
     bench_ratio(r, name, checked->p50_us / plain->p50_us, BAR, 1);
 }
 
-/* Mapping a shard verifies it, and leaves its bytes in the cache: all are mapped first. */
+/* Mapping a shard verifies it and leaves its bytes in the cache, so all are mapped first. */
 static hl_status map_all(helios_client *client, const helios_id *ids, size_t count,
                          const void **data)
 {
@@ -77,7 +78,7 @@ static hl_status read_net(struct hl_net_client *net, void *buf, const uint32_t *
         HL_TRY(hl_net_fetch(net, at, buf, HL_CHUNK, READ_MS));
         bench_add(&p->plain, hl_now_ns() - start);
     }
-    for (size_t i = 1; i < OPS; i++) { /* the first one holds the superblock, which beats */
+    for (size_t i = 1; i < OPS; i++) { /* the first holds the superblock, whose heartbeat changes */
         uint64_t at = i % PLACES * HL_CHUNK;
         if (at == 0)
             continue;

@@ -1,4 +1,4 @@
-/* Waiting for a daemon that is started again. */
+/* Waits for a daemon that is being restarted. */
 #include <poll.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 #include "rpc/l3_calls.h"
 
 #define AWAIT_POLL_MS 200
-#define AWAIT_CALLS   3 /* deadlines of a call that a start may take */
+#define AWAIT_CALLS   3 /* a restart may take this many call deadlines */
 
 bool failure_may_pass(hl_status st)
 {
@@ -32,7 +32,7 @@ hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st)
             st, "%.900s; gave up after %llu s%s%s", text, (unsigned long long)(p->limit_ms / 1000),
             p->what_goes_on != NULL ? ", " : "", p->what_goes_on != NULL ? p->what_goes_on : "");
     }
-    cli_disconnect(cli); /* the Controller may come back elsewhere */
+    cli_disconnect(cli); /* the Controller may come back at another address */
     poll(NULL, 0, AWAIT_POLL_MS);
     return HL_OK;
 }
@@ -44,8 +44,8 @@ void patience_regain(struct patience *p)
     p->since_ns = 0;
 }
 
-/* The supervisor of the local cluster starts its daemons again. Elsewhere a Controller that answers
- * is part of a cluster whose L3 daemon somebody looks after. */
+/* Whether L3 can be expected to return. The supervisor of the local cluster restarts its daemons.
+ * Elsewhere, a Controller that responds is part of a cluster whose L3 daemon is looked after. */
 static bool l3_may_return(struct cli *cli)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -71,7 +71,7 @@ hl_status cli_await_l3(struct cli *cli, hl_status failed)
     int call_ms;
     snprintf(text, sizeof(text), "%s", hl_error_text());
     hl_status st = failed == HL_EUNAVAIL && l3_may_return(cli) ? l3_probe(cli) : HL_OK;
-    if (st == HL_OK) /* it is there, or waiting is vain: the failure has another cause */
+    if (st == HL_OK) /* L3 is up, or waiting is useless: the failure has another cause */
         return hl_fail(failed, "%s", text);
     HL_TRY(cli_timeout(cli, &call_ms));
     patience.limit_ms = AWAIT_CALLS * (uint64_t)call_ms;

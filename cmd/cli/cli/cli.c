@@ -1,4 +1,4 @@
-/* Context of a command: arguments, the local cluster, connections to the daemons. */
+/* The context of a command: arguments, the local cluster, connections to the daemons. */
 #include "cli/cli/cli.h"
 #include "auth/secret.h"
 
@@ -15,7 +15,7 @@
 #include "core/job/jobstate.h"
 #include "os/file.h"
 
-#define JOBS_NAMED 4 /* when a prefix fits several */
+#define JOBS_NAMED 4 /* if a prefix fits several jobs */
 
 static void forget_cluster(struct cli *cli)
 {
@@ -51,7 +51,7 @@ hl_status cli_usage(struct cli *cli, const char *fmt, ...)
                    cli->command->args[0] != '\0' ? " " : "", cli->command->args);
 }
 
-/* Other programs have --json; some commands here have one that means a file or a format. */
+/* Other programs have --json; here some commands have one that means a file or a format. */
 static hl_status check_json_flag(struct cli *cli, const struct hl_option *rows, size_t count,
                                  int argc, char **argv)
 {
@@ -80,7 +80,7 @@ hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t c
     hl_status st = hl_args_parse_given(rows, count, usage, argc, argv, target, &rest, arena, given);
     if (st == HL_EINVAL)
         cli->usage_failed = true;
-    if (st == HL_ECANCELED) /* help was printed: no failure to explain */
+    if (st == HL_ECANCELED) /* help was printed, so there is no failure to explain */
         hl_error_clear();
     HL_TRY(st);
     if (rest >= min && rest <= max)
@@ -239,7 +239,8 @@ hl_status cli_controller_address(struct cli *cli, const char **out)
     return cli->state_given != CLI_NOT_GIVEN ? no_cluster(cli) : configured_controller(cli, out);
 }
 
-/* No process answers at the address. The user may not have named it: say where it comes from. */
+/* No process listens at the address. The user may not have given it, so the error says where it
+ * comes from. */
 static hl_status explain_absence(struct cli *cli)
 {
     if (cli->controller_from == CLI_DEFAULT)
@@ -260,7 +261,8 @@ static hl_status use_secret_of(const struct hl_api_local_cluster *cluster)
     return hl_auth_use_file(cluster->secret_file != NULL ? cluster->secret_file : "");
 }
 
-/* Of the cluster of this machine what cluster.json says, else what the options name. */
+/* Uses the secret in cluster.json for the cluster of this machine, otherwise the one of the
+ * options. */
 hl_status cli_secret(struct cli *cli)
 {
     const struct program_conf *conf = NULL;
@@ -360,7 +362,7 @@ bool cli_job_ended(const struct hl_api_job *job)
     return hl_job_state_ended(job->state);
 }
 
-/* Names those jobs whose ids begin with the text. */
+/* Lists the jobs whose ids begin with the text. */
 static hl_status several_jobs(struct cli *cli, const struct hl_api_job_list *jobs, const char *text,
                               size_t count)
 {
@@ -376,7 +378,8 @@ static hl_status several_jobs(struct cli *cli, const struct hl_api_job_list *job
     return st;
 }
 
-/* NAME-NUMBER: never the beginning of another id. train-1 may be forgotten, train-12 is another. */
+/* NAME-NUMBER is a complete id and never a prefix: train-1 may be forgotten already, and train-12
+ * is another job. */
 static bool looks_like_job_id(const char *text)
 {
     const char *dash = strrchr(text, '-');

@@ -1,4 +1,4 @@
-/* libhelios in this process, for the cluster that the commands call. */
+/* libhelios in this process, connected to the cluster that the commands call. */
 #include "cli/cli/cli.h"
 #include "helios/helios.h"
 

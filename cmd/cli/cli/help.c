@@ -1,4 +1,4 @@
-/* Finding a command, its help, and the tree as JSON. */
+/* Finds a command, prints its help, and prints the tree as JSON. */
 #include "cli/cli/help.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static bool is_heading(const struct cli_command *c)
     return c->run == NULL;
 }
 
-/* The rest of the name after "GROUP ", NULL for a command of another group. */
+/* The part of the name after "GROUP "; NULL for a command of another group. */
 static const char *name_in_group(const struct cli_command *c, const char *group)
 {
     size_t len = strlen(group);
@@ -134,7 +134,7 @@ bool help_argument(const struct cli_command *command, int index, struct help_arg
 
 /* ---- dump ------------------------------------------------------------------------------------ */
 
-/* "-n,--last" as a list of texts. */
+/* Splits "-n,--last" into a list of texts. */
 static struct hl_api_text_list split_text(struct hl_arena *arena, const char *text, char separator)
 {
     struct hl_api_text_list list = {0};
@@ -199,7 +199,7 @@ static struct hl_api_help_argument_list arguments_to_api(const struct cli_comman
     return list;
 }
 
-/* Runs the command, which stops where it hands its options to cli_args. */
+/* Runs the command, which stops when it passes its options to cli_args. */
 static hl_status command_to_api(struct cli *cli, const struct cli_command *c, const char *heading,
                                 struct hl_api_help_command *out)
 {

@@ -1,12 +1,12 @@
-/* Bytes go to a file without a name in the same directory, which ends with the process however that
- * ends. It is called PATH.PID.tmp for the moment before a rename puts it under its name; where the
- * file system has no such files it is called so from the start. The bytes are on the disk before
- * the rename: after a crash the file is the old one or the whole new one. The directory is not
- * synced, so the old one may come back.
+/* Bytes are written to a file without a name in the same directory, so it disappears with the
+ * process however that ends. For a moment it is called PATH.PID.tmp, before a rename gives it its
+ * final name; if the file system has no such files, it has that name from the start. The bytes are
+ * on the disk before the rename, so after a crash there is either the old file or the whole new
+ * one. The directory is not synced, so the old one may come back.
  *
- * A PATH.PID.tmp that a killed process left goes when the same PATH is written again. Its writer
- * has a lock on it, which counts for all hosts and namespaces that see the file system; the process
- * id counts where there are no locks. */
+ * A PATH.PID.tmp that a killed process left is removed when the same PATH is written again. A
+ * writer holds a lock on its file, which is valid for all hosts and namespaces that see the file
+ * system; where there are no locks, the process id decides. */
 #include "cli/cli/cli.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@
 
 #include "os/file.h"
 
-#define WRITE_MAX ((uint64_t)64 << 20) /* of one write: Linux moves less than 2 GiB in one */
+#define WRITE_MAX ((uint64_t)64 << 20) /* in one write: Linux moves less than 2 GiB at once */
 #define SUFFIX    ".tmp"
 #define FD_LINK   64
 
@@ -35,7 +35,7 @@ static hl_status fail_errno(const char *what, const char *path)
 
 /* ---- what killed processes left -------------------------------------------------------------- */
 
-/* "NAME.PID.tmp" of a process that is no more, or of an earlier one with our number. */
+/* "NAME.PID.tmp" of a process that has ended, or of an earlier one with our pid. */
 static bool is_left_of(const char *entry, const char *name)
 {
     size_t n = strlen(name);
@@ -49,7 +49,8 @@ static bool is_left_of(const char *entry, const char *name)
     return pid == getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
 }
 
-/* Ours, and with no writer on any host: then the lock is free. */
+/* Removes a left file if it is ours and no host has a writer for it, in which case its lock is
+ * free. */
 static void left_remove(int dir, const char *entry)
 {
     struct stat sb;
@@ -59,7 +60,7 @@ static void left_remove(int dir, const char *entry)
         (void)unlinkat(dir, entry, 0);
 }
 
-/* Not being able to is no failure: the new file is written beside what is left. */
+/* Errors are ignored: the new file is written next to what is left. */
 static void left_sweep(const char *dir, const char *name)
 {
     DIR *d = opendir(dir);
@@ -78,7 +79,7 @@ static void fd_link(int fd, char path[FD_LINK])
     snprintf(path, FD_LINK, "/proc/self/fd/%d", fd);
 }
 
-/* -1: the file system has no files without a name, or none could be named later. */
+/* -1: the file system has no files without a name, or the file could not be named later. */
 static int open_unnamed(const char *dir)
 {
     char link[FD_LINK];
@@ -128,7 +129,7 @@ hl_status outfile_open(const char *path, struct outfile *out)
     bool exists = stat(path, &sb) == 0;
     if (exists && S_ISDIR(sb.st_mode))
         return hl_fail(HL_EINVAL, "%s is a directory; name a file", path);
-    /* A device or a pipe: a rename would put a file in its place. */
+    /* A rename would replace a device or a pipe by a file. */
     f.in_place = exists && !S_ISREG(sb.st_mode);
     if (f.in_place)
         f.fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -140,7 +141,7 @@ hl_status outfile_open(const char *path, struct outfile *out)
     return HL_OK;
 }
 
-/* The header of the file is written too and is not in the total. */
+/* The file's header is written too, but it is not part of the total. */
 static void outfile_draw(const struct outfile *f)
 {
     uint64_t done = f->before + f->written;

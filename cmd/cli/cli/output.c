@@ -16,10 +16,10 @@
 #define PROGRESS_INTERVAL_NS (100 * HL_NS_PER_MS)
 #define PROGRESS_BAR         16
 
-#define COLUMNS_DEFAULT 80 /* of a terminal that does not tell */
+#define COLUMNS_DEFAULT 80 /* for a terminal that does not report its width */
 #define GAP             2  /* between columns */
-#define TEXT_MIN        16 /* an optional column is left out before a text gets shorter */
-#define TEXT_LEAST      6  /* no text gets shorter */
+#define TEXT_MIN        16 /* before a text gets narrower, an optional column is left out */
+#define TEXT_LEAST      6  /* no text gets narrower */
 #define ELLIPSIS        "…"
 #define GREEN           "\033[32m"
 #define YELLOW          "\033[33m"
@@ -27,11 +27,12 @@
 #define RESET           "\033[0m"
 
 static struct {
-    size_t columns; /* of a line, 0 = no limit */
+    size_t columns; /* width of a line, 0 = no limit */
     bool color;
 } terminal;
 
-/* COLUMNS wins, so that a script can ask for narrow tables; a pipe without it has no limit. */
+/* COLUMNS has priority, so that a script can ask for narrow tables; a pipe without it has no
+ * limit. */
 static size_t terminal_columns(void)
 {
     struct winsize size;
@@ -59,12 +60,12 @@ static hl_status flush_stdout(void)
         return HL_OK;
     if (errno != EPIPE)
         return hl_fail(HL_EIO, "writing to stdout: %s", strerror(errno));
-    hl_error_clear(); /* `helios list | head`: the reader has seen enough */
+    hl_error_clear(); /* as in `helios list | head`: the reader has seen enough */
     return HL_ECANCELED;
 }
 
-/* One character of the text as a terminal shows it: its bytes, its columns, and whether it may be
- * shown at all (controls and bytes that are no UTF-8 may not). */
+/* One character as a terminal shows it: its bytes, its columns, and whether it may be shown at all,
+ * which is not the case for controls and invalid UTF-8. */
 struct glyph {
     size_t bytes, columns;
     bool printable;
@@ -133,8 +134,8 @@ void cli_print(FILE *to, const char *fmt, ...)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* jansson escapes the controls of ASCII; DEL and those of Unicode can change a terminal too. They
- * stand only inside of strings. */
+/* jansson escapes the controls of ASCII, but DEL and those of Unicode can also change a terminal.
+ * They occur only inside strings. */
 static void print_json_text(const char *text)
 {
     while (*text != '\0') {
@@ -301,7 +302,7 @@ void cli_cell_duration(struct cli_table *t, int64_t ms)
     if (ms < 0)
         cli_cell(t, "-");
     else if (s < 60)
-        cli_cell(t, "%d.%ds", (int)s, (int)(ms % 1000 / 100)); /* 59.96 s are not 60.0 */
+        cli_cell(t, "%d.%ds", (int)s, (int)(ms % 1000 / 100)); /* 59.96 s must not read as 60.0 */
     else if (s < 3600)
         cli_cell(t, "%dm%02ds", (int)(s / 60), (int)(s % 60));
     else if (s < 86400)
@@ -310,7 +311,8 @@ void cli_cell_duration(struct cli_table *t, int64_t ms)
         cli_cell(t, "%lldd%02dh", (long long)(s / 86400), (int)(s / 3600 % 24));
 }
 
-/* States have colours, nothing else: green is well, yellow passes or needs a look, red is lost. */
+/* Only states have colours: green is healthy, yellow is temporary or needs attention, red is
+ * lost. */
 static const char *color_of(const char *header, const char *text)
 {
     static const struct {
@@ -334,8 +336,8 @@ static const char *color_of(const char *header, const char *text)
     return NULL;
 }
 
-/* Prints at most `width` columns of the text, the last one "…" if it is longer. Returns the columns
- * that were used. */
+/* Prints at most `width` columns of the text; if it is longer, the last one is "…". Returns the
+ * columns used. */
 static size_t print_cut(const char *text, size_t width)
 {
     size_t used = 0;
@@ -356,7 +358,7 @@ static size_t print_cut(const char *text, size_t width)
     return used;
 }
 
-/* How a table is laid out on the terminal. */
+/* The layout of a table on the terminal. */
 struct layout {
     size_t widths[CLI_COLUMNS_MAX];
     bool hidden[CLI_COLUMNS_MAX];
@@ -370,7 +372,7 @@ static size_t min_width(const struct cli_table *t, const struct layout *l, size_
     return c == 0 || t->fixed[c] || width < least ? width : least;
 }
 
-/* Columns of the whole table if every text were cut to `floor`; SIZE_MAX: not cut at all. */
+/* Width of the whole table if every text were cut to `floor`; SIZE_MAX: not cut at all. */
 static size_t table_width(const struct cli_table *t, const struct layout *l, size_t floor)
 {
     size_t width = l->incomplete ? GAP + 1 : 0, shown = 0;
@@ -383,8 +385,8 @@ static size_t table_width(const struct cli_table *t, const struct layout *l, siz
     return width + (shown > 0 ? (shown - 1) * GAP : 0);
 }
 
-/* Optional columns go first, the last one before the others; then the longest texts are cut. The
- * first column, by which people name a row, numbers and fixed columns stay whole. */
+/* First hides optional columns, beginning with the last one; then cuts the longest texts. The first
+ * column, by which people identify a row, numbers and fixed columns stay whole. */
 static void fit_table(const struct cli_table *t, struct layout *l)
 {
     if (terminal.columns == 0)
@@ -399,7 +401,7 @@ static void fit_table(const struct cli_table *t, struct layout *l)
                 (widest == t->columns || l->widths[c] > l->widths[widest]))
                 widest = c;
         if (widest == t->columns)
-            return; /* narrower than that it is of no use */
+            return; /* any narrower would be useless */
         l->widths[widest]--;
     }
 }
@@ -409,7 +411,7 @@ static void print_row(const struct cli_table *t, size_t first, const struct layo
     size_t end = t->columns, gap = 0;
     while (end > 0 &&
            (l->hidden[end - 1] || first + end > t->count || t->cells[first + end - 1][0] == '\0'))
-        end--; /* nothing but spaces would follow */
+        end--; /* only spaces would follow */
     for (size_t c = 0; c < end; c++) {
         if (l->hidden[c])
             continue;
@@ -455,18 +457,18 @@ const char *cli_plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-/* A line that is drawn when the program is interrupted stays, and ends. */
+/* If the program is interrupted while a line is drawn, the line stays and is ended. */
 static volatile sig_atomic_t line_drawn;
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 
 static void end_line(int number)
 {
     if (line_drawn && write(STDERR_FILENO, "\n", 1) < 0)
-        line_drawn = 0; /* there is nobody to read it */
-    raise(number);      /* SA_RESETHAND: as if there were no handler */
+        line_drawn = 0; /* nobody can read it */
+    raise(number);      /* SA_RESETHAND: acts as if there were no handler */
 }
 
-/* Who handles a signal otherwise goes on doing so. */
+/* Leaves signals alone that have another handler. */
 static void end_line_on_signals(bool on)
 {
     struct sigaction now, end = {.sa_handler = end_line, .sa_flags = (int)SA_RESETHAND};
@@ -488,7 +490,7 @@ void cli_progress_start(struct cli_progress *p, const char *title)
         end_line_on_signals(true);
 }
 
-/* "12 s left", nothing while there is no rate to tell it from. */
+/* "12 s left"; nothing if there is no rate yet to compute it. */
 static void time_left(double seconds, uint64_t done, uint64_t total, char *buf, size_t cap)
 {
     buf[0] = '\0';

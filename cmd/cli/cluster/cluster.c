@@ -1,4 +1,4 @@
-/* The cluster: look at nodes and state. */
+/* The cluster: shows nodes and state. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static bool is_of_shards(const struct hl_api_tier_info *tier)
     return tier->kind[0] == '\0';
 }
 
-/* "12.0 MiB/64.0 MiB" of a tier, all of the node's together; "-" when it has none. */
+/* "12.0 MiB/64.0 MiB" for a tier, summed over all of the node's; "-" if the node has none. */
 static void tier_cell(struct cli_table *t, const struct hl_api_tier_info_list *tiers,
                       enum hl_api_tier tier)
 {
@@ -36,7 +36,7 @@ static void tier_cell(struct cli_table *t, const struct hl_api_tier_info_list *t
                  hl_format_bytes(sum_quota, quota, sizeof(quota)));
 }
 
-/* "3.0 MiB+40.0 MiB": HybridPS chunks of ranks in L1 and L2; "-" while there are no such ranks. */
+/* "3.0 MiB+40.0 MiB": HybridPS chunks of ranks in L1 and L2; "-" if there are no such ranks. */
 static void chunks_cell(struct cli_table *t, const struct hl_api_tier_info_list *tiers)
 {
     char text[2][32];
@@ -56,7 +56,7 @@ static void chunks_cell(struct cli_table *t, const struct hl_api_tier_info_list 
                  hl_format_bytes(host, text[1], sizeof(text[1])));
 }
 
-/* "drained" once no job is left there. */
+/* "drained" as soon as the node has no jobs left. */
 static const char *state_of(const struct hl_api_node_state *n)
 {
     if (n->state != HL_API_NODE_LIFE_READY)
@@ -72,7 +72,7 @@ static const char *state_of(const struct hl_api_node_state *n)
     return "drained";
 }
 
-/* Why it gets no new jobs, or not all. */
+/* Why the node gets no new jobs, or only some. */
 static void reason_cell(struct cli_table *t, const struct hl_api_node_state *n)
 {
     char from[32], until[32];
@@ -87,7 +87,7 @@ static void reason_cell(struct cli_table *t, const struct hl_api_node_state *n)
         cli_cell(t, "-");
 }
 
-/* What the node has as a whole stands in the row of its first slot. */
+/* What concerns the whole node is in the row of its first slot. */
 static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
 {
     static const struct hl_api_tier_info_list none;
@@ -172,7 +172,7 @@ static void print_info(const struct hl_api_cluster_info *info)
               "CRC failures", info->crc_failures, info->crc_retries, info->lost_reads);
 }
 
-/* Of the local cluster's daemons, which ended, how and when. */
+/* Which of the local cluster's daemons ended, how and when. */
 static struct hl_api_local_ends ends_of(struct cli *cli, struct hl_arena *arena)
 {
     const struct hl_api_local_cluster *cluster;

@@ -1,6 +1,6 @@
-/* `helios conf`: the options in force, and changes of those of placement. Every daemon of the
- * cluster is asked for its own; without a cluster, what the configuration files and the environment
- * give is shown. */
+/* `helios conf`: shows the options in force, and changes those of placement. Every daemon of the
+ * cluster reports its own options; without a cluster, the values of the configuration files and the
+ * environment are shown. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "rpc/agent_calls.h"
 #include "rpc/l3_calls.h"
 
-/* What is put together. Texts are the arena's. */
+/* The collected options. Texts belong to the arena. */
 struct gathering {
     struct hl_arena arena;
     struct hl_api_option_info_list table; /* every option, as this machine knows it */
@@ -25,7 +25,7 @@ static const struct hl_api_option_info *find_about(const struct gathering *g, co
     return NULL;
 }
 
-/* One value of one option and the daemons that have it. */
+/* Finds the row with this value of this option, which lists the daemons that have it. */
 static struct hl_api_option_info *find_row(const struct gathering *g,
                                            const struct hl_api_option_value *option)
 {
@@ -38,7 +38,7 @@ static struct hl_api_option_info *find_row(const struct gathering *g,
     return NULL;
 }
 
-/* A row at the end, with the texts about the option; NULL: out of memory, as the arena knows. */
+/* Appends a row with the texts about the option; NULL: out of memory, as the arena records. */
 static struct hl_api_option_info *add_row(struct gathering *g, const struct hl_api_option_info *row)
 {
     struct hl_api_option_info *items =
@@ -50,7 +50,7 @@ static struct hl_api_option_info *add_row(struct gathering *g, const struct hl_a
     return &items[g->rows.count++];
 }
 
-/* What a daemon reports, which lies in the arena. */
+/* Adds what a daemon reports, which is in the arena. */
 static void add_report(struct gathering *g, const struct hl_api_option_value_list *report,
                        const char *daemon)
 {
@@ -89,14 +89,14 @@ static hl_status ask_agent(struct cli *cli, const struct hl_api_node_info *node,
     return HL_OK;
 }
 
-/* A daemon that does not answer is named; the others are shown. */
+/* Names a daemon that does not respond; the others are shown. */
 static void warn_silent(const char *daemon, hl_status st)
 {
     if (st != HL_OK)
         fprintf(stderr, "helios: the options of %s are missing: %s\n", daemon, hl_error_text());
 }
 
-/* HL_EUNAVAIL: the Controller does not answer. */
+/* HL_EUNAVAIL: the Controller does not respond. */
 static hl_status ask_cluster(struct cli *cli, struct gathering *g)
 {
     struct hl_api_controller_options_results own;
@@ -112,7 +112,7 @@ static hl_status ask_cluster(struct cli *cli, struct gathering *g)
     return HL_OK;
 }
 
-/* The command line's own options, which no daemon reports. */
+/* Adds the command line's own options, which no daemon reports. */
 static void add_own(struct gathering *g)
 {
     for (size_t i = 0; i < g->table.count; i++) {
@@ -127,7 +127,7 @@ static void add_own(struct gathering *g)
 
 /* ---- which rows, in which order -------------------------------------------------------------- */
 
-/* "l3" names all of "l3.*". */
+/* "l3" matches all of "l3.*". */
 static bool is_named(const char *option, const char *name)
 {
     size_t len = strlen(name);
@@ -152,7 +152,7 @@ static hl_status unknown_option(struct cli *cli, const struct hl_api_option_info
                      name, near);
 }
 
-/* The rows that are asked for, in the order of the table. */
+/* Selects the requested rows, in the order of the table. */
 static struct hl_api_option_infos
 select_rows(struct gathering *g, const struct hl_api_option_info_list *rows, const char *name)
 {
@@ -179,7 +179,7 @@ static void cell_names(struct cli_table *t, const struct hl_api_text_list *names
     cli_cell(t, "%s", text);
 }
 
-/* The sentence about an option is shown where one was named. */
+/* The help text of an option is only shown if a single option was named. */
 static bool is_one_option(const struct hl_api_option_info_list *rows)
 {
     for (size_t i = 1; i < rows->count; i++)
@@ -212,7 +212,7 @@ static hl_status print_rows(const struct hl_api_option_info_list *rows, bool liv
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* What this machine's files and environment give: every option. */
+/* Loads every option with the value that this machine's files and environment give. */
 static hl_status load_table(struct cli *cli, const char *file, struct gathering *g)
 {
     const struct program_conf *conf;
@@ -226,7 +226,7 @@ static hl_status load_table(struct cli *cli, const char *file, struct gathering 
     return hl_conf_dump(&conf->conf, &g->arena, &g->table);
 }
 
-/* The rows of the cluster; *live is false where none is up and none was named. */
+/* Loads the cluster's rows; *live is false if no cluster is up and none was named. */
 static hl_status find_live(struct cli *cli, struct gathering *g, bool *live)
 {
     const char *address;
@@ -260,7 +260,7 @@ static hl_status show_options(struct cli *cli, struct gathering *g, const char *
                      : print_rows(&chosen.items, live);
 }
 
-/* NAME=VALUE, in the running Controller. */
+/* Sets NAME=VALUE in the running Controller. */
 static hl_status set_option(struct cli *cli, const char *text)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -1,4 +1,4 @@
-/* Take nodes out of use for new jobs, and back. */
+/* Takes nodes out of use for new jobs, and puts them back. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static const struct hl_option drain_rows[] = {
      HL_OPTION_FIELD(struct drain_args, reason)},
 };
 
-/* Jobs that hold slots of the node, each once, behind those that are listed already. */
+/* Appends the jobs that hold slots of the node, each one once, to those that are listed already. */
 static size_t jobs_on(const struct hl_api_node_state *n, const char **out, size_t count)
 {
     for (size_t i = 0; i < n->slots.count; i++) {

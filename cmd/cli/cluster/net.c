@@ -1,5 +1,5 @@
-/* What the daemons have counted on the three networks, put together from their metrics. Ranks come
- * and go: what they have transferred they tell the Controller, which shows it as "ranks". */
+/* What the daemons have counted on the three networks, collected from their metrics. Since ranks
+ * come and go, they report their transfers to the Controller, which shows them as "ranks". */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* The metrics of an Agent. Texts lie in the arena. */
+/* The metrics of an Agent. The text is in the arena. */
 static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena *arena,
                            const char **text)
 {
@@ -53,7 +53,7 @@ static hl_status ask_node(struct cli *cli, const char *name, struct hl_arena *ar
     return hl_fail(HL_ENOENT, "there is no node '%s'; `helios nodes` lists them", name);
 }
 
-/* A daemon by the name that people use. */
+/* Asks a daemon by the name that people use. */
 static hl_status ask_daemon(struct cli *cli, const char *name, struct hl_arena *arena,
                             const char **text)
 {
@@ -77,7 +77,8 @@ hl_status cmd_metrics(struct cli *cli, int argc, char **argv)
 
 /* ---- putting together ------------------------------------------------------------------------ */
 
-/* Upper end of the bucket with the q-quantile, in microseconds; 0 = nothing was timed. */
+/* Upper limit of the bucket that contains the q-quantile, in microseconds; 0 = nothing was
+ * timed. */
 static double latency_quantile(const struct prom *p, const char *name, const char *plane, double q)
 {
     char bucket[96], count[96];
@@ -105,13 +106,13 @@ static uint64_t counter_total(const struct prom *p, const char *prefix, const ch
                                0);
 }
 
-/* What all daemons have said. Texts are the arena's. */
+/* What all daemons have reported. Texts belong to the arena. */
 struct gathering {
     struct hl_arena arena;
     struct hl_api_net_use use;
 };
 
-/* Another item at the end of a list of `use`; NULL: no memory, which shows at the end. */
+/* Appends an item to a list of `use`; NULL: out of memory, which is reported at the end. */
 #define ADD(g, list)                                                                               \
     ({                                                                                             \
         void *more_ =                                                                              \
@@ -126,7 +127,7 @@ static const char *label_kept(struct gathering *g, const struct prom_sample *s, 
     return hl_arena_strdup(&g->arena, prom_label(s, key));
 }
 
-/* Where the daemon is on that network, from helios_plane_info. */
+/* The daemon's location on that network, from helios_plane_info. */
 static void add_place(struct gathering *g, const struct prom *p, struct hl_api_net_plane *row)
 {
     for (size_t i = 0; i < p->count; i++) {
@@ -139,7 +140,7 @@ static void add_place(struct gathering *g, const struct prom *p, struct hl_api_n
     }
 }
 
-/* A gauge of this daemon's own place, times `unit`; NaN where it is not known. */
+/* A gauge of this daemon's own location, times `unit`; NaN if unknown. */
 static double gauge_of(const struct prom *p, const char *name, const char *plane, double unit)
 {
     double v = prom_find(p, name, "plane", plane, NULL, NULL, -1);
@@ -202,7 +203,8 @@ static void add_fault(struct gathering *g, const struct prom_sample *s, const ch
                                          .count = (uint64_t)s->value};
 }
 
-/* st: of the question for the text. What one daemon tells wrongly hides no other. */
+/* st: the status of the request for the text. An invalid report of one daemon does not hide the
+ * others. */
 static void add_daemon(struct gathering *g, const char *daemon, hl_status st, const char *text)
 {
     struct prom p = {0};

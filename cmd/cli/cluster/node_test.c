@@ -1,9 +1,9 @@
-/* `helios node test`: what a node finds when it tests itself now. */
+/* `helios node test`: makes a node test itself now, and shows what it finds. */
 #include <stdio.h>
 
 #include "cli/cluster/commands.h"
 
-#define TEST_MS 20000 /* the test's own deadline and the ways there */
+#define TEST_MS 20000 /* the test's own deadline and the time of the calls */
 
 static hl_status print_health(const char *node, const struct hl_api_health *health)
 {
@@ -22,7 +22,7 @@ static hl_status print_health(const char *node, const struct hl_api_health *heal
     return HL_OK;
 }
 
-/* A script can tell by the exit status. */
+/* The exit status tells a script the result. */
 hl_status cmd_node_test(struct cli *cli, int argc, char **argv)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A line of the text format, cut in place (each | is where a NUL is put):
+/* A line of the text format, split in place (each | is where a NUL is written):
  *
  *     name|key|"value|,key|"value|} 12.5 1700000000
  *
- * A value has \\, \" and \n for a backslash, a quote and a line break, so cutting only shortens
- * it. A time behind the number is not read. */
+ * In a value \\, \" and \n stand for a backslash, a quote and a line break, so unescaping only
+ * shortens it. A timestamp after the number is ignored. */
 
-/* Cuts the quoted value that begins at *at in place and moves *at behind its end. */
+/* Unescapes the quoted value that begins at *at, in place, and moves *at past its end. */
 static bool take_value(char **at, const char **out)
 {
     char *from = *at, *to = *at;
@@ -29,7 +29,7 @@ static bool take_value(char **at, const char **out)
     return true;
 }
 
-/* What stands behind '{'. */
+/* Parses what follows '{'. */
 static bool take_labels(char **at, struct prom_sample *s)
 {
     while (**at != '}') {

@@ -1,4 +1,4 @@
-/* A lost catalogue: what the Controller finds in pool and archive, and what comes back of it. */
+/* A lost catalogue: what the Controller finds in pool and archive, and what can be restored. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>

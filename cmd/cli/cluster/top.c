@@ -1,8 +1,8 @@
-/* `helios top`: what nodes, slots and jobs use. On a terminal it is drawn anew until q is typed;
+/* `helios top`: what nodes, slots and jobs use. On a terminal it is redrawn until q is typed;
  * elsewhere it is printed once.
  *
- * A picture is printed as any result is, but into memory, where it is cut to the terminal's lines;
- * then it goes out in one write. */
+ * A picture is printed as any result is, but into memory. There it is cut to the terminal's lines,
+ * and then written out in one write. */
 #include "cli/cluster/top.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include "core/job/jobstate.h"
 
 #define LINES_DEFAULT 24
-#define ENTER         "\033[?1049h\033[?25l" /* the other screen, without a cursor */
+#define ENTER         "\033[?1049h\033[?25l" /* the alternate screen, without a cursor */
 #define LEAVE         "\033[?25h\033[?1049l"
 #define HOME          "\033[H"
 #define LINE_END      "\033[K\r\n"
@@ -164,7 +164,7 @@ static hl_status print_load(const struct hl_api_cluster_load *load)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* Of the jobs only those that are not over. */
+/* Only asks for jobs that have not ended. */
 static hl_status ask_load(struct cli *cli, struct hl_arena *arena, struct hl_api_cluster_load *out)
 {
     struct hl_api_controller_list_nodes_results nodes;
@@ -194,14 +194,14 @@ static volatile sig_atomic_t interrupted;
 
 static void on_signal(int number)
 {
-    if (number != SIGWINCH) /* that only ends the wait: the next picture has the new size */
+    if (number != SIGWINCH) /* SIGWINCH only ends the wait: the next picture has the new size */
         interrupted = 1;
 }
 
 static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
-    struct sigaction act = {.sa_handler = on_signal}; /* no SA_RESTART: poll ends */
+    struct sigaction act = {.sa_handler = on_signal}; /* without SA_RESTART, so that poll returns */
     sigemptyset(&act.sa_mask);
     for (size_t i = 0; i < HL_ARRAY_LEN(numbers); i++)
         sigaction(numbers[i], &act, NULL);
@@ -214,7 +214,7 @@ static size_t terminal_lines(void)
                                                                            : LINES_DEFAULT;
 }
 
-/* The picture into `text`, as stdout would have it. */
+/* Draws the picture into `text`, as it would appear on stdout. */
 static hl_status draw_text(const struct hl_api_cluster_load *load, const char *trouble,
                            uint64_t interval_ms, char **text, size_t *len)
 {
@@ -237,7 +237,7 @@ static hl_status draw_text(const struct hl_api_cluster_load *load, const char *t
     return st;
 }
 
-/* As many lines as there are; what else was on the screen goes. */
+/* Prints as many lines as fit, and clears the rest of the screen. */
 static hl_status put_text(const char *text)
 {
     size_t lines = terminal_lines(), line = 0;
@@ -274,7 +274,7 @@ static hl_status picture_draw(struct cli *cli, uint64_t interval_ms)
     return st;
 }
 
-/* True: the user has seen enough. */
+/* True: the user wants to quit. */
 static bool wait_key(uint64_t interval_ms)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};

@@ -1,4 +1,4 @@
-/* `helios up` and `helios down`: what is typed, and what is printed. */
+/* `helios up` and `helios down`: parsing and output. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "cli/cluster/up_process.h"
 #include "cli/local/local.h"
 
-/* Only parsed into: local_up takes the flags that were given by their names. */
+/* Only used for parsing: local_up takes the given flags by their names. */
 struct up_args {
     int64_t nodes;
     int64_t slots;
@@ -130,7 +130,7 @@ static void print_up(struct local_cluster *c, const struct hl_api_local_start *s
                 address);
 }
 
-/* Paths are remembered, and a later `up` may be typed elsewhere. */
+/* Makes paths absolute, because they are remembered and a later `up` may run elsewhere. */
 static hl_status make_absolute(struct hl_arena *arena, struct hl_api_key_value_list *given)
 {
     static const char *const paths[] = {"topology", "kubeconfig", "config"};
@@ -170,7 +170,7 @@ static hl_status start_up(struct cli *cli, const struct up_args *a, struct hl_ar
     char state[PATH_MAX];
     struct up_process process;
     bool supervises = false;
-    hl_api_pair_remove(given, "timeout"); /* of this call only */
+    hl_api_pair_remove(given, "timeout"); /* applies to this call only */
     HL_TRY(make_absolute(arena, given));
     HL_TRY(cli_absolute(cli->state, state));
     if (a->no_supervise)

@@ -20,10 +20,11 @@
  *           ▲                        │                        (the pipe is closed by the exec)
  *           └───── "0" or "1TEXT" ───┘
  *
- * The end of the pipe is the outcome: a record is written right before the exec, and a second one,
- * "1...", only by an exec that failed. Without any record the worker has ended by itself, and its
- * exit status says how. Signals are blocked from before the fork until each side is ready for
- * them: one in between would end the waiting process and leave the worker. */
+ * The waiting process reads the pipe to its end. A record is written right before the exec, and a
+ * second one, "1...", only if the exec has failed. Without any record the worker has ended by
+ * itself, and its exit status tells how. Signals are blocked from before the fork until each side
+ * is ready for them; otherwise one in between could end the waiting process and leave the
+ * worker. */
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t worker;
 
@@ -41,7 +42,7 @@ static void mask_signals(int how)
     sigprocmask(how, &set, NULL);
 }
 
-/* What interrupts the one that waits is meant for the one that works. */
+/* Passes signals on: interrupting the waiting process is meant for the working one. */
 static void pass_signals_on(pid_t pid)
 {
     struct sigaction now, on = {.sa_handler = pass_on};
@@ -51,7 +52,7 @@ static void pass_signals_on(pid_t pid)
             sigaction(passed_on[i], &on, NULL);
 }
 
-/* The last of the records that came: '0', or '1' with a sentence; false: none came. */
+/* Reads the last record: '0', or '1' with a text; false: there was none. */
 static bool read_outcome(int fd, char *out, size_t cap)
 {
     size_t len = 0;
@@ -66,7 +67,7 @@ static bool read_outcome(int fd, char *out, size_t cap)
     return len > 0;
 }
 
-/* The worker has printed what there was to say. */
+/* The worker has printed its messages itself. */
 static hl_status outcome_of_end(struct cli *cli, pid_t pid)
 {
     int status = 0;
@@ -116,7 +117,7 @@ hl_status up_process_begin(struct cli *cli, struct up_process *out)
         return st;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != self) /* it died before */
+    if (getppid() != self) /* the parent died before */
         _exit(1);
     mask_signals(SIG_UNBLOCK);
     close(fds[0]);
@@ -124,7 +125,7 @@ hl_status up_process_begin(struct cli *cli, struct up_process *out)
     return HL_OK;
 }
 
-/* No terminal, no pipe of the caller's, no directory. */
+/* Detaches from the terminal, the caller's pipes and the directory. */
 static hl_status detach_supervisor(const char *state)
 {
     char path[PATH_MAX + 32];
@@ -139,7 +140,7 @@ static hl_status detach_supervisor(const char *state)
     close(log);
     close(null);
     if (st == HL_OK) {
-        setsid(); /* the caller is not a group's leader: it was forked */
+        setsid(); /* works because a forked process does not lead a group */
         prctl(PR_SET_PDEATHSIG, 0);
     }
     return st;

@@ -1,4 +1,4 @@
-/* Waiting for a job's end, over restarts of the daemons. */
+/* Waits for a job's end, also across restarts of the daemons. */
 #include <poll.h>
 
 #include "base/clock.h"

@@ -1,7 +1,8 @@
-/* helios drill: faults in a job that runs, and the proof that it goes on as if there had been none.
+/* helios drill: makes faults in a running job, and proves that it continues as if there had been
+ * none.
  *
- * The ranks' pages are read in place (os/step_page.h), so every step is seen and all times are of
- * one clock. Who was named, and when, is what the Controller tells any user. */
+ * The ranks' pages are read in place (os/step_page.h), so every step is seen and all times are from
+ * one clock. Which rank was named, and when, comes from what the Controller tells any user. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 #include "os/step_page.h"
 
 #define LOOK_MS    5
-#define ASK_NS     (300 * HL_NS_PER_MS) /* between two questions to the Controller */
+#define ASK_NS     (300 * HL_NS_PER_MS) /* between two requests to the Controller */
 #define FAULTS_MAX 16
 
 enum phase { PHASE_NAMED, PHASE_START, PHASE_JOIN, PHASE_LOAD, PHASE_STEP, PHASE_TOTAL, PHASES };
@@ -30,14 +31,14 @@ struct drill_rank {
     struct hl_step_pages pages;
     struct hl_step_page *page;
     struct hl_drill_curve curve;
-    uint64_t next; /* report that was not seen yet */
+    uint64_t next; /* number of the next unseen report */
 };
 
-/* What one fault has led to. */
+/* The outcome of one fault. */
 struct drill_result {
     bool recovered;
     int named;  /* the rank that was named first; -1 = none */
-    bool right; /* that one, and with the right words */
+    bool right; /* that was the right rank, with the right text */
     char said[256];
     double seconds[PHASES];
 };
@@ -48,7 +49,7 @@ struct drill_row {
     size_t count;
 };
 
-/* Steps in which nothing is done to the gang. */
+/* Steps during which no fault is made. */
 struct drill_clean {
     uint64_t wanted, made;
     int64_t began_ms;
@@ -98,7 +99,7 @@ static hl_status rank_open(struct drill_rank *r, const struct hl_api_container_s
     return HL_OK;
 }
 
-/* What was reported before counts no more. */
+/* Ignores what was reported before. */
 static void rank_begin(struct drill_rank *r)
 {
     struct hl_step_point points[HL_STEP_WINDOW];
@@ -151,7 +152,7 @@ static hl_status rank_take(struct drill *d, struct drill_rank *r)
     return HL_OK;
 }
 
-/* See what was reported meanwhile, and wait a little. */
+/* Takes what has been reported, and waits a little. */
 static hl_status drill_look(struct drill *d)
 {
     if (interrupted)
@@ -162,8 +163,8 @@ static hl_status drill_look(struct drill *d)
     return HL_OK;
 }
 
-/* All ranks have made so many steps in a generation after `generation`; *newest is it, and *end_ns
- * when the last of them made its first. */
+/* Whether all ranks have made that many steps in a generation after `generation`. *newest is this
+ * generation; *end_ns is when the last rank made its first step. */
 static bool gang_trains(const struct drill *d, uint64_t generation, uint64_t steps,
                         uint64_t *newest, uint64_t *end_ns)
 {
@@ -182,14 +183,15 @@ static bool gang_trains(const struct drill *d, uint64_t generation, uint64_t ste
 
 /* ---- who was named --------------------------------------------------------------------------- */
 
-/* The warning says that output of this rank is dropped. */
+/* Whether the warning says that output of this rank is dropped. */
 static bool warns_of(const char *warning, int rank)
 {
     int whose;
     return hl_drill_names("", warning, &whose) && whose == rank;
 }
 
-/* The first event since then that names a rank, else a container's warning that was not there. */
+/* Finds the first event since then that names a rank, otherwise a container's warning that is
+ * new. */
 static void find_named(const struct drill *d, const struct hl_api_job *job, int64_t since_ms,
                        struct drill_result *out)
 {
@@ -220,14 +222,14 @@ static void take_rank(struct drill_target *t, const struct hl_api_job *job)
     }
 }
 
-/* Their processes, and what is said of their logs already. */
+/* Takes the ranks' processes, and whether there are warnings about their logs already. */
 static void take_ranks(struct drill *d, const struct hl_api_job *job)
 {
     for (size_t i = 0; i < d->rank_count; i++)
         take_rank(&d->ranks[i].target, job);
 }
 
-/* What was said since the clean steps began. */
+/* Counts the alarms since the clean steps began. */
 static void take_alarms(struct drill_clean *clean, const struct hl_api_job *job)
 {
     clean->alarms = 0;
@@ -240,8 +242,8 @@ static void take_alarms(struct drill_clean *clean, const struct hl_api_job *job)
     }
 }
 
-/* Whom the Controller has named since then, if `out`; the ranks as they are, if not. One that is
- * restarted meanwhile is asked again. */
+/* With `out`, finds whom the Controller has named since then; otherwise takes the ranks' present
+ * state. If the Controller is being restarted, the next call asks again. */
 static hl_status ask_job(struct drill *d, int64_t since_ms, struct drill_result *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -290,12 +292,12 @@ static bool is_right(const struct drill_fault *fault, int rank, const struct dri
     return says && r->named == rank;
 }
 
-/* A fault that is under way. */
+/* A fault in progress. */
 struct drill_course {
     const struct drill_fault *fault;
     struct drill_rank *rank;
     struct drill_result *out;
-    uint64_t generation; /* before it */
+    uint64_t generation; /* before the fault */
     uint64_t made_ns, asked_ns, ended_ns;
     int64_t made_ms;
 };
@@ -316,7 +318,7 @@ static hl_status course_ask(struct drill *d, struct drill_course *c)
     return HL_OK;
 }
 
-/* All ranks have made a step since then. */
+/* Whether all ranks have made a step since then. */
 static bool gang_went_on(const struct drill *d, uint64_t since_ns)
 {
     for (size_t i = 0; i < d->rank_count; i++) {
@@ -349,8 +351,9 @@ static void course_end(struct drill_course *c)
     c->ended_ns = hl_now_ns();
 }
 
-/* Until a rank was named, where one is to be, and the gang trains again. A fault that stays is
- * ended where nobody was named in time, and the gang has as much time again to go on without it. */
+/* Follows a fault until a rank is named, if one should be, and the gang trains again. If no rank is
+ * named in time, a permanent fault is ended, and the gang gets the same time again to continue
+ * without it. */
 static hl_status course_follow(struct drill *d, struct drill_course *c)
 {
     uint64_t now = hl_now_ns(), patience = d->timeout_ms * HL_NS_PER_MS;
@@ -360,7 +363,7 @@ static hl_status course_follow(struct drill *d, struct drill_course *c)
         HL_TRY(drill_look(d));
         if (c->ended_ns == 0 && c->fault->go_on != NULL &&
             c->fault->go_on(&c->rank->target, now) != HL_OK)
-            course_end(c); /* its process is gone: who is named for that tells */
+            course_end(c); /* its process is gone; which rank is named shows the rest */
         if (now < named_by)
             HL_TRY(course_ask(d, c));
         if (c->ended_ns == 0 && (!is_to_be_named(c) || now >= named_by))
@@ -379,7 +382,7 @@ static bool is_ready(const struct drill *d, const struct drill_fault *fault, str
            (fault->is_ready == NULL || fault->is_ready(t));
 }
 
-/* The gang has made steps, and there was time for spares to be parked again. */
+/* Waits until the gang has made steps and spares have had time to be parked again. */
 static hl_status await_calm(struct drill *d, const struct drill_fault *fault,
                             struct drill_target *t, uint64_t *generation)
 {
@@ -394,14 +397,14 @@ static hl_status await_calm(struct drill *d, const struct drill_fault *fault,
                                                    : "makes no steps, or no saves, or a log of it "
                                                      "stays with a gap");
         if (now - asked_ns > HL_NS_PER_S) {
-            HL_TRY(ask_job(d, 0, NULL)); /* it may have ended, or its logs be whole again */
+            HL_TRY(ask_job(d, 0, NULL)); /* it may have ended, or its logs may be complete again */
             asked_ns = now;
         }
     }
-    return ask_job(d, 0, NULL); /* pids as they are now */
+    return ask_job(d, 0, NULL); /* gets the present pids */
 }
 
-/* The fewest that a rank has made since each was where `from` says. */
+/* The fewest steps that any rank has made since `from`. */
 static uint64_t steps_made(const struct drill *d, const uint64_t *from)
 {
     uint64_t least = UINT64_MAX;
@@ -432,7 +435,8 @@ static hl_status clean_follow(struct drill *d, const uint64_t *from)
     return ask_job(d, 0, NULL);
 }
 
-/* Steps in which nothing is to be said of the gang, nor is it to come together anew. */
+/* Watches steps during which the Controller should name no rank, and the gang should not
+ * re-form. */
 static hl_status clean_watch(struct drill *d)
 {
     uint64_t before, after, end_ns;
@@ -445,7 +449,7 @@ static hl_status clean_watch(struct drill *d)
     d->clean.began_ms = hl_wall_ms();
     hl_status st = clean_follow(d, from);
     free(from);
-    d->clean.began_ms = 0; /* what is said from now on is of faults */
+    d->clean.began_ms = 0; /* alarms from now on are about faults */
     if (st == HL_OK && d->clean.alarms == 0 &&
         (!gang_trains(d, 0, 1, &after, &end_ns) || after != before)) {
         d->clean.alarms++;
@@ -541,7 +545,7 @@ static hl_status drill_report(struct drill *d, struct hl_api_drill_refusal_list 
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* One row to a fault that can be made; the others are refused by name. */
+/* Adds a row for each fault that can be made; the others are refused by name. */
 static hl_status take_faults(struct drill *d, char *list, const struct hl_api_job *job,
                              struct hl_arena *arena, struct hl_api_drill_refusal_list *refused)
 {
@@ -579,13 +583,13 @@ static hl_status drill_carry_out(struct drill *d)
     if (d->clean.wanted > 0)
         HL_TRY(clean_watch(d));
     for (int64_t n = 0; n < d->times;
-         n++) /* in turns: spares are parked beside faults that use none */
+         n++) /* in turns, so that spares are parked during faults that use none */
         for (size_t i = 0; i < d->row_count; i++)
             HL_TRY(fault_make(d, &d->rows[i], turn++));
     if (d->row_count == 0)
         return HL_OK;
     return await_calm(d, drill_fault_find("kill"), NULL,
-                      &generation); /* what came after the last one counts, too */
+                      &generation); /* also counts what happens after the last fault */
 }
 
 static hl_status drill_run(struct drill *d, const char *job, char *list)

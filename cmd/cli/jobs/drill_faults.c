@@ -58,9 +58,9 @@ static const char *slow_refusal(const struct hl_api_job *job)
     return job->world_size > 1 ? NULL : "a rank alone is slower than no other one";
 }
 
-/* It runs for a quarter of the time that it was stopped for. The stops are short against a step, or
- * all of them could fall into its waiting for others, which is not its own time; and so long that
- * it gets a processor in between. */
+/* Lets the process run for a quarter of the time for which it was stopped. The stops are short
+ * compared to a step; otherwise all of them could fall into its waiting for others, which is not
+ * its own time. They are long enough that the process gets a processor in between. */
 static hl_status go_on_slow(struct drill_target *t, uint64_t now_ns)
 {
     if (now_ns < t->stopped_ns + STOPPED_MS * HL_NS_PER_MS)
@@ -83,15 +83,15 @@ static hl_status make_slow(struct drill_target *t)
 static void end_slow(struct drill_target *t)
 {
     if (send_signal(t->pid, SIGCONT) != HL_OK)
-        hl_debug("%s", hl_error_text()); /* it has ended since */
+        hl_debug("%s", hl_error_text()); /* the process has ended since */
 }
 
 /* ---- its log's disk is full ------------------------------------------------------------------ */
 
-#define STATUS_BYTES 16384 /* its container's state can be written on */
+#define STATUS_BYTES 16384 /* the container's state must still fit */
 
-/* Of the process's directory entry "/proc/PID/fd/NUMBER": the size of the file, if it is the rank's
- * log. */
+/* For the directory entry "/proc/PID/fd/NUMBER": whether it is the rank's log, and the file's
+ * size. */
 static bool is_log(const char *path, int rank, off_t *size)
 {
     char target[PATH_MAX], name[64];
@@ -138,7 +138,8 @@ static hl_status find_log_size(const struct drill_target *t, off_t *size)
                  : hl_fail(HL_ENOENT, "process %d writes no log of rank %d", (int)t->shim, t->rank);
 }
 
-/* In the rank's place, which may say nothing for long: lines until so many bytes are there. */
+/* Writes lines in place of the rank, which may not write for a long time, until there are
+ * `bytes`. */
 static void write_lines(const struct drill_target *t, const char *line, size_t bytes)
 {
     char path[64];
@@ -149,11 +150,11 @@ static void write_lines(const struct drill_target *t, const char *line, size_t b
     ssize_t n = 1;
     for (size_t at = 0; is_pipe && at < bytes && n > 0; at += (size_t)n)
         n = write(fd, line, strlen(line));
-    if (!is_pipe || n <= 0) /* then it counts on what the rank says itself */
+    if (!is_pipe || n <= 0) /* then only the rank's own output counts */
         hl_debug("process %d: no line for its log could be written", (int)t->pid);
 }
 
-/* What was not written before is told from what will not be. */
+/* The shim only reports that a gap has ended when it writes again, so this writes a line. */
 static bool log_is_whole(struct drill_target *t)
 {
     if (t->warned && !t->nudged)
@@ -162,8 +163,8 @@ static bool log_is_whole(struct drill_target *t)
     return !t->warned;
 }
 
-/* The shim writes the logs: past this size it is told that there is no room. Files of others, and
- * what it overwrites, are not touched. */
+/* The shim writes the logs; this limits the size of its files, so it gets an error as on a full
+ * disk. Files of others, and what the shim overwrites, are not affected. */
 static hl_status make_disk(struct drill_target *t)
 {
     off_t size = 0;
@@ -190,7 +191,7 @@ static void end_disk(struct drill_target *t)
 
 /* ---- it finds no memory ---------------------------------------------------------------------- */
 
-/* Where a group for the process alone can be made, with its name. */
+/* Names a group for this process alone, at a place where it can be created. */
 static hl_status name_group(struct drill_target *t, bool *v2)
 {
     char path[64];
@@ -203,7 +204,7 @@ static hl_status name_group(struct drill_target *t, bool *v2)
     *v2 = where.memory[0] == '\0';
     if (!*v2)
         snprintf(t->group, sizeof(t->group), "%.460s/helios-drill-%d", where.memory, (int)t->pid);
-    /* A group of version 2 that has processes has no groups with limits in it. */
+    /* In version 2, a group that has processes can't have child groups with limits. */
     const char *last = strrchr(where.v2, '/');
     if (*v2 && last != NULL)
         snprintf(t->group, sizeof(t->group), "%.*s/helios-drill-%d",
@@ -228,8 +229,9 @@ static void end_oom(struct drill_target *t)
 
 #define PAGES_MAX 256
 
-/* Of its own memory, from `from` to `to`: zeros are written where it has no page yet, which changes
- * nothing but that it needs one. True: that failed, or there were enough. */
+/* Makes the process need new pages of its own memory between `from` and `to`: writes zeros where it
+ * has no page yet, which does not change its data. True: that failed, or there were enough
+ * pages. */
 static bool ask_pages(pid_t pid, int pagemap, uint64_t from, uint64_t to, int *asked)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), entry;
@@ -239,7 +241,7 @@ static bool ask_pages(pid_t pid, int pagemap, uint64_t from, uint64_t to, int *a
         if (pread(pagemap, &entry, sizeof(entry), (off_t)(at / page * sizeof(entry))) !=
             (ssize_t)sizeof(entry))
             return true;
-        if (entry >> 62 != 0) /* it is there, or swapped out */
+        if (entry >> 62 != 0) /* the page is present, or swapped out */
             continue;
         if (process_vm_writev(pid, &here, 1, &there, 1, 0) != 1 || ++*asked == PAGES_MAX)
             return true;
@@ -247,7 +249,7 @@ static bool ask_pages(pid_t pid, int pagemap, uint64_t from, uint64_t to, int *a
     return false;
 }
 
-/* A training that has all its memory may ask for no more for long. */
+/* A training that has all its memory may not need new pages for a long time. */
 static void ask_memory(const struct drill_target *t)
 {
     char path[64], line[512];
@@ -271,8 +273,8 @@ static void ask_memory(const struct drill_target *t)
         hl_debug("process %d asks for memory when it does", (int)t->pid);
 }
 
-/* In a group of its own that has room for nothing: with the next page it needs, the kernel kills it
- * as any process that has used up its limit. Other ranks of the container keep theirs. */
+/* Moves the process to a group of its own without room: at its next new page, the kernel kills it
+ * like any process that exceeds its limit. The other ranks keep their container's limit. */
 static hl_status make_oom(struct drill_target *t)
 {
     char pid[16];
@@ -301,7 +303,7 @@ static const char *bitflip_refusal(const struct hl_api_job *job)
                                     : "only of three and more replicas the odd one can be told";
 }
 
-/* While it trains: what a gang that comes together again lets go of is compared by nobody. */
+/* Only while the rank trains: when a gang re-forms, it drops its state without comparing it. */
 static bool has_told_memory(struct drill_target *t)
 {
     struct hl_step_state s;
@@ -339,7 +341,7 @@ static bool is_tcp_connection(int fd)
            getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
 }
 
-/* Of the process's descriptor number: true when it was a connection, which is cut now. */
+/* Cuts the connection with this descriptor number in the process; true if it was a connection. */
 static bool cut_connection(int pidfd, int number)
 {
     HL_AUTO(hl_closep) int fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);

@@ -16,7 +16,7 @@
 
 #define JOB_FILE_MAX ((size_t)1 << 20)
 
-/* What of a job file and of this shell goes into a call, in the arena. */
+/* What a call takes from a job file and from this shell; it is in the arena. */
 struct job_request {
     const char *yaml, *source, *cwd, *file;
     struct hl_api_key_value_list exported, inherited;
@@ -77,7 +77,7 @@ static void print_names(const char *what, const struct hl_api_text_list *names)
         puts("");
 }
 
-/* As a shell would take it; of a text for /bin/sh -c only the text. */
+/* Prints the command as a shell takes it; for a script of /bin/sh -c only the script. */
 static void print_command(const struct hl_api_text_list *command)
 {
     const char *const *words = command->items;
@@ -102,12 +102,12 @@ static void print_row(const char *what, const char *text)
         cli_print(stdout, "%-12s %s\n", what, text);
 }
 
-/* What is done after a failure. */
+/* What happens after a failure. */
 static void print_budget(const struct hl_api_job_launch *launch)
 {
     char wait[32], most[32], stable[32];
     bool forgets = launch->stable_after_ms > 0;
-    if (launch->backoff_ms > 0) /* else it is of a release that told neither */
+    if (launch->backoff_ms > 0) /* older releases report neither time */
         cli_print(stdout, "after losses waits %s to %s%s%s%s\n",
                   hl_format_duration_ms((uint64_t)launch->backoff_ms, wait, sizeof(wait)),
                   hl_format_duration_ms((uint64_t)launch->backoff_max_ms, most, sizeof(most)),
@@ -191,7 +191,7 @@ static hl_status print_plan(const struct hl_api_plan *plan)
     return cli_table_print(&t);
 }
 
-/* A script can tell by the exit status whether the job would start now. */
+/* The exit status tells a script whether the job would start now. */
 static hl_status plan_verdict(const struct hl_api_plan *plan)
 {
     if (plan->feasible)
@@ -310,14 +310,14 @@ hl_status cmd_plan(struct cli *cli, int argc, char **argv)
     return plan_verdict(&r.plan);
 }
 
-/* The job's end is the command's. */
+/* The command ends as the job ends. */
 static hl_status submit_wait(struct cli *cli, const char *id, const struct submit_args *a)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_job job;
     if (!cli->json) {
         puts(id);
-        fflush(stdout); /* who stops waiting knows it */
+        fflush(stdout); /* so that a user who stops waiting knows the id */
     }
     if (a->logs)
         return logs_follow(cli, id, a->retry_ms);
@@ -354,7 +354,7 @@ hl_status cmd_submit(struct cli *cli, int argc, char **argv)
         st = cli_usage(cli, "--logs shows text only: leave out -o json, or take --wait");
     if (st == HL_OK)
         st = job_submit(cli, argv[0], &a, &arena, &r);
-    hl_args_fini(submit_rows, HL_ARRAY_LEN(submit_rows), &a); /* frees the texts; flags stay */
+    hl_args_fini(submit_rows, HL_ARRAY_LEN(submit_rows), &a); /* frees texts; flags stay valid */
     HL_TRY(st);
     if (a.wait || a.logs)
         return submit_wait(cli, r.id, &a);
@@ -375,7 +375,7 @@ static int newest_first(const void *a, const void *b)
 
 #define JOB_FIELD(name) offsetof(struct hl_api_job, name)
 
-/* The list has no details; its empty fields would read as "no plan". */
+/* Omits fields that the list does not have; empty ones would read as "no plan". */
 static hl_status print_jobs_json(const struct hl_api_job_list *jobs)
 {
     static const size_t details[] = {JOB_FIELD(plan),   JOB_FIELD(yaml),   JOB_FIELD(containers),
@@ -445,7 +445,7 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-/* What it failed of last, and when it is tried again. */
+/* The reason for the last failure, and when the next attempt begins. */
 static void print_next_attempt(const struct hl_api_job *job)
 {
     char text[32];
@@ -517,7 +517,7 @@ static void rank_row(struct cli_table *t, const struct hl_api_rank_status *r)
     cli_cell(t, "%u", r->replaced);
 }
 
-/* What ranks say of their steps; nothing where none does. */
+/* What ranks report about their steps; nothing if no rank does. */
 static hl_status print_ranks(const struct hl_api_container_status_list *containers)
 {
     struct cli_table t;
@@ -549,7 +549,8 @@ static hl_status print_events(const struct hl_api_job_event_list *events)
     return cli_table_print(&t);
 }
 
-/* "time 3m05s: queue 2%, start 10%, step 80%, lost 8%; goodput 80%", without what is nothing. */
+/* "time 3m05s: queue 2%, start 10%, step 80%, lost 8%; goodput 80%", without parts that are
+ * zero. */
 static void print_ledger(const struct hl_api_job_ledger *l)
 {
     const struct {

@@ -15,12 +15,12 @@
 #include "core/job/jobstate.h"
 
 #define LOG_PIECE    262144
-#define LOG_SKIP_MAX 65536 /* of a line whose beginning is gone */
+#define LOG_SKIP_MAX 65536 /* at most, of a line whose beginning is missing */
 #define LOG_POLL_MS  200
 #define LOG_LOST_MS  5000 /* wait for a log that no longer grows */
 
 struct log_args {
-    int64_t rank;    /* -1 = the one that failed first, else 0 */
+    int64_t rank;    /* -1 = the one that failed first, otherwise 0 */
     int64_t attempt; /* 0 = the newest with output */
     bool all;
     bool follow;
@@ -28,7 +28,7 @@ struct log_args {
     int64_t offset;
     int64_t tail; /* lines; -1 = all */
     uint64_t retry_ms;
-    bool patient; /* even when the first call has no answer: the cluster was there just now */
+    bool patient; /* wait even if the first call fails: the cluster was up just now */
 };
 
 #define AT(field) HL_OPTION_FIELD(struct log_args, field)
@@ -58,7 +58,7 @@ static const struct hl_option log_rows[] = {
 
 /* clang-format on */
 
-/* A slice of a log, and what the job was before it was read. */
+/* A slice of a log, and the job's state before it was read. */
 struct log_piece {
     struct hl_buf text;
     int64_t offset; /* of the piece */
@@ -70,22 +70,22 @@ struct log_piece {
 struct log_stream {
     int64_t rank;
     int64_t at;         /* next byte */
-    bool done;          /* the attempt is over and all of it was shown */
-    bool skipping;      /* to the next line: the beginning of this one is gone */
-    int64_t dropped;    /* bytes that are not there any more and not yet told of */
+    bool done;          /* the attempt is over and all output was shown */
+    bool skipping;      /* to the next line: the beginning of this one is missing */
+    int64_t dropped;    /* bytes that are gone and not reported yet */
     bool wrote;         /* something was shown */
-    bool midline;       /* and its last line has no end yet */
-    struct hl_buf line; /* with a prefix: begin of a line whose end has not come */
-    uint64_t lost_ns;   /* since when it can't be read; 0 = it can */
+    bool midline;       /* the last line has no end yet */
+    struct hl_buf line; /* with a prefix: beginning of an unfinished line */
+    uint64_t lost_ns;   /* since when the log can't be read; 0 = it can */
 };
 
 struct log_view {
     struct cli *cli;
     const struct log_args *args;
     char job[HL_JOB_ID_MAX + 1];
-    int64_t attempt;             /* that is shown */
-    int64_t last_attempt;        /* the job has */
-    int64_t failed_rank;         /* of the attempt shown, once it is over; -1 = none */
+    int64_t attempt;             /* the shown one */
+    int64_t last_attempt;        /* the job's last one */
+    int64_t failed_rank;         /* of the shown attempt, once it is over; -1 = none */
     enum hl_api_job_state state; /* of the job */
     char reason[HL_JOB_TEXT_MAX];
     bool prefix;
@@ -115,7 +115,7 @@ static void view_take_state(struct log_view *v, enum hl_api_job_state state, con
     snprintf(v->reason, sizeof(v->reason), "%s", reason);
 }
 
-/* Into v->piece; *rank may be -1 and is the one that was read afterwards. */
+/* Reads into v->piece. *rank may be -1; afterwards it is the rank that was read. */
 static hl_status view_read(struct log_view *v, int64_t *rank, int64_t offset, int64_t max)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -140,19 +140,20 @@ static hl_status view_read(struct log_view *v, int64_t *rank, int64_t offset, in
     return hl_buf_append(&p->text, r.data.bytes, r.data.size);
 }
 
-/* Where the last `lines` lines of a text begin; *lines is how many more there are before it. */
+/* Finds where the last `lines` lines of a text begin; *lines is then how many more are before
+ * it. */
 static size_t lines_from_end(const char *text, size_t len, bool at_end, int64_t *lines)
 {
     size_t i = len;
     if (at_end && i > 0 && text[i - 1] == '\n')
-        i--; /* ends the last line, begins none */
+        i--; /* this line break ends the last line */
     for (; i > 0; i--)
         if (text[i - 1] == '\n' && --*lines == 0)
             return i;
     return 0;
 }
 
-/* Offset at which the last args->tail lines begin. Reads backwards. */
+/* Finds the offset at which the last args->tail lines begin. Reads backwards. */
 static hl_status stream_tail(struct log_view *v, struct log_stream *s)
 {
     int64_t lines = v->args->tail;
@@ -162,7 +163,7 @@ static hl_status stream_tail(struct log_view *v, struct log_stream *s)
         int64_t want = pos < LOG_PIECE ? pos : LOG_PIECE;
         HL_TRY(view_read(v, &s->rank, pos - want, want));
         int64_t from = v->piece.offset;
-        if (from >= pos) /* what lies before was dropped */
+        if (from >= pos) /* everything before was dropped */
             break;
         size_t len =
             v->piece.text.len < (size_t)(pos - from) ? v->piece.text.len : (size_t)(pos - from);
@@ -170,7 +171,7 @@ static hl_status stream_tail(struct log_view *v, struct log_stream *s)
         if (lines == 0)
             pos = from + (int64_t)begin;
         else if (from > pos - want)
-            break; /* all that is left has fewer lines: shown with its gap */
+            break; /* the rest has fewer lines; it is shown with its gap */
         else
             pos -= want;
     }
@@ -181,7 +182,7 @@ static hl_status stream_tail(struct log_view *v, struct log_stream *s)
 /* ---- showing ----------------------------------------------------------------------------------
  */
 
-/* A reader that has seen enough closes the pipe: no failure of ours, and nothing to say. */
+/* A reader that has seen enough closes the pipe: that is not a failure, and nothing is printed. */
 static hl_status view_flush(struct log_view *v)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -214,7 +215,7 @@ static void stream_put_line(const struct log_stream *s, const char *text, size_t
     fputc('\n', stdout);
 }
 
-/* Whole lines, each with its rank; what has no end yet is kept. */
+/* Writes whole lines, each with its rank; keeps the unfinished rest. */
 static hl_status stream_put_lines(struct log_stream *s, const char *text, size_t len)
 {
     const char *nl;
@@ -249,7 +250,7 @@ static hl_status stream_put(const struct log_view *v, struct log_stream *s, cons
     return HL_OK;
 }
 
-/* What was written so far ends in a whole line. */
+/* Makes the output so far end with a whole line. */
 static void stream_end_line(const struct log_view *v, struct log_stream *s)
 {
     if (s->midline && v->prefix)
@@ -272,13 +273,13 @@ static hl_status stream_put_gap(const struct log_view *v, struct log_stream *s)
     return stream_put(v, s, text, strlen(text));
 }
 
-/* The piece in v; behind a gap the first line that is shown is a whole one. */
+/* Shows the piece in v; after a gap it begins with a whole line. */
 static hl_status stream_take(struct log_view *v, struct log_stream *s)
 {
     const struct log_piece *p = &v->piece;
     const char *text = p->text.data != NULL ? p->text.data : "";
     size_t len = p->text.len;
-    if (p->offset < s->at) /* the log is not as long as that */
+    if (p->offset < s->at) /* the log is shorter than that */
         return HL_OK;
     if (p->offset > s->at) {
         s->dropped += p->offset - s->at;
@@ -298,7 +299,7 @@ static hl_status stream_take(struct log_view *v, struct log_stream *s)
     return stream_put(v, s, text, len);
 }
 
-/* All that is there now. */
+/* Shows everything that is there now. */
 static hl_status stream_advance(struct log_view *v, struct log_stream *s)
 {
     int64_t bound = INT64_MAX;
@@ -307,7 +308,7 @@ static hl_status stream_advance(struct log_view *v, struct log_stream *s)
         HL_TRY(stream_take(v, s));
         HL_TRY(view_flush(v));
         if (bound == INT64_MAX)
-            bound = v->piece.size; /* a rank that goes on writing must not keep us for ever */
+            bound = v->piece.size; /* a rank that continues to write must not keep us here */
     } while (s->at < bound && v->piece.text.len > 0);
     return HL_OK;
 }
@@ -335,7 +336,7 @@ static hl_status view_add_streams(struct log_view *v, int64_t first, size_t coun
     return HL_OK;
 }
 
-/* Which job, attempt and ranks are meant. */
+/* Finds the job, attempt and ranks that are meant. */
 static hl_status view_open(struct log_view *v, struct cli *cli, const char *job,
                            const struct log_args *args)
 {
@@ -377,7 +378,7 @@ static hl_status view_tail(struct log_view *v)
 /* ---- what is there ----------------------------------------------------------------------------
  */
 
-/* A job that failed before its ranks wrote anything: its reason is the log. */
+/* If a job failed before its ranks wrote anything, its reason is shown instead. */
 static hl_status view_explain_silence(const struct log_view *v)
 {
     char whose[32] = "no rank";
@@ -422,7 +423,7 @@ static hl_status view_show(struct log_view *v)
 /* ---- what comes -------------------------------------------------------------------------------
  */
 
-/* A log that can't be read: wait for it, or do without when it no longer grows. */
+/* The log can't be read: waits for it, or gives up if it no longer grows. */
 static hl_status stream_lose(struct log_view *v, struct log_stream *s, hl_status st)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -476,7 +477,7 @@ static bool view_is_whole(const struct log_view *v)
     return true;
 }
 
-/* Another rank than the one shown is to blame. */
+/* Tells if another rank than the one shown has failed first. */
 static void view_name_culprit(const struct log_view *v)
 {
     if (v->prefix || v->failed_rank < 0 || v->failed_rank == v->streams[0].rank)
@@ -536,7 +537,7 @@ static json_t *stream_to_json(const struct log_view *v, const struct log_stream 
                                                   .finished = p->finished});
 }
 
-/* With --all a list. */
+/* Prints JSON; with --all, a list. */
 static hl_status view_print_json(struct log_view *v)
 {
     json_t *list = json_array();

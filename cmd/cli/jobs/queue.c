@@ -1,4 +1,4 @@
-/* The line of waiting jobs: explain, queue. */
+/* The queue of waiting jobs: explain, queue. */
 #include <stdio.h>
 
 #include "base/clock.h"

@@ -11,7 +11,7 @@
 
 extern char **environ;
 
-/* Takes a part of the list; *next is behind its comma. */
+/* Takes one part of the list; *next is after its comma. */
 static hl_status next_part(const char *list, char **name, char **value, const char **next)
 {
     size_t n = strcspn(list, "=,");
@@ -36,7 +36,7 @@ static hl_status next_part(const char *list, char **name, char **value, const ch
     return HL_OK;
 }
 
-/* Everything but what belongs to Helios or to the shell itself. */
+/* Adds all variables except those that belong to Helios or to the shell itself. */
 static hl_status add_all(struct hl_arena *arena, struct hl_api_key_value_list *vars)
 {
     for (char **p = environ; *p != NULL; p++) {

@@ -1,5 +1,5 @@
-/* The command line of each daemon of a local cluster. An option that the environment or the file
- * gives is left to the daemon to read; what only `up` can know is passed as a flag. */
+/* The command line of each daemon of a local cluster. Options from the environment or the file are
+ * left to the daemon to read; what only `up` can know is passed as a flag. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,23 +47,23 @@ static void add_given(struct local_daemon *d, const struct local *l, enum hl_pro
     add_flag(d, "--log-file", "%s/log/%s.log", l->opts->state, d->name);
 }
 
-/* On one machine nothing needs a port: daemons, ranks and the command line meet at Unix sockets in
- * a directory that only their user may enter, and copies go through memory that both have mapped.
- * Pods do need one. */
+/* On one machine no ports are needed: daemons, ranks and the command line connect through Unix
+ * sockets in a directory that only their user can enter, and copies go through memory that both
+ * have mapped. Only pods need ports. */
 static bool wants_ports(const struct local *l, const struct program_conf *conf)
 {
     return l->settings.address_given || l->settings.kubernetes ||
            conf->planes.management[0] != '\0';
 }
 
-/* "" for NULL: what is in cluster.json, or is not. */
+/* "" for NULL, because a field may be missing in cluster.json. */
 static const char *or_empty(const char *text)
 {
     return text != NULL ? text : "";
 }
 
-/* Where the daemon served before, for its peers remember that; where the options say; else on any
- * port of the cluster's address. */
+/* Uses the address where the daemon served before, because its peers remember it; otherwise that of
+ * the options; otherwise any port of the cluster's address. */
 static void add_listen(struct local_daemon *d, const struct local *l,
                        const struct program_conf *conf, const char *option)
 {
@@ -81,8 +81,8 @@ static void add_listen(struct local_daemon *d, const struct local *l,
         add_flag(d, "--listen", bare ? "[%s]:0" : "%s:0", s->address);
 }
 
-/* The same for the addresses of data, whose defaults are any port of their network, or none. `old`:
- * where it served before, "" = nowhere. */
+/* The same for data addresses, whose default is any port of their network, or none. `old`: where
+ * the daemon served before, "" = nowhere. */
 static void add_port(struct local_daemon *d, const struct local *l, const struct program_conf *conf,
                      const char *option, const char *flag, const char *old, const char *network)
 {
@@ -92,7 +92,7 @@ static void add_port(struct local_daemon *d, const struct local *l, const struct
         add_flag(d, flag, "%s", "");
 }
 
-/* L3 has the port of metrics.listen, the Controller the next, then come the nodes. */
+/* L3 gets the port of metrics.listen, the Controller the next one, and the nodes those after it. */
 static void add_metrics(struct local_daemon *d, const struct program_conf *conf, int index)
 {
     struct hl_host_port x;
@@ -103,7 +103,8 @@ static void add_metrics(struct local_daemon *d, const struct program_conf *conf,
     add_flag(d, "--metrics-listen", "%s", text);
 }
 
-/* Pods can't read a file of this machine: their secret comes by the options, or not at all. */
+/* Pods can't read a file of this machine: their secret comes from the options, or they have
+ * none. */
 bool local_wants_secret(const struct local *l)
 {
     return wants_ports(l, &l->settings.controller) && !l->settings.kubernetes &&

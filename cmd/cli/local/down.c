@@ -1,4 +1,4 @@
-/* Order of stop: containers, Controller, Agents, L3. */
+/* Stops in this order: containers, Controller, Agents, L3. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static bool is_running(const struct hl_api_container_status *container)
            container->state == HL_API_CONTAINER_STATE_STARTING;
 }
 
-/* Whose containers are stopped: an Agent's, or those that one has left in its directory. */
+/* Whose containers are stopped: those of an Agent, or those that an Agent has left in its
+ * directory. */
 struct host {
     const char *name;
     struct hl_rpc_peer *agent; /* NULL: ask the executor */
@@ -48,7 +49,7 @@ static hl_status host_stop(const struct host *h, const char *id)
                             : hl_call_agent_stop_container(h->agent, &p, LOCAL_CALL_MS, NULL, NULL);
 }
 
-/* How many run; each is told to stop if `stop`. */
+/* Counts the running ones; with `stop`, tells each of them to stop. */
 static hl_status host_look(const struct host *h, bool stop, size_t *running)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -65,7 +66,7 @@ static hl_status host_look(const struct host *h, bool stop, size_t *running)
     return HL_OK;
 }
 
-/* Stop every container and wait until they have ended. */
+/* Stops every container and waits until all have ended. */
 static hl_status host_stop_all(const struct host *h)
 {
     uint64_t end = hl_now_ns() + LOCAL_END_MS * HL_NS_PER_MS;
@@ -90,7 +91,7 @@ static hl_status stop_containers(struct hl_rpc *rpc, const char *address)
     return st;
 }
 
-/* What an Agent that died, or did not answer, has left running. */
+/* Stops what an Agent that died, or did not respond, has left running. */
 static hl_status stop_left(const char *executor, const char *state)
 {
     bool image = strcmp(executor, "docker") == 0 || strcmp(executor, "podman") == 0;
@@ -105,7 +106,7 @@ static hl_status stop_left(const char *executor, const char *state)
     return st;
 }
 
-/* A daemon, and its name in the result if that has ended it. */
+/* Ends a daemon, and adds its name to the result if this call has ended it. */
 static void stop_daemon(const struct hl_api_local_cluster *doc, const char *name,
                         struct hl_arena *arena, struct hl_api_local_stop *result)
 {
@@ -119,7 +120,7 @@ static void stop_all(struct hl_rpc *rpc, const struct hl_api_local_cluster *doc,
     char name[64], dir[PATH_MAX];
     int nodes = local_nodes_ever(doc);
     local_end_supervisor(doc);
-    stop_daemon(doc, "controllerd", arena, result); /* first: it would start replacements */
+    stop_daemon(doc, "controllerd", arena, result); /* first, because it would start replacements */
     for (int i = 0; i < nodes; i++) {
         snprintf(name, sizeof(name), "node-%d", i);
         const struct hl_api_local_daemon *agent = local_daemon_find(doc, name);
@@ -137,7 +138,7 @@ static void stop_all(struct hl_rpc *rpc, const struct hl_api_local_cluster *doc,
     stop_daemon(doc, "l3d", arena, result);
 }
 
-/* As the Controller counts; -1 when it does not answer. */
+/* The Controller's counts; -1 if it does not respond. */
 static struct hl_api_local_content count_content(struct hl_rpc *rpc,
                                                  const struct hl_api_local_cluster *doc)
 {
@@ -156,7 +157,7 @@ static struct hl_api_local_content count_content(struct hl_rpc *rpc,
                        : (struct hl_api_local_content){r.info.models, r.info.versions, r.info.jobs};
 }
 
-/* What there is to keep or to remove. */
+/* Collects what there is to keep or to remove. */
 static void describe_content(struct hl_rpc *rpc, const struct hl_api_local_cluster *doc,
                              struct hl_api_local_stop *result)
 {
@@ -165,7 +166,7 @@ static void describe_content(struct hl_rpc *rpc, const struct hl_api_local_clust
     struct hl_api_local_content counts = count_content(rpc, doc);
     if (counts.models < 0)
         counts = doc->kept;
-    if (stat(doc->pool, &sb) == 0) /* else it is gone with a reboot */
+    if (stat(doc->pool, &sb) == 0) /* otherwise a reboot has removed it */
         (void)hl_parse_number(hl_api_pair_find(&doc->settings.l3, "l3.size", "0"), INT64_MAX,
                               &size);
     result->pool = doc->pool;
@@ -175,8 +176,8 @@ static void describe_content(struct hl_rpc *rpc, const struct hl_api_local_clust
     result->jobs = counts.jobs;
 }
 
-/* The counts stand in cluster.json while no Controller can be asked. Without them, on a full disk,
- * everything is kept all the same. */
+/* cluster.json stores the counts for the time when no Controller can be asked. If they can't be
+ * stored, as on a full disk, everything is kept all the same. */
 static void note_kept(struct hl_api_local_cluster *doc, const struct hl_api_local_stop *result)
 {
     doc->kept = (struct hl_api_local_content){result->models, result->versions, result->jobs};
@@ -190,7 +191,7 @@ static hl_status fail_running(const char *name, int pid)
                    pid);
 }
 
-/* Nothing is removed from under a daemon that could not be stopped. */
+/* Fails if a daemon could not be stopped: nothing is removed while it runs. */
 static hl_status check_ended(const struct hl_api_local_cluster *doc)
 {
     for (size_t i = 0; i < doc->daemons.count; i++)
@@ -213,7 +214,7 @@ static hl_status take_down(struct hl_rpc *rpc, struct hl_api_local_cluster *doc,
     return HL_OK;
 }
 
-/* To ask the daemons; those that can't be asked are ended all the same. */
+/* Loads the secret for asking the daemons; daemons that can't be asked are ended all the same. */
 static void use_secret(const struct hl_api_local_cluster *doc)
 {
     if (hl_auth_use_file(doc->secret_file != NULL ? doc->secret_file : "") != HL_OK)
@@ -234,7 +235,7 @@ hl_status local_down(struct hl_rpc *rpc, const char *state, enum local_down mode
     }
     HL_TRY(st);
     HL_TRY(local_lock(state, LOCAL_LOCK_MS, &lock));
-    local_cluster_fini(&c); /* the supervisor may have started something before */
+    local_cluster_fini(&c); /* the supervisor may have started a daemon before it ended */
     HL_TRY(local_find(state, &c));
     result.removed = mode == LOCAL_DOWN_PURGE || (mode == LOCAL_DOWN && local_runs(&c.doc));
     result.kept = !result.removed;

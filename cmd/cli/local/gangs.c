@@ -1,5 +1,5 @@
-/* `helios down` and gangs on Kubernetes: they do not end with the daemons as processes do, and only
- * their Controller knows them. */
+/* `helios down` and gangs on Kubernetes: unlike processes they do not end with the daemons, and
+ * only their Controller knows them. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 
-#define END_MS  60000 /* logs are fetched before pods go */
+#define END_MS  60000 /* logs are fetched before pods are deleted */
 #define CALL_MS 5000
 
 static bool job_ended(const struct hl_api_job *job)
@@ -19,7 +19,8 @@ static bool job_ended(const struct hl_api_job *job)
     return hl_job_state_ended(job->state);
 }
 
-/* Cancels what has not ended; how many there are. A job that stops already is left alone by it. */
+/* Cancels all jobs that have not ended, and counts them. A job that is stopping already is not
+ * affected. */
 static hl_status cancel_all(struct hl_rpc_peer *peer, int *left)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -1,5 +1,5 @@
-/* What `helios up` shows while it waits, how it sees that a daemon makes progress, and the signals
- * that end it. */
+/* What `helios up` shows while it waits, how it notices that a daemon makes progress, and the
+ * signals that end it. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -98,7 +98,7 @@ bool local_watch_look(struct local_watch *w)
         w->size = (uint64_t)sb.st_size;
     }
     uint64_t resident = resident_of(w->pid);
-    if (resident > w->resident) { /* pages of a pool that was there are only mapped */
+    if (resident > w->resident) { /* pages of an existing pool are only mapped */
         w->resident = resident;
         further = true;
     }

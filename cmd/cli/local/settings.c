@@ -1,6 +1,6 @@
-/* What a local cluster is asked for. What is said now comes before what was said earlier, and flags
- * before the environment before the file. Flags and environment are remembered in cluster.json; the
- * file's path is, too, and the file is read again at each start. */
+/* The settings of a local cluster. What is given now comes before what was given earlier, and flags
+ * come before the environment, which comes before the file. Flags, environment and the file's path
+ * are remembered in cluster.json; the file is read again at each start. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 /* Flags of `up` that are options of a daemon. */
 static const struct {
-    const char *flag; /* of `up`, without dashes */
+    const char *flag; /* flag of `up`, without dashes */
     enum hl_program program;
     const char *pass; /* flag of the program */
     const char *option;
@@ -39,7 +39,9 @@ static const struct {
      "HELIOS_KUBE_SLOT_DEVICES"},
 };
 
-/* Processes are what Agents run anyway, and on Kubernetes they run nothing. */
+/* The value of a flag for its daemon. `--executor` goes to the Controller and to the Agents, with
+ * different words: for "process" the Controller takes "agents", and for "kubernetes" Agents take
+ * "process", because they run nothing then. */
 static const char *flag_text(size_t i, const struct hl_api_key_value_list *flags)
 {
     const char *text = hl_api_pair_find(flags, mapped[i].flag, NULL);
@@ -52,8 +54,8 @@ static const char *flag_text(size_t i, const struct hl_api_key_value_list *flags
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* A variable of the environment that differs from the one remembered is said now: it comes before a
- * flag of earlier. */
+/* If a variable of the environment differs from the remembered one, it counts as given now, so it
+ * replaces an earlier flag. */
 static void forget_flag(struct hl_api_key_value_list *flags,
                         const struct hl_api_key_value_list *given, const char *env)
 {
@@ -72,7 +74,7 @@ static hl_status merge_variable(struct local_settings *s, const struct hl_api_ke
     if (now != NULL) {
         if (then == NULL || strcmp(now, then) != 0)
             forget_flag(&s->flags, given, env);
-        if (!hl_utf8_valid(now)) /* it is remembered as JSON */
+        if (!hl_utf8_valid(now)) /* it is stored as JSON */
             return hl_fail(HL_EINVAL, "environment variable %s: not valid UTF-8", env);
         hl_api_pair_set(&s->arena, &s->environment, env, now);
     } else if (then != NULL && setenv(env, then, 1) != 0) {
@@ -81,8 +83,9 @@ static hl_status merge_variable(struct local_settings *s, const struct hl_api_ke
     return HL_OK;
 }
 
-/* Daemons are told which file to read, so that all of them read the same one. A local cluster is
- * its user's: /etc/helios/helios.yaml configures the daemons of the machine. */
+/* Daemons are told which file to read, so that all of them read the same one. A local cluster
+ * belongs to its user, so /etc/helios/helios.yaml is not used: that configures the machine's
+ * daemons. */
 static hl_status choose_file(struct local_settings *s)
 {
     char path[PATH_MAX], real[PATH_MAX];
@@ -140,7 +143,7 @@ static hl_status load_program_conf(const struct local_settings *s, enum hl_progr
     return program_conf_load(program, argc, (char **)argv, out, NULL);
 }
 
-/* An option that only one node can have. */
+/* Refuses options that make sense for a single node only. */
 static hl_status check_one_node(const struct local_settings *s)
 {
     static const char *const names[] = {"agent.name", "agent.share", "agent.l2_pool"};
@@ -172,7 +175,7 @@ static hl_status check_counts(const struct local_settings *s)
     return check_one_node(s);
 }
 
-/* A flag that is a count; cluster.json may have been edited. */
+/* A flag with a count; it is checked because cluster.json may have been edited. */
 static hl_status count_of(const struct local_settings *s, const char *flag, const char *absent,
                           int *out)
 {
@@ -210,7 +213,7 @@ void local_settings_fini(struct local_settings *s)
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* "flag --size" of L3 is --l3-size to the user. */
+/* L3's "flag --size" is --l3-size to the user. */
 static const char *origin_of(const struct hl_conf *conf, const char *option, char *buf, size_t cap)
 {
     const char *origin = hl_conf_origin(conf, option);
@@ -307,7 +310,7 @@ hl_status local_settings_fit_pool(struct local_settings *s,
     if (!hl_parse_number(old, UINT64_MAX, &has) || has == 0 || has == want ||
         access(pool, F_OK) != 0)
         return HL_OK;
-    if (!hl_conf_is_set(&s->l3.conf, "l3.size")) { /* no size was given: as before */
+    if (!hl_conf_is_set(&s->l3.conf, "l3.size")) { /* no size was given, so it stays as before */
         hl_api_pair_set(&s->arena, &s->flags, "l3-size", old);
         program_conf_fini(&s->l3);
         return load_program_conf(s, HL_L3D, &s->l3);

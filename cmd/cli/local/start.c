@@ -1,9 +1,9 @@
-/* One daemon of a local cluster, from its start until it serves.
+/* Starts one daemon of a local cluster, and waits until it serves.
  *
- * A daemon writes its ready file, STATE/NAME.json, once it serves, whole or not at all. So its
- * being there is the answer, and the file of an earlier life is removed before the next one is
- * started. `up` may be killed anywhere in between; the next one finds in cluster.json a daemon that
- * runs and is not ready, and goes on waiting for it.
+ * A daemon writes its ready file, STATE/NAME.json, atomically as soon as it serves. So the file's
+ * existence shows that, and the file of an earlier life is removed before the next one begins. `up`
+ * may be killed at any point in between; the next `up` finds in cluster.json a daemon that runs and
+ * is not ready, and continues to wait for it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,18 +30,18 @@ struct wait {
     const struct local_daemon *daemon;
     struct hl_process process;
     char ready[2 * PATH_MAX], log[2 * PATH_MAX];
-    off_t log_from; /* what this start writes */
+    off_t log_from; /* where this start's log begins */
     struct local_watch watch;
 };
 
-/* " (log: F)"; a start from nothing takes the log along. */
+/* " (log: F)"; empty for a new cluster, whose log is removed if the start fails. */
 static const char *log_hint(const struct wait *w, char *buf, size_t cap)
 {
     snprintf(buf, cap, w->l->fresh ? "" : " (log: %s)", w->log);
     return buf;
 }
 
-/* The line without "helios-l3d: ", which the daemon's name stands before already. */
+/* The line without "helios-l3d: ", because the daemon's name is printed before it already. */
 static const char *without_program(const struct wait *w, const char *line)
 {
     size_t len = strlen(w->daemon->program);
@@ -121,8 +121,8 @@ static void show_progress(struct local_progress *p, const struct wait *w)
                             hl_format_bytes(w->watch.size, size, sizeof(size)));
 }
 
-/* The wait ends after ready_ms without progress, not after ready_ms: a large pool takes minutes to
- * fill. */
+/* The wait ends after ready_ms without progress, not after ready_ms: filling a large pool takes
+ * minutes. */
 static hl_status wait_ready(struct wait *w, int pidfd, struct hl_arena *arena,
                             struct hl_api_daemon_ready *out)
 {
@@ -156,7 +156,7 @@ static hl_status wait_ready(struct wait *w, int pidfd, struct hl_arena *arena,
     return st;
 }
 
-/* What its ready file says, into cluster.json. */
+/* Copies the content of its ready file into cluster.json. */
 static void note_serving(struct hl_api_local_daemon *daemon,
                          const struct hl_api_daemon_ready *ready)
 {
@@ -172,7 +172,7 @@ static void note_serving(struct hl_api_local_daemon *daemon,
     daemon->pool = ready->pool;
 }
 
-/* Until the daemon of cluster.json serves. */
+/* Waits until the daemon of cluster.json serves. */
 static hl_status await_daemon(struct local *l, struct wait *w)
 {
     struct hl_api_daemon_ready ready;
@@ -207,7 +207,8 @@ static hl_status spawn_daemon(struct local *l, struct wait *w)
     return hl_process_identify(pid, &w->process) == HL_OK ? HL_OK : fail_ended(w);
 }
 
-/* Into cluster.json, where `down` finds it. A daemon that can't be recorded does not go on. */
+/* Records the daemon in cluster.json, where `down` finds it. A daemon that can't be recorded is
+ * ended. */
 static hl_status record_daemon(struct local *l, const char *name)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -220,7 +221,7 @@ static hl_status record_daemon(struct local *l, const char *name)
                : hl_fail(st, "%s; %s was started and is not recorded", text, name);
 }
 
-/* What is known of a daemon is recorded at once, whatever happens next. */
+/* Everything known about a daemon is recorded at once, whatever happens next. */
 static hl_status launch_daemon(struct local *l, struct wait *w)
 {
     const struct local_daemon *d = w->daemon;
@@ -257,7 +258,7 @@ static hl_status start_daemon(struct local *l, const struct local_daemon *d)
     if (runs)
         w.process = (struct hl_process){old->pid, old->start};
     name_files(&w);
-    if (!runs) /* else an `up` that was killed has started it */
+    if (!runs) /* otherwise an `up` that was killed has started it */
         HL_TRY(launch_daemon(l, &w));
     return await_daemon(l, &w);
 }

@@ -1,13 +1,13 @@
-/* The state directory of a local cluster. A daemon is found again by pid and start time, so a
- * reused pid is never signalled.
+/* The state directory of a local cluster. A daemon is identified by pid and start time, so a reused
+ * pid is never signalled.
  *
  *     lock           flock'ed by the process that changes cluster.json: up, down, the supervisor
- *     cluster.json   what was asked for, and of each daemon what is known; written whole
- *     NAME.json      the ready file of a daemon, made by itself
+ *     cluster.json   the settings, and what is known of each daemon; replaced as a whole
+ *     NAME.json      the ready file of a daemon, written by the daemon itself
  *     log/NAME.log   appended to by each life of a daemon
  *
- * Readers take no lock: cluster.json is replaced by a rename, so what they read is whole. The lock
- * goes with its process, however that ends. */
+ * Readers take no lock: cluster.json is replaced by a rename, so they always read a whole file. The
+ * lock is released when its process ends, however that happens. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -105,7 +105,7 @@ hl_status local_read(const char *state, struct local_cluster *out)
     return HL_OK;
 }
 
-/* What `up` was given may hold one, and cluster.json remembers it. */
+/* Options of `up` may contain a password, and cluster.json remembers them. */
 static bool holds_password(const struct hl_api_key_value_list *texts)
 {
     for (size_t i = 0; i < texts->count; i++)
@@ -174,7 +174,7 @@ const char *local_daemon_address(const struct hl_api_local_daemon *daemon)
     return daemon != NULL && daemon->address != NULL ? daemon->address : "";
 }
 
-/* -1 when it has ended. */
+/* -1 if it has ended. */
 static int open_process(struct hl_process p)
 {
     int pidfd = -1;
@@ -183,7 +183,8 @@ static int open_process(struct hl_process p)
     return pidfd;
 }
 
-/* Not by opening it, which may fail for other reasons: a pool is removed by this answer. */
+/* Does not open the process, which can fail for other reasons: a pool is removed because of this
+ * answer. */
 static bool process_runs(struct hl_process p)
 {
     return p.pid > 0 && !hl_process_ended(p);
@@ -250,7 +251,7 @@ static bool end_process(const char *name, struct hl_process p)
     }
     bool ended = hl_process_wait(pidfd, 0);
     close(pidfd);
-    waitpid(p.pid, NULL, WNOHANG); /* where it is our child */
+    waitpid(p.pid, NULL, WNOHANG); /* if it is our child */
     return ended;
 }
 
@@ -338,7 +339,7 @@ hl_status local_remove(const char *state, const struct hl_api_local_cluster *doc
             snprintf(path, sizeof(path), "%s", agent->fills);
         st = remove_file(path, st);
         snprintf(path + strlen(path), sizeof(path) - strlen(path), ".sock");
-        st = remove_file(path, st); /* of an Agent that was killed */
+        st = remove_file(path, st); /* left by an Agent that was killed */
     }
     if (st != HL_OK)
         return st; /* cluster.json stays, so that it can be tried again */
@@ -346,6 +347,6 @@ hl_status local_remove(const char *state, const struct hl_api_local_cluster *doc
         snprintf(path, sizeof(path), "%s/%s", state, files[i]);
         st = remove_file(path, st);
     }
-    rmdir(state); /* not empty: fine */
+    rmdir(state); /* it may be not empty, which is fine */
     return st;
 }

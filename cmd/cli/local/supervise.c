@@ -1,6 +1,6 @@
-/* The supervisor of a local cluster: starts a daemon that has ended again, later each time. It
+/* The supervisor of a local cluster: restarts daemons that have ended, with increasing delays. It
  * holds the lock of the state directory only while it writes cluster.json; what it can't write or
- * start now it tries again. Daemons do not need it: one that is killed loses nothing. */
+ * start now it retries later. Daemons do not depend on it: if it is killed, they lose nothing. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,13 +16,13 @@
 
 #define FIRST_MS  200
 #define TOP_MS    30000
-#define STEADY_MS 60000 /* a life of this length: the next back-off begins anew */
-#define LOOK_MS   100   /* while something is to be done */
-#define IDLE_MS   2000  /* whether the cluster is still ours */
+#define STEADY_MS 60000 /* after a life this long the back-off starts again */
+#define LOOK_MS   100   /* while something has to be done */
+#define IDLE_MS   2000  /* between checks whether the cluster is still ours */
 
-/* A daemon that is watched. Its life, and what tells where it is:
+/* A daemon that is watched. Its life, and the fields that show its state:
  *
- *     starting ──ready file──▶ serving          due_ns 0; `ready` says which of the two
+ *     starting ──ready file──▶ serving          due_ns 0; `ready` tells which of the two
  *        ▲  └───────┬────────────┘
  *        │       it ends
  *        │          ▼
@@ -31,8 +31,8 @@
  *        │          ▼
  *        └─due──  noted                         cluster.json says how it ended
  *
- * A start that fails leaves it ended, with a later due_ns. Ends are seen without the lock, since
- * `helios up` may hold it for minutes; all else happens with it. */
+ * If a start fails, the daemon stays ended, with a later due_ns. Ends are noticed without the lock,
+ * because `helios up` may hold it for minutes; everything else is done with it. */
 struct ward {
     char name[32];
     int index;
@@ -43,17 +43,17 @@ struct ward {
     char how[LOCAL_HOW_MAX];
     int64_t ended_ms; /* wall clock */
     uint64_t born_ns, due_ns;
-    unsigned failed; /* short lives, one after the other */
+    unsigned failed; /* consecutive short lives */
 };
 
 struct supervisor {
     struct local local; /* cluster: as read last */
     struct local_opts opts;
-    struct hl_api_key_value_list given; /* nothing */
+    struct hl_api_key_value_list given; /* empty */
     struct ward *wards;
     int count;
-    uint64_t write_ns;      /* cluster.json can't be written: when it is tried again */
-    unsigned writes_failed; /* in a row */
+    uint64_t write_ns;      /* next attempt to write cluster.json after a failure */
+    unsigned writes_failed; /* consecutive failures */
 };
 
 static volatile sig_atomic_t stopped;
@@ -64,7 +64,7 @@ static void note_stop(int number)
     stopped = 1;
 }
 
-/* HL_ENOENT: the cluster is gone, or another supervisor has it. */
+/* HL_ENOENT: the cluster is gone, or another supervisor has taken it over. */
 static hl_status read_doc(struct supervisor *s)
 {
     struct local_cluster c;
@@ -98,7 +98,7 @@ static void last_line(const struct supervisor *s, const struct ward *w, char *ou
     local_last_line(path, out, cap);
 }
 
-/* When the next life begins. */
+/* Sets when the next life begins. */
 static void set_due(struct ward *w)
 {
     uint64_t now = hl_now_ns();
@@ -135,7 +135,7 @@ static void look_for_ends(struct supervisor *s)
 
 /* ---- with the lock --------------------------------------------------------------------------- */
 
-/* True: cluster.json is to be written. */
+/* True: cluster.json has to be written. */
 static bool write_end(struct supervisor *s, struct ward *w)
 {
     struct hl_api_local_daemon *daemon = local_daemon_find(&s->local.cluster.doc, w->name);
@@ -146,7 +146,7 @@ static bool write_end(struct supervisor *s, struct ward *w)
     return true;
 }
 
-/* What was changed is in the file now. */
+/* Marks everything that was changed as written. */
 static void note_written(struct supervisor *s)
 {
     for (int i = 0; i < s->count; i++) {
@@ -162,7 +162,8 @@ static void note_written(struct supervisor *s)
     }
 }
 
-/* With what `up` was given; a configuration file that has changed since is refused, as by `up`. */
+/* Loads the settings that `up` was given; like `up`, refuses a configuration file that has changed
+ * since. */
 static hl_status load_settings(struct supervisor *s)
 {
     local_settings_fini(&s->local.settings);
@@ -196,12 +197,12 @@ static void try_restart(struct supervisor *s, struct ward *w)
     w->born_ns = hl_now_ns();
     set_due(w);
     hl_warn("daemon does not start daemon=%s error=\"%s\"", w->name, hl_error_text());
-    (void)!read_doc(s); /* without what the attempt has changed */
+    (void)!read_doc(s); /* drops what the attempt has changed */
 }
 
-/* cluster.json is read again first: the last holder of the lock may have changed it. Ends are
- * written before anything is started, so that a supervisor that dies in a start leaves no end
- * untold. */
+/* Reads cluster.json again first, because the last holder of the lock may have changed it. Ends are
+ * written before anything is started, so that none is lost if the supervisor dies during a
+ * start. */
 static hl_status write_locked(struct supervisor *s)
 {
     HL_TRY(read_doc(s));
@@ -228,7 +229,7 @@ static hl_status write_locked(struct supervisor *s)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Something is to be written or started. */
+/* Whether something has to be written or started. */
 static bool is_busy(const struct supervisor *s)
 {
     for (int i = 0; i < s->count; i++)
@@ -241,7 +242,7 @@ static hl_status supervisor_turn(struct supervisor *s)
 {
     hl_status st;
     look_for_ends(s);
-    if (!is_busy(s)) { /* only whether the cluster is still ours; what can't be read now is later */
+    if (!is_busy(s)) { /* only checks that the cluster is still ours, now or later */
         st = read_doc(s);
         return st == HL_ENOENT ? st : HL_OK;
     }
@@ -262,8 +263,8 @@ static hl_status supervisor_turn(struct supervisor *s)
     return HL_OK;
 }
 
-/* A signal that comes between two waits stays pending, for it is blocked everywhere else: none is
- * lost between the look at `stopped` and the wait. */
+/* Signals are blocked everywhere else, so one that comes between two waits stays pending: none is
+ * lost between the check of `stopped` and the wait. */
 static void wait_next(const struct supervisor *s, const sigset_t *mask)
 {
     struct pollfd fds[LOCAL_NODES_MAX + 2];

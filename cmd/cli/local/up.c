@@ -1,6 +1,7 @@
-/* Order of start: L3, Controller, Agents. A start that fails is undone: what it has started is
- * stopped, what it has made is removed, and what was there before stays. In a cluster that ran
- * before, what serves stays as well: a Controller is not taken from it because one Agent is silent.
+/* Starts in this order: L3, Controller, Agents. A start that fails is undone: what it has started
+ * is stopped, what it has created is removed, and what existed before stays. In a cluster that ran
+ * before, daemons that serve keep running: the Controller is not stopped because one Agent is
+ * silent.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,13 +18,13 @@
 
 #define SOCKET_PATH_MAX 107
 
-/* Where there are ports, their clients have to know a secret. */
+/* If there are ports, their clients need a secret. */
 static hl_status prepare_secret(struct local *l)
 {
     struct local_cluster *c = &l->cluster;
     const char *given = l->settings.controller.auth.secret_file;
     c->doc.secret_file = NULL;
-    if (given[0] != '\0') { /* remembered for clients that come without the options of now */
+    if (given[0] != '\0') { /* remembered for clients that run later without these options */
         c->doc.secret_file = hl_arena_strdup(&c->arena, given);
         return hl_auth_use_file(given);
     }
@@ -73,7 +74,7 @@ hl_status local_find_programs(struct local *l)
     return HL_OK;
 }
 
-/* What is asked for, and whether it fits what there is. Nothing is changed. */
+/* Checks what is requested, and whether it fits what exists. Changes nothing. */
 static hl_status prepare_start(struct local *l, const struct hl_api_local_cluster *before)
 {
     HL_TRY(local_settings_load(l->opts->given, before, &l->settings));
@@ -86,7 +87,7 @@ static hl_status prepare_start(struct local *l, const struct hl_api_local_cluste
     return before != NULL ? local_settings_fit_pool(&l->settings, before, l->pool) : HL_OK;
 }
 
-/* Every daemon runs and serves, or the supervisor sees to that. */
+/* Whether every daemon runs and serves, so that the supervisor has nothing to start. */
 static bool all_serve(const struct local *l)
 {
     char name[32];
@@ -99,8 +100,8 @@ static bool all_serve(const struct local *l)
     return true;
 }
 
-/* One supervisor at a time: it stays where there is nothing to start, else this process takes over,
- * which is the parent of what it starts. */
+/* There is one supervisor at a time. It stays if there is nothing to start; otherwise this process
+ * takes over, because it is the parent of what it starts. */
 static void take_over(struct local *l)
 {
     struct hl_process self;
@@ -116,7 +117,7 @@ static void take_over(struct local *l)
     *l->opts->supervises = true;
 }
 
-/* Of a cluster that goes on as it was before. */
+/* Keeps the supervisor of a cluster that continues as it was before. */
 static void keep_supervisor(struct local *l, struct hl_api_local_cluster *before)
 {
     const struct hl_api_local_supervisor *now = &l->cluster.doc.supervisor;
@@ -127,7 +128,7 @@ static void keep_supervisor(struct local *l, struct hl_api_local_cluster *before
         *l->opts->supervises = false;
 }
 
-/* Restarts are counted since the cluster came up. */
+/* Restarts are counted from the time when the cluster came up. */
 static void forget_ends(struct local *l)
 {
     char name[32];
@@ -157,8 +158,8 @@ static bool fills_for_kept(const struct local *l, const char *path)
     return false;
 }
 
-/* Stop what was started, last first, and remove what was made. In a cluster that ran before,
- * daemons that serve keep running. */
+/* Stops what was started, in reverse order, and removes what was created. In a cluster that ran
+ * before, daemons that serve keep running. */
 static void stop_started(struct local *l, bool *ended, bool *kept)
 {
     for (size_t i = l->started.count; i > 0; i--) {
@@ -198,7 +199,7 @@ static void undo_start(struct local *l, struct hl_api_local_cluster *before)
         (void)!hl_fail(HL_EIO, "%s", text);
 }
 
-/* cluster.json as it is going to be. */
+/* Prepares the new content of cluster.json. */
 static hl_status prepare_cluster(struct local *l, const struct hl_api_local_cluster *before)
 {
     struct local_cluster *c = &l->cluster;
@@ -231,7 +232,7 @@ static hl_status bring_up(struct local *l, struct hl_api_local_cluster *before)
     return st;
 }
 
-/* A directory that only this call has made. */
+/* Removes the directory if only this call has created it. */
 static void remove_empty(const char *state)
 {
     char path[PATH_MAX];
@@ -272,8 +273,8 @@ static hl_status locked_up(struct local *l, struct local_cluster *out,
     return st;
 }
 
-/* Jobs' environments, logs and sockets are in it: no other user may enter, also where an earlier
- * release has made it. */
+/* The directory contains jobs' environments, logs and sockets, so no other user may enter it, even
+ * if an earlier release has created it. */
 static hl_status make_private(const char *state)
 {
     char path[PATH_MAX];

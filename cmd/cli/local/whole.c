@@ -1,6 +1,6 @@
-/* The wait of `helios up` until the cluster is whole: the Controller reaches L3, every node is
+/* The wait of `helios up` until the cluster is complete: the Controller reaches L3, every node is
  * ready, and no daemon is stopped by a signal. Each look asks the Controller; a daemon that can't
- * answer is found in /proc. */
+ * respond is found in /proc. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 
-#define STOPPED_MAX 4 /* that are named */
+#define STOPPED_MAX 4 /* of those that are named */
 
 struct sight {
     int ready;
     bool l3, kube, refused;
     char l3_state[512], kube_state[512];
     char missing[32];     /* a daemon whose node is not ready */
-    char unanswered[512]; /* what became of the last look; "" = the Controller has answered */
+    char unanswered[512]; /* the error of the last look; "" = the Controller responded */
 };
 
 static bool is_ready(const struct hl_api_node_state *n)
@@ -26,7 +26,8 @@ static bool is_ready(const struct hl_api_node_state *n)
            n->node.health.state != HL_API_HEALTH_STATE_TESTING;
 }
 
-/* What the Controller knows is of the Agent that runs now, not of one that was killed before it. */
+/* Whether the Controller's information is about the Agent that runs now, and not about one that was
+ * killed before. */
 static bool is_of_now(const struct local *l, const struct hl_api_node_info *n)
 {
     const struct hl_api_local_cluster *doc = &l->cluster.doc;
@@ -82,7 +83,7 @@ static hl_status look_at_cluster(const struct local *l, struct hl_rpc_peer *peer
     return HL_OK;
 }
 
-/* A daemon that ended meanwhile is the cause more often than not. */
+/* Usually the cause is a daemon that has ended meanwhile. */
 static hl_status fail_dead(const struct local *l, const char *name)
 {
     char log[PATH_MAX], line[512], how[LOCAL_HOW_MAX];
@@ -166,8 +167,8 @@ static hl_status fail_late(const struct local *l, const struct sight *s)
     return hl_fail(HL_ETIMEDOUT, "not every daemon answers after %u s", seconds);
 }
 
-/* A node counts as ready until its silence is noticed, so an Agent that was just stopped is looked
- * at itself. */
+/* A node counts as ready until its silence is noticed, so an Agent that was just stopped is checked
+ * directly. */
 static bool is_whole(const struct local *l, const struct sight *s)
 {
     struct stopped stopped;
@@ -180,7 +181,7 @@ static bool is_whole(const struct local *l, const struct sight *s)
 
 static void show_sight(struct local_progress *p, const struct local *l, const struct sight *s)
 {
-    if (l->settings.kubernetes && s->l3 && s->ready >= l->settings.nodes) /* in one line */
+    if (l->settings.kubernetes && s->l3 && s->ready >= l->settings.nodes) /* all in one line */
         local_progress_show(p, "Kubernetes: %.*s", p->terminal ? 60 : (int)sizeof(s->kube_state),
                             s->kube_state);
     else

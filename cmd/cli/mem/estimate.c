@@ -1,4 +1,5 @@
-/* mem estimate: what training a model needs of the host and of the device, before it starts. */
+/* mem estimate: the host and device memory that training a model needs, computed before it
+ * starts. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -54,7 +55,7 @@ static uint64_t parse_count(const char *text)
     return n * unit < 1e15 ? (uint64_t)(n * unit + 0.5) : 0;
 }
 
-/* A config.json, or the directory of one. */
+/* Reads a config.json, or the one in a directory. */
 static hl_status read_config(const char *path, struct hl_estimate *out)
 {
     struct hl_buf text = HL_BUF(HL_HF_CONFIG_MAX);

@@ -10,11 +10,11 @@
 #define LEFT   96
 #define RIGHT  (WIDTH - 24)
 #define TOP    84
-#define BOTTOM 470 /* of the memory */
-#define MOVES  600 /* the zero line of the transfers */
+#define BOTTOM 470 /* of the memory chart */
+#define MOVES  600 /* zero line of the transfers */
 #define REACH  70  /* of their longest bar */
 #define HEIGHT 740
-#define AREAS  4 /* of chunks */
+#define AREAS  4 /* areas of chunks */
 
 static const struct area {
     const char *css, *name;
@@ -27,7 +27,7 @@ static const struct area {
     {"other", "other chunks", 1u << HYBRIDPS_OTHER},
 };
 
-/* A moment, or several drawn as one. */
+/* One moment, or several drawn as one. */
 struct step {
     uint64_t area[AREAS], avail, h2d, d2h;
 };
@@ -59,7 +59,7 @@ static uint64_t area_sum(const struct step *s)
     return all;
 }
 
-/* What is full counts in a group, chunks and others together. */
+/* Among the moments drawn as one, the fullest counts: chunks and others' bytes together. */
 static uint64_t step_fullness(const struct canvas *c, const struct step *s)
 {
     return area_sum(s) + (c->p->capacity - (s->avail < c->p->capacity ? s->avail : c->p->capacity));
@@ -101,7 +101,7 @@ static double y_of(const struct canvas *c, uint64_t bytes)
     return BOTTOM - (double)(BOTTOM - TOP) * (double)bytes / (double)c->p->capacity;
 }
 
-/* XML's own characters and what it forbids, replaced. */
+/* Adds text with XML's own characters escaped and forbidden ones replaced. */
 static void add_text(struct hl_buf *out, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -116,7 +116,7 @@ static void add_text(struct hl_buf *out, const char *text)
     }
 }
 
-/* A power of two that divides `most` into 3 to 8. */
+/* A power of two that divides `most` into 3 to 8 intervals. */
 static uint64_t tick_of(uint64_t most)
 {
     uint64_t tick = 1;
@@ -153,7 +153,7 @@ static void draw_frame(struct canvas *c)
                   (TOP + BOTTOM) / 2);
 }
 
-/* The outline of what lies under the upper of two heights, step by step. */
+/* The outline of the area below a height, step by step. */
 static void draw_area(struct canvas *c, const char *css, int area)
 {
     hl_buf_printf(c->out, "<path class=\"%s\" d=\"M%d %d", css, LEFT, BOTTOM);
@@ -181,7 +181,7 @@ static void draw_tide(struct canvas *c)
 static void draw_memory(struct canvas *c)
 {
     char bytes[32];
-    for (int a = AREAS; a-- > 0;) /* each over those above it */
+    for (int a = AREAS; a-- > 0;) /* each one is drawn over those above it */
         draw_area(c, areas[a].css, a);
     draw_tide(c);
     hl_buf_printf(c->out, "<path class=\"limit\" d=\"M%d %.1fH%d\"/>\n", LEFT,
@@ -192,7 +192,7 @@ static void draw_memory(struct canvas *c)
     hl_buf_printf(c->out, "<path class=\"axis\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, BOTTOM, RIGHT);
 }
 
-/* Moments of one stage that follow each other, named where there is room. */
+/* Groups consecutive moments of one stage; a group is named if there is room. */
 static void draw_stages(struct canvas *c)
 {
     const struct hl_trace *t = c->p->trace;

@@ -1,4 +1,4 @@
-/* mem replay: an access trace through the real pool of chunks, on an emulated device. */
+/* mem replay: runs an access trace through the real pool of chunks, on an emulated device. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

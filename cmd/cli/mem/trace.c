@@ -1,5 +1,5 @@
-/* mem trace: a recorded iteration as table, CSV, JSON and picture. What is where in each moment is
- * found by a replay. */
+/* mem trace: shows a recorded iteration as table, CSV, JSON or picture. A replay finds out where
+ * each chunk is in each moment. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 #define TRACE_BYTES_MAX  ((size_t)1 << 30)
 #define RESULT_BYTES_MAX ((size_t)1 << 30)
-#define REPLAY_BYTES     (1u << 20) /* really there; the rest is scaled away */
+#define REPLAY_BYTES     (1u << 20) /* really allocated; the rest is scaled away */
 
 struct trace_args {
     char *policy, *mode, *csv, *json, *svg;
@@ -82,7 +82,7 @@ static hl_status run_replay(const struct trace_args *a, struct shown *s)
     if (s->iteration > last)
         return hl_fail(HL_EINVAL, "the trace has no iteration %" PRIu64 "; it has 0 to %" PRIu64,
                        s->iteration, last);
-    struct hl_trace t = s->t; /* borrowed; a record says only how often it was planned for */
+    struct hl_trace t = s->t; /* borrowed; a record only says how often it was planned for */
     t.iterations = t.iterations > s->iteration ? t.iterations : s->iteration + 1;
     s->views = calloc(s->t.moment_count, sizeof(*s->views));
     if (s->views == NULL)

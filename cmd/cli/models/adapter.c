@@ -7,7 +7,7 @@
 #include "core/model/lora.h"
 #include "os/file.h"
 
-/* HL_OK with "": there is no such file here. */
+/* HL_OK with "": the file does not exist. */
 HL_CHECK static hl_status read_base(const char *path, char out[HL_MODEL_NAME_MAX + 1])
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(HL_HF_CONFIG_MAX);

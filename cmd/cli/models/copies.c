@@ -1,4 +1,4 @@
-/* shard copy, shard drop, store: where copies of shards are, and putting them there. */
+/* shard copy, shard drop, store: shows where copies of shards are, and creates or removes them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +32,13 @@ static const struct hl_option drop_rows[] = {
      HL_OPT_STRING, 0, 0, NULL, AT(from)},
 };
 
-/* Where a copy is, as the user names it. */
+/* The location of a copy, as the user names it. */
 struct copy_place {
     char node[160], device[96];
     enum hl_api_tier tier;
 };
 
-/* "node-1:l1:emu:0"; a device's name has colons too. */
+/* Parses "node-1:l1:emu:0"; a device's name contains colons too. */
 static hl_status parse_place(struct cli *cli, const char *text, struct copy_place *out)
 {
     struct copy_place p = {.tier = HL_API_TIER_L2};
@@ -66,7 +66,7 @@ static hl_status parse_place(struct cli *cli, const char *text, struct copy_plac
     return HL_OK;
 }
 
-/* The Controller takes the nearest way: what was asked for and what was done may differ. */
+/* The Controller takes the nearest way, so the result may differ from the request. */
 static void print_copied(const struct hl_api_copy *copy, const struct copy_args *a)
 {
     char size[32];
@@ -201,7 +201,7 @@ hl_status routes_print(const struct hl_api_route_list *routes)
 
 /* ---- store ----------------------------------------------------------------------------------- */
 
-/* 0 = there is none. */
+/* 0 = there is no limit. */
 static void limit_cell(struct cli_table *t, uint64_t bytes)
 {
     if (bytes != 0)
@@ -228,7 +228,7 @@ static void tier_row(struct cli_table *t, const char *node, const struct hl_api_
     cli_cell(t, "%s", x->backing);
 }
 
-/* How much of a tier of chunks each process has. */
+/* Shows how much of a tier of chunks each process uses. */
 static void process_rows(struct cli_table *t, const char *node, const struct hl_api_tier_info *x)
 {
     for (size_t i = 0; i < x->processes.count; i++) {
@@ -242,7 +242,7 @@ static void process_rows(struct cli_table *t, const char *node, const struct hl_
     }
 }
 
-/* The tiers of a node, or of the L3 host (node ""). */
+/* Gets the tiers of a node, or of the L3 host (node ""). */
 static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena *arena,
                            struct hl_api_tier_info_list *out)
 {
@@ -253,7 +253,8 @@ static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena
     return HL_OK;
 }
 
-/* An Agent's own numbers are exact; else what the Controller heard last. */
+/* An Agent's own numbers are exact; if it does not respond, those that the Controller received
+ * last. */
 static struct hl_api_store_tiers ask_node(struct cli *cli, const struct hl_api_node_info *info,
                                           struct hl_arena *arena)
 {
@@ -271,7 +272,7 @@ static hl_status ask_l3(struct cli *cli, struct hl_arena *arena, struct hl_api_t
     return HL_OK;
 }
 
-/* The same of the pool's host. */
+/* The same for the pool's host. */
 static hl_status ask_pool(struct cli *cli, struct hl_arena *arena, struct hl_api_store_tiers *out)
 {
     struct hl_api_controller_cluster_info_results r;

@@ -1,4 +1,4 @@
-/* model export: one file per (tp, pp), with the names Megatron gives its checkpoint folders. */
+/* model export: writes one file per (tp, pp), with the names of Megatron's checkpoint folders. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -79,20 +79,20 @@ struct export
     int64_t iteration;
     char folder[40]; /* under --out: "release", "iter_0000020"; "" for safetensors */
     int tp_size, pp_size, ep_size;
-    helios_split split; /* that was asked for */
+    helios_split split; /* the requested one */
     struct rankfile_where where;
     int64_t version;
     enum hl_api_layer_naming naming;
     const char *naming_text; /* for people */
-    bool has_optimizer;      /* the version has; what is written is asked->optimizer */
-    bool has_extra;          /* likewise, opaque blobs of modules, which are never written */
-    bool has_args;           /* they were written */
-    bool has_mtp;            /* layers that predict more tokens */
+    bool has_optimizer;      /* of the version; asked->optimizer decides what is written */
+    bool has_extra;          /* likewise: opaque blobs of modules, never written */
+    bool has_args;           /* args were written */
+    bool has_mtp;            /* layers for multi-token prediction */
     char *flags;             /* for Megatron's command line */
-    struct hl_arena arena;   /* of the texts */
+    struct hl_arena arena;   /* memory of the texts */
     struct hl_api_text_list warnings;
     struct cli_progress bar;
-    bool noted; /* those about the args are there; they are the same for every rank */
+    bool noted; /* notes about the args are done; they are equal on all ranks */
     uint64_t bytes;
     unsigned files;
 };
@@ -110,7 +110,7 @@ static struct hl_megatron_sizes sizes_of(const struct export *e)
         .tp = (uint64_t)e->tp_size, .pp = (uint64_t)e->pp_size, .ep = (uint64_t)e->ep_size};
 }
 
-/* OUT/FOLDER/NAME and so on, whatever of the pieces is not "". */
+/* Joins OUT/FOLDER/NAME and so on, from all pieces that are not "". */
 static hl_status join_export_path(const struct export *e, const char *name, const char *file,
                                   char path[PATH_MAX])
 {
@@ -118,7 +118,7 @@ static hl_status join_export_path(const struct export *e, const char *name, cons
                     name[0] ? "/" : "", name, file[0] ? "/" : "", file);
 }
 
-/* What is in the directory of this export's ranks: `dir` is its path. */
+/* Describes the folder of this export's ranks; `dir` receives its path. */
 HL_CHECK static hl_status ranks_folder_of(const struct export *e, char dir[PATH_MAX],
                                           struct ranks_folder *out)
 {
@@ -148,7 +148,7 @@ static hl_status export_path(const struct export *e, char path[PATH_MAX])
     return join_export_path(e, rank, "model_optim_rng.pt", path);
 }
 
-/* The args of one rank's file; NULL when they are not wanted or cannot be known. */
+/* Makes the args of one rank's file; NULL if they are not wanted or can't be determined. */
 static hl_status make_args(struct export *e, const struct rankfile *r, json_t **out)
 {
     struct hl_megatron_args in = {.config = r->list->config_json,
@@ -199,7 +199,7 @@ static bool has_part(const struct rankfile *r, const char *part)
     return false;
 }
 
-/* Is the part missing? The first one that is becomes *first. */
+/* Whether the part is missing. *first: the first part that is. */
 static bool miss_part(const struct rankfile *r, const char *part, char first[HL_PARTITION_PART_MAX])
 {
     if (has_part(r, part))
@@ -209,7 +209,7 @@ static bool miss_part(const struct rankfile *r, const char *part, char first[HL_
     return true;
 }
 
-/* Layers of this stage, as the model's config splits it; none without a config. */
+/* Counts the missing layers of this stage, by the model's config; 0 without a config. */
 static int miss_layers(const struct export *e, const struct rankfile *r,
                        char missing[HL_PARTITION_PART_MAX])
 {
@@ -233,7 +233,8 @@ static int miss_layers(const struct export *e, const struct rankfile *r,
     return count;
 }
 
-/* A version may have been saved without all of the model; Megatron would not complain either. */
+/* A version may have been saved without parts of the model, and Megatron would not complain
+ * either. */
 static void warn_of_missing(struct export *e, const struct rankfile *r)
 {
     char first[HL_PARTITION_PART_MAX] = "";
@@ -252,7 +253,7 @@ static void warn_of_missing(struct export *e, const struct rankfile *r)
         hl_api_text_add(&e->arena, &e->warnings, text);
 }
 
-/* What is written of optimizer state is what any reader gets: one of several copies of it. */
+/* What is written of optimizer state is what any reader would get: one of several equal copies. */
 HL_CHECK static hl_status prove_state(struct cli *cli, struct export *e)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -271,7 +272,7 @@ HL_CHECK static hl_status prove_state(struct cli *cli, struct export *e)
     return st;
 }
 
-/* Can all of the optimizer state be written, and is there any? */
+/* Checks that there is optimizer state, and that all of it can be written. */
 static hl_status check_optimizer(const struct export *e, const struct rankfile *r)
 {
     if (!rankfile_has(r, HL_PART_OPTIM))
@@ -288,8 +289,8 @@ static hl_status check_optimizer(const struct export *e, const struct rankfile *
     return HL_OK;
 }
 
-/* The file that says which folder Megatron loads. It is written last, and `write` false takes it
- * away if it names this folder: a loader never finds it without all the files. */
+/* Writes the file that says which folder Megatron loads, as the last file. `write` false removes it
+ * if it names this folder. So a loader that finds it also finds all other files. */
 static hl_status set_tracker(const struct export *e, bool write)
 {
     char path[PATH_MAX], text[32] = "release";
@@ -314,8 +315,8 @@ static bool is_of_one_rank(const struct export_args *a)
     return a->pp >= 0 || a->tp >= 0 || a->ep >= 0;
 }
 
-/* Nothing of an earlier export is left when the first file of this one gets its name. Where ranks
- * are written one by one, each is loaded as soon as it is there: the tracker stays. */
+/* Removes everything of an earlier export before the first file of this one gets its name. If ranks
+ * are written one by one, each can be loaded as soon as it exists, so the tracker stays. */
 HL_CHECK static hl_status clear_folder(const struct export *e)
 {
     struct ranks_folder folder;
@@ -326,7 +327,7 @@ HL_CHECK static hl_status clear_folder(const struct export *e)
     return ranks_folder_clear(&folder);
 }
 
-/* Megatron loads whole models that it can cut. */
+/* Megatron only loads whole models that it can cut. */
 static hl_status check_loadable(const struct export *e, const struct rankfile *r)
 {
     const char *what = !e->torch     ? NULL
@@ -341,7 +342,8 @@ static hl_status check_loadable(const struct export *e, const struct rankfile *r
                          e->where.model, what);
 }
 
-/* They are on the last stage; the args of every file tell of them. */
+/* Finds layers for multi-token prediction: the last stage has them, and the args of every file need
+ * to know. */
 static hl_status find_mtp(struct export *e)
 {
     struct rankfile r;
@@ -352,7 +354,7 @@ static hl_status find_mtp(struct export *e)
     return HL_OK;
 }
 
-/* How much the ranks will be is told from this one and those that are written. */
+/* Estimates the total size of all ranks from this one and those that are written already. */
 static void watch_file(struct export *e, const struct rankfile *r, struct outfile *file)
 {
     uint64_t ranks = (uint64_t)e->pp_size * (uint64_t)e->tp_size * (uint64_t)e->ep_size;
@@ -361,7 +363,7 @@ static void watch_file(struct export *e, const struct rankfile *r, struct outfil
     file->total = (e->bytes + rankfile_bytes(r)) / (e->files + 1) * ranks;
 }
 
-/* On the last of several stages Megatron has a copy of the embedding for those layers. */
+/* On the last of several stages, Megatron has a copy of the embedding for those layers. */
 static hl_status add_mtp_embedding(const struct export *e, struct rankfile *r)
 {
     int chunk = -1;
@@ -416,7 +418,7 @@ static hl_status export_rank(struct export *e)
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-/* What a user may expect in the files and does not get. */
+/* What a user may expect in the files, but is not written. */
 static struct hl_api_text_list left_out(struct export *e)
 {
     struct hl_api_text_list list = {0};
@@ -492,7 +494,7 @@ static hl_status report_export(struct cli *cli, struct export *e, double seconds
 
 /* ---- the export ------------------------------------------------------------------------------ */
 
-/* Is it what was asked for? */
+/* Whether this rank was requested. */
 static bool is_chosen(const struct export *e)
 {
     const struct export_args *a = e->asked;
@@ -536,8 +538,8 @@ static hl_status export_all(struct cli *cli, struct export *e)
     return report_export(cli, e, (double)(hl_now_ns() - start) / 1e9);
 }
 
-/* The sizes of the version, or those that were asked for; which version, so that all ranks are of
- * one; and whether it was trained. */
+/* Determines the sizes, either the version's or those requested; which version it is, so that all
+ * ranks are from the same one; and whether it was trained. */
 static hl_status read_model(struct cli *cli, struct export *e)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -562,7 +564,7 @@ static hl_status read_model(struct cli *cli, struct export *e)
     return HL_OK;
 }
 
-/* What only per-rank files have. */
+/* Refuses options that only apply to per-rank files. */
 static hl_status check_hf(struct cli *cli, const struct export_args *a)
 {
     const char *what = strcmp(a->naming, "model") != 0 ? "--naming"
@@ -580,7 +582,7 @@ static hl_status check_hf(struct cli *cli, const struct export_args *a)
     return HL_OK;
 }
 
-/* What other exports have or the original checkpoint had. */
+/* What other exports have, or the original checkpoint had. */
 static struct hl_api_text_list left_out_of_hf(struct export *e, const struct hf_export *h)
 {
     struct hl_api_text_list list = {0};

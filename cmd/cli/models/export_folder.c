@@ -33,7 +33,7 @@ static int is_name(const struct dirent *d)
     return strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
 }
 
-/* A directory that does not exist has nothing. */
+/* A directory that does not exist counts as empty. */
 HL_CHECK static hl_status list_folder(const char *dir, struct listing *out)
 {
     int n = scandir(dir, &out->names, is_name, alphasort);
@@ -61,7 +61,8 @@ HL_CHECK static hl_status remove_file(const char *dir, const char *name)
 
 enum meaning { OTHER, TENSORS, DESCRIPTION, UNKNOWN };
 
-/* Of a file in a checkpoint's directory, or its folder of optimizer state (`stem` says which). */
+/* The meaning of a file in a checkpoint's directory, or in its folder of optimizer state (`stem`
+ * tells which). */
 static enum meaning meaning_of(const char *name, const char *stem)
 {
     static const char *const descriptions[] = {"config.json", HL_LORA_CONFIG,
@@ -117,18 +118,18 @@ hl_status hf_folder_clear(const char *dir)
     HL_TRY(cli_path(state, "%s/" HF_OPTIMIZER, dir));
     HL_TRY(clear_stem(dir, HF_MODEL));
     HL_TRY(clear_stem(state, HF_OPTIMIZER));
-    (void)rmdir(state); /* where it is empty */
+    (void)rmdir(state); /* removed only if it is empty */
     return HL_OK;
 }
 
 /* ---- files of ranks -------------------------------------------------------------------------- */
 
-/* Whose an entry is, as this export writes ranks. */
+/* Which rank an entry belongs to, in the layout of this export. */
 enum owner {
-    NOBODYS,    /* no rank's */
-    ITS_OWN,    /* of a rank that is written */
-    ANOTHERS,   /* of another rank of the same layout */
-    OF_ANOTHER, /* of another TP, PP or EP */
+    NOBODYS,    /* no rank */
+    ITS_OWN,    /* a rank that is written now */
+    ANOTHERS,   /* another rank of the same layout */
+    OF_ANOTHER, /* a rank of another TP, PP or EP */
 };
 
 static enum owner owner_of(const struct ranks_folder *f, const char *entry)
@@ -150,7 +151,7 @@ static enum owner owner_of(const struct ranks_folder *f, const char *entry)
                : ANOTHERS;
 }
 
-/* A rank's folder of Megatron's. *holds: it has the file that is to be replaced. */
+/* Checks a rank's folder as Megatron has it. *holds: it has the file that will be replaced. */
 HL_CHECK static hl_status check_rank_folder(const char *dir, bool *holds)
 {
     HL_AUTO(listing_fini) struct listing l = {0};

@@ -1,8 +1,8 @@
-/* A logical tensor is put together in memory, from shards of any rank. They come part by part, so
- * the shards of one part are mapped together and let go before the next part.
+/* Builds each logical tensor in memory, from shards of any rank. The tensors come part by part, so
+ * the shards of one part are mapped together and unmapped before the next part.
  *
- * Before the first byte is written every tensor is proved: all of its elements are stored, and
- * ranks that store the same ones agree by checksum. What fails then leaves the directory as it was.
+ * Every tensor is proved before the first byte is written: all of its elements are stored, and
+ * ranks that store the same ones agree by checksum. If that fails, the directory stays as it was.
  */
 #include "cli/models/hf_export.h"
 
@@ -40,7 +40,7 @@ static void writing_fini(struct writing *w)
 
 /* ---- what is stored -------------------------------------------------------------------------- */
 
-/* All state was planned: with its parameters' shapes, in pieces that cover them. */
+/* Checks that all state was planned: with its parameters' shapes, in pieces that cover them. */
 HL_CHECK static hl_status check_state(const struct writing *w)
 {
     const struct logical_version *v = &w->version;
@@ -84,7 +84,8 @@ HL_CHECK static hl_status plan_tensors(struct writing *w)
     return w->e->optimizer ? check_state(w) : HL_OK;
 }
 
-/* Every element is held, once or by ranks that agree: of what differs only one could be written. */
+/* Checks that every element is held, by one rank or by ranks that agree: if they differ, only one
+ * value could be written. */
 HL_CHECK static hl_status prove_tensors(const struct writing *w)
 {
     const struct logical_version *v = &w->version;
@@ -120,7 +121,7 @@ HL_CHECK static hl_status prove_tensors(const struct writing *w)
     return st == HL_OK ? st : hl_fail_prefix(st, "%s@%" PRId64 ": ", w->e->model, w->e->version);
 }
 
-/* The same of optimizer state, whose pieces are put together. */
+/* The same for optimizer state, which is assembled from pieces. */
 HL_CHECK static hl_status prove_state(const struct writing *w)
 {
     char why[HL_PROOF_WHY_MAX];
@@ -154,7 +155,7 @@ HL_CHECK static hl_status write_tensor(struct writing *w, size_t tensor, struct 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Tensors of a plan, the first of which is logical tensor `base`. */
+/* Tensors of a plan; the first one is logical tensor `base`. */
 struct listed {
     const struct hl_partition_plan *plan;
     size_t base;
@@ -181,7 +182,7 @@ HL_CHECK static hl_status write_tensors(struct writing *w, const struct listed *
         while (part < p->shard_count &&
                i >= p->shards[part].tensor_first + p->shards[part].tensor_count) {
             part++;
-            logical_unmap(&w->version); /* the next part is made of other shards */
+            logical_unmap(&w->version); /* the next part uses other shards */
         }
         st = write_tensor(w, list->base + i, to);
     }
@@ -204,7 +205,7 @@ HL_CHECK static hl_status write_file(struct writing *w, const struct listed *lis
     return st;
 }
 
-/* Files of at most HF_FILE_BYTES in `dir`. */
+/* Writes files of at most HF_FILE_BYTES in `dir`. */
 HL_CHECK static hl_status write_files(struct writing *w, const struct listed *list, const char *dir,
                                       const char *stem)
 {
@@ -219,7 +220,7 @@ HL_CHECK static hl_status write_files(struct writing *w, const struct listed *li
     return HL_OK;
 }
 
-/* In a folder of its own: whatever loads the checkpoint takes the files beside config.json. */
+/* Writes to a separate folder, because checkpoint loaders take all files next to config.json. */
 HL_CHECK static hl_status write_optimizer(struct writing *w)
 {
     char dir[PATH_MAX];
@@ -232,8 +233,8 @@ HL_CHECK static hl_status write_optimizer(struct writing *w)
     return write_files(w, &list, dir, HF_OPTIMIZER);
 }
 
-/* The model's own, with the dtype that the tensors have now. An unsliced one may have none, and may
- * mix dtypes. */
+/* Writes the model's own config, with the present dtype of the tensors. An unsliced model may have
+ * no config, and may mix dtypes. */
 HL_CHECK static hl_status write_config(const struct writing *w)
 {
     if (w->model.quantization != NULL)

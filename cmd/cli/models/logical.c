@@ -1,5 +1,5 @@
-/* core/reshard/whole.h plans every logical tensor from the stored ones, and every stored tensor
- * that a plan covers is marked: the others can be told. */
+/* core/reshard/whole.h plans every logical tensor from the stored ones. Every stored tensor that a
+ * plan covers is marked, so that the others can be listed. */
 #include "cli/models/logical.h"
 
 #include <inttypes.h>
@@ -136,7 +136,7 @@ static struct logical_source source_of(const struct logical_version *v,
     return source;
 }
 
-/* What a plan calls shard and tensor, as it is stored. */
+/* Finds the stored shard and tensor for each one of a plan. */
 HL_CHECK static hl_status find_sources(const struct logical_version *v,
                                        const struct hl_partition_plan *p,
                                        struct logical_source **out)
@@ -159,7 +159,7 @@ HL_CHECK static hl_status find_sources(const struct logical_version *v,
     return HL_OK;
 }
 
-/* One logical tensor for each of the target `to`. */
+/* Adds one logical tensor for each tensor of the target `to`. */
 HL_CHECK static hl_status add_planned(struct logical_version *v, const struct hl_partition_plan *to,
                                       const struct hl_reshard_plan *plan,
                                       const struct logical_source *sources)
@@ -194,7 +194,7 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
                    name, hl_part_place(shard->pp, shard->tp, shard->ep, shard->part, place));
 }
 
-/* State that all data-parallel ranks share, or pieces that are put together. */
+/* Whether the state is shared by all data-parallel ranks, or consists of pieces to assemble. */
 static bool is_planned_state(const struct logical_shard *s)
 {
     const struct hl_part part = hl_part_of(s->shard->part);
@@ -235,7 +235,7 @@ HL_CHECK static hl_status plan_state(struct logical_version *v)
     return add_planned(v, &v->state.b, &v->state_plan, sources);
 }
 
-/* The whole of a stored tensor. */
+/* Adds a stored tensor as a whole. */
 HL_CHECK static hl_status add_stored(struct logical_version *v, const struct logical_shard *s,
                                      const struct hl_tensor *t, const char *name)
 {
@@ -298,7 +298,7 @@ hl_status logical_add_rest(struct logical_version *v, bool all)
     return HL_OK;
 }
 
-/* All that is stored, as it is stored. */
+/* Plans everything as it is stored. */
 HL_CHECK static hl_status plan_unsliced(struct logical_version *v)
 {
     size_t n = 0;
@@ -329,7 +329,7 @@ HL_CHECK static hl_status plan_tensors(struct logical_version *v, bool all)
         return logical_add_rest(v, all);
     if (!all || plan_state(v) == HL_OK)
         return HL_OK;
-    hl_error_clear(); /* state that does not follow its parameters stays unplanned */
+    hl_error_clear(); /* state that does not match its parameters stays unplanned */
     return HL_OK;
 }
 
@@ -343,7 +343,7 @@ hl_status logical_plan(struct logical_version *v, bool all)
 
 /* ---- the proof ------------------------------------------------------------------------------- */
 
-/* NULL checksums: a shard of an earlier release has not all of them. */
+/* NULL checksums: a shard of an earlier release does not have all of them. */
 HL_CHECK static hl_status hold_shard(const struct logical_version *v, const struct logical_shard *s,
                                      struct hl_proof_shard *out)
 {

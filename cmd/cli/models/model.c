@@ -15,7 +15,7 @@
 
 #define POLL_MS        100
 #define CANCEL_WAIT_MS 60000
-#define SILENCE_NS     (10 * HL_NS_PER_S) /* of the Controller during an import */
+#define SILENCE_NS     (10 * HL_NS_PER_S) /* limit without a response during an import */
 
 struct import_args {
     char *name;
@@ -115,8 +115,8 @@ static void on_interrupt(int number)
     cli_progress_interrupted();
 }
 
-/* The first Ctrl-C cancels the import, a second one ends this program at once. Nothing is cancelled
- * in the handler: the loop of follow_import does it, and goes on until the import is over. */
+/* The first Ctrl-C cancels the import, a second one ends this program at once. The handler itself
+ * cancels nothing: the loop of follow_import does, and continues until the import is over. */
 static void cancel_on_interrupt(void)
 {
     struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
@@ -125,7 +125,7 @@ static void cancel_on_interrupt(void)
     sigaction(SIGTERM, &sa, NULL);
 }
 
-/* By import id or by the model's name; the id goes into `id`. */
+/* Cancels by import id or by the model's name; `id` receives the import's id. */
 static hl_status cancel_import(struct cli *cli, const char *which, char *id, size_t cap)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -143,11 +143,11 @@ struct following {
     struct cli *cli;
     const char *id;
     uint64_t start_ns, heard_ns, timeout_ms;
-    size_t behind; /* so many others, when that was last said */
+    size_t behind; /* number of others in front, as last printed */
     struct cli_progress bar;
 };
 
-/* Once for each import that has ended meanwhile. */
+/* Prints once for each other import that has ended meanwhile. */
 static void say_waiting(struct following *f, const struct hl_api_text_list *others)
 {
     size_t n = others->count;
@@ -163,7 +163,7 @@ static void say_waiting(struct following *f, const struct hl_api_text_list *othe
     cli_print(stderr, "waiting for %s%s to be imported or cut\n", others->items[0], more);
 }
 
-/* One look; *ended: the report, in the arena, is the last one. */
+/* Polls once; *ended: the report, in the arena, is the last one. */
 static hl_status import_look(struct following *f, struct hl_arena *arena,
                              struct hl_api_import_progress *out, bool *ended)
 {
@@ -189,7 +189,7 @@ static hl_status import_look(struct following *f, struct hl_arena *arena,
     return HL_OK;
 }
 
-/* Until the import has ended; *progress is its last report. */
+/* Polls until the import has ended; *progress is its last report. */
 static hl_status follow_import(struct cli *cli, const char *id, uint64_t timeout_ms,
                                struct hl_arena *arena, struct hl_api_import_progress *progress)
 {
@@ -256,7 +256,7 @@ static hl_status print_import(struct cli *cli, const char *name, int64_t version
     return HL_OK;
 }
 
-/* What a report of an import that has not succeeded says. */
+/* The error in the report of an import that has not succeeded. */
 static hl_status import_failure(const struct hl_api_import_progress *p)
 {
     hl_status st = hl_status_by_name(p->error_status);
@@ -338,7 +338,7 @@ static void cell_latest(struct cli_table *t, const struct hl_api_model *model)
         cli_cell(t, "%" PRId64, model->latest);
 }
 
-/* Numbers for a person: 134.5M parameters. */
+/* Formats a number for people: 134.5M parameters. */
 static void cell_count(struct cli_table *t, uint64_t count)
 {
     static const char units[] = " KMBT";
@@ -433,7 +433,7 @@ hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
     return cli_table_print(&t);
 }
 
-/* A visible one that lacks something is not served by default. */
+/* A visible version with missing parts is not served by default. */
 static const char *version_state(const struct hl_api_model_version *v)
 {
     return v->state == HL_API_VERSION_STATE_VISIBLE && v->error[0] != '\0'
@@ -446,7 +446,7 @@ static const char *proof_text(const struct hl_api_model_version *v)
     return v->proved ? "proved" : v->unproved[0] == '\0' ? "-" : "not proved";
 }
 
-/* What is not proved, and why: too long for a column. */
+/* Prints what is not proved, and why, which is too long for a column. */
 static void print_unproved(const struct hl_api_model_version_list *versions)
 {
     bool first = true;
@@ -460,7 +460,7 @@ static void print_unproved(const struct hl_api_model_version_list *versions)
     }
 }
 
-/* As long as copies are missing. */
+/* Printed while copies are missing. */
 static void print_lacking(const struct hl_api_model_version_list *versions)
 {
     for (size_t i = 0; i < versions->count; i++) {
@@ -476,7 +476,7 @@ static void print_lacking(const struct hl_api_model_version_list *versions)
 static hl_status print_versions(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
-    bool failed = false; /* else a column without texts would push others off a terminal */
+    bool failed = false; /* otherwise a column without texts would hide others */
     for (size_t i = 0; i < versions->count; i++)
         failed |= versions->items[i].error[0] != '\0';
     cli_table_init(
@@ -560,7 +560,7 @@ static hl_status print_cuts(const struct hl_api_model_version_list *versions)
 HL_CHECK static hl_status print_slices(const struct hl_api_model *m)
 {
     HL_AUTO(hl_model_config_fini) struct hl_model_config config = {0};
-    if (m->config[0] != '\0') /* else its record was damaged */
+    if (m->config[0] != '\0') /* otherwise its record was damaged */
         HL_TRY(hl_model_config_read(m->config, &config));
     const char *why = config.own.unsliced_because, *base = config.own.adapter.base;
     struct hl_api_split split = config.split;
@@ -586,7 +586,7 @@ HL_CHECK static hl_status print_slices(const struct hl_api_model *m)
     return HL_OK;
 }
 
-/* Of NAME@VERSION the others are not shown. */
+/* Of NAME@VERSION only that version is shown. */
 static hl_status keep_version(struct hl_api_model *model, int64_t version)
 {
     const struct hl_api_model_version *one;

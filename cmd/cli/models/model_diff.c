@@ -1,6 +1,6 @@
-/* model diff: two versions, logical tensor by logical tensor. A tensor that both versions make of
- * the same boxes, with the same checksums, is equal; of the others windows of both are put side by
- * side, without those that checksums decide. */
+/* model diff: compares two versions, logical tensor by logical tensor. A tensor that both versions
+ * build from the same boxes, with the same checksums, is equal. Of the other tensors, windows of
+ * both are compared, without those that checksums decide. */
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ struct diffing {
     struct hl_arena arena;
     struct side a, b;
     const struct logical_tensor **b_by_name;
-    unsigned char *met; /* per tensor of b_by_name: A has it too */
+    unsigned char *met; /* one per tensor of b_by_name: A has it too */
     struct hl_api_model_diff found;
     size_t items_cap;
     struct cli_progress bar;
@@ -173,7 +173,7 @@ static bool same_form(const struct hl_tensor *a, const struct hl_tensor *b)
            memcmp(a->shape, b->shape, a->rank * sizeof(*a->shape)) == 0;
 }
 
-/* The operations write the same bytes of the tensor from the same box of their sources. */
+/* Whether both operations write the same bytes of the tensor from the same box of their sources. */
 static bool same_box(const struct hl_reshard_op *x, const struct hl_reshard_op *y)
 {
     return x->kind == y->kind && x->elem == y->elem && x->src == y->src && x->dst == y->dst &&
@@ -181,7 +181,7 @@ static bool same_box(const struct hl_reshard_op *x, const struct hl_reshard_op *
            x->cols == y->cols && x->run == y->run;
 }
 
-/* Nothing in it differs, by the checksums of what operation `op` of both reads. */
+/* Whether nothing differs in operation `op`, by the checksums of what it reads in both versions. */
 static bool op_decided(const struct logical_tensor *a, const struct logical_tensor *b, uint32_t op)
 {
     if (a->op_count != b->op_count || !same_box(&a->ops[op], &b->ops[op]))
@@ -193,7 +193,7 @@ static bool op_decided(const struct logical_tensor *a, const struct logical_tens
     return x->has_crc && y->has_crc && x->crc32 == y->crc32 && same_form(x->t, y->t);
 }
 
-/* All operations that write into bytes [begin, end). */
+/* The same for all operations that write into bytes [begin, end). */
 static bool window_decided(const struct logical_tensor *a, const struct logical_tensor *b,
                            uint64_t begin, uint64_t end)
 {
@@ -281,7 +281,7 @@ static bool is_enough(const struct diffing *d)
     return d->args->quiet && d->found.differing > 0;
 }
 
-/* In A's order, which goes part by part: shards are let go with their part. */
+/* In A's order, which goes part by part: shards are unmapped after their part. */
 HL_CHECK static hl_status compare_all(struct diffing *d)
 {
     const struct logical_version *a = &d->a.version, *b = &d->b.version;
@@ -326,7 +326,7 @@ HL_CHECK static hl_status open_side(struct diffing *d, struct side *s, helios_cl
     return HL_OK;
 }
 
-/* Places say the same of both: every rank has the same boxes. */
+/* Whether places mean the same in both: every rank has the same boxes. */
 static bool same_places(const struct diffing *d)
 {
     return hl_split_equal(&d->a.version.stored.split, &d->b.version.stored.split);
@@ -363,7 +363,8 @@ static uint64_t count_rest(const struct diffing *d, bool all)
     return logical_count_rest(&d->a.version, all) + logical_count_rest(&d->b.version, all);
 }
 
-/* Global names first; what has none is compared by its place, where places are the same. */
+/* Compares by global names first; tensors without one are compared by their place, if places are
+ * the same. */
 HL_CHECK static hl_status plan_both(struct diffing *d)
 {
     bool all = d->args->all;
@@ -477,7 +478,7 @@ HL_CHECK static hl_status diff_models(struct cli *cli, struct diff_args *args, c
     return st;
 }
 
-/* As of diff(1): 1 is "they differ", with nothing on stderr. */
+/* As diff(1): 1 means "they differ", with nothing on stderr. */
 hl_status cmd_model_diff(struct cli *cli, int argc, char **argv)
 {
     struct diff_args args = {0};

@@ -1,6 +1,6 @@
-/* model verify: every copy of every shard is read where it lies; then the version is proved by the
- * bytes of its tensors, as the Controller proves it at the commit by their checksums. What the
- * archive alone has stays there: the pool is left as it is. */
+/* model verify: reads every copy of every shard where it is. Then the version is proved by the
+ * bytes of its tensors, as the Controller proves it at the commit by their checksums. Shards that
+ * only the archive has stay there, so the pool is not changed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct verifying {
     char model[STORED_MODEL_MAX + 1];
     struct stored_version stored;
     bool imported;
-    struct hl_api_shard *apart; /* per shard: what the catalogue knows of one that is in no pool */
+    struct hl_api_shard *apart; /* per shard: the catalogue's record of one that is in no pool */
     struct hl_proof_shard *held;
     size_t held_count;
     struct cli_progress bar;
@@ -33,7 +33,7 @@ struct verifying {
     struct hl_api_model_verification found;
 };
 
-/* The failure that was recorded, of a shard or of all. */
+/* Adds the recorded failure, of a shard or of the whole. */
 HL_CHECK static hl_status add_trouble(struct verifying *v, const char *what)
 {
     struct hl_api_text_list *list = &v->found.troubles;
@@ -67,7 +67,7 @@ HL_CHECK static hl_status list_version(struct verifying *v, int64_t version)
     return HL_OK;
 }
 
-/* Places are numbered as ranks are. */
+/* Places are numbered like ranks. */
 static int rank_of(const struct hl_api_split *split, const struct hl_api_shard *s)
 {
     int tp_size = split->tp > 0 ? split->tp : 1;
@@ -76,8 +76,8 @@ static int rank_of(const struct hl_api_split *split, const struct hl_api_shard *
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* The pool has it. It is only looked at: `locate` would load what the archive alone has, for which
- * others might have to go. */
+/* Whether the pool has the shard. It only looks: `locate` would load what only the archive has, and
+ * might evict others for it. */
 HL_CHECK static hl_status look_in_pool(struct verifying *v, const char *id,
                                        struct hl_api_extent *extent, bool *there)
 {
@@ -114,7 +114,7 @@ HL_CHECK static hl_status verify_shard(struct verifying *v, size_t i)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* The CRC of every tensor by its bytes; it is what the header says. */
+/* Computes the CRC of every tensor from its bytes, and checks it against the header. */
 HL_CHECK static hl_status sum_tensors(const struct hl_safetensors *h, const void *data,
                                       uint32_t *crcs)
 {
@@ -130,7 +130,7 @@ HL_CHECK static hl_status sum_tensors(const struct hl_safetensors *h, const void
     return HL_OK;
 }
 
-/* Texts of the arena. */
+/* The texts belong to the arena. */
 static void hold_shard(struct verifying *v, const struct hl_api_shard *s, const char *layout,
                        const char *crcs)
 {
@@ -160,7 +160,7 @@ HL_CHECK static hl_status take_tensors(struct verifying *v, const struct hl_api_
     return HL_OK;
 }
 
-/* All its bytes are those that were committed: so are its tensors. */
+/* All bytes are those that were committed, and so are the tensors. */
 HL_CHECK static hl_status take_apart(struct verifying *v, const struct hl_api_shard *s,
                                      const struct hl_api_shard *known)
 {
@@ -197,7 +197,7 @@ HL_CHECK static hl_status end_shard(struct verifying *v, const struct hl_api_sha
     return st == HL_OK ? HL_OK : add_trouble(v, shard_key(s, key, sizeof(key)));
 }
 
-/* Copies first: a read through libhelios has bad ones healed. */
+/* Copies first, because reading through libhelios would heal bad ones. */
 HL_CHECK static hl_status verify_all(struct verifying *v)
 {
     const struct hl_api_shard_list *shards = &v->stored.shards;

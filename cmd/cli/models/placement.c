@@ -1,4 +1,4 @@
-/* shard move, moves, pin, unpin, model pin, unpin; and what `shard show` says of the use of a
+/* shard move, moves, pin, unpin, model pin, unpin; and what `shard show` says about the use of a
  * shard. */
 #include <inttypes.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static void print_place(enum hl_api_tier tier, const char *node)
     cli_print(stdout, "%s%s%s", hl_api_tier_name(tier), node[0] != '\0' ? " of " : "", node);
 }
 
-/* "accesses 25, threshold 20": the numbers of a decision with their names. */
+/* Shows "accesses 25, threshold 20": a decision's numbers with their names. */
 static void cell_numbers(struct cli_table *t, const char *numbers, double value, double limit)
 {
     const char *comma = strchr(numbers, ',');
@@ -186,7 +186,7 @@ static enum hl_api_tier tier_of(const char *text)
     static const enum hl_api_tier tiers[] = {HL_API_TIER_L1, HL_API_TIER_L2, HL_API_TIER_L3,
                                              HL_API_TIER_L4};
 
-    return tiers[text[1] - '1']; /* the option's choices */
+    return tiers[text[1] - '1']; /* one of the option's choices */
 }
 
 static hl_status shard_move(struct cli *cli, const char *shard, const struct move_args *a)

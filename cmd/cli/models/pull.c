@@ -1,4 +1,4 @@
-/* pull: what one rank loads, as one safetensors file. */
+/* pull: writes what one rank loads as one safetensors file. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -54,7 +54,7 @@ static bool is_chosen(const struct rankfile *r, const helios_shard *s,
 {
     struct hl_part part = hl_part_of(s->part);
     switch (part.kind) {
-    case HL_PART_OPTIM: /* where there are no shares every data-parallel rank has the same state */
+    case HL_PART_OPTIM: /* without shares, every data-parallel rank has the same state */
         return w->kind != RANKFILE_MODEL && part.dp == (rankfile_shares(r) > 1 ? w->dp : 0);
     case HL_PART_EXTRA:
         return w->kind == RANKFILE_ALL;
@@ -63,7 +63,7 @@ static bool is_chosen(const struct rankfile *r, const helios_shard *s,
     }
 }
 
-/* The header of part `i` as the position has it; `from` says where its tensors are. */
+/* Gets the header of part `i` as the position has it; `from` tells where its tensors are stored. */
 static hl_status show_header(struct rankfile *r, size_t i, const struct rankfile_where *w,
                              const helios_shard_view *view)
 {
@@ -108,7 +108,7 @@ static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w
     return HL_OK;
 }
 
-/* A share that was asked for and is not there must not look like a rank without state. */
+/* A requested share that does not exist must not look like a rank without state. */
 static hl_status check_share(const struct rankfile *r, const struct rankfile_where *w)
 {
     int shares = rankfile_shares(r);
@@ -130,7 +130,7 @@ static hl_status check_share(const struct rankfile *r, const struct rankfile_whe
         w->model, (long long)r->version, w->dp, w->pp, w->tp, shares);
 }
 
-/* Ranks save under either naming, so the model's own is what its import recorded. */
+/* Ranks save under either naming, so the model's own naming is the one that its import recorded. */
 static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
 {
     HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
@@ -170,8 +170,8 @@ hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, s
     return HL_OK;
 }
 
-/* Of the part only that tensor is left, under the name that chunk `chunk` has for it; *found =
- * false where the part is not the embedding's. */
+/* Removes all tensors of the part except the embedding's, which gets its name in chunk `chunk`;
+ * *found = false if the part has none. */
 static hl_status keep_embedding(struct rankfile *r, size_t i, int chunk, bool *found)
 {
     static const char words[] = "embedding.word_embeddings.weight";
@@ -185,7 +185,7 @@ static hl_status keep_embedding(struct rankfile *r, size_t i, int chunk, bool *f
         size_t len = strlen(name);
         if (strcmp(part.of, "embedding") != 0 || len < n || strcmp(name + len - n, words) != 0)
             continue;
-        /* "exp_avg.model0.embedding...": what stands in front of the chunk stays there. */
+        /* "exp_avg.model0.embedding...": the part before the chunk is kept. */
         size_t before = len - n;
         if (chunk >= 0 && before >= strlen(prefix))
             before -= strlen(prefix);
@@ -334,7 +334,7 @@ hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to)
     return st;
 }
 
-/* Where tensor i of the torch file comes from. */
+/* The source of tensor i of the torch file. */
 struct torch_source {
     size_t part;
     uint64_t offset; /* in the shard */
@@ -377,9 +377,9 @@ static hl_status plan_torch(const struct rankfile *r, const struct hl_torchzip_o
     return hl_torchzip_plan(p->tensors, p->count, options, &p->zip);
 }
 
-/* The file is planned first: the checksums of a zip stand before its bytes, and those of the
- * tensors are in the shards' headers. So it is written in one pass, and no byte is read only to be
- * summed. Segments follow the tensors' order, so a part is mapped once. */
+/* The file is planned first: a zip stores the checksums before the bytes, and the tensors'
+ * checksums are in the shards' headers. So it is written in one pass, and no byte is read only for
+ * a checksum. Segments follow the tensors' order, so each part is mapped once. */
 static hl_status write_segments(struct rankfile *r, const struct torch_plan *p, struct outfile *to)
 {
     const char *data = NULL;

@@ -1,4 +1,4 @@
-/* model reshard: another layout of a version, made ahead of its first reader. */
+/* model reshard: makes another layout of a version before its first reader needs it. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -85,15 +85,15 @@ static hl_status show_layout(struct cli *cli, const char *name, int64_t version,
     return print_layout(&result, config.own.unsliced);
 }
 
-/* A cut that the Controller is asked for again and again. */
+/* A cut that the Controller is asked for repeatedly. */
 struct awaiting {
-    uint64_t timeout_ms; /* without any progress */
-    uint64_t moved_ns;   /* when there was some */
+    uint64_t timeout_ms; /* limit without any progress */
+    uint64_t moved_ns;   /* time of the last progress */
     uint64_t seen;       /* bytes */
     struct cli_progress bar;
 };
 
-/* After an answer that there is no such layout yet. */
+/* Called after an answer that the layout does not exist yet. */
 static hl_status note_cutting(struct awaiting *w, const char *name,
                               const struct hl_api_controller_request_shards_results *r)
 {
@@ -113,7 +113,7 @@ static hl_status note_cutting(struct awaiting *w, const char *name,
                    w->timeout_ms / 1000, r->done_bytes, r->total_bytes);
 }
 
-/* Until the version has shards for that split; p->version says which one it is. */
+/* Waits until the version has shards for that split; p->version tells which version it is. */
 static hl_status await_layout(struct cli *cli, struct hl_api_controller_request_shards_params *p,
                               uint64_t timeout_ms)
 {
@@ -122,7 +122,7 @@ static hl_status await_layout(struct cli *cli, struct hl_api_controller_request_
     hl_status st = HL_OK;
     bool cutting = true, heard = false;
     int call_ms;
-    HL_TRY(cli_timeout(cli, &call_ms)); /* an answer takes a while by itself */
+    HL_TRY(cli_timeout(cli, &call_ms)); /* an answer itself takes a while */
     call_ms = timeout_ms > (uint64_t)call_ms ? (int)timeout_ms : call_ms;
     cli_progress_start(&w.bar, "cutting");
     while (st == HL_OK && cutting) {

@@ -39,7 +39,7 @@ static const struct hl_option rm_rows[] = {
      0, 0, NULL, AT(force)},
 };
 
-/* Ids are cut to `digits`. */
+/* Ids are shortened to `digits`. */
 static hl_status print_shards(const struct hl_api_shard_list *shards, size_t digits)
 {
     struct cli_table t;
@@ -64,7 +64,7 @@ static hl_status print_shards(const struct hl_api_shard_list *shards, size_t dig
     return cli_table_print(&t);
 }
 
-/* A name of which there is nothing is a slip, not an empty list. */
+/* A name that does not exist is a mistake, not an empty list. */
 static hl_status check_model(struct cli *cli, const char *name, int64_t version)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -74,7 +74,7 @@ static hl_status check_model(struct cli *cli, const char *name, int64_t version)
     return version < 0 ? HL_OK : model_find_version(&model, version, &found);
 }
 
-/* The digits tell a shard apart from those of all models, not only from the listed ones. */
+/* The digits distinguish a shard from those of all models, not only from the listed ones. */
 static hl_status print_short(struct cli *cli, const struct hl_api_shard_list *shards, bool filtered)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -109,7 +109,7 @@ hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
     return st;
 }
 
-/* An id, a prefix or a key of a shard. */
+/* Accepts an id, a prefix or a key of a shard. */
 static hl_status find_id(struct cli *cli, const char *text, helios_id *out)
 {
     char whole[HL_ID_TEXT_LEN + 1];
@@ -172,7 +172,7 @@ static const char *meta_or(const struct hl_safetensors *h, const char *key)
     return value != NULL ? value : "?";
 }
 
-/* What is known of a shard: by the pool, by the Controller, by those who were told to verify. */
+/* What the pool, the Controller and the verifying daemons know about a shard. */
 struct shard_known {
     const struct hl_api_extent *extent;                      /* NULL: the pool does not have it */
     const struct hl_api_controller_get_shard_results *known; /* NULL: no version has it */
@@ -266,7 +266,7 @@ static hl_status show_header(struct cli *cli, helios_id id, const struct shard_k
     return st;
 }
 
-/* It is not in the pool: what is known of it without its bytes. */
+/* The shard is not in the pool: shows what is known without its bytes. */
 static hl_status show_absent(struct cli *cli, const char *id, const struct shard_known *k)
 {
     const struct hl_api_shard *s = &k->known->shard;
@@ -291,7 +291,7 @@ static hl_status show_known(struct cli *cli, const char *text, bool verify, stru
         HL_TRY(verify_copies(cli, text, k->known != NULL ? &k->known->shard : NULL, k->extent,
                              arena, &k->verified));
     hl_status st = k->extent != NULL ? show_header(cli, id, k) : show_absent(cli, text, k);
-    /* A header that can't be read is explained by the chunks that are bad. */
+    /* Bad chunks explain a header that can't be read. */
     if (st == HL_OK || st == HL_ECORRUPT) {
         hl_status bad = verify_verdict(text, &k->verified);
         st = bad != HL_OK ? bad : st;
@@ -299,7 +299,8 @@ static hl_status show_known(struct cli *cli, const char *text, bool verify, stru
     return st;
 }
 
-/* *out NULL: the pool does not hold it. What is only archived is not located, for that loads it. */
+/* *out NULL: the pool does not have the shard. A shard that is only archived is not located,
+ * because that would load it. */
 static hl_status locate_pooled(struct cli *cli, const char *id, struct hl_arena *arena,
                                const struct hl_api_extent **out)
 {
@@ -319,8 +320,8 @@ static hl_status locate_pooled(struct cli *cli, const char *id, struct hl_arena 
     return HL_OK;
 }
 
-/* What a node says that it has kept, after the copies that are known. One that does not answer
- * keeps nobody from seeing the others. */
+/* Appends the copies that a node has kept to the known ones. A node that does not respond does not
+ * hide the others. */
 static hl_status kept_add(struct cli *cli, const char *id, const struct hl_api_node_state *n,
                           struct hl_arena *arena, struct hl_api_copy_list *copies)
 {
@@ -351,7 +352,7 @@ static bool node_keeps(const struct hl_api_node_state *n)
     return false;
 }
 
-/* The catalogue does not know them: the nodes that have kept any are asked. */
+/* The catalogue does not know kept copies, so the nodes that have any are asked. */
 static hl_status kept_find(struct cli *cli, const char *id, struct hl_arena *arena,
                            struct hl_api_copy_list *copies)
 {
@@ -435,7 +436,7 @@ hl_status cmd_shard_get(struct cli *cli, int argc, char **argv)
     return st;
 }
 
-/* Shards of a model are named: freeing them needs --force. */
+/* Names the shards of a model: freeing them needs --force. */
 static hl_status refuse_owned(struct cli *cli, const struct hl_api_text_list *ids)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -451,7 +452,7 @@ static hl_status refuse_owned(struct cli *cli, const struct hl_api_text_list *id
     return HL_OK;
 }
 
-/* For calls that take shards out of the pool: which cluster the Controller is of. */
+/* The Controller's cluster, for calls that take shards out of the pool. */
 static hl_status own_cluster(struct cli *cli, struct hl_arena *arena, const char **out)
 {
     struct hl_api_controller_cluster_info_results r;

@@ -8,7 +8,7 @@
 #include "core/model/part.h"
 
 #define PAGE       5000
-#define CANDIDATES 4 /* that are named when a prefix fits several */
+#define CANDIDATES 4 /* listed if a prefix fits several */
 #define KEY_MAX    320
 
 static hl_status list_add(struct hl_api_shard_list *all, const struct hl_api_shard_list *page,
@@ -74,7 +74,7 @@ size_t shard_unique_digits(const struct hl_api_shard_list *shards)
     return digits;
 }
 
-/* Leaves the shards whose key is the text or whose id begins with it. */
+/* Keeps the shards whose key is the text, or whose id begins with it. */
 static void keep_matches(struct hl_api_shard_list *shards, const char *text, bool is_key)
 {
     size_t kept = 0;

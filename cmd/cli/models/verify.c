@@ -1,5 +1,4 @@
-/* shard show --verify: every copy of a shard is read through where it lies, by the daemon that
- * holds it. */
+/* shard show --verify: every copy of a shard is read where it is, by the daemon that holds it. */
 #include "cli/models/verify.h"
 
 #include <inttypes.h>
@@ -13,7 +12,7 @@
 #define SLOW_BYTES    ((uint64_t)64 << 20) /* per second, at worst */
 #define PIECES_TEXT   512
 
-/* Reading all of a copy takes a time that depends on its size. */
+/* The time to read a whole copy depends on its size. */
 static hl_status timeout_of(struct cli *cli, uint64_t size, int *out)
 {
     int call_ms;
@@ -61,7 +60,7 @@ static hl_status ask_agent(struct cli *cli, const char *id,
     return HL_OK;
 }
 
-/* A copy in the archive may be good in itself and another shard's: `shard` says what it should be.
+/* A copy in the archive may be valid but belong to another shard: `shard` says what it should be.
  */
 static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_shard *shard,
                         const struct hl_api_copy *copy, struct hl_arena *arena, struct verdict *out)
@@ -78,8 +77,8 @@ static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_sha
     return HL_OK;
 }
 
-/* False: the node or the pool has it no more, as after a move or an eviction since it was listed;
- * so it is no copy. */
+/* False: the node or the pool does not have the copy any more, as after a move or an eviction since
+ * the listing. */
 static bool verify_one(struct cli *cli, const char *id, const struct hl_api_shard *shard,
                        const struct hl_api_node_state_list *nodes, const struct hl_api_copy *copy,
                        struct hl_arena *arena, struct hl_api_verified_copy *out)
@@ -104,7 +103,8 @@ static bool verify_one(struct cli *cli, const char *id, const struct hl_api_shar
     return true;
 }
 
-/* What the Controller knows, and the pool, which it may not have looked into yet. */
+/* Lists the copies that the Controller knows, and the one in the pool, which the Controller may not
+ * have checked yet. */
 static struct hl_api_copy_list list_copies(const struct hl_api_shard *shard,
                                            const struct hl_api_extent *extent,
                                            struct hl_arena *arena)
@@ -153,7 +153,7 @@ static const char *place_text(const struct hl_api_verified_copy *c, char *buf, s
     return buf;
 }
 
-/* "chunks 0, 3"; an archive can't tell them apart. */
+/* "chunks 0, 3"; an archive can only be checked as a whole. */
 static const char *chunks_text(const struct hl_api_verified_copy *c, char *buf, size_t cap)
 {
     size_t used = 0;

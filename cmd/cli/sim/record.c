@@ -1,4 +1,4 @@
-/* trace record: the accesses of a live cluster as a trace, sorted when it ends. */
+/* trace record: records the accesses of a live cluster as a trace, which is sorted at the end. */
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 #define POLL_MS     250
 #define PIECE       4096
-#define SETTLE_MS   6000 /* processes tell of their reads every 5 s */
+#define SETTLE_MS   6000 /* processes report their reads every 5 s */
 #define PATIENCE_MS 30000
 
 struct record_args {
@@ -33,9 +33,9 @@ struct recording {
     struct cli *cli;
     struct hl_recorder recorder;
     uint64_t id, cursor;
-    int64_t now_ms; /* of the Controller */
+    int64_t now_ms; /* the Controller's clock */
     uint64_t lost;
-    bool more; /* than one answer held */
+    bool more; /* more than one answer could hold */
 };
 
 static volatile sig_atomic_t stops;
@@ -46,7 +46,7 @@ static void on_stop(int number)
     stops = stops + 1;
 }
 
-/* One that was ignored stays so. */
+/* A signal that was ignored stays ignored. */
 static void stop_on(int number)
 {
     struct sigaction now, on = {.sa_handler = on_stop};
@@ -82,8 +82,8 @@ static hl_status recording_ask(struct recording *r)
     return HL_OK;
 }
 
-/* True: it is over. The first signal ends the time that is recorded, the next one the wait for
- * those who have not told yet. */
+/* True: the recording is over. The first signal ends the recorded time; the next one ends the wait
+ * for processes that have not reported yet. */
 static bool recording_ended(struct recording *r, int *stops_seen)
 {
     struct hl_recorder *t = &r->recorder;
@@ -101,7 +101,7 @@ static bool recording_ended(struct recording *r, int *stops_seen)
     return false;
 }
 
-/* After a failure the recording has what came before it. */
+/* After a failure the recording keeps what came before it. */
 static hl_status recording_follow(struct recording *r)
 {
     struct patience patience = {.limit_ms = PATIENCE_MS};
@@ -182,7 +182,7 @@ static hl_status write_recording(struct recording *r, const struct record_args *
     return check_whole(r);
 }
 
-/* What was recorded before a failure is written, and the failure is told. */
+/* Writes what was recorded before a failure, and reports the failure. */
 static hl_status recording_run(struct cli *cli, const struct record_args *a, struct outfile *file)
 {
     char failure[HL_ERROR_TEXT_MAX] = "";

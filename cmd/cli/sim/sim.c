@@ -1,4 +1,5 @@
-/* sim: a trace of shard accesses, from a file or made up from a seed, under policies and a bound.
+/* sim: simulates a trace of shard accesses, from a file or generated from a seed, under policies
+ * and a bound.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -272,7 +273,7 @@ static void add_row(struct cli_table *t, const struct outcome *o, double bound_s
         cli_cell(t, "-");
 }
 
-/* What gangs were planned to read. */
+/* What the gangs' plans said they would read. */
 static void print_planned(const struct hl_whatif_result *r)
 {
     char planned[32], ahead[32];

@@ -1,4 +1,4 @@
-/* The cluster as it is now: nodes that are ready, their tiers, the options in force. */
+/* The present state of the cluster: nodes that are ready, their tiers, the options in force. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void add_device(struct vnode *n, const struct hl_api_tier_info *t)
         n->l1_free = rest;
 }
 
-/* Chunks of HybridPS lie in the same memory outside of the quota of shards. */
+/* HybridPS chunks are in the same memory, but outside the quota of shards. */
 static void add_tier(struct vnode *n, const struct hl_api_tier_info *t)
 {
     bool chunks = t->kind[0] != '\0';
@@ -47,7 +47,7 @@ static const char *option_of(const struct hl_api_option_value_list *options, con
     return "";
 }
 
-/* Where the class of its NIC comes from, if not from its hardware. */
+/* Where the class of the node's NIC comes from, if not from its hardware. */
 static hl_status find_nic_source(struct validation *v, struct vnode *n)
 {
     struct hl_api_agent_options_results r;
@@ -72,7 +72,7 @@ static hl_status add_node(struct validation *v, const struct hl_api_node_info *i
                       .data = info->data_address,
                       .migrate = info->migrate_address};
     if (info->store_socket[0] == '\0' && info->data_address[0] == '\0')
-        return HL_OK; /* it has no L2 */
+        return HL_OK; /* the node has no L2 */
     HL_TRY(CLI_CALL_AGENT(v->cli, n.agent, store_info, &(struct hl_api_agent_store_info_params){0},
                           &v->arena, &r));
     for (size_t i = 0; i < r.tiers.count; i++)
@@ -132,7 +132,7 @@ struct wanted_options {
 
 #define AT(field) HL_OPTION_FIELD(struct wanted_options, field)
 
-/* Read as the Controller has them; names and kinds are its own. */
+/* The values are read from the Controller; names and types are its own. */
 static const struct hl_option wanted[] = {
     {"policy.high_pct", "", "", "", HL_OPT_PERCENT, 0, 0, NULL, AT(high_pct)},
     {"policy.low_pct", "", "", "", HL_OPT_PERCENT, 0, 0, NULL, AT(low_pct)},

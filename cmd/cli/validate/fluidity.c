@@ -1,5 +1,5 @@
-/* A shard that the policy has moved often stays in L2, however hot it is, while another one, as hot
- * and of the same set, goes to L1.
+/* A shard that the policy has moved often stays in L2, however hot it is, while another one of the
+ * same set, which is as hot, goes to L1.
  *
  *     L1 full of pinned shards --the hot one is copied there--> above the watermark: it leaves
  *     --(again, until its fluidity is high)--> L1 is emptied, pins end; both settle
@@ -11,8 +11,8 @@
 #include "cli/validate/validate.h"
 
 #define MARGIN 0.1 /* of fluidity, which falls while the shard settles */
-#define TURNS  4   /* times that a move usually takes */
-#define PASSES 3   /* intervals in which the policy surely looks at a shard */
+#define TURNS  4   /* limit, in multiples of a move's usual time */
+#define PASSES 3   /* intervals after which the policy has surely seen a shard */
 
 static const struct scratch_shard *moved_of(const struct validation *v)
 {
@@ -32,7 +32,7 @@ static hl_status pin_shard(struct validation *v, const struct scratch_shard *s, 
     return CLI_CALL(v->cli, pin, &p, &arena, &r);
 }
 
-/* What is pinned neither leaves L1 nor comes there: only the other one moves. */
+/* Pinned shards neither leave L1 nor come there, so only the other one moves. */
 static hl_status pin_others(struct validation *v, bool pinned)
 {
     HL_TRY(pin_shard(v, control_of(v), pinned));
@@ -41,7 +41,7 @@ static hl_status pin_others(struct validation *v, bool pinned)
     return HL_OK;
 }
 
-/* In vain if that takes longer than usual: then it is looked at again. */
+/* Gives up if that takes longer than usual: then the caller copies the shard again. */
 static hl_status await_move(struct validation *v, uint64_t turn_ms, double *fluidity)
 {
     double before = *fluidity;
@@ -84,7 +84,7 @@ static hl_status is_in_l1(struct validation *v, const struct scratch_shard *s, b
     return HL_OK;
 }
 
-/* Both have settled; the other one shows that the policy has looked. */
+/* Both shards have settled; if the control has moved, the policy has looked. */
 static hl_status await_control(struct validation *v, uint64_t settled_ns, bool *control,
                                bool *moved)
 {
@@ -96,7 +96,7 @@ static hl_status await_control(struct validation *v, uint64_t settled_ns, bool *
             return HL_OK;
         hl_status st = validate_pause(v);
         if (st == HL_ETIMEDOUT)
-            return HL_OK; /* the figure says it */
+            return HL_OK; /* the figure shows it */
         HL_TRY(st);
     }
 }

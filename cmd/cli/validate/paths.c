@@ -1,5 +1,5 @@
-/* Paths of copies that the Controller orders: what it has decided, what the daemons did, and what
- * the specification asks for must be the same, and the bytes good. */
+/* Paths of copies that the Controller orders: its decision, what the daemons did, and what the
+ * specification requires must agree, and the bytes must be right. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -8,11 +8,11 @@
 
 #define DEVICE_NODES_MAX 8
 
-/* Copies of a row. */
+/* The copies of a row. */
 struct trials {
     struct hl_tally tally;
     uint32_t by_path[HL_API_ROUTE_PATH_COUNT];
-    const char *first_bad; /* NULL: none was */
+    const char *first_bad; /* NULL: there was none */
 };
 
 static void tell_trials(struct validation *v, const struct trials *t, struct found *f,
@@ -44,7 +44,7 @@ static void add_trial(struct validation *v, struct trials *t, const struct hl_ap
 
 /* ---- into devices ---------------------------------------------------------------------------- */
 
-/* How the Controller would have the node read the shard from L3. */
+/* The path by which the Controller would let the node read the shard from L3. */
 static hl_status decided_path(struct validation *v, const struct scratch_shard *s,
                               const struct vnode *n, enum hl_api_tier tier,
                               enum hl_api_route_path *out)
@@ -102,7 +102,7 @@ hl_status row_paths_device(struct validation *v, struct found *f)
             full++;
             continue;
         }
-        /* L1 first: a copy in L2 would be nearer than L3 */
+        /* L1 first, because a copy in L2 would be nearer than L3 */
         HL_TRY(try_read(v, &t, n, HL_API_TIER_L1));
         HL_TRY(try_read(v, &t, n, HL_API_TIER_L2));
     }
@@ -118,7 +118,7 @@ hl_status row_paths_device(struct validation *v, struct found *f)
 
 /* ---- by operation and size ------------------------------------------------------------------- */
 
-/* A node that reads the pool over a network, and one on another host than it. */
+/* A node that reads the pool over a network, and one on another host than that. */
 static bool find_pair(const struct validation *v, const struct vnode **reader,
                       const struct vnode **other)
 {
@@ -134,7 +134,7 @@ static bool find_pair(const struct validation *v, const struct vnode **reader,
     return false;
 }
 
-/* A copy to L2 of `to`, or to L3 where that is NULL. */
+/* Makes a copy to L2 of `to`, or to L3 if that is NULL. */
 static hl_status try_operation(struct validation *v, struct trials *t,
                                const struct scratch_shard *s, const struct vnode *to,
                                enum hl_api_operation op)
@@ -169,7 +169,7 @@ static hl_status try_operations(struct validation *v, struct trials *t,
         HL_TRY(try_operation(v, t, s, other, to_node[i]));
         HL_TRY(order_drop(v, s, other, HL_API_TIER_L2));
     }
-    HL_TRY(order_drop(v, s, NULL, HL_API_TIER_L3)); /* what is written is not there */
+    HL_TRY(order_drop(v, s, NULL, HL_API_TIER_L3)); /* the target of a write must not exist */
     HL_TRY(try_operation(v, t, s, NULL, HL_API_OPERATION_WRITE));
     return order_drop(v, s, reader, HL_API_TIER_L2);
 }

@@ -1,5 +1,5 @@
-/* The plank: always beside an old NIC, not beside a new one, and what happens when the first path
- * of a copy fails. */
+/* The plank: it is always used with an old NIC, and not with a new one. Also tests what happens
+ * when the first path of a copy fails. */
 #include <string.h>
 
 #include "cli/validate/validate.h"
@@ -9,11 +9,11 @@
 #define DEAD_SOCKET  "/nonexistent/helios-validate.sock"
 #define FAULT_COPIES 2
 
-/* Which nodes a row is about, and what it wants to see. */
+/* The nodes that a row is about, and the expected path. */
 struct wish {
     enum hl_api_route_path path;
-    bool old;  /* NICs that must not write into a device; else those that can */
-    bool rdma; /* it has to be there */
+    bool old;  /* NICs that must not write into a device, or those that can */
+    bool rdma; /* RDMA must be available */
     const char *class;
 };
 
@@ -44,7 +44,7 @@ static hl_status copy_into_device(struct validation *v, const struct vnode *n, c
 
 /* ---- decisions ------------------------------------------------------------------------------- */
 
-/* What would be decided beside the NICs of the file. */
+/* What would be decided with the NICs of the file. */
 static hl_status decide_for_file(struct validation *v, struct found *f, const struct wish *w)
 {
     struct hl_topo topo = {0};
@@ -135,7 +135,7 @@ static bool is_network(enum hl_api_route_path path)
     return path == HL_API_ROUTE_PATH_TCP || path == HL_API_ROUTE_PATH_DIRECT;
 }
 
-/* The node is told that the pool's memory is mapped at a socket that is not there. */
+/* Tells the node that the pool's memory is mapped at a socket that does not exist. */
 static hl_status lose_memory(struct validation *v, const struct vnode *n, struct hl_tally *tally)
 {
     const struct scratch_shard *s = &v->shards[SCRATCH_SMALL];
@@ -159,7 +159,7 @@ static hl_status lose_memory(struct validation *v, const struct vnode *n, struct
     return order_agent_drop(v, n, s, HL_API_TIER_L2);
 }
 
-/* The same address with a port where no process listens. */
+/* The same address, with a port where no process listens. */
 static const char *dead_address(struct validation *v, const char *address)
 {
     const char *colon = strrchr(address, ':');
@@ -167,7 +167,7 @@ static const char *dead_address(struct validation *v, const char *address)
                          DEAD_PORT);
 }
 
-/* It is to migrate the shard to where no migration network answers. */
+/* Tells the node to migrate the shard to where no migration network responds. */
 static hl_status lose_network(struct validation *v, const struct vnode *from,
                               const struct vnode *to, struct hl_tally *tally)
 {

@@ -1,5 +1,5 @@
-/* What the policy decides about shards that ranks of one node read. Where it only observes, its
- * decision is what is judged, and it is carried out by an order. */
+/* What the policy decides about shards that ranks of one node read. If it only observes, its
+ * decision is judged, and an order carries it out. */
 #include <math.h>
 #include <string.h>
 
@@ -77,7 +77,8 @@ static bool is_at_reader(const struct validation *v, const struct hl_api_shard_p
     return p->tier == tier && strcmp(p->node, reader_of(v)->name) == 0;
 }
 
-/* It has moved there, or would. What is in its L1 has come through its L2, which keeps it. */
+/* Whether the shard has moved there, or would. A shard in the node's L1 came through its L2, which
+ * keeps a copy. */
 static bool goes_to_reader(const struct validation *v, const struct hl_api_shard_placement *p,
                            enum hl_api_tier tier)
 {
@@ -88,7 +89,8 @@ static bool goes_to_reader(const struct validation *v, const struct hl_api_shard
     return d->reason[0] != '\0' && d->tier == tier && strcmp(d->node, reader_of(v)->name) == 0;
 }
 
-/* How many of the hot shards go there; all of them ends the wait, and so does the row's time. */
+/* Counts the hot shards that go there. The wait ends when all do, or when the row's time is
+ * over. */
 static hl_status await_hot(struct validation *v, enum hl_api_tier tier, struct hl_tally *out)
 {
     for (;;) {
@@ -106,12 +108,12 @@ static hl_status await_hot(struct validation *v, enum hl_api_tier tier, struct h
             return HL_OK;
         hl_status st = validate_pause(v);
         if (st == HL_ETIMEDOUT)
-            return HL_OK; /* the figure says it */
+            return HL_OK; /* the figure shows it */
         HL_TRY(st);
     }
 }
 
-/* What is read once is nearer where it is. */
+/* A shard that is read once should stay where it is. */
 static hl_status look_at_cold(struct validation *v)
 {
     for (int i = SCRATCH_COLD; i < SCRATCH_SMALL; i++) {
@@ -125,7 +127,7 @@ static hl_status look_at_cold(struct validation *v)
     return HL_OK;
 }
 
-/* The Controller counts reads of a shard that it has placed: at its next pass, or when it is asked.
+/* The Controller only counts reads of shards that it has placed: at its next pass, or on request.
  */
 static hl_status place_all(struct validation *v)
 {
@@ -147,7 +149,7 @@ static hl_status order_to_reader(struct validation *v, const struct scratch_shar
     return CLI_CALL_FOR(v->cli, move_shard, &p, validate_left_ms(v), &arena, &r);
 }
 
-/* All of them are good in that tier; *good loses those that are not. */
+/* Checks that the hot shards' copies in that tier are good; *tally counts the good ones. */
 static hl_status verify_hot(struct validation *v, enum hl_api_tier tier, struct hl_tally *tally)
 {
     for (int i = SCRATCH_HOT; i < SCRATCH_COLD; i++) {
@@ -237,7 +239,7 @@ struct filled {
     int kinds[SCRATCH_SMALL];
     size_t count;
     uint64_t bytes;
-    bool begun; /* one leaves: stabilities are those of before */
+    bool begun; /* one has left, so stabilities are from before that */
 };
 
 static hl_status fill_l1(struct validation *v, struct filled *l1)
@@ -256,7 +258,7 @@ static hl_status fill_l1(struct validation *v, struct filled *l1)
     return HL_OK;
 }
 
-/* All are looked at before what is known changes. */
+/* Looks at all shards before the stored stabilities change. */
 static hl_status look_at_filled(struct validation *v, struct filled *l1)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -290,7 +292,7 @@ static hl_status await_relief(struct validation *v, struct filled *l1, uint64_t 
             return HL_OK;
         hl_status st = validate_pause(v);
         if (st == HL_ETIMEDOUT)
-            return HL_OK; /* the figure says it */
+            return HL_OK; /* the figure shows it */
         HL_TRY(st);
     }
 }
@@ -303,7 +305,7 @@ hl_status policy_empty_l1(struct validation *v)
         hl_status st = order_drop(v, &v->shards[i], reader_of(v), HL_API_TIER_L1);
         for (; st == HL_ECONFLICT || st == HL_EBUSY;
              st = order_drop(v, &v->shards[i], reader_of(v), HL_API_TIER_L1))
-            HL_TRY(validate_pause(v)); /* it moves */
+            HL_TRY(validate_pause(v)); /* it is being moved */
         if (st != HL_OK && st != HL_ENOENT)
             return st;
     }
@@ -345,7 +347,7 @@ hl_status row_high_water(struct validation *v, struct found *f)
         return st;
     char text[HL_ERROR_TEXT_MAX];
     snprintf(text, sizeof(text), "%s", st != HL_OK ? hl_error_text() : "");
-    v->row_end_ns = hl_now_ns() + EMPTY_MS * HL_NS_PER_MS; /* the row's own may be over */
+    v->row_end_ns = hl_now_ns() + EMPTY_MS * HL_NS_PER_MS; /* the row's own time may be over */
     hl_status emptied = policy_empty_l1(v);
     return st != HL_OK ? hl_fail(st, "%s", text) : emptied;
 }

@@ -1,5 +1,6 @@
 /* Ranks that read scratch shards: a job of one container on a free slot, whose process runs this
- * program there. So the Agents start it, libhelios counts its reads and reports them for its node.
+ * program there. So an Agent starts it, and libhelios counts its reads and reports them for its
+ * node.
  */
 #include <jansson.h>
 #include <poll.h>
@@ -10,8 +11,8 @@
 
 #define STOP_MS 10000
 
-/* $0: helios, $1: how often, $2: the model, then its cold shards. A process reads all hot ones and
- * reports them together, so that the policy judges them by the same numbers. */
+/* $0: helios, $1: how often, $2: the model, then its cold shards. One process reads all hot shards
+ * and reports them together, so that the policy judges them by the same numbers. */
 static const char script[] =
     "n=$1 model=$2; shift 2; "
     "for s in \"$@\"; do \"$0\" shard get \"$s\" --out - >/dev/null || exit 1; done; "
@@ -35,7 +36,7 @@ static json_t *make_command(struct validation *v)
     return command;
 }
 
-/* The job file; the caller frees. */
+/* Makes the job file; the caller frees it. */
 static hl_status make_job(struct validation *v, char **out)
 {
     json_t *job =
@@ -68,7 +69,7 @@ static int find_node(const struct validation *v, const char *name)
     return -1;
 }
 
-/* A slot that others wait for is not free. */
+/* A slot that other jobs wait for does not count as free. */
 static hl_status find_waiting(struct validation *v, const char **name)
 {
     struct hl_api_controller_list_jobs_results r;
@@ -168,7 +169,7 @@ hl_status readers_run(struct validation *v)
     return HL_OK;
 }
 
-/* A signal must not leave it running, so neither is looked for here. */
+/* Does not check for signals, because a signal must not leave the job running. */
 hl_status readers_stop(struct validation *v)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

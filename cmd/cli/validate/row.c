@@ -1,4 +1,4 @@
-/* What a row says, and how long it may go on. */
+/* The text of a row, and how long it may take. */
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static void on_stop(int number)
     stops = 1;
 }
 
-/* One that was ignored stays so. */
+/* A signal that was ignored stays ignored. */
 static void stop_on(int number)
 {
     struct sigaction now, on = {.sa_handler = on_stop};

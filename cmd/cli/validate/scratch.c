@@ -4,7 +4,7 @@
  *     tp 1   cold shards           what fills an L1
  *     tp 2   a small and a large   paths and speeds
  *
- * It has half of what the pool has left at most, so that L3 evicts nothing for it. */
+ * It uses at most half of the pool's free memory, so that L3 evicts nothing for it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 
 #define SMALL_BYTES  64
 #define LEAST_BYTES  ((uint64_t)64 << 10)
-#define HOT_BYTES    ((uint64_t)1 << 20) /* without an L1 to fill */
+#define HOT_BYTES    ((uint64_t)1 << 20) /* if there is no L1 to fill */
 #define LARGE_BYTES  ((uint64_t)64 << 20)
-#define HEADER_BYTES 256 /* of a shard with one tensor, at most */
+#define HEADER_BYTES 256 /* limit for a shard with one tensor */
 #define REMOVE_MS    15000
 #define POSITIONS    3
 
@@ -27,12 +27,12 @@ static uint64_t least_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Bytes of the shards by kind; 0: there is no such one. */
+/* Bytes of the shards by kind; 0: there is no shard of the kind. */
 struct sizes {
     uint64_t of[SCRATCH_KINDS];
 };
 
-/* Why the L1 of the readers' node is not filled; NULL: it can be. */
+/* Why the L1 of the readers' node can't be filled; NULL: it can. */
 static const char *fill_obstacle(struct validation *v, const struct hl_l1_fill *fill, uint64_t room)
 {
     char need[32], has[32];
@@ -87,7 +87,7 @@ static hl_status choose_sizes(struct validation *v, struct sizes *out)
         v->no_fill == NULL ? fill.hot_bytes : least_of(room / 16, HOT_BYTES);
     for (unsigned i = 0; i < v->cold_count; i++)
         s.of[SCRATCH_COLD + i] = fill.cold_bytes;
-    if (v->no_fill != NULL) /* one that is read once */
+    if (v->no_fill != NULL) /* one shard that is read once */
         s.of[SCRATCH_COLD] = least_of(room / 16, HOT_BYTES);
     s.of[SCRATCH_SMALL] = SMALL_BYTES + HEADER_BYTES;
     s.of[SCRATCH_LARGE] = large_bytes(v, room);
@@ -97,7 +97,7 @@ static hl_status choose_sizes(struct validation *v, struct sizes *out)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Content that neither compresses nor repeats. */
+/* Makes content that neither compresses nor repeats. */
 static hl_status random_bytes(uint64_t size, unsigned char **out)
 {
     uint64_t seed = hl_random_u64();
@@ -176,7 +176,7 @@ static hl_status put_version(struct validation *v, helios_client *client, const 
     return hl_fail(st, "the scratch model: %s", text);
 }
 
-/* Those of others that run now look the same. */
+/* Scratch models of other validations that run now look the same. */
 static hl_status tell_leftovers(struct validation *v)
 {
     struct hl_api_controller_list_models_results r;
@@ -195,7 +195,7 @@ static hl_status tell_leftovers(struct validation *v)
 
 hl_status scratch_client(struct validation *v, const char *path, helios_client **out)
 {
-    /* This process is of no node: its reads move nothing. */
+    /* This process belongs to no node, so its reads cause no moves. */
     if (unsetenv("HELIOS_NODE") != 0 || unsetenv("HELIOS_STORE_SOCKET") != 0)
         return hl_fail(HL_EINTERNAL, "unsetenv: %m");
     return cli_client(v->cli, path, validate_left_ms(v), out);

@@ -1,5 +1,5 @@
-/* Latency of reads, bandwidth of migrations, and what the plank costs. A figure that this hardware
- * can't give is shown beside what is missing, and is not judged. */
+/* Latency of reads, bandwidth of migrations, and the cost of the plank. A figure that this hardware
+ * can't give is shown with what is missing, and is not judged. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "rpc/agent_calls.h"
 
 #define READS_MAX      4096
-#define READS_FIRST    16 /* connections, places */
+#define READS_FIRST    16 /* warm-up of connections and places */
 #define READ_NS        (2 * HL_NS_PER_S)
 #define WRITES         3
 #define PAIRS_MAX      64
@@ -96,7 +96,7 @@ hl_status row_read_cx6(struct validation *v, struct found *f)
 
 /* ---- writes ---------------------------------------------------------------------------------- */
 
-/* Bits per second of its migration network; 0: it does not know. */
+/* Bits per second of the node's migration network; 0: unknown. */
 static hl_status line_rate(struct validation *v, const struct vnode *n, double *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -199,7 +199,8 @@ static hl_status time_copies(struct validation *v, const struct scratch_shard *s
     return HL_OK;
 }
 
-/* The same bytes over the same network into host memory: what that lacks is the plank. */
+/* Compares with the same bytes over the same network into host memory: the difference is the
+ * plank. */
 static hl_status measure_plank(struct validation *v)
 {
     struct speeds *p = &v->speeds;

@@ -1,8 +1,9 @@
-/* validate: the rows of the specification's section 6, carried out on the running daemons.
+/* validate: carries out the rows of the specification's section 6 on the running daemons.
  *
- *     facts --> scratch model --> rows, in the order of `turns` --> the model goes --> the table
+ *     facts --> scratch model --> rows, in the order of `turns` --> model removed --> the table
  *
- * A row that fails or has no hardware stops no other. After a signal no further row begins. */
+ * A row that fails or lacks hardware does not stop the others. After a signal no further row
+ * begins. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,8 +57,8 @@ static const struct hl_option arg_rows[] = {
 struct row {
     const char *id, *asks;
     hl_status (*run)(struct validation *v, struct found *f);
-    unsigned turn; /* those with the same one in their order here */
-    size_t target; /* offset in struct validate_args; NO_TARGET: all there are */
+    unsigned turn; /* rows with the same turn run in the order of this table */
+    size_t target; /* offset in struct validate_args; NO_TARGET: all of them */
     enum hl_target_side side;
     const char *unit;
 };
@@ -122,7 +123,7 @@ static void found_begin(struct validation *v, const struct row *row, struct foun
                                   row->unit[0] == '%' ? " %" : row->unit);
 }
 
-/* Is it, or a part of it before a dot, in the list? "" asks for all. */
+/* Whether the list contains the id, or a part of it before a dot. "" selects all. */
 static bool row_is_asked_for(const char *id, const char *list)
 {
     for (const char *word = list; *word != '\0';) {
@@ -182,7 +183,7 @@ static hl_status rows_carry_out(struct validation *v, struct found *found)
     return HL_OK;
 }
 
-/* The scratch model does not fit beside what others have. */
+/* The scratch model does not fit into the room that is left. */
 static hl_status leave_room(struct validation *v, struct found *found)
 {
     for (size_t i = 0; i < ROWS; i++)
@@ -192,7 +193,7 @@ static hl_status leave_room(struct validation *v, struct found *found)
 
 #define AWAIT_MS 30000 /* as other commands do */
 
-/* One that is being started again is waited for, within the time of all rows. */
+/* Waits for a Controller that is being restarted, within the time of all rows. */
 static hl_status controller_await(struct validation *v)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -211,7 +212,7 @@ static hl_status controller_await(struct validation *v)
     return HL_OK;
 }
 
-/* What was made goes, whatever comes. */
+/* Whatever happens, everything that was created is removed. */
 static hl_status validation_run(struct validation *v, struct found *found)
 {
     validate_stop_on_signals();

@@ -1,6 +1,7 @@
-/* Command lines of the engines. docker's is the reference; what podman has otherwise stands where
- * it matters: its --gpus is accepted and does nothing, so that it gets GPUs by CDI alone; its log
- * driver has another name; its `ps` knows no .Label, and its `rm --force` waits for an end. */
+/* Command lines of the engines. docker's is the reference; differences of podman are handled where
+ * they matter. podman accepts --gpus but ignores it, so it gets GPUs only through CDI. Its log
+ * driver has another name, its `ps` does not know .Label, and its `rm --force` waits for the
+ * container's end. */
 #include "hw/engine/engine.h"
 
 #include <stdarg.h>
@@ -11,7 +12,7 @@
 
 #include "base/crc32.h"
 
-#define LOG_FILES 2 /* of the engine's own log, which is only kept until the shim has read it */
+#define LOG_FILES 2 /* of the engine's own log, which is only needed until the shim has read it */
 
 hl_status hl_engine_kind_of(const char *name, enum hl_engine_kind *out)
 {
@@ -82,7 +83,7 @@ hl_status hl_args_end(struct hl_args *args)
     return HL_OK;
 }
 
-/* A field of a list that is parsed as CSV: quoted where it has to be. */
+/* A field of a list that is parsed as CSV; quoted if necessary. */
 static const char *csv_field(struct hl_arena *arena, const char *key, const char *value)
 {
     char *text = hl_arena_printf(arena, "%s=%s", key, value);
@@ -101,7 +102,7 @@ static const char *csv_field(struct hl_arena *arena, const char *key, const char
     return quoted;
 }
 
-/* --mount and not -v, which makes a directory of the host that is missing. */
+/* Uses --mount, because -v creates a missing directory on the host. */
 static void add_mount(struct hl_args *args, const char *host, const char *inside, bool read_only)
 {
     const char *from = csv_field(args->arena, "source", host);
@@ -123,7 +124,8 @@ static void add_labels(struct hl_args *args, const struct hl_engine_create *c)
     hl_args_printf(args, "--label=" HL_LABEL_EPOCH "=%llu", (unsigned long long)s->epoch);
 }
 
-/* The engine never restarts one, and never removes one: code and log are collected first. */
+/* The engine never restarts or removes a container: the shim collects its exit code and log
+ * first. */
 static void add_life(struct hl_args *args, const struct hl_engine_create *c)
 {
     int grace_s = (c->spec->stop_grace_ms + 999) / 1000;
@@ -144,7 +146,7 @@ static void add_life(struct hl_args *args, const struct hl_engine_create *c)
         hl_args_printf(args, "--log-opt=max-file=%d", LOG_FILES);
 }
 
-/* Each rank has an equal share of the container's memory, and no swap beside it. */
+/* Each rank gets an equal share of the container's memory, and no swap. */
 static void add_limits(struct hl_args *args, const struct hl_engine_create *c)
 {
     char text[HL_CPUSET_TEXT_MAX];
@@ -166,7 +168,7 @@ static void add_limits(struct hl_args *args, const struct hl_engine_create *c)
         hl_args_add(args, "--ulimit=memlock=-1:-1");
 }
 
-/* docker parses the value of --gpus as CSV, so the list in it is quoted. */
+/* docker parses the value of --gpus as CSV, so the list in it has to be quoted. */
 static void add_gpus(struct hl_args *args, const struct hl_engine_create *c)
 {
     const struct hl_engine_devices *d = c->devices;
@@ -196,8 +198,8 @@ static void add_verbs(struct hl_args *args, const struct hl_engine_devices *d)
         hl_args_add(args, "--device=/dev/infiniband/rdma_cm");
 }
 
-/* What a variable of ours names: sockets by their directory, which stays when a daemon makes its
- * socket anew. /dev/shm is the host's by --ipc=host. */
+/* Mounts what our variables refer to. Sockets are mounted by their directory, so that they still
+ * work after a daemon recreates its socket. /dev/shm is the host's because of --ipc=host. */
 static void add_own_mounts(struct hl_args *args, const struct hl_engine_create *c)
 {
     static const char *const sockets[] = {"HELIOS_STORE_SOCKET", "HELIOS_L3_SOCKET",
@@ -251,7 +253,7 @@ static hl_status add_job_mounts(struct hl_args *args, const struct hl_container_
     return HL_OK;
 }
 
-/* These would change what the command itself does: their values are arguments. */
+/* These variables would affect the command itself, so their values are passed as arguments. */
 static bool is_for_command(const char *name)
 {
     static const char *const prefixes[] = {"DOCKER_", "CONTAINER", "LD_",  "XDG_",     "GO",

@@ -1,4 +1,4 @@
-/* What the engines print. */
+/* Parsers for the engines' output. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "core/json.h"
 #include "hw/engine/engine.h"
 
-#define CDI_SINCE 25 /* docker's first version that knows it */
+#define CDI_SINCE 25 /* docker's first version that supports it */
 
 static bool docker_has_cdi(const json_t *info)
 {
@@ -22,7 +22,7 @@ static bool docker_has_cdi(const json_t *info)
 enum hl_engine_gpus hl_engine_gpus_of(enum hl_engine_kind kind, const char *info)
 {
     if (kind == HL_ENGINE_PODMAN)
-        return HL_ENGINE_GPUS_CDI; /* its --gpus does nothing and says nothing */
+        return HL_ENGINE_GPUS_CDI; /* its --gpus is silently ignored */
     json_t *v = json_loads(info, 0, NULL);
     enum hl_engine_gpus way = HL_ENGINE_GPUS_PLAIN;
     if (json_object_get(json_object_get(v, "Runtimes"), "nvidia") != NULL)
@@ -44,7 +44,7 @@ static bool take_int(const char *word, int *out)
     return true;
 }
 
-/* podman has more words for it. */
+/* podman has several words for this state. */
 static bool is_created_word(const char *status)
 {
     return strcmp(status, "created") == 0 || strcmp(status, "configured") == 0 ||
@@ -86,7 +86,7 @@ bool hl_engine_image_is_id(const char *image)
     return strncmp(image, ID_MARK, strlen(ID_MARK)) == 0;
 }
 
-/* Of a name without its tag and digest: a colon before the last slash is a port's. */
+/* The length of a name without its tag and digest. A colon before the last slash is a port's. */
 static size_t repository_len(const char *image)
 {
     size_t len = strcspn(image, "@");
@@ -96,7 +96,7 @@ static size_t repository_len(const char *image)
     return colon != NULL ? (size_t)(colon - image) : len;
 }
 
-/* "debian@sha256:..." is of debian:12; podman writes docker.io/library/debian for it. */
+/* "debian@sha256:..." belongs to debian:12; podman writes docker.io/library/debian for it. */
 static bool is_of_repository(const char *digest, const char *image)
 {
     size_t have = strcspn(digest, "@"), want = repository_len(image);
@@ -104,8 +104,8 @@ static bool is_of_repository(const char *digest, const char *image)
            (have == want || digest[have - want - 1] == '/');
 }
 
-/* podman's name for what was made or loaded on this node: no other node gets it by that. A
- * registry on this host has a port. */
+/* podman's prefix for images that were built or loaded on this node. No other node can pull them by
+ * that name. A registry on this host would have a port in its name. */
 static bool is_of_no_registry(const char *digest)
 {
     return strncmp(digest, "localhost/", strlen("localhost/")) == 0;

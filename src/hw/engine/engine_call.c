@@ -29,8 +29,8 @@ static bool holds_one(const char *text, const char *const *words)
     return false;
 }
 
-/* What it says in the end: the daemon's words where they are among its lines, else the last one,
- * for what comes before are warnings. */
+/* The decisive line of an error: the daemon's message if there is one, otherwise the last line,
+ * because warnings come before it. */
 static void telling_line(const char *text, char *out, size_t size)
 {
     static const char *const daemon = "Error response from daemon: ";
@@ -47,7 +47,7 @@ static void telling_line(const char *text, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)(end - begin), begin);
 }
 
-/* What to do where the engine's own words do not say it. */
+/* Advice for errors that the engine's own message does not explain. */
 static const char *advice_for(const char *line)
 {
     return strstr(line, "requested cgroup controller") != NULL
@@ -81,7 +81,8 @@ static hl_status explain_call(const struct hl_engine_ranks *e, const struct hl_a
                    line[0] != '\0' ? line : "it failed without a word", advice_for(line));
 }
 
-/* The caller's environment behind `more`: of two variables with one name the first counts. */
+/* The caller's environment follows `more`, because of two variables with one name the first
+ * counts. */
 static hl_status whole_env(const struct hl_args *more, struct hl_args *out)
 {
     for (size_t i = 0; more != NULL && i < more->count; i++)
@@ -102,7 +103,7 @@ hl_status hl_engine_run(const struct hl_engine_ranks *e, struct hl_args *args,
     command.argv = args->v;
     command.env = all.v;
     hl_status st = hl_command_run(&command, out);
-    if (st != HL_OK && st != HL_ETIMEDOUT && st != HL_ECANCELED) /* not HL_ENOENT */
+    if (st != HL_OK && st != HL_ETIMEDOUT && st != HL_ECANCELED) /* HL_ENOENT = no container */
         return hl_fail_prefix(HL_EUNAVAIL, "%s does not answer: ", hl_engine_name(e->kind));
     HL_TRY(st);
     return out->exit_code == 0 ? HL_OK : explain_call(e, args, out);

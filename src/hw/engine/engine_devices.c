@@ -1,5 +1,6 @@
-/* Devices of a container: GPUs by UUID, from the driver's own files, and verbs devices. An index is
- * never used: CUDA's order is not the bus's, and a card that is gone shifts the rest. */
+/* Devices of a container: GPUs by UUID, read from the driver's own files, and verbs devices.
+ * Indices are never used, because CUDA's order differs from the bus's, and a missing card shifts
+ * the rest. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The image of a container: here, or pulled, with its progress in the status. */
+/* The image of a container: present already, or pulled, with the progress in the status. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ hl_status hl_engine_image_pull(const struct hl_engine_ranks *e, const char *imag
     hl_args_add(&args, image);
     command.timeout_ms = PULL_MS;
     command.newest = HL_PULL_WINDOW;
-    command.terminal = e->kind == HL_ENGINE_DOCKER; /* else it says no bytes */
+    command.terminal = e->kind == HL_ENGINE_DOCKER; /* other engines do not print bytes */
     return hl_engine_run(e, &args, NULL, command, &r);
 }
 
@@ -57,7 +57,7 @@ hl_status hl_engine_image_lacks(const char *image, hl_status st)
     return hl_fail_prefix(st, "image %.200s can't be had: ", image);
 }
 
-/* While it pulls: tell how far it is, and hear a stop. */
+/* Called during a pull: reports its progress, and reacts to a stop. */
 static bool pull_goes_on(void *arg, const struct hl_buf *out, const struct hl_buf *err)
 {
     struct hl_shim *s = arg;

@@ -1,4 +1,4 @@
-/* Ranks in containers of an engine: their start, signals and removal. */
+/* Ranks in containers of an engine: starting, signalling and removing them. */
 #include "hw/engine/engine_ranks.h"
 
 #include <signal.h>
@@ -18,9 +18,9 @@
 #define INFINIBAND      "/sys/class/infiniband"
 #define ENGINE_AGAIN_MS 2000
 
-/* ---- what is there before ---- */
+/* ---- existing containers ---- */
 
-/* Containers of an earlier shim, by their labels: "ID RANK" a line. */
+/* Finds containers of an earlier shim by their labels: one "ID RANK" per line. */
 static hl_status find_earlier(struct hl_shim *s)
 {
     struct hl_engine_ranks *e = s->engine;
@@ -45,7 +45,8 @@ static hl_status find_earlier(struct hl_shim *s)
     return HL_OK;
 }
 
-/* All ranks ran once: what is missing afterwards was taken away, and must not run again. */
+/* Whether all ranks have run before: a container that is missing now was removed, and must not run
+ * again. */
 static bool all_ran_before(const struct hl_shim *s)
 {
     return access(hl_path_in(s->dir, "started").s, F_OK) == 0;
@@ -137,7 +138,7 @@ static hl_status create_rank(struct hl_shim *s, size_t i)
     };
     HL_TRY(hl_engine_create_args(&create, &args, &values));
     snprintf(cid, sizeof(cid), "rank-%d.cid", s->spec.ranks[i].rank);
-    unlink(hl_path_in(s->dir, cid).s); /* of a try before */
+    unlink(hl_path_in(s->dir, cid).s); /* of an earlier attempt */
     HL_TRY(hl_engine_call(e, &args, &values, HL_ENGINE_START_MS, &r));
     const char *out = hl_command_text(&r.out), *id = out + strlen(out);
     while (id > out && (id == out + strlen(out) || id[-1] != '\n'))
@@ -157,7 +158,7 @@ static hl_status start_created(struct hl_shim *s, size_t i)
     return hl_engine_call(e, &args, NULL, HL_ENGINE_START_MS, &r);
 }
 
-/* The kernel refuses it where the engine's daemon may not raise limits. */
+/* The kernel refuses memlock if the engine's daemon may not raise limits. */
 static bool is_memlock_refused(const char *text)
 {
     return strstr(text, "rlimit") != NULL || strstr(text, "ulimit") != NULL;
@@ -178,12 +179,12 @@ static hl_status start_anew(struct hl_shim *s, size_t i)
     return start_created(s, i);
 }
 
-/* It has an id and runs, or has run. */
+/* The rank's container has an id, and runs or has run. */
 static void rank_runs(struct hl_shim *s, size_t i, const struct hl_engine_state *state)
 {
     struct hl_engine_rank *r = &s->engine->ranks[i];
     if (state->pid > 0 && hl_process_identify(state->pid, &r->init) != HL_OK)
-        r->init = (struct hl_process){0}; /* of another namespace, or already gone */
+        r->init = (struct hl_process){0}; /* in another namespace, or gone already */
     s->status.ranks[i].pid = state->pid;
     s->status.ranks[i].state = HL_RUN_RUNNING;
     s->live++;
@@ -195,7 +196,7 @@ static void rank_runs(struct hl_shim *s, size_t i, const struct hl_engine_state 
 
 /* ---- all ranks ---- */
 
-/* What ran once must not run again, whatever became of it. */
+/* A rank that has run must not run again, whatever has become of it. */
 static hl_status start_one(struct hl_shim *s, size_t i, bool ran, const struct hl_engine_state *now)
 {
     struct hl_engine_rank *r = &s->engine->ranks[i];
@@ -251,7 +252,7 @@ static hl_status start_all(struct hl_shim *s)
     return note_all_run(s);
 }
 
-/* What the engine still has of it, running or not. */
+/* Removes all containers that the engine still has, running or not. */
 static void remove_all(struct hl_shim *s)
 {
     struct hl_engine_ranks *e = s->engine;
@@ -287,7 +288,7 @@ static void fail_all(struct hl_shim *s)
 
 /* ---- signals ---- */
 
-/* By the engine; where it does not answer, straight to the first process. */
+/* Signals the ranks through the engine; if it does not respond, directly to each first process. */
 static void engine_signal(struct hl_shim *s, int signum)
 {
     struct hl_engine_ranks *e = s->engine;
@@ -322,10 +323,10 @@ static void engine_start(struct hl_shim *s)
     hl_shim_tell(s);
     hl_status st = engine_open(s);
     if (st == HL_OK && access(hl_path_in(s->dir, "stop").s, F_OK) == 0)
-        hl_shim_stop_asked(s); /* of an earlier shim */
+        hl_shim_stop_asked(s); /* requested from an earlier shim */
     if (st == HL_OK)
         st = start_all(s);
-    /* They may run on, unless the engine says that it has none of them. */
+    /* The ranks may still run, unless the engine says that it has none of them. */
     while (st != HL_OK && st != HL_ENOENT && all_ran_before(s) && !s->requested) {
         hl_engine_tell_down(s);
         hl_shim_await_signals(s, ENGINE_AGAIN_MS);
@@ -340,7 +341,7 @@ static void engine_start(struct hl_shim *s)
     s->status.state = HL_RUN_RUNNING;
     (void)!hl_text_set(&s->status.message, "%s", s->binding.note);
     s->look_ns = hl_now_ns();
-    if (s->kill_at_ns != 0) /* the stop came before there was anything to be told */
+    if (s->kill_at_ns != 0) /* the stop came before there was anything to signal */
         engine_signal(s, SIGTERM);
 }
 
@@ -356,7 +357,7 @@ static uint64_t engine_oom(const struct hl_shim *s)
 
 /* ---- the end ---- */
 
-/* The result is on disk: what the engine has of it may go. */
+/* The result is on disk, so the engine's containers can be removed. */
 static void engine_clear(struct hl_shim *s)
 {
     struct hl_engine_ranks *e = s->engine;
@@ -376,7 +377,7 @@ static void engine_clear(struct hl_shim *s)
 
 static void engine_finish(struct hl_shim *s)
 {
-    (void)s; /* its ranks have ended, and the engine ends what they started with them */
+    (void)s; /* all ranks have ended, and with each the engine has ended everything it started */
 }
 
 const struct hl_shim_way hl_engine_way = {

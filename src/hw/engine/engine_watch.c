@@ -1,5 +1,6 @@
-/* Watching ranks in containers of an engine. What is asked is `inspect`; followers of logs and
- * events only say when. A rank has ended for us once its log is whole: its follower ends with it.
+/* Watches ranks in containers of an engine. Their state comes only from `inspect`; the followers of
+ * logs and events only tell when to call it. A rank counts as ended once its log is complete,
+ * because its follower ends with it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,10 +19,10 @@
 #include "os/command.h"
 #include "os/file.h"
 
-#define SOON_MS      200   /* until the next look, where something is about to happen */
+#define SOON_MS      200   /* until the next look, if something is about to happen */
 #define AGAIN_MS     1000  /* between two followers of one log */
-#define LOG_TAIL_MS  30000 /* how long the log of an ended rank is waited for, as for any call */
-#define DOWN_DEAD_MS 15000 /* without an answer for so long, a process that is gone has ended */
+#define LOG_TAIL_MS  30000 /* wait for the log of an ended rank, as for any call */
+#define DOWN_DEAD_MS 15000 /* without an answer for this long, a process that is gone has ended */
 
 /* ---- followers ---- */
 
@@ -45,7 +46,7 @@ void hl_engine_follow(struct hl_shim *s, size_t i)
     HL_AUTO(hl_closep) int fd = -1;
     struct hl_args args = hl_engine_args(e, &arena);
     e->ranks[i].followed_ns = hl_now_ns();
-    hl_shim_output_drain(s, i); /* of the follower before */
+    hl_shim_output_drain(s, i); /* of the previous follower */
     hl_args_add(&args, "logs");
     hl_args_add(&args, "--follow");
     hl_args_add(&args, e->ranks[i].id);
@@ -120,7 +121,7 @@ void hl_engine_tell_up(struct hl_shim *s)
         hl_shim_tell(s);
 }
 
-/* ---- asking ---- */
+/* ---- states ---- */
 
 static void take_states(struct hl_shim *s, char *text, struct hl_arena *arena,
                         struct hl_engine_state *out)
@@ -149,7 +150,7 @@ hl_status hl_engine_look(struct hl_shim *s, struct hl_arena *arena, struct hl_en
         if (e->ranks[i].id[0] != '\0')
             hl_args_add(&args, e->ranks[i].id);
     hl_status st = hl_engine_call(e, &args, NULL, HL_ENGINE_CALL_MS, &r);
-    if (st != HL_OK && st != HL_ENOENT) /* it names one that it does not know, beside the others */
+    if (st != HL_OK && st != HL_ENOENT) /* one of several is unknown */
         return st == HL_ETIMEDOUT ? HL_EUNAVAIL : st;
     take_states(s, r.out.data, arena, out);
     return HL_OK;
@@ -173,7 +174,7 @@ static bool log_tells_kill(const struct hl_engine_ranks *e, size_t i)
 static void rank_over(struct hl_shim *s, size_t i, const struct hl_engine_state *end)
 {
     struct hl_engine_rank *r = &s->engine->ranks[i];
-    if (r->follower > 0) { /* what came is in the pipe */
+    if (r->follower > 0) { /* what it has brought is in the pipe */
         kill(r->follower, SIGKILL);
         hl_warn("the log of rank %d may lack its end, which %s has not brought",
                 s->spec.ranks[i].rank, hl_engine_name(s->engine->kind));
@@ -182,7 +183,7 @@ static void rank_over(struct hl_shim *s, size_t i, const struct hl_engine_state 
     hl_shim_rank_ended(s, i, end->exit_code, end->signal);
 }
 
-/* False: its log is not whole yet. */
+/* False: the log is not complete yet. */
 static bool log_is_whole(struct hl_engine_rank *r)
 {
     if (r->ended_ns == 0)
@@ -202,13 +203,14 @@ static void take_state(struct hl_shim *s, size_t i, const struct hl_engine_state
     } else if (now->ended && log_is_whole(r)) {
         rank_over(s, i, now);
     } else if (r->follower == 0 && hl_now_ns() >= r->followed_ns + AGAIN_MS * HL_NS_PER_MS) {
-        hl_engine_follow(s, i); /* the daemon went and came */
+        hl_engine_follow(s, i); /* the daemon was restarted */
     } else if (r->follower == 0 && soon < s->look_ns) {
-        s->look_ns = soon; /* not for an ended one, whose follower's end is the next look */
+        s->look_ns = soon; /* an ended rank's next look is at the end of its follower */
     }
 }
 
-/* The engine is silent, or fails: a first process that we saw end has ended. */
+/* The engine does not respond, or fails: a rank whose first process has verifiably ended counts as
+ * ended. */
 static void take_silence(struct hl_shim *s)
 {
     struct hl_engine_ranks *e = s->engine;
@@ -243,9 +245,9 @@ static void look_now(struct hl_shim *s)
         hl_engine_listen(s);
 }
 
-/* A follower that fails says so behind the output that it has carried, in the same pipe. Without
- * the last line the log ends inside or at the end of that output; the next follower brings the
- * rest. */
+/* A follower that fails appends a message to the output that it has delivered, in the same pipe.
+ * This cuts off that last line, so the log ends inside or at the end of the output; the next
+ * follower delivers the rest. */
 static void cut_last_line(struct hl_shim *s, size_t i)
 {
     char tail[4096];
@@ -275,7 +277,7 @@ static void reap_followers(struct hl_shim *s)
             e->events = 0;
             hl_closep(&e->events_fd);
             s->wake_fd = -1;
-            continue; /* the next look starts another: without haste, for it may fail at once */
+            continue; /* the next look starts another one; not at once, since it may fail again */
         }
         for (size_t i = 0; i < s->spec.rank_count; i++)
             if (e->ranks[i].follower == pid) {

@@ -12,16 +12,16 @@
 #define PULLS_MAX  16
 #define UNASKED_NS (300 * HL_NS_PER_S)
 
-/* `lock` of the table guards all but image, thread and progress. */
+/* The table's `lock` guards everything except image, thread and progress. */
 struct pull {
     struct hl_image_pulls *pulls;
-    char *image; /* NULL: the place is free */
+    char *image; /* NULL: the slot is free */
     pthread_t thread;
     uint64_t asked_ns;
-    struct hl_pull_progress progress; /* the thread's */
+    struct hl_pull_progress progress; /* used by the thread only */
     char text[256];
     bool over;
-    hl_status st; /* once it is over */
+    hl_status st; /* valid once `over` */
     char why[HL_ERROR_TEXT_MAX];
 };
 
@@ -100,9 +100,9 @@ static void *pull_thread(void *arg)
     return NULL;
 }
 
-/* ---- the table; with the lock ---- */
+/* ---- the table; call with the lock held ---- */
 
-/* A free place, or that of a pull that is over and was not asked for again. */
+/* Finds a free slot, or that of a finished pull that nobody asked for in time. */
 static struct pull *table_room(struct hl_image_pulls *p)
 {
     for (size_t i = 0; i < PULLS_MAX; i++) {
@@ -136,7 +136,7 @@ static hl_status pull_begin(struct hl_image_pulls *p, const char *image)
     return hl_fail(HL_ENOMEM, "out of memory pulling image %.200s", image);
 }
 
-/* It was not here a moment ago. */
+/* Called when the image is not present. */
 static hl_status pull_look(struct hl_image_pulls *p, const char *image, struct hl_arena *arena,
                            struct hl_api_agent_prepare_image_results *out)
 {
@@ -152,7 +152,7 @@ static hl_status pull_look(struct hl_image_pulls *p, const char *image, struct h
     if (x->over && x->st != HL_OK)
         out->state = HL_API_IMAGE_STATE_ABSENT;
     if (x->over)
-        pull_clear(x); /* who asks again finds it, or has it tried again */
+        pull_clear(x); /* the next request finds the image, or starts another pull */
     return HL_OK;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-/* Ends of a line: on a terminal also the sequences that move its cursor. */
+/* Ends of a line; on a terminal also the sequences that move its cursor. */
 static const char line_ends[] = "\r\n\033";
 
 static struct hl_pull_layer *layer_of(struct hl_pull_progress *p, const char *id, size_t len)
@@ -25,7 +25,7 @@ static struct hl_pull_layer *layer_of(struct hl_pull_progress *p, const char *id
     return x;
 }
 
-/* "Downloading [==>   ]  17.86MB/62.93MB": bar or none. */
+/* "Downloading [==>   ]  17.86MB/62.93MB", with or without the bar. */
 static void layer_take_bytes(struct hl_pull_layer *x, const char *status, size_t len)
 {
     char text[64], *slash;
@@ -111,7 +111,7 @@ void hl_pull_progress_take(struct hl_pull_progress *p, const char *printed)
     while (*at != '\0') {
         size_t len = strcspn(at, line_ends);
         if (at[len] == '\0')
-            break; /* the rest of it has not come */
+            break; /* the rest of the line has not arrived */
         docker_line(p, at, len);
         podman_line(p, at, len);
         p->taken = true;

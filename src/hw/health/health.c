@@ -13,7 +13,7 @@
 #include "hw/process/log_disk.h"
 #include "os/file.h"
 
-/* False with errno: not even a few bytes can be kept there. */
+/* False, with errno: not even a few bytes can be stored there. */
 static bool disk_takes_bytes(const char *dir)
 {
     char path[PATH_MAX], block[4096] = {0};

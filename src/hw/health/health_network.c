@@ -1,5 +1,6 @@
-/* Bytes sent to each interface's own address: through the kernel's loopback, by routing table, MTU
- * and firewall of this host. Whether the wire carries them only another host could say. */
+/* Sends bytes to each interface's own address. They pass the kernel's loopback, according to the
+ * routing table, MTU and firewall of this host. Whether the wire works only another host could
+ * test. */
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -15,7 +16,7 @@
 #include "hw/load/nic_load.h"
 #include "os/file.h"
 
-#define PIECE     ((size_t)16 << 10) /* fits into what a socket buffers */
+#define PIECE     ((size_t)16 << 10) /* fits into a socket's buffers */
 #define PIECES    16
 #define WAIT_MS   500
 #define PORTS_MAX 16
@@ -32,7 +33,7 @@ static void limit_waits(int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
 }
 
-/* Both ends of a connection of that address with itself. */
+/* Opens both ends of a connection of the address with itself. */
 static hl_status connect_self(const struct sockaddr *to, socklen_t len, int *near_end, int *far_end)
 {
     struct sockaddr_storage bound;
@@ -95,7 +96,7 @@ static bool is_tested(const struct ifaddrs *i)
            (i->ifa_flags & IFF_UP) != 0 && (i->ifa_flags & IFF_LOOPBACK) == 0;
 }
 
-/* Ports of InfiniBand, as sysfs says they are. */
+/* Lists the InfiniBand ports that sysfs shows. */
 static void name_infiniband(struct hl_health_run *r, char *value, size_t cap)
 {
     struct hl_nic_probe probe = {0};

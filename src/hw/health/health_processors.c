@@ -1,6 +1,6 @@
-/* Memory and arithmetic of each slot, by a thread that is bound to its processors: memory that it
- * touches first is the slot's own. Speed is by the thread's processor time, so that what else runs
- * on the machine counts little. */
+/* Tests memory and arithmetic of each slot, by a thread that is bound to its processors: the memory
+ * that it touches first belongs to the slot. The speed is measured in the thread's CPU time, so
+ * other load on the machine has little effect. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -14,10 +14,10 @@
 #include "os/process.h"
 
 #define BLOCK     ((size_t)1 << 20)
-#define BLOCK_CRC 0x8c66c638u         /* of block_fill, by zlib */
-#define BLOCKS    32                  /* more than a cache holds of it */
-#define SLOT_NS   (80 * HL_NS_PER_MS) /* of a slot's two rows */
-#define ALL_NS    (2 * HL_NS_PER_S)   /* of all slots together */
+#define BLOCK_CRC 0x8c66c638u         /* of block_fill, computed with zlib */
+#define BLOCKS    32                  /* more than a cache can hold */
+#define SLOT_NS   (80 * HL_NS_PER_MS) /* for a slot's two rows */
+#define ALL_NS    (2 * HL_NS_PER_S)   /* for all slots together */
 
 struct slot_test {
     const struct hl_health_opts *opts;
@@ -25,7 +25,7 @@ struct slot_test {
     uint64_t budget_ns, deadline_ns;
     uint64_t bytes_per_second; /* 0 = not measured */
     bool pinned;
-    char trouble[160]; /* of the checksum; "" = none */
+    char trouble[160]; /* about the checksum; "" = none */
 };
 
 static void block_fill(unsigned char *block)
@@ -47,7 +47,7 @@ static bool slot_pin(const struct slot_test *t)
     return CPU_COUNT(&set) > 0 && pthread_setaffinity_np(pthread_self(), sizeof(set), &set) == 0;
 }
 
-/* Copies between the halves until the budget is used; at least all blocks once. */
+/* Copies one half to the other until the time budget is used; copies every block at least once. */
 static void measure_copies(struct slot_test *t, unsigned char *from, unsigned char *to)
 {
     uint64_t began = hl_thread_ns(), copied = 0;
@@ -93,7 +93,7 @@ static void *slot_run(void *arg)
         memcpy(memory + i * BLOCK, memory, BLOCK);
     memset(memory + BLOCKS * BLOCK, 0, BLOCKS * BLOCK);
     measure_copies(t, memory, memory + BLOCKS * BLOCK);
-    check_sums(t, memory + BLOCKS * BLOCK); /* of the copies: both have to be right */
+    check_sums(t, memory + BLOCKS * BLOCK); /* the copies are right only if both halves are */
     free(memory);
     return NULL;
 }

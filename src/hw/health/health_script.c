@@ -1,4 +1,4 @@
-/* The site's own script: its exit code decides, the last line of its output is shown. */
+/* Runs the site's own script: its exit code decides, and the last line of its output is shown. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

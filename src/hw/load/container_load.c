@@ -1,9 +1,9 @@
-/* One reading: the table of processes once, then each container.
+/* One reading: first the table of processes, once, then each container.
  *
- *     group of a rank's process --differs from ours--> its files: memory, processor time, OOM kills
- *            '--is ours--> the tree below each rank's process, from the table
+ *    group of a rank's process --differs from ours--> its files: memory, processor time, OOM kills
+ *           '--is ours--> the tree below each rank's process, from the table
  *
- * Version 1 and 2 may both be mounted; each number is taken from the hierarchy that has it. */
+ * Cgroup versions 1 and 2 may both be mounted; each number comes from the hierarchy that has it. */
 #include "hw/load/container_load.h"
 
 #include <ctype.h>
@@ -21,7 +21,7 @@
 
 #define PROCESSES_MAX 65536
 #define DEPTH_MAX     64
-/* v1 says "no limit" by the largest number of pages. */
+/* v1 shows "no limit" as the largest number of pages. */
 #define V1_UNLIMITED ((uint64_t)1 << 60)
 
 struct hl_container_before {
@@ -36,14 +36,14 @@ struct proc_row {
     uint64_t cpu_ticks;
 };
 
-/* What a reading works with. */
+/* The working data of one reading. */
 struct scan {
     const char *proc;
     struct proc_row *rows; /* NULL = not read yet */
     size_t count;
     struct hl_buf mounts;
     struct hl_cgroup_layout own;
-    bool layout; /* `own` is known */
+    bool layout; /* `own` is valid */
 };
 
 struct usage {
@@ -62,7 +62,7 @@ static bool proc_text(const struct scan *s, const char *pid, const char *name, s
     return hl_file_read(path, out) == HL_OK && out->len > 0;
 }
 
-/* "PID (NAME) S PPID ... utime(14) stime(15)"; the name may hold anything. */
+/* "PID (NAME) S PPID ... utime(14) stime(15)"; the name can contain any character. */
 static bool row_parse(const char *stat, struct proc_row *out)
 {
     uint64_t user, system;
@@ -140,7 +140,7 @@ static bool is_rank(const struct hl_api_container_status *c, int32_t pid)
     return false;
 }
 
-/* The process is a rank, or below one. */
+/* Whether the process is a rank, or a descendant of one. */
 static bool row_belongs(const struct scan *s, const struct proc_row *row,
                         const struct hl_api_container_status *c)
 {
@@ -167,7 +167,7 @@ static void tree_usage(struct scan *s, const struct hl_api_container_status *c, 
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-/* The number behind `key` of a file, or its only one when the key is "". */
+/* The number after `key` in a file, or its only number if the key is "". */
 static bool group_number(const char *dir, const char *name, const char *key, uint64_t *out)
 {
     char path[HL_CGROUP_PATH + 64];
@@ -209,7 +209,7 @@ static bool group_memory(const struct scan *s, const struct hl_cgroup_layout *g,
     uint64_t limit;
     if (group_differs(g->v2, s->own.v2) &&
         group_number(g->v2, "memory.current", "", &u->memory_bytes)) {
-        if (group_number(g->v2, "memory.max", "", &limit)) /* "max" is none */
+        if (group_number(g->v2, "memory.max", "", &limit)) /* "max" means no limit */
             u->limit_bytes = limit;
         (void)group_number(g->v2, "memory.events", "oom_kill ", &u->oom_kills);
         u->processes = group_processes(g->v2);
@@ -227,7 +227,7 @@ static bool group_memory(const struct scan *s, const struct hl_cgroup_layout *g,
     return true;
 }
 
-/* Processor time, where the same or another hierarchy has it. */
+/* CPU time, from whichever hierarchy has it. */
 static bool group_cpu(const struct scan *s, const struct hl_cgroup_layout *g, uint64_t *cpu_ns)
 {
     uint64_t us;
@@ -268,7 +268,7 @@ static bool group_usage(struct scan *s, const struct hl_api_container_status *c,
 
 /* ---- a reading ------------------------------------------------------------------------------- */
 
-/* Since the reading before; a container that is new has 0. */
+/* CPU use since the previous reading; 0 for a new container. */
 static double cpu_percent(struct hl_container_probe *p, const char *id, uint64_t cpu_ns,
                           uint64_t now_ns)
 {

@@ -45,7 +45,7 @@ static struct hl_api_nic_load *scan_add(struct nic_scan *s, const char *name, co
     return nic;
 }
 
-/* boards: those behind which there is a device, else those without one (bridges, tunnels). */
+/* boards: scans interfaces that have a device; otherwise those without one (bridges, tunnels). */
 static void scan_net(struct nic_scan *s, const char *sys, bool boards)
 {
     char dir[PATH_MAX - 256];
@@ -111,7 +111,7 @@ static void scan_infiniband(struct nic_scan *s, const char *sys)
         closedir(d);
 }
 
-/* A counter that went back was reset: its rate is not known. */
+/* A counter that went back was reset, so its rate is unknown. */
 static double counter_rate(uint64_t before, uint64_t now, uint64_t ns)
 {
     return now >= before && ns > 0 ? (double)(now - before) * 1e9 / (double)ns : 0;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of nvml.h, as far as it is needed; the ABI is frozen by the suffixes of the names. */
+/* The part of nvml.h that is needed; the suffixes of the names freeze the ABI. */
 enum { NVML_SUCCESS = 0, NVML_DRIVER_NOT_LOADED = 9 };
 
 enum { NVML_TEMPERATURE_GPU = 0, NVML_UNCORRECTED = 1, NVML_VOLATILE = 0 };
@@ -91,7 +91,7 @@ hl_status hl_nvml_open(const char *library, struct hl_nvml **out)
     return HL_OK;
 }
 
-/* "00000000:3B:00.0" of NVML as sysfs and hwloc have it: "0000:3b:00.0". */
+/* Converts NVML's "00000000:3B:00.0" to the form of sysfs and hwloc: "0000:3b:00.0". */
 static void pci_address(const char *bus_id, char *out, size_t size)
 {
     const char *from =
@@ -102,7 +102,7 @@ static void pci_address(const char *bus_id, char *out, size_t size)
     out[n] = '\0';
 }
 
-/* What a board does not know stays 0. */
+/* Values that a board does not support stay 0. */
 static void gpu_measure(const struct hl_nvml *n, nvml_handle h, struct hl_api_gpu_load *out)
 {
     struct nvml_utilization use;
@@ -123,7 +123,7 @@ static void gpu_measure(const struct hl_nvml *n, nvml_handle h, struct hl_api_gp
         out->ecc_errors = errors;
 }
 
-/* False: it does not answer. */
+/* False: the GPU does not respond. */
 static bool gpu_read(const struct hl_nvml *n, unsigned index, struct hl_arena *arena,
                      struct hl_api_gpu_load *out)
 {

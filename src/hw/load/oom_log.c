@@ -10,17 +10,16 @@
 
 #include "os/file.h"
 
-/* What was read so far. */
+/* State of the reader. */
 struct oom_reader {
     const struct hl_oom_query *query;
-    int named; /* the process that the line before named, of the group that is asked for; 0 = none
-                */
+    int named; /* process of the group that the previous line named; 0 = none */
     char *out;
     size_t cap;
 };
 
-/* "oom-kill:constraint=CONSTRAINT_MEMCG,...,task_memcg=/a/GROUP,task=python3,pid=42,uid=0"; where
- * systemd makes an engine's groups the last part is docker-GROUP.scope. */
+/* "oom-kill:constraint=CONSTRAINT_MEMCG,...,task_memcg=/a/GROUP,task=python3,pid=42,uid=0". If
+ * systemd creates an engine's groups, the last part is docker-GROUP.scope. */
 static int pid_of_group(const char *body, const char *group)
 {
     const char *path = strstr(body, "task_memcg="), *pid = strstr(body, ",pid=");
@@ -54,7 +53,7 @@ static void take_line(struct oom_reader *r, const char *line)
     r->named = 0;
 }
 
-/* The device gives one record a read, a file all lines at once. */
+/* The device returns one record per read, a file all lines at once. */
 static void take_lines(struct oom_reader *r, char *block)
 {
     char *rest = NULL;

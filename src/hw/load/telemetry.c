@@ -1,4 +1,5 @@
-/* A reading, from /proc and /sys below the given roots, and from the parts beside this file. */
+/* A reading, from /proc and /sys below the given roots, and from the other sources of this
+ * folder. */
 #include "hw/load/telemetry.h"
 
 #include <inttypes.h>
@@ -26,15 +27,15 @@ struct ticks {
 };
 
 struct slot {
-    struct hl_cpuset cpus; /* those of it that were there at the first reading */
-    struct ticks ticks;    /* then */
+    struct hl_cpuset cpus; /* its processors that were online at the first reading */
+    struct ticks ticks;    /* at the first reading */
     double percent;
-    bool has_node; /* its NUMA node's memory could be read */
+    bool has_node; /* the memory of its NUMA node could be read */
 };
 
 struct hl_telemetry {
     pthread_mutex_t lock;
-    struct hl_arena arena; /* of opts */
+    struct hl_arena arena; /* memory of opts */
     struct hl_telemetry_opts opts;
     struct slot slots[HL_TELEMETRY_SLOTS_MAX];
     struct ticks ticks;
@@ -45,8 +46,8 @@ struct hl_telemetry {
     struct hl_container_probe containers;
     struct hl_nvml *nvml;
     struct hl_gpu_watch gpus;
-    uint64_t read_ns;           /* of `last` */
-    struct hl_arena last_arena; /* of `last` */
+    uint64_t read_ns;           /* when `last` was read */
+    struct hl_arena last_arena; /* memory of `last` */
     struct hl_api_telemetry last;
 };
 
@@ -92,7 +93,7 @@ static void percent_take(double *percent, struct ticks *before, struct ticks now
     *before = now;
 }
 
-/* The sum over a slot's processors; *online gets those that are there. */
+/* Sums up a slot's processors; *online gets those that are online. */
 static struct ticks slot_ticks(const char *stat, const struct hl_cpuset *cpus,
                                struct hl_cpuset *online)
 {
@@ -130,7 +131,7 @@ static void slot_trouble(int numa, const struct hl_cpuset *was, const struct hl_
                                     list, hl_cpuset_count(&gone) == 1 ? "it" : "them"));
 }
 
-/* Total and free memory of a NUMA node; false: there is none such. */
+/* Total and free memory of a NUMA node; false: there is no such node. */
 static bool numa_memory(const struct hl_telemetry *t, int numa, struct hl_api_slot_load *out)
 {
     char path[512];
@@ -235,7 +236,7 @@ static hl_status read_machine(const struct hl_telemetry *t, struct hl_api_teleme
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
-/* A driver that was there and is no more has lost all of its GPUs. */
+/* If a driver was present before and is not any more, all of its GPUs are lost. */
 static hl_status read_gpus(struct hl_telemetry *t, struct hl_arena *arena,
                            struct hl_api_telemetry *out)
 {
@@ -348,7 +349,7 @@ hl_status hl_telemetry_open(const struct hl_telemetry_opts *opts, struct hl_tele
     t->opts.sys = hl_arena_strdup(&t->arena, opts->sys);
     t->opts.nvml = hl_arena_strdup(&t->arena, opts->nvml);
     t->opts.log_dir = hl_arena_strdup(&t->arena, opts->log_dir);
-    t->opts.backbone = NULL; /* the line has it */
+    t->opts.backbone = NULL; /* the line keeps it */
     slots->items = hl_arena_array(&t->arena, opts->slots->count, sizeof(*slots->items));
     for (size_t i = 0; slots->items != NULL && i < opts->slots->count; i++)
         slots->items[slots->count++] =

@@ -1,4 +1,5 @@
-/* A reading as families of /metrics. Containers are summed: their names hold those of jobs. */
+/* A reading as families of /metrics. Containers are summed up, because their names contain job
+ * names. */
 #include <inttypes.h>
 #include <string.h>
 

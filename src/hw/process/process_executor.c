@@ -1,10 +1,10 @@
-/* Containers as processes: the calls. process_executor_watch.c is the other thread.
+/* Runs containers as processes: the calls. process_executor_watch.c has the other thread.
  *
  *     callers' threads
- *       start    makes an entry, spawns a shim, has it watched
+ *       start    adds an entry, spawns a shim, and has it watched
  *       stop     writes the file `stop`, sends SIGTERM, sets kill_at_ns
  *       forget   waits for `changed`, removes the directory
- *       each calls wake_watcher when there is something for the watcher to look at
+ *       each calls wake_watcher if there is something for the watcher to look at
  *
  *     the watcher's thread, in epoll: pidfds of shims, inotify of status.json
  *       a change        reads the status, calls on_change
@@ -14,9 +14,9 @@
  *     entry: starting (busy) --> runs --> status final --shim has ended--> gone --forget--> freed
  *              '--it failed--> freed
  *
- * `lock` guards the entries. It is let go while a shim is spawned or a directory is read: `busy`
- * keeps the entry meanwhile, so the pointer stays good. A stop that comes during a start is noted
- * (`stop_wanted`) and carried out by the start. on_change is never called under the lock. */
+ * `lock` guards the entries. It is released while a shim is spawned or a directory is read; `busy`
+ * keeps the entry meanwhile, so the pointer stays valid. A stop during a start is noted
+ * (`stop_wanted`), and the start carries it out. on_change is never called with the lock held. */
 #include "hw/process/process_executor.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@
 
 #define LOG_SLICE_MAX  (1u << 20)
 #define STOP_SLACK_MS  10000
-#define ASK_SLACK_MS   60000 /* of a shim that has to ask an engine, twice at least */
+#define ASK_SLACK_MS   60000 /* for a shim that has to ask an engine, at least twice */
 #define FORGET_WAIT_MS 5000
 
 static const char *const own_shim[] = {"/proc/self/exe", "shim", NULL};
@@ -58,7 +58,7 @@ static struct hl_px_entry *find_container(struct hl_px *px, const char *id)
     return e;
 }
 
-/* It waits in epoll. The eventfd keeps a wake-up that comes before its wait. */
+/* The watcher waits in epoll. The eventfd keeps a wake-up that comes before the wait begins. */
 static void wake_watcher(struct hl_px *px)
 {
     uint64_t one = 1;
@@ -115,7 +115,7 @@ static void entry_free(struct hl_px *px, struct hl_px_entry *e)
 
 static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms);
 
-/* With the lock. */
+/* Call with the lock held. */
 static hl_status start_new(struct hl_px *px, const struct hl_container_spec *spec,
                            struct hl_container_status *out)
 {
@@ -145,7 +145,7 @@ static hl_status start_new(struct hl_px *px, const struct hl_container_spec *spe
     return hl_container_status_copy(&e->status, out);
 }
 
-/* What this executor can't honour is refused, not passed over. */
+/* Refuses what this executor can't honour, instead of ignoring it. */
 static hl_status check_keys(enum hl_engine_kind engine, const struct hl_container_spec *spec)
 {
     bool plain = engine == HL_ENGINE_NONE;
@@ -169,14 +169,15 @@ static hl_status check_keys(enum hl_engine_kind engine, const struct hl_containe
     return HL_OK;
 }
 
-/* A container whose processes are parked, which is to have the ranks of the spec from now on. */
+/* Whether this container has parked processes only, and the spec now brings its ranks. */
 static bool wants_ranks(const struct hl_px_entry *e, const struct hl_container_spec *spec)
 {
     return spec->rank_count > 0 && e->status.rank_count == 0 && e->shim.pid != 0 && !e->gone &&
            e->kill_at_ns == 0 && !hl_run_state_ended(e->status.state);
 }
 
-/* With the lock. The shim reads the record again; where the signal is lost, the next start is. */
+/* Call with the lock held. The shim reads the record again; if the signal is lost, the next start
+ * call sends it again. */
 static hl_status give_ranks(const struct hl_px_entry *e, const struct hl_container_spec *spec)
 {
     if (spec->rank_table[0] != '\0')
@@ -207,7 +208,7 @@ static hl_status px_start(struct hl_executor *ex, const struct hl_container_spec
 
 /* ---- stop, list, forget ---- */
 
-/* With the lock. The grace travels in a file, since a signal carries none. */
+/* Call with the lock held. The grace is passed in a file, because a signal can't carry it. */
 static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms)
 {
     struct hl_path path = hl_path_in(e->dir.s, "stop");
@@ -263,7 +264,8 @@ static hl_status px_list(struct hl_executor *ex, struct hl_arena *arena,
     return HL_OK;
 }
 
-/* An ended container's shim needs a moment to leave. With the lock. */
+/* Waits until the shim of an ended container has exited, which takes a moment. Call with the lock
+ * held. */
 static struct hl_px_entry *await_gone(struct hl_px *px, const char *id)
 {
     struct timespec until;
@@ -300,7 +302,7 @@ static hl_status px_put_rank_table(struct hl_executor *ex, const char *id, const
 {
     struct hl_px *px = px_of(ex);
     hl_status st = HL_OK;
-    pthread_mutex_lock(&px->lock); /* its directory must not be forgotten meanwhile */
+    pthread_mutex_lock(&px->lock); /* so that its directory is not removed meanwhile */
     const struct hl_px_entry *e = find_container(px, id);
     if (e == NULL)
         st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
@@ -350,7 +352,7 @@ static hl_status log_state(struct hl_px *px, const char *id, int rank, int *ende
     return st;
 }
 
-/* `offset`, or where the bytes behind what was trimmed begin. */
+/* Returns `offset`, or where data begins again if the log was trimmed there. */
 static int64_t kept_from(int fd, int64_t offset, int64_t size)
 {
     off_t data = lseek(fd, offset, SEEK_DATA);
@@ -371,7 +373,7 @@ static hl_status read_slice(int fd, size_t max, int64_t offset, struct hl_log_sl
     char *to = hl_buf_room(&out->data, max);
     if (to == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading a log");
-    do { /* again when it was trimmed meanwhile: that reads as zeros */
+    do { /* again if it was trimmed meanwhile, which reads as zeros */
         offset = out->offset = kept_from(fd, offset, out->size);
         if ((int64_t)max > out->size - offset)
             max = (size_t)(out->size - offset);
@@ -389,7 +391,7 @@ static hl_status px_read_log(struct hl_executor *ex, const char *id, int rank, i
 {
     int ended = 0;
     struct hl_path path;
-    HL_TRY(log_state(px_of(ex), id, rank, &ended, &path)); /* before the size: then it is final */
+    HL_TRY(log_state(px_of(ex), id, rank, &ended, &path)); /* before the size: then that is final */
     struct hl_log_slice slice = {.data = HL_BUF(LOG_SLICE_MAX + 1)};
     HL_AUTO(hl_closep) int fd = open(path.s, O_RDONLY | O_CLOEXEC);
     if (max_bytes == 0 || max_bytes > LOG_SLICE_MAX)
@@ -427,7 +429,8 @@ static hl_status px_end_stray(struct hl_executor *ex, const char *state_director
                         px->containers.s, ended);
 }
 
-/* The last part of its path: a group of ours, or one that an engine names by the container's id. */
+/* The last part of the group's path: a group of ours, or one that an engine names by the
+ * container's id. */
 static hl_status px_memory_group(struct hl_executor *ex, const char *id, int rank, char *out,
                                  size_t size)
 {
@@ -458,7 +461,7 @@ static hl_status px_memory_group(struct hl_executor *ex, const char *id, int ran
 
 /* ---- open, close ---- */
 
-/* After the watcher has ended, or before it began. */
+/* Call after the watcher has ended, or before it was started. */
 static void px_free(struct hl_px *px)
 {
     struct hl_px_entry *e, *next;

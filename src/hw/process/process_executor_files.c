@@ -24,8 +24,8 @@ struct hl_path hl_path_of_log(const char *dir, int rank)
     return p;
 }
 
-/* In a directory of its own: that is what a container engine mounts, for a file that is mounted by
- * itself would stay the old one after a rename. */
+/* In a directory of its own, which is what a container engine mounts. If only the file were
+ * mounted, the container would still see the old one after a rename. */
 struct hl_path hl_path_of_rank_table(const char *dir)
 {
     return hl_path_in(dir, "ranktable/hccl.json");
@@ -70,7 +70,7 @@ static hl_status json_write(const char *path, json_t *take)
     return st;
 }
 
-/* A struct of the schema, as JSON. */
+/* Reads a struct of the schema from JSON. */
 static hl_status record_read(const char *path, const struct hl_api_type *type,
                              struct hl_arena *arena, void *out)
 {
@@ -114,7 +114,7 @@ hl_status hl_shim_file_read(const char *dir, struct hl_shim_options *out)
     HL_TRY(
         record_read(hl_path_in(dir, "shim.json").s, &hl_api_shim_options_type, &arena, &options));
     enum hl_engine_kind engine = HL_ENGINE_NONE;
-    if (options.executor != NULL) /* of before there were others */
+    if (options.executor != NULL) /* records of older versions have no executor */
         HL_TRY(hl_engine_kind_of(options.executor, &engine));
     *out = (struct hl_shim_options){.foreign = options.foreign_topology,
                                     .log_max_bytes = options.log_max_bytes,
@@ -165,7 +165,7 @@ hl_status hl_status_file_write(const char *dir, const struct hl_container_status
     if (st == HL_ENOSPC && unlink(hl_path_in(dir, RESERVE).s) == 0)
         st = status_write(path.s, s);
     if (st == HL_OK && hl_run_state_ended(s->state))
-        unlink(hl_path_in(dir, RESERVE).s); /* that was the last one */
+        unlink(hl_path_in(dir, RESERVE).s); /* this was the last write */
     else if (st == HL_OK)
         hl_status_reserve(dir, s->rank_count);
     return st;

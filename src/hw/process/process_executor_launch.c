@@ -1,4 +1,4 @@
-/* Starting the shim of a container's directory. */
+/* Starts the shim of a container's directory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -30,7 +30,7 @@ static hl_status spawn_shim(const struct hl_px *px, const char *dir, int lock_fd
 {
     char *argv[16];
     size_t n = 0;
-    argv[n++] = (char *)"helios-agent"; /* what ps shows */
+    argv[n++] = (char *)"helios-agent"; /* shown by ps */
     for (const char *const *p = px->shim + 1; *p != NULL && n < HL_ARRAY_LEN(argv) - 2; p++)
         argv[n++] = (char *)*p;
     argv[n++] = (char *)dir;

@@ -1,5 +1,5 @@
-/* What ranks write: through a pipe into their logs. A rank never waits for a disk without room: its
- * output is read all the same, what can't be kept is counted, and the log says where it is missing.
+/* The ranks' output, from a pipe into their logs. A rank never waits for a full disk: its output is
+ * read all the same, what can't be stored is counted, and the log says where it is missing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,18 +20,19 @@
 #define PIPE_BYTES   (256 << 10)
 #define LOG_ALIGN    65536
 #define LOG_RETRY_NS HL_NS_PER_S
-/* Logs leave this much of their disk to records that must be written: a share where it is small. */
+/* Logs leave this much of their disk free for records that must be written; on a small disk a
+ * share. */
 #define DISK_RESERVE ((uint64_t)16 << 20)
 #define DISK_SHARE   16
 
 /* ---- room on the disk ---- */
 
-/* True when the disk has `times` its reserve left beside `len` more bytes. */
+/* True if the disk has `times` its reserve left after `len` more bytes. */
 static bool disk_has_room(int fd, uint64_t len, uint64_t times)
 {
     struct statvfs fs;
     if (fstatvfs(fd, &fs) != 0 || fs.f_blocks == 0)
-        return true; /* it does not say: the write will */
+        return true; /* unknown; the write will show it */
     uint64_t total = (uint64_t)fs.f_blocks * fs.f_frsize;
     uint64_t left = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
     uint64_t keep = total / DISK_SHARE < DISK_RESERVE ? total / DISK_SHARE : DISK_RESERVE;
@@ -40,7 +41,7 @@ static bool disk_has_room(int fd, uint64_t len, uint64_t times)
 
 /* ---- the warning ---- */
 
-/* Which logs have gaps; said when one begins and when one ends, not for every byte. */
+/* Reports which logs have gaps: when a gap begins and when it ends, not for every byte. */
 static void tell_gaps(struct hl_shim *s)
 {
     size_t ranks = 0, open = 0;
@@ -69,7 +70,7 @@ static void tell_gaps(struct hl_shim *s)
 
 /* ---- into the log ---- */
 
-/* Give the oldest output back to the file system; offsets stay what they are. */
+/* Gives the oldest output back to the file system; offsets stay the same. */
 static void trim_log(struct hl_shim *s, struct hl_shim_output *o)
 {
     struct stat sb;
@@ -84,7 +85,7 @@ static void trim_log(struct hl_shim *s, struct hl_shim_output *o)
         hl_debug("a log can't be trimmed: %s", strerror(errno));
 }
 
-/* How much of it is in the log. errno: why not all. */
+/* Returns how many bytes were written to the log. errno: why not all. */
 static size_t write_log(struct hl_shim_output *o, const char *text, size_t len)
 {
     size_t at = 0;
@@ -112,7 +113,7 @@ static void lose_output(struct hl_shim *s, struct hl_shim_output *o, size_t len,
         tell_gaps(s);
 }
 
-/* The log says what is missing, if the disk has so many times its reserve left. */
+/* Writes into the log how much is missing, if the disk has at least `times` its reserve left. */
 static bool close_gap(struct hl_shim *s, struct hl_shim_output *o, uint64_t times)
 {
     char mark[192], size[32];
@@ -129,7 +130,7 @@ static bool close_gap(struct hl_shim *s, struct hl_shim_output *o, uint64_t time
     return true;
 }
 
-/* Behind a gap the log goes on with a whole line. */
+/* After a gap the log continues with a whole line. */
 static void keep_output(struct hl_shim *s, struct hl_shim_output *o, const char *text, size_t len)
 {
     if (o->lost > 0) {
@@ -140,7 +141,7 @@ static void keep_output(struct hl_shim *s, struct hl_shim_output *o, const char 
         len -= cut;
         if (nl == NULL)
             return;
-        if (!close_gap(s, o, 2)) { /* not for the room of a moment */
+        if (!close_gap(s, o, 2)) { /* 2: a little free space is not enough to go on */
             lose_output(s, o, len, o->error);
             return;
         }
@@ -202,7 +203,7 @@ hl_status hl_shim_outputs_init(struct hl_shim *s)
                        s->status.rank_count);
     for (size_t i = 0; i < s->status.rank_count; i++)
         s->outputs[i].pipe = s->outputs[i].log = -1;
-    hl_process_raise_files(); /* each rank costs two */
+    hl_process_raise_files(); /* each rank needs two */
     return HL_OK;
 }
 
@@ -216,10 +217,10 @@ hl_status hl_shim_output_adopt(struct hl_shim *s, size_t i, int pipe)
         return hl_fail(hl_status_of_errno(err), "log %s: %s", path.s, strerror(err));
     }
     fcntl(pipe, F_SETFL, O_NONBLOCK);
-    (void)fcntl(pipe, F_SETPIPE_SZ, PIPE_BYTES); /* a smaller one does, too */
+    (void)fcntl(pipe, F_SETPIPE_SZ, PIPE_BYTES); /* a smaller pipe works too */
     s->outputs[i] = (struct hl_shim_output){.pipe = pipe, .log = log};
     if (s->way == &hl_engine_way && fstat(log, &sb) == 0)
-        s->outputs[i].skip = (uint64_t)sb.st_size; /* an engine tells a log from its beginning */
+        s->outputs[i].skip = (uint64_t)sb.st_size; /* an engine sends a log from its beginning */
     return HL_OK;
 }
 

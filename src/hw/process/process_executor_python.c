@@ -1,6 +1,6 @@
-/* Which Python the ranks have: a virtual environment, a conda environment, or one interpreter. What
- * an activation by hand would set is set; scripts of an environment (conda's activate.d) are not
- * run. */
+/* Selects the Python of the ranks: a virtual environment, a conda environment, or one interpreter.
+ * It sets what an activation by hand would set; scripts of an environment (conda's activate.d) are
+ * not run. */
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static hl_status put_first(struct hl_env *env, const char *dir)
     return hl_env_set(env, "PATH", path);
 }
 
-/* It would lead the environment's Python to another library. Empty counts as unset. */
+/* PYTHONHOME would lead the environment's Python to another library. Empty counts as unset. */
 static hl_status drop_python_home(struct hl_env *env)
 {
     return hl_env_get(env, "PYTHONHOME") != NULL ? hl_env_set(env, "PYTHONHOME", "") : HL_OK;
@@ -91,7 +91,7 @@ static const char *rank_variable(const struct hl_env *env, const char *name)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* A name, looked for where conda, mamba and micromamba put environments. */
+/* Searches for a name where conda, mamba and micromamba keep environments. */
 static bool find_conda(const struct hl_env *env, const char *name, struct hl_path *out)
 {
     static const char *const places[] = {"miniforge3", "mambaforge", "miniconda3", "anaconda3",
@@ -147,13 +147,14 @@ static hl_status set_conda(const char *wanted, struct hl_env *env)
 
 /* ---- one interpreter ---- */
 
-/* A script and no link: Python looks for its virtual environment beside the path it was called by.
+/* Writes a script and not a link, because Python looks for its virtual environment next to the path
+ * that it was called by.
  */
 static hl_status write_wrapper(const char *dir, const char *name, const char *python)
 {
     struct hl_path path = hl_path_in(dir, name);
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4 * PATH_MAX);
-    if (is_program(path.s)) /* by the rank before */
+    if (is_program(path.s)) /* written for the previous rank */
         return HL_OK;
     hl_status st = hl_buf_printf(&text, "#!/bin/sh\nexec '");
     for (const char *p = python; st == HL_OK && *p != '\0'; p++)

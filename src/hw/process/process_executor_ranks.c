@@ -25,8 +25,8 @@ static hl_status env_merge(struct hl_env *into, const struct hl_env *from)
     return HL_OK;
 }
 
-/* What the rank will see, in the order inherited < container < rank; a job that brings a rank table
- * of its own keeps it. */
+/* The environment that the rank will see, in the order inherited < container < rank. A job that
+ * brings a rank table of its own keeps it. */
 hl_status hl_shim_rank_env(const struct hl_shim *s, const struct hl_rank_spec *rank,
                            struct hl_env *out)
 {
@@ -65,11 +65,12 @@ static hl_status env_texts(const struct hl_env *env, char ***out)
     return HL_OK;
 }
 
-/* True when the shim is in a scope of its own, where systemd leaves its groups alone. */
+/* Moves the shim into a scope of its own, where systemd leaves its groups alone. True if it is
+ * there. */
 static bool enter_scope(const struct hl_shim *s, const char *name)
 {
     if (!hl_systemd_booted() || geteuid() != 0 || hl_slurm_inside())
-        return false; /* Slurm ends what is in its own groups */
+        return false; /* Slurm ends whatever is in its own groups */
     if (hl_systemd_scope(name, SCOPE_MS) == HL_OK)
         return true;
     hl_warn("container %s is bound by affinity alone: %s", s->spec.id, hl_error_text());

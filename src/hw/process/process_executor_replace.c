@@ -1,17 +1,19 @@
-/* A rank that is lost while the others of its container go on: another process takes its place.
+/* Replaces a rank that is lost while the others of its container continue: another process takes
+ * its place.
  *
  *     rank ends --hl_replace_next--> waits (STARTING, due_ns) --due--> runs again
  *                   '--no--> the container fails        '--stop--> stopped
  *
  * A parked process (a spare) is the same program, started beforehand with HELIOS_SPARE=FD and
- * without a rank's identity. It has done what needs none, such as its imports, and reads from FD.
- * In place of a rank it gets the rank's variables there, each with a NUL behind it; the end of the
- * file alone means that it is not needed. What it writes stays in its pipe until it is a rank. A
- * program that knows nothing of this finds no Controller and no gang, so it can do no harm.
+ * without a rank's identity. It has done everything that needs no identity, such as imports, and
+ * reads from FD. When it takes a rank's place, it gets the rank's variables there, each followed by
+ * a NUL; an end of file alone means that it is not needed. Its output stays in its pipe until it is
+ * a rank. A program that does not know about spares finds no Controller and no gang, so it can do
+ * no harm.
  *
- * A container without ranks has parked processes only. It gets ranks when the container that had
- * them is lost with its server (SIGUSR1, and the spec is read again): each begins as one that is
- * due. */
+ * A container without ranks only has parked processes. It gets ranks when the container that had
+ * them is lost with its server (SIGUSR1, and the spec is read again): each rank starts as one that
+ * is due. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -27,10 +29,10 @@
 #include "os/step_page.h"
 
 #define SPARE_FD       "3"
-#define SPARE_DELAY_NS (3 * HL_NS_PER_S)  /* a start needs the CPUs itself */
-#define SPARE_RETRY_NS (10 * HL_NS_PER_S) /* after one that has ended by itself */
+#define SPARE_DELAY_NS (3 * HL_NS_PER_S)  /* the ranks need the CPUs to start */
+#define SPARE_RETRY_NS (10 * HL_NS_PER_S) /* after a spare has ended by itself */
 
-/* What makes a rank of a process: a spare learns it when it becomes one. */
+/* The variables that make a process a rank; a spare gets them when it becomes one. */
 static const char *const identity[] = {"HELIOS_CONTROLLER", "CONTROLLER_L3_CACHE_ADDRESS",
                                        "HELIOS_L3_SOCKET",  "HELIOS_STORE_SOCKET",
                                        "HELIOS_JOB",        "HELIOS_MODEL",
@@ -40,7 +42,7 @@ static const char *const identity[] = {"HELIOS_CONTROLLER", "CONTROLLER_L3_CACHE
 
 /* ---- the file of steps ----------------------------------------------------------------------- */
 
-/* What the rank told last; false where it does not tell. */
+/* The rank's last report of its steps; false if it does not report. */
 static bool read_steps(const struct hl_shim *s, size_t i, struct hl_step_state *out)
 {
     const char *text = hl_env_get(&s->spec.ranks[i].env, "HELIOS_STEPS");
@@ -99,13 +101,13 @@ static void spare_end(struct hl_shim_spare *spare, uint64_t due_ns)
     spare->due_ns = due_ns;
 }
 
-/* A container that got its ranks later has more places than it parks from then on. */
+/* A container that got its ranks later has more slots for spares than it parks from then on. */
 static bool spare_is_wanted(const struct hl_shim *s, size_t i)
 {
     return i < (size_t)s->spec.replace.spares;
 }
 
-/* Start those that are due. */
+/* Starts the spares that are due. */
 static void spares_keep(struct hl_shim *s, uint64_t now)
 {
     for (size_t i = 0; i < s->spare_count; i++) {
@@ -140,7 +142,7 @@ static hl_status add_variable(struct hl_buf *text, const char *key, const char *
     return hl_buf_append(text, "", 1);
 }
 
-/* What rank i has and a spare has not. */
+/* Writes the variables that rank i has and a spare lacks. */
 static hl_status role_text(const struct hl_shim *s, size_t i, struct hl_buf *text)
 {
     const struct hl_env *own = &s->spec.ranks[i].env;
@@ -156,7 +158,7 @@ static hl_status role_text(const struct hl_shim *s, size_t i, struct hl_buf *tex
 /* True: the spare is the rank now. */
 static bool spare_promote(struct hl_shim *s, struct hl_shim_spare *spare, size_t i)
 {
-    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(1 << 16); /* what a pipe holds */
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(1 << 16); /* the capacity of a pipe */
     if (spare->pid == 0)
         return false;
     fcntl(spare->role, F_SETFL, O_NONBLOCK);
@@ -168,7 +170,7 @@ static bool spare_promote(struct hl_shim *s, struct hl_shim_spare *spare, size_t
         kill(spare->pid, SIGKILL);
         return false;
     }
-    spare->output = -1; /* the rank's now */
+    spare->output = -1; /* belongs to the rank now */
     s->status.ranks[i].pid = spare->pid;
     s->status.ranks[i].state = HL_RUN_RUNNING;
     spare_end(spare, hl_now_ns() + SPARE_DELAY_NS);
@@ -186,19 +188,19 @@ static hl_status rank_restart(struct hl_shim *s, size_t i)
             hl_info("rank %d has spare process %d now", r->rank, r->pid);
             return HL_OK;
         }
-    s->live--; /* it waited; a start counts it again */
+    s->live--; /* it was counted while it waited; a start counts it again */
     HL_TRY(hl_shim_start_rank(s, i));
     hl_info("rank %d has process %d now", r->rank, r->pid);
     return HL_OK;
 }
 
-/* What the job file wants after such an end. */
+/* What the job file's rules say about such an end. */
 static enum hl_failure_then then_of(const struct hl_shim *s, const struct hl_rank_status *r,
                                     enum hl_api_failure_kind kind)
 {
     struct hl_failure_rules rules = {0};
     if (kind == HL_API_FAILURE_KIND_UNSAID)
-        return HL_FAILURE_FAIL; /* it has done its work, or left without it: no other start helps */
+        return HL_FAILURE_FAIL; /* it ended of its own accord, so another start would not help */
     if (hl_failure_rules_parse(s->spec.on_failure, &rules) != HL_OK)
         hl_warn("rules for failures are not followed: %s", hl_error_text());
     return hl_failure_rules_then(&rules, kind, r->signal == 0 ? r->exit_code : 0);
@@ -211,7 +213,7 @@ bool hl_shim_is_parked(const struct hl_shim *s)
     return s->status.rank_count == 0 && s->kill_at_ns == 0 && !s->failed;
 }
 
-/* The tables of a status with so many ranks; what was there goes. */
+/* Replaces the tables by new ones for the ranks of the present status. */
 static hl_status tables_renew(struct hl_shim *s)
 {
     free(s->outputs);
@@ -248,7 +250,7 @@ static hl_status ranks_read(struct hl_shim *s)
 void hl_shim_take_ranks(struct hl_shim *s)
 {
     if (!hl_shim_is_parked(s))
-        return; /* it has them already */
+        return; /* it has its ranks already */
     if (ranks_read(s) != HL_OK) {
         hl_error("parked processes get no ranks: %s", hl_error_text());
         return;
@@ -281,7 +283,7 @@ bool hl_shim_replace(struct hl_shim *s, size_t i)
         return false;
     hl_warn("rank %d is lost (%s, code %d, signal %d) and replaced in %lld ms", r->rank,
             hl_api_failure_kind_name(kind), r->exit_code, r->signal, (long long)wait_ms);
-    kill(-r->pid, SIGKILL); /* what it has left of its group */
+    kill(-r->pid, SIGKILL); /* what is left of its process group */
     r->replaced++;
     r->lost_ms = hl_wall_ms();
     r->lost_code = r->exit_code;

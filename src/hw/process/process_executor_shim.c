@@ -42,7 +42,7 @@ static void signal_rank(const struct hl_rank_status *r, int signum)
 {
     if (r->state != HL_RUN_RUNNING)
         return;
-    kill(-r->pid, signum); /* its session's first group */
+    kill(-r->pid, signum); /* the first process group of its session */
     kill(r->pid, signum);
 }
 
@@ -58,7 +58,8 @@ static void process_kill(struct hl_shim *s)
     hl_cgroup_kill(&s->cgroup);
 }
 
-/* Until a child has ended, at most; the signal is blocked for the shim's signalfd. */
+/* Waits until a child has ended or the deadline passes; SIGCHLD is blocked for the shim's
+ * signalfd. */
 static void await_child(uint64_t deadline)
 {
     sigset_t child;
@@ -69,8 +70,9 @@ static void await_child(uint64_t deadline)
     (void)sigtimedwait(&child, NULL, &t);
 }
 
-/* Orphans of the ranks are ours (subreaper): end them until there is none. What a child leaves is
- * ours before we are told that it has ended, so no orphan is missed between list and wait. */
+/* Orphans of the ranks become our children (subreaper): kills them until there are none. A child's
+ * descendants become ours before its end is reported, so no orphan is missed between list and
+ * wait. */
 static void process_finish(struct hl_shim *s)
 {
     uint64_t deadline = hl_now_ns() + HL_SHIM_REMOVE_MS * HL_NS_PER_MS;
@@ -96,7 +98,7 @@ static uint64_t process_oom(const struct hl_shim *s)
     return hl_cgroup_oom_kills(&s->cgroup);
 }
 
-/* A rank, a spare, or what one of them has left. */
+/* The child was a rank, a spare, or a descendant of one. */
 static void child_ended(struct hl_shim *s, pid_t pid, int how)
 {
     for (size_t i = 0; i < s->status.rank_count; i++)
@@ -200,7 +202,7 @@ static void replace_due(struct hl_shim *s)
 
 /* ---- life ---- */
 
-/* A file "stop" that holds no number asks for what the container's record says. */
+/* If the file "stop" contains no number, the container's record has the grace. */
 static int parse_grace(const char *text, int otherwise)
 {
     uint64_t ms;
@@ -236,7 +238,7 @@ void hl_shim_await_signals(struct hl_shim *s, int timeout_ms)
     hl_shim_take_signals(s);
 }
 
-/* The time until `at`, or `most`. */
+/* The time until `at`, at most `most`. */
 static int wait_until(uint64_t at, uint64_t now, int most)
 {
     if (at == 0)
@@ -253,7 +255,7 @@ static int next_wait_ms(const struct hl_shim *s)
     return wait_until(s->look_ns, now, most);
 }
 
-/* Not asked for at every turn: a kill by an engine takes a while. */
+/* Not on every turn, because a kill through an engine takes a while. */
 static void kill_late(struct hl_shim *s)
 {
     uint64_t now = hl_now_ns();
@@ -287,11 +289,12 @@ static void watch_ranks(struct hl_shim *s)
     }
 }
 
-/* The result is worth some patience with a full disk: more than with whoever wants us to stop. */
+/* Retries for a while if the disk is full: the result is worth it. Less patient if a stop was
+ * requested. */
 static void retry_status(struct hl_shim *s)
 {
     int seconds = s->requested ? STOP_RETRY_S : RESULT_RETRY_S;
-    s->requested = s->failed = false; /* both are in the status: what comes now is another stop */
+    s->requested = s->failed = false; /* both are in the status; from now on it is another stop */
     for (int i = 0; s->dirty && i < seconds && !s->requested && access(s->dir, F_OK) == 0; i++) {
         hl_shim_await_signals(s, 1000);
         hl_shim_tell(s);
@@ -329,7 +332,7 @@ static hl_status load_shim(struct hl_shim *s)
     return hl_binding_choose(&s->spec, s->options.foreign, &s->binding);
 }
 
-/* Say who we are in the file whose lock says that we live. */
+/* Writes the shim's identity into the file whose lock shows that it is alive. */
 static void sign_lock(void)
 {
     struct hl_process self;
@@ -356,7 +359,7 @@ static int watch_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a log at `ulimit -f` is like one on a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a log at the limit of `ulimit -f` is like one on a full disk */
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 

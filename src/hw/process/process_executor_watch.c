@@ -1,7 +1,7 @@
-/* Watching shims: adoption after a restart, changes of status.json, and their end.
- * process_executor.c draws how this thread and the callers' share the entries. A shim holds a lock
- * on its directory for as long as it lives, so its end is seen also by an Agent that did not start
- * it. */
+/* Watches shims: adopts them after a restart, follows changes of status.json, and notices their
+ * end. process_executor.c shows how this thread and the callers' threads share the entries. A shim
+ * holds a lock on its directory for as long as it lives, so even an Agent that did not start it
+ * notices its end. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@
 static bool shim_lives(const char *dir)
 {
     HL_AUTO(hl_closep) int fd = -1;
-    return hl_px_lock_shim(dir, &fd) != HL_OK; /* in doubt it lives */
+    return hl_px_lock_shim(dir, &fd) != HL_OK; /* in doubt it is alive */
 }
 
 void hl_px_signal(const struct hl_px_entry *e, int signum)
@@ -39,7 +39,7 @@ void hl_px_signal(const struct hl_px_entry *e, int signum)
         if (hl_process_signal(e->pidfd, signum) != HL_OK)
             hl_debug("container %s: %s", e->id, hl_error_text());
     } else if (e->shim.pid > 0 && shim_lives(e->dir.s)) {
-        kill(e->shim.pid, signum); /* the lock says that the pid is still its own */
+        kill(e->shim.pid, signum); /* the lock shows that the pid still belongs to it */
     }
 }
 
@@ -81,25 +81,25 @@ void hl_px_watch(struct hl_px *px, struct hl_px_entry *e)
         struct epoll_event ev = {.events = EPOLLIN, .data.ptr = e};
         e->pidfd = fd;
         if (epoll_ctl(px->epoll, EPOLL_CTL_ADD, fd, &ev) != 0)
-            hl_closep(&e->pidfd); /* check_shims asks the lock then */
+            hl_closep(&e->pidfd); /* check_shims tests the lock then */
     }
-    hl_px_refresh(e); /* what changed before the watch was there */
+    hl_px_refresh(e); /* changes from before the watch existed */
 }
 
 /* ---- the end of a shim ---- */
 
-/* False: hl_error_text() says that processes are left. */
+/* False: processes are left, as hl_error_text() says. */
 static bool remove_group(const char *dir)
 {
     struct hl_cgroup cg;
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(8192);
     if (hl_file_read(hl_path_in(dir, "cgroup").s, &text) != HL_OK || text.len == 0)
-        return true; /* it had none: its ranks end with their parent */
+        return true; /* without a group its ranks end with their parent */
     hl_cgroup_recall(text.data, &cg);
     return hl_cgroup_remove(&cg, HL_SHIM_REMOVE_MS) == HL_OK;
 }
 
-/* What the engine has of a container whose shims all died. */
+/* Removes the engine's containers of a container whose shims have all died. */
 static bool remove_labelled(const struct hl_px *px, enum hl_engine_kind engine, const char *dir)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -122,7 +122,7 @@ static bool has_ended_rank(const struct hl_container_status *s)
     return false;
 }
 
-/* left: what is said of processes that are not ended; NULL = none is. */
+/* left: a text about processes that could not be ended; NULL: there are none. */
 static void fail_without_result(struct hl_px_entry *e, const char *left)
 {
     struct hl_container_status *s = &e->status;
@@ -148,8 +148,8 @@ static void fail_without_result(struct hl_px_entry *e, const char *left)
         hl_error("container %s: %s", e->id, hl_error_text());
 }
 
-/* Containers of an engine run on without their shim: another one takes its place, and finds them by
- * their labels. Called with the lock, lets go of it in between. */
+/* Starts another shim for a container of an engine, which runs on without its shim; the new one
+ * finds the ranks by their labels. Call with the lock held; it is released in between. */
 static bool revive_shim(struct hl_px *px, struct hl_px_entry *e)
 {
     struct hl_path dir = e->dir;
@@ -161,7 +161,7 @@ static bool revive_shim(struct hl_px *px, struct hl_px_entry *e)
     pthread_mutex_unlock(&px->lock);
     uint64_t deadline = hl_now_ns() + LOCK_WAIT_MS * HL_NS_PER_MS;
     hl_status st = hl_px_launch_shim(px, dir.s, &shim);
-    while (st == HL_EBUSY && hl_now_ns() < deadline) { /* a child of the dead one has it, too */
+    while (st == HL_EBUSY && hl_now_ns() < deadline) { /* a child of the dead one holds it too */
         poll(NULL, 0, 10);
         st = hl_px_launch_shim(px, dir.s, &shim);
     }
@@ -224,7 +224,8 @@ static bool parse_signature(const char *path, struct hl_process *out)
     return true;
 }
 
-/* One that was born this moment has yet to write it. Of its death before that nobody tells. */
+/* Reads the shim's identity; waits for it if the shim has just been started. If the shim dies
+ * before it writes that, nothing signals it, so the lock is checked every TICK_MS. */
 static void read_signature(const char *dir, struct hl_process *out)
 {
     uint64_t deadline = hl_now_ns() + SIGNED_WAIT_MS * HL_NS_PER_MS;
@@ -240,8 +241,8 @@ static void read_signature(const char *dir, struct hl_process *out)
     }
 }
 
-/* What runs of a container whose record can't be read. Nobody could stop it any more, and its job
- * hears that it is gone. Its directory stays, for people. */
+/* Ends what runs of a container whose record can't be read, because nothing could stop it later.
+ * Its job learns that it is gone. Its directory stays, for people to examine. */
 static void end_unreadable(struct hl_px *px, const char *name)
 {
     struct hl_path dir = hl_path_in(px->containers.s, name);
@@ -284,7 +285,7 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
     snprintf(e->id, sizeof(e->id), "%.*s", HL_CONTAINER_ID_MAX, name);
     e->dir = dir;
     e->stop_grace_ms = grace;
-    e->engine = options.engine; /* the Agent may have another one now */
+    e->engine = options.engine; /* the Agent may be configured for another engine now */
     e->pidfd = e->watch = -1;
     HASH_ADD_STR(px->entries, id, e);
     bool lives = shim_lives(dir.s);
@@ -298,8 +299,8 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
     return HL_OK;
 }
 
-/* One that can't be read for the moment stops the Agent: without it the Controller would take the
- * container for lost, and have its slot used twice. */
+/* If a record temporarily can't be read, the Agent stops. Otherwise the Controller would consider
+ * the container lost, and its slot would be used twice. */
 static hl_status adopt_or_end(struct hl_px *px, const char *name)
 {
     hl_status st = adopt_one(px, name);
@@ -311,7 +312,7 @@ static hl_status adopt_or_end(struct hl_px *px, const char *name)
         hl_warn("container %s can't be taken over and is ended: %s", name, hl_error_text());
         end_unreadable(px, name);
     } else if (hl_dir_remove(hl_path_in(px->containers.s, name).s) != HL_OK)
-        hl_warn("%s", hl_error_text()); /* its start got no further than the directory */
+        hl_warn("%s", hl_error_text()); /* its start only got as far as the directory */
     return HL_OK;
 }
 
@@ -347,7 +348,7 @@ static void note_change(struct changes *c, const struct hl_px_entry *e)
         size_t cap = c->cap * 2 + 16;
         void *ids = realloc(c->ids, cap * sizeof(*c->ids));
         if (ids == NULL)
-            return; /* the next heartbeat tells it */
+            return; /* the next heartbeat reports it */
         c->ids = ids;
         c->cap = cap;
     }
@@ -381,7 +382,8 @@ static void settle_entry(struct hl_px *px, struct hl_px_entry *e, struct changes
         note_change(c, e);
 }
 
-/* Shims that don't obey, and shims without a descriptor. Returns the wait until the next look. */
+/* Kills shims that don't stop in time, and checks shims without a pidfd. Returns the time until the
+ * next check. */
 static int check_shims(struct hl_px *px, struct changes *c)
 {
     struct hl_px_entry *e, *next;
@@ -395,7 +397,7 @@ static int check_shims(struct hl_px *px, struct changes *c)
             e->kill_at_ns = 0;
         }
         if (e->pidfd < 0 && !shim_lives(e->dir.s)) {
-            settle_entry(px, e, c); /* lets go of the lock: the list may be another one now */
+            settle_entry(px, e, c); /* releases the lock, so the list may have changed */
             return 0;
         }
         if (e->pidfd < 0 || e->kill_at_ns != 0)

@@ -71,7 +71,7 @@ static int append_properties(sd_bus_message *m)
                                  "PIDs", "au", 1, (uint32_t)getpid());
 }
 
-/* Sends what asks for the scope; the answers come by `process_until_ended`. */
+/* Sends the request for the scope; the answers arrive in `process_until_ended`. */
 static int send_request(sd_bus *bus, struct scope_request *r)
 {
     sd_bus_message *m = NULL;

@@ -1,7 +1,7 @@
-/* Adam as torch rounds it. Constants are computed in double and rounded once; every multiply-add
- * that torch's vector code fuses is fused here, and no other: the file is compiled with
- * -ffp-contract=off. The compiler vectorises the plain loops; three builds of them are chosen from
- * by what the CPU has. Order of operations: found by comparison with torch, see
+/* Adam with the same rounding as torch. Constants are computed in double and rounded once. This
+ * file fuses exactly the multiply-adds that torch's vector code fuses, so it is compiled with
+ * -ffp-contract=off. The compiler vectorises the plain loops; there are three builds of them, and
+ * the CPU's features select one. The order of operations was found by comparison with torch, see
  * tests/unit/hybridps. */
 #include <math.h>
 #include <stdatomic.h>
@@ -17,15 +17,15 @@
 #include "helios/hybridps.h"
 #include "hybridps/adam/split.h"
 
-#define BLOCK 1024 /* elements: gradient and parameter of a block stay in the first-level cache */
-#define PART  64   /* elements between calls for lines, */
-#define AHEAD 256  /* so far ahead: 1 KiB of each stream; 2 KiB is as good, 4 KiB less */
+#define BLOCK 1024 /* elements: gradient and parameters of a block stay in the L1 cache */
+#define PART  64   /* elements between two rounds of prefetching */
+#define AHEAD 256  /* prefetch distance, 1 KiB of each stream; 2 KiB is as good, 4 KiB is worse */
 #define LINE  16
 
 struct consts {
     float keep; /* 1 - lr * wd, AdamW */
     float wd;
-    /* 1 - not_b1: torch's lerp is told not_b1 only, and 1 - 0.6f is not 0.4f */
+    /* 1 - not_b1: torch's lerp is only given not_b1, and in float 1 - 0.6f is not 0.4f */
     float lerp_b1;
     float b1, not_b1, b2, not_b2;
     float step; /* -(lr / bias correction 1) */
@@ -41,7 +41,7 @@ struct adam_job {
     struct consts k;
     enum decay decay;
     int torch1;
-    int lerp_from_end; /* torch's lerp for a weight of 0.5 and more */
+    int lerp_from_end; /* use torch's formula of lerp for weights of 0.5 and more */
 };
 
 #define ALWAYS __attribute__((always_inline)) static inline
@@ -55,9 +55,9 @@ ALWAYS float blend_moment1(const struct consts *k, float g, float m, int torch1,
     return __builtin_fmaf(k->not_b1, g - m, m);
 }
 
-/* x / root to the last bit without the divider, which the other division and the root keep busy:
- * with the rounded reciprocal and one exact remainder the quotient is rounded right (Markstein).
- * x is a square root, so no product leaves the range of normal numbers. */
+/* x / root, exact to the last bit, but without the divider, which the other division and the square
+ * root keep busy. The rounded reciprocal and one exact remainder give a correctly rounded quotient
+ * (Markstein). x is a square root, so no product leaves the range of normal numbers. */
 ALWAYS float over_root(const struct consts *k, float x)
 {
     float q = x * k->over;
@@ -65,8 +65,9 @@ ALWAYS float over_root(const struct consts *k, float x)
     return x <= __FLT_MAX__ ? q : x;
 }
 
-/* Lines that are needed soon, of four streams: the processor's own prefetching ends with each page,
- * and stores wait for lines it did not expect. What lies beyond an array is only a hint. */
+/* Prefetches lines of four streams: the processor's own prefetching stops at each page, and stores
+ * wait for lines that it did not fetch. Addresses beyond the end of an array do no harm, since a
+ * prefetch is only a hint. */
 ALWAYS void call_ahead(const float *p, const float *g, const float *m, const float *v)
 {
     for (size_t i = AHEAD; i < AHEAD + PART; i += LINE) {
@@ -100,7 +101,7 @@ ALWAYS void adam_span(const struct consts *k, float *restrict p, const float *re
     }
 }
 
-/* One loop per case, so that none has a branch inside. */
+/* One loop per case, so that no loop has a branch inside. */
 ALWAYS void any_span(const struct adam_job *j, float *p, const float *g, float *m, float *v,
                      size_t n)
 {

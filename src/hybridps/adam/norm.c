@@ -1,5 +1,5 @@
-/* The norm of a gradient: each block is summed by itself, the blocks' sums one after the other, so
- * that the result is the same for any number of threads. */
+/* The norm of a gradient. Each block is summed on its own, and the sums of the blocks are added in
+ * order, so the result does not depend on the number of threads. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,14 +10,14 @@
 #include "hybridps/adam/split.h"
 
 #define BLOCK 1024
-#define LANES 16 /* partial sums of a block, added in their order */
+#define LANES 16 /* partial sums of a block, added in order */
 
 struct norm_job {
     const void *g;
     int type;
     size_t n;
     float scale;
-    double *sums; /* per block */
+    double *sums; /* one per block */
 };
 
 static double block_sum(const float *g, size_t n, float scale)
@@ -67,7 +67,7 @@ int hybridps_grad_norm(const void *g, int grad_type, size_t n, double scale, int
     double sum = 0;
     for (size_t b = 0; b < count; b++)
         sum += sums[b];
-    /* A square of a finite float32 is finite in float64, and so is the sum of 2^64 of them. */
+    /* The square of a finite float32 is finite in float64, and so is the sum of 2^64 squares. */
     *sum_of_squares = sum;
     *finite = isfinite(sum);
     return HL_OK;

@@ -1,9 +1,10 @@
-/* A step in parts, one a thread; the caller's takes the first.
+/* Splits a step into parts, one per thread; the caller's thread computes the first.
  *
- *     blocks   | part 0: the caller | part 1: a thread | part 2: a thread | ...
+ *    blocks   | part 0: the caller | part 1: a thread | part 2: a thread | ...
  *
- * Threads live for one step. A part belongs to its thread until the join, and parts share nothing
- * but what fn(arg) only reads, so there is no lock. A part that gets no thread is the caller's. */
+ * Threads live for one step. A part belongs to its thread until the join. Parts share only data
+ * that fn(arg) does not write, so no lock is needed. If a thread can't be started, the caller
+ * computes its part. */
 #include "hybridps/adam/split.h"
 
 #include <pthread.h>

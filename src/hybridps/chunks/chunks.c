@@ -13,8 +13,8 @@
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
-/* In huge pages where they fit: a chunk's memory comes and goes with its content, and faults of
- * small pages take longer than the copies. */
+/* Uses huge pages where they fit: a chunk's memory is allocated and freed with its content, and
+ * faults of small pages would take longer than the copies. */
 static void *reserve_host(uint64_t span)
 {
     uint64_t extra = span >= HUGE_PAGE ? HUGE_PAGE : 0;
@@ -31,7 +31,7 @@ static void *reserve_host(uint64_t span)
     return at;
 }
 
-/* libucm's mremap loses the fifth argument, so the kernel is called. */
+/* Calls the kernel directly, because libucm's mremap drops the fifth argument. */
 static bool move_pages(void *from, void *to, uint64_t span, int flags)
 {
     return syscall(SYS_mremap, from, span, span, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != -1;
@@ -51,7 +51,7 @@ hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d, u
     if (p == MAP_FAILED) {
         int err = errno;
         hl_status st = hl_device_unreserve(d, c.address);
-        (void)st; /* nothing is mapped there */
+        (void)st; /* ignored: nothing is mapped there */
         return hl_fail(hl_status_of_errno(err),
                        "host addresses for a chunk of %" PRIu64 " bytes: %s", c.span,
                        strerror(err));
@@ -61,7 +61,7 @@ hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d, u
     return HL_OK;
 }
 
-/* Before memory is given back: the device would go on with what is not there any more. */
+/* Call before host memory is freed: the device would continue to access the freed pages. */
 static void unpin_host(struct hl_chunk_memory *m)
 {
     if (m->pinned)
@@ -76,7 +76,7 @@ static void pin_host(struct hl_chunk_memory *m)
     m->pinned = hl_device_pin(m->device, m->host, m->span) == HL_OK;
     m->pins = m->pinned;
     if (!m->pinned)
-        hl_error_clear(); /* copies are slower, and right */
+        hl_error_clear(); /* copies are slower without pinning, but correct */
 }
 
 void hl_chunk_host_pin(struct hl_chunk_memory *m, bool keep)
@@ -93,7 +93,7 @@ void hl_chunk_memory_fini(struct hl_chunk_memory *m)
     unpin_host(m);
     hl_status st = m->keeps_device ? hl_device_range_take(m->device, m->address)
                                    : hl_device_unreserve(m->device, m->address);
-    (void)st; /* only a copy that never ended keeps it; closing the device ends that too */
+    (void)st; /* only a copy that never ended can keep it; closing the device ends that copy too */
     if (m->landing != NULL)
         munmap(m->landing, m->span);
     if (!m->keeps_host)
@@ -103,7 +103,7 @@ void hl_chunk_memory_fini(struct hl_chunk_memory *m)
     *m = (struct hl_chunk_memory){0};
 }
 
-/* ---- a file that others show too ---- */
+/* ---- a file that other processes map too ---- */
 
 hl_status hl_chunk_memory_share(struct hl_chunk_memory *m, int file, uint64_t at)
 {
@@ -141,7 +141,7 @@ hl_status hl_chunk_host_withdraw(struct hl_chunk_memory *m)
     return HL_OK;
 }
 
-/* Part of a page, which others' bytes are in too. */
+/* Reads part of a page, which also holds bytes of other ranks. */
 HL_CHECK static hl_status renew_bytes(struct hl_chunk_memory *m, uint64_t from, uint64_t to)
 {
     while (from < to) {
@@ -188,7 +188,7 @@ static hl_status grow_pieces(struct hl_chunk_memory *m)
     return HL_OK;
 }
 
-/* The rest in one piece, or as long a piece as there is. */
+/* Allocates the rest in one piece, or the longest piece available. */
 static hl_status take_piece(struct hl_chunk_memory *m, uint64_t at, uint64_t left, bool closed)
 {
     HL_TRY(grow_pieces(m));
@@ -275,7 +275,8 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
 
 /* ---- landing ---- */
 
-/* As far from a huge page's beginning as the chunk is: huge pages stay whole when they move. */
+/* The landing has the same offset from the start of a huge page as the chunk, so huge pages stay
+ * whole when they move. */
 hl_status hl_chunk_host_land(struct hl_chunk_memory *m)
 {
     void *p = reserve_host(m->span);
@@ -310,7 +311,7 @@ void hl_chunk_host_unland(struct hl_chunk_memory *m)
         return;
     if (mprotect(m->landing, m->span, PROT_NONE) != 0 ||
         !move_pages(m->landing, m->host, m->span, 0))
-        munmap(m->landing, m->span); /* what was hidden is stale */
+        munmap(m->landing, m->span); /* the hidden memory has no current content */
     m->landing = NULL;
 }
 
@@ -369,7 +370,7 @@ void hl_chunk_snapshot_drop(const struct hl_chunk_memory *m, void *snapshot)
         munmap(snapshot, m->span);
 }
 
-/* libucm hears of the change by the mmap before it. */
+/* libucm learns of the change from the mmap in hl_chunk_view_drop. */
 hl_status hl_chunk_snapshot_show(struct hl_chunk_memory *m, bool on_host, void *snapshot)
 {
     hl_chunk_view_drop(m, on_host);
@@ -379,7 +380,7 @@ hl_status hl_chunk_snapshot_show(struct hl_chunk_memory *m, bool on_host, void *
     return HL_OK;
 }
 
-/* It is filled before it appears at its address, as other threads may be reading there. */
+/* Fills the view before it appears at its address, because other threads may be reading there. */
 hl_status hl_chunk_view_put(struct hl_chunk_memory *m, bool on_host, const void *content)
 {
     void *p = NULL;

@@ -1,19 +1,19 @@
-/* What was decided is carried out: copies, and memory taken and given back.
+/* Carries out what was decided: copies, and allocates and frees memory.
  *
- * pool_move's steps, and what each leaves when it or a later one fails:
+ * The steps of pool_move, and what each leaves behind if it or a later one fails:
  *
- *   1 pool_host_room  others leave the host             they stay below
- *   2 copy_out        device -> host                    memory as before; in mode copy what arrived
- *                                                       is kept, for it does no harm
- *   3 let_go          device memory is given back       cannot fail
- *   4 pool_fetch      below -> host                     what came stays
- *   5 show_fresh      host memory for new content       hide_fresh takes it back
- *   6 pool_load_all   host -> device                    what was loaded leaves again
+ *   1 pool_host_room  other chunks leave the host      they stay below
+ *   2 copy_out        device -> host                   memory as before; in mode copy the copies
+ *                                                      that arrived are kept, since they do no harm
+ *   3 let_go          device memory is freed           cannot fail
+ *   4 pool_fetch      below -> host                    fetched chunks stay on the host
+ *   5 show_fresh      host memory for new content      hide_fresh frees it again
+ *   6 pool_load_all   host -> device                   loaded chunks leave the device again
  *
- * So a failure changes where chunks are, and never what they hold. pool_settle comes after all of
- * them, and cannot fail: the accounting says "on the device", and what was written there makes the
- * host's copy stale. All copies of a step begin before the first is waited for, so they run beside
- * each other; the caller waits for each, also after one has failed. */
+ * So a failure can change where chunks are, but never their content. pool_settle comes after all
+ * steps and cannot fail: it records that the chunks are on the device, and that a chunk written
+ * there makes the host's copy stale. All copies of a step begin before the first is waited for, so
+ * they run concurrently; the caller waits for each of them, even after one has failed. */
 #include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
 
@@ -59,7 +59,7 @@ void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c)
 
 /* ---- copies ---- */
 
-/* A copy that is alone is done at once; waiting for it is still to come. */
+/* A copy that runs alone is made synchronously; the caller still has to wait for it. */
 hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone)
 {
     if (p->o.fail != NULL && p->o.fail(p->o.fail_arg))
@@ -74,7 +74,7 @@ hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c)
 {
     int made = p->o.fail != NULL && p->o.fail(p->o.fail_arg);
     hl_status st = hl_chunk_copy_wait(&c->mem, COPY_TIMEOUT_MS);
-    /* After a timeout the copy may still write: it stays in flight for ever. */
+    /* After a timeout the copy may still write, so it counts as in flight for ever. */
     if (st == HL_ETIMEDOUT)
         p->lost = 1;
     else
@@ -88,8 +88,8 @@ void pool_count_stall(struct hl_chunk_pool *p, uint64_t began)
     p->s.total.stall_ns += hl_now_ns() - began;
 }
 
-/* All that is to be copied out comes to the host, begun before the first is waited for. What
- * arrived is kept where it does no harm: in mode copy. */
+/* Copies all chunks of moves.out to the host; all copies begin before the first is waited for. In
+ * mode copy those that arrived are kept after a failure, where they do no harm. */
 static hl_status copy_out(struct hl_chunk_pool *p)
 {
     hl_status st = HL_OK;
@@ -125,7 +125,7 @@ static hl_status copy_out(struct hl_chunk_pool *p)
     return st;
 }
 
-/* Their content is on the host by now, or was there before. */
+/* The content of these chunks is on the host: it was copied there, or was there before. */
 static void let_go(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->moves.leave_count; i++) {
@@ -136,12 +136,13 @@ static void let_go(struct hl_chunk_pool *p)
     }
 }
 
-/* Device memory for chunk c and its content under way. Its bytes are counted from here on. */
+/* Allocates device memory for chunk c and begins to copy its content. Its bytes are counted from
+ * here on. */
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
 {
     pool_end_view(p, c);
     HL_TRY(charge_device(p, c->r->bytes));
-    /* Another thread may read at this address: it faults, and waits for the content. */
+    /* Another thread that reads at this address faults, and waits for the content. */
     hl_status st = hl_chunk_device_take(&c->mem, p->serves && c->r->host);
     if (st != HL_OK) {
         pool_discharge(p, 0, c->r->bytes);
@@ -153,7 +154,7 @@ hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
     return c->r->host ? pool_begin(p, c, 0, alone) : HL_OK;
 }
 
-/* Its copy has ended with st. */
+/* Completes a load whose copy has ended with st. */
 hl_status pool_loaded(struct hl_chunk_pool *p, struct chunk *c, hl_status st)
 {
     return st == HL_OK && p->serves ? hl_chunk_device_show(&c->mem, 1) : st;
@@ -191,7 +192,8 @@ static hl_status pool_load_all(struct hl_chunk_pool *p)
     return st;
 }
 
-/* Host memory for what has no content yet; given back by the step that fails afterwards. */
+/* Makes host memory available to chunks without content; if a later step fails, hide_fresh takes it
+ * back. */
 static hl_status show_fresh(struct hl_chunk_pool *p)
 {
     hl_status st = HL_OK;
@@ -217,7 +219,7 @@ static void hide_fresh(struct hl_chunk_pool *p)
     }
 }
 
-/* All chunks are where they are wanted: the accounting says so from now on. */
+/* All chunks are where they are wanted; updates the accounting accordingly. */
 void pool_settle(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->wanted_count; i++) {

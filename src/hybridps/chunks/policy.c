@@ -7,10 +7,10 @@
 
 #include "hybridps/plan/plan.h"
 
-/* What is remembered of a chunk; the uses of the window are a ring. */
+/* What the policy remembers of a chunk; `uses` is a ring of the uses within the window. */
 struct memory {
-    uint64_t loaded, used; /* in the order of events */
-    uint64_t last;         /* moment */
+    uint64_t loaded, used; /* numbers of events */
+    uint64_t last;         /* number of a moment */
     uint64_t *uses;
     size_t first, count, cap;
 };
@@ -142,7 +142,8 @@ void hl_policy_loaded(struct hl_policy *p, uint32_t chunk)
     p->chunks[chunk].loaded = ++p->events;
 }
 
-/* A use that finds no room in memory is not counted: a rank, not a fact, suffers. */
+/* If there is no memory to record a use, it is not counted: that makes the rank less exact, but
+ * nothing incorrect. */
 static void remember_use(struct hl_policy *p, struct memory *m, uint64_t now)
 {
     forget_old(p, m, now);

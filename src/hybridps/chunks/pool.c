@@ -53,7 +53,7 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
         return;
     hl_chunk_pool_settle_ahead(p);
     if (p->device != NULL && hl_device_quiesce(p->device) != HL_OK)
-        hl_error_clear(); /* the context is lost, and nothing of it runs */
+        hl_error_clear(); /* the context is lost, so nothing runs on it */
     for (uint32_t i = 0; i < p->count; i++) {
         pool_drop_view(p, &p->chunks[i]);
         hl_chunk_memory_fini(&p->chunks[i].mem);
@@ -105,7 +105,7 @@ hl_status hl_chunk_pool_add(struct hl_chunk_pool *p, int kind, uint64_t bytes, u
     *c = (struct chunk){.kind = kind, .r = &p->r[p->count]};
     *c->r = (struct hl_resident){.bytes = bytes};
     HL_TRY(hl_chunk_memory_init(&c->mem, p->device, span > 0 ? span : bytes));
-    /* Mode move gives host memory back with every load, and pins would go with it. */
+    /* Mode move frees host memory with every load, which would also end the pinning. */
     if (strcmp(p->info.kind, "cuda") == 0 && p->o.copy)
         hl_chunk_host_pin(&c->mem, p->o.host_bytes == 0 && p->o.charge == NULL);
     hl_status st = pool_share_new(p, c);
@@ -243,7 +243,7 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
         pool_pin(p, uses, count);
     }
     pool_forget(p);
-    /* A moment that was refused has not begun. */
+    /* A refused access does not begin its moment. */
     if (st == HL_OK && p->s.device > p->s.avail && p->s.device - p->s.avail > p->s.peak_over_avail)
         p->s.peak_over_avail = p->s.device - p->s.avail;
 #ifdef HELIOS_AUDIT
@@ -284,7 +284,7 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk)
     pool_lower_host(p, c, HL_CHUNK_HOST_NONE);
 }
 
-/* Whoever had it pinned has lost it: the client ends. */
+/* Drops all pins of a chunk that a client still holds, because the client is closing. */
 static void chunk_unpin(struct hl_chunk_pool *p, struct chunk *c)
 {
     p->s.pins -= c->r->device_pins + c->r->host_pins;
@@ -294,7 +294,7 @@ static void chunk_unpin(struct hl_chunk_pool *p, struct chunk *c)
     c->r->device_write = c->r->host_write = 0;
 }
 
-/* Its content, on the host and nowhere else. */
+/* Moves the content to the host and removes it everywhere else. */
 static hl_status chunk_bring_home(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];

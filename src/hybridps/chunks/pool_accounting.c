@@ -1,5 +1,5 @@
-/* The pool's accounting as residency.c wants it: what is needed next, by which rank chunks leave,
- * and the end of a decision. */
+/* Connects the pool's accounting with residency.c: which chunks are needed next, the rank by which
+ * chunks leave, and the end of a decision. */
 #include <assert.h>
 
 #include "hybridps/chunks/pool_private.h"
@@ -30,7 +30,8 @@ static double pool_rank(void *arg, uint32_t chunk, uint64_t now, bool dirty)
     return hl_policy_rank(p->policy, chunk, now, dirty);
 }
 
-/* What the record says; where none tells, what was used longest ago is later. */
+/* The next use according to the record. Without a record, the chunk that was used least recently is
+ * assumed to be needed last. */
 static uint64_t next_use(void *arg, uint32_t chunk)
 {
     struct hl_chunk_pool *p = arg;

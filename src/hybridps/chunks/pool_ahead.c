@@ -1,33 +1,34 @@
-/* Copies begun in one moment for the next. What is decided here is what the next access would
- * decide: its victims, taken among all that it will find unpinned; if one of them is still pinned
- * now, nothing is done. So the bytes are the same, and only the waiting is less.
+/* Copies that one moment begins for the next. They follow the decision that the next access would
+ * make: its victims are chosen among all chunks that will be unpinned by then, and if one of them
+ * is still pinned now, nothing is done. So the same bytes are copied, and only the waiting is
+ * shorter.
  *
  *    ahead:   0 --begin_fetching--> AHEAD_IN  --settle_in-->  0, on the device
  *             0 --begin_leaving---> AHEAD_OUT --settle_out--> 0, left the device
- *             a copy that fails: 0, and it is where it was
+ *             a copy that fails: 0, and the chunk is where it was
  *
- * Where faults are served, who touches what is leaving (by p.data from before) faults, and waits: a
- * write would be lost.
+ * Where faults are served, a thread that accesses a leaving chunk (through an old p.data) faults
+ * and waits; otherwise its write would be lost.
  *
  * The copies run while the caller computes, outside of any call of the pool. Nothing reads those
  * chunks meanwhile: every call that moves chunks, or ends the content of one of these, begins with
- * hl_chunk_pool_settle_ahead, which waits for all of them. Device memory of AHEAD_IN is counted
- * from its beginning, that of AHEAD_OUT until its end, so the limit holds all the time. */
+ * hl_chunk_pool_settle_ahead, which waits for all of them. Device memory of AHEAD_IN is counted as
+ * soon as the copy begins, and that of AHEAD_OUT until the copy ends, so the limit always holds. */
 #include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
 
-/* The copy out has failed. */
+/* Undoes begin_leaving after the copy out has failed. */
 static void chunk_stay(struct hl_chunk_pool *p, struct chunk *c)
 {
     pool_unland(p, c, (enum hl_chunk_host)c->host_before);
     if (p->serves && hl_chunk_device_show(&c->mem, true) != HL_OK)
-        p->lost = 1; /* nobody reaches it any more */
+        p->lost = 1; /* the device's memory can't be accessed any more */
     c->device_closed = 0;
     hl_error_clear();
 }
 
-/* At once where the host has the content; else by a copy, if there is host memory without anybody
- * having to leave it. */
+/* The chunk leaves at once if the host has the content. Otherwise a copy is begun, but only if
+ * there is host memory for it without evicting another chunk. */
 static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];
@@ -54,7 +55,7 @@ static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
     }
 }
 
-/* How many were begun: 1, or 0 where it failed and nothing has changed. */
+/* Returns how many loads were begun: 1, or 0 if it failed, in which case nothing has changed. */
 static bool begin_fetching(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];
@@ -81,7 +82,7 @@ void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *use
     if (!hl_residency_ahead(&r, uses, count, &p->moves))
         return pool_forget(p);
     if (p->moves.leave_count > 0 && pool_quiesce(p) != HL_OK) {
-        hl_error_clear(); /* the next access says it */
+        hl_error_clear(); /* the next access reports it */
         return pool_forget(p);
     }
     for (size_t i = 0; i < p->moves.leave_count; i++)

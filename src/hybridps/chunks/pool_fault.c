@@ -1,21 +1,21 @@
-/* Chunks that are touched where they are not.
+/* Serves faults on chunks that are accessed where they are not.
  *
- * A read of a tensor outside of its access finds a view: a snapshot of the content in host
- * memory, at the address that faulted. It costs a copy of the chunk and moves nothing, so plans and
- * limits of the device stay as they are. Of views that are only read there are few at a time: the
- * oldest ones end, and are made again if they are touched again.
+ * A read of a tensor outside of its access gets a view: a snapshot of the content in host memory,
+ * at the address that faulted. It costs a copy of the chunk and moves nothing, so the plans and the
+ * limits of the device stay valid. Only a few read-only views exist at a time: the oldest ones are
+ * dropped, and made again if they are accessed again.
  *
- * A view that is written keeps a twin of what it was. When it ends, the words that differ are
- * written to the content, so that what others wrote meanwhile to other tensors of the chunk stays.
- * Until then the device's memory, if the content is there, is closed: who reads it faults, and ends
- * the view.
+ * A view that is written keeps a twin of its original content. When the view ends, the words that
+ * differ are written to the content, so what others wrote to other tensors of the chunk meanwhile
+ * is preserved. Until then the device's memory, if it holds the content, is closed: a reader there
+ * faults, and that ends the view.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "hybridps/chunks/pool_private.h"
 
-/* More than what one instruction can touch at a time, by far. */
+/* Far more than one instruction can access. */
 #define VIEWS_MIN  16
 #define VIEW_BYTES ((uint64_t)64 << 20)
 
@@ -36,7 +36,7 @@ void hl_chunk_pool_end_views(struct hl_chunk_pool *p)
         pool_end_view(p, &p->chunks[i]);
 }
 
-/* The oldest ones that were only read go, until there is room for one more. */
+/* Drops the oldest read-only views until there is room for one more. */
 static void make_room(struct hl_chunk_pool *p, uint64_t span)
 {
     for (;;) {
@@ -105,7 +105,7 @@ struct chunk *pool_chunk_at(struct hl_chunk_pool *p, uintptr_t at, int *place)
     return NULL;
 }
 
-/* Content below the host comes up first. */
+/* Content that is below the host is fetched first. */
 static hl_status bring_up(struct hl_chunk_pool *p, struct chunk *c)
 {
     if (c->below == 0)
@@ -114,7 +114,7 @@ static hl_status bring_up(struct hl_chunk_pool *p, struct chunk *c)
     return pool_fetch_one(p, c);
 }
 
-/* Somebody of whom no access told writes on the device, where it is sealed (pool_seal.c). */
+/* Handles a write on the device without an access, where the memory is sealed (pool_seal.c). */
 HL_CHECK static hl_status chunk_open_device(struct hl_chunk_pool *p, struct chunk *c)
 {
     if (c->r->host && !c->newer && c->r->host_pins == 0) {
@@ -136,7 +136,8 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
         return HL_ENOENT;
     hl_chunk_pool_settle_ahead(p);
     *chunk = (uint32_t)(c - p->chunks);
-    bool again = c->view == place; /* it can be read, so this is a write, unless two came at once */
+    bool again =
+        c->view == place; /* readable, so this is a write, unless two faults came at once */
     if (c->view != VIEW_NONE && !again)
         pool_end_view(p, c);
     if (place == VIEW_HOST && c->mem.sealed)
@@ -148,9 +149,9 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
         HL_TRY(chunk_open_device(p, c));
     bool there = place == VIEW_HOST ? c->mem.host_state == HL_CHUNK_HOST_SHOWN : c->r->device;
     if (there)
-        return HL_OK; /* it came meanwhile */
+        return HL_OK; /* the content has arrived meanwhile */
     if (!again && bring_up(p, c) != HL_OK)
-        hl_error_clear(); /* what can't be fetched is lost for this reader */
+        hl_error_clear(); /* content that can't be fetched is lost for this reader */
     if (place == VIEW_HOST && c->mem.host_state == HL_CHUNK_HOST_SHOWN)
         return HL_OK;
     *lost = pool_view_content(c) == NULL;

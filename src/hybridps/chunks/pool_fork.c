@@ -1,10 +1,11 @@
-/* The chunks in a forked child: what they were when it was forked, whatever the parent does next.
+/* The chunks in a forked child: it sees their content as it was at the fork, whatever the parent
+ * does later.
  *
- * Host memory is the child's own by itself. The emulated device's is shared with the parent, so
- * what is there and nowhere else is copied before the fork; the child gets these copies in place of
- * the device's memory, and the parent gives them back. All other addresses are closed in the
- * child, and a fault there puts a copy of the content in place. That is all that a child can do: it
- * moves nothing, and its places no longer hear of each other's writes. */
+ * Host memory becomes the child's own by the fork itself. The emulated device's memory is shared
+ * with the parent, so content that is only there is copied before the fork; the child gets these
+ * copies in place of the device's memory, and the parent frees them. All other addresses are closed
+ * in the child, and a fault there installs a copy of the content. That is all a child can do: it
+ * moves nothing, and a write to a chunk in one place does not reach its other place. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -16,7 +17,7 @@ void hl_chunk_pool_before_fork(struct hl_chunk_pool *p)
     for (uint32_t i = 0; i < p->count; i++) {
         struct chunk *c = &p->chunks[i];
         if (c->device_closed && !c->newer)
-            pool_end_view(p, c); /* what was written there is a part of the content */
+            pool_end_view(p, c); /* writes to the view are part of the content */
         if (!c->r->device || c->r->host || c->mem.shared)
             continue;
         hl_status st =
@@ -35,7 +36,7 @@ void hl_chunk_pool_after_fork(struct hl_chunk_pool *p)
     }
 }
 
-/* What others publish would show in the child too. */
+/* Otherwise the child would also see what others publish later. */
 static void close_shared(struct chunk *c)
 {
     hl_chunk_view_drop(&c->mem, false);
@@ -52,10 +53,10 @@ void hl_chunk_pool_in_child(struct hl_chunk_pool *p)
         if (c->mem.shared)
             close_shared(c);
         if (c->mem.count == 0 || c->mem.shared)
-            continue; /* nothing of the device is mapped; a view is private, and right */
+            continue; /* no device memory is mapped; a view is private, so it is right already */
         hl_chunk_view_drop(&c->mem, false);
         if (c->snapshot != NULL && hl_chunk_snapshot_show(&c->mem, false, c->snapshot) != HL_OK)
-            hl_error_clear(); /* who reads it ends as if nobody served */
+            hl_error_clear(); /* a reader ends with a fault, as if faults were not served */
     }
 }
 
@@ -80,7 +81,7 @@ hl_status hl_chunk_pool_child_fault(struct hl_chunk_pool *p,
     *chunk = (uint32_t)(c - p->chunks);
     bool on_host = place == VIEW_HOST;
     if (c->view == place || (on_host && c->mem.host_state == HL_CHUNK_HOST_SHOWN))
-        return hl_chunk_view_open(&c->mem, on_host, true); /* it can be read: this is a write */
+        return hl_chunk_view_open(&c->mem, on_host, true); /* it is readable, so this is a write */
     const void *content = pool_view_content(c);
     if (c->below != 0)
         *lost = "it was in the place below the host when the process was forked";

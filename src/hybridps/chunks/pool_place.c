@@ -1,5 +1,5 @@
-/* Chunks go where a plan begins: between two iterations, when nothing is pinned. Content
- * is kept, and every copy is counted. */
+/* Moves chunks to where a plan begins: between two iterations, when nothing is pinned. Content is
+ * kept, and every copy is counted. */
 #include "hybridps/chunks/pool_private.h"
 #include "hybridps/plan/plan.h"
 
@@ -18,8 +18,8 @@ static hl_status pool_choose_moves(struct hl_chunk_pool *p, const uint8_t *place
     return HL_OK;
 }
 
-/* A copy on the host that the plan knows nothing of is as good as none: from here on what moves is
- * what was planned, to the byte. */
+/* Drops copies on the host that the plan does not expect. From here on exactly the planned bytes
+ * move. */
 static void forget_copies(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count)
 {
     for (uint32_t i = 0; i < count && i < p->count; i++) {

@@ -1,5 +1,5 @@
-/* A write to sealed host memory, and the end of `newer` (see pool_seal.c): what the device has is
- * the host's again, or gone. */
+/* Writes to sealed host memory, and the end of the state `newer` (see pool_seal.c): the device's
+ * copy is updated from the host, or dropped. */
 #include "hybridps/chunks/pool_private.h"
 
 void pool_close_device(struct hl_chunk_pool *p, struct chunk *c)
@@ -24,8 +24,8 @@ hl_status pool_copy_anew(struct hl_chunk_pool *p, struct chunk *c)
 {
     c->newer = 0;
     p->newer--;
-    pool_seal(p, c);                      /* before it is read */
-    HL_TRY(hl_device_quiesce(p->device)); /* it is pinned: what reads it may run */
+    pool_seal(p, c);                      /* before the host's bytes are read */
+    HL_TRY(hl_device_quiesce(p->device)); /* pinned: kernels that read it may be running */
     HL_TRY(hl_chunk_copy_now(&c->mem, false));
     p->s.total.h2d += c->r->bytes;
     return pool_reopen_device(c);

@@ -1,16 +1,17 @@
 /* Chunks whose host memory is one copy for several processes, the ranks of one host.
  *
- *     the file      | chunk 0 | chunk 1 | ...    one copy, in the page cache
- *                        ^         ^
- *     each process   shown privately: who writes a page has it alone from then on
+ *    the file      | chunk 0 | chunk 1 | ...    one copy, in the page cache
+ *                       ^         ^
+ *    each process   mapped privately: a process that writes a page gets its own copy of it
  *
- *     write ... publish      the owner's bytes go to the file, and its pages are the file's again
- *     renew                  the others' pages too: they see what was published
+ *    write ... publish      the owner's bytes go to the file, and its pages are the file's again
+ *    renew                  the pages of the others too: they see what was published
  *
- *     withdraw               the file's pages of a chunk go, where nobody reads them any more
+ *    withdraw               the file's pages of a chunk are freed, once no process reads them
  *
- * So writes mean in each process what they mean without sharing, and cost memory until the next
- * publication. Who publishes what, and that nobody reads meanwhile, is the callers' agreement. */
+ * So a write means in each process the same as without sharing, and costs memory until the next
+ * publication. The callers have to agree on who publishes what, and that no rank reads
+ * meanwhile. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -77,6 +78,6 @@ hl_status hl_chunk_pool_renew(struct hl_chunk_pool *p, uint32_t chunk, uint64_t 
     HL_TRY(hl_chunk_host_seal(&c->mem, false)); /* parts of pages are written */
     hl_status st = hl_chunk_host_renew(&c->mem, offset, bytes);
     if (sealed && hl_chunk_host_seal(&c->mem, true) != HL_OK)
-        hl_error_clear(); /* as without seals */
+        hl_error_clear(); /* continue without seals */
     return st;
 }

@@ -1,16 +1,18 @@
-/* Host memory of chunks, and room on a full host. Which chunks leave it is decided by residency.c:
- * a host copy of what is on the device too is dropped, and what is only here goes below.
+/* Host memory of chunks, and making room on a full host. residency.c decides which chunks leave: a
+ * host copy of a chunk that is on the device too is dropped, and content that is only on the host
+ * goes below.
  *
- *      on the host --- put_below: put (sealed), then host memory goes ---> below
- *      on the host <-- pool_fetch_one: host memory, get (checked), drop -- below
+ *     on the host --- put_below: put (sealed), then host memory is freed --> below
+ *     on the host <-- pool_fetch_one: host memory, get (checked), drop ----- below
  *
- * There is at least one whole copy at any time: a chunk leaves the host when the copy below is
- * sealed, and the copy below ends when the chunk is back. A step that fails undoes its own part.
+ * There is at least one whole copy at any time: a chunk leaves the host only when the copy below is
+ * sealed, and the copy below is dropped only when the chunk is back. A step that fails undoes its
+ * own part.
  *
- * Two limits hold a chunk's host memory: host_bytes, and the external accounting, which other
- * processes share. free_some makes room for both, one victim at a time; it skips what a move has
- * begun with (r->busy), since that memory belongs to a copy. All of it runs on the caller's thread;
- * the keeper of leases (spill_l3.c) is the only other one, and touches no chunk. */
+ * Two limits apply to the host memory of chunks: host_bytes, and the external accounting, which
+ * other processes share. free_some makes room for both, one victim at a time. It skips chunks that
+ * a move has begun with (r->busy), since a copy uses their memory. All of this runs on the caller's
+ * thread; the only other thread, the keeper of leases (spill_l3.c), does not use chunks. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,10 +20,10 @@
 
 /* ---- host memory ---- */
 
-/* HL_ENOENT, without text: nothing can go. */
+/* HL_ENOENT, without an error text: nothing can leave the host. */
 static hl_status free_some(struct hl_chunk_pool *p) HL_CHECK;
 
-/* The host is full (said in `full`), and why nothing can be done about it. */
+/* The host is full (`full` says how), and st says why no room could be made. */
 static hl_status fail_full(struct hl_chunk_pool *p, const char *full, hl_status st)
 {
     p->s.host_short = 1;
@@ -50,14 +52,15 @@ static hl_status charge_host(struct hl_chunk_pool *p, uint64_t bytes)
     }
 }
 
-/* Giving bytes back can't be refused; a table that could not be reached finds out by itself. */
+/* Freeing bytes can't be refused. If the manager's table can't be reached, it corrects itself when
+ * this process has ended. */
 void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes)
 {
     if (p->o.charge != NULL && p->o.charge(p->o.charge_arg, on_host, -(int64_t)bytes) != HL_OK)
         hl_error_clear();
 }
 
-/* Host memory changes its state; what exists is counted, hidden or not. */
+/* Changes the state of host memory. Existing memory is counted, whether hidden or not. */
 hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
 {
     int had = c->mem.host_state != HL_CHUNK_HOST_NONE, has = state != HL_CHUNK_HOST_NONE;
@@ -80,14 +83,15 @@ hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_
     return HL_OK;
 }
 
-/* Less memory can't fail but for the number of mappings; then it stays, and is counted. */
+/* Lowering the state can only fail because of the number of mappings; then the memory stays, and
+ * stays counted. */
 void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
 {
     if (pool_set_host(p, c, state) != HL_OK)
         hl_error_clear();
 }
 
-/* Where faults are not served, an address that is closed would end the process. */
+/* Where faults are not served, access to a closed address would end the process. */
 hl_status pool_land(struct hl_chunk_pool *p, struct chunk *c)
 {
     if (!p->serves)
@@ -97,7 +101,7 @@ hl_status pool_land(struct hl_chunk_pool *p, struct chunk *c)
     HL_TRY(pool_set_host(p, c, HL_CHUNK_HOST_HIDDEN));
     if (hl_chunk_host_land(&c->mem) == HL_OK)
         return HL_OK;
-    hl_error_clear(); /* too many mappings, or Linux before 5.7: as where faults are not served */
+    hl_error_clear(); /* too many mappings, or Linux before 5.7: as if faults were not served */
     return pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
 }
 
@@ -136,7 +140,7 @@ static hl_status put_below(struct hl_chunk_pool *p, struct chunk *c)
     c->r->host = 0;
     p->s.below += c->r->bytes;
     hl_status st = pool_set_host(p, c, HL_CHUNK_HOST_NONE);
-    if (st != HL_OK) { /* the system would not take the memory back: nothing was gained */
+    if (st != HL_OK) { /* the system did not take the memory back, so nothing was gained */
         c->r->host = 1;
         forget_below(p, c);
         return st;

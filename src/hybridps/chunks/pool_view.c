@@ -1,11 +1,11 @@
-/* The view of a chunk: pages that a program reaches though the chunk is elsewhere. What was written
- * there goes back into the content when the view ends. */
+/* The view of a chunk: pages that a program can access although the chunk is elsewhere. When the
+ * view ends, what was written there goes back into the content. */
 
 #include <stdlib.h>
 
 #include "hybridps/chunks/pool_private.h"
 
-/* Where the content is, for the CPU; NULL: nowhere. */
+/* The CPU's address of the content; NULL: there is none. */
 void *pool_view_content(const struct chunk *c)
 {
     if (c->r->host)
@@ -25,12 +25,12 @@ void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c)
     c->view_twin = NULL;
 }
 
-/* A write that comes meanwhile faults, and waits. */
+/* A write that comes during this call faults and waits. */
 void pool_end_view(struct hl_chunk_pool *p, struct chunk *c)
 {
     uint64_t *to = pool_view_content(c), *twin = c->view_twin;
     if (!c->newer && pool_reopen_device(c) != HL_OK)
-        hl_error_clear(); /* a reader faults again, and ends the process if that fails, too */
+        hl_error_clear(); /* a reader faults again; if that fails too, the process ends */
     bool on_host = to == c->mem.host;
     if (c->view_written && to != NULL &&
         (on_host ? hl_chunk_host_seal(&c->mem, false) : hl_chunk_device_seal(&c->mem, false)) !=

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { NEEDED_NOW, ORDINARY, TAKEN_NOW }; /* turns: the highest leaves first */
+enum { NEEDED_NOW, ORDINARY, TAKEN_NOW }; /* turns of victims: the highest leaves first */
 
 /* ---- moves ---- */
 
@@ -62,7 +62,7 @@ static bool host_takes(const struct hl_residency *r, const struct hl_resident *c
     return (c->want & HL_WANT_HOST) && (!r->copy || (c->want & HL_WRITE_HOST));
 }
 
-/* In one moment there may be several accesses, the device's before the host's. */
+/* One moment can contain several accesses, the device's before the host's. */
 static uint8_t turn_of(const struct hl_residency *r, const struct hl_resident *c)
 {
     if (r->now > 0 && c->expected == r->now)
@@ -79,7 +79,7 @@ static bool victim_before(const struct hl_victim *a, const struct hl_victim *b)
     return a->chunk < b->chunk;
 }
 
-/* The first of them all comes to stand at 0, as one victim is mostly enough. */
+/* Keeps the best victim at index 0, because mostly one victim is enough. */
 static void add_candidate(struct hl_moves *m, size_t *count, struct hl_victim v)
 {
     struct hl_victim *all = m->candidates;
@@ -100,7 +100,7 @@ static uint32_t take_first(struct hl_moves *m, size_t *count)
     return taken;
 }
 
-/* After the first was taken. */
+/* Moves the best victim to index 0 after the previous one was taken. */
 static void find_first(struct hl_moves *m, size_t count)
 {
     size_t first = 0;
@@ -119,7 +119,7 @@ static size_t find_candidates(const struct hl_residency *r, struct hl_moves *m)
         const struct hl_resident *c = &r->chunks[i];
         if (!c->device || c->device_pins > 0 || (c->want & HL_WANT_DEVICE) || host_takes(r, c))
             continue;
-        /* What the host reads in this moment is clean by then. */
+        /* A chunk that the host reads in this moment will be clean by then. */
         bool read = (c->want & HL_WANT_HOST) || (r->now > 0 && c->host_next == r->now);
         double rank = r->rank(r->arg, i, r->now, !c->host && !read);
         add_candidate(m, &count, (struct hl_victim){rank, i, turn_of(r, c)});
@@ -127,7 +127,7 @@ static size_t find_candidates(const struct hl_residency *r, struct hl_moves *m)
     return count;
 }
 
-/* `gone` bytes leave anyway. */
+/* `gone`: bytes that leave in any case. */
 static bool make_room(const struct hl_residency *r, uint64_t gone, struct hl_moves *m)
 {
     uint64_t need = r->device + m->load_bytes;
@@ -173,8 +173,8 @@ bool hl_residency_access(const struct hl_residency *r, const uint32_t *wanted, s
     return make_room(r, gone, m);
 }
 
-/* What the next moment's access would decide. What is pinned now may leave by then, so it is a
- * candidate; only now it can't. */
+/* Decides what the access of the next moment would decide. Chunks that are pinned now can be
+ * unpinned by then, so they are candidates; but if one is chosen, nothing can be done now. */
 bool hl_residency_ahead(const struct hl_residency *r, const struct hl_trace_use *uses, size_t count,
                         struct hl_moves *m)
 {

@@ -1,25 +1,28 @@
-/* Chunks in a pool that is mapped through its Unix socket, cut into pieces: each goes by a small
- * staging memory, which stays in the cache, and becomes a lease (mem/pool.h) of our connection. So
- * the kernel tells the daemon of our death, and all is free.
+/* Stores chunks in a pool that is mapped through its Unix socket. A chunk is cut into pieces; each
+ * passes through a small staging memory, which stays in the cache, and becomes a lease (mem/pool.h)
+ * of our connection. So if this process dies, the daemon learns of it from the kernel and frees
+ * everything.
  *
- * A connection that broke is replaced by one that has all pins before the old one is closed; where
- * the daemon was restarted, it keeps leases for a while, and a thread looks for that often enough.
+ * A broken connection is replaced by one that has taken over all pins; only then the old one is
+ * closed. A restarted daemon keeps leases for a while, and a thread checks often enough to
+ * reconnect within that time.
  *
- *     kept[]   | chunk: piece, piece, piece | free | chunk: piece |    handle = index + 1
- *                        |  id, offset, generation: valid on the connection that pinned it
- *     client   connected --daemon gone--> broken --reconnect: pin all of kept--> connected
- *                                            '--- a piece is not found: its chunk is lost, for good
+ *    kept[]   | chunk: piece, piece, piece | free | chunk: piece |    handle = index + 1
+ *                       |  id, offset, generation: valid on the connection that pinned it
+ *    client   connected --daemon gone--> broken --reconnect: pin all of kept--> connected
+ *                                           '--- a piece is not found: its chunk is lost for good
  *
- * Two threads, one lock: the caller's (put, get, drop) holds it for a whole chunk, pauses included,
- * so a chunk's pieces move to another connection only between two tries. The keeper looks every
- * TICK_MS at `client`, under the lock; it waits for `wake`, which only the close signals. While the
- * caller computes, it is the keeper that reconnects before the daemon gives the leases up.
+ * There are two threads and one lock. The caller's thread (put, get, drop) holds the lock for a
+ * whole chunk, including pauses, so the pieces of a chunk move to another connection only between
+ * two attempts. The keeper checks `client` every TICK_MS, under the lock; between checks it waits
+ * for `wake`, which only the close signals. While the caller computes, the keeper reconnects before
+ * the daemon's leases expire.
  *
- *     caller                                      keeper, from the first put to the close
- *     lock                                        lock
- *     connection broken? reconnect, or pause      wait for `wake`, TICK_MS at most (unlocks)
- *     copy, lease or read; next piece             connection broken? reconnect once
- *     unlock                                      (holds the lock until the next wait)
+ *    caller                                      keeper, from the first put to the close
+ *    lock                                        lock
+ *    connection broken? reconnect, or pause      wait for `wake`, TICK_MS at most (unlocks)
+ *    copy, lease or read; next piece             connection broken? reconnect once
+ *    unlock                                      (holds the lock until the next wait)
  *
  * A chunk: free --put: all pieces leased--> kept --drop: unpinned--> free
  *                                            '--a reconnect misses a piece--> lost --drop--> free
@@ -43,12 +46,12 @@
 
 #define PIECE      ((uint64_t)8 << 20)
 #define TIMEOUT_MS 30000
-#define CALL_MS    10000 /* of one message */
+#define CALL_MS    10000 /* for one message */
 #define PAUSE_MS   20
 #define TICK_MS    100
-#define TRIES      3 /* of a piece whose checksum is wrong */
+#define TRIES      3 /* for a piece with a wrong checksum */
 
-/* A chunk; its pieces follow each other. */
+/* A chunk; its pieces are in order. */
 struct spilled_chunk {
     struct hl_pool_ref *pieces; /* NULL = free */
     size_t count;
@@ -60,7 +63,7 @@ struct l3_spill {
     int timeout_ms, pause_ms;
     struct hl_l3_staging staging;
 
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* guards all members below */
     struct hl_l3_client *client;
     struct spilled_chunk *kept;
     size_t kept_cap;
@@ -72,7 +75,7 @@ struct l3_spill {
 
 /* ---- the connection ---- */
 
-/* HL_OK also where some are lost: those say so when they are asked for. */
+/* HL_OK even if some chunks are lost: they are reported as lost when they are read. */
 static hl_status pin_all(struct l3_spill *l, struct hl_l3_client *next)
 {
     for (size_t i = 0; i < l->kept_cap; i++) {
@@ -90,14 +93,15 @@ static hl_status pin_all(struct l3_spill *l, struct hl_l3_client *next)
             k->lost = true;
             while (n-- > 0)
                 if (hl_l3_unpin(next, &k->pieces[n], CALL_MS) != HL_OK)
-                    hl_error_clear(); /* it ends with the connection */
+                    hl_error_clear(); /* the pin ends with the connection */
             break;
         }
     }
     return HL_OK;
 }
 
-/* Under the lock. The old connection is closed last: until then its pins hold the pieces. */
+/* Call with the lock held. The old connection is closed last: until then its pins hold the
+ * pieces. */
 static hl_status spill_reconnect(struct l3_spill *l, int timeout_ms)
 {
     struct hl_l3_client *next = NULL;
@@ -112,7 +116,7 @@ static hl_status spill_reconnect(struct l3_spill *l, int timeout_ms)
     return HL_OK;
 }
 
-/* Nothing signals that a daemon is back, so it is asked again after a while. */
+/* Nothing signals that a daemon is back, so the caller tries again after a pause. */
 static void spill_pause(const struct l3_spill *l, uint64_t deadline_ns)
 {
     uint64_t now = hl_now_ns();
@@ -120,7 +124,7 @@ static void spill_pause(const struct l3_spill *l, uint64_t deadline_ns)
     poll(NULL, 0, left_ms < (uint64_t)l->pause_ms ? (int)left_ms : l->pause_ms);
 }
 
-/* A connection that stands, until the deadline. */
+/* Waits for a working connection until the deadline. */
 static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns)
 {
     for (;;) {
@@ -138,13 +142,13 @@ static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns
     }
 }
 
-/* What a daemon that restarts, or is slow, may answer: a later try can succeed. */
+/* Errors that a restarting or slow daemon can cause: a later attempt can succeed. */
 static bool may_pass(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_ESTALE || st == HL_ETIMEDOUT || st == HL_EPROTO;
 }
 
-/* ---- the thread that notices a restart while we compute ---- */
+/* ---- the thread that notices a restart while the caller computes ---- */
 
 static void *spill_keep_connected(void *arg)
 {
@@ -164,7 +168,7 @@ static void *spill_keep_connected(void *arg)
     return NULL;
 }
 
-/* Signals belong to the program. */
+/* Blocks all signals in the keeper: they belong to the program. */
 static hl_status start_keeper(struct l3_spill *l)
 {
     sigset_t all, before;
@@ -186,7 +190,7 @@ static void unpin_chunk(struct l3_spill *l, struct spilled_chunk *k)
 {
     for (size_t n = 0; n < k->count && !k->lost; n++)
         if (l->client == NULL || hl_l3_unpin(l->client, &k->pieces[n], CALL_MS) != HL_OK)
-            hl_error_clear(); /* it ends with the connection */
+            hl_error_clear(); /* the pin ends with the connection */
     free(k->pieces);
     *k = (struct spilled_chunk){0};
 }
@@ -219,7 +223,7 @@ static hl_status put_piece(struct l3_spill *l, const void *data, uint64_t bytes,
         if (st == HL_OK) {
             tries++;
             st = hl_l3_unpin(l->client, ref, CALL_MS);
-            (void)st; /* else it ends with the connection */
+            (void)st; /* if it failed, the pin ends with the connection */
             st = hl_fail(HL_ECORRUPT, "the pool at %s copied %" PRIu64 " bytes wrong", l->path,
                          bytes);
         } else if (!may_pass(st) || hl_now_ns() >= deadline_ns) {
@@ -231,7 +235,7 @@ static hl_status put_piece(struct l3_spill *l, const void *data, uint64_t bytes,
     return st;
 }
 
-/* Its pieces are in the list as they come, so that a new connection has their pins too. */
+/* Appends each piece as soon as it is leased, so that a new connection also takes over its pin. */
 static hl_status put_pieces(struct l3_spill *l, struct spilled_chunk *k, const uint8_t *data,
                             uint64_t bytes, uint64_t deadline_ns)
 {
@@ -278,7 +282,7 @@ static hl_status spill_put(void *arg, const void *data, uint64_t bytes, uint64_t
     return st;
 }
 
-/* The list may move its references to another connection between two tries. */
+/* A reconnect between two attempts can move the references to another connection. */
 static hl_status get_piece(struct l3_spill *l, struct spilled_chunk *k, size_t n, void *data,
                            uint64_t bytes, uint64_t deadline_ns)
 {
@@ -297,7 +301,7 @@ static hl_status get_piece(struct l3_spill *l, struct spilled_chunk *k, size_t n
         tries += st == HL_ECORRUPT;
         if (hl_now_ns() >= deadline_ns || tries == TRIES || (st != HL_ECORRUPT && !may_pass(st)))
             return st;
-        /* The owner has changed, and the socket has not said so yet. */
+        /* The pool has a new owner, but the socket has not reported it yet. */
         if (st == HL_ESTALE && spill_reconnect(l, CALL_MS) != HL_OK)
             spill_pause(l, deadline_ns);
     }
@@ -326,7 +330,7 @@ static void spill_drop(void *arg, uint64_t handle)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* ---- coming and going ---- */
+/* ---- opening and closing ---- */
 
 static void spill_close(void *arg)
 {

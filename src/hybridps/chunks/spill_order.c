@@ -1,4 +1,4 @@
-/* The moments of each chunk's uses, one list after the other; a question is a binary search. */
+/* Lists the moments of each chunk's uses, one list after the other; a query is a binary search. */
 #include <stdlib.h>
 
 #include "hybridps/chunks/spill.h"

@@ -1,4 +1,5 @@
-/* The public face of chunks that move: locks, checks, and tells the parts in their order. */
+/* The public API of chunks that move: takes the lock, checks the arguments, and calls the parts in
+ * the right order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "hybridps/manager/table.h"
 #include "os/copy_measure.h"
 
-#define CHUNK_BYTES_MAX (64u << 20) /* by default; and on the device there is room for: */
+#define CHUNK_BYTES_MAX (64u << 20) /* by default; at least CHUNKS_MIN must fit the device */
 #define CHUNKS_MIN      16
 #define PREFETCH        2
 
@@ -34,7 +35,8 @@ static int number_of(const char *device)
     return n > 0 && n < 1024 && (*end == '\0' || *end == ':') ? (int)n : 0;
 }
 
-/* The chunk needed last, as far as this iteration goes as recorded. */
+/* The next use of a chunk by the record. The chunk needed last leaves first, as long as the
+ * iteration follows the record. */
 static int next_use(void *arg, uint32_t chunk, uint64_t *moments)
 {
     const struct hybridps *h = arg;
@@ -55,8 +57,8 @@ static hl_status open_spill(const hybridps_options *from, struct hl_chunk_pool_o
     return hl_spill_l3_open(spill, 0, from->spill_pause_ms, &o->spill, &o->spill_arg);
 }
 
-/* A table that only the environment names is not asked for: one that can't be joined is not a
- * reason not to train. */
+/* If a table that only the environment names can't be joined, that is only a warning: training can
+ * do without it. */
 static hl_status join_manager(struct hybridps *h, const char *name)
 {
     const char *told = name == NULL ? getenv("HYBRIDPS_MANAGER") : NULL;
@@ -72,7 +74,7 @@ static hl_status join_manager(struct hybridps *h, const char *name)
     return HL_OK;
 }
 
-/* Of host memory: this client's own, or that of all processes of the table. */
+/* The limit of host memory: this client's own, or that of all processes of the table. */
 static hl_status find_limit(struct hybridps *h, uint64_t own)
 {
     hybridps_manager_info_t info = {HYBRIDPS_MANAGER_INFO_INIT};
@@ -137,7 +139,7 @@ static void free_client(struct hybridps *h)
     hl_record_fini(&h->record);
     hl_next_use_free(h->order);
     hl_chunk_pool_close(h->pool);
-    hybridps_manager_close(h->manager); /* releases all that was added */
+    hybridps_manager_close(h->manager); /* releases everything that was added */
     hl_tensors_fini(&h->tensors);
     pthread_mutex_destroy(&h->lock);
     free(h->uses);
@@ -176,13 +178,13 @@ int hybridps_open(const hybridps_options *options, hybridps **out)
     if (options == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "hybridps_open: options and out must not be NULL");
     HL_TRY(HL_ABI_READ(hybridps_options, options, &o));
-    hl_copy_measure(); /* chunks are bulk, to a device or to the pool */
+    hl_copy_measure(); /* chunks are bulk data, to a device or to the pool */
     return open_client(&o, out);
 }
 
 void hybridps_close(hybridps *h)
 {
-    /* A child has neither the threads nor the right to what it would end. */
+    /* A forked child does not have the client's threads, and must not end what its parent uses. */
     if (h != NULL && h->pid == getpid())
         free_client(h);
 }
@@ -196,7 +198,7 @@ hl_status client_enter_ending(hybridps *h)
                        "process %d is a fork of %d, which alone may use its device: open another "
                        "client",
                        (int)getpid(), (int)h->pid);
-    hl_pagefault_suspend(); /* serving takes the lock */
+    hl_pagefault_suspend(); /* serving a fault takes the lock */
     pthread_mutex_lock(&h->lock);
     return HL_OK;
 }
@@ -230,7 +232,7 @@ int hybridps_layout(hybridps *h)
     struct hl_chunk_pool_stats s;
     HL_TRY(client_enter(h));
     hl_chunk_pool_stats(h->pool, &s);
-    /* Where no chunk size is given, several must fit the device at once. */
+    /* Where no chunk size is given, several chunks must fit the device at once. */
     uint64_t most =
         s.capacity / CHUNKS_MIN < CHUNK_BYTES_MAX ? s.capacity / CHUNKS_MIN : CHUNK_BYTES_MAX;
     most = most > s.granule ? most : s.granule;
@@ -277,7 +279,7 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
     hl_status st = find_tensor(h, tensor, &x);
     if (st == HL_OK) {
         struct hl_chunk_info info = {0};
-        hl_chunk_pool_settle_ahead(h->pool); /* what is told stays so until the next call */
+        hl_chunk_pool_settle_ahead(h->pool); /* so that the result stays valid */
         if (x->chunk != HL_TENSOR_NONE)
             hl_chunk_pool_info(h->pool, x->chunk, &info);
         int has = x->state != HYBRIDPS_FREE;
@@ -348,7 +350,7 @@ int hybridps_moment(hybridps *h, const char *stage, const char *op, uint64_t oth
     return client_leave(h, st);
 }
 
-/* Without it the least recently used goes. */
+/* Without an order, the least recently used chunk leaves. */
 static void make_order(struct hybridps *h)
 {
     hl_next_use_free(h->order);
@@ -401,7 +403,8 @@ static hl_status room_for_uses(struct hybridps *h, size_t n)
     return HL_OK;
 }
 
-/* All that a moment needs is pinned together: what is accessed after a release is in another. */
+/* Begins a moment if the caller has not begun one. Everything that a moment needs is pinned
+ * together, so an access after a release belongs to another moment. */
 static hl_status own_moment(struct hybridps *h)
 {
     if (h->record.phase == NULL || (h->begun && !h->released))
@@ -488,7 +491,7 @@ int hybridps_drop(hybridps *h, const uint32_t *tensors, size_t n)
     return client_leave(h, st);
 }
 
-/* ---- telling ---- */
+/* ---- statistics ---- */
 
 int hybridps_stats(hybridps *h, hybridps_stats_t *out)
 {

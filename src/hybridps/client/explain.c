@@ -1,4 +1,4 @@
-/* What a person needs to know when chunks don't fit. */
+/* The error text for a person when chunks don't fit. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "hybridps/layout/layout.h"
 
 #define TOP  5
-#define ROOM 160 /* for the last words */
+#define ROOM 160 /* bytes kept free for the end of the text */
 
 struct text {
     char data[HL_ERROR_TEXT_MAX];
@@ -29,7 +29,7 @@ static void explain_add(struct text *t, const char *fmt, ...)
         t->len += (size_t)n < sizeof(t->data) - t->len ? (size_t)n : sizeof(t->data) - t->len - 1;
 }
 
-/* In that place: bytes of each kind's chunks, and of its tensors in each state. */
+/* For one place: the bytes of each kind's chunks, and of its tensors in each state. */
 static void add_kind(const struct hybridps *h, struct text *t, int kind, uint64_t bytes,
                      const uint8_t *there)
 {
@@ -71,7 +71,7 @@ static void add_kinds(const struct hybridps *h, struct text *t, bool on_host)
     free(there);
 }
 
-/* The longest chunks that are pinned, each with a tensor that pins it. */
+/* The largest pinned chunks, each with a tensor that pins it. */
 static void add_pinned(const struct hybridps *h, struct text *t, int where)
 {
     uint32_t told[TOP];
@@ -99,7 +99,7 @@ static void add_pinned(const struct hybridps *h, struct text *t, int where)
     }
 }
 
-/* Bytes that are pinned on the device or asked for there. */
+/* Bytes that are pinned on the device or requested there. */
 static uint64_t wanted_on_device(const struct hybridps *h, const hybridps_use *uses, size_t n)
 {
     uint64_t bytes = 0;
@@ -114,7 +114,7 @@ static uint64_t wanted_on_device(const struct hybridps *h, const hybridps_use *u
     return bytes;
 }
 
-/* Bytes that are pinned on the host, or asked for and not on the device. */
+/* Bytes that are pinned on the host, or requested there and not on the device. */
 static uint64_t wanted_on_host(const struct hybridps *h, const hybridps_use *uses, size_t n)
 {
     uint64_t bytes = 0;
@@ -130,7 +130,7 @@ static uint64_t wanted_on_host(const struct hybridps *h, const hybridps_use *use
     return bytes;
 }
 
-/* What a person can do about it, before all that is of use to others. */
+/* What a person can do about it; it comes first, before the details for others. */
 static void add_remedy(const struct hybridps *h, struct text *t, const hybridps_use *uses, size_t n)
 {
     struct hl_chunk_pool_stats s;
@@ -175,7 +175,7 @@ hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_
     explain_add(&t, ": %s", hl_error_text());
     add_kinds(h, &t, s.host_short);
     add_pinned(h, &t, s.host_short ? HYBRIDPS_HOST : HYBRIDPS_DEVICE);
-    if (t.len > sizeof(t.data) - ROOM) /* the last words are said in any case */
+    if (t.len > sizeof(t.data) - ROOM) /* the end of the text always fits */
         t.len = sizeof(t.data) - ROOM;
     if (st == HL_ENOSPC && s.host_short)
         explain_add(&t, "; %" PRIu64 " bytes must be on the host at once",

@@ -1,4 +1,4 @@
-/* Tensors that are used outside of their access: see chunks/pool_fault.c. */
+/* Tensors that are accessed outside of their access: see chunks/pool_fault.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "hybridps/client/client_private.h"
 
-/* The tensor at that address of the chunk, + 1; 0 = between two of them. */
+/* Returns the index + 1 of the tensor at this address of the chunk; 0: between two tensors. */
 static uint32_t tensor_at(const struct hybridps *h, uint32_t chunk, const void *address)
 {
     struct hl_chunk_info info;
@@ -24,8 +24,9 @@ static uint32_t tensor_at(const struct hybridps *h, uint32_t chunk, const void *
     return 0;
 }
 
-/* The process is a fork of the client's: pool_fork.c. What can't be read is shown all the same, as
- * no signal may end a child for it: somebody else says so. */
+/* Serves a fault in a fork of the client's process: pool_fork.c. Unreadable content is mapped all
+ * the same, because no signal may end a child for it; the callback `later` or the log reports
+ * it. */
 static bool serve_child(struct hybridps *h, const struct hl_pagefault_access *access)
 {
     uint32_t chunk = 0;
@@ -59,7 +60,7 @@ int hybridps_on_unreadable(hybridps *h, int (*later)(int (*tell)(void *), void *
     return client_leave(h, HL_OK);
 }
 
-/* The lock is held over the fork, so that the child finds nothing half done. */
+/* Holds the lock during the fork, so that the child does not inherit a half-finished change. */
 static void client_fork(void *arg, enum hl_pagefault_fork when)
 {
     struct hybridps *h = arg;
@@ -69,7 +70,7 @@ static void client_fork(void *arg, enum hl_pagefault_fork when)
         hl_chunk_pool_before_fork(h->pool);
     }
     if (when == HL_FORK_BEFORE || !h->forking)
-        return; /* the latter: a child forks, and all is its own already */
+        return; /* if !forking: a child forks, and owns all its memory already */
     if (when == HL_FORK_PARENT)
         hl_chunk_pool_after_fork(h->pool);
     else
@@ -102,7 +103,7 @@ int hybridps_serve_faults(hybridps *h)
     struct hl_pagefault *faults = NULL;
     hl_status st = hl_chunk_pool_serve(h->pool);
     HL_TRY(client_leave(h, st));
-    /* Not under the lock, which a server takes. */
+    /* Without the lock held, because serving a fault takes it. */
     if (!served)
         HL_TRY(hl_pagefault_add(client_serve, client_fork, h, &faults));
     if (!served)
@@ -156,5 +157,5 @@ int hybridps_keep(hybridps *h, uint32_t tensor, int where, hybridps_kept *out)
 
 void hybridps_kept_free(void *address, uint64_t bytes)
 {
-    (void)munmap(address, bytes); /* it fails for nothing that hybridps_keep gave */
+    (void)munmap(address, bytes); /* can't fail for memory that hybridps_keep returned */
 }

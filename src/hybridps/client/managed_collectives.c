@@ -1,11 +1,11 @@
-/* Results of collectives as managed tensors, made of the public calls. */
+/* Results of collectives as managed tensors, built from public calls. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "group/group.h"
 
-/* Its place on the host, with `local` in it. */
+/* Allocates the result's place on the host and copies `local` into it. */
 static hl_status begin_result(hybridps *h, const char *name, const void *local, uint64_t bytes,
                               uint32_t *tensor, void **data)
 {
@@ -30,7 +30,8 @@ static hl_status begin_result(hybridps *h, const char *name, const void *local, 
     return HL_OK;
 }
 
-/* What others sent in part is not content. The text is that of `code`. */
+/* Frees the result after a failure, since a partial result is not content. The error keeps the text
+ * of `code`. */
 static int end_result(hybridps *h, uint32_t tensor, int code)
 {
     char text[HL_ERROR_TEXT_MAX];

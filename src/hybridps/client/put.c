@@ -1,4 +1,4 @@
-/* A gradient to its place. */
+/* Writes a gradient to its place. */
 #include "base/copy.h"
 #include "helios/hybridps.h"
 #include "os/copy_measure.h"

@@ -7,7 +7,7 @@
 
 #include "hybridps/layout/layout.h"
 
-#define PLANS_MAX 8 /* of one record */
+#define PLANS_MAX 8 /* for one record */
 
 static void fini_phase(struct hl_record_phase *p)
 {
@@ -30,7 +30,7 @@ void hl_record_fini(struct hl_record *r)
 
 /* ---- recording ---- */
 
-/* This iteration is lost for the record. */
+/* Stops recording this iteration. */
 static void give_up(struct hl_record *r)
 {
     hl_error_clear();
@@ -38,8 +38,8 @@ static void give_up(struct hl_record *r)
     r->recording = 0;
 }
 
-/* The chunks there are, as far as the trace hasn't got them: a layout may make some at any time.
- * What an older record knew of their beginning is kept. */
+/* Adds the chunks that the trace does not have yet: a layout can create chunks at any time. An
+ * older record tells which chunks had content at the beginning. */
 static hl_status record_chunks(struct hl_record *r, const struct hl_trace *older)
 {
     struct hl_chunk_pool_stats s;
@@ -80,7 +80,7 @@ static hl_status copy_past(struct hl_record *r)
     return r->begun ? copy_moment(r, &t->moments[r->moment], r->hits) : HL_OK;
 }
 
-/* From here on it is another iteration than the recorded one. */
+/* From here on the iteration differs from the recorded one. */
 static void deviate_from_plan(struct hl_record *r)
 {
     r->deviations++;
@@ -175,7 +175,7 @@ static bool as_planned(const struct hl_record *r, const uint8_t *now, uint64_t t
     return then != NULL;
 }
 
-/* from: where the chunks are; NULL = as the trace says. */
+/* from: where the chunks are; NULL: where the trace says. */
 static void make_plan(struct hl_record *r, const uint8_t *from)
 {
     struct hl_record_phase *p = r->phase;
@@ -193,15 +193,15 @@ static void make_plan(struct hl_record *r, const uint8_t *from)
     }
     o.on_device = from != NULL ? device : NULL;
     o.on_host = from != NULL ? host : NULL;
-    /* Without one, lru does it. */
+    /* Without a plan, the policy falls back to lru. */
     if (device == NULL || host == NULL || hl_chunk_plan_make(&p->trace, &o, &p->plan) != HL_OK)
         hl_error_clear();
     free(device);
     free(host);
 }
 
-/* The iteration that ended last is the recorded one, and its chunks are all there are: no layout
- * has cut it off. */
+/* True if the last iteration is the recorded one, and the trace has all chunks: no layout has added
+ * any since. */
 static bool may_join(const struct hl_record *r)
 {
     struct hl_chunk_pool_stats s;
@@ -209,9 +209,9 @@ static bool may_join(const struct hl_record *r)
     return r->previous == r->phase && s.chunks == r->phase->trace.chunk_count;
 }
 
-/* The recorded iteration followed no plan: what it left on the device goes where it would be
- * had it followed this one, and the bytes are counted with it where the next follows at once. 1
- * when the plan goes on from there. */
+/* Joins the plan in its second iteration. The recorded iteration followed no plan, so its chunks
+ * are moved to where the plan would have left them; the bytes count towards the recorded iteration
+ * if the next one follows at once. Returns true if the plan continues from there. */
 static bool join_plan(struct hl_record *r)
 {
     struct hl_record_phase *p = r->phase;
@@ -220,7 +220,7 @@ static bool join_plan(struct hl_record *r)
     if (places == NULL)
         return false;
     if (hl_chunk_pool_place(r->pool, places, (uint32_t)p->trace.chunk_count) != HL_OK)
-        hl_error_clear(); /* then it is another plan */
+        hl_error_clear(); /* then another plan is made */
     uint8_t *now = chunk_places(r);
     int joined = now != NULL && as_planned(r, now, 1);
     p->turn = 1;
@@ -228,8 +228,8 @@ static bool join_plan(struct hl_record *r)
     return joined;
 }
 
-/* The plan for the iteration that begins: the one there is where chunks are as it foresaw, or as it
- * began; another one a few times. */
+/* Chooses the plan for the iteration that begins. The present plan is kept if the chunks are where
+ * it expects them, or where it began; otherwise a new one is made, at most PLANS_MAX times. */
 static void plan_iteration(struct hl_record *r)
 {
     struct hl_record_phase *p = r->phase;
@@ -247,7 +247,7 @@ static void plan_iteration(struct hl_record *r)
     free(now);
 }
 
-/* Which chunks have content now. */
+/* Records which chunks have content now. */
 static hl_status note_content(struct hl_record *r)
 {
     struct hl_chunk_pool_stats s;
@@ -308,8 +308,8 @@ void hl_record_expect(struct hl_record *r)
     hl_chunk_pool_expect(r->pool, m->need, m->need_count);
 }
 
-/* Where a moment ends contents, or the next one begins on the host, what it will find is not what
- * is here now. */
+/* Begins copies for the next moment. Does nothing if the current moment frees contents or the next
+ * one uses the host, because then the state at the next moment is not the present one. */
 void hl_record_ahead(struct hl_record *r, int most)
 {
     if (most <= 0 || !r->following || !r->begun || r->phase->plan == NULL || !moment_is_whole(r) ||
@@ -337,7 +337,7 @@ static hl_status room_for_hits(struct hl_record *r, size_t count)
     return HL_OK;
 }
 
-/* 1 when the record goes on like this. */
+/* True if this moment is the next one of the record. */
 static bool follow_moment(struct hl_record *r, const char *stage, const char *op, uint64_t avail)
 {
     size_t next = next_moment(r);
@@ -347,7 +347,7 @@ static bool follow_moment(struct hl_record *r, const char *stage, const char *op
     if (strcmp(m->stage, stage) != 0 || strcmp(m->op, op) != 0 ||
         room_for_hits(r, m->need_count) != HL_OK)
         return false;
-    if (m->avail != avail) { /* not a deviation, but planned anew */
+    if (m->avail != avail) { /* not a deviation, but the plan has to be made again */
         m->avail = avail;
         r->phase->stale = 1;
     }

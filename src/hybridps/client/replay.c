@@ -8,15 +8,15 @@
 
 #include "hybridps/layout/layout.h"
 
-#define STRIDE     4096 /* a mark in every so many bytes */
+#define STRIDE     4096 /* bytes between two marks */
 #define PLAN_NEEDS 400000
 
 struct replay {
     const struct hl_trace *t;
     struct hl_replay_options o;
     struct hl_chunk_pool *pool;
-    uint64_t *version; /* of what was written last */
-    uint8_t *live;     /* has content */
+    uint64_t *version; /* version that was written last */
+    uint8_t *live;     /* nonzero: has content */
     uint64_t *span;
     struct hl_chunk_plan *plan;
 };
@@ -55,7 +55,8 @@ static hl_status check_marks(const struct replay *r, const uint8_t *at, uint32_t
     return HL_OK;
 }
 
-/* Look at what is there, and write where the trace does; new content is written by its first use.
+/* Checks the content of the moment's chunks, and writes where the trace does; the first use of new
+ * content writes it.
  */
 static hl_status touch_chunks(struct replay *r, const struct hl_trace_moment *m)
 {
@@ -84,7 +85,7 @@ static hl_status touch_chunks(struct replay *r, const struct hl_trace_moment *m)
 
 /* ---- plans ---- */
 
-/* All iterations at once, where that is cheap. */
+/* Plans all iterations at once, if that is cheap. */
 static hl_status plan_all(const struct replay *r, size_t needs, struct hl_chunk_plan **out)
 {
     struct hl_chunk_plan_options o = {.copy = r->o.copy, .iterations = r->t->iterations};
@@ -94,7 +95,8 @@ static hl_status plan_all(const struct replay *r, size_t needs, struct hl_chunk_
     return hl_chunk_plan_make(r->t, &o, out);
 }
 
-/* As training does, which learns of its end too late: with `ahead`; else up to the last one. */
+/* Plans like training does, which learns too late that it ends: only with `ahead`. Otherwise plans
+ * up to the last iteration. */
 static hl_status plan_endless(const struct replay *r, struct hl_chunk_plan **out)
 {
     struct hl_chunk_plan_options o = {.copy = r->o.copy, .endless = 1, .iterations = r->o.ahead};
@@ -104,7 +106,7 @@ static hl_status plan_endless(const struct replay *r, struct hl_chunk_plan **out
     return r->o.ahead > 0 ? HL_OK : hl_chunk_plan_end(*out, r->t, &o, r->t->iterations);
 }
 
-/* The cheaper one; of equals the one that training follows. */
+/* Takes the cheaper plan; if both cost the same, the endless one, which training follows. */
 static hl_status choose_plan(struct replay *r)
 {
     struct hl_chunk_plan *all = NULL, *endless = NULL;

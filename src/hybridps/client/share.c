@@ -1,4 +1,4 @@
-/* Tensors that are one copy for the ranks of a host: see chunks/pool_share.c. */
+/* Tensors that the ranks of a host share as one copy: see chunks/pool_share.c. */
 #include <inttypes.h>
 
 #include "hybridps/client/client_private.h"
@@ -12,7 +12,7 @@ int hybridps_share_host(hybridps *h, int file, unsigned kinds)
 typedef hl_status (*part_fn)(struct hl_chunk_pool *p, uint32_t chunk, uint64_t offset,
                              uint64_t bytes);
 
-/* Neighbours in a chunk go as one part, with the bytes between them. */
+/* Neighbours in a chunk form one part, including the bytes between them. */
 HL_CHECK static hl_status each_part(hybridps *h, const uint32_t *tensors, size_t n, part_fn go)
 {
     for (size_t i = 0; i < n; i++) {

@@ -105,7 +105,7 @@ static hl_status place_tensor(struct hl_tensors *t, struct hl_chunk_pool *pool, 
     return HL_OK;
 }
 
-/* The size for the tensors that have no place yet. */
+/* Chooses the chunk size for the tensors that are not placed yet. */
 static hl_status choose_size(const struct hl_tensors *t, struct hl_chunk_pool *pool, uint64_t most,
                              uint64_t *out)
 {
@@ -135,7 +135,7 @@ hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool, ui
         return HL_OK;
     if (chunk_bytes == 0)
         HL_TRY(choose_size(t, pool, most, &chunk_bytes));
-    else if (chunk_bytes <= INT64_MAX) /* what a chunk gets is what its tensors may fill */
+    else if (chunk_bytes <= INT64_MAX) /* tensors may fill all of an allocated chunk */
         chunk_bytes = in_granules(pool, chunk_bytes);
     for (uint32_t i = t->placed; i < t->count; i++) {
         hl_status st = place_tensor(t, pool, &t->list[i], chunk_bytes);
@@ -151,7 +151,7 @@ hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool, ui
     return HL_OK;
 }
 
-/* ---- what may be ---- */
+/* ---- allowed uses ---- */
 
 static hl_status find_placed(const struct hl_tensors *t, uint32_t tensor,
                              const struct hl_tensor **out)

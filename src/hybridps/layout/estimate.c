@@ -9,7 +9,7 @@
 
 #define TENSORS_MAX ((size_t)1 << 24)
 #define CHUNK_LEAST ((uint64_t)4 << 20)  /* shorter copies don't reach the link's rate */
-#define CHUNK_MOST  ((uint64_t)64 << 20) /* as a client: longer ones only pin more of the device */
+#define CHUNK_MOST  ((uint64_t)64 << 20) /* as in the client: longer ones pin more of the device */
 #define ASPECT      64                   /* width / depth of an assumed model */
 
 void hl_estimate_fini(struct hl_estimate *e)
@@ -46,7 +46,7 @@ static hl_status add_tensor(struct hl_estimate *e, uint64_t elements)
     return HL_OK;
 }
 
-/* A module of a weight and a bias (0 = none). `layer` below 0: of none. */
+/* Adds a module with a weight and a bias (0 = none). layer < 0: the module belongs to no layer. */
 static hl_status add_module(struct hl_estimate *e, int64_t layer, const char *name, uint64_t weight,
                             uint64_t bias)
 {
@@ -181,8 +181,8 @@ static size_t make_items(const struct hl_estimate *e, struct hl_layout_item *ite
     return n;
 }
 
-/* What the chunks of a module's tensors hold, of parameters and gradients: these are the first
- * items. Chunks of a module are few, so `seen` is searched from its end. */
+/* The bytes of all chunks with parameters or gradients of a module; these come first in the items.
+ * A module has few chunks, so a linear search for repeated ones is enough. */
 static uint64_t pinned_bytes(const struct hl_estimate *e, size_t first, size_t count,
                              const uint32_t *chunk_of, const uint64_t *chunk_bytes)
 {
@@ -210,7 +210,7 @@ uint64_t hl_estimate_share(uint64_t bytes, int kind, uint64_t world)
     return bytes / world + (bytes % world != 0);
 }
 
-/* A chunk is as long as the layout says, or as its only tensor. */
+/* A chunk has the length of the layout, or that of its only tensor if that is longer. */
 static void chunk_lengths(struct hl_estimate *e, const struct hl_layout_item *items, size_t n,
                           uint64_t granule, const uint32_t *chunk_of, uint64_t *out)
 {

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #define ALIGN      64
-#define STARTS_MAX 64 /* runs begin at the first so many items: models repeat their layers */
+#define STARTS_MAX 64 /* runs begin at the first STARTS_MAX items: models repeat their layers */
 
-/* The first chunk with room: a tree of the most room below each node. */
+/* Finds the first chunk with enough room: each node of the tree has the most room below it. */
 struct rooms {
-    uint64_t *tree; /* 2 * leaves, the root is 1 */
+    uint64_t *tree; /* 2 * leaves nodes, the root is 1 */
     size_t leaves, count;
 };
 
@@ -28,7 +28,7 @@ static void set_room(struct rooms *r, size_t chunk, uint64_t room)
     }
 }
 
-/* r->count when there is none. */
+/* Returns r->count if there is none. */
 static size_t first_with_room(const struct rooms *r, uint64_t need)
 {
     size_t i = 1;
@@ -52,7 +52,7 @@ static hl_status check_items(const struct hl_layout_item *items, size_t n)
     return HL_OK;
 }
 
-/* Chunks are numbered in the order they are made, over all kinds. */
+/* Chunks are numbered in the order in which they are made, across all kinds. */
 static void fill_kind(const struct hl_layout_item *items, size_t n, uint32_t kind, struct rooms *r,
                       uint64_t granule, uint32_t *chunk_of, struct hl_layout *l)
 {
@@ -125,7 +125,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Exact lengths of runs, ascending and each once; returns how many. */
+/* Collects the exact lengths of runs, ascending and without duplicates; returns how many. */
 static size_t run_lengths(const struct hl_layout_item *items, size_t n, uint64_t least,
                           uint64_t most, uint64_t granule, uint64_t *out, size_t cap)
 {
@@ -158,7 +158,7 @@ static uint64_t longest_item(const struct hl_layout_item *items, size_t n)
     return longest;
 }
 
-/* As they are to be tried: from the limit on, as many as there may be. */
+/* Lists the sizes in the order in which they are tried: from the limit on, as many as allowed. */
 static size_t make_sizes(const struct hl_layout_item *items, size_t n,
                          const struct hl_layout_options *o, uint64_t granule, uint64_t *out,
                          size_t cap)
@@ -183,7 +183,7 @@ static size_t make_sizes(const struct hl_layout_item *items, size_t n,
     return kept;
 }
 
-/* The first of the sizes that is good; else the first that is nearly the best. */
+/* Takes the first size that is good; if there is none, the first that is nearly the best. */
 static void try_sizes(const struct hl_layout_item *items, size_t n, uint64_t granule,
                       const uint64_t *sizes, size_t count, struct rooms *r, struct hl_layout *out)
 {

@@ -1,4 +1,4 @@
-/* The manager's calls: what the table of table.h means.
+/* The manager's calls, which give the table of table.h its meaning.
  *
  * A device's memory, under the device's lock:
  *
@@ -9,9 +9,9 @@
  *      '----add without a ticket-------------------------> used
  *     the process dies: what it had in rows and tickets --reap--> room
  *
- * Threads: any, of any process; each call takes the lock of one device, looks, changes and lets go.
- * Between two calls, or two devices, others may take the room: a ticket is what keeps it. Where
- * there is none, the dead are looked for and the call tries once more. */
+ * Threads: any, of any process. Each call takes the lock of one device, reads, changes and unlocks.
+ * Between two calls, or two devices, other processes can take the room: a ticket reserves it. If
+ * there is no room, the call reaps dead processes and tries once more. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,16 +26,17 @@ struct hybridps_manager {
     struct hl_manager_table t;
 };
 
-/* A ticket is found by its number, without a search. The count of the device's tickets makes it one
- * that no later ticket of the slot has, so a ticket that was used can't be used again.
+/* A ticket is found by its number, without a search. The number contains the count of tickets that
+ * the device has issued, so no later ticket of the slot has the same number, and a used ticket
+ * can't be used again.
  *
- *     63              16 15      8 7        0
- *     | tickets made    | slot    | device  |      never 0: the first ticket made is number 1 */
+ *    63              16 15      8 7        0
+ *    | tickets made    | slot    | device  |      never 0: the first ticket made is number 1 */
 #define TICKET_DEVICE(id) ((uint32_t)((id)&0xff))
 #define TICKET_SLOT(id)   ((uint32_t)((id) >> 8 & 0xff))
 #define TICKET_SHIFT      16
 
-/* -1, the host, is device 0 of the table; each number of the callers is one more there. */
+/* Callers number devices from -1, the host; in the table each number is one higher. */
 static hl_status check_device(const struct hybridps_manager *m, int device)
 {
     if (m == NULL)
@@ -101,8 +102,9 @@ static uint64_t device_room(const struct hl_manager_device *d)
     return d->capacity - d->used - d->reserved;
 }
 
-/* Without a text: HL_ENOSPC, or HL_EBUSY where there is room but no ticket for it. The id is stored
- * before the sum: a process that dies in between leaves a ticket that sum_up (table.c) counts. */
+/* Fails without a text: HL_ENOSPC, or HL_EBUSY if there is room but no free ticket. The id is
+ * stored before the sum: if the process dies in between, sum_up (table.c) counts the ticket that it
+ * left. */
 static hl_status reserve_ticket(struct hybridps_manager *m, uint32_t device, uint64_t size,
                                 uint64_t *ticket)
 {
@@ -124,8 +126,9 @@ static hl_status reserve_ticket(struct hybridps_manager *m, uint32_t device, uin
     return st;
 }
 
-/* Host, own device, the others. k is the place in this order, i the device; each comes once. Out of
- * tickets is remembered, because the caller can do something about that. */
+/* Tries the host, then the preferred device, then the others. k is the place in this order and i
+ * the device; each device is tried once. HL_EBUSY (no free tickets) is remembered, because the
+ * caller can do something about it. */
 static hl_status reserve_any(struct hybridps_manager *m, uint64_t size, uint32_t refer,
                              uint32_t *device, uint64_t *ticket)
 {
@@ -144,7 +147,8 @@ static hl_status reserve_any(struct hybridps_manager *m, uint64_t size, uint32_t
     return none;
 }
 
-/* The numbers are of moments after the failure, each right for its device. */
+/* The numbers are read after the failure, at a different moment for each device; each pair is
+ * consistent for its device. */
 static hl_status fail_room(struct hybridps_manager *m, uint64_t size)
 {
     char text[HL_ERROR_TEXT_MAX / 2], have[32], all[32], asked[32];
@@ -164,8 +168,8 @@ static hl_status fail_room(struct hybridps_manager *m, uint64_t size)
                    m->t.path, hl_format_bytes(size, asked, sizeof(asked)), size, text);
 }
 
-/* The dead are looked for first where no process has for reap_ms, and always before room is
- * refused. */
+/* Reaps dead processes before the first attempt if no process has done so for reap_ms, and always
+ * before it refuses room. */
 int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_device, int *device,
                               uint64_t *ticket)
 {
@@ -195,7 +199,7 @@ int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_devi
     return st;
 }
 
-/* With the device's lock. NULL: another process's, or over. */
+/* Call with the device's lock held. NULL: the ticket is another process's, or no longer valid. */
 static struct hl_manager_ticket *find_ticket(struct hybridps_manager *m, uint64_t id)
 {
     struct hl_manager_ticket *k = &m->t.s->device[TICKET_DEVICE(id)].tickets[TICKET_SLOT(id)];
@@ -228,7 +232,8 @@ int hybridps_manager_cancel(hybridps_manager *m, uint64_t ticket)
 
 /* ---- in use ---------------------------------------------------------------------------------- */
 
-/* What was reserved becomes used. The size must be that of the ticket: its room is all there is. */
+/* Turns reserved bytes into used ones. The size must equal the ticket's, since only that much room
+ * is reserved. */
 static hl_status commit_ticket(struct hybridps_manager *m, uint32_t device, uint64_t size,
                                uint64_t ticket)
 {
@@ -240,7 +245,7 @@ static hl_status commit_ticket(struct hybridps_manager *m, uint32_t device, uint
     struct hl_manager_ticket *k = find_ticket(m, ticket);
     uint64_t kept = k != NULL ? k->size : 0;
     if (kept == size) {
-        k->id = 0; /* first: what is in use and reserved is never more than the capacity */
+        k->id = 0; /* first, so that used + reserved never exceeds the capacity */
         d->reserved -= size;
         d->rows[m->t.row] += size;
         d->used += size;
@@ -256,7 +261,7 @@ static hl_status commit_ticket(struct hybridps_manager *m, uint32_t device, uint
     return HL_OK;
 }
 
-/* *left: the room that there was. */
+/* *left: the room before the call. */
 static hl_status add_plain(struct hybridps_manager *m, uint32_t device, uint64_t size,
                            uint64_t *left)
 {
@@ -294,7 +299,8 @@ int hybridps_manager_add(hybridps_manager *m, int device, uint64_t size, uint64_
                    m->t.path, device, left, m->t.s->device[device + 1].capacity, size);
 }
 
-/* A process can release only what its own row has, so a mistake of one never hits another. */
+/* A process can only release what its own row holds, so a mistake in one process never affects
+ * another. */
 int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size)
 {
     HL_TRY(check_device(m, device));
@@ -316,7 +322,7 @@ int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size)
                    m->t.path, mine, device, size);
 }
 
-/* The numbers of the device are of one moment; the processes are counted without a lock. */
+/* The device's numbers are from one moment; the processes are counted without a lock. */
 int hybridps_manager_info(hybridps_manager *m, int device, hybridps_manager_info_t *out)
 {
     HL_TRY(check_device(m, device));

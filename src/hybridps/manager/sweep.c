@@ -1,10 +1,10 @@
-/* Tables whose processes have all died keep their name in /dev/shm: the last process takes a table
- * away only when it closes it. A sweep, of the Agent, takes away the unused ones.
+/* Tables whose processes have all died keep their name in /dev/shm, because a table is only removed
+ * when its last process closes it. The Agent sweeps to remove such tables.
  *
- *     name fits --file locked--> mapped to read --no process, old enough--> its name is removed
+ *    name fits --file locked--> mapped to read --no process, old enough--> its name is removed
  *
- * It takes no lock of the table and writes nothing there: one that is in use goes on unharmed. The
- * lock of the file is tried, not waited for: its holder is coming or going. */
+ * A sweep takes no lock of the table and writes nothing to it, so a table in use is not disturbed.
+ * It tries the lock of the file and does not wait for it: the holder is joining or leaving. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -23,7 +23,7 @@
 
 #define SHM_DIR "/dev/shm"
 
-/* Whether any row is of a process that lives. */
+/* Whether any row belongs to a live process. */
 static bool has_process(const struct hl_manager_shared *s)
 {
     for (size_t i = 0; i < HL_MANAGER_PROCESSES; i++) {
@@ -34,9 +34,10 @@ static bool has_process(const struct hl_manager_shared *s)
     return false;
 }
 
-/* With the file locked no process joins or leaves; one about to join sees that it lost its name,
- * and makes another. A file that is cut short meanwhile reads as zeros by the guard, where that is
- * installed, and not as SIGBUS: these are no layout of ours. */
+/* While the file is locked, no process joins or leaves. A process that is about to join sees that
+ * the name was removed, and creates another table. If the file is truncated meanwhile, the guard
+ * (where installed) makes it read as zeros instead of raising SIGBUS; zeros are not a valid
+ * layout. */
 static bool table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)
 {
     struct stat sb;
@@ -54,7 +55,7 @@ static bool table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)
     return dead;
 }
 
-/* Closing the descriptor gives the lock back. */
+/* Closing the descriptor releases the lock. */
 static bool sweep_one(const char *name, int idle_ms)
 {
     struct hl_manager_table t = {.fd = -1};

@@ -20,29 +20,31 @@
 
 /* A row, and which process changes its state:
  *
- *    pid 0, free --register_self--> pid set, owned --clear_row--> pid 0, free
+ *   pid 0, free --register_self--> pid set, owned --clear_row--> pid 0, free
  *
- * register_self runs in the process itself. clear_row runs there too when it closes the table, and
- * in any process that finds it dead (hl_manager_reap). Both hold `registry`. The pid is the last
- * store of either, with release: a row with a pid has its start time, and a row without one has
+ * register_self runs in the process itself. clear_row also runs there when the process closes the
+ * table, and in any process that finds it dead (hl_manager_reap). Both hold `registry`. Each stores
+ * the pid last, with release: a row with a pid has its start time, and a row without one has
  * nothing in use any more. Readers without a lock (hl_manager_usage) load it with acquire.
  *
  * A device's `used` and `reserved` are the sums of rows and tickets. They are changed under the
- * device's lock, and are wrong only between two stores of one holder. Locks are robust: if the
- * holder dies there, the next one gets EOWNERDEAD and sums up again (hl_manager_lock).
+ * device's lock, and are inconsistent only between two stores of the lock's holder. The locks are
+ * robust: if the holder dies there, the next one gets EOWNERDEAD and recomputes the sums
+ * (hl_manager_lock).
  *
- * Order of locks: the file's flock, `registry`, one device. Whether a process is dead is asked
- * without a lock, since it reads /proc; then the row is compared again under the lock.
+ * Order of locks: the file's flock, `registry`, one device. Whether a process is dead is checked
+ * without a lock, since that reads /proc; then the row is compared again under the lock.
  *
- *    file      make_table writes all with the file locked, and `magic` last with release. A table
- *              whose magic is 0 was left unfinished by a process that died; it is made anew. */
+ * make_table writes everything with the file locked, and `magic` last, with release. If a table's
+ * magic is 0, the process that created it died before it was complete; the table is recreated. */
 #define MAGIC   UINT64_C(0x31524750534c4548) /* "HELSPGR1" */
 #define VERSION 1
 #define NOBODY  UINT32_MAX
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
-/* Shared by processes, and robust: when its holder dies, the next one gets EOWNERDEAD and repairs.
+/* A lock shared by processes, and robust: when its holder dies, the next one gets EOWNERDEAD and
+ * repairs the data.
  */
 static hl_status make_lock(pthread_mutex_t *lock)
 {
@@ -60,8 +62,8 @@ static hl_status make_lock(pthread_mutex_t *lock)
     return HL_OK;
 }
 
-/* *died: the one before ended while it held the lock. `holder` is only for the message of those
- * that wait too long, so it needs no order. */
+/* *died: the previous holder died while it held the lock. `holder` is only used in the message of
+ * processes that time out, so it needs no memory order. */
 static hl_status take_lock(struct hl_manager_table *t, pthread_mutex_t *lock, uint32_t *holder,
                            const char *what, int *died)
 {
@@ -81,8 +83,8 @@ static hl_status take_lock(struct hl_manager_table *t, pthread_mutex_t *lock, ui
                    "manager %s: lock of %s: %s", t->path, what, strerror(rc));
 }
 
-/* With the device's lock. A row is changed by one store, and a ticket counts from the store of its
- * id on: so they are right at any moment, and the sums can be made of them. */
+/* Call with the device's lock held. A row is changed by one store, and a ticket counts from the
+ * store of its id on. So both are right at any moment, and the sums can be computed from them. */
 static void sum_up(struct hl_manager_device *d)
 {
     uint64_t used = 0, reserved = 0;
@@ -122,15 +124,15 @@ static hl_status lock_registry(struct hl_manager_table *t)
 {
     int died;
     HL_TRY(take_lock(t, &t->s->registry, &t->s->holder, "its processes", &died));
-    if (died) /* rows are taken and given up by one store of the pid */
+    if (died) /* nothing to repair: rows are taken and released by one store of the pid */
         pthread_mutex_consistent(&t->s->registry);
     return HL_OK;
 }
 
-/* ---- the dead -------------------------------------------------------------------------------- */
+/* ---- dead processes -------------------------------------------------------------------------- */
 
-/* With `registry`. Where a device's lock can't be had, what was given back before stays so: the row
- * keeps its pid, and the next process that reaps goes on. */
+/* Call with `registry` held. If a device's lock can't be taken, what was freed before stays freed:
+ * the row keeps its pid, and the next process that reaps continues. */
 static hl_status clear_row(struct hl_manager_table *t, uint32_t row, uint64_t *freed)
 {
     for (uint32_t i = 0, n = hl_manager_devices(t); i < n; i++) {
@@ -145,12 +147,12 @@ static hl_status clear_row(struct hl_manager_table *t, uint32_t row, uint64_t *f
         *freed += before - d->used - d->reserved;
         hl_manager_unlock(t, i);
     }
-    __atomic_store_n(&t->s->processes[row].pid, 0, __ATOMIC_RELEASE); /* last: all is given back */
+    __atomic_store_n(&t->s->processes[row].pid, 0, __ATOMIC_RELEASE); /* last: all is freed */
     return HL_OK;
 }
 
-/* The row is compared again under the lock: meanwhile another process may have cleared it, and a
- * new one taken it. */
+/* Compares the row again under the lock: meanwhile another process may have cleared it, and a new
+ * one taken it. */
 hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed)
 {
     struct hl_process all[HL_MANAGER_PROCESSES];
@@ -161,7 +163,7 @@ hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed)
     memcpy(all, t->s->processes, sizeof(all));
     pthread_mutex_unlock(&t->s->registry);
     for (uint32_t i = 0; i < HL_MANAGER_PROCESSES && st == HL_OK; i++) {
-        if (all[i].pid == 0 || !hl_process_ended(all[i])) /* asked without a lock */
+        if (all[i].pid == 0 || !hl_process_ended(all[i])) /* checked without a lock */
             continue;
         HL_TRY(lock_registry(t));
         const struct hl_process *now = &t->s->processes[i];
@@ -179,7 +181,7 @@ hl_status hl_manager_check_whole(const struct hl_manager_table *t)
     return hl_fail(HL_EUNAVAIL, "manager %s: its file was truncated by another program", t->path);
 }
 
-/* The swap lets one process of several go and look. */
+/* The compare-and-swap lets only one of several processes reap. */
 hl_status hl_manager_reap_by_age(struct hl_manager_table *t)
 {
     uint64_t now = hl_now_coarse_ns(), freed;
@@ -191,9 +193,9 @@ hl_status hl_manager_reap_by_age(struct hl_manager_table *t)
     return hl_manager_reap(t, &freed);
 }
 
-/* ---- coming and going ------------------------------------------------------------------------ */
+/* ---- joining and leaving --------------------------------------------------------------------- */
 
-/* With the file locked. */
+/* Call with the file locked. */
 static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_options *o)
 {
     struct hl_manager_shared *s = t->s;
@@ -236,7 +238,7 @@ hl_status hl_manager_check_layout(const struct hl_manager_table *t)
     return HL_OK;
 }
 
-/* The first process decides; others must say the same, or nothing. */
+/* The first process sets the capacities; others must give the same ones, or none. */
 static hl_status check_capacities(const struct hl_manager_table *t,
                                   const struct hl_manager_options *o)
 {
@@ -262,7 +264,7 @@ static unsigned count_registered(const struct hl_manager_table *t)
     return n;
 }
 
-/* The first free row becomes this process's. */
+/* Takes the first free row for this process. */
 static hl_status register_self(struct hl_manager_table *t)
 {
     struct hl_process self;
@@ -283,7 +285,7 @@ static hl_status register_self(struct hl_manager_table *t)
     return HL_OK;
 }
 
-/* With the file locked. Zeros were left by a process that died while making it. */
+/* Call with the file locked. A process that died while it created the table left zeros. */
 static hl_status join_table(struct hl_manager_table *t, const struct hl_manager_options *o)
 {
     struct stat sb;
@@ -305,7 +307,7 @@ static hl_status join_table(struct hl_manager_table *t, const struct hl_manager_
         HL_TRY(make_table(t, o));
     HL_TRY(hl_manager_check_layout(t));
     HL_TRY(hl_manager_reap(t, &freed));
-    /* All its processes have died: it is made anew, with this process's capacities. */
+    /* All processes of the table have died: it is recreated, with this process's capacities. */
     if (count_registered(t) == 0 && o->capacity != NULL) {
         __atomic_store_n(&t->s->magic, 0, __ATOMIC_RELEASE);
         HL_TRY(make_table(t, o));
@@ -345,7 +347,8 @@ hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_ma
     return HL_OK;
 }
 
-/* With the file locked. No process can use it again, nor make another under its name. */
+/* Removes a truncated table. Call with the file locked. No process can use the table again, or
+ * create another under its name. */
 static void remove_cut(const struct hl_manager_table *t)
 {
     struct stat sb;
@@ -353,8 +356,8 @@ static void remove_cut(const struct hl_manager_table *t)
         shm_unlink(t->path);
 }
 
-/* `alone`: the file is locked, so no process joins between the look for others and the end of the
- * name. */
+/* `alone`: the file is locked, so no process joins between the check for others and the removal of
+ * the name. */
 void hl_manager_table_close(struct hl_manager_table *t)
 {
     if (t->s == NULL)
@@ -367,7 +370,7 @@ void hl_manager_table_close(struct hl_manager_table *t)
     } else if (ours) {
         uint64_t freed = 0;
         int alone = hl_shm_lock(t->fd, t->path, t->lock_ms) == HL_OK;
-        /* What can't be given back now is when this process has ended. */
+        /* What can't be freed now is freed when this process has ended. */
         if (lock_registry(t) == HL_OK) {
             if (clear_row(t, t->row, &freed) == HL_OK && alone && count_registered(t) == 0)
                 shm_unlink(t->path);
@@ -381,7 +384,8 @@ void hl_manager_table_close(struct hl_manager_table *t)
     *t = (struct hl_manager_table){.fd = -1, .guard = -1};
 }
 
-/* Acquire pairs with the stores of the pid: a row that is seen as taken is not the last owner's. */
+/* Acquire pairs with the stores of the pid: a row that is seen as taken does not show its last
+ * owner's values. */
 size_t hl_manager_usage(const struct hl_manager_table *t, uint32_t device,
                         struct hl_manager_use *out, size_t max)
 {

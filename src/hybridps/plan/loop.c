@@ -1,9 +1,9 @@
 /* An endless plan. Its first iterations lead from where the chunks are into a cycle that can be
- * replayed without end; its last one knows that nothing comes after it. The one before it is
- * replayed cyclically: what is planned there has uses before it and after it, and the rules ask
- * for the next use only, so no other would do better. Where it does not end quite where it began,
- * following it settles in a course of its own; so each rule is simulated long enough, and the one
- * that moves least is taken. */
+ * replayed without end; its last iteration has nothing after it. The one before that is replayed
+ * cyclically: what is planned there has uses before and after it, and the rules only ask for the
+ * next use, so no other iteration would do better. If that iteration does not end exactly where it
+ * began, following the plan settles into a course that can't be predicted without running it. So
+ * each rule is simulated for long enough, and the one that moves least is taken. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 struct choice {
     enum plan_rule rule;
-    uint64_t total; /* 0 = the plan's end is not used */
+    uint64_t total; /* 0 = the plan does not take the end into account */
     uint64_t moved;
     int tried;
 };
@@ -42,7 +42,7 @@ static hl_status try_choice(const struct plan_model *m, struct hl_chunk_plan *p,
     return HL_OK;
 }
 
-/* The first of the least stays. */
+/* Of equally good choices the first one is kept. */
 static hl_status keep_better(const struct plan_model *m, struct hl_chunk_plan *p,
                              struct choice next, struct choice *best)
 {
@@ -61,7 +61,7 @@ static hl_status try_rules(const struct plan_model *m, struct hl_chunk_plan *p, 
     return HL_OK;
 }
 
-/* Two iterations that begin alike, at the same place of the plan. */
+/* Finds two iterations that begin in the same state, at the same place of the plan. */
 static void find_again(struct hl_chunk_plan *p)
 {
     for (uint64_t b = 1; b <= p->cost_count; b++)

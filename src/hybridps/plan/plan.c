@@ -49,7 +49,7 @@ static uint64_t total_bytes(const struct plan_cost *costs, uint64_t count)
     return sum;
 }
 
-/* Every rule is tried on the record; the first of the cheapest is the plan's. */
+/* Simulates every rule on the record, and takes the first of the cheapest. */
 static hl_status choose_rule(const struct plan_model *m, struct hl_chunk_plan *p)
 {
     struct plan_cost *costs = calloc(p->iterations + 1, sizeof(*costs));

@@ -1,4 +1,4 @@
-/* Where in a plan the run is, and what a segment is worth keeping for. */
+/* Where in a plan the run is, and how much a segment is worth keeping. */
 
 #include "hybridps/plan/plan_private.h"
 
@@ -21,7 +21,7 @@ double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const s
                      bool dirty)
 {
     int class = 0;
-    /* Leaving now costs nothing that is not owed. */
+    /* Leaving now causes no copy that would not be made anyway. */
     int is_free = !s->again && (s->owed || !s->useful || (p->copy && !dirty));
     if (rule != PLAN_BELADY && is_free)
         class = 3;
@@ -30,7 +30,8 @@ double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const s
     return (double)((int64_t) class * 2 * PLAN_NEVER + s->far);
 }
 
-/* Every chunk's last use before the position, as if all had gone as planned. */
+/* Sets each chunk's current segment to its last use before the position, as if the run had followed
+ * the plan so far. */
 static void plan_jump(struct hl_chunk_plan *p)
 {
     for (size_t c = 0; c < p->chunk_count; c++) {

@@ -1,4 +1,4 @@
-/* What a plan moves, without moving it: the pool's rules on a few flags per chunk. */
+/* Computes what a plan would move: the pool's rules, applied to a few flags per chunk. */
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -14,8 +14,8 @@ struct sim {
     struct hl_chunk_plan *p;
     enum plan_rule rule;
     uint8_t *device, *host;
-    uint32_t *version; /* of a chunk's only good entry in the heap */
-    int64_t *needed;   /* last moment it was needed on the device */
+    uint32_t *version; /* version of a chunk's only valid entry in the heap */
+    int64_t *needed;   /* last moment in which it was needed on the device */
     uint64_t resident;
     struct entry *heap;
     size_t count, cap;
@@ -94,7 +94,7 @@ static hl_status use_on_host(struct sim *s, const struct hl_trace_use *u)
         if (!s->m->o.copy || u->write)
             leave_device(s, c);
         else if (s->needed[c] != s->p->position)
-            HL_TRY(heap_push(s, c)); /* it is clean now */
+            HL_TRY(heap_push(s, c)); /* its rank has changed: it is clean now */
     }
     s->host[c] = 1;
     return HL_OK;
@@ -107,7 +107,7 @@ static hl_status make_room(struct sim *s, uint64_t more, uint64_t avail)
             return hl_fail(HL_EINTERNAL, "no eviction candidate at step %lld of the plan",
                            (long long)s->p->position);
         struct entry e = heap_pop(s);
-        /* What is needed now gets a new entry afterwards. */
+        /* A chunk that is needed now gets a new entry later. */
         if (s->version[e.chunk] != e.version || s->needed[e.chunk] == s->p->position)
             continue;
         write_back(s, e.chunk);
@@ -132,7 +132,7 @@ static hl_status use_on_device(struct sim *s, const struct hl_trace_use *u)
     return heap_push(s, c);
 }
 
-/* Both places in one moment: the write-back comes after the load. */
+/* A chunk needed in both places in one moment is written back after the load. */
 static hl_status sim_moment(struct sim *s, const struct hl_trace_moment *m)
 {
     uint64_t more = 0;
@@ -164,7 +164,7 @@ static hl_status sim_moment(struct sim *s, const struct hl_trace_moment *m)
     return HL_OK;
 }
 
-/* All ranks are other ones: at the start, and where a plan goes back. */
+/* Ranks all chunks again: at the start, and where a plan jumps back. */
 static hl_status rank_all(struct sim *s)
 {
     s->count = 0;

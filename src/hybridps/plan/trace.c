@@ -13,7 +13,7 @@ static hl_status fail_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating a trace");
 }
 
-/* Room for one more of `size` bytes. */
+/* Makes room for one more element of `size` bytes. */
 static hl_status grow_list(void *list, size_t *cap, size_t count, size_t size)
 {
     void *p;
@@ -83,7 +83,7 @@ hl_status hl_trace_add_moment(struct hl_trace *t, const char *stage, const char 
     return HL_OK;
 }
 
-/* The moment that is added to, when it and the chunk are there. */
+/* Finds the moment that is appended to; fails if there is no moment or no such chunk. */
 static hl_status last_moment(const struct hl_trace *t, uint32_t chunk, struct hl_trace_moment **out)
 {
     if (t->moment_count == 0 || chunk >= t->chunk_count)
@@ -146,11 +146,11 @@ const char *hl_trace_moment_name(const struct hl_trace *t, size_t moment, char *
 
 struct trace_reader {
     struct hl_trace t;
-    json_t *ids; /* id's key -> index */
+    json_t *ids; /* maps an id's key to its index */
     uint64_t bytes;
 };
 
-/* A byte count: a whole number, perhaps written as 1e9. */
+/* A byte count: an integer, possibly written as 1e9. */
 static hl_status get_count(const json_t *obj, const char *key, uint64_t max, uint64_t *out)
 {
     const json_t *v = json_object_get(obj, key);
@@ -168,7 +168,7 @@ static hl_status get_count(const json_t *obj, const char *key, uint64_t max, uin
     return HL_OK;
 }
 
-/* A text or an integer, as text into buf; absent is "". */
+/* Copies a string or an integer into buf as text; an absent one gives "". */
 static hl_status get_label(const json_t *v, const char *key, char *buf, size_t cap)
 {
     int n = 0;
@@ -186,7 +186,7 @@ static hl_status get_label(const json_t *v, const char *key, char *buf, size_t c
     return HL_OK;
 }
 
-/* 5 and "5" are two ids. */
+/* 5 and "5" are different ids. */
 static hl_status id_key(const json_t *v, char *buf, size_t cap)
 {
     if (!json_is_string(v) && !json_is_integer(v))
@@ -263,7 +263,7 @@ static hl_status read_free(struct trace_reader *r, const json_t *id)
     return hl_trace_add_free(&r->t, chunk);
 }
 
-/* Every element of an array that may be absent unless `wanted`. */
+/* Calls read for each element of an array, which may be absent unless `wanted`. */
 static hl_status read_list(struct trace_reader *r, const json_t *obj, const char *key, int wanted,
                            hl_status (*read)(struct trace_reader *, const json_t *))
 {

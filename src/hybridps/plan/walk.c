@@ -1,5 +1,5 @@
-/* What a chunk goes through, as segments from one use on the device to the next: one walk along its
- * uses, iteration after iteration. */
+/* The stays of a chunk on the device as segments, from one use there to the next: one walk along
+ * its uses, iteration by iteration. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,14 +15,14 @@ struct event {
 struct walk {
     const struct plan_model *m;
     struct hl_chunk_plan *p;
-    struct event *events; /* chunk after chunk, by moment */
+    struct event *events; /* chunk by chunk, sorted by moment */
     uint32_t *first;
     uint32_t seg_count, seg_cap;
-    /* the chunk that is walked */
+    /* state of the chunk that is walked */
     uint32_t chunk;
     int device, host;
     int dirty;    /* evicting it would cost an extra copy */
-    uint32_t seg; /* its present one while `device` */
+    uint32_t seg; /* its current segment, if `device` */
 };
 
 static hl_status fail_memory(void)
@@ -54,7 +54,7 @@ static void note_moment(struct walk *w, uint32_t *next, size_t i)
         note_event(w, next, m->free[k], i, END);
 }
 
-/* w->events[w->first[c] .. next[c] - 1]; next is the caller's. */
+/* The events of chunk c are w->events[w->first[c] .. next[c] - 1]; the caller owns next. */
 static hl_status collect_events(struct walk *w, uint32_t *next)
 {
     const struct hl_trace *t = w->m->t;
@@ -97,8 +97,9 @@ static hl_status add_seg(struct walk *w, int64_t start)
     return HL_OK;
 }
 
-/* Its present segment ends where it is used `again` on the device, or its content ends. Keeping it
- * until then saves something: in mode copy the way in, or the way out of what is dirty. */
+/* The current segment ends because the chunk is used `again` on the device, or because its content
+ * ends. Keeping the chunk until then saves a copy: in mode copy the load, or the write-back if it
+ * is dirty. */
 static void close_segment(struct walk *w, int again)
 {
     struct plan_seg *s = &w->p->segs[w->seg];
@@ -135,7 +136,7 @@ static void on_host(struct walk *w, uint32_t what)
     w->host = 1;
 }
 
-/* The content ends, or what is planned for does. */
+/* The content ends, or the planned time does. */
 static void on_end(struct walk *w)
 {
     if (w->device)
@@ -175,7 +176,7 @@ static hl_status walk_chunk(struct walk *w, const struct event *e, const struct 
     return HL_OK;
 }
 
-/* What is pinned in each moment must fit. */
+/* The chunks pinned in each moment must fit. */
 static hl_status check_pinned(const struct plan_model *m)
 {
     const struct hl_trace *t = m->t;

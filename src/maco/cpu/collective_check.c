@@ -1,6 +1,6 @@
-/* Before a plan's first run its ranks compare the order of their collectives, group by group
- * (agree.h). The comparison is a run of its own, of one task for each group on the group's proxy,
- * so the deadline holds and a rank that does not come is named like any other wait. */
+/* Before a plan's first run the ranks compare the order of their collectives, group by group
+ * (agree.h). The comparison is a run of its own, with one task per group on the group's proxy. So
+ * the deadline applies, and a rank that does not come is reported like any other wait. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,14 +8,14 @@
 #include "maco/cpu/runtime_private.h"
 #include "maco/plan/plan.h"
 
-/* What every rank says, one after the other. */
+/* Gathers what every rank says, in the order of ranks. */
 static hl_status ask_group(void *arg, const void *mine, size_t bytes, void *all)
 {
     const struct hl_maco_question *q = arg;
     char what[64];
     snprintf(what, sizeof(what), "the order of group %u's collectives", q->index);
     HL_TRY((hl_status)hybridps_group_allgather(q->group, what, mine, all, bytes));
-    /* No thread waits for this any more: the plan may be gone. */
+    /* If the run has ended, no thread waits for this any more, and the plan may be freed. */
     return __atomic_load_n(&q->rt->run, __ATOMIC_SEQ_CST) & 1 ? HL_OK : HL_ECANCELED;
 }
 

@@ -1,14 +1,14 @@
-/* The order in which tasks were completed, put together from the workers' own notes: each worker's
- * in its order, and no task before those it waited for. Where two tasks did not wait for each other
- * no observer could have told which was first. */
+/* The order in which tasks were completed, merged from the workers' logs. Each worker's tasks keep
+ * their order, and no task comes before those that it waited for. If neither of two tasks waited
+ * for the other, no observer could have told which one was first. */
 #include <stdlib.h>
 
 #include "maco/cpu/runtime_private.h"
 
 struct merge {
     const maco_runtime *rt;
-    uint32_t *have; /* of each event */
-    uint32_t *at;   /* in each log */
+    uint32_t *have; /* triggers so far, one per event */
+    uint32_t *at;   /* position in each log */
 };
 
 static void count_trigger(const struct merge *m, uint32_t event)
@@ -18,11 +18,11 @@ static void count_trigger(const struct merge *m, uint32_t event)
     if (++m->have[event] != e->needed || !(e->reserved & HL_MACO_JOINS))
         return;
     for (uint64_t i = e->reserved2[0]; i < e->reserved2[1]; i++)
-        /* a join of joins is rare, and not deep */
+        /* joins of joins are rare and not deep, so this recursion is short */
         count_trigger(m, s->view.tasks[i].trigger_event);
 }
 
-/* Takes from one log as long as what comes had what it waited for. */
+/* Takes tasks from one log as long as everything that they waited for is complete. */
 static uint32_t drain_log(const struct merge *m, uint32_t thread, uint32_t *tasks, uint32_t n)
 {
     const struct hl_maco_state *s = m->rt->state;

@@ -1,14 +1,15 @@
-/* The demo of SM scheduling: rounds of tasks with a barrier after each, as a plan made by hand that
- * goes through the same queues as any other. A worker of several threads is as many workers of the
- * runtime, each with a strip of its part; its task of a round is done when its last strip is. */
+/* The demo of SM scheduling: rounds of tasks with a barrier after each, as a hand-made plan that
+ * goes through the same queues as any other. A worker of the demo that has several threads is as
+ * many workers of the runtime, each with one strip of its part; its task of a round is complete
+ * when its last strip is. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "maco/cpu/runtime.h"
 #include "os/cpus.h"
 
-#define ROUNDS_MAX  999  /* worker * 1000 + round is to be read back */
-#define THREADS_MAX 1024 /* of a worker: what a CTA may have */
+#define ROUNDS_MAX  999  /* so that worker * 1000 + round can be decoded */
+#define THREADS_MAX 1024 /* of a worker, as in a CTA */
 #define SERIAL      1    /* of the only plan of its runtime */
 
 struct part {
@@ -22,7 +23,7 @@ struct strip {
     int32_t *order;
     uint32_t *completed; /* tasks of all workers */
     struct part *part;
-    uint32_t worker, of; /* strips of that worker */
+    uint32_t worker, of; /* of: number of strips of that worker */
 };
 
 struct demo {
@@ -43,7 +44,7 @@ static int demo_step(void *arg, const maco_task *task)
         s->data[i] = fmaf(s->data[i], 1.5f, 0.1f);
     if (__atomic_sub_fetch(&s->part->left, 1, __ATOMIC_ACQ_REL) > 0)
         return 0;
-    s->part->left = s->of; /* the barrier after the round shows it to the next one */
+    s->part->left = s->of; /* the barrier after the round makes it visible */
     uint32_t at = __atomic_fetch_add(s->completed, 1, __ATOMIC_RELAXED);
     s->order[at] = (int32_t)s->worker * 1000 + s->part->round++;
     return 0;
@@ -80,7 +81,7 @@ static void cut_demo(struct demo *d, float *data, uint64_t n, uint32_t workers, 
         d->functions[i] = (struct hl_maco_function){demo_step, &d->strips[i]};
 }
 
-/* `lanes` workers of the runtime. */
+/* lanes: workers of the runtime. */
 static hl_status make_demo(struct demo *d, uint32_t rounds, uint32_t workers, uint32_t lanes)
 {
     size_t total = (size_t)rounds * lanes;
@@ -132,7 +133,7 @@ static hl_status run_demo(const struct demo *d, uint32_t rounds, uint32_t worker
     return st;
 }
 
-/* More threads than processors would only take turns, and a strip has an element. */
+/* More threads than processors would only take turns, and each strip needs an element. */
 static uint32_t strips_of(uint64_t n, uint32_t workers, uint32_t threads)
 {
     uint64_t most = hl_cpus_usable() / workers;

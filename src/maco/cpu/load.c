@@ -1,6 +1,6 @@
-/* A plan is made ready once: what it says is checked, its events are copied, and which worker runs
- * what is sorted. Some plans are kept, so that a training step that runs a few in turn loads none
- * again. */
+/* Prepares a plan once for all its runs: checks it, copies its events, and sorts which worker runs
+ * which tasks. Some loaded plans are kept, so a training step that alternates between a few does
+ * not load any of them again. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -56,8 +56,8 @@ static bool event_launches(const maco_event *e)
            e->kind == MACO_EVENT_BARRIER;
 }
 
-/* Joins are taken out of what an event launches, and the communication that stands behind them:
- * its proxies wait for the event. */
+/* Removes joins from the range that an event launches, and the communication after them, because
+ * the proxies wait for the event themselves. */
 static void split_joins(struct hl_maco_state *s)
 {
     for (uint32_t e = 0; e < s->view.n_events; e++) {
@@ -80,7 +80,7 @@ static void split_joins(struct hl_maco_state *s)
     }
 }
 
-/* Each task is launched once, by the event that it depends on, and one event is the end. */
+/* Each task is launched once, by the event that it depends on, and exactly one event is the end. */
 static hl_status check_events(struct hl_maco_state *s, bool is_static)
 {
     const maco_plan_view *v = &s->view;
@@ -144,12 +144,13 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     if (t->group >= s->n_proxies)
         s->n_proxies = t->group + 1;
     if (t->type == MACO_TASK_CUSTOM_COMM)
-        return HL_OK; /* its group may be none */
+        return HL_OK; /* its group may be absent */
     return hl_maco_comm_fits(t, hl_maco_task_name(s, i),
                              hybridps_group_world(rt->groups[t->group]));
 }
 
-/* Tasks for which key() is below n, by it, each list in the order of the plan, or of `order`. */
+/* Sorts tasks by key() into n lists; a task with key n is in no list. Each list is in the order of
+ * the plan, or of `order`. */
 static hl_status sort_lists(const struct hl_maco_state *s, const uint32_t *order, uint32_t count,
                             uint32_t n,
                             uint32_t (*key)(const struct hl_maco_state *s, uint32_t i, uint32_t n),
@@ -162,7 +163,7 @@ static hl_status sort_lists(const struct hl_maco_state *s, const uint32_t *order
     if (f == NULL || l == NULL)
         return no_memory();
     for (uint32_t i = 0; i < count; i++)
-        f[key(s, order != NULL ? order[i] : i, n) + 1]++; /* key n is of those in no list */
+        f[key(s, order != NULL ? order[i] : i, n) + 1]++; /* key n: in no list */
     for (uint32_t k = 0; k <= n; k++) {
         uint32_t here = f[k + 1];
         f[k + 1] = total;
@@ -191,7 +192,7 @@ static uint32_t worker_of(const struct hl_maco_state *s, uint32_t i, uint32_t n)
     return w != MACO_NONE ? w : i % n;
 }
 
-/* A compiled plan has lists, which are known not to stand still. */
+/* A compiled plan already has lists, and they are known not to deadlock. */
 static hl_status take_lists(struct hl_maco_state *s, uint32_t workers)
 {
     const maco_plan_view *v = &s->view;
@@ -253,7 +254,8 @@ static hl_status make_hot(struct hl_maco_state *s, const struct hl_maco_source *
     return HL_OK;
 }
 
-/* Where a task alone launches one other, the worker that ends the one goes on with the other. */
+/* If an event needs one task and launches one task, the worker that runs the first one continues
+ * with the second. */
 static void mark_links(struct hl_maco_state *s)
 {
     for (uint32_t i = 0; i < s->view.n_tasks; i++) {
@@ -266,7 +268,7 @@ static void mark_links(struct hl_maco_state *s)
     }
 }
 
-/* Counts that a thread sleeps on are added to in a way that wakes it. */
+/* Marks the events that a thread sleeps on, so that adding to their counts wakes it. */
 static void mark_waited(struct hl_maco_state *s, bool is_static)
 {
     for (uint32_t i = 0; i < s->view.n_tasks; i++) {
@@ -352,7 +354,7 @@ void hl_maco_forget(maco_runtime *rt, uint64_t serial)
         struct hl_maco_state *p = &rt->plans[i];
         if (p->serial != serial)
             continue;
-        p->serial = UINT64_MAX; /* no plan's; the rest goes when its place is wanted */
+        p->serial = UINT64_MAX; /* belongs to no plan; the rest is freed when its slot is reused */
         p->used = 0;
     }
 }

@@ -1,11 +1,12 @@
-/* Policy direct: the worker that completes an event launches what follows.
+/* Policy direct: the worker that completes an event launches its successors.
  *
- * One successor is run by the same worker next, by a loop. A range has a cursor, from which all
- * that know of it take chunks: 1/(4W) of what is left, but where earlier runs have shown that its
- * tasks are short, as many as last as long as it takes to get them from another processor. That an
- * event has fired is known by its number in the `ready` queue of the one that fired it. A range's
- * number may be in several queues and outlive the range: what counts is the cursor. While a range
- * has tasks to give, its number is in a queue or a worker is taking from it.
+ * A single successor is run next by the same worker, in a loop. A range has a cursor, from which
+ * all workers that know the range take chunks of 1/(4W) of the rest. If earlier runs have shown
+ * that its tasks are short, a chunk is at least as long as it takes to get it from another
+ * processor. Workers learn that an event has fired by its number in the `ready` queue of the worker
+ * that fired it. A range's number can be in several queues and can outlive the range, since only
+ * the cursor counts. While a range has tasks left, its number is in a queue or a worker is taking
+ * from it.
  *
  *    worker 0: ready [e7 e9]   spill -> e12 -> e13     inbox -> t4 -> t1
  *    worker 1: ready [e9]      spill                   inbox
@@ -14,14 +15,14 @@
  *                    v                                    |
  *               claim_range: e9.cursor moves by a chunk, run_span runs it
  *
- *   ready   pushed by its owner, taken by anybody (ring.h)
- *   spill   its owner's alone: what did not fit in `ready`, linked by next_event
- *   inbox   a stack linked by next_task: pushed by anybody with compare-and-swap, emptied by its
- *           owner with one exchange, so ABA can't happen
- *   cursor  moved by compare-and-swap, relaxed: whichever worker has the event's number fired it or
- *           took it from a queue, and that acquire shows all that the tasks before it wrote
+ *   ready   pushed by its owner, taken by any worker (ring.h)
+ *   spill   used by its owner only: events that did not fit in `ready`, linked by next_event
+ *   inbox   a stack linked by next_task: any worker pushes with compare-and-swap, and its owner
+ *           empties it with one exchange, so ABA can't happen
+ *   cursor  moved by compare-and-swap, relaxed: a worker with the event's number has fired it or
+ *           taken it from a queue; that acquire makes all writes of earlier tasks visible
  *
- * An event is in next_event of one list at a time, since it fires once a run. */
+ * An event is in next_event of one list at a time, since it fires once per run. */
 #include "maco/cpu/futex.h"
 #include "maco/cpu/runtime_private.h"
 
@@ -30,13 +31,14 @@ static uint64_t range_width(const maco_event *e)
     return e->last - e->first;
 }
 
-/* Ticks of a task of this range, as earlier runs had it; 0 = not known. */
+/* Ticks per task of this range, learned in earlier runs; 0 = unknown. */
 static uint64_t avg_task_ticks(const maco_event *e)
 {
     return __atomic_load_n(&e->reserved2[2], __ATOMIC_RELAXED);
 }
 
-/* Moves by a quarter, and to four times at most: a thread may have been put aside meanwhile. */
+/* Moves the average by a quarter of the difference. A sample counts at most four times the average,
+ * because the thread may have been preempted meanwhile. */
 static void learn_task_ticks(maco_event *e, uint64_t ticks, uint32_t tasks)
 {
     uint64_t old = avg_task_ticks(e), now = ticks / tasks + 1;
@@ -56,9 +58,9 @@ static uint64_t share_of(const maco_runtime *rt, const maco_event *e, uint64_t l
     return guided > least ? guided : least;
 }
 
-/* [*first, *last) is the caller's now; false: there is nothing left. A cursor may stand before
- * where this iteration begins: a run may end while its last tasks, a proxy's, are still to be
- * skipped. */
+/* Claims tasks [*first, *last) for the caller; false: none are left. The cursor can be before the
+ * start of this iteration, because a run can end while tasks of a proxy at the end of the range are
+ * still to be skipped. */
 static bool claim_range(const maco_runtime *rt, maco_event *e, uint32_t *first, uint32_t *last)
 {
     uint64_t end = range_width(e) * rt->state->iteration, begin = end - range_width(e);
@@ -80,7 +82,7 @@ static bool has_more(const struct hl_maco_state *s, const maco_event *e)
     return __atomic_load_n(&e->cursor, __ATOMIC_RELAXED) < range_width(e) * s->iteration;
 }
 
-/* ---- events that others may take ---- */
+/* ---- events that other workers can take ---- */
 
 static bool share_event(struct hl_maco_thread *w, uint32_t event)
 {
@@ -90,7 +92,7 @@ static bool share_event(struct hl_maco_thread *w, uint32_t event)
     return true;
 }
 
-/* Each event comes here once in a run, when it has fired. Where the queue is full it waits in a
+/* Called once per run for each event that has fired. If the queue is full, the event waits in a
  * list of its owner. */
 static void offer_event(struct hl_maco_thread *w, uint32_t event)
 {
@@ -105,7 +107,8 @@ static void offer_event(struct hl_maco_thread *w, uint32_t event)
     w->spill_last = event;
 }
 
-/* The oldest of its own; room in the queue is filled from the spill, so that others may take it. */
+/* Takes the oldest event of its own. Room in the queue is refilled from the spill, so that others
+ * can take those events. */
 static uint32_t take_own(struct hl_maco_thread *w)
 {
     uint32_t event = MACO_NONE, more = w->spill;
@@ -123,7 +126,7 @@ static uint32_t take_own(struct hl_maco_thread *w)
     return event;
 }
 
-/* Begins behind itself, so that thieves spread over the owners. */
+/* Starts with the next worker, so that thieves spread over the owners. */
 static uint32_t take_from_others(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
@@ -145,7 +148,8 @@ static void give_task(maco_runtime *rt, uint32_t worker, uint32_t task)
     struct hl_maco_thread *to = &rt->threads[worker];
     uint32_t *next = rt->state->next_task;
     uint32_t top = __atomic_load_n(&to->inbox, __ATOMIC_RELAXED);
-    /* Sequentially consistent: its worker may be parking, and looks here after having said so. */
+    /* Sequentially consistent: the owner may be parking, and checks its inbox after it has set
+     * `parked`. */
     do
         next[task] = top;
     while (!__atomic_compare_exchange_n(&to->inbox, &top, task, 1, __ATOMIC_SEQ_CST,
@@ -158,7 +162,7 @@ static uint32_t take_given(struct hl_maco_thread *w)
     uint32_t *next = w->rt->state->next_task;
     if (w->given == MACO_NONE && __atomic_load_n(&w->inbox, __ATOMIC_RELAXED) != MACO_NONE) {
         uint32_t top = __atomic_exchange_n(&w->inbox, MACO_NONE, __ATOMIC_ACQUIRE);
-        while (top != MACO_NONE) { /* the last one given is on top */
+        while (top != MACO_NONE) { /* the last task given is on top */
             uint32_t below = next[top];
             next[top] = w->given;
             w->given = top;
@@ -171,7 +175,7 @@ static uint32_t take_given(struct hl_maco_thread *w)
     return task;
 }
 
-/* A proxy finds its tasks by their events; another worker's are handed over. */
+/* A proxy finds its tasks by their events; a task of another worker is handed over. */
 static bool is_ours(struct hl_maco_thread *w, const struct hl_maco_hot *hot, uint32_t task)
 {
     if (hl_maco_is_comm(hot->type))
@@ -184,8 +188,8 @@ static bool is_ours(struct hl_maco_thread *w, const struct hl_maco_hot *hot, uin
 
 /* ---- running ---- */
 
-/* What an event that has just fired gives its worker to do: it, or MACO_NONE. If there is more than
- * one, others may have them. */
+/* Returns the event that the worker continues with after this one has fired, or MACO_NONE. If there
+ * are more, the others are offered to all workers. */
 static inline uint32_t launched_event(struct hl_maco_thread *w, uint32_t event)
 {
     struct hl_maco_state *s = w->rt->state;
@@ -209,7 +213,7 @@ static inline void direct_settle(struct hl_maco_thread *w, struct hl_maco_held *
         offer_event(w, event);
 }
 
-/* Runs tasks; what the last of them launches is returned, for this worker to go on with. */
+/* Runs tasks; returns what the last one launches, for this worker to continue with. */
 static uint32_t run_span(struct hl_maco_thread *w, uint32_t i, uint32_t last)
 {
     struct hl_maco_state *s = w->rt->state;
@@ -232,7 +236,7 @@ static uint32_t run_span(struct hl_maco_thread *w, uint32_t i, uint32_t last)
     return launched_event(w, held.event);
 }
 
-/* The same for one task, and for all that follow it link by link. */
+/* Runs one task, and then all tasks linked after it. */
 static uint32_t run_chain(struct hl_maco_thread *w, uint32_t i)
 {
     struct hl_maco_state *s = w->rt->state;
@@ -252,7 +256,7 @@ static uint32_t run_event(struct hl_maco_thread *w, uint32_t event)
     struct hl_maco_state *s = w->rt->state;
     maco_event *e = &s->events[event];
     uint32_t first, last;
-    int known = 0; /* to others */
+    int known = 0; /* nonzero: other workers know the event */
     if (e->kind == MACO_EVENT_LAUNCH_TASK)
         return s->has_affinity ? run_span(w, e->first, e->last) : run_chain(w, e->first);
     while (claim_range(w->rt, e, &first, &last)) {
@@ -291,7 +295,7 @@ static uint32_t run_given(struct hl_maco_thread *w, uint32_t event)
     return event;
 }
 
-/* Asked after `parked`: what a queue shows here is not lost. */
+/* Called after `parked` is set, so work that becomes visible later wakes this thread. */
 static bool has_work(struct hl_maco_thread *w)
 {
     const maco_runtime *rt = w->rt;
@@ -304,7 +308,7 @@ static bool has_work(struct hl_maco_thread *w)
     return false;
 }
 
-/* Nothing to do: looks around for a while. false: the run is over, or this thread has slept. */
+/* Looks for work for a while. false: the run is over, or this thread has slept. */
 static bool wait_for_work(struct hl_maco_thread *w, uint32_t *event)
 {
     uint64_t from = w->rt->tracing ? hl_tick() : 0;
@@ -346,7 +350,7 @@ static void direct_work(struct hl_maco_thread *w)
     hl_maco_leave(w);
 }
 
-/* A proxy runs no tasks: where its queue is full, workers make room. */
+/* A proxy runs no tasks: if its queue is full, it waits until workers make room. */
 static void direct_offer(struct hl_maco_thread *w, uint32_t event)
 {
     uint32_t fired = event;
@@ -363,7 +367,7 @@ static void direct_offer(struct hl_maco_thread *w, uint32_t event)
     }
 }
 
-/* Between runs all queues are the caller's. */
+/* Between runs the caller owns all queues. */
 static void direct_start(maco_runtime *rt)
 {
     for (uint32_t i = 0; i < hl_maco_threads(rt); i++) {
@@ -373,7 +377,7 @@ static void direct_start(maco_runtime *rt)
         __atomic_store_n(&w->inbox, MACO_NONE, __ATOMIC_RELAXED);
     }
     if (!hl_maco_share_push(&rt->threads[0].ready, rt->state->view.n_events))
-        __builtin_unreachable(); /* it was just emptied */
+        __builtin_unreachable(); /* can't fail: the queue was just emptied */
 }
 
 const struct hl_maco_policy_ops hl_maco_direct_policy = {

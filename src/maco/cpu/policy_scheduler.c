@@ -1,4 +1,5 @@
-/* Policy scheduler: a thread of its own hears which events have fired and hands tasks to workers.
+/* Policy scheduler: a dedicated thread receives the events that have fired and hands tasks to
+ * workers.
  *
  *                  rt->events (mpsc)                 rt->pending, in next_event
  *    worker 0 --+                     hear_events
@@ -8,16 +9,16 @@
  *       |        w->queue (spsc)         v
  *       +------------ [t4 t9] <----------+        one queue to each worker
  *
- * pending, turn, cursors and `spent` are the scheduler's alone. `finished` is written by its worker
- * and read without order: it only balances. A worker stores its queue's tail after the batch, which
- * makes room; then it looks for a scheduler that sleeps for want of room.
+ * Only the scheduler uses pending, turn, cursors and `spent`. `finished` is written by its worker
+ * and read relaxed, because it is only used for balance. A worker stores its queue's tail after the
+ * batch, which makes room; then it checks whether the scheduler sleeps because there was none.
  *
- * It never blocks: where queues are full it keeps where it was in the event at the head of its list
- * and goes on hearing, so that no worker waits for it with an event in its hand for long. */
+ * The scheduler never blocks. If queues are full, it keeps its position in the event at the head of
+ * its list and continues to receive events, so no worker has to wait long to deliver one. */
 #include "maco/cpu/futex.h"
 #include "maco/cpu/runtime_private.h"
 
-#define BATCH 64 /* tasks, before what was handed out becomes visible */
+#define BATCH 64 /* tasks that are published together */
 
 /* ---- workers ---- */
 
@@ -53,7 +54,8 @@ static void hand_on(struct hl_maco_thread *w, uint32_t event)
         send_event(w, event);
 }
 
-/* Counts what is held back; before the next trigger, and before this worker may wait. */
+/* Adds the held-back count to its event. Call it before the next trigger, and before this worker
+ * may wait. */
 static void scheduler_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
 {
     if (h->n > 0 && hl_maco_event_add(w->rt->state, h->event, h->n))
@@ -79,7 +81,8 @@ static bool run_batch(struct hl_maco_thread *w, uint64_t tail, uint64_t head)
         cost += ns > 0 ? ns : 1;
     }
     __atomic_store_n(&w->finished, w->finished + cost, __ATOMIC_RELAXED);
-    /* Room for the scheduler, which may be parking: it looks at the tails after having said so. */
+    /* Makes room for the scheduler, which may be parking: it checks the tails after it has set
+     * `parked`. */
     __atomic_store_n(&w->queue.tail, head, __ATOMIC_SEQ_CST);
     scheduler_settle(w, &held);
     return true;
@@ -109,7 +112,7 @@ static void scheduler_work(struct hl_maco_thread *w)
         k = 0;
         if (!run_batch(w, tail, head))
             break;
-        /* it may wait for room */
+        /* the scheduler may wait for room */
         if (__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) > 0)
             hl_maco_unpark(scheduler);
     }
@@ -123,7 +126,7 @@ static uint64_t load_of(const struct hl_maco_thread *w)
     return w->spent - __atomic_load_n(&w->finished, __ATOMIC_RELAXED);
 }
 
-/* The worker that gets a task of that affinity; NULL: all queues are full. */
+/* Chooses the worker for a task with this affinity; NULL: all queues are full. */
 static struct hl_maco_thread *choose_worker(maco_runtime *rt, uint32_t affinity)
 {
     struct hl_maco_thread *best = NULL;
@@ -183,13 +186,13 @@ static bool hand_out(maco_runtime *rt, maco_event *e)
     return i == e->last;
 }
 
-/* Its tasks' highest: they stand in that order. */
+/* The highest priority of the event's tasks, which is that of the first: they are sorted. */
 static int32_t priority_of(const struct hl_maco_state *s, uint32_t event)
 {
     return s->view.priority[s->events[event].first];
 }
 
-/* In the order of firing, but before those of less priority. */
+/* Inserts events in the order of firing, but before those with a lower priority. */
 static void hear_events(maco_runtime *rt)
 {
     const struct hl_maco_state *s = rt->state;
@@ -208,7 +211,8 @@ static void hear_events(maco_runtime *rt)
     }
 }
 
-/* Asked after `parked`: an event that was sent, or room for the one that waits. */
+/* Called after `parked` is set: true if an event was sent, or there is room for the one that
+ * waits. */
 static bool may_go_on(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
@@ -259,7 +263,7 @@ static void scheduler_start(maco_runtime *rt)
     rt->pending = MACO_NONE;
     rt->turn = 0;
     if (!hl_maco_mpsc_push(&rt->events, rt->state->view.n_events))
-        __builtin_unreachable(); /* it was just emptied */
+        __builtin_unreachable(); /* can't fail: the queue was just emptied */
 }
 
 static void scheduler_offer(struct hl_maco_thread *w, uint32_t event)

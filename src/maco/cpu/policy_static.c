@@ -1,12 +1,13 @@
 /* Policy static: each worker has its list and waits for the events of its tasks; nothing is
- * launched. A proxy works the same way, through the communication of its group, under every policy.
+ * launched. Under every policy a proxy works in the same way, through the communication of its
+ * group.
  *
  *    list:   t3  t7  t1  t9
- *                 ^ w->at; w->at_run says of which run, for a thread that slept in the midst
+ *                 ^ w->at; w->at_run: the run it belongs to, for a thread that slept during a run
  *
- * `waits` names the event that it waits for. It is stored before the count is read, and the thread
- * that fires the event adds to the count before it reads `waits` of threads (hl_maco_launch); both
- * are sequentially consistent, so that a sleeper is found. */
+ * `waits` names the event that the thread waits for. It is stored before the count is read. The
+ * thread that fires the event adds to the count before it reads the `waits` of threads
+ * (hl_maco_launch). Both are sequentially consistent, so a sleeper is always found. */
 #include "maco/cpu/runtime_private.h"
 
 static bool event_fired(struct hl_maco_thread *w)
@@ -14,7 +15,7 @@ static bool event_fired(struct hl_maco_thread *w)
     return hl_maco_fired(w->rt->state, w->waits);
 }
 
-/* false: the run is over or this thread has slept; it is not active any more. */
+/* false: the run is over, or this thread has slept; in both cases it is not active any more. */
 static bool await_event(struct hl_maco_thread *w, uint32_t event)
 {
     uint64_t from = w->rt->tracing ? hl_tick() : 0;
@@ -36,7 +37,8 @@ static bool await_event(struct hl_maco_thread *w, uint32_t event)
     return false;
 }
 
-/* Counts what is held back; before this worker waits, for others may wait for it. */
+/* Adds the held-back count to its event. Call it before this worker waits, because others may wait
+ * for the event. */
 static void static_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
 {
     struct hl_maco_state *s = w->rt->state;
@@ -44,7 +46,7 @@ static void static_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
         uint32_t fired = h->event;
         s->next_event[fired] = MACO_NONE;
         while (hl_maco_launch(w, &fired) != MACO_NONE)
-            ; /* whose list it is in waits for it */
+            ; /* the worker that has it in its list waits for the event */
     }
     h->n = 0;
 }
@@ -54,7 +56,7 @@ static bool may_start(const struct hl_maco_state *s, const maco_task *t)
     return t->dependent_event == MACO_NONE || hl_maco_fired(s, t->dependent_event);
 }
 
-/* Nothing more for it in this run. */
+/* This worker has finished its list in this run. */
 static void leave_run(struct hl_maco_thread *w)
 {
     w->last = w->run;
@@ -64,7 +66,7 @@ static void leave_run(struct hl_maco_thread *w)
 
 static void begin_list(struct hl_maco_thread *w)
 {
-    if (w->at_run != w->run) { /* else it has slept in the midst */
+    if (w->at_run != w->run) { /* otherwise it has slept during the run */
         w->at_run = w->run;
         w->at = 0;
     }
@@ -84,7 +86,7 @@ static void static_work(struct hl_maco_thread *w)
         const struct hl_maco_hot *hot = &s->hot[list[w->at]];
         uint32_t trigger = hot->trigger;
         if (!may_start(s, t)) {
-            static_settle(w, &held); /* others may wait for it, and we for them */
+            static_settle(w, &held); /* others may wait for it while this worker waits for them */
             if (!await_event(w, t->dependent_event))
                 return;
         }

@@ -1,4 +1,5 @@
-/* What a thread did, and when: memory that grows by doubling, so that a record costs a store. */
+/* What a thread did, and when. The memory grows by doubling, so a record usually costs one
+ * store. */
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -20,7 +21,7 @@ static bool grow_records(struct hl_maco_thread *w)
     return true;
 }
 
-/* Times are ticks until the records are asked for. */
+/* Times are in ticks until the records are read. */
 void hl_maco_record(struct hl_maco_thread *w, uint32_t task, uint16_t kind, uint64_t from,
                     uint64_t to)
 {
@@ -29,7 +30,7 @@ void hl_maco_record(struct hl_maco_thread *w, uint32_t task, uint16_t kind, uint
     if (task != MACO_NONE && s->view.id != NULL && s->view.id[task] == MACO_NONE)
         return; /* a join */
     if (kind == HL_MACO_WAIT && w->role == HL_MACO_PROXY)
-        return; /* a link that waits is a gap between its transfers */
+        return; /* a waiting link is a gap between its transfers */
     if (w->n_records == w->record_room && !grow_records(w))
         return;
     struct hl_maco_record r = {.start_ns = from, .end_ns = to, .task = task, .kind = kind};

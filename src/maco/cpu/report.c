@@ -1,10 +1,9 @@
-/* What is reported of a run that did not end: which tasks wait, for what, and what each thread
- * does.
+/* The report of a run that did not end: which tasks wait, for what, and what each thread does.
  *
- * It is read beside running workers. `task`, `waits` and `parked` are single words, read relaxed: a
- * sample may be a moment old. `done` is read with acquire and its thread stores it with release, so
- * that the log holds the tasks below it. A thread that shows the same sample twice is said to be in
- * that state since the first. */
+ * It is made while workers run. `task`, `waits` and `parked` are single words, read relaxed, so a
+ * sample can be slightly outdated. `done` is read with acquire and stored by its thread with
+ * release, so the log contains the tasks below it. A thread that shows the same sample twice is
+ * reported to be in that state since the first one. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -69,7 +68,7 @@ static void report_threads(const maco_runtime *rt, uint64_t now, char *out, size
     }
 }
 
-/* Tasks that stand in a log are done. Entries are written before the count that is read here. */
+/* Tasks in a log are done. Entries are written before the count that is read here. */
 static uint8_t *mark_done(const maco_runtime *rt)
 {
     uint8_t *done = calloc(1, (size_t)rt->state->view.n_tasks + 1);
@@ -78,12 +77,12 @@ static uint8_t *mark_done(const maco_runtime *rt)
         for (uint32_t k = 0; k < n; k++)
             done[rt->threads[i].log[k]] = 1;
         if (rt->samples[i].task != MACO_NONE && done[rt->samples[i].task] == 0)
-            done[rt->samples[i].task] = 2; /* it runs */
+            done[rt->samples[i].task] = 2; /* it is running */
     }
     return done;
 }
 
-/* How often it was triggered in this run. */
+/* How often the event was triggered in this run. */
 static uint32_t have_of(const struct hl_maco_state *s, uint32_t event, const uint8_t *done)
 {
     const maco_event *e = &s->events[event];

@@ -1,8 +1,8 @@
-/* Making, emptying and ending the queues of ring.h, which has the pictures and the memory orders.
+/* Creates, resets and frees the queues of ring.h, which has the pictures and the memory orders.
  *
- * A reset runs alone, between two runs: all threads are parked, and what parks and wakes them
- * orders these stores before the next run's. So they are relaxed. Positions only grow (ring.h): a
- * queue is emptied by making its two ends equal, not by going back to 0. */
+ * A reset runs alone, between two runs: all threads are parked, and parking and waking order these
+ * stores before those of the next run. So they are relaxed. Positions only grow (ring.h): a queue
+ * is emptied by making its two ends equal, not by resetting them to 0. */
 #include "maco/cpu/ring.h"
 
 static hl_status short_of(uint32_t slots)
@@ -37,7 +37,7 @@ void hl_maco_spsc_reset(struct hl_maco_spsc *q)
     __atomic_store_n(&q->tail, q->staged, __ATOMIC_RELAXED);
 }
 
-/* Cells that a failed run has reserved or filled are free for the tickets that come next. */
+/* Cells that a failed run has reserved or filled become free for the next tickets. */
 void hl_maco_mpsc_reset(struct hl_maco_mpsc *q)
 {
     uint64_t at = __atomic_load_n(&q->ticket, __ATOMIC_RELAXED);

@@ -1,4 +1,4 @@
-/* The public calls around a run: a compiled plan becomes what the runtime runs. */
+/* The public calls around a run: prepares a compiled plan for the runtime, and runs it. */
 #include <stdlib.h>
 
 #include "maco/cpu/runtime_private.h"

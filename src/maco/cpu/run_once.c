@@ -1,17 +1,17 @@
-/* A run as its caller sees it: it puts the roots in front of the workers, wakes them, sleeps, and
- * samples now and then what each does, so that it can tell when the deadline passes. The caller
- * runs no task itself: a body that never ends does not keep it.
+/* A run from its caller's side. The caller hands the roots to the workers, wakes them and sleeps.
+ * Now and then it samples what each worker does, so that it can report that when the deadline
+ * passes. The caller runs no task itself, so a body that never ends does not block it.
  *
  *    hl_maco_load   make_room   start_run        watch_run                        run_verdict
  *   |------------|------------|-----------|--------------------------------|-----|
  *                              run is odd: workers enter                    run is even and none
  *                                                                           is active
  *   deadline, failure or cancel: run is even
- *      + 1 s   collectives that still wait are cancelled, and their groups lost
- *      + 2 s   the caller returns; what is still in a body keeps the runtime busy
+ *      + 1 s   collectives that still wait are cancelled, and their groups are lost
+ *      + 2 s   the caller returns; threads still in a body keep the runtime busy
  *
- * Between runs (even, none active) threads read `run`, `quit` and spins_between and nothing else,
- * so start_run needs no order but that of its last store: making `run` odd publishes all of it. */
+ * Between runs (even, none active) threads only read `run`, `quit` and spins_between. So only the
+ * last store of start_run needs an order: making `run` odd publishes everything. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,27 +23,27 @@
 #include "maco/cpu/futex.h"
 #include "maco/cpu/runtime_private.h"
 
-#define HANDOFF_NS 1000 /* a chunk: what two counts that others write to cost, and twice that */
+#define HANDOFF_NS 1000 /* of a chunk: two counts that others write to, times two */
 #define LOOK_MIN   (1 * HL_NS_PER_MS)
-#ifndef SPINS         /* a test sleeps sooner */
+#ifndef SPINS         /* a test lets threads sleep sooner */
 #define SPINS     512 /* about 20 us */
-#define SPINS_FEW 80  /* where threads are more than processors */
+#define SPINS_FEW 80  /* if there are more threads than processors */
 #endif
 
-/* Records are put on the clock by the line from the runtime's opening to here. */
+/* Converts the ticks of records to the clock, by the line from the runtime's opening to now. */
 static void mark_clock(maco_runtime *rt)
 {
     hl_tick_mark(&rt->clock, 1);
     rt->handoff_ticks = hl_tick_ticks(&rt->clock, HANDOFF_NS);
 }
 
-/* What threads write in a run without asking: logs as long as the plan. */
+/* Makes room for what threads write during a run without a check: logs as long as the plan. */
 static hl_status make_room(maco_runtime *rt)
 {
     uint32_t n = rt->state->view.n_tasks;
     uint32_t threads = hl_maco_threads(rt);
     rt->spins = threads > rt->cpus ? SPINS_FEW : SPINS;
-    /* The caller wants a processor then. */
+    /* Between runs the caller needs a processor too. */
     __atomic_store_n(&rt->spins_between, threads + 1 > rt->cpus ? SPINS_FEW : SPINS,
                      __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < threads; i++) {
@@ -53,10 +53,10 @@ static hl_status make_room(maco_runtime *rt)
         w->unrecorded = 0;
         __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
         __atomic_store_n(&w->waits, MACO_NONE, __ATOMIC_RELAXED);
-        HL_TRY(hl_maco_thread_start(rt, w)); /* a proxy is, when a plan has something for it */
+        HL_TRY(hl_maco_thread_start(rt, w)); /* a proxy starts with the first plan that uses it */
         if (w->role == HL_MACO_SCHEDULER || w->log_room >= n)
             continue;
-        uint32_t *log = malloc(n * sizeof(*log)); /* pages come as they are written */
+        uint32_t *log = malloc(n * sizeof(*log)); /* the kernel maps pages as they are written */
         if (log == NULL)
             return hl_fail(HL_ENOMEM, "out of memory allocating the notes of %u tasks", n);
         free(w->log);
@@ -73,13 +73,13 @@ static uint64_t start_run(maco_runtime *rt)
     if (s->dirty)
         hl_maco_rewind(s);
     s->iteration++;
-    s->dirty = true; /* until it ends well */
+    s->dirty = true; /* until the run has ended well */
     __atomic_store_n(&s->events[s->view.n_events].count, s->iteration, __ATOMIC_RELAXED);
     if (rt->ops->start != NULL)
         rt->ops->start(rt);
     rt->verdict = HL_OK;
     rt->why[0] = '\0';
-    /* From here on threads may be inside: nothing above may be written any more. */
+    /* From here on threads may be in the run: nothing above may be written any more. */
     uint64_t run = __atomic_add_fetch(&rt->run, 1, __ATOMIC_SEQ_CST);
     uint32_t wanted =
         rt->policy == MACO_STATIC || s->view.n_roots > rt->workers ? rt->workers : s->view.n_roots;
@@ -102,8 +102,8 @@ static void abort_late_run(maco_runtime *rt, uint64_t run)
     hl_maco_abort_run(rt, run, HL_ETIMEDOUT, why);
 }
 
-/* A collective waits for other ranks, which may never come. Its group is lost: here it was called,
- * there it was not. */
+/* A collective waits for other ranks, which may never come. Its group is lost: some ranks have
+ * called the collective and others have not. */
 static void cancel_collectives(maco_runtime *rt)
 {
     for (uint32_t g = 0; g < rt->state->n_proxies && g < rt->n_groups; g++)
@@ -111,7 +111,7 @@ static void cancel_collectives(maco_runtime *rt)
             hybridps_group_cancel(rt->groups[g]);
 }
 
-/* Asks the caller whether to go on; not after the run was ended. */
+/* Asks the caller whether to continue; has no effect after the run has ended. */
 static void poll_caller(maco_runtime *rt, uint64_t run)
 {
     if (rt->poll != NULL && rt->poll(rt->poll_arg) != 0)
@@ -126,7 +126,7 @@ static void watch_run(maco_runtime *rt, uint64_t run, uint64_t deadline)
     uint64_t next = hl_now_ns() + step, grace = 0;
     int cut = 0;
     for (;;) {
-        /* Read before looking: if it moves after the look, the futex does not sleep. */
+        /* Read before the check: if it changes after the check, the futex does not sleep. */
         uint32_t seen = __atomic_load_n(&rt->ended, __ATOMIC_SEQ_CST);
         if (hl_maco_quiet(rt))
             return;
@@ -155,7 +155,7 @@ static void watch_run(maco_runtime *rt, uint64_t run, uint64_t deadline)
     }
 }
 
-/* Names the workers still in a task. */
+/* Names the workers that are still in a task. */
 hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *before)
 {
     char text[HL_ERROR_TEXT_MAX - 200] = "";
@@ -174,7 +174,7 @@ hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *before
                    before, before[0] != '\0' ? "; " : "", text);
 }
 
-/* `run` before `active`, the other way round than hl_maco_enter. */
+/* Reads `run` before `active`, in the reverse order of hl_maco_enter. */
 bool hl_maco_quiet(const maco_runtime *rt)
 {
     return (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) & 1) == 0 &&

@@ -1,10 +1,10 @@
-/* Opening and closing a runtime, and who may run on it: one caller at a time, when all is quiet.
+/* Opens and closes a runtime, and controls who runs on it: one caller at a time, when all is quiet.
  *
  *     threads[]   | worker 0 .. workers - 1 | scheduler, of that policy | a proxy for each group |
  *
  * Workers and the scheduler start with the runtime and live until its close; a proxy starts with
- * the first plan that uses its group. What they share during a run is drawn where it happens: rings
- * in ring.h, sleeping and waking in thread.c, ready tasks in policy_*.c. */
+ * the first plan that uses its group. Pictures of what they share during a run are where it is
+ * implemented: rings in ring.h, sleeping and waking in thread.c, ready tasks in policy_*.c. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +135,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     return open_runtime(&o, out);
 }
 
-/* false: some thread is still in a task at that time, or when the caller had enough. */
+/* false: a thread is still in a task at that time, or when the caller cancelled. */
 static bool await_quiet(maco_runtime *rt, uint64_t until, int (*poll)(void *arg))
 {
     for (;;) {
@@ -174,7 +174,7 @@ static void release_runtime(maco_runtime *rt)
 void maco_runtime_close(maco_runtime *rt)
 {
     if (rt == NULL || rt->pid != getpid())
-        return; /* after fork() the threads are the parent's */
+        return; /* after fork() the threads belong to the parent */
     __atomic_store_n(&rt->quit, 1, __ATOMIC_SEQ_CST);
     /* A body that does not end keeps its thread, and with it this memory. */
     int all = await_quiet(rt, hl_now_ns() + HL_MACO_GRACE_NS, NULL);

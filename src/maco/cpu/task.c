@@ -1,4 +1,4 @@
-/* One task: its body, its completion, and the threads that learn of it. */
+/* One task: runs its body, completes it, and wakes the threads that wait for it. */
 #include <stdio.h>
 
 #include "maco/cpu/runtime_private.h"

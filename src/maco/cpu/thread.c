@@ -1,4 +1,4 @@
-/* How threads come into a run, leave it, sleep and are woken (runtime_private.h says why).
+/* How threads enter and leave a run, sleep and are woken (runtime_private.h says why).
  *
  *             hl_maco_enter                 hl_maco_leave
  *    outside ---------------> in the run ------------------> outside
@@ -10,18 +10,18 @@
  *       +---- hl_maco_unpark: parked = 0, wakes the futex; the thread enters again
  *
  * word        written by
- * rt->run     the caller makes it odd (start_run); the first compare-and-swap makes it even: a
- *             worker's when the graph is done (hl_maco_finish), anybody's on failure
+ * rt->run     the caller makes it odd (start_run); the first compare-and-swap makes it even: by a
+ *             worker when the graph is done (hl_maco_finish), by any thread on failure
  *             (hl_maco_abort_run)
- * rt->active  a thread for itself, when it enters and when it leaves
+ * rt->active  each thread for itself, when it enters and when it leaves
  * w->parked   1 by its thread; back to 0 by compare-and-swap, by the waker or by itself, so
- *             that n_parked goes down once
- * rt->ended   the last thread to leave or one that aborts, to wake the caller
+ *             that n_parked is decremented once
+ * rt->ended   the last thread that leaves, or one that aborts, to wake the caller
  *
- * All of these are sequentially consistent. The two pairs that need it:
+ * All of these are sequentially consistent. Two pairs need it:
  *   - a thread counts itself in `active`, then reads `run`; the caller reads `run`, then `active`.
- *     A thread that the caller has not counted finds an even number and leaves the plan alone;
- *   - a thread says `parked`, then looks for work; a producer makes work visible, then looks for
+ *     A thread that the caller has not counted finds an even number and does not use the plan;
+ *   - a thread sets `parked`, then looks for work; a producer makes work visible, then reads
  *     `n_parked`. One of them sees the other, so no wake-up is lost. */
 #include <sched.h>
 #include <stdbool.h>
@@ -32,8 +32,8 @@
 #include "maco/cpu/futex.h"
 #include "maco/cpu/runtime_private.h"
 
-#ifndef LOOKS    /* a test sleeps sooner */
-#define LOOKS 64 /* without a pause */
+#ifndef LOOKS    /* a test lets threads sleep sooner */
+#define LOOKS 64 /* looks without a pause */
 #endif
 #define YIELDS 8 /* at the end */
 #define SLICE  (1000 * HL_NS_PER_MS)
@@ -41,7 +41,7 @@
 bool hl_maco_enter(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
-    /* Counted before it looks: from here on the caller keeps the plan. */
+    /* Counted before it looks: from here on the caller does not free the plan. */
     __atomic_add_fetch(&rt->active, 1, __ATOMIC_SEQ_CST);
     w->run = __atomic_load_n(&rt->run, __ATOMIC_SEQ_CST);
     if (w->run & 1)
@@ -50,7 +50,7 @@ bool hl_maco_enter(struct hl_maco_thread *w)
     return false;
 }
 
-/* The last one to leave a run that is over wakes its caller. */
+/* The last thread to leave a run that is over wakes the caller. */
 void hl_maco_leave(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
@@ -61,7 +61,7 @@ void hl_maco_leave(struct hl_maco_thread *w)
     }
 }
 
-/* No other thread may have woken it: it is awake by itself. */
+/* The thread is awake by itself; a waker may have cleared `parked` already. */
 static void unmark_parked(struct hl_maco_thread *w)
 {
     uint32_t one = 1;
@@ -69,15 +69,15 @@ static void unmark_parked(struct hl_maco_thread *w)
         __atomic_sub_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
 }
 
-/* n_parked first: a waker that finds it 0 need not look at single threads. */
+/* n_parked first: a waker that reads 0 does not have to look at single threads. */
 static void mark_parked(struct hl_maco_thread *w)
 {
     __atomic_add_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&w->parked, 1, __ATOMIC_SEQ_CST);
 }
 
-/* A futex may wake spuriously; `parked` says whether a thread meant it. The slice bounds what a
- * wake-up that the kernel lost would cost. */
+/* A futex can wake spuriously; `parked` tells whether a thread meant to wake it. The slice limits
+ * the delay if the kernel loses a wake-up. */
 static void sleep_here(struct hl_maco_thread *w)
 {
     while (__atomic_load_n(&w->parked, __ATOMIC_SEQ_CST) == 1)
@@ -87,7 +87,7 @@ static void sleep_here(struct hl_maco_thread *w)
 void hl_maco_park(struct hl_maco_thread *w, bool (*ready)(struct hl_maco_thread *w))
 {
     mark_parked(w);
-    /* What came before `parked` could be seen is found here; what comes later wakes this thread. */
+    /* Finds what came before `parked` was visible; whatever comes later wakes this thread. */
     int stay = hl_maco_over(w) || ready(w);
     if (stay)
         unmark_parked(w);
@@ -117,7 +117,7 @@ void hl_maco_unpark_worker(maco_runtime *rt)
         }
 }
 
-/* First looks without a pause, then pauses, then gives the processor away a few times. */
+/* First looks without a pause, then pauses, then yields the processor a few times. */
 bool hl_maco_relax(uint32_t spins, uint32_t k)
 {
     if (k < LOOKS)
@@ -135,7 +135,8 @@ bool hl_maco_relax(uint32_t spins, uint32_t k)
 
 void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why)
 {
-    /* The lock orders threads that abort; the swap decides between them and the graph's own end. */
+    /* The lock orders threads that abort; the swap decides between them and the regular end of the
+     * graph. */
     pthread_mutex_lock(&rt->verdict_lock);
     if (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) == run && rt->verdict == HL_OK) {
         rt->verdict = st;
@@ -143,10 +144,10 @@ void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char 
         uint64_t seen = run;
         if (!__atomic_compare_exchange_n(&rt->run, &seen, run + 1, 0, __ATOMIC_SEQ_CST,
                                          __ATOMIC_SEQ_CST))
-            rt->verdict = HL_OK; /* the graph's end came first */
+            rt->verdict = HL_OK; /* the graph ended first */
     }
     pthread_mutex_unlock(&rt->verdict_lock);
-    /* Also where it was not the first: the caller looks and sleeps again. */
+    /* Also if this call was not the first: the caller then looks and sleeps again. */
     __atomic_add_fetch(&rt->ended, 1, __ATOMIC_SEQ_CST);
     hl_futex_wake(&rt->ended, 1);
 }
@@ -182,7 +183,7 @@ void *hl_maco_thread_main(void *arg)
 {
     struct hl_maco_thread *w = arg;
     maco_runtime *rt = w->rt;
-    /* Only a hint: a thread that enters or sleeps looks again, and that counts. */
+    /* Only a hint: a thread checks again when it enters or sleeps, and that check counts. */
     while (!__atomic_load_n(&rt->quit, __ATOMIC_RELAXED)) {
         uint64_t run = __atomic_load_n(&rt->run, __ATOMIC_RELAXED);
         if ((run & 1) == 0 || run == w->last) {

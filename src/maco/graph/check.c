@@ -1,5 +1,5 @@
-/* What a task must be before it enters a graph. A back end trusts dims and pointers, so whatever
- * would make it read or write elsewhere is refused here, with the name that the caller gave. */
+/* Checks a task before it enters a graph. Back ends trust dims and pointers, so whatever would make
+ * them read or write elsewhere is refused here, with the name that the caller gave. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -207,7 +207,8 @@ static hl_status check_operand(const struct checking *c, const struct hl_maco_op
     return HL_OK;
 }
 
-/* May an output lie exactly on an input? Where an element depends on no other's place. */
+/* Whether an output may be exactly an input: where an element does not depend on other elements'
+ * places. */
 static bool in_place(int type)
 {
     return type == MACO_TASK_GELU || type == MACO_TASK_SILU || type == MACO_TASK_SOFTMAX ||
@@ -225,7 +226,7 @@ static hl_status check_overlap(const struct checking *c, const struct hl_maco_op
 {
     struct hl_maco_span s[HL_MACO_OPERANDS];
     if (hl_maco_is_comm(c->type->type))
-        return HL_OK; /* in place in several ways, which the group knows */
+        return HL_OK; /* in-place communication has several forms, which the group checks */
     for (int i = 0; i < n; i++)
         s[i] = hl_maco_span_of(&o[i]);
     for (int w = 0; w < n; w++)
@@ -268,7 +269,7 @@ static hl_status check_numbers(const struct checking *c)
                        "communication",
                        op->group);
     if (op->type >= MACO_TASK_CUSTOM_COMPUTE)
-        return HL_OK; /* aux is the caller's */
+        return HL_OK; /* aux is for the caller's use */
     for (int i = 0; i < 4; i++)
         if (!isfinite(op->aux[i]))
             return hl_fail(HL_EINVAL, "aux[%d] is not finite. Hint: unused ones are 0", i);

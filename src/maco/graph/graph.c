@@ -52,8 +52,8 @@ void maco_graph_free(maco_graph *g)
 
 /* ---- names ---- */
 
-/* Bytes of the UTF-8 character at s, 0 where there is none or a control character: names go into
- * JSON and messages as they are. */
+/* Length in bytes of the UTF-8 character at s; 0 if it is invalid or a control character. Names
+ * are written to JSON and messages. */
 static size_t character_bytes(const unsigned char *s)
 {
     if (s[0] >= 0x20 && s[0] < 0x7f)
@@ -67,7 +67,7 @@ static size_t character_bytes(const unsigned char *s)
             return 0;
     if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
         (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0; /* too long a form, a surrogate, past U+10FFFF */
+        return 0; /* an overlong form, a surrogate, or past U+10FFFF */
     return n;
 }
 
@@ -117,7 +117,7 @@ static maco_task task_of(const maco_op *op)
     return t;
 }
 
-/* Room for all of it, so that nothing fails half way. */
+/* Reserves room for everything first, so that nothing fails half way. */
 static hl_status make_room(maco_graph *g, const maco_op *op)
 {
     HL_TRY(hl_maco_grow(&g->tasks, &g->task_cap, g->n, 1, sizeof(*g->tasks)));

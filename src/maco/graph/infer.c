@@ -1,8 +1,9 @@
 /* Walks through the tasks in order with a map of memory: segments, each with its last writer and
- * those that read it since. A write makes one segment of all that it covers, so each segment is
- * made and dropped once and time grows with tasks and with the order found, not with their square.
- * Where segments may begin is known before, so the map is an array; a tree of bits over it finds
- * neighbours. Readers are lists that share tails: splitting a segment copies nothing. */
+ * the tasks that have read it since. A write merges everything that it covers into one segment. So
+ * each segment is created and dropped once, and the time grows with the number of tasks and
+ * dependencies, not with their square. The places where segments can begin are known in advance, so
+ * the map is an array; a tree of bits over it finds neighbours. Lists of readers share tails, so
+ * splitting a segment copies nothing. */
 #include "maco/graph/graph.h"
 
 #include <stdlib.h>
@@ -18,13 +19,13 @@ struct segment_reader {
 
 struct walk {
     struct hl_maco_pieces pieces;
-    uint32_t *lo, *hi; /* of each piece, places */
+    uint32_t *lo, *hi; /* places where each piece begins and ends */
     size_t places;
     uint64_t *bits[LEVELS];
-    uint32_t *writer, *readers; /* of the segment that begins at a place; MACO_NONE */
+    uint32_t *writer, *readers; /* of the segment that begins at a place, or MACO_NONE */
     struct segment_reader *reader;
     size_t n_readers, reader_cap;
-    uint32_t *linked; /* the last task that heard of this one */
+    uint32_t *linked; /* the last task that was linked to this one */
     hl_maco_conflict_fn found;
     void *arg;
 };
@@ -44,7 +45,7 @@ static void bit_clear(struct walk *w, size_t at)
             return;
 }
 
-/* The last one at or before `at`; there is one. */
+/* The last segment start at or before `at`; there always is one. */
 static size_t bit_before(const struct walk *w, size_t at)
 {
     int l = 0;
@@ -60,7 +61,7 @@ static size_t bit_before(const struct walk *w, size_t at)
     return at;
 }
 
-/* The first one after `at`; SIZE_MAX: none. */
+/* The first segment start after `at`; SIZE_MAX: none. */
 static size_t bit_after(const struct walk *w, size_t at)
 {
     int l = 0;
@@ -88,7 +89,7 @@ static void split_segment(struct walk *w, size_t at)
     w->readers[at] = w->readers[begin];
 }
 
-/* ---- what a task meets ---- */
+/* ---- conflicts of a task ---- */
 
 static hl_status tell_conflict(struct walk *w, uint32_t task, uint32_t on,
                                enum hl_maco_conflict how)
@@ -123,7 +124,7 @@ static hl_status meet_write(struct walk *w, uint32_t task, size_t at)
         others |= w->reader[r].task != task;
         HL_TRY(tell_conflict(w, task, w->reader[r].task, HL_MACO_WAR));
     }
-    /* Readers since then wait for the writer. */
+    /* If there are readers since the last write, they wait for that writer. */
     return others || r != MACO_NONE ? HL_OK : tell_conflict(w, task, w->writer[at], HL_MACO_WAW);
 }
 

@@ -1,4 +1,4 @@
-/* Where the inputs and outputs of each type of task lie. */
+/* Where each type of task has its inputs and outputs in memory. */
 #include "maco/graph/types.h"
 
 struct adding {
@@ -73,7 +73,7 @@ static void attention_operands(struct adding *a)
     add_dense(a, "V", READ, t->inputs[2], hl_maco_mul_capped(keys, (uint64_t)d[5]));
     add_dense(a, "mask", READ, t->inputs[3], hl_maco_mul_capped((uint64_t)d[3], (uint64_t)d[4]));
     add_dense(a, "O", WRITE, t->outputs[0], hl_maco_mul_capped(queries, (uint64_t)d[5]));
-    a->elem = 4; /* lse is float32 always */
+    a->elem = 4; /* lse is always float32 */
     add_dense(a, "lse", WRITE, t->outputs[1], queries);
 }
 
@@ -90,7 +90,7 @@ static void elementwise_operands(struct adding *a)
 {
     const maco_task *t = a->t;
     add_matrix(a, "A", READ, t->inputs[0], 0, 1, 2);
-    int whole = t->dims[3] > 0; /* or one row for all */
+    int whole = t->dims[3] > 0; /* otherwise one row for all */
     add_matrix(a, "B", READ, t->inputs[1], whole ? 0 : -1, 1, whole ? 3 : -1);
     a->elem = hl_maco_dtype_size(t->dims[6]);
     add_matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 4);

@@ -6,8 +6,8 @@
 
 #include "maco/graph/graph.h"
 
-#define STRIPS_MAX  1024 /* of one matrix */
-#define PIECES_PER  32   /* accesses of a matrix become at most so many, beside PIECES_MORE */
+#define STRIPS_MAX  1024 /* per matrix */
+#define PIECES_PER  32   /* limit of pieces per access of a matrix, plus PIECES_MORE */
 #define PIECES_MORE 4096
 
 void hl_maco_pieces_fini(struct hl_maco_pieces *p)
@@ -65,14 +65,14 @@ struct rect {
 
 struct matrix {
     struct hl_maco_pieces *p;
-    const uint32_t *access; /* count of them, the lowest address first */
+    const uint32_t *access; /* `count` of them, the lowest address first */
     size_t count;
     uint64_t base, stride;
     uint64_t *cut; /* columns where a strip begins, and the end; n_cuts */
     size_t n_cuts;
 };
 
-/* A span on rows of m's stride. */
+/* Splits a span into rectangles on rows of m's stride. */
 static int rects_of(const struct matrix *m, const struct hl_maco_span *s, struct rect out[3])
 {
     uint64_t at = s->first - m->base, width = m->stride, row = at / width, col = at % width;
@@ -103,7 +103,7 @@ static const struct hl_maco_span *span_at(const struct matrix *m, size_t i)
     return &m->p->access[m->access[i]].span;
 }
 
-/* The stride of the spans with gaps; 0: they have several, or none has gaps. */
+/* The common stride of all spans with gaps; 0: the strides differ, or no span has gaps. */
 static uint64_t common_stride(const struct matrix *m)
 {
     uint64_t stride = 0;
@@ -196,9 +196,9 @@ static hl_status add_matrix(struct hl_maco_pieces *p, const uint32_t *access, si
     return st;
 }
 
-/* ---- all of them ---- */
+/* ---- all accesses ---- */
 
-/* Pieces were made matrix by matrix: back into the order of accesses. */
+/* Pieces were made matrix by matrix; restores the order of the accesses. */
 static hl_status sort_pieces(struct hl_maco_pieces *p)
 {
     uint64_t *key = malloc((p->n + 1) * sizeof(*key));
@@ -226,7 +226,7 @@ static hl_status sort_pieces(struct hl_maco_pieces *p)
     return st;
 }
 
-/* Groups of accesses whose bounds overlap, from the lowest address up. */
+/* Groups accesses whose bounds overlap, in ascending order of addresses. */
 static hl_status add_matrices(struct hl_maco_pieces *p, const uint32_t *sorted)
 {
     size_t begin = 0;

@@ -28,8 +28,9 @@ uint64_t hl_maco_span_end(const struct hl_maco_span *s)
                       add_capped(hl_maco_mul_capped(s->rows - 1, s->stride), s->row_bytes));
 }
 
-/* Rows i of a and j of b meet when, with k = i - j and d = b - a,  d - a's width < k * stride <
- * d + b's width: is there such a k among those that occur? */
+/* Let k = i - j and d = b - a. Row i of a and row j of b overlap if
+ *   d - width of a < k * stride < d + width of b.
+ * Returns whether any possible k satisfies that. */
 static bool rows_meet(const struct hl_maco_span *a, const struct hl_maco_span *b)
 {
     __extension__ typedef __int128 wide;

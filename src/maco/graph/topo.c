@@ -31,7 +31,7 @@ static hl_status csr_alloc(uint32_t n, size_t items, struct hl_maco_csr *c)
     return no_memory();
 }
 
-/* Counts at first[i] become where list i begins. */
+/* Turns the counts in first[] into the positions where the lists begin. */
 static void csr_sum(uint32_t n, struct hl_maco_csr *c)
 {
     uint32_t at = 0;
@@ -42,7 +42,7 @@ static void csr_sum(uint32_t n, struct hl_maco_csr *c)
     }
 }
 
-/* After filling, first[i] is where list i + 1 begins: move all up by one. */
+/* After filling, first[i] is the start of list i + 1: shifts all by one. */
 static void csr_settle(uint32_t n, struct hl_maco_csr *c)
 {
     memmove(c->first + 1, c->first, (size_t)n * sizeof(*c->first));
@@ -64,7 +64,7 @@ hl_status hl_maco_csr_turn(uint32_t n, const struct hl_maco_csr *a, struct hl_ma
     return HL_OK;
 }
 
-/* Drops what stands twice; lists are ascending. */
+/* Drops duplicates; the lists are sorted. */
 static void csr_distinct(uint32_t n, struct hl_maco_csr *c)
 {
     uint32_t at = 0, from = 0;
@@ -91,7 +91,7 @@ hl_status hl_maco_csr_build(uint32_t n, const struct hl_maco_edge *edges, size_t
     for (size_t i = 0; i < n_edges; i++)
         by_parent.item[by_parent.first[edges[i].on]++] = edges[i].task;
     csr_settle(n, &by_parent);
-    hl_status st = hl_maco_csr_turn(n, &by_parent, &p); /* ascending now, perhaps repeated */
+    hl_status st = hl_maco_csr_turn(n, &by_parent, &p); /* ascending, with duplicates */
     hl_maco_csr_fini(&by_parent);
     if (st != HL_OK)
         return st;
@@ -131,7 +131,7 @@ static hl_status order_kahn(uint32_t n, const struct hl_maco_csr *children, cons
     return st;
 }
 
-/* The usual graph: each task waits for earlier ones only, and all have one priority. */
+/* The usual graph: each task only waits for earlier ones, and all have the same priority. */
 static bool is_ordered(uint32_t n, const struct hl_maco_csr *parents, const int32_t *priority)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -165,7 +165,8 @@ hl_status hl_maco_topo(uint32_t n, const struct hl_maco_csr *parents,
 
 /* ---- cycles ---- */
 
-/* Peels off nodes without open dependencies; left[i] stays where i is on a cycle or behind one. */
+/* Removes nodes without open dependencies. left[i] stays above 0 if i is on a cycle or depends on
+ * one. */
 static void peel_ready(uint32_t n, const struct hl_maco_csr *parents,
                        const struct hl_maco_csr *children, uint32_t *left, uint32_t *stack)
 {
@@ -181,7 +182,8 @@ static void peel_ready(uint32_t n, const struct hl_maco_csr *parents,
     }
 }
 
-/* Every node left waits for another one left: walking on must come back to where it was. */
+/* Every remaining node waits for another remaining one, so following the dependencies must reach a
+ * node that was visited before. */
 static uint32_t walk_cycle(uint32_t n, const struct hl_maco_csr *parents, const uint32_t *left,
                            uint32_t *path, uint32_t *seen)
 {
@@ -250,7 +252,7 @@ static bool sort_pass(const uint64_t *key, const uint32_t *value, uint64_t *key_
     for (size_t i = 0; i < n; i++)
         count[key[i] >> shift & (CELLS - 1)]++;
     if (count[key[0] >> shift & (CELLS - 1)] == n)
-        return false; /* all the same here */
+        return false; /* this digit is the same in all keys */
     for (size_t c = 0; c < CELLS; c++) {
         size_t here = count[c];
         count[c] = at;

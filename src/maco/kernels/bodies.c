@@ -1,4 +1,4 @@
-/* A task to its body. */
+/* Selects the body of a task. */
 #include "maco/kernels/bodies.h"
 
 #include <pthread.h>
@@ -6,10 +6,10 @@
 #include "maco/kernels/blas.h"
 #include "maco/kernels/body_private.h"
 
-/* Bodies run in parallel with each other, so BLAS must not use threads of its own meanwhile. The
- * setting is global to the process: the first of several runs changes it, the last one restores
- * what was there before. Both fields are guarded by the lock, which is held for the setting too: a
- * run that begins while another one ends must not see half of the change. */
+/* Bodies run in parallel, so BLAS must not use threads of its own meanwhile. That setting is global
+ * to the process: the first of several runs changes it, and the last one restores it. The lock
+ * guards both variables and is also held while the setting changes, so a run that begins while
+ * another one ends does not see half of the change. */
 static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
 static int runs, threads_before;
 

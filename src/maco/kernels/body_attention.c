@@ -1,13 +1,13 @@
-/* Attention by online softmax: blocks of rows against blocks of keys, with each row's maximum, sum
- * and output so far. The query heads of one key head are rows of one matrix. Key blocks start at
- * the first key whatever the rows are, so a row's bits don't depend on its block. */
+/* Attention by online softmax: blocks of rows times blocks of keys, with each row's maximum, sum
+ * and output so far. The query heads of one key head are rows of one matrix. Key blocks always
+ * start at the first key, so the bits of a row's result don't depend on its block. */
 #include <math.h>
 
 #include "maco/kernels/body_private.h"
 #include "maco/kernels/gemm.h"
 
-#define ROWS 96  /* a multiple of every tile's rows */
-#define KEYS 128 /* and of its columns */
+#define ROWS 96  /* a multiple of the rows of every tile */
+#define KEYS 128 /* a multiple of the columns of every tile */
 
 struct shape {
     size_t hq, hkv, sq, sk, d;
@@ -30,7 +30,7 @@ struct work {
     float *q, *kv, *p; /* packed */
     float *scores;     /* ROWS x KEYS */
     float *out;        /* ROWS x wide */
-    size_t wide;       /* d in whole tiles */
+    size_t wide;       /* d rounded up to whole tiles */
     float most[ROWS], sum[ROWS];
 };
 
@@ -49,7 +49,7 @@ static hl_status prepare_attention(struct work *w, struct hl_maco_scratch *s)
     return HL_OK;
 }
 
-/* How many keys a query sees. */
+/* How many keys a query may see. */
 static size_t visible_keys(const struct shape *s, size_t query)
 {
     if (!s->causal)
@@ -58,7 +58,7 @@ static size_t visible_keys(const struct shape *s, size_t query)
     return last <= s->sq ? 0 : last - s->sq > s->sk ? s->sk : last - s->sq;
 }
 
-/* Scores of one row to their exponentials; what was summed so far is scaled to the new maximum. */
+/* Turns the scores of one row into exponentials, and scales the sums so far to the new maximum. */
 static void softmax_row(struct work *w, const struct head *h, size_t row, size_t i, size_t key,
                         size_t keys)
 {
@@ -76,7 +76,7 @@ static void softmax_row(struct work *w, const struct head *h, size_t row, size_t
         x[j] = -INFINITY;
     float most = hl_vec_max(x, KEYS);
     most = most > w->most[i] ? most : w->most[i];
-    if (most == -INFINITY && !isnan(hl_vec_sum(x, KEYS))) { /* nothing seen yet */
+    if (most == -INFINITY && !isnan(hl_vec_sum(x, KEYS))) { /* no key visible so far */
         memset(x, 0, KEYS * sizeof(float));
         return;
     }
@@ -87,7 +87,7 @@ static void softmax_row(struct work *w, const struct head *h, size_t row, size_t
         hl_vec_scale(w->out + i * w->wide, w->wide, keep);
 }
 
-/* The same where rows are few: nothing is packed. */
+/* The same for few rows, without packing. */
 static void few_keys(struct work *w, const struct head *h, size_t row, size_t rows, size_t key,
                      size_t keys)
 {
@@ -116,7 +116,7 @@ static void key_block(struct work *w, const struct head *h, size_t row, size_t r
     hl_multiply(w->tile, rows, s->d, keys, w->p, w->kv, w->out, w->wide, 1);
 }
 
-/* A row that sees no key is 0, its lse -infinity. */
+/* A row that sees no key gets output 0 and lse -infinity. */
 static void finish_rows(struct work *w, const struct head *h, size_t row, size_t rows)
 {
     for (size_t i = 0; i < rows; i++) {

@@ -1,4 +1,4 @@
-/* Element by element, in blocks of a row as float32. */
+/* Elementwise operations, in blocks of a row as float32. */
 #include "maco/kernels/body_private.h"
 
 static void gelu_or_silu(const maco_task *t, float *x, size_t n)
@@ -47,7 +47,7 @@ static void apply_binary(const maco_task *t, float *restrict a, const float *res
         break;
     case MACO_RELU:
         for (size_t i = 0; i < n; i++)
-            a[i] = a[i] < 0 ? 0 : a[i]; /* NaN stays */
+            a[i] = a[i] < 0 ? 0 : a[i]; /* keeps NaN */
         break;
     case MACO_AXPB:
         hl_vec_fma(a, n, t->aux[0], NULL, t->aux[1]);

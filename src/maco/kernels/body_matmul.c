@@ -1,9 +1,9 @@
-/* MATMUL and LINEAR: BLAS where the order of a sum is free, else our own. */
+/* MATMUL and LINEAR: BLAS if the order of summation is free, otherwise our own kernel. */
 #include "maco/kernels/blas.h"
 #include "maco/kernels/body_private.h"
 #include "maco/kernels/gemm.h"
 
-/* Rows of ours are columns of BLAS's: C' = B' A'. */
+/* BLAS is column-major, so our rows are its columns: C' = B' A'. */
 static void by_blas(const struct hl_blas *blas, const struct hl_gemm *g)
 {
     int m = (int)g->m, n = (int)g->n, k = (int)g->k;
@@ -37,7 +37,7 @@ hl_status hl_body_matmul(const maco_task *t, struct hl_maco_scratch *s)
     int dtype = hl_maco_dtype(t);
     struct hl_gemm g = {
         .a = {hl_at(t->inputs[0], dtype, 0), dtype, (size_t)t->dims[3], t->dims[6] != 0},
-        /* B's columns are next to each other unless it is transposed */
+        /* B's columns are contiguous unless B is transposed */
         .b = {hl_at(t->inputs[1], dtype, 0), dtype, (size_t)t->dims[4], t->dims[7] == 0},
         .m = (size_t)t->dims[0],
         .n = (size_t)t->dims[1],

@@ -1,10 +1,10 @@
-/* Row by row: a row as float32 in the scratch, its sums, then the row. */
+/* Row by row: loads a row into the scratch as float32, sums it up, and writes the result. */
 #include <math.h>
 
 #include "maco/kernels/body_private.h"
 
 struct row_work {
-    float *x, *gamma, *beta; /* the last two NULL where the task has none */
+    float *x, *gamma, *beta; /* the last two are NULL if the task has none */
 };
 
 static hl_status prepare_rows(const maco_task *t, struct hl_maco_scratch *s, struct row_work *w)
@@ -27,7 +27,7 @@ static hl_status prepare_rows(const maco_task *t, struct hl_maco_scratch *s, str
     return HL_OK;
 }
 
-/* The deviations' own sum takes out what the mean lost by rounding. */
+/* Subtracting the mean of the deviations removes the rounding error of the mean. */
 static void layernorm_row(const struct row_work *w, size_t cols, float eps)
 {
     size_t n = hl_round_up(cols, HL_LANES);

@@ -1,4 +1,4 @@
-/* A collective task as calls of its group. */
+/* Runs a collective task as calls of its group. */
 #include "maco/kernels/bodies.h"
 
 #include <string.h>

@@ -1,22 +1,22 @@
-/* Blocks of rows, columns and k: a packed block of B stays in the second-level cache, a panel of it
- * in the first, while the tiles go over A's. Sums that go on over several blocks of k wait in the
- * scratch as float32. */
+/* Blocks of rows, columns and k: a packed block of B stays in the second-level cache, and a panel
+ * of it in the first, while the tiles iterate over A's panels. Sums over several blocks of k are
+ * kept in the scratch as float32. */
 #include "maco/kernels/gemm.h"
 
 #include "maco/kernels/body_private.h"
 
 #define BLOCK_K 256
-#define BLOCK_N 768 /* a multiple of every tile's columns */
-#define BLOCK_M 96  /* and of its rows */
-#define HELD_M  768 /* rows whose sums wait at once */
+#define BLOCK_N 768 /* a multiple of the columns of every tile */
+#define BLOCK_M 96  /* a multiple of the rows of every tile */
+#define HELD_M  768 /* rows whose sums are kept at once */
 #define FEW_K   8192
 
 typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Four of the eight elements of a and b. */
+/* Selects four of the eight elements of a and b. */
 #define INTERLEAVE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 
-/* One panel's k of rows that lie next to each other in memory. */
+/* Packs one panel whose rows are contiguous in memory for each k. */
 static void pack_across(const struct hl_matrix *m, size_t r0, size_t rows, size_t k0, size_t n,
                         size_t width, float *to)
 {
@@ -31,7 +31,7 @@ static void pack_across(const struct hl_matrix *m, size_t r0, size_t rows, size_
     }
 }
 
-/* Four rows side by side, from lines of n: four by four elements at a time. */
+/* Interleaves four rows of n elements, in blocks of four by four. */
 static void interleave_rows4(const float *const line[4], size_t n, size_t width, float *to)
 {
     size_t k = 0;
@@ -50,7 +50,7 @@ static void interleave_rows4(const float *const line[4], size_t n, size_t width,
             to[r] = line[r][k];
 }
 
-/* One panel whose rows have their k next to each other: turned over. */
+/* Packs one panel whose k are contiguous in memory for each row: transposes it. */
 static void pack_along(const struct hl_matrix *m, size_t r0, size_t rows, size_t k0, size_t n,
                        size_t width, float *to)
 {
@@ -118,7 +118,7 @@ static hl_status prepare_gemm(struct work *w, struct hl_maco_scratch *s)
     return HL_OK;
 }
 
-/* Each step is rounded by itself, so that vectors and their remainders agree. */
+/* Each step is rounded separately, so that vectors and remainders give the same result. */
 static void finish_block(const struct work *w, size_t m0, size_t rows, size_t n0, size_t cols,
                          size_t ld)
 {
@@ -163,7 +163,7 @@ static void multiply_block(const struct work *w, size_t m0, size_t rows, size_t 
     finish_block(w, m0, rows, n0, cols, ld);
 }
 
-/* A's rows as float32, one after the other. */
+/* Writes A's rows as float32, one after the other. */
 static void lay_out(const struct hl_matrix *m, size_t rows, size_t k0, size_t n, float *to)
 {
     float col[HL_FEW];

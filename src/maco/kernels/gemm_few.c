@@ -1,12 +1,12 @@
-/* Products of few rows: memory's rate is their limit, so B is read once, where it lies, and turned
- * over in registers. An element is the chain of multiply-adds that the tiles make of it. */
+/* Products with few rows. They are limited by memory bandwidth, so B is read once, in place, and
+ * transposed in registers. Each element is the same chain of multiply-adds as in the tiles. */
 #include "base/cpu.h"
 #include "maco/kernels/body_private.h"
 #include "maco/kernels/gemm.h"
 #include "maco/kernels/madd.h"
 
 #define FEW   4    /* rows at once */
-#define SHORT 1024 /* bytes of a row that ends before the CPU's own prefetching begins */
+#define SHORT 1024 /* in bytes: a shorter row ends before the CPU's prefetching begins */
 
 #define LOW4   0, 4, 1, 5
 #define HIGH4  2, 6, 3, 7

@@ -1,4 +1,4 @@
-/* Tiles in vector registers: two vectors of columns by as many rows as registers allow. */
+/* Tiles in vector registers: two vectors of columns times as many rows as the registers allow. */
 #include <string.h>
 
 #include "base/cpu.h"
@@ -42,7 +42,7 @@ const struct hl_tile *hl_tile(void)
     return hl_cpu() == HL_CPU_AVX512 ? &avx512 : hl_cpu() == HL_CPU_AVX2 ? &avx2 : &sse;
 }
 #else
-TILE(run_plain, hl_vec4, hl_madd4, 8, ) /* 32 registers and more: POWER, Arm */
+TILE(run_plain, hl_vec4, hl_madd4, 8, ) /* 32 registers or more: POWER, Arm */
 
 const struct hl_tile *hl_tile(void)
 {

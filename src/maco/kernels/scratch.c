@@ -1,4 +1,4 @@
-/* Memory that the bodies of one thread work in. */
+/* The working memory of the bodies of one thread. */
 #include <stdlib.h>
 
 #include "maco/kernels/bodies.h"

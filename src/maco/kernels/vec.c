@@ -1,6 +1,6 @@
-/* Loops over floats that the compiler vectorises, in as many builds as the CPU may want; the same
- * inputs give the same bits wherever in an array they stand. exp is Cephes' expf without branches,
- * erf N. Juffa's two polynomials, both within two units in the last place. */
+/* Loops over floats that the compiler vectorises, in several builds for different CPUs. The same
+ * inputs give the same bits wherever they are in an array. exp is Cephes' expf without branches,
+ * erf uses N. Juffa's two polynomials; both are within two units in the last place. */
 #include <math.h>
 
 #include "base/cpu.h"
@@ -36,12 +36,12 @@ typedef int32_t bits __attribute__((vector_size(4 * HL_LANES)));
     }
 #endif
 
-/* 2^n in two factors, so that neither leaves the range of normal numbers. */
+/* Computes 2^n as two factors, so that neither leaves the range of normal numbers. */
 HL_ALWAYS_INLINE float exp_x(float x)
 {
-    float y = x < -104.0f ? -104.0f : x; /* NaN stays */
+    float y = x < -104.0f ? -104.0f : x; /* keeps NaN */
     y = y > 89.0f ? 89.0f : y;
-    float shifted = y * 1.44269504f + 12582912.0f; /* the integer is in its last bits */
+    float shifted = y * 1.44269504f + 12582912.0f; /* the integer is in the lowest bits */
     float n = shifted - 12582912.0f;
     int32_t k = (int32_t)(hl_bits_of(shifted) - 0x4b400000u), half = k >> 1;
     float r = y - n * 0.693359375f;
@@ -99,7 +99,7 @@ HL_ALWAYS_INLINE void silu_any(float *x, size_t n)
         x[i] = x[i] / (1.0f + exp_x(-x[i]));
 }
 
-/* Lane by lane, then halves of the lanes. */
+/* Adds lane by lane, then halves of the lanes. */
 HL_ALWAYS_INLINE float add_lanes(float *lane)
 {
     for (size_t half = HL_LANES / 2; half > 0; half /= 2)
@@ -114,7 +114,7 @@ HL_ALWAYS_INLINE float max_any(const float *x, size_t n)
     float most = -INFINITY;
     for (size_t i = 0; i < n; i += HL_LANES) {
         lanes y = *(const lanes *)(x + i);
-        bits more = y > lane; /* all ones where it is */
+        bits more = y > lane; /* all ones where y is larger */
         lane = (lanes)(((bits)y & more) | ((bits)lane & ~more));
     }
     for (size_t j = 0; j < HL_LANES; j++)

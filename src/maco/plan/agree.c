@@ -24,7 +24,7 @@ static hl_status ask_ranks(const struct question *q, const void *mine, size_t by
     return q->ask(q->arg, mine, bytes, *all);
 }
 
-/* The first rank that differs from rank 0 in its first n collectives; -1. */
+/* Finds the first rank that differs from rank 0 in its first n collectives; -1: none. */
 static hl_status find_different(const struct question *q, uint32_t n, int *rank)
 {
     uint64_t mine = hl_maco_plan_order_hash(q->plan, q->group, n);
@@ -38,7 +38,7 @@ static hl_status find_different(const struct question *q, uint32_t n, int *rank)
     return st;
 }
 
-/* What else tells two of the same size apart. */
+/* What else distinguishes two collectives of the same size. */
 static void describe_detail(const maco_task *t, char out[16])
 {
     static const char *const ops[] = {"", ", avg", ", min", ", max", ", prod"};
@@ -82,7 +82,7 @@ static hl_status most_collectives(const struct question *q, uint32_t *n)
     return st;
 }
 
-/* All ranks see the same answers, so they search the same way. */
+/* All ranks get the same answers, so their binary searches take the same steps. */
 static hl_status name_first(const struct question *q, int rank)
 {
     uint32_t same = 0, other;

@@ -1,5 +1,5 @@
-/* From a graph to a plan: order (explicit, inferred), then events and numbers, then the order of
- * communication, then lists. */
+/* Compiles a graph to a plan: first the order of tasks (explicit and inferred), then events and
+ * numbers, then the order of communication, then lists. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,17 +8,17 @@
 #include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
-#define REDUCE_WORK 4096 /* grandparents looked at for one task */
+#define REDUCE_WORK 4096 /* limit of grandparents examined for one task */
 #define WORKERS_MAX 4096
 
 struct compiling {
     const maco_graph *g;
     uint32_t n;
     struct hl_maco_csr parents, children;
-    uint32_t *order, *place; /* topological, and where each task stands in it */
+    uint32_t *order, *place; /* topological order, and each task's place in it */
     struct hl_maco_edge *edges;
     size_t n_edges, edge_cap;
-    struct reach *reach; /* infer = 0 */
+    struct reach *reach; /* if infer = 0 */
 };
 
 static hl_status no_memory(void)
@@ -58,7 +58,7 @@ static hl_status order_explicit(struct compiling *c)
     return HL_OK;
 }
 
-/* ---- order that contradicts what tasks read ---- */
+/* ---- orders that contradict what tasks read ---- */
 
 static hl_status check_reader(void *arg, uint32_t task, uint32_t on, enum hl_maco_conflict how)
 {
@@ -73,8 +73,8 @@ static hl_status check_reader(void *arg, uint32_t task, uint32_t on, enum hl_mac
                    hl_maco_graph_name(c->g, task), hl_maco_graph_name(c->g, task));
 }
 
-/* A task uses the result of the last one added before it that writes there. Dependencies may
- * reorder writers, but not a reader before its writer. */
+/* A task uses the result of the last writer that was added before it. Dependencies may reorder
+ * writers, but not move a reader before its writer. */
 static hl_status refuse_early_readers(struct compiling *c)
 {
     bool reordered = false;
@@ -92,7 +92,7 @@ static hl_status refuse_early_readers(struct compiling *c)
     return st;
 }
 
-/* ---- order that is inferred ---- */
+/* ---- inferred order ---- */
 
 static hl_status add_edge(void *arg, uint32_t task, uint32_t on, enum hl_maco_conflict how)
 {
@@ -118,11 +118,11 @@ static hl_status infer_edges(struct compiling *c)
     return hl_maco_csr_build(c->n, c->edges, c->n_edges, &c->parents, &c->children);
 }
 
-/* ---- order that is missing ---- */
+/* ---- missing order ---- */
 
-/* Searches backwards from one task among those placed at or after the one looked for. */
+/* Searches backwards from one task, only among tasks placed at or after the one searched for. */
 struct reach {
-    uint32_t *seen; /* the last search that came by each task */
+    uint32_t *seen; /* the last search that visited each task */
     uint32_t *stack;
     uint32_t searches;
 };
@@ -189,9 +189,9 @@ static hl_status refuse_unordered(struct compiling *c)
     return st;
 }
 
-/* ---- orders that follow from others ---- */
+/* ---- redundant dependencies ---- */
 
-/* Drops the parents that are parents of a parent: fewer events, the same order. */
+/* Drops parents that are also parents of a parent: fewer events, the same order. */
 static void reduce_task(const struct hl_maco_csr *old, uint32_t t, uint32_t *mark, uint32_t *to,
                         uint32_t *at)
 {
@@ -238,7 +238,7 @@ static uint64_t hash_more(uint64_t h, uint64_t v)
     return h ^ h >> 32;
 }
 
-/* Default names have the task's number in them, in which ranks may rightly differ. */
+/* Default names contain the task's number, which may legitimately differ between ranks. */
 static uint64_t task_likeness(const maco_graph *g, uint32_t id)
 {
     const maco_task *t = &g->tasks[id];
@@ -264,8 +264,8 @@ static int by_likeness(const void *left, const void *right)
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* Two that are alike may have changed places on one rank, by its dependencies or priorities: they
- * are counted as they were added. */
+/* Two equal collectives can be swapped on one rank, by its dependencies or priorities. So equal
+ * ones are counted in the order in which they were added. */
 static hl_status count_alike(const maco_graph *g, maco_plan *p)
 {
     uint32_t n = p->view.n_comm, nth = 0;
@@ -293,8 +293,8 @@ static uint64_t hash_turn(uint64_t h, const maco_plan *p, uint32_t at)
     return hash_more(hash_more(h, p->turns[at].like), p->turns[at].nth);
 }
 
-/* By dependencies, priorities and ids alone, so that ranks with one program agree whatever their
- * costs are. `number` is each id's number in the plan. */
+/* Uses only dependencies, priorities and ids, so that ranks with the same program agree even if
+ * their costs differ. `number` maps each id to its number in the plan. */
 static hl_status order_comm(struct compiling *c, maco_plan *p, const uint32_t *number)
 {
     uint32_t placed = 0, n = 0;
@@ -353,9 +353,9 @@ uint32_t hl_maco_plan_alike(const maco_plan *p, uint32_t task)
     return 0;
 }
 
-/* ---- all together ---- */
+/* ---- the whole plan ---- */
 
-/* Parents in the plan's numbers, for traces. */
+/* Converts the parents to the plan's numbers, for traces. */
 static hl_status number_parents(const struct compiling *c, maco_plan *p, const uint32_t *number)
 {
     size_t items = 0, edges = c->parents.first[c->n];

@@ -1,13 +1,14 @@
-/* Events and numbers. A task can trigger one event and depend on one, a graph knows no such limit:
+/* Events and numbers. In a plan a task can trigger one event and depend on one; a graph has no such
+ * limit:
  *
  *   tasks with the same parents are one group    its event needs as many triggers as parents
  *   a parent of one group                        triggers that event itself
  *   a parent of several                          triggers an event of its own, `home`, which
  *                                                launches a join for each of them; the group that
- *                                                has it as its only parent stands in home's range
+ *                                                has it as its only parent is in home's range
  *
- * Then the graph is run through first come, first served, and whatever an event launches gets the
- * next numbers: so a launch is a range, and each task has a higher number than its parents. */
+ * Then the graph is traversed first come, first served, and the tasks that an event launches get
+ * the next numbers. So a launch is a range, and each task has a higher number than its parents. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,17 +23,17 @@ struct building {
     const struct hl_maco_csr *parents;
     uint32_t n, n_groups, n_homes, n_joins;
     uint32_t *group;                     /* of each task; NO = a root */
-    uint32_t *first_of;                  /* a task of each group */
-    struct hl_maco_csr members, targets; /* group -> tasks as they are launched; task -> groups */
-    uint32_t *ranked;                    /* all tasks as they are launched */
+    uint32_t *first_of;                  /* one task of each group */
+    struct hl_maco_csr members, targets; /* group -> tasks in launch order; task -> groups */
+    uint32_t *ranked;                    /* all tasks in launch order */
     uint32_t *home;                      /* event of each task with several groups; NO */
-    uint32_t *event;                     /* final number of each group's, then each home's, event */
+    uint32_t *event;                     /* final number of each event: of groups, then of homes */
     uint32_t *owner;                     /* task of each home */
     uint32_t *count;                     /* triggers so far */
-    uint32_t *target_of;                 /* group that each join, by its number, triggers */
-    uint32_t next, next_event;           /* numbers given */
-    uint32_t leaves;                     /* numbered tasks with no numbered child */
-    uint8_t *inner;                      /* the others */
+    uint32_t *target_of;                 /* group that each join triggers, by the join's number */
+    uint32_t next, next_event;           /* numbers assigned so far */
+    uint32_t leaves;                     /* numbered tasks without a numbered child */
+    uint8_t *inner;                      /* nonzero: has a numbered child */
     uint32_t join_name, end_name;
     maco_plan *p;
 };
@@ -42,7 +43,7 @@ static hl_status no_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory compiling a graph of tasks");
 }
 
-/* n numbers, all NO. */
+/* Allocates n numbers, all NO. */
 static uint32_t *new_numbers(size_t n)
 {
     uint32_t *x = malloc((n + 1) * sizeof(*x));
@@ -98,7 +99,7 @@ static hl_status find_groups(struct building *b)
     return HL_OK;
 }
 
-/* Communication first, then the higher priority, then as added. */
+/* Communication first, then by descending priority, then in the order of adding. */
 static hl_status rank_tasks(struct building *b)
 {
     uint64_t *key = malloc(((size_t)b->n + 1) * sizeof(*key));
@@ -137,7 +138,7 @@ static hl_status fill_groups(struct building *b)
     return HL_OK;
 }
 
-/* The groups that each task is a parent of. */
+/* Finds the groups that each task is a parent of. */
 static hl_status find_targets(struct building *b)
 {
     struct hl_maco_csr *t = &b->targets;
@@ -168,7 +169,7 @@ static uint32_t n_targets(const struct building *b, uint32_t t)
     return b->targets.first[t + 1] - b->targets.first[t];
 }
 
-/* The group that has t as its only parent. */
+/* The group whose only parent is t. */
 static uint32_t only_child(const struct building *b, uint32_t t)
 {
     for (uint32_t k = b->targets.first[t]; k < b->targets.first[t + 1]; k++) {
@@ -229,7 +230,7 @@ static void put_group(struct building *b, uint32_t group, uint32_t event)
         put_task(b, b->members.item[k], event);
 }
 
-/* Worker that all tasks of a range have an affinity to; -1. */
+/* The worker that all tasks of a range have an affinity to; -1: there is none. */
 static int32_t common_wish(const struct building *b, uint32_t first, uint32_t last)
 {
     uint32_t w = b->p->worker[first];
@@ -239,7 +240,8 @@ static int32_t common_wish(const struct building *b, uint32_t first, uint32_t la
     return (int32_t)w;
 }
 
-/* Does all that was numbered lead to this group? Its parents are then all the leaves there are. */
+/* Whether every task numbered so far leads to this group: then its parents are exactly the
+ * leaves. */
 static bool is_barrier(const struct building *b, uint32_t event)
 {
     uint32_t mine = 0, f = event < b->n_groups ? b->first_of[event] : 0;
@@ -250,7 +252,7 @@ static bool is_barrier(const struct building *b, uint32_t event)
     return mine == b->leaves;
 }
 
-/* All triggers are there: what it launches gets numbers. */
+/* Called when an event has all its triggers: numbers the tasks that it launches. */
 static void fire_event(struct building *b, uint32_t event)
 {
     uint32_t number = b->next_event++, first = b->next, group = event;
@@ -277,7 +279,7 @@ static void fire_event(struct building *b, uint32_t event)
     b->event[event] = number;
 }
 
-/* Triggers that an event needs. */
+/* Number of triggers that an event needs. */
 static uint32_t needed_triggers(const struct building *b, uint32_t event)
 {
     uint32_t f = event < b->n_groups ? b->first_of[event] : 0;
@@ -290,8 +292,8 @@ static void add_trigger(struct building *b, uint32_t event)
         fire_event(b, event);
 }
 
-/* The event that task `at` triggers; NO = the end. A group whose only parent has others too has no
- * event of its own: it stands in home's range. */
+/* The event that task `at` triggers; NO = the end. If a group's only parent has other groups too,
+ * the group has no event of its own: its tasks are in the range of the parent's home. */
 static uint32_t triggered_event(const struct building *b, uint32_t at)
 {
     uint32_t id = b->p->id[at];
@@ -325,7 +327,7 @@ static void number_all(struct building *b)
     }
 }
 
-/* ---- room ---- */
+/* ---- memory ---- */
 
 static hl_status copy_names(struct building *b)
 {

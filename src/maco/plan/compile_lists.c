@@ -1,15 +1,15 @@
-/* Lists of MACO_STATIC: a worker runs its own from front to back and waits for each task's event.
- * They are made by running the plan on the virtual clock, where of the tasks that are ready the one
- * with the longest way to the end goes first. A caller's lists, and ours, are held against all that
- * a task waits for: its parents, the task before it in its list, and the communication before
- * it in its group. A cycle through these would stand still. */
+/* Lists of MACO_STATIC: a worker runs its own list from front to back and waits for each task's
+ * event. The lists come from a run of the plan on the virtual clock, where the ready task with the
+ * longest path to the end goes first. All lists, also those from a caller, are checked against
+ * everything that a task waits for: its parents, the previous task in its list, and the previous
+ * communication in its group. A cycle among these would deadlock. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
-#define LINK_BYTES_PER_S 10000000000u /* of a group that is not known */
+#define LINK_BYTES_PER_S 10000000000u /* for a group of unknown rate */
 #define LINK_LATENCY_NS  10000
 
 static hl_status no_memory(void)
@@ -24,7 +24,7 @@ static bool is_listed(const maco_plan *p, uint32_t task)
 
 /* ---- lists from costs ---- */
 
-/* Places of tasks by priority, then height, then number. */
+/* Ranks tasks by priority, then height, then number. */
 static hl_status rank_tasks(const maco_plan *p, uint32_t **out)
 {
     size_t n = p->view.n_tasks;
@@ -87,7 +87,7 @@ static hl_status make_lists(maco_plan *p, uint32_t workers)
     return st;
 }
 
-/* ---- the caller's ---- */
+/* ---- lists from the caller ---- */
 
 static hl_status take_task(maco_plan *p, const uint32_t *number, uint32_t n_ids, uint32_t w,
                            uint32_t id, uint32_t *at)
@@ -141,14 +141,14 @@ static hl_status take_lists(maco_plan *p, const maco_list *lists, uint32_t worke
     return st;
 }
 
-/* ---- can they run? ---- */
+/* ---- deadlocks ---- */
 
 static const char *name_of(const void *arg, uint32_t task)
 {
     return hl_maco_plan_name(arg, task);
 }
 
-/* All that one task may have to wait for another for. */
+/* Collects everything that a task can wait for. */
 static size_t find_waits(const maco_plan *p, struct hl_maco_edge *e, uint32_t *last_of_group)
 {
     size_t n = 0;

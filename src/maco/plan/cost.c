@@ -1,5 +1,6 @@
-/* What a task may cost, for balance among tasks of unknown cost: work at a rate and bytes at a
- * rate, the larger. Only ratios matter; a caller that knows better gives cost_ns. */
+/* Estimates what a task costs, for balance among tasks without a known cost: the larger of its work
+ * at a rate and its bytes at a rate. Only ratios matter; a caller that knows better sets
+ * cost_ns. */
 #include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
@@ -16,7 +17,7 @@ static double task_flops(const maco_task *t)
     if (t->type == MACO_TASK_ATTENTION)
         return 4.0 * d[0] * d[1] * d[3] * d[4] * d[5] / (d[6] ? 2 : 1);
     if (t->type >= MACO_TASK_LAYERNORM && t->type <= MACO_TASK_RMSNORM)
-        return 64.0 * d[0] * d[1]; /* exp, erf and division count as many */
+        return 64.0 * d[0] * d[1]; /* exp, erf and division count as 64 operations */
     return 0;
 }
 

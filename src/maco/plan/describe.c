@@ -9,7 +9,7 @@
 struct describing {
     const maco_plan *p;
     struct hl_buf b;
-    uint32_t *level;  /* tasks on the longest way to each, itself not counted */
+    uint32_t *level;  /* tasks before each one on the longest path to it */
     uint64_t *height; /* ns to the end */
     uint32_t levels;
 };
@@ -22,7 +22,7 @@ static const char *const event_kinds[] = {[MACO_EVENT_EMPTY] = "EMPTY",
 static const char *const policies[] = {
     [MACO_DIRECT] = "direct", [MACO_SCHEDULER] = "scheduler", [MACO_STATIC] = "static"};
 
-/* Failures stay in the buffer and are looked for once, at the end. */
+/* Failures are stored in the buffer and checked once, at the end. */
 #define PUT(d, ...) ((void)hl_buf_printf(&(d)->b, __VA_ARGS__))
 
 static void put_text(struct describing *d, const char *key, uint32_t name)
@@ -36,7 +36,7 @@ static void put_text(struct describing *d, const char *key, uint32_t name)
     PUT(d, "\"");
 }
 
-/* MACO_NONE is null. */
+/* Writes MACO_NONE as null. */
 static void put_number(struct describing *d, const char *key, uint32_t v)
 {
     if (v == MACO_NONE)
@@ -82,7 +82,7 @@ static void put_event(struct describing *d, uint32_t i)
         event_kinds[e->kind], e->needed, e->first, e->last, e->target_worker);
 }
 
-/* Numbers grow along each dependency, so one pass is enough. */
+/* Numbers increase along each dependency, so one pass is enough. */
 static void find_levels(struct describing *d)
 {
     for (uint32_t i = 0; i < d->p->view.n_tasks; i++) {
@@ -96,7 +96,7 @@ static void find_levels(struct describing *d)
     }
 }
 
-/* From range to range, always to the one with the longest way left. */
+/* Goes from range to range, always to the task with the longest path to the end. */
 static void put_critical_path(struct describing *d)
 {
     uint32_t first = 0, last = d->p->view.n_roots, shown = 0;

@@ -10,10 +10,10 @@ enum happening { READY, DONE, LINK };
 
 struct worker {
     int busy;
-    struct hl_heap own;  /* MACO_DIRECT: ready tasks that are its alone */
+    struct hl_heap own;  /* MACO_DIRECT: ready tasks that only it may run */
     uint32_t head, tail; /* MACO_SCHEDULER: its queue */
-    uint64_t load;       /* cost of what is in it and of what runs */
-    uint32_t at;         /* MACO_STATIC: next of its list */
+    uint64_t load;       /* cost of its queued tasks and of the running one */
+    uint32_t at;         /* MACO_STATIC: index of the next task in its list */
 };
 
 struct link {
@@ -25,7 +25,7 @@ struct run {
     const maco_plan *p;
     const struct hl_maco_model *m;
     uint32_t n_workers, n_links, n_groups;
-    uint32_t *count; /* of each event */
+    uint32_t *count; /* triggers so far, one per event */
     uint32_t *next;  /* queues */
     uint32_t *ran_on;
     uint8_t *ready;
@@ -56,7 +56,7 @@ static uint64_t time_after(const struct run *r, uint64_t ns)
     return ns > UINT64_MAX - r->now ? UINT64_MAX : r->now + ns;
 }
 
-/* How long the link is busy with a task, and what comes on top. */
+/* How long a task keeps the link busy; *latency is added to that. */
 static uint64_t transfer_ns(const struct run *r, const maco_task *t, uint64_t *latency)
 {
     __extension__ typedef unsigned __int128 wide;
@@ -88,7 +88,7 @@ static hl_status start_task(struct run *r, uint32_t task, uint32_t where, int co
     return schedule_event(r, end, DONE, task);
 }
 
-/* ---- the worker that runs it ---- */
+/* ---- choosing a worker ---- */
 
 static hl_status touch_worker(struct run *r, uint32_t worker)
 {
@@ -127,7 +127,7 @@ static hl_status set_ready(struct run *r, uint32_t task)
     uint32_t affinity = r->p->worker[task];
     r->ready[task] = 1;
     if (hl_maco_is_comm(r->p->tasks[task].type))
-        return HL_OK; /* links are looked at anyway */
+        return HL_OK; /* links are checked anyway */
     if (r->m->policy == MACO_STATIC)
         return touch_worker(r, affinity);
     if (r->m->policy == MACO_SCHEDULER)
@@ -150,7 +150,7 @@ static hl_status launch_task(struct run *r, uint32_t task, uint64_t handoff_ns)
                            : schedule_event(r, time_after(r, handoff_ns), READY, task);
 }
 
-/* Joins launch no joins, so this does not go deep. */
+/* Joins do not launch joins, so the recursion is shallow. */
 static hl_status sim_add_trigger(struct run *r, uint32_t event)
 {
     const maco_event *e = &r->p->events[event];
@@ -161,7 +161,7 @@ static hl_status sim_add_trigger(struct run *r, uint32_t event)
     return HL_OK;
 }
 
-/* ---- starting what can ---- */
+/* ---- starting ready tasks ---- */
 
 static hl_status begin_compute(struct run *r, uint32_t w, uint32_t task)
 {
@@ -175,7 +175,7 @@ static bool is_sooner(const struct hl_heap *a, const struct hl_heap *b)
            (a->e[0].key == b->e[0].key && a->e[0].tie < b->e[0].tie);
 }
 
-/* The task that w runs next; MACO_NONE. */
+/* The task that w runs next; MACO_NONE: none. */
 static uint32_t next_of(struct run *r, uint32_t w)
 {
     struct worker *k = &r->workers[w];
@@ -204,7 +204,7 @@ static hl_status dispatch_workers(struct run *r)
     r->n_touched = 0;
     while (r->open.n > 0 && r->idle.n > 0) {
         uint32_t w = (uint32_t)hl_heap_pop(&r->idle).key;
-        if (!r->workers[w].busy) /* it may stand there twice */
+        if (!r->workers[w].busy) /* the worker can be in the heap twice */
             HL_TRY(begin_compute(r, w, next_of(r, w)));
     }
     return HL_OK;
@@ -260,7 +260,7 @@ static hl_status run_clock(struct run *r)
     }
 }
 
-/* ---- before and after ---- */
+/* ---- setup and results ---- */
 
 static hl_status sort_comm(struct run *r)
 {

@@ -1,5 +1,5 @@
-/* Overlap statistics from the intervals of a trace and nothing else, so that a reader of the file
- * can compute them again.
+/* Overlap statistics, computed only from the intervals of a trace, so that a reader of the file can
+ * compute them again.
  *
  *     compute   [=====]   [==========]         joined: times in which any worker computed
  *     comm          [======]    [==]           joined: times in which any link was busy
@@ -8,8 +8,8 @@
  *     launch    the last parent's end, or the link's last transfer's end if that was later
  *                   --> the transfer's start; the longest of these is launch_ns
  *
- * busy_ns adds what each worker computed, without joining: it may be more than the time that
- * passed. */
+ * busy_ns sums up what each worker computed, without joining, so it can be more than the elapsed
+ * time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,13 +20,13 @@ struct interval {
     uint64_t start, end;
 };
 
-/* Sorted, no two overlap or touch. */
+/* Sorted; no two overlap or touch. */
 struct intervals {
     struct interval *list;
     size_t n;
 };
 
-/* Records come by start: what begins before the last interval ends belongs to it. */
+/* Records are sorted by start: one that begins before the last interval ends extends it. */
 static void add_interval(struct intervals *u, const struct hl_maco_record *r)
 {
     struct interval *last = u->n > 0 ? &u->list[u->n - 1] : NULL;
@@ -46,7 +46,8 @@ static uint64_t total_length(const struct intervals *u)
     return sum;
 }
 
-/* Both lists are sorted and free of overlaps: the one that ends first has no part in what follows.
+/* Both lists are sorted and free of overlaps, so the interval that ends first can't overlap
+ * anything that follows.
  */
 static uint64_t common_length(const struct intervals *a, const struct intervals *b)
 {
@@ -64,7 +65,7 @@ static uint64_t common_length(const struct intervals *a, const struct intervals 
     return sum;
 }
 
-/* End of the last of a task's parents; 0 where none of them ran. */
+/* The latest end of a task's parents; 0 if none of them ran. */
 static uint64_t inputs_ready_ns(const maco_trace *t, uint32_t task)
 {
     uint64_t last = 0;
@@ -76,8 +77,8 @@ static uint64_t inputs_ready_ns(const maco_trace *t, uint32_t task)
     return last;
 }
 
-/* `busy`: end of the last transfer of each group so far. A transfer that begins while another is
- * under way did not find the link free. */
+/* `busy`: the end of the last transfer of each group so far. A transfer that begins while another
+ * one is in flight did not find the link free. */
 static void add_launch(const maco_trace *t, const struct hl_maco_record *r, uint64_t *busy,
                        maco_overlap *o)
 {
@@ -92,7 +93,7 @@ static void add_launch(const maco_trace *t, const struct hl_maco_record *r, uint
         o->launch_ns = r->start_ns - ready;
 }
 
-/* One pass over the records, which come by start: intervals are joined as they come. */
+/* One pass over the records, which are sorted by start; joins intervals on the way. */
 static void measure_busy(const maco_trace *t, struct intervals *compute, struct intervals *comm,
                          uint64_t *busy, maco_overlap *o)
 {

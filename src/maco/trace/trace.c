@@ -1,11 +1,11 @@
-/* Making a trace of a run's records and its plan; trace_private.h draws what comes out.
+/* Builds a trace from a run's records and its plan; trace_private.h has a picture of the result.
  *
  *     copy_plan       names, types, parents: the plan may be destroyed before the trace
  *     check_record    kinds and task numbers, which are indices from here on
- *     sort_records    by start, which write.c and overlap.c build on
+ *     sort_records    by start, which write.c and overlap.c rely on
  *     find_runs       from a task to its record
  *
- * A trace that fails on the way is freed by maco_trace_free, which takes it in any state. */
+ * If a step fails, maco_trace_free frees the trace; it accepts any state. */
 #include "maco/trace/trace.h"
 
 #include <stdbool.h>
@@ -37,9 +37,10 @@ static bool is_task_record(const struct hl_maco_record *r)
     return r->kind == HL_MACO_COMPUTE || r->kind == HL_MACO_COMM;
 }
 
-/* ---- what is kept of the plan ---- */
+/* ---- copy of the plan ---- */
 
-/* One array for all, and where each task's part begins: two allocations however many tasks. */
+/* One array for all parents, and the position where each task's part begins: two allocations,
+ * whatever the number of tasks. */
 static hl_status copy_parents(maco_trace *t, const maco_plan *p)
 {
     size_t total = 0, at = 0;
@@ -61,12 +62,12 @@ static hl_status copy_parents(maco_trace *t, const maco_plan *p)
     return HL_OK;
 }
 
-/* What the plan calls a collective's or a copy's bytes is shown in the file; others have none. */
+/* The file shows the bytes of collectives and copies as in the plan; other tasks have none. */
 static hl_status copy_plan(maco_trace *t, const maco_plan *p)
 {
     const maco_plan_view v = *maco_plan_read(p);
     t->n_tasks = v.n_tasks;
-    /* One more than there are tasks: the end of the last one's parents. */
+    /* One more than the number of tasks: the end of the last task's parents. */
     t->tasks = calloc((size_t)v.n_tasks + 1, sizeof(*t->tasks));
     t->names = malloc(v.names_bytes);
     if (t->tasks == NULL || t->names == NULL)
@@ -87,7 +88,7 @@ static hl_status copy_plan(maco_trace *t, const maco_plan *p)
 
 /* ---- records ---- */
 
-/* The scheduler's work and a wait may be of no task; what ran is of one. */
+/* Scheduling and waiting may belong to no task; whatever ran belongs to one. */
 static hl_status check_record(const maco_trace *t, const struct hl_maco_record *r)
 {
     if (r->kind > HL_MACO_SCHED || r->end_ns < r->start_ns)
@@ -99,7 +100,7 @@ static hl_status check_record(const maco_trace *t, const struct hl_maco_record *
     return HL_OK;
 }
 
-/* The keys are sorted with the records' places, and each record is moved once. */
+/* Sorts the keys together with the records' places, then moves each record once. */
 static hl_status sort_records(const struct hl_maco_record *r, size_t n, maco_trace *t)
 {
     uint64_t *key = malloc((n + 1) * sizeof(*key));
@@ -118,7 +119,7 @@ static hl_status sort_records(const struct hl_maco_record *r, size_t n, maco_tra
     return st;
 }
 
-/* Where each task's record is; waits and the scheduler's work have none to look up. */
+/* Finds each task's record; waits and the scheduler's work are not looked up. */
 static hl_status find_runs(maco_trace *t)
 {
     memset(t->ran, 0xff, ((size_t)t->n_tasks + 1) * sizeof(*t->ran));
@@ -134,7 +135,7 @@ static hl_status find_runs(maco_trace *t)
     return HL_OK;
 }
 
-/* Places of records are 32 bits, of which MACO_NONE is none. */
+/* Places of records are 32-bit numbers; MACO_NONE means no record. */
 static hl_status fill_trace(maco_trace *t, const maco_plan *p, const struct hl_maco_record *r,
                             size_t n)
 {

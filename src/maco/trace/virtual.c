@@ -1,8 +1,8 @@
-/* A run that takes no time: the plan's tasks on the workers and links of a model, by a clock of its
- * own. Its records become a trace like those of a real run, so both are looked at by the same
- * tools.
+/* A virtual run: the plan's tasks on the workers and links of a model, on a virtual clock. Its
+ * records become a trace like those of a real run, so the same tools can show both.
  *
- * Policy and balance are the plan's and not the model's: what is simulated is how it would run. */
+ * Policy and balance come from the plan and not from the model, because the simulation shows how
+ * the plan would run. */
 #include <stdlib.h>
 
 #include "base/abi.h"

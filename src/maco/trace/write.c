@@ -3,11 +3,10 @@
  *
  *     pid    the rank: traces of several ranks can be put into one file
  *     tid    0 ..            workers
- *            LINKS ..        links of groups: what they carry overlaps with what workers do
+ *            LINKS ..        links of groups: their transfers overlap with the workers' tasks
  *            SCHEDULERS ..   schedulers
  *
- *     "M" a line's name, once     "X" a slice     "s" -> "f" an arrow, from slice to slice by its
- * id */
+ *     "M" a line's name, once     "X" a slice     "s" -> "f" an arrow between slices, by its id */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@
 #include "maco/graph/graph.h"
 #include "maco/trace/trace_private.h"
 
-#define LINKS      100000 /* lines of groups, behind those of workers */
+#define LINKS      100000 /* first line of a group, after those of workers */
 #define SCHEDULERS 200000
 
 static const char *const kinds[] = {[HL_MACO_COMPUTE] = "compute",
@@ -31,7 +30,7 @@ static uint32_t line_of(const struct hl_maco_record *r)
                                                    : 0);
 }
 
-/* Names are UTF-8 without control characters. */
+/* Names are UTF-8 without control characters, so only two characters need escaping. */
 static void put_name(FILE *f, const char *name)
 {
     for (; *name != '\0'; name++) {
@@ -41,13 +40,13 @@ static void put_name(FILE *f, const char *name)
     }
 }
 
-/* Nanoseconds as microseconds, none lost. */
+/* Writes nanoseconds as microseconds, without loss. */
 static void put_time(FILE *f, const char *key, uint64_t ns)
 {
     fprintf(f, "\"%s\":%" PRIu64 ".%03u,", key, ns / 1000, (unsigned)(ns % 1000));
 }
 
-/* One event: a bar on its thread's line. */
+/* Writes one record as a slice on its thread's line. */
 static void put_slice(FILE *f, const maco_trace *t, int rank, const struct hl_maco_record *r)
 {
     int known = r->task < t->n_tasks;
@@ -76,8 +75,8 @@ static void put_slice(FILE *f, const maco_trace *t, int rank, const struct hl_ma
     fputs("}}", f);
 }
 
-/* One end of an arrow. It belongs to the slice that its line has at that time; "bp":"e" says that
- * for the end, which else would be bound to the next slice. */
+/* Writes one end of an arrow. It belongs to the slice that its line shows at that time; the target
+ * needs "bp":"e" for that, because otherwise it would be bound to the next slice. */
 static void put_end(FILE *f, const char *ph, int rank, const struct hl_maco_record *r, uint64_t ns,
                     uint64_t id)
 {
@@ -87,7 +86,7 @@ static void put_end(FILE *f, const char *ph, int rank, const struct hl_maco_reco
             ph[0] == 'f' ? "\"bp\":\"e\"," : "", id);
 }
 
-/* From the last nanosecond of each parent, which is still inside its slice, to the start. */
+/* From the last nanosecond of each parent, which is still inside its slice, to the task's start. */
 static void put_arrows(FILE *f, const maco_trace *t, int rank, uint32_t task, uint64_t *arrows)
 {
     if (t->ran[task] == MACO_NONE)
@@ -103,7 +102,7 @@ static void put_arrows(FILE *f, const maco_trace *t, int rank, uint32_t task, ui
     }
 }
 
-/* The name of a line, and its place: by number, not by what happened first. */
+/* Writes the name of a line, and its position: by number, not by which came first. */
 static void put_line(FILE *f, int rank, uint32_t line, const char *what, uint32_t number)
 {
     fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%u,\"name\":\"thread_name\",", rank, line);
@@ -113,7 +112,7 @@ static void put_line(FILE *f, int rank, uint32_t line, const char *what, uint32_
     fprintf(f, "\"args\":{\"sort_index\":%u}}", line);
 }
 
-/* Only lines that have a slice. `seen` has a byte for each number of each of the three kinds. */
+/* Writes only lines that have a slice. `seen` has a byte per number of each of the three kinds. */
 static void put_lines(FILE *f, const maco_trace *t, int rank, uint8_t *seen)
 {
     static const char *const words[] = {"worker", "link of group", "scheduler"};
@@ -126,7 +125,7 @@ static void put_lines(FILE *f, const maco_trace *t, int rank, uint8_t *seen)
     }
 }
 
-/* Errors are asked for once, at the end: the stream remembers them. */
+/* The stream remembers errors, so they are checked once, at the end. */
 int maco_trace_write(const maco_trace *t, int rank, const char *path)
 {
     if (t == NULL || path == NULL)

@@ -1,18 +1,18 @@
-/* Before a plan's first run its ranks compare the order of their collectives, as those of the CPU's
- * runtime do (maco/plan/plan.h): over the group that the caller gave, else over its NCCL
- * communicator. Then that the plan is for so many ranks. */
+/* Before a plan's first run its ranks compare the order of their collectives, as the CPU's runtime
+ * does (maco/plan/plan.h): over the group that the caller gave, otherwise over its NCCL
+ * communicator. Then they check that the plan fits the number of ranks. */
 #include "helios/hybridps.h"
 #include "maco/cuda/host/context.h"
 #include "maco/kernels/bodies.h"
 #include "maco/plan/plan.h"
 
-#define SAID 128 /* bytes that a rank says at once, at most */
+#define SAID 128 /* largest message of a rank, in bytes */
 
 struct ask {
     maco_cuda *c;
     uint32_t group;
     int world;
-    cu_ptr words; /* on the device: this rank's, then all of them */
+    cu_ptr words; /* on the device: this rank's message, then all messages */
 };
 
 static hl_status by_group(void *arg, const void *mine, size_t bytes, void *all)
@@ -46,7 +46,7 @@ static hl_status agree_by_nccl(struct ask *a)
     maco_cuda *c = a->c;
     CUDA_TRY(&c->cu, cuMemAlloc_v2, (&a->words, SAID * ((size_t)a->world + 1)));
     hl_status st = hl_maco_agree_on_order(c->plan, a->group, a->world, by_nccl, a);
-    /* NCCL waits for a rank, and to free what it uses would wait for it. */
+    /* NCCL still waits for a rank, and freeing the memory that it uses would wait for that too. */
     if (st == HL_ETIMEDOUT)
         (void)hl_cuda_comm_abort(c, a->group, a->words);
     else
@@ -82,7 +82,7 @@ static hl_status agree_on(maco_cuda *c, uint32_t group)
     struct ask a = {.c = c, .group = group};
     int by_groups = c->groups[group] != NULL;
     if (!by_groups && c->dead[group])
-        return HL_OK; /* the ranks that communicate get the error */
+        return HL_OK; /* the ranks that communicate report the error */
     HL_TRY(world_of(c, group, &a.world));
     if (a.world > 1 && hl_maco_plan_collective(c->plan, group, 0) != MACO_NONE)
         HL_TRY(by_groups ? hl_maco_agree_on_order(c->plan, group, a.world, by_group, &a)

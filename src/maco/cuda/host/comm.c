@@ -1,7 +1,7 @@
-/* Communication of a run, put into the streams of its groups behind the kernel's launch: wait for
- * the count of the task's event, communicate, write how many tasks of the group are done. The
- * kernel's proxy turns that number into triggers. Nothing here waits but giving up, which NCCL may
- * hold up. */
+/* Communication of a run. It is enqueued in the streams of its groups after the kernel's launch:
+ * wait for the count of the task's event, communicate, write how many tasks of the group are done.
+ * The kernel's proxy turns that number into triggers. Nothing here blocks, except giving up, where
+ * NCCL can cause a delay. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,8 +49,9 @@ static hl_status nccl_exchange_all(maco_cuda *c, const maco_task *t, const char 
     return HL_OK;
 }
 
-/* Each rank's part is sent to it, and its part for us received, in one group of NCCL's. It is ended
- * in any case: what this thread does with NCCL afterwards, for any caller, would be in it. */
+/* Sends each rank its part and receives this rank's parts, in one NCCL group. The group is ended in
+ * any case; otherwise every later NCCL call of this thread, for any caller, would become part of
+ * it. */
 static hl_status all_to_all(maco_cuda *c, const maco_task *t, const char *name,
                             struct ncclComm *comm, struct CUstream_st *s)
 {
@@ -95,7 +96,7 @@ static hl_status by_nccl(maco_cuda *c, const maco_task *t, const char *name, str
     }
 }
 
-/* A group of one rank: what it sends is what it gets. */
+/* A group of one rank receives what it sends. */
 static hl_status by_copy(maco_cuda *c, const maco_task *t, const char *name, struct CUstream_st *s)
 {
     size_t bytes = hl_maco_count(t) * hl_maco_dtype_size(hl_maco_dtype(t));
@@ -106,7 +107,7 @@ static hl_status by_copy(maco_cuda *c, const maco_task *t, const char *name, str
     return HL_OK;
 }
 
-/* On a thread of the driver. The caller's words are kept: its error text is this thread's. */
+/* Runs on a thread of the driver. The error text is copied, because it belongs to this thread. */
 static void call_custom(void *arg)
 {
     const struct hl_cuda_call *k = arg;
@@ -151,7 +152,7 @@ static uint64_t needed_count(const maco_cuda *c, uint32_t event)
     return c->view.events[event].needed * c->iteration;
 }
 
-/* Of a run, in the group's stream. */
+/* The number of the group's tasks per run, in the group's stream. */
 static uint32_t tasks_of(const maco_cuda *c, uint32_t group)
 {
     const unsigned char *image = c->tables.image;
@@ -202,7 +203,7 @@ static void abort_comm(struct hl_cuda_job *job)
         (void)job->cu.cuMemFree_v2(a->memory);
 }
 
-/* NULL, with an error, where it can't be called. */
+/* NULL, with a warning, if ncclCommAbort can't be called. */
 static struct abort_call *begin_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
 {
     struct abort_call *a = calloc(1, sizeof(*a));
@@ -220,7 +221,7 @@ static struct abort_call *begin_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
     return st == HL_OK ? a : NULL;
 }
 
-/* Whether it came back; several have one deadline. */
+/* Whether the call has returned; several calls share one deadline. */
 static bool end_abort(struct abort_call *a, uint32_t g, uint64_t until)
 {
     uint64_t now = hl_now_ns();
@@ -239,11 +240,11 @@ int hl_cuda_comm_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
     char why[HL_ERROR_TEXT_MAX];
     snprintf(why, sizeof(why), "%s", hl_error_text());
     int back = end_abort(begin_abort(c, g, memory), g, hl_now_ns() + ABORT_NS);
-    (void)hl_fail(HL_ECANCELED, "%s", why); /* the text again; the status is the caller's */
+    (void)hl_fail(HL_ECANCELED, "%s", why); /* restores the text; the caller has the status */
     return back;
 }
 
-/* What its stream waits for comes. */
+/* Writes the counts that the group's stream waits for. */
 static void let_go(maco_cuda *c, const struct hl_gpu_run *run, uint32_t g)
 {
     for (uint32_t i = 0; i < c->view.n_comm; i++) {
@@ -255,7 +256,7 @@ static void let_go(maco_cuda *c, const struct hl_gpu_run *run, uint32_t g)
     }
 }
 
-/* false: not by then. */
+/* false: the stream is still busy at `until`. */
 static bool is_drained(maco_cuda *c, uint32_t g, uint64_t until)
 {
     for (;;) {
@@ -268,8 +269,8 @@ static bool is_drained(maco_cuda *c, uint32_t g, uint64_t until)
     }
 }
 
-/* Its wait is over when the counts are there; an aborted communicator's kernels end at once. What
- * goes wrong here is beyond the error that is being told. */
+/* Writes the counts that end the streams' waits; kernels of an aborted communicator end at once.
+ * Errors in here are dropped, so that the error that is being reported stays. */
 void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
 {
     char why[HL_ERROR_TEXT_MAX];
@@ -279,7 +280,7 @@ void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
     snprintf(why, sizeof(why), "%s", hl_error_text());
     for (uint32_t g = 0; g < groups; g++) {
         waits[g] = c->cu.cuStreamQuery(c->streams[g]) == HL_CUDA_ERROR_NOT_READY;
-        /* no kernel waits for the communicator, whose windows are in use */
+        /* An inside group's windows are in use, and no NCCL kernel waits for its communicator. */
         if (waits[g] && c->comms[g] != NULL && !c->dead[g] && !hl_cuda_is_inside(c, g))
             aborts[g] = begin_abort(c, g, 0);
     }
@@ -294,5 +295,5 @@ void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
         if (waits[g] && !is_drained(c, g, until))
             c->dead[g] = 1;
     hl_error_clear();
-    (void)hl_fail(HL_ECANCELED, "%s", why); /* the text again; the status is the caller's */
+    (void)hl_fail(HL_ECANCELED, "%s", why); /* restores the text; the caller has the status */
 }

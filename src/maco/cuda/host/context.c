@@ -20,7 +20,7 @@ void hl_cuda_leave(maco_cuda *c)
     (void)c->cu.cuCtxPopCurrent_v2(&old);
 }
 
-/* The driver's own waits have no deadline. */
+/* Polls, because the driver's own waits have no deadline. */
 hl_status hl_cuda_await(maco_cuda *c, struct CUevent_st *event, uint64_t timeout_ns,
                         const char *what)
 {

@@ -6,10 +6,10 @@
  *     hl_cuda_job_wait:  waits  <---------- is_over, `changed`
  *     hl_cuda_job_drop:  holders - 1        holders - 1
  *
- * The last of the two frees the job: a caller that gave up at its deadline leaves it to the thread,
+ * The last holder frees the job: a caller that gives up at its deadline leaves it to the thread,
  * which is detached and may outlive the runtime. So the job has its own copy of the driver table
- * and its own reference to the context. `lock` guards is_over and holders; the rest is constant
- * before the thread starts, or written by `work` and read after is_over. */
+ * and its own reference to the context. `lock` guards is_over and holders; everything else is
+ * constant before the thread starts, or written by `work` and read after is_over. */
 #include "maco/cuda/host/context.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
 {
     pthread_t thread;
     pthread_condattr_t attr;
-    /* It may return after the runtime is closed. */
+    /* The thread may return after the runtime is closed, so the job retains the context. */
     cu_result r = c->cu.cuDevicePrimaryCtxRetain(&job->context, c->device);
     if (r != HL_CUDA_SUCCESS) {
         free(job);

@@ -1,5 +1,5 @@
-/* A plan on the device: one piece of memory with all its tables, and a page of host memory that
- * both sides see. */
+/* A plan on the device: one allocation with all its tables, and a page of host memory that both
+ * host and device access. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,8 @@ hl_status hl_cuda_reset(maco_cuda *c)
     return HL_OK;
 }
 
-/* CTAs beside the workers: the scheduler, the proxy of streams, those of groups in the kernel. */
+/* CTAs besides the workers: the scheduler, the proxy of streams, and those of groups in the
+ * kernel. */
 static int helpers_of(const maco_cuda *c, const maco_plan_view *v)
 {
     int streams = 0;

@@ -1,5 +1,5 @@
-/* What is reported of a run that the kernel ended early: why, which tasks wait for what, and what
- * each CTA did, as it wrote when it left. */
+/* The report of a run that the kernel ended early: why, which tasks wait for what, and what each
+ * CTA did last, as it wrote before it left. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -37,7 +37,7 @@ static bool task_waits(const maco_cuda *c, const maco_event *events, uint32_t ta
            events[event].count < c->view.events[event].needed * c->iteration;
 }
 
-/* Those first that something has been done for. */
+/* Lists tasks first whose event has some triggers already. */
 static void tell_tasks(const maco_cuda *c, const maco_event *events, struct text *out)
 {
     uint32_t waiting = 0, listed = 0;

@@ -8,7 +8,7 @@
 #include "maco/graph/graph.h"
 #include "maco/plan/plan.h"
 
-#define ATTENTION_D 256 /* what the body's shared memory holds */
+#define ATTENTION_D 256 /* limited by the body's shared memory */
 
 static bool is_join(const maco_plan_view *v, uint32_t task)
 {
@@ -28,7 +28,7 @@ static bool inside_kernel(const struct hl_cuda_shape *shape, const maco_task *t)
     return hl_maco_is_comm(t->type) && hl_gpu_has_peers(shape->peers, shape->n_peers, t->group);
 }
 
-/* ---- what a GPU can do ---- */
+/* ---- limits of a GPU ---- */
 
 static hl_status check_task(const maco_plan *p, const maco_plan_view *v, uint32_t i,
                             const struct hl_cuda_shape *shape)
@@ -62,7 +62,7 @@ static hl_status check_task(const maco_plan *p, const maco_plan_view *v, uint32_
     return HL_OK;
 }
 
-/* Levels of joins below the event, HL_GPU_JOINS + 1 where there are more. */
+/* Levels of joins below the event; HL_GPU_JOINS + 1 if there are more than HL_GPU_JOINS. */
 static uint32_t join_depth(const maco_plan_view *v, const maco_event *events, uint32_t event,
                            uint32_t level)
 {
@@ -149,7 +149,7 @@ static hl_status split_range(const maco_plan_view *v, uint32_t first, uint32_t l
     return HL_OK;
 }
 
-/* The worker of its affinity, if there is such a worker; MACO_NONE. */
+/* The worker that the task has an affinity to; MACO_NONE if there is no such worker. */
 static uint32_t task_affinity(const maco_plan_view *v, const struct hl_cuda_shape *shape,
                               uint32_t task)
 {
@@ -201,7 +201,8 @@ static hl_status make_events(const maco_plan_view *v, const struct hl_cuda_shape
     return HL_OK;
 }
 
-/* The task that is next after this one without anybody else's doing; see done_direct. */
+/* The single task that this one launches, which the same worker runs next (see done_direct);
+ * MACO_NONE. */
 static uint32_t next_of(const maco_plan_view *v, const maco_event *events, const maco_task *t)
 {
     const maco_event *e = &events[t->trigger_event];
@@ -219,7 +220,7 @@ static void make_tasks(const maco_plan_view *v, const maco_event *events, maco_t
         tasks[i].user = next_of(v, events, &tasks[i]) | (uint64_t)v->worker[i] << 32;
 }
 
-/* Appends the communication of a group to `comm`, which has n. */
+/* Appends the communication of a group to `comm`, which has n entries; returns the new count. */
 static uint32_t tasks_of(const maco_plan_view *v, uint32_t group, uint32_t *comm, uint32_t n)
 {
     for (uint32_t i = 0; i < v->n_comm; i++)
@@ -228,7 +229,7 @@ static uint32_t tasks_of(const maco_plan_view *v, uint32_t group, uint32_t *comm
     return n;
 }
 
-/* Communication by streams, which the proxy completes. How much it is. */
+/* Lists the communication in streams, which the proxy completes; returns how much it is. */
 static uint32_t make_comm(const maco_plan_view *v, const struct hl_cuda_shape *shape,
                           uint32_t *comm, uint32_t *first)
 {
@@ -242,7 +243,7 @@ static uint32_t make_comm(const maco_plan_view *v, const struct hl_cuda_shape *s
     return n;
 }
 
-/* Communication inside the kernel. */
+/* Lists the communication inside the kernel. */
 static void make_peers(const maco_plan_view *v, const struct hl_cuda_shape *shape,
                        struct hl_cuda_tables *t)
 {
@@ -351,7 +352,7 @@ struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t bas
         r.first_of_affine = address_at(base, t->first_of_affine);
         r.affine_queued = address_at(base, t->affine_queued);
     }
-    if (t->order > t->spans) { /* traced */
+    if (t->order > t->spans) { /* if traced */
         r.spans = address_at(base, t->spans);
         r.order = address_at(base, t->order);
     }

@@ -1,4 +1,5 @@
-/* Peers' memory by CUDA's handles between processes; within one process addresses are enough. */
+/* Peers' memory through CUDA's IPC handles between processes; within one process addresses are
+ * enough. */
 #include <string.h>
 
 #include "helios/hybridps.h"

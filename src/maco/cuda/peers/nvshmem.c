@@ -1,8 +1,8 @@
-/* Peers' memory by NVSHMEM, through libhelios_nvshmem (nvshmem/plugin.cpp), loaded when it is asked
- * for: HELIOS_NVSHMEM names the plug-in, else it is looked for as libraries are. The group's ranks
- * are NVSHMEM's PEs; its id goes to them with the offers. NVSHMEM knows one world in a process and
- * is begun once in it, so it serves one group, once. What it waits for has no deadline and can't be
- * ended: a call that does not come back keeps its thread and the memory. */
+/* Peers' memory through NVSHMEM, with libhelios_nvshmem (nvshmem/plugin.cpp), which is loaded on
+ * demand: HELIOS_NVSHMEM names the plug-in, otherwise it is searched for like any library. The
+ * group's ranks are NVSHMEM's PEs; the offers carry its id to them. NVSHMEM has one world per
+ * process and can be started only once, so it serves one group, once. Its waits have no deadline
+ * and can't be ended: a call that does not return keeps its thread and the memory. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "maco/cuda/peers/source.h"
 
 #define PLUGIN_NAME "libhelios_nvshmem.so"
-#define WAIT_NS     ((uint64_t)20 * HL_NS_PER_S) /* at most, and no more than a run has */
+#define WAIT_NS     ((uint64_t)20 * HL_NS_PER_S) /* at most, and no more than a run's deadline */
 
 _Static_assert(HL_NVSHMEM_ID <= HL_PEER_HANDLE, "NVSHMEM's id is too large for an offer");
 
@@ -105,7 +105,7 @@ static hl_status wait_for(maco_cuda *c, struct world *w, const char *what)
     return hl_cuda_job_wait(&w->job, ns, what);
 }
 
-/* Of a world that this rank has entered: nvshmem_drop leaves it. */
+/* Settles a world that this rank has entered; nvshmem_drop leaves it. */
 static hl_status settle_world(maco_cuda *c, uint32_t g, const struct world *w, uint64_t *at)
 {
     if (w->failed != 0)
@@ -145,7 +145,7 @@ static hl_status nvshmem_reach(maco_cuda *c, uint32_t g, const struct hl_peer_of
     return st;
 }
 
-/* Collective where it was entered: all ranks drop, or none of them has it. */
+/* Collective if the world was entered: all ranks drop it, or none of them has it. */
 static void nvshmem_drop(maco_cuda *c, uint32_t g)
 {
     struct hl_cuda_peers *m = &c->memories[g];

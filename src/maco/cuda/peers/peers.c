@@ -1,8 +1,9 @@
-/* Memory that all ranks of a group reach, for collectives inside the kernel: from the first source
- * that serves all of them. NCCL's windows come first: NCCL knows which GPUs reach each other, in
- * one process as well and between hosts of one NVLink domain. CUDA's own handles need nothing but
- * the driver. NVSHMEM takes a heap of its own and waits without deadlines. Where none serves, or
- * the group has more ranks than the kernel knows, one with a communicator goes on by streams. */
+/* Memory that all ranks of a group can access, for collectives inside the kernel. It comes from the
+ * first source that serves all ranks. NCCL's windows are tried first: NCCL knows which GPUs can
+ * access each other, also in one process and between hosts of one NVLink domain. CUDA's own handles
+ * only need the driver. NVSHMEM has a heap of its own and waits without deadlines. If no source
+ * serves, or the group has more ranks than the kernel supports, a group with a communicator uses
+ * streams. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,9 +35,9 @@ static const struct hl_peer_source by_streams = {"by streams", take_stream, NULL
 static const struct hl_peer_source *const sources[] = {&hl_peer_window, &hl_peer_ipc,
                                                        &hl_peer_nvshmem, &by_streams};
 
-/* ---- what the ranks tell each other ---- */
+/* ---- messages between the ranks ---- */
 
-/* How a step went on a rank. */
+/* The result of a step on one rank. */
 struct verdict {
     int32_t status;
     char why[156];
@@ -49,7 +50,7 @@ static hl_status allgather_offers(maco_cuda *c, uint32_t g, const void *mine, vo
         c->groups[g], "memory for communication inside the kernel", mine, all, bytes);
 }
 
-/* What each of a group's ranks says; NULL, and said so. */
+/* Allocates room for the messages of all ranks of a group; NULL, with an error, on failure. */
 static void *room_for(int world, size_t each)
 {
     void *all = calloc((size_t)world, each);
@@ -58,7 +59,7 @@ static void *room_for(int world, size_t each)
     return all;
 }
 
-/* All ranks learn which one refused first and why; lost: they could not tell each other. */
+/* All ranks learn which rank refused first and why. lost: the ranks could not exchange this. */
 static hl_status share_verdict(maco_cuda *c, uint32_t g, hl_status st, bool *lost)
 {
     struct verdict mine = {.status = st};
@@ -96,13 +97,14 @@ static hl_status same_ctas(maco_cuda *c, uint32_t g)
 
 /* ---- one source ---- */
 
-/* This process, told from those of other namespaces. */
+/* A number of this process that is unique across PID namespaces. */
 static uint64_t process_number(void)
 {
     return hl_pid_namespace() << 32 | (uint32_t)getpid();
 }
 
-/* The words count from zero; the first buffer says whose memory this is, until a run fills it. */
+/* Sets the words to zero; the first buffer names the owner of this memory, until a run overwrites
+ * it. */
 static hl_status clear_memory(maco_cuda *c, uint32_t g, const struct hl_peer_offer *mine,
                               uint32_t ranks)
 {
@@ -116,7 +118,7 @@ static hl_status clear_memory(maco_cuda *c, uint32_t g, const struct hl_peer_off
     return hl_cuda_upload(c, c->memories[g].own + words, mine, sizeof(*mine));
 }
 
-/* What lies at the address of each rank is that rank's. */
+/* Checks that the memory at each rank's address belongs to that rank. */
 static hl_status prove_addresses(maco_cuda *c, const struct hl_peer_offer *all,
                                  const struct hl_gpu_peers *p)
 {
@@ -178,7 +180,7 @@ static void tell_route(maco_cuda *c, uint32_t g, const char *refused)
         hl_debug("group %u communicates %s", g, m->route);
 }
 
-/* Goes through the sources with all ranks; *p is the group's unless it goes by streams. */
+/* Tries the sources together with all ranks; *p describes the group unless it uses streams. */
 static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
 {
     char refused[560] = "";
@@ -188,7 +190,7 @@ static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
                                .ranks = (uint32_t)hybridps_group_world(c->groups[g])};
     HL_TRY(same_ctas(c, g));
     size_t i = 0;
-    if (p->ranks > HL_GPU_RANKS) { /* which all of them know */
+    if (p->ranks > HL_GPU_RANKS) { /* all ranks know that */
         i = HL_ARRAY_LEN(sources) - 1;
         st = HL_EUNSUPPORTED;
         snprintf(refused, sizeof(refused), "; not inside the kernel: its %u ranks are more than %d",
@@ -207,7 +209,7 @@ static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
         snprintf(refused + used, sizeof(refused) - used, "; not %s: %.150s", sources[i]->name,
                  hl_error_text());
         drop_memory(c, g);
-        if (st == HL_OK || now != HL_EUNAVAIL) /* what is missing says less than what failed */
+        if (st == HL_OK || now != HL_EUNAVAIL) /* a failure says more than something missing */
             st = now;
     }
     return hl_fail(st, "group %u communicates neither inside the kernel nor by streams%s", g,
@@ -230,7 +232,7 @@ hl_status hl_cuda_peers_open(maco_cuda *c)
     return HL_OK;
 }
 
-/* All come here, or the group knows better. */
+/* A barrier: all ranks come here, and if one fails the group reports it. */
 void hl_cuda_peers_part(maco_cuda *c)
 {
     char mine = 0, all[HL_GPU_RANKS];
@@ -247,7 +249,8 @@ void hl_cuda_peers_close(maco_cuda *c)
     c->n_peers = 0;
 }
 
-/* The loaded plan's in group `i` of those inside the kernel, as loading sorted them; MACO_NONE. */
+/* The loaded plan's first task in the i-th group inside the kernel, as loading sorted them;
+ * MACO_NONE. */
 static uint32_t first_task(const maco_cuda *c, uint32_t i)
 {
     const unsigned char *image = c->tables.image;
@@ -263,7 +266,7 @@ void hl_cuda_peers_abandon(maco_cuda *c)
             c->memories[c->peers[i].group].apart = 1;
 }
 
-/* At each start: the last run may have failed. */
+/* Called at each start, because the last run may have failed. */
 hl_status hl_cuda_peers_check(const maco_cuda *c)
 {
     for (uint32_t i = 0; i < c->n_peers; i++) {

@@ -1,10 +1,10 @@
-/* Peers' memory by a symmetric window of NCCL's, as its device API reaches it. The addresses come
- * from the library where it can be asked (2.29.2), else from a kernel of ours that was compiled
- * with the header of just this version: a window's layout is NCCL's own.
+/* Peers' memory through a symmetric window of NCCL, as its device API uses it. The addresses come
+ * from the library if it provides them (2.29.2), otherwise from a kernel of ours that was compiled
+ * with the header of exactly this version, because a window's layout is internal to NCCL.
  *
- * The ranks know that all are about to register before one does, so what is left to wait for in
- * vain is a rank that dies there, or fails and tells NCCL's others nothing: then the communicator
- * is aborted. */
+ * Before one rank registers, all ranks know that they are about to. So the wait can only be in vain
+ * if a rank dies in the call, or fails there and does not tell the other ranks' NCCL: then the
+ * communicator is aborted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -15,8 +15,8 @@
 #include "maco/cuda/host/context.h"
 #include "maco/cuda/peers/source.h"
 
-#define REGISTER_NS ((uint64_t)20 * HL_NS_PER_S) /* at most, and no more than a run has */
-#define ENDED_NS    ((uint64_t)5 * HL_NS_PER_S)  /* behind its communicator's end */
+#define REGISTER_NS ((uint64_t)20 * HL_NS_PER_S) /* at most, and no more than a run's deadline */
+#define ENDED_NS    ((uint64_t)5 * HL_NS_PER_S)  /* after the end of its communicator */
 #define DROP_NS     ((uint64_t)5 * HL_NS_PER_S)
 #define NAP_NS      1000000
 #define THREADS     64
@@ -34,9 +34,9 @@ static hl_status nccl_fail(const maco_cuda *c, const char *call, nccl_result r)
             return nccl_fail((c), #call, window_try_);                                             \
     } while (0)
 
-/* ---- alone ---- */
+/* ---- without other ranks ---- */
 
-/* NULL: the library tells the addresses itself. */
+/* NULL: the library provides the addresses itself. */
 static hl_status find_kernel(maco_cuda *c, struct CUfunc_st **out)
 {
     char name[48];
@@ -100,7 +100,7 @@ struct registration {
     int given_up;
 };
 
-/* A communicator that doesn't block answers later, for as long as it is polled. */
+/* A non-blocking communicator completes later, while it is polled. */
 static void register_window(struct hl_cuda_job *job)
 {
     struct registration *r = (struct registration *)job;
@@ -128,7 +128,8 @@ static hl_status start_registration(maco_cuda *c, uint32_t g, struct registratio
     return HL_OK;
 }
 
-/* Ends the call that waits. Where NCCL does not come back from that either, it keeps the memory. */
+/* Ends the registration that waits. If NCCL does not return from the abort either, it keeps the
+ * memory. */
 static void give_up(maco_cuda *c, uint32_t g, struct registration *waits)
 {
     __atomic_store_n(&waits->given_up, 1, __ATOMIC_RELEASE);
@@ -171,7 +172,7 @@ static hl_status ask_library(maco_cuda *c, uint32_t g, const struct hl_peer_offe
     return HL_OK;
 }
 
-/* The table is written to the window itself, which is cleared afterwards. */
+/* The kernel writes the table into the window itself, which is cleared afterwards. */
 static hl_status ask_kernel(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all, uint64_t *at,
                             uint32_t ranks)
 {

@@ -200,7 +200,7 @@ static void close_inside(maco_cuda *c)
         (void)c->cu.cuModuleUnload(c->module);
 }
 
-/* In the device's context. */
+/* Call in the device's context. */
 static void give_back(maco_cuda *c)
 {
     hl_cuda_unload(c);
@@ -220,8 +220,8 @@ static void close_later(struct hl_cuda_job *job)
     give_back(((struct closing *)job)->c);
 }
 
-/* The driver frees nothing before the device is done with what it runs, and NCCL may wait for other
- * ranks: all of it has one deadline. What comes back later is given back then. */
+/* The driver frees nothing before the device has finished what it runs, and NCCL may wait for other
+ * ranks. All of that shares one deadline; what returns later is freed then. */
 static hl_status close_in_time(maco_cuda *c)
 {
     struct closing *k = calloc(1, sizeof(*k));
@@ -251,7 +251,7 @@ void maco_cuda_close(maco_cuda *c)
     hl_cuda_peers_part(c);
     if (close_in_time(c) == HL_OK)
         return;
-    struct CUctx_st *old; /* no thread owns it */
+    struct CUctx_st *old; /* ignored: no thread uses it any more */
     const struct cuda_driver cu = c->cu;
     int entered = hl_cuda_enter(c) == HL_OK;
     give_back(c);

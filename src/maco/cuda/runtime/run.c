@@ -1,5 +1,5 @@
-/* A run: the begun event, the kernel, communication on its own streams, the ended event. Events of
- * the plan count over all runs, so a run needs no preparation but its number. */
+/* A run: the begun event, the kernel, communication on its own streams, the ended event. The plan's
+ * events count across all runs, so a run needs no preparation except its number. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +75,7 @@ int maco_cuda_start(maco_cuda *c, void *stream)
         st = start_inside(c, stream);
     hl_cuda_leave(c);
     if (st != HL_OK && c->running) {
-        /* The kernel waits for communication that will not come. */
+        /* The kernel waits for communication that will not come, so the run is cancelled. */
         char why[HL_ERROR_TEXT_MAX];
         strncpy(why, hl_error_text(), sizeof(why) - 1);
         why[sizeof(why) - 1] = '\0';
@@ -122,7 +122,7 @@ int maco_cuda_run(maco_cuda *c, void *stream)
     return maco_cuda_wait(c);
 }
 
-/* ---- what was recorded ---- */
+/* ---- recorded data ---- */
 
 static hl_status check_recorded(const maco_cuda *c)
 {
@@ -148,7 +148,7 @@ int maco_cuda_order(const maco_cuda *c, uint32_t *ids, uint32_t capacity, uint32
     uint32_t *tasks = malloc(((size_t)noted + 1) * sizeof(*tasks));
     if (tasks == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the order of %u tasks", noted);
-    /* Asking changes nothing that a caller sees: the context is put back. */
+    /* The call changes nothing that its caller can see: the context is restored. */
     hl_status st = fetch_from_device((maco_cuda *)(uintptr_t)c, c->tables.order, tasks,
                                      noted * sizeof(*tasks));
     for (uint32_t i = 0; st == HL_OK && i < noted && i < capacity; i++)
