@@ -141,7 +141,7 @@ bool hl_collective_gone(struct hl_net_rank *p)
     return err == ECONNREFUSED && p->answers;
 }
 
-/* rank r                      rank 0
+/*     rank r                      rank 0
  *      say_hello -- card r -->     hear_all: waits for all cards, keeps the addresses
  *      wait_for_rank0              tell_all: opens an outbox to each
  *      hear_rank0 <-- card 0, all addresses, the group's number --

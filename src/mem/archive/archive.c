@@ -4,8 +4,9 @@
  * during I/O.
  *
  *     put --> WRITING --stored--> SEALED --remove--> REMOVING --removed--> no entry
- *                '--failed--> no entry       ^           '--failed--'
- *                                            '---- SEALED again
+ *                |                   ^                  |
+ *                |                   '------failed------'
+ *                '--failed--> no entry
  *
  * A claim never waits: a second put or a remove of a claimed id gets HL_EBUSY. A read needs a
  * SEALED entry only when it begins; the medium orders a concurrent remove. */
