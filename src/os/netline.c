@@ -11,7 +11,7 @@
 
 #define IB_WORD   4 /* port_rcv_data and port_xmit_data count words of 32 bits */
 #define APART_NS  (HL_NS_PER_S / 2)
-#define MEMORY_NS (5.0 * HL_NS_PER_S) /* shorter bursts have no effect */
+#define MEMORY_NS (5.0 * HL_NS_PER_S) /* shorter bursts should change no decision */
 
 void hl_netline_init(struct hl_netline *l, const char *sys, const char *interface,
                      uint64_t bits_per_second)

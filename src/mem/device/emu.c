@@ -405,7 +405,7 @@ static hl_status emu_import(struct hl_device *d, int fd, struct device_mem *m)
 
 /* ---- copies ---- */
 
-/* Smaller blocks stay in a cache well enough. */
+/* Smaller copies stay in a cache anyway. */
 #define COLD_MIN ((size_t)64 << 10)
 
 static void move_bytes(const struct device_op *op)

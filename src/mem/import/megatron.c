@@ -139,7 +139,7 @@ HL_CHECK static hl_status choose_folder(const char *dir, const char *iteration,
 
 /* ---- what is held ---------------------------------------------------------------------------- */
 
-/* Adds the tensors that the plan says have the same bytes, such as norms on every tensor rank. */
+/* Adds tensors whose bytes the plan says are equal, such as the norms on every tensor rank. */
 HL_CHECK static hl_status add_replicas(struct hl_megatron_held *h)
 {
     struct hl_partition_equal *pairs = NULL;

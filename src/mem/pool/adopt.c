@@ -80,8 +80,8 @@ static void drop_claim(struct hl_pool *pool, const struct hl_pool_ref *r,
     found->corrupt++;
 }
 
-/* Keeps the claim whose bytes are good. If both look good, neither can be trusted and both are
- * dropped. Returns the claim that is kept, or NULL. */
+/* Keeps the claim whose bytes are good. If both or neither look good, both are dropped. Returns the
+ * claim that is kept, or NULL. */
 static const struct hl_pool_ref *resolve_overlap(struct hl_pool *pool, const struct hl_pool_ref *a,
                                                  const struct hl_pool_ref *b,
                                                  struct hl_pool_found *found)

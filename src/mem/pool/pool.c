@@ -21,7 +21,7 @@
 #include "os/map_guard.h"
 #include "os/shm.h"
 
-#define LATE_MS       1000 /* a later heartbeat was delayed by something */
+#define LATE_MS       1000 /* a heartbeat that is later was held up */
 #define SLOTS_MIN     1024
 #define SLOTS_MAX     ((uint64_t)1 << 22)
 #define CAPACITY_MAX  ((uint64_t)1 << 56)

@@ -55,7 +55,7 @@ struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, bo
     return r;
 }
 
-/* Whether one of the two sides is known to have no RDMA yet. */
+/* Whether the attempt failed because a side still has no RDMA, which was known before. */
 static bool is_without(const struct hl_net_retry *r)
 {
     return !r->both && r->st == HL_EUNSUPPORTED;
