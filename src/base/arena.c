@@ -16,7 +16,8 @@ struct hl_arena_block {
     _Alignas(max_align_t) unsigned char data[];
 };
 
-/* A block of its own, behind the newest one, so that what is left of that one is still used. */
+/* Adds a separate block behind the newest one, so that the newest one's remaining room is still
+ * used. */
 static struct hl_arena_block *arena_block_add(struct hl_arena *arena, size_t size)
 {
     size_t capacity = size > BLOCK_SIZE / 2 ? size : BLOCK_SIZE;
@@ -65,7 +66,7 @@ void *hl_arena_array(struct hl_arena *arena, size_t count, size_t size)
 
 void *hl_arena_grow(struct hl_arena *arena, void *items, size_t count, size_t size)
 {
-    if (count > 0 && (count & (count - 1)) != 0) /* full are 1, 2, 4, ... */
+    if (count > 0 && (count & (count - 1)) != 0) /* arrays are full at 1, 2, 4, ... */
         return items;
     void *longer = hl_arena_array(arena, count > 0 ? 2 * count : 1, size);
     if (longer != NULL && count > 0)

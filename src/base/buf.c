@@ -20,7 +20,7 @@ void hl_buf_clear(struct hl_buf *b)
         b->data[0] = '\0';
 }
 
-/* `cap` never passes the maximum: what fits into it needs no check. */
+/* `cap` never exceeds the maximum, so data that fits into `cap` needs no check. */
 char *hl_buf_grow(struct hl_buf *b, size_t more)
 {
     size_t need;
@@ -65,7 +65,7 @@ hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...)
     return HL_OK;
 }
 
-/* Bytes that a byte takes besides itself. */
+/* The number of bytes that escaping a byte adds. */
 static const uint8_t escape_len[256] = {[0 ... 0x1f] = 5, ['"'] = 1, ['\\'] = 1};
 
 static size_t quoted_len(const char *text)

@@ -5,8 +5,8 @@
 
 #include "base/copy_kernels.h"
 
-/* Each entry is valid by itself, so relaxed loads suffice: a reader that meets a new choice half
- * written uses kernels of both. */
+/* Each entry is valid by itself, so relaxed loads are enough: a reader that sees half of a new
+ * choice uses kernels of both choices. */
 static _Atomic(const struct hl_copy_kernel *) chosen[2][2]; /* [large][sums], NULL = not chosen */
 
 size_t hl_copy_kernels(const struct hl_copy_kernel *all[HL_COPY_KERNELS_MAX])
@@ -15,8 +15,8 @@ size_t hl_copy_kernels(const struct hl_copy_kernel *all[HL_COPY_KERNELS_MAX])
     return n + hl_copy_crc_kernels(all + n);
 }
 
-/* Without a measurement: the second of each half, which spares cold destinations the wait for
- * their lines, leaves the bytes in the cache, and folds as wide as the processor can. */
+/* Without a measurement: the second kernel of each half. It doesn't make a cold destination wait
+ * for its lines, leaves the bytes in the cache, and folds as wide as the processor can. */
 static const struct hl_copy_kernel *kernel_default(bool sums)
 {
     const struct hl_copy_kernel *list[HL_COPY_KERNELS_MAX];

@@ -1,8 +1,8 @@
 /* Kernels that copy and compute the CRC-32 in one pass.
  *
- * Folds take the bytes from the registers that the copy goes through anyway. Where the processor
- * can't fold, copy and CRC walk the same block one after the other: the second reader finds it in
- * L1 or L2. */
+ * The fold takes the bytes from the registers that the copy uses anyway. If the processor can't
+ * fold, copy and CRC process the same block one after the other: the second one finds it in L1 or
+ * L2. */
 #include <string.h>
 
 #include "base/copy_kernels.h"
@@ -36,11 +36,11 @@ size_t hl_copy_crc_kernels(const struct hl_copy_kernel *out[])
     return 1;
 }
 #else
-#define FOLD_MIN ((size_t)512) /* less is not worth a fold */
+#define FOLD_MIN ((size_t)512) /* a fold of fewer bytes doesn't pay */
 
 typedef uint32_t stripes_fn(uint32_t crc, uint8_t *to, const uint8_t *from, size_t len);
 
-/* Stripes up to the last whole one, blocks before and after. */
+/* Processes stripes up to the last whole one, with block copies before and after. */
 HL_FOLD_INLINE uint32_t copy_folding(uint32_t crc, void *dst, const void *src, size_t len,
                                      size_t stripe, stripes_fn *stripes)
 {
@@ -57,7 +57,7 @@ HL_FOLD_INLINE uint32_t copy_folding(uint32_t crc, void *dst, const void *src, s
     return copy_crc_blocks(crc, to, from, len);
 }
 
-/* The two kernels of one width. Streaming stores are not ordered by a release: hence the fence. */
+/* The two kernels of one width. A release doesn't order streaming stores, so they need a fence. */
 #define FOLDING(bits)                                                                              \
     HL_FOR_FOLD##bits static uint32_t stripes##bits##_cached(uint32_t crc, uint8_t *to,            \
                                                              const uint8_t *from, size_t len)      \
@@ -84,7 +84,7 @@ FOLDING(128)
 FOLDING(256)
 FOLDING(512)
 
-/* For processors whose library CRC is faster than a fold of 128 bits, but that have no VPCLMUL. */
+/* For processors without VPCLMUL whose library CRC is faster than a fold of 128 bits. */
 static uint32_t copy_blocks_stream(uint32_t crc, void *dst, const void *src, size_t len)
 {
     uint8_t *to = dst;
@@ -101,7 +101,7 @@ static uint32_t copy_blocks_stream(uint32_t crc, void *dst, const void *src, siz
     return crc;
 }
 
-/* The wide ones first: without a measurement the second of all is used. */
+/* The wide ones come first: without a measurement the second of all is used. */
 size_t hl_copy_crc_kernels(const struct hl_copy_kernel *out[])
 {
     static const struct hl_copy_kernel fold = {"fold", true, copy_fold128},

@@ -1,9 +1,9 @@
 /* Kernels that only copy.
  *
- * A store to a line that is in no cache first waits for the line. A prefetch of what will be
- * written in a moment takes that wait away; a streaming (non-temporal) store does without the
- * line, but leaves the bytes in memory, not in a cache. 64 MiB between cold pages on one Intel Xeon
- * with AVX-512: memcpy 6.8 GB/s, prefetch 7.3, streaming 9.5. */
+ * A store to a line that is in no cache first waits for the line. Prefetching a line shortly before
+ * it is written avoids that wait. A streaming (non-temporal) store doesn't need the line, but
+ * leaves the bytes in memory, not in a cache. 64 MiB between cold pages on one Intel Xeon with
+ * AVX-512: memcpy 6.8 GB/s, prefetch 7.3, streaming 9.5. */
 #include <string.h>
 
 #include "base/copy_kernels.h"
@@ -24,7 +24,7 @@ static uint32_t copy_memcpy(uint32_t crc, void *dst, const void *src, size_t len
 
 static const struct hl_copy_kernel kernel_memcpy = {"memcpy", false, copy_memcpy};
 
-/* ThreadSanitizer checks a memcpy at once, and every access of a loop by itself: minutes. */
+/* ThreadSanitizer checks a memcpy at once but a loop access by access, which takes minutes. */
 #if defined(__SANITIZE_THREAD__)
 size_t hl_copy_plain_kernels(const struct hl_copy_kernel *out[])
 {
@@ -39,7 +39,7 @@ static uint32_t copy_prefetch(uint32_t crc, void *dst, const void *src, size_t l
     for (; len >= LINE; len -= LINE, to += LINE, from += LINE) {
         __builtin_prefetch(from + AHEAD);
         __builtin_prefetch(to + AHEAD, 1);
-        memcpy(to, from, LINE); /* a few moves, not a call */
+        memcpy(to, from, LINE); /* a few moves instead of a call */
     }
     memcpy(to, from, len);
     return crc;
@@ -72,7 +72,7 @@ HL_FOR_AVX2 void hl_copy_stream_avx2(void *dst, const void *src, size_t len)
         to += HL_COPY_STREAM_BLOCK;
         from += HL_COPY_STREAM_BLOCK;
     }
-    _mm_sfence(); /* streaming stores are not ordered by a release */
+    _mm_sfence(); /* a release doesn't order streaming stores */
 }
 
 HL_FOR_AVX512 void hl_copy_stream_avx512(void *dst, const void *src, size_t len)

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-static _Atomic int used; /* 0 = not looked yet */
+static _Atomic int used; /* 0 = not determined yet */
 
 static enum hl_cpu cpu_has(void)
 {

@@ -11,7 +11,7 @@
 #ifdef HL_CRC32_FOLDS
 #define WIDE_MIN 1024
 
-/* The library folds by 512 bits or by 128; this is for processors between. */
+/* The library folds by 512 or 128 bits; this is for processors that can fold by 256. */
 HL_FOR_FOLD256 static uint32_t crc32_wide(uint32_t crc, const uint8_t *data, size_t len)
 {
     size_t body = len / HL_FOLD256_STRIPE * HL_FOLD256_STRIPE;
@@ -30,7 +30,7 @@ uint32_t hl_crc32(uint32_t crc, const void *data, size_t len)
 #if defined(__x86_64__)
     return crc32_gzip_refl(crc, data, len);
 #else
-    return len > 0 ? (uint32_t)crc32_z(crc, data, len) : crc; /* of no pointer it is 0 to zlib */
+    return len > 0 ? (uint32_t)crc32_z(crc, data, len) : crc; /* zlib returns 0 for NULL */
 #endif
 }
 

@@ -1,5 +1,5 @@
-/* Written on the bits, without branches, so that the compiler vectorises it for any CPU; three
- * builds are chosen from by what the CPU has. */
+/* Written with bit operations and without branches, so that the compiler vectorises it for any CPU.
+ * There are three builds; the CPU's features decide which is used. */
 #include "base/half.h"
 
 #include <stdint.h>
@@ -20,12 +20,13 @@ HL_ALWAYS_INLINE void any_store_bf16(const float *src, size_t n, uint16_t *dst)
     for (size_t i = 0; i < n; i++) {
         uint32_t b = hl_bits_of(src[i]);
         uint32_t rounded = b + 0x7fff + (b >> 16 & 1);
-        uint32_t nan = b | 0x400000; /* stays one when the lower half is cut off */
+        uint32_t nan = b | 0x400000; /* still a NaN when the lower half is cut off */
         dst[i] = (uint16_t)(((b & 0x7fffffff) > 0x7f800000 ? nan : rounded) >> 16);
     }
 }
 
-/* 2^112 moves float16's exponent to float32's, and turns its subnormals into normal numbers. */
+/* A factor of 2^112 moves float16's exponent to float32's, and makes its subnormals normal
+ * numbers. */
 HL_ALWAYS_INLINE float half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
@@ -38,10 +39,11 @@ HL_ALWAYS_INLINE uint16_t float_to_half(float x)
 {
     uint32_t b = hl_bits_of(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
     uint32_t normal = (a + 0xc8000fff + (a >> 13 & 1)) >> 13;
-    /* 0.5 has its last bit where a float16 subnormal has: the addition rounds. */
+    /* The last bit of 0.5 has the weight of a float16 subnormal's last bit, so the addition
+     * rounds. */
     uint32_t small = hl_bits_of(hl_float_of(a) + 0.5f) - 0x3f000000;
     uint32_t r = a < 0x38800000 ? small : normal;
-    r = a >= 0x47800000 ? 0x7c00 : r; /* 65536 and more; what rounds up to it carries by itself */
+    r = a >= 0x47800000 ? 0x7c00 : r; /* 65536 and more; values that round up to it carry */
     r = a > 0x7f800000 ? 0x7e00 | (a >> 13 & 0x3ff) : r;
     return (uint16_t)(sign | r);
 }

@@ -14,7 +14,7 @@ static bool heap_entry_before(struct hl_heap_entry a, struct hl_heap_entry b)
     return a.key < b.key || (a.key == b.key && a.tie < b.tie);
 }
 
-/* Room for one more. */
+/* Makes room for one more. */
 static hl_status heap_reserve(struct hl_heap *h)
 {
     if (h->n < h->cap)

@@ -9,8 +9,8 @@
 uint64_t hl_random_u64(void)
 {
     uint64_t v = 0;
-    /* 8 bytes come whole or not at all once the kernel's pool is up; before that getrandom blocks.
-     */
+    /* Once the kernel's pool is initialised, 8 bytes are returned whole or not at all; before that
+     * getrandom blocks. */
     while (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
         ;
     return v;

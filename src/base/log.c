@@ -1,6 +1,6 @@
-/* Any thread writes lines, each by one fwrite, which stdio makes whole. Level and counts are
- * atomics without order. The table of rates is guarded by a flag instead of a lock, as a line must
- * never wait: a thread that finds it taken writes its line without a limit. */
+/* Any thread can write lines. Each line is one fwrite, which stdio makes atomic. Level and counts
+ * are relaxed atomics. A flag instead of a lock guards the table of rates, because a line must
+ * never wait: a thread that finds the flag set writes its line without a limit. */
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -16,8 +16,8 @@
 #define LOG_LINES_PER_SECOND 50
 #define LOG_SLOTS            64
 
-/* How often a message was written lately. A busy table or slot costs a message its limit, never
- * its line. */
+/* How often a message was written recently. If the table or a slot is busy, a message loses its
+ * limit, never its line. */
 struct log_rate {
     const char *fmt;
     uint64_t second_began_ns;
@@ -65,7 +65,7 @@ unsigned hl_log_count(enum hl_log_level level)
     return atomic_load_explicit(&log_counts[level], memory_order_relaxed);
 }
 
-/* Called by the thread that has set log_rates_busy. Two messages in one slot take it from each
+/* Called by the thread that has set log_rates_busy. Two messages with the same slot replace each
  * other, which only makes their limit less exact. */
 static bool log_rate_exceeded(struct log_rate *r, const char *fmt, uint64_t now, unsigned *dropped)
 {
@@ -83,12 +83,13 @@ static bool log_rate_exceeded(struct log_rate *r, const char *fmt, uint64_t now,
     return false;
 }
 
-/* True when the line must be left out. `dropped`: lines of this message left out before it. */
+/* Returns true if the line must be left out. `dropped`: how many lines of this message were left
+ * out before it. */
 static bool log_is_limited(const char *fmt, unsigned *dropped)
 {
     *dropped = 0;
-    /* Acquire and release make the flag a lock that is only tried: the table is one thread's
-     * between. */
+    /* Acquire and release make the flag a lock that is only tried: in between, one thread owns the
+     * table. */
     if (atomic_flag_test_and_set_explicit(&log_rates_busy, memory_order_acquire))
         return false;
     struct log_rate *r = &log_rates[((uintptr_t)fmt >> 3) % LOG_SLOTS];

@@ -1,14 +1,14 @@
-/* Counters are atomics without order: each is right by itself, a snapshot is not one instant. What
- * is counted under words lies in an open-addressing table that only grows; a cell becomes visible
- * when its words are complete, so that finding one takes no lock.
+/* Counters are relaxed atomics: each is correct by itself, but a snapshot is not of one moment.
+ * Counts by words (labels) are in an open-addressing table that only grows. A cell becomes visible
+ * when its words are complete, so a look-up takes no lock.
  *
  *     cell[]   | words, ops, bytes; ready | free: not ready | ...     hash, then linear probing
  *
  *     free --find_cell, under the table's lock: words, then ready (release)--> ready, for good
  *
- * A reader loads `ready` (acquire) and then compares words that never change. Two threads that add
- * the same words meet at the lock, and the second one finds the first one's cell. A full table
- * counts everything new under `other`. */
+ * A reader loads `ready` (acquire) and then compares words that never change. If two threads add
+ * the same words, the lock orders them and the second one finds the first one's cell. A full table
+ * counts all new words under `other`. */
 #include "base/plane.h"
 
 #include <math.h>
@@ -45,13 +45,13 @@ static uint64_t counter_value(const atomic_uint_fast64_t *counter)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* The words are hashed and compared as far as a cell keeps them. */
+/* Words are hashed and compared up to the length that a cell keeps. */
 static uint32_t hash_words(const char *const word[4])
 {
     uint64_t hash = HL_HASH_START;
     for (int w = 0; w < 4; w++) {
         hash = hl_hash_add(hash, word[w], strnlen(word[w], HL_PLANE_WORD - 1));
-        hash = hl_hash_add(hash, "", 1); /* "ab" and "c" are not "a" and "bc" */
+        hash = hl_hash_add(hash, "", 1); /* so that "ab" and "c" differ from "a" and "bc" */
     }
     return (uint32_t)hash;
 }
@@ -64,7 +64,8 @@ static bool same_words(const struct hl_plane_cell *c, const char *const word[4])
     return true;
 }
 
-/* The cell of these words, or the first free one of its probe; NULL when there is neither. */
+/* Returns the cell of these words, or the first free one of its probe sequence; NULL if there is
+ * neither. */
 static struct hl_plane_cell *probe_cell(struct hl_plane_cells *t, uint32_t hash,
                                         const char *const word[4], int *found)
 {
@@ -85,11 +86,11 @@ static struct hl_plane_cell *find_cell(struct hl_plane_cells *t, const char *con
     struct hl_plane_cell *c = probe_cell(t, hash, word, &found);
     if (found)
         return c;
-    /* No lock when the table is full: cells are never taken out. */
+    /* A full table needs no lock: cells are never removed. */
     if (!c)
         return &t->other;
     pthread_mutex_lock(&t->lock);
-    c = probe_cell(t, hash, word, &found); /* another thread may have been first */
+    c = probe_cell(t, hash, word, &found); /* another thread may have added it meanwhile */
     if (c && !found) {
         for (int w = 0; w < 4; w++)
             memcpy(c->word[w], word[w], strnlen(word[w], HL_PLANE_WORD - 1));
@@ -126,7 +127,7 @@ void hl_fault_count(const char *cause, const char *path)
     hl_fault_add(cause, path, 1);
 }
 
-/* Under the lock, for two takers must not report the same counts. The counters themselves go on
+/* With the lock held, because two calls must not report the same counts. Counting continues
  * meanwhile: what is added after `now` was read is left for the next take. */
 size_t hl_fault_take(struct hl_fault *out, size_t max)
 {
@@ -149,8 +150,8 @@ size_t hl_fault_take(struct hl_fault *out, size_t max)
 
 /* ---- the last second ------------------------------------------------------------------------- */
 
-/* One word says which second (its low 20 bits, on top) and how many bytes (44 bits: 16 TiB), so
- * that the first transfer of a second starts the count anew without a lock. */
+/* One word holds which second it is (the low 20 bits of it, on top) and how many bytes (44 bits: 16
+ * TiB), so the first transfer of a second restarts the count without a lock. */
 #define SECOND_SHIFT 44
 #define SECOND_MASK  ((UINT64_C(1) << (64 - SECOND_SHIFT)) - 1)
 #define BYTES_MASK   ((UINT64_C(1) << SECOND_SHIFT) - 1)
@@ -173,7 +174,8 @@ static uint64_t second_bytes(const struct hl_plane_line *line, int dir, uint64_t
     return (word >> SECOND_SHIFT) == (second & SECOND_MASK) ? word & BYTES_MASK : 0;
 }
 
-/* A long transfer loaded the line in each second that it ran; only the last two are kept. */
+/* A long transfer used the line in each second of its duration; only the last two seconds are
+ * kept. */
 static void seconds_add(struct hl_plane_line *line, const struct hl_transfer *t, uint64_t now_ns)
 {
     uint64_t second = now_ns / HL_NS_PER_S, in_this = now_ns % HL_NS_PER_S;

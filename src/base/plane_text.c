@@ -1,4 +1,4 @@
-/* The table as Prometheus text, version 0.0.4: each family once, its samples together. */
+/* Writes the table as Prometheus text, version 0.0.4: each family once, with all its samples. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@ void hl_metric_family(struct hl_buf *b, const char *name, const char *type, cons
     (void)hl_buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* Backslash, quote and newline are escaped; other bytes that are no ASCII text, which only a
- * caller's mistake can bring, become spaces. */
+/* Escapes backslash, quote and newline. Other bytes that are not ASCII text become spaces; only a
+ * caller's bug can bring them here. */
 const char *hl_metric_label(const char *word, char *out, size_t cap)
 {
     size_t at = 0;
@@ -33,7 +33,7 @@ static void latency_text(struct hl_buf *b, const char *name, const char *plane,
     uint64_t seen = 0;
     for (unsigned i = 0; i < HL_PLANE_BUCKETS; i++) {
         seen += s->latency[i];
-        if (i + 1 < HL_PLANE_BUCKETS) /* the last one has no upper end */
+        if (i + 1 < HL_PLANE_BUCKETS) /* the last bucket has no upper bound */
             (void)hl_buf_printf(b, "%s_bucket{plane=\"%s\",le=\"%.10g\"} %" PRIu64 "\n", name,
                                 plane, ldexp(0.25e-6, (int)i), seen);
     }
@@ -114,7 +114,7 @@ static uint64_t counter_value(const atomic_uint_fast64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* One sample of each cell that has counted. */
+/* Writes one sample for each cell with a count. */
 static void cells_text(struct hl_buf *b, const struct hl_plane_cells *t, const char *name,
                        const char *const label[4], bool bytes)
 {

@@ -67,8 +67,8 @@ static const struct unit rate_units[] = {
 
 /* clang-format on */
 
-/* Digits, an optional fraction of at most nine digits, blanks, a unit. The fraction is kept as
- * fraction / power, so that "1.5GiB" is exact. */
+/* Parses digits, an optional fraction of at most nine digits, blanks, a unit. The fraction is kept
+ * as fraction / power, so "1.5GiB" is exact. */
 static bool parse_quantity(const char *text, const struct unit *units, size_t count, uint64_t *out)
 {
     const char *p = text;
@@ -165,7 +165,7 @@ static size_t min_of_three(size_t a, size_t b, size_t c)
     return m < c ? m : c;
 }
 
-/* Edit distance without regard to case; a swap of neighbours costs one. */
+/* The edit distance, ignoring case; swapping two adjacent characters costs one. */
 static size_t edit_distance(const char *a, size_t la, const char *b, size_t lb)
 {
     size_t d[3][WORD_MAX + 1];
@@ -185,7 +185,7 @@ static size_t edit_distance(const char *a, size_t la, const char *b, size_t lb)
     return d[la % 3][lb];
 }
 
-/* snake_case, kebab-case and camelCase spell one name in three ways. */
+/* snake_case, kebab-case and camelCase are three spellings of one name. */
 static size_t squeeze_name(const char *text, char *out)
 {
     size_t n = 0;

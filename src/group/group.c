@@ -1,5 +1,5 @@
-/* Groups: arguments are checked, what a transport has not is made of what it has, and what was lost
- * stays lost. */
+/* Groups: arguments are checked, operations that a transport lacks are built from those it has, and
+ * a lost group stays lost. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include "group/group.h"
 #include "os/cond.h"
 
-#define PIECE    (1u << 20) /* of each rank, where sums are made of an allgather */
+#define PIECE    (1u << 20) /* bytes of each rank, when sums use an allgather */
 #define CLOSE_NS ((uint64_t)3 * HL_NS_PER_S)
 
 /* States of a group:
@@ -24,15 +24,15 @@
  *     +--------------------------------hybridps_group_close---------------------------------+
  *
  * `lost` holds the reason, under the lock, and is written once: a lost group admits no call that
- * could write it again. Every call takes the lock for all of its time, so a group has one call at
- * a time, in the order in which its threads get the lock. Only `cancelled` is set without it, by
- * any thread: cancelling must not wait for the call that it cancels. */
+ * could write it again. Every call holds the lock for its whole duration, so a group runs one call
+ * at a time, in the order in which its threads get the lock. Only `cancelled` is set without the
+ * lock, by any thread: a cancel must not wait for the call that it cancels. */
 struct hybridps_group {
     hybridps_transport t;
     pthread_mutex_t lock;
     pid_t pid;
-    char lost[HL_ERROR_TEXT_MAX]; /* why; "" = it is not */
-    bool cancelled;               /* by any thread, without the lock */
+    char lost[HL_ERROR_TEXT_MAX]; /* the reason; "" = not lost */
+    bool cancelled;               /* set by any thread, without the lock */
 };
 
 static hl_status make_group(const hybridps_transport *t, hybridps_group **out)
@@ -75,9 +75,9 @@ int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out
     return st;
 }
 
-/* Waits until no call holds the lock; a running call is cancelled. False: it did not return within
- * CLOSE_NS, so the group is leaked rather than freed under it. A fork has no threads that could run
- * a call, and its copy of the lock may be held for ever. */
+/* Waits until no call holds the lock; a running call is cancelled. Returns false if it did not
+ * return within CLOSE_NS: the group is then leaked instead of freed under it. A forked child has no
+ * threads that could run a call, and its copy of the lock may be held for ever. */
 static bool is_left(hybridps_group *g)
 {
     if (g->pid != getpid())
@@ -118,7 +118,7 @@ int hybridps_group_world(const hybridps_group *g)
 
 /* ---- calls ---- */
 
-/* Holds the lock when it succeeds; group_leave gives it up. */
+/* Holds the lock on success; group_leave releases it. */
 static hl_status group_enter(hybridps_group *g)
 {
     if (g == NULL)
@@ -137,7 +137,7 @@ static hl_status group_enter(hybridps_group *g)
     return hl_fail(HL_EUNAVAIL, "the group is lost, join another one: %s", g->lost);
 }
 
-/* Arguments were checked before group_enter, so a failure here is another rank's or the network's:
+/* Arguments were checked before group_enter, so another rank or the network caused this failure:
  * ranks may disagree about what was done, and no further call could make them agree. */
 static int group_leave(hybridps_group *g, int code)
 {
@@ -155,7 +155,7 @@ void hybridps_group_cancel(hybridps_group *g)
 {
     if (g == NULL)
         return;
-    /* Relaxed: it only ends calls; the transport's own cancel wakes the one that waits. */
+    /* Relaxed: the flag only ends calls; the transport's own cancel wakes the one that waits. */
     __atomic_store_n(&g->cancelled, true, __ATOMIC_RELAXED);
     if (g->t.cancel != NULL)
         g->t.cancel(g->t.arg);
@@ -197,7 +197,7 @@ static int reduce_by_transport(hybridps_group *g, const char *what, void *data, 
     return reduce_pieces(g, what, data, n * hl_collective_size(type), type, op);
 }
 
-/* What each rank gets of the others, and drops, is as much as all of them send. */
+/* Each rank receives, and drops, as many bytes of the others as all of them send. */
 static int exchange_pieces(hybridps_group *g, const char *what, const uint8_t *in, uint8_t *out,
                            uint64_t bytes)
 {
@@ -231,7 +231,7 @@ static int alltoall_by_transport(hybridps_group *g, const char *what, const void
     return exchange_pieces(g, what, in, out, bytes);
 }
 
-/* Pieces of everybody's part go to it, in the order of ranks, and are reduced there. */
+/* The pieces of each rank's part go to that rank, in the order of ranks, and are reduced there. */
 static int scatter_pieces(hybridps_group *g, const char *what, const uint8_t *in, uint8_t *out,
                           uint64_t bytes, int type, int op)
 {

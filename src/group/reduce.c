@@ -1,12 +1,12 @@
-/* Arrays become one, element by element in the order of their owners, each step rounded to the
- * type. What is not a number stays so in a minimum, too. */
+/* Reduces arrays element by element in the order of their owners, rounding each step to the type. A
+ * NaN stays a NaN, in a minimum too. */
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/half.h"
 #include "group/group.h"
 
-#define BLOCK 1024 /* elements; two of them on the stack */
+#define BLOCK 1024 /* elements; two blocks are on the stack */
 
 size_t hl_collective_size(int type)
 {
@@ -22,7 +22,7 @@ bool hl_collective_op_fits(int op, int type)
     return op >= HYBRIDPS_SUM && op <= HYBRIDPS_PROD && (op != HYBRIDPS_MEAN || !whole);
 }
 
-/* Whole numbers wrap around: they are added and multiplied without sign. */
+/* Integers wrap around: they are added and multiplied as unsigned. */
 #define STEP(name, type, wide, op)                                                                 \
     static void name(void *restrict into, const void *restrict from, size_t n)                     \
     {                                                                                              \
@@ -53,7 +53,7 @@ typedef void (*step_fn)(void *restrict into, const void *restrict from, size_t n
 
 static step_fn step_of(int type, int op)
 {
-    /* by HYBRIDPS_SUM ... PROD; the two halves are added as float32 */
+    /* Indexed by HYBRIDPS_SUM ... PROD. The two half types are added as float32. */
     static const step_fn steps[][5] = {
         [HYBRIDPS_F32] = {f32_sum, f32_sum, f32_min, f32_max, f32_prod},
         [HYBRIDPS_F16] = {f32_sum, f32_sum, f32_min, f32_max, f32_prod},
@@ -76,7 +76,7 @@ static void half_block(void *dst, const void *const *parts, int count, int type,
         step(sum, part, n);
         if (k + 1 == count)
             break;
-        hl_half_store(sum, n, part, type, 0); /* each step is rounded */
+        hl_half_store(sum, n, part, type, 0); /* rounds each step */
         hl_half_load(part, type, 0, n, sum);
     }
     hl_half_store(sum, n, dst, type, at);

@@ -1,23 +1,22 @@
 /* The built-in transport: pieces go through slots in shared memory, step by step.
  *
- * A piece of a collective takes one step, or two where the reduction is shared:
+ * A piece of a collective takes one step, or two if the reduction is shared:
  *
  *    write own slot | step: all slots are full | read the slots     | next piece, other set
  *                                              | reduce a share, step, read the result
  *
- * There is no step after the reading. A rank writes set s again two pieces later; by then it has
- * taken the step of the piece between, which all others take after they have read set s.
+ * No step follows the reading. A rank writes set s again two pieces later; by then it has taken the
+ * step of the piece between, which all other ranks take after they have read set s.
  *
  *     pieces & 1    which set of slots a piece uses       counted alike by all ranks
  *     calls & 1     which description of a row it uses    likewise
  *
- * A call describes itself in its row before its first step, and all compare the rows after it. The
- * next call uses the other description, so a rank that is a step ahead overwrites none that is
- * still being compared. After a call that failed the rank has given up, and the counts no longer
- * matter.
+ * A call describes itself in its row before its first step, and all ranks compare the rows after
+ * it. The next call uses the other description, so a rank that is a step ahead overwrites none that
+ * is still being compared. After a failed call the rank has left, and the counts no longer matter.
  *
- * A group is used by one thread of each process at a time; shm.h says which word of the shared
- * memory is written by whom, and in which order. */
+ * One thread of each process uses a group at a time; shm.h says which word of the shared memory is
+ * written by which rank, and in which order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,14 +26,14 @@
 #include "group/shm.h"
 #include "os/shm.h"
 
-#define SUM_ALONE (16u << 10) /* up to here every rank sums all, which saves a step */
+#define SUM_ALONE (16u << 10) /* up to here every rank sums everything, which saves a step */
 
 enum { ALLGATHER = 1, BROADCAST, ALLREDUCE, REDUCE_SCATTER, ALLTOALL };
 
 static const char *const kind_names[] = {"nothing",   "allgather",      "broadcast",
                                          "allreduce", "reduce_scatter", "alltoall"};
 
-/* In the set of this piece: index is a rank, or the world for the common result. */
+/* In this piece's set of slots: index is a rank, or the world size for the common result. */
 static uint8_t *slot_of(const struct hl_collective_shm *g, int index)
 {
     uint64_t set = (g->pieces & 1) * (uint64_t)(g->world + 1);
@@ -43,7 +42,7 @@ static uint8_t *slot_of(const struct hl_collective_shm *g, int index)
 
 /* ---- steps ---- */
 
-/* A rank that is further has seen all take this step. */
+/* A rank that is further has seen all ranks take this step. */
 static int step_reached(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     int32_t ahead = (int32_t)(__atomic_load_n(w->word, __ATOMIC_SEQ_CST) - w->goal);
@@ -51,8 +50,8 @@ static int step_reached(const struct hl_collective_shm *g, const struct hl_colle
     return ahead > 0 ? 2 : ahead == 0;
 }
 
-/* All have come this far. One deadline for all: a rank that waited for the first has waited for the
- * others meanwhile. */
+/* Waits until all ranks have come this far. There is one deadline for all: while a rank waited for
+ * the first, it waited for the others too. */
 static hl_status shm_step(struct hl_collective_shm *g, const char *what)
 {
     struct hl_collective_row *rows = g->s->rows;
@@ -70,7 +69,7 @@ static hl_status shm_step(struct hl_collective_shm *g, const char *what)
 
 /* ---- calls ---- */
 
-/* Written before the step that shows it to the others. */
+/* Written before the step that publishes it to the other ranks. */
 static void shm_announce(struct hl_collective_shm *g, uint32_t kind, const char *what,
                          uint64_t bytes, int arg, int op)
 {
@@ -88,14 +87,14 @@ static void shm_describe(const struct hl_collective_call *c, char *text, size_t 
     int n = snprintf(text, size, "%s of \"%.*s\", %" PRIu64 " bytes", kind_names[kind],
                      (int)sizeof(c->what) - 1, c->what, c->bytes);
     text += n;
-    size -= (size_t)n; /* room for all of it: what has 96 bytes */
+    size -= (size_t)n; /* never negative: `text` has 96 bytes */
     if (kind == BROADCAST)
         snprintf(text, size, " from rank %d", c->arg);
     else if (kind == ALLREDUCE || kind == REDUCE_SCATTER)
         snprintf(text, size, " of type %d, operation %d", c->arg, c->op);
 }
 
-/* All ranks see the same rows, so all of them find out. */
+/* All ranks see the same rows, so all of them find a mismatch. */
 static hl_status check_calls(const struct hl_collective_shm *g)
 {
     const struct hl_collective_call *mine = &g->s->rows[g->rank].calls[g->calls & 1];
@@ -113,7 +112,7 @@ static hl_status check_calls(const struct hl_collective_shm *g)
     return HL_OK;
 }
 
-/* The step after which all slots of the piece are full. */
+/* Takes the step after which all slots of the piece are full. */
 static hl_status fill_step(struct hl_collective_shm *g, const char *what, uint64_t at)
 {
     HL_TRY(shm_step(g, what));
@@ -160,13 +159,14 @@ static int shm_broadcast(void *arg, const char *what, void *data, uint64_t bytes
     return st;
 }
 
-/* Each rank reduces its share of the piece, and all take the result. */
+/* Each rank reduces its share of the piece; all ranks take the result. */
 static hl_status reduce_shares(struct hl_collective_shm *g, const char *what,
                                const void *const *parts, uint8_t *data, uint64_t here, int type,
                                int op)
 {
     size_t n = here / hl_collective_size(type);
-    /* Whole cache lines for each rank, whatever the type: no rank writes into another's. */
+    /* Each rank gets whole cache lines, whatever the type, so no rank writes into another's
+     * line. */
     size_t share = (n / (size_t)g->world / 64 + 1) * 64, first = share * (size_t)g->rank;
     if (first < n)
         hl_collective_reduce(slot_of(g, g->world), parts, g->world, type, op, first,
@@ -176,7 +176,7 @@ static hl_status reduce_shares(struct hl_collective_shm *g, const char *what,
     return HL_OK;
 }
 
-/* Every rank adds in the order of ranks, so all get the same bits, and the same in each run. */
+/* Every rank adds in the order of ranks, so all get the same bits, in every run. */
 static int shm_reduce(void *arg, const char *what, void *data, uint64_t n, int type, int op)
 {
     struct hl_collective_shm *g = arg;
@@ -203,14 +203,14 @@ static int shm_reduce(void *arg, const char *what, void *data, uint64_t n, int t
 
 /* ---- calls that have something for each rank ---- */
 
-/* Bytes for each rank in a piece. */
+/* The number of bytes that a piece has for each rank. */
 static uint64_t part_at(const struct hl_collective_shm *g, uint64_t at, uint64_t bytes)
 {
     uint64_t most = HL_COLLECTIVE_PIECE / (uint64_t)g->world / 64 * 64;
     return bytes - at < most ? bytes - at : most;
 }
 
-/* The same bytes of all parts, one part after the other in this rank's slot. */
+/* Copies the same range of all parts, one part after the other, into this rank's slot. */
 static hl_status fill_parts(struct hl_collective_shm *g, const char *what, const void *in,
                             uint64_t bytes, uint64_t at, uint64_t here)
 {
@@ -259,15 +259,15 @@ static int shm_alltoall(void *arg, const char *what, const void *in, void *out, 
 
 /* ---- coming and going ---- */
 
-/* From any thread. Only ever set: the group is of no use afterwards. */
+/* Called by any thread. The flag is never cleared: the group can't be used afterwards. */
 static void shm_cancel(void *arg)
 {
     struct hl_collective_shm *g = arg;
-    __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED); /* a sleep is a slice long */
+    __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED); /* sleeps last only a slice */
 }
 
-/* LEFT only where it has not given up: the others need the reason that was said first. Both words
- * may be slept on, so both are woken. */
+/* Stores LEFT only if the rank has not given up: the others need the first reason. Ranks may sleep
+ * on both words, so both are woken. */
 void hl_collective_leave(struct hl_collective_shm *g)
 {
     uint32_t none = 0;
@@ -281,7 +281,7 @@ void hl_collective_leave(struct hl_collective_shm *g)
 static void shm_close(void *arg)
 {
     struct hl_collective_shm *g = arg;
-    if (g->s->rows[g->rank].process.pid == getpid()) /* not in a fork */
+    if (g->s->rows[g->rank].process.pid == getpid()) /* not in a forked child */
         hl_collective_leave(g);
     else
         hl_shm_unmap(g->s, g->size);

@@ -1,18 +1,18 @@
 /* How the ranks of a host find each other in shared memory, and begin.
  *
- *    no file                        make_shared: the first to come; `magic` last
+ *    no file                        make_shared: the first rank; `magic` last
  *    magic, some rank alive         take_row: the pid is its last store, with release
- *    magic 0, or all ranks dead     the name goes, and another file is made (*again)
- *    the last row was taken         the name goes: no other process can join
+ *    magic 0, or all ranks dead     the name is removed, and another file is made (*again)
+ *    the last row was taken         the name is removed: no other process can join
  *
- * All of this happens with the file locked (flock), which the kernel releases when a process
- * dies. Then each waits, without the lock, until all rows have a pid (acquire); it sleeps on the
- * futex `joined`, which every take_row counts up.
+ * All of this happens with the file locked (flock); the kernel releases the lock when a process
+ * dies. Then each rank waits, without the lock, until all rows have a pid (acquire); it sleeps on
+ * the futex `joined`, which every take_row increments.
  *
- * A row:   free, pid 0 --take_row, its process--> taken --it died, or gave up joining--> free
+ * A row:   free, pid 0 --take_row, its process--> taken --it died, or stopped joining--> free
  *
- * Rows of dead ranks are freed by ranks that join later or give up joining, only until all have
- * joined: from then on a death is seen by the ranks that wait for that rank (shm_wait.c). */
+ * Ranks that join later or stop joining free the rows of dead ranks, but only until all have
+ * joined: from then on the ranks that wait for a dead rank notice its death (shm_wait.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@
 #define MAGIC   UINT64_C(0x31524750534c4843) /* "CHLSPGR1" */
 #define VERSION 3
 
-/* What shm.h draws: the rows, two sets of slots, the messages. */
+/* The size of what shm.h shows: the rows, two sets of slots, the messages. */
 static uint64_t size_for(int world)
 {
     return sizeof(struct hl_collective_shared) + UINT64_C(2) * (world + 1) * HL_COLLECTIVE_PIECE +
@@ -50,7 +50,7 @@ static hl_status check_shm_options(const hybridps_shm_options *o)
     return HL_OK;
 }
 
-/* With the file locked. Rows of the dead are given up. Returns how many are left. */
+/* With the file locked. Frees the rows of dead ranks and returns how many live ones are left. */
 static int count_living(struct hl_collective_shared *s)
 {
     int n = 0;
@@ -84,8 +84,8 @@ static hl_status check_layout(const struct hl_collective_shm *g, uint64_t size)
     return HL_OK;
 }
 
-/* With the file locked. New memory is all zeros: no row is taken, and nothing was counted. One that
- * dies in here leaves `magic` 0, so the next one knows that it is not finished. */
+/* With the file locked. New memory is all zeros: no row is taken, and nothing was counted. If a
+ * rank dies in here, `magic` stays 0, so the next one knows that the file is unfinished. */
 static hl_status make_shared(struct hl_collective_shm *g, int fd)
 {
     void *p;
@@ -100,7 +100,7 @@ static hl_status make_shared(struct hl_collective_shm *g, int fd)
     return HL_OK;
 }
 
-/* With the file locked. *again: it was of ranks that are all dead, and has lost its name. */
+/* With the file locked. *again: all ranks of the file are dead, so its name was removed. */
 static hl_status map_shared(struct hl_collective_shm *g, int fd, int *again)
 {
     struct stat sb;
@@ -129,8 +129,8 @@ static hl_status map_shared(struct hl_collective_shm *g, int fd, int *again)
     return st;
 }
 
-/* With the file locked. A pid alone may be given to another process: with its start time it is only
- * this one's. */
+/* With the file locked. The kernel may reuse a pid; together with the start time it identifies the
+ * process. */
 static hl_status take_row(struct hl_collective_shm *g)
 {
     struct hl_collective_row *row = &g->s->rows[g->rank];
@@ -148,7 +148,7 @@ static hl_status take_row(struct hl_collective_shm *g)
     return HL_OK;
 }
 
-/* Others may have come at the last moment, or made another group of this name. */
+/* Other ranks may have joined at the last moment, or made another group of this name. */
 static void give_up(struct hl_collective_shm *g)
 {
     struct stat sb;
@@ -164,7 +164,7 @@ static void give_up(struct hl_collective_shm *g)
     close(fd);
 }
 
-/* The deadline is for all together. `joined` is read before the rows: a rank that takes one
+/* One deadline covers all ranks. `joined` is read before the rows: a rank that takes a row
  * afterwards changes it, so the sleep does not begin, or ends. */
 static hl_status wait_for_all(struct hl_collective_shm *g)
 {

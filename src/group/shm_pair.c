@@ -1,10 +1,11 @@
-/* From one rank to one other, through the sender's two slots. What a message is, and for whom,
- * changes only when all pieces of the last one are taken, so the receiver may read it as it is.
+/* Messages from one rank to another, through the sender's two slots. The description of a message
+ * and its receiver change only when all pieces of the last message are taken, so the receiver can
+ * read them in place.
  *
  *     sender's row    message, to --> slot 0 | slot 1 --> sent + 1 ... --> taken = sent: done
  *                                     ^ at most two pieces are not taken      ^ the receiver counts
  *
- * Both sides agree on the slot by the counts, which never go back: piece n is in slot n & 1. */
+ * Both sides derive the slot from the counts, which never decrease: piece n is in slot n & 1. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,15 +19,16 @@ static uint8_t *message_slot(const struct hl_collective_shm *g, int sender, uint
     return (uint8_t *)(g->s + 1) + before + index * HL_COLLECTIVE_MESSAGE;
 }
 
-/* The receiver has left no more than `goal` of this rank's pieces. */
+/* Whether at most `goal` of this rank's pieces are not yet taken by the receiver. */
 static int pieces_taken(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     uint32_t left = g->s->rows[g->rank].sent - __atomic_load_n(w->word, __ATOMIC_SEQ_CST);
     return left <= w->goal ? 2 : 0;
 }
 
-/* There is a piece, and it is for this rank. While a piece waits `to` stands still, and it waits as
- * long as `taken` does: else another rank's piece and the next message's `to` look like ours. */
+/* Whether there is a piece for this rank. `to` does not change while a piece waits, and a piece
+ * waits as long as `taken` is unchanged; without that check, another rank's piece and the next
+ * message's `to` could look like ours. */
 static int piece_arrived(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     const struct hl_collective_row *row = &g->s->rows[w->rank];
@@ -57,11 +59,11 @@ int hl_collective_send(void *arg, const char *what, const void *data, uint64_t b
         __atomic_add_fetch(&row->sent, 1, __ATOMIC_SEQ_CST);
         hl_collective_wake(g, &row->sent);
     }
-    w.goal = 0; /* all of them: after that the row may describe another message */
+    w.goal = 0; /* all pieces: after that the row may describe another message */
     return hl_collective_await(g, &w);
 }
 
-/* After the first piece has come. */
+/* Called when the first piece has arrived. */
 static hl_status check_message(struct hl_collective_shm *g, const char *what, uint64_t bytes,
                                int src, int tag)
 {

@@ -1,11 +1,12 @@
-/* Waiting for another rank in shared memory: looks, then sleeps on a futex, and now and then asks
- * whether the other is still alive.
+/* Waiting for another rank in shared memory: polls, then sleeps on a futex, and now and then checks
+ * whether the other rank is still alive.
  *
  *    look LOOKS times -> ready? done
  *                     -> asleep for a slice or until woken -> look; after a slice: left? dead?
- *                        cancelled? late? -> the reason; the caller gives the group up
+ *                        cancelled? late? -> the reason; the caller leaves the group
  *
- * A rank that gives up stores why (`because`) before `left`, so all others name the same rank. */
+ * A rank that gives up stores the reason (`because`) before `left`, so all others name the same
+ * rank. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "base/clock.h"
 #include "group/shm.h"
 
-#define SLICE_MS 20   /* a sleep, after which the others' lives are looked at */
+#define SLICE_MS 20   /* a sleep, after which this rank checks the others */
 #define LOOKS    2000 /* before the first sleep */
 
 void hl_collective_wake(struct hl_collective_shm *g, uint32_t *word)
@@ -37,7 +38,7 @@ hl_status hl_collective_give_up(struct hl_collective_shm *g, int rank, hl_status
     return st;
 }
 
-/* The rank that failed first; it may have told others before this rank looked. */
+/* Returns the rank that failed first; it may have told others before this rank looked. */
 static hl_status given_up(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     uint32_t because = g->s->rows[w->rank].because;
@@ -59,7 +60,7 @@ static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_
     hl_error_clear();
     if (left == HL_COLLECTIVE_GAVE_UP)
         return given_up(g, w);
-    if (w->ready(g, w)) /* asked last: it may have left, or ended, after this step */
+    if (w->ready(g, w)) /* checked last: it may have left, or ended, after this step */
         return HL_OK;
     if (left == HL_COLLECTIVE_LEFT)
         return hl_fail(HL_EUNAVAIL, "%s: rank %d has closed the group; %s waits for it in %s",
@@ -70,8 +71,8 @@ static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_
     return HL_OK;
 }
 
-/* Sleepers are counted so that a rank that no other waits for makes no system call in a step. They
- * are counted, then the kernel reads the word: a later change finds a sleeper. */
+/* Sleepers are counted, so that a rank for which no other waits makes no system call in a step. A
+ * sleeper is counted before the kernel reads the word, so a later change finds it. */
 void hl_collective_sleep(struct hl_collective_shm *g, uint32_t *word, uint32_t seen)
 {
     struct timespec slice = {.tv_nsec = SLICE_MS * (long)HL_NS_PER_MS};

@@ -31,7 +31,7 @@ hl_status hl_chunks_range(struct hl_id id, uint64_t size, uint64_t offset, size_
     return HL_OK;
 }
 
-/* A call for no bytes costs as much as one for 64. */
+/* Skips the call if there are no bytes: it would cost as much as one for 64 bytes. */
 static inline uint32_t crc_more(uint32_t crc, const uint8_t *data, uint64_t len)
 {
     return len > 0 ? hl_crc32(crc, data, len) : crc;

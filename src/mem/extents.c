@@ -1,19 +1,20 @@
-/* Every free extent is a node of two treaps at once: one of all in order of start, which finds the
- * neighbours to join with, and one of its region in order of (length, start), which finds the best
- * fit. Both cost O(log n) where a list would cost O(n) under the pool's lock. Priorities are a hash
- * of the node's number, so shapes are as good as random and runs repeat exactly.
+/* Every free extent is a node of two treaps at once: one holds all extents in order of start and
+ * finds the neighbours to merge with; the other holds those of one region in order of (length,
+ * start) and finds the best fit. Both cost O(log n), where a list would cost O(n) under the pool's
+ * lock. Priorities are a hash of the node's number, so tree shapes are as good as random but
+ * repeatable.
  *
  *     region 0 (ends[0])            region 1 (ends[1])
  *     [####....######..............][......########......]      # = used
  *          n0        n1              n2            n3
  *
- *     by_start:      n0 n1 n2 n3    neighbours of what is given back
+ *     by_start:      n0 n1 n2 n3    neighbours of a freed extent
  *     by_length[0]:  n0 n1          best fit in region 0
- *     by_length[1]:  n2 n3          best fit in region 1; n2 and n3 are equals, the lower one first
+ *     by_length[1]:  n2 n3          best fit in region 1; n2 and n3 are equal: lower one first
  *
- * n1 and n2 meet at the border and stay two nodes; what fits in no region is looked for over
- * borders, by start. A node that is no longer needed goes to the list `spare`. No lock: the caller
- * has one (the pool's, the emulated device's). */
+ * n1 and n2 meet at the border but stay two nodes. An allocation that fits in no region is searched
+ * across borders, by start. Unused nodes go to the list `spare`. There is no lock here: the caller
+ * has one (the pool's, or the emulated device's). */
 #include "mem/extents.h"
 
 #include <assert.h>
@@ -40,7 +41,7 @@ struct hl_extents {
     uint64_t free_in[HL_EXTENTS_REGIONS];
     uint32_t regions;
     uint32_t spare; /* list through kid[0][0] */
-    uint32_t fresh; /* nodes from here on were never used */
+    uint32_t fresh; /* nodes from this number on were never used */
     uint32_t max;
     uint64_t count;
     uint64_t free;
@@ -65,8 +66,8 @@ static uint32_t *root_of(struct hl_extents *x, enum order order, uint32_t node)
     return order == BY_START ? &x->by_start : &x->by_length[x->nodes[node].region];
 }
 
-/* *before gets what is less than `key`, *after the rest. One way down from the root: the two hands
- * point at the links where the next smaller and the next larger part belong. */
+/* Splits a tree: *before gets the nodes less than `key`, *after the rest. It walks down once from
+ * the root; the two pointers are the links where the next smaller and the next larger part go. */
 static void split_tree(struct hl_extents *x, enum order order, uint32_t tree, struct key key,
                        uint32_t *before, uint32_t *after)
 {
@@ -86,7 +87,8 @@ static void split_tree(struct hl_extents *x, enum order order, uint32_t tree, st
     *after = NONE;
 }
 
-/* All of `before` is less than all of `after`. The root with the higher priority stays on top. */
+/* Requires all of `before` to be less than all of `after`. The root with the higher priority stays
+ * on top. */
 static void merge_trees(struct hl_extents *x, enum order order, uint32_t before, uint32_t after,
                         uint32_t *out)
 {
@@ -100,7 +102,7 @@ static void merge_trees(struct hl_extents *x, enum order order, uint32_t before,
     *out = before != NONE ? before : after;
 }
 
-/* Down to the first node of lower priority; what is below it is split around the new one. */
+/* Descends to the first node of lower priority and splits the tree below it around the new node. */
 static void insert_node(struct hl_extents *x, enum order order, uint32_t node)
 {
     struct key key = key_of(&x->nodes[node], order);
@@ -132,7 +134,7 @@ static uint32_t region_of(const struct hl_extents *x, uint64_t unit)
     return r;
 }
 
-/* The units lie in one region. */
+/* The units must lie in one region. */
 static void add_extent(struct hl_extents *x, uint64_t start, uint64_t len)
 {
     uint32_t node = x->spare;
@@ -214,7 +216,8 @@ void hl_extents_destroy(struct hl_extents *x)
     free(x);
 }
 
-/* The first node that is not before `key`, and the last one that is; NONE when there is none. */
+/* Returns the first node that is not before `key`, and in *last_before the last one that is; NONE
+ * if there is none. */
 static uint32_t find_bound(const struct hl_extents *x, enum order order, uint32_t tree,
                            struct key key, uint32_t *last_before)
 {
@@ -231,8 +234,8 @@ static uint32_t find_bound(const struct hl_extents *x, enum order order, uint32_
     return found;
 }
 
-/* The free extent that ends at the border after region r, and those that follow without a gap:
- * their length; 0 when it does not cross the border. */
+/* Returns the length of the free run that crosses the border after region r: the free extent that
+ * ends there, and those that follow without a gap. 0 if no free run crosses it. */
 static uint64_t run_across(const struct hl_extents *x, uint32_t r, uint64_t *start)
 {
     uint32_t left, next;
@@ -248,7 +251,7 @@ static uint64_t run_across(const struct hl_extents *x, uint32_t r, uint64_t *sta
     return end > x->ends[r] ? end - *start : 0;
 }
 
-/* Of the best fits of the regions in the mask, the shortest; of equals the lowest. */
+/* Returns the shortest best fit among the regions in the mask; the lowest of equals. */
 static uint32_t best_in(const struct hl_extents *x, uint64_t units, uint32_t mask)
 {
     uint32_t best = NONE, smaller;
@@ -302,7 +305,7 @@ hl_status hl_extents_take_in(struct hl_extents *x, uint64_t units, uint32_t regi
     return HL_OK;
 }
 
-/* The node that holds all of [start, end), which lies in one region; NONE. */
+/* Returns the node that contains all of [start, end), which must lie in one region, or NONE. */
 static uint32_t holder_of(const struct hl_extents *x, uint64_t start, uint64_t end)
 {
     uint32_t node;
@@ -310,7 +313,7 @@ static uint32_t holder_of(const struct hl_extents *x, uint64_t start, uint64_t e
     return node != NONE && end <= x->nodes[node].start + x->nodes[node].len ? node : NONE;
 }
 
-/* Where the part of [start, end) that lies in start's region ends. */
+/* Returns the end of the part of [start, end) that lies in start's region. */
 static uint64_t part_end(const struct hl_extents *x, uint64_t start, uint64_t end)
 {
     uint64_t border = x->ends[region_of(x, start)];

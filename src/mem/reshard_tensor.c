@@ -1,11 +1,11 @@
-/* Operations of a tensor are sorted by where they begin; the first that is not past is remembered
+/* The operations of a tensor are sorted by start; the first one that is not finished is remembered
  * from block to block. */
 #include "mem/reshard_tensor.h"
 
-/* A source MiB and this much of the target fit the second-level cache together. */
+/* A MiB of the source and this much of the target fit into the second-level cache together. */
 #define BLOCK ((uint64_t)256 << 10)
 
-/* Blocks end with a MiB of the shard where elements do. */
+/* A block ends at a MiB border of the shard if an element ends there. */
 static uint64_t block_len(const struct hl_shard_sums *sums, uint64_t rest, uint32_t elem)
 {
     uint64_t room = BLOCK - sums->at % BLOCK;

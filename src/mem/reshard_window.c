@@ -1,4 +1,4 @@
-/* An operation may write many rows: those that meet the window are found by their number. */
+/* An operation may write many rows; arithmetic finds those that meet the window. */
 #include "mem/reshard_window.h"
 
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "base/copy.h"
 #include "mem/transpose.h"
 
-/* Which of the `len` bytes at `at` of the tensor are in the window: [*begin, *end), which is empty
- * where *begin >= *end. */
+/* Clips the `len` bytes at `at` of the tensor to the window: [*begin, *end), empty if *begin >=
+ * *end. */
 static void window_clip(const struct hl_reshard_window *w, uint64_t at, uint64_t len,
                         uint64_t *begin, uint64_t *end)
 {
@@ -21,7 +21,7 @@ uint64_t hl_reshard_op_end(const struct hl_reshard_op *op)
     return op->dst + (op->rows - 1) * op->dst_stride + run;
 }
 
-/* Rows [*first, *end) of runs of `run` bytes meet the window. */
+/* Finds the rows [*first, *end) of runs of `run` bytes that meet the window. */
 static void rows_in_window(const struct hl_reshard_window *w, const struct hl_reshard_op *op,
                            uint64_t run, uint64_t *first, uint64_t *end)
 {
@@ -47,7 +47,7 @@ HL_CHECK static hl_status copy_rows(const struct hl_reshard_window *w,
     rows_in_window(w, op, op->run, &first, &end);
     if (first >= end)
         return HL_OK;
-    /* Of a single row only what is in the window, of many all. */
+    /* For a single row only the part in the window is needed, for several rows all of them. */
     uint64_t from = op->src + first * op->src_stride, to = op->src + (end - 1) * op->src_stride;
     if (end - first == 1) {
         uint64_t at = op->dst + first * op->dst_stride;
@@ -67,7 +67,7 @@ HL_CHECK static hl_status copy_rows(const struct hl_reshard_window *w,
     return HL_OK;
 }
 
-/* Elements [j, j_end) of rows [i, i_end) of a transpose. */
+/* Transposes the elements [j, j_end) of rows [i, i_end). */
 static void turn_part(const struct hl_reshard_window *w, const struct hl_reshard_op *op,
                       const uint8_t *src, uint64_t i, uint64_t i_end, uint64_t j, uint64_t j_end)
 {
@@ -76,7 +76,7 @@ static void turn_part(const struct hl_reshard_window *w, const struct hl_reshard
     hl_transpose(to, op->dst_stride, from, op->src_stride, i_end - i, j_end - j, op->elem);
 }
 
-/* The first and the last row may be cut by the window's edges, those between are whole. */
+/* The window's edges may cut the first and the last row; the rows between are whole. */
 HL_CHECK static hl_status turn_rows(const struct hl_reshard_window *w,
                                     const struct hl_reshard_op *op)
 {

@@ -4,7 +4,7 @@
 
 #define TILE 32
 
-/* The memory may be unaligned: memcpy of a constant size is one move. */
+/* The memory may be unaligned, so it uses memcpy; with a constant size that is one move. */
 #define TURN(name, type)                                                                           \
     static void name(uint8_t *to, uint64_t to_stride, const uint8_t *from, uint64_t from_stride,   \
                      uint64_t rows, uint64_t cols)                                                 \
@@ -23,7 +23,8 @@ TURN(turn_2, uint16_t)
 TURN(turn_4, uint32_t)
 TURN(turn_8, uint64_t)
 
-/* A band of rows at a time, so that what is read side by side is used while it is in the cache. */
+/* Works on one band of rows at a time, so that adjacent source bytes are used while in the
+ * cache. */
 void hl_transpose(uint8_t *to, uint64_t to_stride, const uint8_t *from, uint64_t from_stride,
                   uint64_t rows, uint64_t cols, uint32_t elem)
 {

@@ -1,12 +1,13 @@
-/* net/addr.c - resolving on a thread of its own, because getaddrinfo may block for as long as the
- * name service likes. A caller that waits too long leaves; the last of the two frees the request.
- * (getaddrinfo_a does the same on threads that the sanitizers do not know and die of.)
+/* net/addr.c - resolves names on a thread of its own, because getaddrinfo may block for as long as
+ * the name service takes. A caller that reaches its deadline leaves; the last of the two frees the
+ * request. (getaddrinfo_a would do the same, but on threads that the sanitizers don't know and
+ * crash on.)
  *
  *     pending --the thread: result, done--> done        the caller frees the request
  *        '--the caller, at its deadline---> abandoned   the thread frees it when it returns
  *
- * Both steps are taken under the lock, so exactly one of the two sees the other's. `result` is the
- * thread's until done; host and port are constant once it runs. */
+ * Both steps are taken under the lock, so exactly one side sees the other's step. `result` is the
+ * thread's until done; host and port are constant while it runs. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -29,7 +30,7 @@ struct lookup {
     pthread_cond_t answered;
     bool done;
     bool abandoned;
-    int error; /* of getaddrinfo */
+    int error; /* from getaddrinfo */
     struct addrinfo *result;
     char host[256];
     char port[8];
@@ -70,7 +71,7 @@ static int resolve_name(struct lookup *look, int flags, int family)
     return getaddrinfo(look->host, look->port, &hints, &look->result);
 }
 
-/* IPv4 only: "localhost" is often ::1 first, and not every back end can IPv6. */
+/* IPv4 only: "localhost" often resolves to ::1 first, and not every back end supports IPv6. */
 static void *ask_name_service(void *arg)
 {
     struct lookup *look = arg;
@@ -86,7 +87,7 @@ static void *ask_name_service(void *arg)
     return NULL;
 }
 
-/* Takes the request over: it is freed here or by its thread, unless HL_OK. */
+/* Takes ownership of the request: it is freed here or by its thread, unless HL_OK is returned. */
 static hl_status wait_for_name(struct lookup *look, int timeout_ms)
 {
     pthread_t thread;
@@ -184,7 +185,7 @@ void hl_addr_route_device(const struct hl_addr *a, char out[IF_NAMESIZE])
     int fd = socket(a->sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return;
-    /* Connecting a datagram socket sends nothing: it only asks the routing table. */
+    /* Connecting a datagram socket sends nothing: the kernel only looks up the route. */
     if (connect(fd, (const struct sockaddr *)&a->sa, a->len) == 0 &&
         getsockname(fd, (struct sockaddr *)&mine, &len) == 0)
         hl_addr_device((const struct sockaddr *)&mine, out);

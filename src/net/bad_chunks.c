@@ -1,4 +1,4 @@
-/* The chunks of a read whose checksum is wrong, the first ones in order. */
+/* The chunks of a read that have a wrong checksum: the first ones, in order. */
 #include "net/net.h"
 
 void hl_net_bad_note(struct hl_net_bad *bad, size_t chunk)

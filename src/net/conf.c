@@ -1,4 +1,4 @@
-/* The options of net/conf.h. */
+/* The options declared in net/conf.h. */
 #include "net/conf.h"
 
 #include <pthread.h>
@@ -61,7 +61,7 @@ static void fill_defaults(void)
                                           &hl_net_client_rows};
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
         if (hl_options_defaults(all[i]->rows, all[i]->count, &defaults) != HL_OK)
-            abort(); /* a row of this file does not parse */
+            abort(); /* a default in this file does not parse */
 }
 
 const struct hl_net_conf *hl_net_conf_default(void)

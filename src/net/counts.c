@@ -1,6 +1,6 @@
-/* What a server has done, for metrics. Each counter is atomic and relaxed: it is added to by the
- * gate, the connections and the put workers, and orders nothing. A reader gets each counter as of
- * some moment, not all as of one: bytes may be ahead of their operations. */
+/* A server's counters, for metrics. Each is atomic and relaxed: the gate, the connections and the
+ * put workers add to it, and it orders nothing. A snapshot is not of one moment: bytes may be ahead
+ * of their operations. */
 #include "net/counts.h"
 
 #include "api/types.h"

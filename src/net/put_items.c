@@ -81,7 +81,7 @@ bool hl_put_items_settle_list(struct hl_put_items *p, size_t first, size_t count
 
 hl_status hl_put_items_end(struct hl_put_items *p, hl_status st)
 {
-    bool open = false; /* a server that stops may answer all and be gone in one breath */
+    bool open = false; /* a stopping server may have answered all items first */
     for (size_t i = 0; i < p->count; i++)
         if (p->items[i].status == OPEN) {
             hl_put_items_fail(p, i, st);

@@ -1,11 +1,11 @@
-/* net/put_list.c - encoding and decoding; every byte that is decoded here is foreign. */
+/* net/put_list.c - encoding and decoding; all decoded bytes are untrusted. */
 #include "net/put_list.h"
 
 #include <string.h>
 
 #include "base/status.h"
 
-#define HEAD 24 /* of an entry */
+#define HEAD 24 /* bytes of an entry's header */
 
 size_t hl_wire_entry(size_t len)
 {

@@ -1,15 +1,15 @@
-/* Where a put ends: the calls to the server's handler, and what is the same for both transports.
+/* The end point of a put: the calls to the server's handler, and what both transports share.
  *
- * `lock` is NULL where one thread makes all calls (the RDMA put worker). Over TCP each connection
- * has a thread, and the lock lets one of them call the handler at a time. It is held for begin,
- * commit and abort only: the bytes of a put arrive between them, without it. */
+ * `lock` is NULL if one thread makes all calls (the RDMA put worker). Over TCP each connection has
+ * a thread, and the lock lets one of them call the handler at a time. It is held only for begin,
+ * commit and abort: the bytes of a put arrive between them, without the lock. */
 #include "net/put_sink.h"
 
 #include <string.h>
 
 #include "base/copy.h"
 
-#define WORDS_MAX 256 /* of one refusal in a list of results */
+#define WORDS_MAX 256 /* longest text of a refusal in a list of results */
 
 static void sink_lock(const struct hl_put_sink *s)
 {
@@ -88,7 +88,7 @@ static hl_status store_item(const struct hl_put_sink *s, const struct hl_wire_it
     return hl_put_sink_wrong_sum(s, item->len, crc, item->crc);
 }
 
-/* Words go along as far as there is room for them; returns the new length. */
+/* Appends a result, with as much of its text as fits; returns the new length. */
 static size_t add_result(uint8_t *results, size_t len, hl_status st, struct hl_id id, size_t left)
 {
     struct hl_wire_result r = {.id_hi = id.hi, .id_lo = id.lo, .status = st};

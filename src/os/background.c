@@ -17,7 +17,7 @@ void hl_background_nice(int nice)
     background_nice = nice;
 }
 
-/* Of a thread, not of its process: Linux takes a thread's id where POSIX says process. */
+/* Applies to the calling thread only: Linux takes a thread's id where POSIX takes a process's. */
 void hl_background_enter(void)
 {
     static const struct sched_param none = {0};

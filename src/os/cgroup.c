@@ -30,8 +30,8 @@ static bool has_option(const char *options, const char *name)
     return false;
 }
 
-/* Path of the caller's group in a hierarchy: "7:cpuset:/a/b"; v2 is "0::/a". controller NULL = v2.
- */
+/* Finds the caller's group in a hierarchy: a line such as "7:cpuset:/a/b", in v2 "0::/a".
+ * controller NULL = v2. */
 static void own_path(const char *cgroup, const char *controller, char *out, size_t size)
 {
     out[0] = '\0';
@@ -53,7 +53,7 @@ static void own_path(const char *cgroup, const char *controller, char *out, size
     }
 }
 
-/* The directory of group `own` in a mount that shows the hierarchy from `root` on. */
+/* Finds the directory of group `own` below a mount that shows the hierarchy from `root` on. */
 static void join_paths(const char *mount, const char *root, const char *own, char *out)
 {
     size_t len = strcmp(root, "/") == 0 ? 0 : strlen(root);
@@ -93,7 +93,7 @@ void hl_cgroup_layout(const char *mountinfo, const char *cgroup, struct hl_cgrou
         size_t len = strcspn(line, "\n");
         char copy[2048], root[256], mount[256], type[64], super[512];
         snprintf(copy, sizeof(copy), "%.*s", (int)(len < sizeof(copy) ? len : 0), line);
-        /* 34 31 0:31 ROOT MOUNT OPTIONS [TAGS] - TYPE SOURCE SUPER */
+        /* A line reads: 34 31 0:31 ROOT MOUNT OPTIONS [TAGS] - TYPE SOURCE SUPER */
         const char *tail = strstr(copy, " - ");
         if (tail != NULL && sscanf(copy, "%*s %*s %*s %255s %255s", root, mount) == 2 &&
             sscanf(tail + 3, "%63s %*s %511s", type, super) == 2)
@@ -167,7 +167,7 @@ static bool has_controllers(const char *dir)
            strstr(text.data, "cpuset") != NULL;
 }
 
-/* A group that hands controllers down has no processes of its own. */
+/* A group that delegates controllers must have no processes of its own. */
 static void leave_group(const char *dir)
 {
     char leaf[HL_CGROUP_PATH + 16];
@@ -176,8 +176,8 @@ static void leave_group(const char *dir)
         (void)!write_in(leaf, "cgroup.procs", "0");
 }
 
-/* Where v2 carries the controllers, a group in what was delegated to the caller, else beside its
- * slice. */
+/* If v2 has the controllers, makes a group inside what was delegated to the caller, otherwise
+ * beside the caller's slice. */
 static void make_v2(struct hl_cgroup *cg, const struct hl_cgroup_layout *where,
                     const struct hl_cgroup_spec *spec)
 {
@@ -230,7 +230,7 @@ void hl_cgroup_create(const struct hl_cgroup_spec *spec, struct hl_cgroup *out)
         size_t i = out->count - 1;
         out->dirs[i].means = set_cpuset(out->dirs[i].path, spec);
         if (out->dirs[i].means == 0)
-            drop_last(out); /* nothing may enter a v1 group without CPUs */
+            drop_last(out); /* no process can enter a v1 group without CPUs */
     }
     if (spec->memory_bytes > 0 && (have & HL_CGROUP_MEMORY) == 0 &&
         make_dir(out, where.memory, spec->name)) {
@@ -258,7 +258,7 @@ size_t hl_cgroup_join_open(const struct hl_cgroup *cg, int fds[HL_CGROUP_DIRS])
 
 /* ---- ending them ---- */
 
-/* SIGKILL to everything listed; returns how many there were. */
+/* Sends SIGKILL to every listed process; returns how many there were. */
 static size_t kill_listed(const char *dir)
 {
     char path[HL_CGROUP_PATH + 64];
@@ -286,7 +286,7 @@ void hl_cgroup_kill(const struct hl_cgroup *cg)
         unsigned means = cg->dirs[i].means;
         if ((means & HL_CGROUP_KILL) != 0 && write_in(dir, "cgroup.kill", "1") == HL_OK)
             continue;
-        /* Frozen processes can't fork away from the list; they die when thawed. */
+        /* Frozen processes can't fork and escape the list; they die when thawed. */
         if ((means & HL_CGROUP_FREEZER) != 0)
             (void)!write_in(dir, "freezer.state", "FROZEN");
         kill_listed(dir);
@@ -331,7 +331,7 @@ hl_status hl_cgroup_remove(struct hl_cgroup *cg, int timeout_ms)
             return hl_fail(HL_ETIMEDOUT, "control group %s still has processes after %d ms",
                            cg->dirs[0].path, timeout_ms);
         /* The kernel refuses rmdir until it has reaped the last process. Version 1 of control
-         * groups tells nobody when that is, and what is killed is gone within milliseconds. */
+         * groups sends no event for that, and killed processes end within milliseconds. */
         nanosleep(&(struct timespec){.tv_nsec = REMOVE_PAUSE_NS}, NULL);
     }
 }
@@ -362,7 +362,7 @@ void hl_cgroup_find(pid_t maker, const char *name, struct hl_cgroup *out)
     hl_cgroup_layout(mounts.data, own.data, &where);
     memcpy(above, where.v2, sizeof(above));
     if (strrchr(above, '/') != NULL)
-        *strrchr(above, '/') = '\0'; /* it may have left its group for one inside: leave_group */
+        *strrchr(above, '/') = '\0'; /* it may have moved to an inner group: leave_group */
     if (!add_found(out, where.v2_top, name, HL_CGROUP_V2) &&
         !add_found(out, where.v2, name, HL_CGROUP_V2))
         (void)add_found(out, above, name, HL_CGROUP_V2);

@@ -14,7 +14,7 @@
 #include "os/process.h"
 
 #define TICK_MS 100
-/* A grandchild may keep the outputs open after the program has ended. */
+/* How long outputs are read after the end of the program: a grandchild may keep them open. */
 #define LINGER_MS 500
 
 void hl_command_fini(struct hl_command_result *r)
@@ -28,7 +28,7 @@ const char *hl_command_text(const struct hl_buf *b)
     return b->data != NULL ? b->data : "";
 }
 
-/* Of more than there is room for the beginning is kept, or the end. */
+/* If there is more output than room, keeps the beginning or the end. */
 static void output_keep(const struct hl_command *c, struct hl_buf *to, const char *block, size_t n)
 {
     if (c->newest != 0 && to->len + n > c->newest) {
@@ -43,7 +43,7 @@ static void output_keep(const struct hl_command *c, struct hl_buf *to, const cha
         (void)!hl_buf_append(to, block, n);
 }
 
-/* False at its end. */
+/* Returns false at the end of the output. */
 static bool output_take(const struct hl_command *c, int fd, struct hl_buf *to)
 {
     char block[8192];
@@ -60,7 +60,7 @@ static int exit_code_of(int how)
     return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
 }
 
-/* Until the child has ended and its outputs are read. */
+/* Waits until the child has ended and its outputs are read. */
 static hl_status await_command(const struct hl_command *c, pid_t pid, int out, int err,
                                struct hl_command_result *r)
 {
@@ -91,7 +91,7 @@ static hl_status await_command(const struct hl_command *c, pid_t pid, int out, i
     return HL_OK;
 }
 
-/* Both ends of a new terminal, as pipe2 has them. */
+/* Opens both ends of a new terminal, in the order of pipe2. */
 static int terminal_open(int ends[2])
 {
     char name[64];

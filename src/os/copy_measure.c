@@ -1,7 +1,7 @@
-/* Small transfers: one buffer again and again, as a core's own caches hold it. Large ones: windows
- * that walk through more memory than most caches hold, so that lines come from memory and what was
- * written goes back there. The kernels take turns, and the fastest turn of each counts: noise only
- * ever adds. */
+/* Measures the kernels for small and for large transfers. Small ones use one buffer repeatedly, as
+ * a core's own caches hold it. Large ones use windows that walk through more memory than most
+ * caches hold, so lines come from memory and written lines go back to it. The kernels take turns
+ * and the fastest turn of each counts, because noise only adds time. */
 #include "os/copy_measure.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "os/file.h"
 
-#define HALF        ((size_t)32 << 20) /* of sources; as much of destinations */
+#define HALF        ((size_t)32 << 20) /* bytes of sources, and of destinations */
 #define WINDOW      ((size_t)2 << 20)
 #define SMALL       ((size_t)128 << 10)
 #define TURNS       3
@@ -30,7 +30,7 @@ struct measure {
     size_t count;
     uint64_t best[2][HL_COPY_KERNELS_MAX]; /* [large] */
     uint8_t *memory;
-    size_t at; /* window of the next large turn */
+    size_t at; /* window of the next turn with large transfers */
 };
 
 static volatile uint32_t result; /* keeps the CRCs from being optimised away */
@@ -71,7 +71,7 @@ bool hl_copy_measure_now(struct hl_copy_choice *out)
     void *memory = mmap(NULL, 2 * HALF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return false;
-    (void)madvise(memory, 2 * HALF, MADV_HUGEPAGE); /* fewer faults; works without, too */
+    (void)madvise(memory, 2 * HALF, MADV_HUGEPAGE); /* for fewer faults; works without it too */
     m.memory = memory;
     memset(m.best, 0xff, sizeof(m.best));
     memset(memory, 1, 2 * HALF);
@@ -124,7 +124,7 @@ hl_status hl_copy_choice_parse(const char *text, struct hl_copy_choice *out)
     if (strncmp(text, (const char *)host.data, host.len) != 0)
         return hl_fail(HL_EINVAL, "the kept choice of copy kernels is not of this host");
     char names[4][32];
-    int end = 0; /* a name that is cut short may be another one's */
+    int end = 0; /* a truncated name may be another process's */
     text += host.len;
     if (sscanf(text, "%31s %31s %31s %31s%n", names[0], names[1], names[2], names[3], &end) != 4 ||
         strcmp(text + end, "\n") != 0)

@@ -18,7 +18,7 @@ unsigned hl_cpus_quota(const char *text)
     return cpus < UINT_MAX ? (unsigned)cpus : UINT_MAX;
 }
 
-/* Adds what a file says to `out`, a blank after it. */
+/* Appends a file's content to `out`, after a blank. */
 static void append_file(const char *dir, const char *file, char *out, size_t room)
 {
     char path[HL_CGROUP_PATH + 64];
@@ -36,7 +36,7 @@ static unsigned smaller_quota(unsigned a, unsigned b)
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* The group itself and those above it, up to the mount: the least counts. */
+/* Checks the group and those above it, up to the mount: the smallest quota counts. */
 static unsigned quota_v2(const struct hl_cgroup_layout *layout)
 {
     char path[HL_CGROUP_PATH], text[128];

@@ -105,8 +105,8 @@ static int write_all(int fd, const char *data, size_t len)
     return 0;
 }
 
-/* Nobody's file or link of that name is written to: what lies there is left by a process that died,
- * or laid for us. */
+/* Never writes to an existing file or link of that name: a dead process left it, or an attacker
+ * made it. */
 static int open_temporary(const char *temp, mode_t mode)
 {
     const int how = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
@@ -211,7 +211,7 @@ hl_status hl_dir_make(const char *path, mode_t mode)
     return HL_OK;
 }
 
-/* Takes dir_fd. Returns 0, or -1 with errno. */
+/* Takes ownership of dir_fd. Returns 0, or -1 with errno. */
 static int remove_below(int dir_fd, int depth)
 {
     DIR *dir = fdopendir(dir_fd);

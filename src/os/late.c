@@ -3,7 +3,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* ISO C has no conversion from void * to a function; POSIX says these bytes are one. */
+/* ISO C has no conversion from void * to a function pointer; POSIX says that their bytes are the
+ * same. */
 bool hl_late_symbol(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);

@@ -30,7 +30,7 @@ static hl_status open_failed(const char *path)
                    "log file %s: %m", path);
 }
 
-/* stdout and stderr go there from now on. `fd` is closed. */
+/* Redirects stdout and stderr to `fd`, and closes `fd`. */
 static hl_status logfile_use(const struct hl_logfile *f, int fd)
 {
     bool both = dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0;
@@ -51,7 +51,7 @@ static const char *numbered_path(const struct hl_logfile *f, int number, char *o
     return out;
 }
 
-/* DIR/.NAME.SUFFIX: what a pattern for the logs, NAME*, does not find. */
+/* DIR/.NAME.SUFFIX, which the pattern NAME* for the logs does not match. */
 static const char *hidden_path(const struct hl_logfile *f, const char *suffix, char *out,
                                size_t cap)
 {
@@ -67,8 +67,9 @@ static bool is_same_file(const char *a, const char *b)
     return lstat(a, &x) == 0 && lstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* PATH is PATH.1 as well, and the older ones have moved on by one. The file keeps its own name too,
- * so that readers find it at any moment; where the file system has no second names it loses it. */
+/* Gives the file the second name PATH.1 and moves the older ones on by one. The file keeps its own
+ * name, so that readers find it at any moment; it loses that name on a file system without hard
+ * links. */
 static hl_status logfile_number(const struct hl_logfile *f)
 {
     char from[PATH_ROOM], to[PATH_ROOM], first[PATH_ROOM], second[PATH_ROOM];
@@ -76,24 +77,24 @@ static hl_status logfile_number(const struct hl_logfile *f)
             f->path,
             numbered_path(f, 1, first, sizeof(first)))) /* a process died right after the link */
         return HL_OK;
-    for (int i = f->keep; i > 1; i--) /* the last one is replaced */
+    for (int i = f->keep; i > 1; i--) /* the last one is overwritten */
         if (rename(numbered_path(f, i - 1, from, sizeof(from)),
                    numbered_path(f, i, to, sizeof(to))) != 0 &&
             errno != ENOENT)
             hl_warn("log file is not rotated file=%s error=\"%s\"", from, strerror(errno));
     hidden_path(f, "old", second, sizeof(second));
-    unlink(second); /* of a process that died between the two lines below */
+    unlink(second); /* left by a process that died between the two lines below */
     bool numbered = link(f->path, second) == 0 ? rename(second, first) == 0
                                                : rename(f->path, first) == 0 || errno == ENOENT;
     return numbered ? HL_OK : hl_fail(HL_EIO, "%s: %m", first);
 }
 
-/* The new file first: without one nothing is renamed. */
+/* Makes the new file first: if that fails, nothing is renamed. */
 static hl_status logfile_rotate(const struct hl_logfile *f)
 {
     char fresh[PATH_ROOM];
     hidden_path(f, "new", fresh, sizeof(fresh));
-    unlink(fresh); /* of a process that died here */
+    unlink(fresh); /* left by a process that died here */
     int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return open_failed(fresh);

@@ -4,16 +4,15 @@
  *                          '--- uv_async_send ---> wakeup
  *     loop's thread   on_wakeup takes the whole list as `due` and runs it without the lock
  *
- * libuv merges wakeups: several sends may bring one on_wakeup, so each takes all there is. What a
- * task posts goes to a new list, whose own wakeup runs it in a later turn: timers and sockets come
- * in between, and no task runs inside of another.
+ * libuv merges wakeups: several sends may cause one on_wakeup, so each takes all tasks there are. A
+ * task that is posted by a task goes to a new list, whose own wakeup runs it in a later turn:
+ * timers and sockets come in between, and no task runs inside another.
  *
  *     created --hl_loop_run--> running --`stopping` found by on_wakeup, or a signal--> returned
- *                                                                 hl_loop_destroy --> gone
+ *                                                                 hl_loop_destroy --> destroyed
  *
- * `stopping` is read together with the list, so what was posted before hl_loop_stop still runs.
- * `thread` is the thread that made the loop until hl_loop_run: what is set up before passes
- * HL_ON_LOOP. */
+ * `stopping` is read together with the list, so tasks posted before hl_loop_stop still run. Until
+ * hl_loop_run, `thread` is the thread that made the loop, so set-up code passes HL_ON_LOOP. */
 #include "os/loop.h"
 
 #include <pthread.h>
@@ -37,18 +36,19 @@ struct hl_loop {
     struct task *head;
     struct task **tail;
     bool stopping;
-    struct task *due; /* of the loop's thread alone: what this turn still runs */
+    struct task *due; /* used only by the loop's thread: what this turn still runs */
 };
 
-/* On the heap and not in its owner: libuv uses the handle until it is closed, which is a turn after
- * hl_timer_destroy, when the owner may be gone. */
+/* On the heap and not in its owner: libuv uses the handle until it is closed, one turn after
+ * hl_timer_destroy, when the owner may no longer exist. */
 struct hl_timer {
     uv_timer_t uv;
     hl_loop_fn fn;
     void *arg;
 };
 
-/* Posting takes memory; a daemon that can't get 24 bytes has lost its mailbox and can't go on. */
+/* Posting takes memory; a daemon that can't allocate 24 bytes has lost its mailbox and can't
+ * continue. */
 static struct task *task_new(hl_loop_fn fn, void *arg)
 {
     struct task *t = malloc(sizeof(*t));
@@ -62,7 +62,7 @@ static void on_wakeup(uv_async_t *async)
 {
     struct hl_loop *loop = async->data;
     pthread_mutex_lock(&loop->lock);
-    struct task **end = &loop->due; /* not empty where a task runs the loop */
+    struct task **end = &loop->due; /* not empty if a task runs the loop */
     while (*end != NULL)
         end = &(*end)->next;
     *end = loop->head;
@@ -104,7 +104,8 @@ hl_status hl_loop_create(struct hl_loop **out)
     return HL_OK;
 }
 
-/* What others have left on the loop. Their close callbacks would touch what is gone by now. */
+/* Closes handles that others left on the loop. Their close callbacks are not called, because they
+ * would use freed memory. */
 static void close_walk(uv_handle_t *handle, void *arg)
 {
     (void)arg;
@@ -112,16 +113,16 @@ static void close_walk(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* Tasks that were posted before still run, since each may hold memory that only it frees. What
- * these post is freed and does not run: nothing would be left for it to work on. */
+/* Tasks posted before still run, because each may own memory that only it frees. Tasks that these
+ * post are freed without running: nothing would be left for them to work on. */
 void hl_loop_destroy(struct hl_loop *loop)
 {
     if (loop == NULL)
         return;
-    on_wakeup(&loop->wakeup); /* what was posted last still gets its word */
+    on_wakeup(&loop->wakeup); /* runs the tasks that were posted last */
     uv_walk(&loop->uv, close_walk, NULL);
     while (uv_run(&loop->uv, UV_RUN_DEFAULT) != 0)
-        continue; /* a pending stop ends the first round before the handles are closed */
+        continue; /* a pending stop ends the first round before handles are closed */
     uv_loop_close(&loop->uv);
     while (loop->head != NULL) {
         struct task *t = loop->head;
@@ -162,7 +163,7 @@ void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg)
     uv_async_send(&loop->wakeup);
 }
 
-/* Returns where the next one would be linked. */
+/* Drops the tasks with this argument; returns the link where the next task would be appended. */
 static struct task **tasks_drop(struct task **list, const void *arg)
 {
     while (*list != NULL) {
@@ -202,7 +203,7 @@ static void on_timer_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* libuv's time is that of the beginning of the turn: after a long callback a delay that counts from
+/* libuv's time is that of the beginning of the turn: after a long callback, a delay that starts
  * there would be too short. */
 hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repeat_ms,
                           hl_loop_fn fn, void *arg, struct hl_timer **out)
@@ -229,7 +230,8 @@ void hl_timer_destroy(struct hl_timer *t)
     uv_close((uv_handle_t *)&t->uv, on_timer_closed);
 }
 
-/* Runs on the loop's thread, as all callbacks of libuv: it stops the loop without the mailbox. */
+/* Called on the loop's thread, like all libuv callbacks, so it stops the loop without the
+ * mailbox. */
 static void on_signal(uv_signal_t *handle, int signum)
 {
     (void)signum;

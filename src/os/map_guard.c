@@ -1,14 +1,14 @@
-/* A file that is mapped and truncated makes an access fault. The handler puts zeros there, so the
- * access goes on, and marks the mapping as damaged; its reader checks that mark afterwards.
+/* An access to a mapped file that was truncated causes a fault. The handler maps zeros there, so
+ * the access continues, and marks the mapping as damaged; its reader checks that mark afterwards.
  *
  *     guards[]   | base, size, fd, prot, damaged | base = 0: free | ...
  *
  *     free --add: all, then base (release)--> watched --remove: base = 0--> free
  *                                                '--on_bus, check: damaged = true
  *
- * Adds are serialized by `changes`. The handler may run in any thread at any instruction, so it
- * takes no lock: it loads `base` (acquire) and then sees the other fields. A guard is removed
- * before its memory is unmapped, so a fault of another owner of these addresses is not covered. */
+ * `changes` serializes adds. The handler may run in any thread at any instruction, so it takes no
+ * lock: it loads `base` (acquire) and then sees the other fields. A guard is removed before its
+ * memory is unmapped, so a later owner's fault at these addresses is not covered. */
 #include "os/map_guard.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Read by the handler, so without a lock: `base` is set last and cleared first. */
+/* The handler reads it without a lock: `base` is set last and cleared first. */
 struct guard {
     _Atomic uintptr_t base; /* 0 = free */
     uintptr_t size;
@@ -34,7 +34,8 @@ static struct sigaction before;
 static atomic_bool installed;
 static uintptr_t page;
 
-/* Zeros from `at` on: where the file has ended to the mapping's end, else one page. */
+/* Maps zeros from `at` on: to the mapping's end if the file has ended there, otherwise for one
+ * page. */
 static bool replace_pages(struct guard *g, uintptr_t base, uintptr_t at)
 {
     struct stat sb;
@@ -72,7 +73,7 @@ static void on_bus(int number, siginfo_t *info, void *context)
         before.sa_sigaction(number, info, context);
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
         before.sa_handler(number);
-    else { /* pending until this handler returns; a load would only be tried again */
+    else { /* pending until this handler returns; a retried load would fault again */
         signal(SIGBUS, SIG_DFL);
         raise(SIGBUS);
     }

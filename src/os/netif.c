@@ -10,11 +10,11 @@
 
 #include "os/file.h"
 
-/* An address as bytes, so that a network is a comparison of leading bits. */
+/* An address as bytes, so that matching a network compares leading bits. */
 struct bits {
     int family; /* 0 = none */
     unsigned char byte[16];
-    unsigned prefix; /* of a network; of an address all */
+    unsigned prefix; /* a network's prefix length; all bits for an address */
 };
 
 static unsigned family_bits(int family)
@@ -118,7 +118,7 @@ static void list_usable(const struct ifaddrs *all, char *out, size_t cap)
     }
 }
 
-/* The first interface that fits; loopback has every address of its network. */
+/* Finds the first interface that matches; loopback has every address of its network. */
 static bool find_netif(const struct ifaddrs *all, const char *want, const struct bits *bits,
                        bool is_net, int family, struct hl_netif *out)
 {

@@ -11,7 +11,7 @@
 
 #define IB_WORD   4 /* port_rcv_data and port_xmit_data count words of 32 bits */
 #define APART_NS  (HL_NS_PER_S / 2)
-#define MEMORY_NS (5.0 * HL_NS_PER_S) /* bursts that are shorter steer nothing */
+#define MEMORY_NS (5.0 * HL_NS_PER_S) /* shorter bursts should change no decision */
 
 void hl_netline_init(struct hl_netline *l, const char *sys, const char *interface,
                      uint64_t bits_per_second)
@@ -34,11 +34,11 @@ static bool counters_read(const char *dir, const char *const names[2], uint64_t 
     return true;
 }
 
-/* The directory of the RDMA port behind the interface. */
+/* Finds the directory of the RDMA port behind the interface. */
 static bool rdma_port(const struct hl_netline *l, char out[PATH_MAX])
 {
     char path[PATH_MAX];
-    int64_t port = 0; /* of the board, from 0 */
+    int64_t port = 0; /* number on the board, from 0 */
     snprintf(path, sizeof(path), "%s/class/net/%s/dev_port", l->sys, l->interface);
     (void)hl_file_read_number(path, &port);
     snprintf(path, sizeof(path), "%s/class/net/%s/device/infiniband", l->sys, l->interface);
@@ -84,8 +84,8 @@ static bool line_bytes(const struct hl_netline *l, uint64_t out[2])
     return true;
 }
 
-/* What went over the line since the last reading, of what it carries. A counter that went back was
- * reset: nothing is known of that time. */
+/* Computes the line's utilisation since the last reading. A counter that decreased was reset, so
+ * that period is unknown. */
 static void line_take(struct hl_netline *l, const uint64_t now[2], uint64_t ns)
 {
     if (now[0] < l->bytes[0] || now[1] < l->bytes[1])

@@ -19,7 +19,7 @@
 #define SAMPLES    64
 #define FILE_BYTES ((size_t)64 << 10)
 
-/* A list of /sys, such as "0-3,8". */
+/* Parses a list of /sys, such as "0-3,8". */
 static bool read_list(const char *path, struct hl_cpuset *out)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(FILE_BYTES);
@@ -54,7 +54,7 @@ uint64_t hl_numa_available(int node)
     if (hl_file_read(path, &text) != HL_OK || text.len == 0)
         return 0;
     const char *t = text.data;
-    /* Shared memory counts as file pages, but is not a cache. */
+    /* Shared memory is counted as file pages, but is not a cache. */
     uint64_t files = meminfo_kib(t, "FilePages:"), shared = meminfo_kib(t, "Shmem:");
     return (meminfo_kib(t, "MemFree:") + (files > shared ? files - shared : 0)) * 1024;
 }
@@ -82,8 +82,9 @@ hl_status hl_numa_bind(void *ptr, uint64_t len, int node)
     if (node < 0 || node >= NODES_MAX)
         return hl_fail(HL_EINVAL, "NUMA node %d does not exist", node);
     mask[(unsigned)node / WORD_BITS] |= 1UL << ((unsigned)node % WORD_BITS);
-    /* Strictly, because a node full of file caches gives only to who insists; but one that can't
-     * hold it all must not have its processes killed for it. */
+    /* Bound strictly, because a node full of file caches frees memory only for a strict policy. If
+     * the node can't hold all of it, the policy is not strict, so that no process is killed for
+     * lack of memory. */
     int mode = hl_numa_available(node) >= len ? MPOL_BIND : MPOL_PREFERRED;
     if (syscall(SYS_mbind, ptr, (unsigned long)len, mode, mask, (unsigned long)NODES_MAX + 1, 0) ==
         0)

@@ -1,4 +1,4 @@
-/* One handler of SIGSEGV, and the list of servers that it asks.
+/* One SIGSEGV handler, and the list of servers that it calls.
  *
  *     fault --> on_fault --ours--> fault_serve: each server, under `lock`
  *                  |                  |--one has served it--> return: the access is tried again
@@ -6,15 +6,15 @@
  *                  '--not ours--------------------------------------> fault_pass_on: `before`
  *
  * A fault is ours if the kernel caused it and this thread has not suspended the servers. A forked
- * child has those that want to know of forks; `lock` is held meanwhile. Every function that takes
- * `lock` suspends first, also the handler itself: so no thread can fault, come back here and wait
- * for a lock that it holds. A fault in a server is passed on, and ends the process where it is seen
- * best.
+ * child keeps the servers that want to know of forks; `lock` is held during the fork. Every
+ * function that takes `lock` suspends the servers first, and so does the handler: no thread can
+ * fault, enter the handler again and wait for a lock that it holds. A fault in a server is passed
+ * on and ends the process at the place of the fault.
  *
- * The handler may lock, which handlers of other signals may not: it runs at an access of this very
- * thread, and not at any moment. What it keeps about a thread is thread-local:
+ * Handlers of other signals may not lock, but this one may: it runs at an access of this very
+ * thread, not at any moment. Its state of a thread is thread-local:
  *
- *     suspended   how many suspends are not resumed yet; 0 = faults are served
+ *     suspended   suspends that are not resumed yet; 0 = faults are served
  *     passing     depth of handlers of `before` that this thread is in
  *     same        faults in a row at last_address */
 #include "os/pagefault.h"
@@ -30,19 +30,19 @@
 
 #include "os/file.h"
 
-#define SAME_MAX 100000 /* faults in a row at one address: serving it does not help */
+#define SAME_MAX 100000 /* faults in a row at one address: serving them does not help */
 
 struct hl_pagefault {
     hl_pagefault_serve serve;
-    hl_pagefault_forked forked; /* NULL = it does not serve in a forked child */
+    hl_pagefault_forked forked; /* NULL = no service in a forked child */
     void *arg;
     struct hl_pagefault *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything below */
 static struct hl_pagefault *servers;
 static struct sigaction before;
-static bool follows; /* forks */
+static bool follows; /* fork handlers are installed */
 
 static _Thread_local unsigned suspended, passing;
 static _Thread_local void *last_address;
@@ -58,7 +58,7 @@ void hl_pagefault_resume(void)
     suspended--;
 }
 
-/* Bit 1 of x86's error code says that the access was a write. Others do not tell. */
+/* Bit 1 of x86's error code marks a write. Other architectures don't say. */
 static struct hl_pagefault_access access_of(const siginfo_t *info, const void *context)
 {
     struct hl_pagefault_access a = {.address = info->si_addr};
@@ -72,8 +72,8 @@ static struct hl_pagefault_access access_of(const siginfo_t *info, const void *c
     return a;
 }
 
-/* A server that says it has served while the access goes on failing would loop for ever, without a
- * word: after SAME_MAX the fault is passed on, as one that no server takes. */
+/* A server may report success while the access keeps failing, which would loop silently for ever.
+ * After SAME_MAX faults in a row the fault is passed on, as if no server had taken it. */
 static bool fault_serve(const struct hl_pagefault_access *a)
 {
     bool served = false;
@@ -90,15 +90,15 @@ static bool fault_serve(const struct hl_pagefault_access *a)
     return served;
 }
 
-/* As if this handler were not there. Handlers that were set later may have this one before them. */
+/* Acts as if this handler did not exist. Handlers that were installed later may call this one. */
 static void fault_pass_on(int number, siginfo_t *info, void *context)
 {
     bool asked = (before.sa_flags & SA_SIGINFO) != 0;
     bool none = !asked && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
     if (none || passing > 0) {
-        signal(number, SIG_DFL); /* the access is tried again, and ends the process */
+        signal(number, SIG_DFL); /* the access is repeated, and ends the process */
         if (info->si_code <= 0)
-            raise(number); /* it was sent, not caused */
+            raise(number); /* the signal was sent, not caused by an access */
         return;
     }
     passing++;
@@ -109,7 +109,7 @@ static void fault_pass_on(int number, siginfo_t *info, void *context)
     passing--;
 }
 
-/* The code that was interrupted may be about to read errno. */
+/* Saves errno, which the interrupted code may be about to read. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int err = errno;
@@ -120,7 +120,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     errno = err;
 }
 
-/* libucs has a sigaction of its own that ignores handlers of SIGSEGV, and may be found before the C
+/* libucs has its own sigaction, which ignores SIGSEGV handlers and may be found before the C
  * library's. */
 static int handler_set(const struct sigaction *act, struct sigaction *old)
 {
@@ -156,7 +156,7 @@ static void after_fork(void)
     hl_pagefault_resume();
 }
 
-/* What does not know of forks is no business of the child. */
+/* Removes the servers that don't know of forks from the child. */
 static void in_child(void)
 {
     for (struct hl_pagefault **at = &servers; *at != NULL;) {
@@ -170,13 +170,13 @@ static void in_child(void)
     hl_pagefault_resume();
 }
 
-/* Asked of what the kernel has now: another library may have set its own handler since. */
+/* Compares with the kernel's current handler: another library may have installed its own since. */
 static bool is_ours(const struct sigaction *act)
 {
     return (act->sa_flags & SA_SIGINFO) != 0 && act->sa_sigaction == on_fault;
 }
 
-/* Once, and again where another handler has taken its place. Caller holds the lock. */
+/* Installs the handler once, and again if another one has replaced it. With the lock held. */
 static hl_status handler_install(void)
 {
     struct sigaction act = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO}, now;

@@ -23,7 +23,7 @@
 #define MPOL_BIND_MODE 2
 #define DYING_MS       5000
 
-/* `state` (may be NULL): the letter of its first thread's state. */
+/* `state` (may be NULL): state letter of the first thread. */
 static hl_status identify_process(pid_t pid, struct hl_process *out, char *state)
 {
     char path[64];
@@ -31,7 +31,7 @@ static hl_status identify_process(pid_t pid, struct hl_process *out, char *state
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
     if (hl_file_read(path, &text) != HL_OK || text.len == 0)
         return hl_fail(HL_ENOENT, "there is no process %d", (int)pid);
-    /* The name in parentheses may hold anything; what follows the last ')' is numbers. */
+    /* The name in parentheses may contain anything; only numbers follow the last ')'. */
     char *p = strrchr(text.data, ')');
     char letter = p != NULL && p[1] == ' ' ? p[2] : '\0';
     for (int field = 2; p != NULL && field < 22; field++)
@@ -60,8 +60,8 @@ hl_status hl_process_open(struct hl_process p, int *pidfd)
     struct hl_process now;
     char state = '\0';
     hl_status st = identify_process(p.pid, &now, &state);
-    bool dying = state == 'Z' || state == 'X'; /* the other threads may still be on their way */
-    /* A zombie that nobody has reaped yet still has its pid and start time; one whose threads are
+    bool dying = state == 'Z' || state == 'X'; /* other threads may still be ending */
+    /* A zombie that is not reaped yet still has its pid and start time. A process whose threads are
      * still ending holds its locks and ports a moment longer. */
     if (st != HL_OK || now.start != p.start || hl_process_wait(fd, dying ? DYING_MS : 0)) {
         close(fd);
@@ -206,7 +206,7 @@ static void default_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Put the descriptors where they belong and mark every other one close-on-exec. Returns where the
+/* Moves the descriptors to their numbers and marks all others close-on-exec. Returns where the
  * report goes now. */
 static int place_descriptors(const struct hl_spawn *spec, int fd)
 {
@@ -238,8 +238,8 @@ static void bind_child(const struct hl_spawn *spec, int fd)
     if (spec->cpus != NULL &&
         syscall(SYS_sched_setaffinity, 0, sizeof(spec->cpus->bits), spec->cpus->bits) < 0)
         report_and_exit(fd, STEP_CPUS);
-    /* Best effort: container engines forbid it, and the first touch of a bound CPU is local anyway.
-     */
+    /* Best effort: container engines forbid it, and the first touch by a bound CPU is local
+     * anyway. */
     if (spec->mems != NULL)
         (void)syscall(SYS_set_mempolicy, MPOL_BIND_MODE, spec->mems->bits, HL_CPUSET_MAX + 1);
     if (spec->oom_score_adj != 0) {
@@ -255,7 +255,7 @@ static void bind_child(const struct hl_spawn *spec, int fd)
     }
 }
 
-static struct rlimit files_before; /* of hl_process_raise_files; rlim_max 0 = not raised */
+static struct rlimit files_before; /* saved by hl_process_raise_files; rlim_max 0 = not raised */
 
 void hl_process_raise_files(void)
 {
@@ -305,7 +305,7 @@ static hl_status explain_report(const struct hl_spawn *spec, struct report r)
     }
 }
 
-/* The pipe closes by a successful exec, or carries the reason of a failure. */
+/* A successful exec closes the pipe; after a failure it carries the reason. */
 static hl_status await_exec(const struct hl_spawn *spec, int fd)
 {
     struct report r;

@@ -29,7 +29,7 @@
 
 #define PREFAULT_THREADS_MAX 64
 #define PREFAULT_STEP        ((uint64_t)16 << 20)
-#define COLLAPSE_FAILURES    4 /* in a row: memory is too scattered to go on asking */
+#define COLLAPSE_FAILURES    4 /* in a row: memory is too fragmented to try further */
 
 uint64_t hl_shm_granule(int fd)
 {
@@ -52,7 +52,7 @@ static hl_status fail_reserve(int fd, const char *path, uint64_t size, int err)
     if (err != ENOSPC || fstatfs(fd, &fs) != 0)
         return hl_fail(hl_status_of_errno(err), "reserve %" PRIu64 " bytes for %s: %s", size, path,
                        strerror(err));
-    /* A failed fallocate has given back what it took, so this is what there was. */
+    /* A failed fallocate has given back what it took, so this is what was free. */
     char asked[32], left[32];
     uint64_t have = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     return hl_fail(HL_ENOSPC,
@@ -62,7 +62,8 @@ static hl_status fail_reserve(int fd, const char *path, uint64_t size, int err)
                    hl_format_bytes(have, left, sizeof(left)));
 }
 
-/* Asked before, because filling memory up to the brim only to give it back hurts others. */
+/* Checked in advance, because filling memory completely only to free it again harms other
+ * processes. */
 hl_status hl_shm_check_room(int fd, const char *path, uint64_t size)
 {
     struct statfs fs;
@@ -85,7 +86,7 @@ hl_status hl_shm_reserve(int fd, const char *path, uint64_t size)
     return rc == 0 ? HL_OK : fail_reserve(fd, path, size, errno);
 }
 
-/* What the processor maps at once where pages are huge, 0 = nothing. */
+/* The size of a huge page, which the processor maps at once; 0 if there are none. */
 static uint64_t huge_page_bytes(void)
 {
     unsigned long long n = 0;
@@ -98,7 +99,7 @@ static uint64_t huge_page_bytes(void)
     return n;
 }
 
-/* An address that is a multiple of `align`, kept by a mapping of nothing. */
+/* Reserves an address range aligned to `align` with an inaccessible mapping. */
 static void *reserve_aligned(size_t size, size_t align)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -123,8 +124,8 @@ hl_status hl_shm_lock(int fd, const char *name, int timeout_ms)
             return hl_fail(HL_ETIMEDOUT,
                            "another process has been opening or closing %s for more than %d ms",
                            name, timeout_ms);
-        /* flock knows no deadline, but for a signal, which belongs to the program. A process that
-         * holds it makes or maps a file: that takes no longer than such a pause. */
+        /* flock has no deadline, except by a signal, and signals belong to the program. A process
+         * that holds the lock makes or maps a file, which takes no longer than this pause. */
         nanosleep(&(struct timespec){.tv_nsec = HL_NS_PER_MS}, NULL);
     }
     return HL_OK;
@@ -172,9 +173,10 @@ hl_status hl_shm_map_private(int fd, uint64_t offset, uint64_t size, void **out,
     uint64_t granule = hl_shm_granule(fd), huge = huge_page_bytes();
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     size_t n = (size_t)((size + granule - 1) / granule * granule);
-    /* Only what is written takes memory. Huge pages are promised or not there at all. */
+    /* Only written pages take memory. Huge pages are reserved in advance, or don't exist at all. */
     int flags = MAP_PRIVATE | (granule == page ? MAP_NORESERVE : 0);
-    /* A huge page of the file is mapped as one where its address is aligned as its offset is. */
+    /* A huge page of the file can only be mapped as one if address and offset have the same
+     * alignment. */
     void *room = granule == page && huge > 0 && n >= huge
                      ? reserve_aligned(n + (size_t)(offset % huge), (size_t)huge)
                      : NULL;
@@ -204,9 +206,10 @@ void hl_shm_unmap(void *ptr, uint64_t size)
 /* A share of a range, and what a thread does with it.
  *
  *     ranges   | node 0                      | node 1                      |
- *     parts    | at .. end | at .. end | ... | at .. end | ...             |   a thread each
+ *     parts    | at .. end | at .. end | ... | at .. end | ...             |   one thread each
  *
- * run_on makes them all, starts the threads and joins them; a part is its thread's in between. */
+ * run_on makes all parts, starts the threads and joins them; meanwhile a part belongs to its
+ * thread. */
 struct part {
     uint8_t *at;
     uint8_t *end;
@@ -225,7 +228,7 @@ static void prefault_part(struct part *p)
         uint64_t n = left < PREFAULT_STEP ? left : PREFAULT_STEP;
         int advice = p->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
         if (madvise(p->at, (size_t)n, advice) != 0) {
-            /* Kernels before 5.14: reading maps the page, which fallocate has already made. */
+            /* Kernels before 5.14: a read maps the page, which fallocate has already allocated. */
             uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
             for (uint64_t i = 0; i < n; i += page)
                 (void)*(volatile uint8_t *)(p->at + i);
@@ -234,8 +237,7 @@ static void prefault_part(struct part *p)
     }
 }
 
-/* One small page, so that the huge one has something to grow from; on the node that it is bound to.
- */
+/* Touches one small page, from which the huge one can be made, on the node that it is bound to. */
 static bool collapse_page(uint8_t *at, uint64_t huge)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -260,7 +262,7 @@ static void *part_thread(void *arg)
     return NULL;
 }
 
-/* How many threads touch that range: the CPUs of its node, or its share of all. */
+/* The number of threads that touch a range: the CPUs of its node, or its share of all CPUs. */
 static uint64_t threads_for(const struct hl_shm_range *r, size_t ranges)
 {
     long all = sysconf(_SC_NPROCESSORS_ONLN);

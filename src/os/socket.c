@@ -35,7 +35,7 @@ static hl_status fail_errno(const char *what, const char *path, int err)
     return hl_fail(st, "%s %s: %s", what, path, strerror(err));
 }
 
-/* What comes of connecting there; 0 = a connection. */
+/* Tries to connect and returns the errno; 0 = connected. */
 static int connect_errno(const struct sockaddr_un *addr)
 {
     HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -43,7 +43,7 @@ static int connect_errno(const struct sockaddr_un *addr)
     return connected ? 0 : errno;
 }
 
-/* True when somebody accepts connections there. */
+/* Whether a process accepts connections there. */
 static bool somebody_listens(const struct sockaddr_un *addr)
 {
     int err = connect_errno(addr);
@@ -73,7 +73,7 @@ hl_status hl_socket_listen(const char *path, int *out)
     return HL_OK;
 }
 
-/* With its age by the clock of its file system. */
+/* The socket's age counts from its ctime. */
 static bool socket_is_dead(const char *path, int min_age_s)
 {
     struct sockaddr_un addr;
@@ -136,7 +136,7 @@ static uint64_t deadline_of(int timeout_ms)
     return timeout_ms <= 0 ? 0 : hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
 }
 
-/* Wait for `events`. HL_EBUSY at once when there is no time to wait. */
+/* Waits for `events`. Returns HL_EBUSY at once if there is no time to wait. */
 static hl_status wait_for(int fd, short events, uint64_t deadline_ns)
 {
     if (deadline_ns == 0)
@@ -147,8 +147,8 @@ static hl_status wait_for(int fd, short events, uint64_t deadline_ns)
     return ready > 0 ? HL_OK : hl_fail(HL_ETIMEDOUT, "the socket's peer did not answer in time");
 }
 
-/* How long connect waits for a place in a full backlog, which poll knows nothing of; false: no time
- * is left. */
+/* Sets how long connect waits for a place in a full backlog, which poll can't wait for; returns
+ * false if no time is left. */
 static bool set_patience(int fd, uint64_t deadline)
 {
     uint64_t now = hl_now_ns(), left = deadline > now ? deadline - now : 0;
@@ -165,7 +165,7 @@ hl_status hl_socket_connect(const char *path, int timeout_ms, int *out)
     HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail_errno("connect to", path, errno);
-    bool blocks = set_patience(fd, deadline); /* else it looks once */
+    bool blocks = set_patience(fd, deadline); /* otherwise it tries once */
     if (!blocks && fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
         return fail_errno("connect to", path, errno);
     while (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
@@ -184,7 +184,7 @@ hl_status hl_socket_connect(const char *path, int timeout_ms, int *out)
 }
 
 union control {
-    struct cmsghdr header; /* alignment */
+    struct cmsghdr header; /* for alignment */
     char bytes[CMSG_SPACE(sizeof(int) * 4)];
 };
 
@@ -220,7 +220,7 @@ hl_status hl_socket_send(int fd, const void *msg, size_t len, int pass, int time
     }
 }
 
-/* The first descriptor that came along; any others are closed. */
+/* Returns the first descriptor that was received; closes any others. */
 static int take_descriptor(struct msghdr *mh)
 {
     int first = -1;

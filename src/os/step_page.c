@@ -1,5 +1,5 @@
-/* A sequence lock: `turn` is odd while the writer is at work, and a reader begins again when it has
- * moved. All fields are atomics, so that no read is a race; the fences order them. */
+/* A sequence lock: `turn` is odd while the writer works, and a reader starts again if it has
+ * changed. All fields are atomics, so that no read is a data race; the fences order them. */
 #include "os/step_page.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "os/file.h"
 
-#define READS_MAX 64 /* a writer needs less than a microsecond */
+#define READS_MAX 64 /* a write takes less than a microsecond */
 
 static_assert(sizeof(struct hl_step_page) <= HL_STEP_PAGE_SIZE, "a rank's page");
 
@@ -32,7 +32,7 @@ static void word_put(_Atomic uint64_t *to, uint64_t value)
 
 /* ---- writing ---- */
 
-/* A writer that died in the middle has left it odd: the next one goes on from there. */
+/* A writer that died in the middle left `turn` odd: the next one continues from there. */
 static void page_enter(struct hl_step_page *p)
 {
     word_put(&p->turn, word_get(&p->turn) | 1);
@@ -44,7 +44,7 @@ static void page_leave(struct hl_step_page *p)
     atomic_store_explicit(&p->turn, word_get(&p->turn) + 1, memory_order_release);
 }
 
-/* Nothing was timed, or said, of what is to come. */
+/* Clears all timings: nothing is known yet of the steps to come. */
 static void page_forget(struct hl_step_page *p)
 {
     word_put(&p->joined_ns, 0);
@@ -79,7 +79,7 @@ void hl_step_join(struct hl_step_page *p, uint64_t generation, uint64_t now_ns)
     page_leave(p);
 }
 
-/* Inside of page_enter and page_leave. */
+/* Called between page_enter and page_leave. */
 static void page_train(struct hl_step_page *p, uint64_t now_ns)
 {
     word_put(&p->activity, HL_STEP_TRAINING);
@@ -100,7 +100,7 @@ void hl_step_set_activity(struct hl_step_page *p, enum hl_step_activity activity
     page_leave(p);
 }
 
-/* Likewise. */
+/* Called between page_enter and page_leave. */
 static void page_plot(struct hl_step_page *p, uint64_t step, uint64_t loss)
 {
     uint64_t reports = word_get(&p->reports);
@@ -111,7 +111,7 @@ static void page_plot(struct hl_step_page *p, uint64_t step, uint64_t loss)
     word_put(&p->reports, reports + 1);
 }
 
-/* Likewise: a step took so long. */
+/* Called between page_enter and page_leave: records the duration of a step. */
 static void page_time(struct hl_step_page *p, uint64_t ns)
 {
     uint64_t timed = word_get(&p->timed), waited = word_get(&p->waited_ns);
@@ -185,7 +185,7 @@ static uint64_t median_of(uint64_t *values, size_t count)
     return values[(count - 1) / 2];
 }
 
-/* Of the ring's last `timed` values; returns how many. */
+/* Copies the ring's last `timed` values; returns how many. */
 static size_t ring_copy(const _Atomic uint64_t *ring, size_t size, uint64_t timed, uint64_t *out)
 {
     size_t count = timed < size ? (size_t)timed : size;
@@ -199,7 +199,7 @@ struct step_times {
     size_t count, own_count;
 };
 
-/* What was there between two looks at `turn`; right when both are the same. */
+/* Copies what is there between two reads of `turn`; valid if both are equal. */
 static void page_copy(const struct hl_step_page *p, struct hl_step_state *s, struct step_times *t)
 {
     uint64_t bits = word_get(&p->loss), timed = word_get(&p->timed),
@@ -250,7 +250,7 @@ bool hl_step_read(const struct hl_step_page *p, struct hl_step_state *out)
     return false;
 }
 
-/* Into the last `count` points before `reports`. */
+/* Copies the last `count` points before `reports`. */
 static void curve_copy(const struct hl_step_page *p, uint64_t reports, size_t count,
                        struct hl_step_point *out)
 {

@@ -1,4 +1,5 @@
-/* Groups between nodes: apart from group.c, which a library without the network has, too. */
+/* Groups between nodes. They are separate from group.c, which is also in a library without the
+ * network. */
 #include "base/abi.h"
 #include "group/net/steps.h"
 

@@ -16,27 +16,27 @@
 #include "os/cond.h"
 
 #define NUMBER_BITS 48
-#define WAITING     6 /* messages of a rank and a kind that are not yet taken */
+#define WAITING     6 /* messages per rank and kind that are not yet taken */
 
 /* A message, and the thread that moves it on:
  *
  *    begin_put --------> commit_put --------> hl_inbox_take ------> free
  *    the server's        the server's         the group's
- *    not in the list     in the list          the caller's alone
+ *    not in the list     in the list          owned by the caller
  *
- * The bytes are written between begin and commit by the network, without the lock: nothing else
- * knows the message yet. The commit links it under the lock, which orders the bytes before a take.
- * `news` counts what has changed, commits and ends of sends; the group's thread sleeps while it is
- * what it saw last.
+ * The network writes the bytes between begin and commit, without the lock: nothing else knows the
+ * message yet. The commit links it under the lock, which orders the bytes before a take. `news`
+ * counts the changes (commits and ends of sends); the group's thread sleeps while it equals the
+ * count that the thread saw last.
  *
- * An outbox sends one message at a time: hl_outbox_send (the group's thread) sets `sending`,
- * on_sent (the put queue's thread) clears it under the inbox's lock, with the status and words of
+ * An outbox sends one message at a time: hl_outbox_send (the group's thread) sets `sending`;
+ * on_sent (the put queue's thread) clears it under the inbox's lock, and stores status and text of
  * the end. */
 struct hl_inbox {
     struct hl_net_server *server;
-    void *page; /* a server has memory to read */
+    void *page; /* the memory that a server must offer for reads */
     size_t page_len;
-    pthread_mutex_t lock; /* all below, and the ends of sends */
+    pthread_mutex_t lock; /* guards everything below, and the ends of sends */
     pthread_cond_t cond;
     uint64_t news, seen;
     uint64_t group;
@@ -53,7 +53,7 @@ struct hl_outbox {
     char words[HL_ERROR_TEXT_MAX];
 };
 
-/* With the lock. */
+/* With the lock held. */
 static void inbox_notify(struct hl_inbox *b)
 {
     b->news++;
@@ -71,18 +71,19 @@ static struct hl_inbox_message **find_message(struct hl_inbox *b, uint64_t group
     return at;
 }
 
-/* With the lock. May this message be begun? The id of the put says whose it is:
+/* With the lock held. Decides whether this message may begin. The put's id says which message it
+ * is:
  *
  *     id.hi  group, or HL_INBOX_HELLO        id.lo  | from: 16 bits | number: NUMBER_BITS |
  *
- * A sender may be ahead, but not without end: WAITING of each kind bounds what an inbox holds. */
+ * A sender may be ahead, but not without limit: WAITING of each kind bounds what an inbox holds. */
 static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t size, int from)
 {
     uint64_t number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1);
     if (from >= b->ranks || size > HL_INBOX_BYTES)
         return hl_fail(HL_EINVAL, "rank %d puts %llu bytes: there are %d ranks, messages have %zu",
                        from, (unsigned long long)size, b->ranks, HL_INBOX_BYTES);
-    /* A rank that knows the group's number may be quicker than one that does not yet. */
+    /* Another rank may know the group's number earlier than this one. */
     int known = id.hi == HL_INBOX_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
     if (!known)
         return hl_fail(HL_ECONFLICT, "a message of another group: this one is complete");
@@ -96,8 +97,8 @@ static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t siz
     return HL_OK;
 }
 
-/* On the server's thread. The memory is the message's own from the first byte on: what is taken
- * later is not copied again. */
+/* Called on the server's thread. The memory belongs to the message from the first byte on, so a
+ * take copies nothing. */
 static hl_status inbox_begin_put(void *arg, struct hl_id id, uint64_t size, void **token,
                                  void **ptr)
 {
@@ -202,7 +203,7 @@ const char *hl_inbox_address(const struct hl_inbox *b)
     return hl_net_server_address(b->server);
 }
 
-/* Only messages that begin after this are looked at: one that came before stays in the list. */
+/* Only messages that begin later are checked: one that is already in the list stays there. */
 void hl_inbox_join(struct hl_inbox *b, uint64_t group, int hellos)
 {
     pthread_mutex_lock(&b->lock);
@@ -211,7 +212,7 @@ void hl_inbox_join(struct hl_inbox *b, uint64_t group, int hellos)
     pthread_mutex_unlock(&b->lock);
 }
 
-/* Out of the list it is the caller's alone. */
+/* Takes the message out of the list; from then on it belongs to the caller. */
 struct hl_inbox_message *hl_inbox_take(struct hl_inbox *b, uint64_t group, int from,
                                        uint64_t number)
 {
@@ -223,8 +224,8 @@ struct hl_inbox_message *hl_inbox_take(struct hl_inbox *b, uint64_t group, int f
     return m;
 }
 
-/* `seen` is what this thread saw at the end of its last wait: news from in between ends the next
- * one at once, so nothing is missed between a look and a wait. */
+/* `seen` is what this thread saw at the end of its last wait. News since then ends the next wait at
+ * once, so nothing is missed between a look and a wait. */
 void hl_inbox_wait(struct hl_inbox *b, uint64_t until_ns)
 {
     struct timespec ts = {.tv_sec = (time_t)(until_ns / 1000000000),
@@ -268,7 +269,7 @@ hl_status hl_outbox_open(struct hl_inbox *b, const char *address, int stall_ms,
     return st;
 }
 
-/* On the put queue's thread, once for each send. */
+/* Called on the put queue's thread, once for each send. */
 static void on_sent(void *arg, hl_status st, const char *words)
 {
     struct hl_outbox *l = arg;
@@ -280,7 +281,7 @@ static void on_sent(void *arg, hl_status st, const char *words)
     pthread_mutex_unlock(&l->inbox->lock);
 }
 
-/* `sending` is set before the put is handed over, since its end may come at once. */
+/* `sending` is set before the put is started, because the put may end at once. */
 hl_status hl_outbox_send(struct hl_outbox *l, uint64_t group, int from, uint64_t number,
                          const void *data, size_t size, int timeout_ms)
 {
@@ -298,7 +299,7 @@ hl_status hl_outbox_send(struct hl_outbox *l, uint64_t group, int from, uint64_t
     return st;
 }
 
-/* *words stays as it is until the next send of this outbox. */
+/* *words stays valid until the next send of this outbox. */
 bool hl_outbox_sending(struct hl_outbox *l, hl_status *st, const char **words)
 {
     pthread_mutex_lock(&l->inbox->lock);
@@ -316,7 +317,7 @@ bool hl_outbox_is_tcp(struct hl_outbox *l)
     return strcmp(stats.path, "tcp") == 0;
 }
 
-/* `cancel` makes the connection give up; the wait is for on_sent, which still uses the outbox. */
+/* `cancel` makes the connection stop; the wait is for on_sent, which still uses the outbox. */
 void hl_outbox_close(struct hl_outbox *l)
 {
     hl_status st;

@@ -1,15 +1,15 @@
-/* How ranks on several hosts find each other: all say hello to rank 0, whose address they were
- * told, and it tells all of them where everybody is.
+/* How ranks on several hosts find each other: every rank sends a hello to rank 0, whose address it
+ * was given, and rank 0 sends all addresses to all ranks.
  *
  *     inbox opened --> hello sent --> rank 0 heard: addresses, group --> outboxes opened --> joined
  *                      ^   | HL_EUNAVAIL: rank 0 is not there yet
  *                      '---'
  *
- * The group's number is random and made by rank 0. Until a rank knows it, it takes messages of any
- * group (admit_message): others may have heard of it earlier and have begun. From then on a message
- * that was left over from another group, or a hello, is refused.
+ * Rank 0 chooses the group's number at random. Until a rank knows it, the rank accepts messages of
+ * any group (admit_message), because other ranks may have heard it earlier and have begun. After
+ * that, a hello or a left-over message of another group is refused.
  *
- * One deadline, the group's timeout, holds for all of it. */
+ * One deadline, the group's timeout, covers all of it. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -26,19 +26,19 @@
 
 #define MAGIC    0x48504752u
 #define VERSION  1
-#define AGAIN_MS 100 /* until the next try of rank 0's port */
+#define AGAIN_MS 100 /* between tries of rank 0's port */
 #define PROBE_MS 200
 #define STALL_MS 30000 /* a transfer that moves no byte for so long has failed */
 
-/* What ranks say of themselves; of rank 0 the table of addresses follows. */
+/* What a rank says of itself; on the card of rank 0 the table of addresses follows. */
 struct card {
     struct hl_net_call call;
     uint64_t group;
     char address[HL_ADDR_TEXT_MAX];
 };
 
-/* This host's address as rank 0 sees it. Connecting a UDP socket sends nothing: the kernel chooses
- * the way to rank 0, and with it the address that this end has. */
+/* Finds this host's address as rank 0 sees it. Connecting a UDP socket sends nothing: the kernel
+ * chooses the route to rank 0, and with it the local address. */
 static hl_status own_address(const char *rank0, int timeout_ms, char *out, size_t cap)
 {
     struct hl_addr to;
@@ -74,7 +74,7 @@ static hl_status check_net_options(const hybridps_net_options *o)
     return HL_OK;
 }
 
-/* Before anything is said: the card names the port that the inbox has got. */
+/* Opens the inbox first: the card contains its port. */
 static hl_status open_box(const hybridps_net_options *o, struct hl_collective_net *g)
 {
     char own[HL_ADDR_TEXT_MAX];
@@ -126,8 +126,9 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
-/* Where a name can't be resolved or no host answers, nothing is known: only a refusal by a host
- * that is up, of a port that took connections before, says that its process has ended. */
+/* A name that can't be resolved or a host that doesn't answer proves nothing. Only a host that is
+ * up and refuses a connection to a port that accepted one before shows that the rank's process has
+ * ended. */
 bool hl_collective_gone(struct hl_net_rank *p)
 {
     struct hl_addr a;
@@ -140,14 +141,14 @@ bool hl_collective_gone(struct hl_net_rank *p)
     return err == ECONNREFUSED && p->answers;
 }
 
-/*    rank r                      rank 0
+/*     rank r                      rank 0
  *      say_hello -- card r -->     hear_all: waits for all cards, keeps the addresses
  *      wait_for_rank0              tell_all: opens an outbox to each
  *      hear_rank0 <-- card 0, all addresses, the group's number --
  *
- * All of it is one thread's on each rank; the inbox's threads only take messages in and wake it.
+ * Each rank does all of this in one thread; the inbox's threads only receive messages and wake it.
  *
- * Rank 0 may not be there yet. What it refuses is final. */
+ * Rank 0 may not be there yet. A refusal by rank 0 is final. */
 static hl_status say_hello(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     struct card mine = card_of(g);
@@ -167,7 +168,7 @@ static hl_status wait_for_rank0(struct hl_collective_net *g, uint64_t deadline_n
                                 struct hl_inbox_message **out)
 {
     for (;;) {
-        int gone = hl_collective_gone(&g->ranks[0]); /* looked at first: it may have said it all */
+        int gone = hl_collective_gone(&g->ranks[0]); /* checked first: it may have sent all */
         uint64_t now = hl_now_ns(), look_ns = now + HL_COLLECTIVE_LOOK_MS * HL_NS_PER_MS;
         if ((*out = hl_inbox_take(g->inbox, HL_INBOX_HELLO, 0, 0)) != NULL)
             return HL_OK;
@@ -205,7 +206,7 @@ static hl_status hear_rank0(struct hl_collective_net *g, uint64_t deadline_ns)
     return st;
 }
 
-/* Of rank 0: everybody's card. */
+/* On rank 0: receives every rank's card. */
 static hl_status hear_all(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     int heard = 1;
@@ -242,8 +243,8 @@ static hl_status open_line(struct hl_collective_net *g, int r)
                                 g->timeout_ms < STALL_MS ? g->timeout_ms : STALL_MS, &p->outbox);
 }
 
-/* All sends begin before the first is waited for; after a failure those that have begun are waited
- * for, too: they use `table`. */
+/* All sends begin before the first is waited for. After a failure those that have begun are waited
+ * for too, because they use `table`. */
 static hl_status tell_all(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     size_t size = sizeof(struct card) + (size_t)g->world * HL_ADDR_TEXT_MAX;
@@ -270,7 +271,7 @@ static hl_status tell_all(struct hl_collective_net *g, uint64_t deadline_ns)
     return st;
 }
 
-/* What was made before a failure stays in `g`, for net_close. */
+/* After a failure, what was made stays in `g` for net_close. */
 static hl_status join_net(const hybridps_net_options *o, struct hl_collective_net *g)
 {
     HL_TRY(check_net_options(o));
@@ -301,7 +302,7 @@ static hl_status join_net(const hybridps_net_options *o, struct hl_collective_ne
     return HL_OK;
 }
 
-/* Over RDMA alone a port takes no TCP connection; then its refusal says nothing later. */
+/* With RDMA alone a port accepts no TCP connection; then a refusal proves nothing later. */
 static void probe_all(struct hl_collective_net *g)
 {
     for (int r = 0; r < g->world; r++)

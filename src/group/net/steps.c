@@ -1,27 +1,27 @@
-/* Collectives by messages. Sums: each rank gets everybody's values of its share, adds them in the
- * order of ranks and sends the result to all, so each byte goes over the wire twice however many
- * ranks there are; what is small goes to everybody at once.
+/* Collectives by messages. Sums: each rank gets all ranks' values of its share, adds them in the
+ * order of ranks and sends the result to all, so each byte is sent twice, however many ranks there
+ * are. A small array is sent to all ranks at once.
  *
- * A step, for each peer r:   waits: a message of this step is to come     sends: ours is under way
+ * A step, for each peer r:   waits: a message of this step is to come     sends: ours is in flight
  *
- *    start_step     sets both as the step wants them, and begins all sends
- *    poll_outboxes  a message has come: waits = 0, kept in `got`; a send has ended: sends = 0
- *    net_step       ends when no peer has either, or one has failed, died, or given up
+ *     start_step     sets both as the step wants them, and begins all sends
+ *     poll_outboxes  a message has come: waits = 0, kept in `got`; a send has ended: sends = 0
+ *     net_step       ends when no peer has either, or one has failed, died, or left
  *
- * All of it is the caller's thread; the threads of inbox and outboxes only wake it (inbox.c).
- * Messages of a step are numbered, so one that comes early is kept for its step. `cancelled` may be
- * set by any thread; it is read at each look, and needs no order: nothing else is read because of
+ * All of it runs on the caller's thread; the threads of inbox and outboxes only wake it (inbox.c).
+ * Messages of a step are numbered, so one that comes early is kept for its step. Any thread may set
+ * `cancelled`; it is read at each look and needs no order, because nothing else is read because of
  * it.
  *
- * Numbers of messages, which keep apart what goes on between two ranks:
+ * Numbers of messages, which separate the exchanges between two ranks:
  *
  *     1, 2, 3 ...              steps of collectives, counted alike by all (g->number)
  *     HL_INBOX_AHEAD | 0, 1 ..  pieces between two ranks, counted by these (sent, received)
- *     LAST                     the words of a rank that gives up
+ *     LAST                     the reason that a rank sends when it leaves
  *
- * How a rank's end is noticed: by its last words; else by its port, which refuses connections; else
- * by the deadline. In this order, since the first says most. What it had sent before counts still.
- */
+ * A rank's end is noticed by its last message, else by its port, which refuses connections, else by
+ * the deadline: in this order, because the first says most. What the rank sent before still
+ * counts. */
 #include "group/net/steps.h"
 
 #include <inttypes.h>
@@ -35,11 +35,11 @@
 #define MAGIC    0x48504743u
 #define VERSION  1
 #define PIECE    ((size_t)4 << 20)
-#define SMALL    ((size_t)32 << 10) /* summed by everybody */
+#define SMALL    ((size_t)32 << 10) /* summed by every rank */
 #define LOOK_MS  HL_COLLECTIVE_LOOK_MS
-#define LAST     (HL_INBOX_AHEAD - 1) /* the number of what a rank says when it gives up */
+#define LAST     (HL_INBOX_AHEAD - 1) /* number of the reason that a rank sends when it leaves */
 #define LAST_MS  500
-#define AGAIN_MS 2 /* until a full inbox is tried again */
+#define AGAIN_MS 2 /* between tries of a full inbox */
 #define HEADER   HL_COLLECTIVE_HEADER
 
 _Static_assert(sizeof(struct hl_net_call) <= HEADER, "a call fits its place");
@@ -67,7 +67,7 @@ static hl_status fail_rank(const struct hl_collective_net *g, int r, hl_status s
                    g->rank, g->world, net_describe(&g->call, call, sizeof(call)));
 }
 
-/* Others' messages begin with their call. */
+/* Other ranks' messages begin with a description of their call. */
 static hl_status check_call(const struct hl_collective_net *g, int r)
 {
     const struct hl_inbox_message *m = g->ranks[r].got;
@@ -87,7 +87,7 @@ static hl_status check_call(const struct hl_collective_net *g, int r)
                    net_describe(&g->call, own, sizeof(own)));
 }
 
-/* A rank that gave up has said why. */
+/* A rank that left has sent the reason. */
 static hl_status check_last(struct hl_collective_net *g, int r)
 {
     struct hl_inbox_message *m = hl_inbox_take(g->inbox, g->group, r, LAST);
@@ -106,7 +106,7 @@ static hl_status fail_gone(const struct hl_collective_net *g, int r)
     return fail_rank(g, r, HL_EUNAVAIL, "has died, or left the group");
 }
 
-/* A cancelled group fails as by an error: the others hear why. */
+/* A cancelled group fails like after an error: the other ranks get the reason. */
 static hl_status check_cancelled(const struct hl_collective_net *g)
 {
     char call[256];
@@ -116,8 +116,7 @@ static hl_status check_cancelled(const struct hl_collective_net *g)
                    net_describe(&g->call, call, sizeof(call)));
 }
 
-/* Several ranks may get the same bytes, so the headers of all are written before the first is on
- * its way. */
+/* Several ranks may get the same bytes, so all headers are written before the first send begins. */
 static hl_status start_step(struct hl_collective_net *g, uint8_t *const *data, const size_t *size,
                             const uint8_t *hears)
 {
@@ -137,8 +136,8 @@ static hl_status start_step(struct hl_collective_net *g, uint8_t *const *data, c
     return HL_OK;
 }
 
-/* A message has gone out, or not. A rank that was heard in this step and is gone had all it needed
- * to end the call, or it will be missed in the next step. */
+/* A message was sent, or its send failed. If a rank that was heard in this step has gone, it had
+ * all it needed to end the call; otherwise the next step will miss it. */
 static hl_status end_send(struct hl_collective_net *g, int r, hl_status st, const char *words)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -146,13 +145,13 @@ static hl_status end_send(struct hl_collective_net *g, int r, hl_status st, cons
     if (st == HL_OK || (gone && !g->ranks[r].waits))
         return HL_OK;
     snprintf(text, sizeof(text), "does not take a message: %s", words);
-    HL_TRY(check_last(g, r)); /* its own words are better */
+    HL_TRY(check_last(g, r)); /* its own reason is better */
     if (gone && hl_collective_gone(&g->ranks[r]))
         return fail_gone(g, r);
     return fail_rank(g, r, st, text);
 }
 
-/* What has come and what has gone out; *left counts what has not. */
+/* Takes messages that have arrived and sends that have ended; *left counts what is missing. */
 static hl_status poll_outboxes(struct hl_collective_net *g, int *left)
 {
     *left = 0;
@@ -167,7 +166,7 @@ static hl_status poll_outboxes(struct hl_collective_net *g, int *left)
         }
         if (p->waits)
             HL_TRY(check_last(g, r));
-        if (ended) { /* looked at first: what a rank said before it went is in the inbox */
+        if (ended) { /* looked at first: the inbox has what a rank sent before it went */
             p->sends = 0;
             HL_TRY(end_send(g, r, st, words));
         }
@@ -178,8 +177,8 @@ static hl_status poll_outboxes(struct hl_collective_net *g, int *left)
     return HL_OK;
 }
 
-/* A rank that was heard in this step may go: what is under way to it ends by itself. Of the others
- * the inbox is looked at once more: they may have sent all they had to before they went. */
+/* A rank that was heard in this step may go: sends to it end by themselves. For the other ranks the
+ * inbox is checked once more: they may have sent everything before they went. */
 static hl_status check_silent(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     char text[80];
@@ -197,8 +196,9 @@ static hl_status check_silent(struct hl_collective_net *g, uint64_t deadline_ns)
     return HL_OK;
 }
 
-/* One step: `data[r]`, `size[r]` to each rank r with size > 0, a message of each with hears[r]. The
- * first HEADER bytes of each are the step's own. Then g->ranks[r].got are there until step_done. */
+/* Runs one step: sends `data[r]`, `size[r]` to each rank r with size > 0, and receives a message of
+ * each with hears[r]. The first HEADER bytes of each are the step's own. g->ranks[r].got then stay
+ * valid until step_done. */
 static hl_status net_step(struct hl_collective_net *g, uint8_t *const *data, const size_t *size,
                           const uint8_t *hears)
 {
@@ -222,7 +222,7 @@ static hl_status net_step(struct hl_collective_net *g, uint8_t *const *data, con
     return HL_OK;
 }
 
-/* Between two steps: the messages of the one are freed, so at most one of each rank is held. */
+/* Frees the messages of a step before the next, so at most one of each rank is held. */
 static void step_done(struct hl_collective_net *g)
 {
     for (int r = 0; r < g->world; r++) {
@@ -231,7 +231,7 @@ static void step_done(struct hl_collective_net *g)
     }
 }
 
-/* Until nothing is under way any more, or for so long. */
+/* Waits until no send is in flight, or until that time. */
 static void wait_for_outboxes(struct hl_collective_net *g, uint64_t until_ns)
 {
     hl_status st;
@@ -247,8 +247,8 @@ static void wait_for_outboxes(struct hl_collective_net *g, uint64_t until_ns)
     }
 }
 
-/* Tells the others why this rank gives up, as far as they listen within a second. An outbox sends
- * one thing at a time: where a message is still under way after LAST_MS the words are not sent, and
+/* Tells the other ranks why this rank leaves, as far as they listen within a second. An outbox
+ * sends one message at a time: if one is still in flight after LAST_MS, the reason is not sent, and
  * that peer notices by the port or the deadline. */
 static void give_up(struct hl_collective_net *g, const char *words)
 {
@@ -270,7 +270,7 @@ static void give_up(struct hl_collective_net *g, const char *words)
 
 /* ---- collectives ---- */
 
-/* What all messages of this call begin with. */
+/* Writes what all messages of this call begin with. */
 static void net_announce(struct hl_collective_net *g, int kind, const char *what, uint64_t bytes,
                          int arg, int op)
 {
@@ -284,7 +284,7 @@ static void net_announce(struct hl_collective_net *g, int kind, const char *what
     g->calls++;
 }
 
-/* The end of a call. Its text stays. */
+/* Ends a call; its error text is kept. */
 static int net_finish(struct hl_collective_net *g, hl_status st)
 {
     step_done(g);
@@ -296,7 +296,7 @@ static int net_finish(struct hl_collective_net *g, hl_status st)
     return hl_fail(st, "%s", words);
 }
 
-/* Everybody has `bytes` of everybody. */
+/* Every rank gets `bytes` of every rank. */
 static hl_status exchange_all(struct hl_collective_net *g, const void *mine, size_t bytes)
 {
     uint8_t *data[HL_COLLECTIVE_RANKS], hears[HL_COLLECTIVE_RANKS];
@@ -347,7 +347,7 @@ static int net_broadcast(void *arg, const char *what, void *data, uint64_t bytes
         size_t here = bytes - at < PIECE ? bytes - at : PIECE;
         if (g->rank == src)
             memcpy(g->out + HEADER, (uint8_t *)data + at, here);
-        /* The others say that they are there. */
+        /* The other ranks confirm that they are there. */
         for (int r = 0; r < g->world; r++) {
             hears[r] = g->rank == src || r == src;
             size[r] = g->rank == src ? HEADER + here : r == src ? HEADER : 0;
@@ -363,7 +363,7 @@ static int net_broadcast(void *arg, const char *what, void *data, uint64_t bytes
     return net_finish(g, st);
 }
 
-/* In the order of ranks, so that all ranks that add the same values get the same bits. */
+/* Adds in the order of ranks, so that all ranks that add the same values get the same bits. */
 static void sum_parts(struct hl_collective_net *g, uint8_t *mine, size_t n, int type, int op)
 {
     const void *parts[HL_COLLECTIVE_RANKS];
@@ -372,14 +372,15 @@ static void sum_parts(struct hl_collective_net *g, uint8_t *mine, size_t n, int 
     hl_collective_reduce(mine, parts, g->world, type, op, 0, n);
 }
 
-/* First element of the share of rank r; that of rank r + 1 is its end. Shares differ by one element
- * at most. */
+/* Returns the first element of rank r's share; that of rank r + 1 is its end. Shares differ by at
+ * most one element. */
 static size_t share_at(size_t n, int r, int world)
 {
     return n * (size_t)r / (size_t)world;
 }
 
-/* Values of each rank's share go there, into `out` one after the other. */
+/* Sends the values of each rank's share to that rank, and receives this rank's into `out`, one
+ * after the other. */
 static hl_status scatter_shares(struct hl_collective_net *g, const uint8_t *data, size_t n,
                                 size_t width)
 {
@@ -403,7 +404,7 @@ static hl_status scatter_shares(struct hl_collective_net *g, const uint8_t *data
     return HL_OK;
 }
 
-/* Each rank's share of the sum comes from there. */
+/* Receives each rank's share of the sum from that rank. */
 static hl_status gather_shares(struct hl_collective_net *g, uint8_t *data, size_t n, size_t width)
 {
     uint8_t *to[HL_COLLECTIVE_RANKS], hears[HL_COLLECTIVE_RANKS];
@@ -427,7 +428,8 @@ static hl_status gather_shares(struct hl_collective_net *g, uint8_t *data, size_
     return HL_OK;
 }
 
-/* Small: all to all, one step, each adds. Else two: shares to their ranks, sums of them to all. */
+/* A small piece takes one step: all ranks send to all, and each adds. A large one takes two: shares
+ * to their ranks, then their sums to all. */
 static hl_status sum_piece(struct hl_collective_net *g, uint8_t *data, size_t n, int type, int op)
 {
     size_t width = hl_collective_size(type);
@@ -486,8 +488,8 @@ static int net_alltoall(void *arg, const char *what, const void *in, void *out, 
 
 /* ---- between two ranks ---- */
 
-/* Until rank r has been heard, or has taken what is under way. *sent: how that ended; HL_EBUSY, for
- * an inbox that is full, is the caller's to try again. */
+/* Waits until rank r has been heard, or has taken the message in flight. *sent: how the send ended;
+ * on HL_EBUSY, a full inbox, the caller tries again. */
 static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, uint64_t deadline_ns,
                           hl_status *sent)
 {
@@ -516,14 +518,14 @@ static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, u
     return fail_rank(g, r, *sent, words);
 }
 
-/* Between these two ranks; the others take no part. */
+/* Only these two ranks take part. */
 static void drop_other_ranks(struct hl_collective_net *g)
 {
     for (int r = 0; r < g->world; r++)
         g->ranks[r].waits = g->ranks[r].sends = 0;
 }
 
-/* An inbox that is full is tried again: the receiver takes its time. */
+/* Tries again while the inbox is full: the receiver may be slow. */
 static hl_status send_piece(struct hl_collective_net *g, int dst, const void *data, size_t size)
 {
     struct hl_net_rank *p = &g->ranks[dst];
@@ -546,8 +548,8 @@ static hl_status send_piece(struct hl_collective_net *g, int dst, const void *da
     }
 }
 
-/* The receiver need not have called yet: a piece is sent when it lies in its inbox, so a message of
- * few pieces is sent before it is received. */
+/* The receiver need not have called yet: a piece counts as sent when it is in the receiver's inbox,
+ * so a message of few pieces can be sent before it is received. */
 static int send_to(void *arg, const char *what, const void *data, uint64_t bytes, int dst, int tag)
 {
     struct hl_collective_net *g = arg;
@@ -585,7 +587,7 @@ static int recv_from(void *arg, const char *what, void *data, uint64_t bytes, in
 
 /* ---- coming and going ---- */
 
-/* From any thread: the flag first, then the wake that lets it be read. */
+/* Called by any thread: sets the flag first, then wakes the thread that reads it. */
 static void net_cancel(void *arg)
 {
     struct hl_collective_net *g = arg;
@@ -593,13 +595,13 @@ static void net_cancel(void *arg)
     hl_inbox_wake(g->inbox);
 }
 
-/* Also of a group that was joined in part. */
+/* Also closes a group that was joined in part. */
 static void net_close(void *arg)
 {
     struct hl_collective_net *g = arg;
-    if (g->pid != getpid()) /* a fork has neither the threads nor the connections */
+    if (g->pid != getpid()) /* a forked child has neither threads nor connections */
         return;
-    if (g->ranks != NULL) /* what was said last; a rank that stands still has had its time */
+    if (g->ranks != NULL) /* last messages; a rank that stalls has had its time */
         wait_for_outboxes(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
     for (int r = 0; r < g->world && g->ranks != NULL; r++) {
         hl_outbox_close(g->ranks[r].outbox);
@@ -611,8 +613,8 @@ static void net_close(void *arg)
     free(g);
 }
 
-/* `out` is one piece with its header and, where it is cut into shares, a header and the padding to
- * 64 bytes for each of them. */
+/* `out` is one piece with its header and, if it is cut into shares, a header and the padding to 64
+ * bytes for each of them. */
 hl_status hl_collective_net_open(const hybridps_net_options *o, hybridps_transport *out)
 {
     struct hl_collective_net *g = calloc(1, sizeof(*g));

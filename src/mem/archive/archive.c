@@ -1,13 +1,15 @@
-/* What all archives share: an index of the shards with their sizes, filled by one scan at open, and
- * the quota. An id is claimed in the index before a back end works on it (WRITING, REMOVING), so
- * that back ends never see two changes of one shard, and the lock is never held during I/O.
+/* What all archives share: the quota and an index of the shards with their sizes, which one scan
+ * fills at the open. An id is claimed in the index before a back end works on it (WRITING,
+ * REMOVING), so back ends never see two changes of one shard at once, and the lock is never held
+ * during I/O.
  *
- *     put --> WRITING --stored--> SEALED --remove--> REMOVING --removed--> gone
- *                '--failed--> gone            ^           '--failed--'
- *                                             '---- SEALED again
+ *     put --> WRITING --stored--> SEALED --remove--> REMOVING --removed--> no entry
+ *                |                   ^                  |
+ *                |                   '------failed------'
+ *                '--failed--> no entry
  *
- * A claim never waits: a second put or a remove of a claimed id gets HL_EBUSY. Reads need a SEALED
- * entry only when they begin; a remove beside a read is the medium's to order. */
+ * A claim never waits: a second put or a remove of a claimed id gets HL_EBUSY. A read needs a
+ * SEALED entry only when it begins; the medium orders a concurrent remove. */
 #include "mem/archive/archive.h"
 
 #include <inttypes.h>
@@ -18,29 +20,30 @@
 #include "core/safetensors/safetensors.h"
 #include "mem/archive/ops.h"
 
-/* After archive_ops.h: a failed insert must not end the process. */
+/* Must follow archive_ops.h: a failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
 #define uthash_nonfatal_oom(element) ((element)->lost = true)
 #include <uthash.h>
 
 enum state { SEALED, WRITING, REMOVING };
 
-/* All under hl_archive.lock. `id`, `size` and `number` never change; the state says who may work on
- * the shard in the medium. */
+/* All fields are guarded by hl_archive.lock. `id`, `size` and `number` never change; the state says
+ * who may work on the shard in the medium. */
 struct hl_archive_entry {
     struct hl_id id;
     uint64_t size;
-    uint64_t number; /* of its insertion: the order of pages */
+    uint64_t number; /* order of insertion, and of pages */
     uint32_t crc;
     bool crc_known;
     enum state state;
-    bool lost; /* out of memory at the insert */
+    bool lost; /* uthash ran out of memory */
     UT_hash_handle hh;
 };
 
 #define VERIFY_PIECE ((uint64_t)8 << 20)
 
-/* With the lock held; the entry is valid until the unlock, or while the caller has claimed it. */
+/* With the lock held. The entry stays valid until the unlock, or while the caller has it
+ * claimed. */
 static struct hl_archive_entry *find_entry(struct hl_archive *a, struct hl_id id)
 {
     struct hl_archive_entry *e = NULL;
@@ -57,7 +60,7 @@ static void drop_entry(struct hl_archive *a, struct hl_archive_entry *e)
     free(e);
 }
 
-/* Counts what SEALED entries there are; a REMOVING one is not listed and not counted. */
+/* Counts the SEALED entries; a REMOVING one is neither listed nor counted. */
 static void count_shard(struct hl_archive *a, struct hl_id id, int more)
 {
     a->info.count += (uint64_t)more;
@@ -92,7 +95,7 @@ static hl_status add_entry(struct hl_archive *a, struct hl_id id, uint64_t size,
     return HL_OK;
 }
 
-/* Called by the scan at open, before another thread knows the archive: without the lock. */
+/* Called without the lock by the scan at the open, before any other thread knows the archive. */
 hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size)
 {
     HL_TRY(add_entry(a, id, size, SEALED));
@@ -119,13 +122,13 @@ hl_status hl_archive_derive_crc(const void *head, size_t len, uint64_t size, uin
     return status;
 }
 
-/* Only a file that anyone can open, and whose own checksums are true, is worth keeping. */
+/* Only a file that any reader can open and whose own checksums are right is worth keeping. */
 static hl_status check_shard(struct hl_id id, const void *bytes, uint64_t size, uint32_t crc)
 {
     uint32_t derived = 0;
     hl_status st = hl_archive_derive_crc(bytes, size, size, &derived);
     if (st == HL_ENOENT)
-        return HL_OK; /* a shard without checksums of its tensors */
+        return HL_OK; /* a shard whose tensors have no checksums */
     if (st != HL_OK)
         return hl_fail_prefix(st, "archive: shard %s: ", hl_id_format(id).s);
     if (derived != crc)
@@ -138,8 +141,8 @@ static hl_status check_shard(struct hl_id id, const void *bytes, uint64_t size, 
 
 /* ---- shards --------------------------------------------------------------------------------- */
 
-/* With the lock held: the quota is checked and the bytes are counted in one step, so puts side by
- * side can't exceed it together. */
+/* With the lock held. The quota is checked and the bytes are counted in one step, so concurrent
+ * puts can't exceed it together. */
 static hl_status claim_put(struct hl_archive *a, struct hl_id id, uint64_t size)
 {
     struct hl_archive_entry *e = find_entry(a, id);
@@ -166,7 +169,7 @@ hl_status archive_begin_put(struct hl_archive *a, struct hl_id id, uint64_t size
     return st;
 }
 
-/* `crc` NULL: not known, a shard that came back from the trash. */
+/* `crc` is NULL if unknown, as for a shard that came back from the trash. */
 void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const uint32_t *crc,
                      hl_status st)
 {
@@ -223,7 +226,7 @@ hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out)
 }
 
 /* The bytes are read without the lock and without a claim. If they are removed meanwhile, the back
- * end fails or the checksum does: an answer is never bytes of something else. */
+ * end or the checksum fails: an answer never has other bytes. */
 hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint64_t size,
                          uint32_t crc)
 {
@@ -260,7 +263,7 @@ static bool known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
     return known;
 }
 
-/* The entry is looked up again: it may have been removed while the header was read. */
+/* Looks the entry up again: it may have been removed while the header was read. */
 static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
 {
     pthread_mutex_lock(&a->lock);
@@ -272,7 +275,7 @@ static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* From the header alone. */
+/* Reads the CRC from the header alone. */
 static hl_status read_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 {
     uint64_t size = 0, len = 0;
@@ -330,7 +333,8 @@ hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
     return HL_OK;
 }
 
-/* With the lock held. Not counted as stored from here on; its bytes count until they are gone. */
+/* With the lock held. From now on the shard is not counted as stored; its bytes count until they
+ * are freed. */
 static hl_status claim_remove(struct hl_archive *a, struct hl_id id)
 {
     struct hl_archive_entry *e = find_entry(a, id);
@@ -389,7 +393,7 @@ struct listed {
     uint64_t size;
 };
 
-/* A copy is taken under the lock and visited without it: the visitor may call the archive. */
+/* Copies the list under the lock and visits it without: the visitor may call the archive. */
 hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *arg)
 {
     size_t n = 0;
@@ -408,8 +412,8 @@ hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *ar
     return HL_OK;
 }
 
-/* The hash keeps the order of insertion, so numbers ascend: a page goes on behind the last one
- * although entries came and went. */
+/* The hash keeps the order of insertion, so numbers ascend: a page continues after the last one
+ * although entries were added and removed. */
 size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
                        size_t max)
 {

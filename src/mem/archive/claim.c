@@ -1,5 +1,6 @@
-/* Whose archive it is: a small JSON object beside the shards. What is there and can't be read is
- * damage, not absence: no cluster may sweep an archive with a damaged owner. */
+/* The archive's claim (its owner): a small JSON object beside the shards. A claim that exists but
+ * can't be read counts as damage, not as absence: no cluster may sweep an archive whose owner is
+ * unreadable. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

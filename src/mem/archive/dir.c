@@ -1,9 +1,8 @@
 /* An archive in a directory: DIR/xx/ID.safetensors, where xx are the first two digits of ID. A put
- * writes ID.tmp beside it, syncs it, renames it without replacing and syncs the directory, so a
- * name without .tmp is always a whole shard. The trash is DIR/trash, where a shard stands under
- * another name: moves are renames. Links are never followed below DIR: everything is
- * opened relative to descriptors. The lock is one on the directory itself, which leaves no file
- * behind. */
+ * writes ID.tmp there, syncs it, renames it without replacing and syncs the directory, so a name
+ * without .tmp is always a whole shard. The trash is DIR/trash; its shards have other names, and
+ * moves are renames. Links below DIR are never followed: everything is opened relative to
+ * descriptors. The lock is on the directory itself and leaves no file behind. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +20,10 @@
 #include "mem/archive/ops.h"
 #include "os/file.h"
 
-/* What is summed up is still in the cache when the kernel copies it, or the other way round. */
+/* A piece is small enough that what was summed is still in the cache when the kernel copies it, or
+ * the reverse. */
 #define PIECE  ((uint64_t)512 << 10)
-#define AHEAD  ((uint64_t)8 << 20) /* the disk begins to write while the rest is summed */
+#define AHEAD  ((uint64_t)8 << 20) /* written back while the rest is summed */
 #define SUFFIX ".safetensors"
 #define TEMP   ".tmp"
 
@@ -44,7 +44,7 @@ static struct name name_of(struct hl_id id, const char *suffix)
     return n;
 }
 
-/* Decides from errno. */
+/* Derives the failure from errno. */
 static hl_status fail_dir(const struct dir *d, struct hl_id id, const char *what)
 {
     int err = errno;
@@ -70,8 +70,8 @@ static hl_status fail_cancelled(struct hl_id id)
                    hl_id_format(id).s);
 }
 
-/* Only the last directory of the path is made. Where its parent is missing, a disk is not mounted:
- * the archive must not fill the file system that the path leads to now. */
+/* Creates only the last directory of the path. If its parent is missing, a disk is probably not
+ * mounted, and the archive must not fill the file system that the path leads to now. */
 static hl_status dir_make(const char *path)
 {
     struct stat sb;
@@ -188,7 +188,7 @@ static hl_status scan_sub(struct dir *d, const char *prefix)
     return st;
 }
 
-/* A text of ours that was not finished is written again from the start, one day. */
+/* An unfinished file of the claim is overwritten by the next write. */
 static bool is_claim(struct dir *d, const char *name)
 {
     bool is = strcmp(name, HL_ARCHIVE_CLAIM) == 0;
@@ -250,7 +250,8 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
                               uint64_t size, uint32_t crc)
 {
     uint32_t got = 0;
-    /* A full disk is known before the first byte; some file systems can't tell. */
+    /* Reserving the space finds a full disk before the first byte; some file systems can't
+     * reserve. */
     if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP && errno != EINTR)
         return fail_dir(d, id, "write");
     for (uint64_t at = 0; at < size; at += PIECE) {
@@ -281,14 +282,15 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
     return HL_OK;
 }
 
-/* The name must be free: a foreign thing that has it stays. */
+/* The name must be free: a foreign file with that name is kept. */
 static hl_status publish_shard(const struct dir *d, struct hl_id id, int sub)
 {
     struct name temp = name_of(id, TEMP), final = name_of(id, SUFFIX);
     struct stat sb;
     int rc = renameat2(sub, temp.s, sub, final.s, RENAME_NOREPLACE);
     if (rc != 0 && (errno == EINVAL || errno == ENOSYS)) {
-        /* Not known to this file system. No other process writes here: the directory is locked. */
+        /* The file system can't rename without replacing. The directory is locked, so no other
+         * process writes here. */
         rc = fstatat(sub, final.s, &sb, AT_SYMLINK_NOFOLLOW) == 0
                  ? (errno = EEXIST, -1)
                  : renameat(sub, temp.s, sub, final.s);
@@ -305,7 +307,7 @@ static hl_status publish_shard(const struct dir *d, struct hl_id id, int sub)
     return HL_OK;
 }
 
-/* What an earlier failure left under the name is of no use; a foreign thing stays. */
+/* Replaces what an earlier failure left under the name; keeps anything foreign. */
 static int open_temp(int sub, const char *name)
 {
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
@@ -349,7 +351,7 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     uint32_t sum = 0;
     HL_AUTO(hl_closep) int sub = -1;
     HL_TRY(open_sub(d, id, 0, &sub));
-    /* O_NONBLOCK: a FIFO that took the name must not block us. */
+    /* O_NONBLOCK: a FIFO with that name must not block us. */
     HL_AUTO(hl_closep) int fd = openat(sub, name.s, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &sb) != 0)
         return fail_dir(d, id, "read");
@@ -385,8 +387,9 @@ static hl_status dir_remove(struct hl_archive *a, struct hl_id id)
     HL_TRY(open_sub(d, id, 0, &sub));
     if (unlinkat(sub, name_of(id, SUFFIX).s, 0) != 0 && errno != ENOENT)
         return fail_dir(d, id, "remove");
-    /* It is gone for every reader. Should the system die before this is on the disk, it is there
-     * again and is found by the next scan: no reason to call the removal failed. */
+    /* No reader finds the shard any more. If the system crashes before this is on disk, the shard
+     * exists again and the next scan finds it, so a failed sync is no reason to fail the
+     * removal. */
     (void)fsync(sub);
     return HL_OK;
 }
@@ -421,8 +424,8 @@ static hl_status open_trash(const struct dir *d, const char *name, int *out)
     return HL_OK;
 }
 
-/* No other process writes here, the directory is locked; what stands in the way is foreign and
- * stays. */
+/* The directory is locked, so no other process writes here; a file with the target name is foreign
+ * and is kept. */
 static hl_status move_file(int from, const char *name, int to, const char *as)
 {
     struct stat sb;
@@ -432,7 +435,7 @@ static hl_status move_file(int from, const char *name, int to, const char *as)
                                                             : renameat(from, name, to, as);
     if (rc != 0)
         return HL_EIO; /* errno says why */
-    /* The new name first: should the system die in between, the file has both or the new one. */
+    /* Syncs the new name first: after a crash the file has both names or the new one. */
     return fsync(to) == 0 && fsync(from) == 0 ? HL_OK : HL_EIO;
 }
 
@@ -485,7 +488,7 @@ static hl_status dir_claim_read(struct hl_archive *a, char *out, size_t cap, siz
     const struct dir *d = (const struct dir *)a;
     HL_AUTO(hl_closep)
     int fd = openat(d->fd, HL_ARCHIVE_CLAIM, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 && errno == ELOOP) { /* a link is none of ours */
+    if (fd < 0 && errno == ELOOP) { /* a link is not ours */
         *len = 0;
         return HL_OK;
     }

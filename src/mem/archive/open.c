@@ -1,4 +1,5 @@
-/* Opening an archive by its URL: one of the back ends, and a scan of what lies there. */
+/* Opening an archive by its URL: selects the back end and scans the shards that are stored
+ * there. */
 #include <string.h>
 
 #include "mem/archive/archive.h"

@@ -1,9 +1,8 @@
-/* An archive in an S3 store: BUCKET/PREFIX/ID.safetensors, which anyone can open. A put is one
- * request, or a multipart upload that becomes visible when it is completed and is aborted when
- * anything fails; what a dead predecessor left half is aborted when the archive is opened. The
- * shard's CRC-32 is kept as metadata. The trash is PREFIX/trash/. Addresses are in path style,
- * which every store understands.
- */
+/* An archive in an S3 store: BUCKET/PREFIX/ID.safetensors, which any S3 client can read. A put is
+ * one request, or a multipart upload that becomes visible when it is completed and is aborted on
+ * any failure; uploads that a dead predecessor left unfinished are aborted when the archive is
+ * opened. The shard's CRC-32 is kept as metadata. The trash is PREFIX/trash/. Addresses are in path
+ * style, which every store understands. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,13 +24,13 @@
 #define PART_DEFAULT   ((uint64_t)64 << 20)
 #define PARTS_MAX      10000 /* S3's limit */
 #define CREDENTIAL_MAX 4096
-#define ABORTS_MAX     1000000 /* uploads that are aborted when an archive is opened */
+#define ABORTS_MAX     1000000 /* uploads aborted when an archive is opened */
 
 struct s3_archive {
     struct hl_archive base;
     struct s3 s3;
     uint64_t part;
-    unsigned timeout_ms; /* once it is open */
+    unsigned timeout_ms; /* after the open */
 };
 
 static struct s3_archive *s3_of(struct hl_archive *a)
@@ -52,7 +51,8 @@ static const char *describe_shard(char *buf, size_t cap, const char *what, struc
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Letters that need no encoding in a path, so that what is signed is what is sent. */
+/* Allows only characters that need no encoding in a path, so that the signed path is the one
+ * sent. */
 static bool is_plain(const char *text, const char *more)
 {
     for (; *text != '\0'; text++)
@@ -91,7 +91,7 @@ static hl_status take_text(const char *value, char **out)
                         : hl_fail(HL_ENOMEM, "archive: out of memory allocating the credentials");
 }
 
-/* One line "name = value" of the credentials file. */
+/* Parses one line "name = value" of the credentials file. */
 static hl_status take_line(struct s3 *s, char *line)
 {
     static const char *const names[] = {"aws_access_key_id", "aws_secret_access_key",
@@ -115,7 +115,7 @@ static hl_status read_credentials(struct s3 *s, const char *path)
     struct hl_buf file = HL_BUF(CREDENTIAL_MAX);
     hl_status st = hl_file_read(path, &file);
     char *save = NULL;
-    if (st == HL_OK && file.len > 0) /* the first profile counts */
+    if (st == HL_OK && file.len > 0) /* the first profile is used */
         for (char *line = strtok_r(file.data, "\n", &save); line != NULL && st == HL_OK;
              line = strtok_r(NULL, "\n", &save))
             st = take_line(s, line);
@@ -205,7 +205,7 @@ static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
-/* PREFIX/ID.safetensors */
+/* Parses PREFIX/ID.safetensors. */
 static bool id_of_key(const struct s3 *s, const char *key, struct hl_id *out)
 {
     char text[HL_ID_TEXT_LEN + 1];
@@ -244,7 +244,7 @@ static hl_status note_object(struct s3_archive *a, const struct s3_node *object)
     return HL_OK;
 }
 
-/* An answer as a tree whose root has this name. */
+/* Parses an answer into a tree whose root must have this name. */
 static hl_status read_list(const struct s3 *s, const struct hl_buf *text, const char *name,
                            struct hl_arena *arena, struct s3_node **root)
 {
@@ -254,7 +254,7 @@ static hl_status read_list(const struct s3 *s, const struct hl_buf *text, const 
     return st;
 }
 
-/* What a page of the list says; `token` is the next page's, "" at the end. */
+/* Evaluates a page of the list; `token` is the next page's, "" at the end. */
 static hl_status note_page(struct s3_archive *a, const struct s3_node *page, char *token,
                            size_t cap)
 {
@@ -307,8 +307,7 @@ static hl_status abort_upload(struct s3_archive *a, const char *key, const char 
     return st == HL_ENOENT ? HL_OK : st;
 }
 
-/* Uploads of ours that will not be completed; one page of them at a time, for each abort makes the
- * list shorter. */
+/* Aborts our unfinished uploads, one page at a time, because each abort shortens the list. */
 static hl_status abort_page(struct s3_archive *a, unsigned *aborted)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -337,8 +336,8 @@ static hl_status abort_page(struct s3_archive *a, unsigned *aborted)
     return st;
 }
 
-/* A list that comes back to a token never ends: each token is compared with the one of page 1, 2,
- * 4, 8, ..., so that a circle of any length is seen in its second or third round. */
+/* Tokens that repeat would make an endless list: each token is compared with that of page 1, 2, 4,
+ * 8, ..., which detects a cycle of any length in its second or third round. */
 static hl_status list_all(struct s3_archive *a)
 {
     char token[UPLOAD_ID_MAX] = "", mark[UPLOAD_ID_MAX] = "";
@@ -419,7 +418,7 @@ static hl_status start_upload(struct s3_archive *a, const char *key, const char 
     return HL_OK;
 }
 
-/* The store may say 200 first and the truth in the body. */
+/* The store may answer 200 first and report an error in the body. */
 static hl_status complete_upload(struct s3_archive *a, const char *key, const char *upload,
                                  const struct hl_buf *list, const char *what)
 {
@@ -468,7 +467,7 @@ static hl_status s3_head(struct s3_archive *a, const char *key, const char *what
     return HL_OK;
 }
 
-/* The parts were checked one by one: that all of them are in it, and in which order, was not. */
+/* The store checked each part, but not that the object has all of them, in the right order. */
 static hl_status check_object(struct s3_archive *a, const char *key, uint64_t size, const char *crc,
                               const char *what)
 {
@@ -562,7 +561,7 @@ static hl_status s3_crc(struct hl_archive *base, struct hl_id id, uint32_t *out)
     key_of(&a->s3, id, key, sizeof(key));
     HL_TRY(s3_head(a, key, describe_shard(what, sizeof(what), "look at", id), &got));
     if (strlen(got.crc) != 8 || !hl_parse_hex(got.crc, 8, &crc))
-        return HL_ENOENT; /* put there by another program */
+        return HL_ENOENT; /* another program put it there */
     *out = (uint32_t)crc;
     return HL_OK;
 }

@@ -1,6 +1,6 @@
-/* One request by libcurl, which signs it (version 4). The payload's SHA-256 is ours: libcurl 7.88
- * neither computes it for uploads nor sends it, and servers want it. A download that breaks off
- * goes on where it stopped, if the object is still the same. */
+/* One request by libcurl, which signs it (version 4). The payload's SHA-256 is computed here:
+ * libcurl 7.88 neither computes it for uploads nor sends it, and servers want it. A download that
+ * breaks off is resumed if the object is still the same. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -18,28 +18,28 @@
 #include "mem/archive/s3.h"
 
 #define CONNECT_MS     5000
-#define EXPECT_MS      200 /* for servers that never say 100 Continue */
+#define EXPECT_MS      200 /* for servers that never send 100 Continue */
 #define BACKOFF_MS     100
 #define BACKOFF_TOP    2000
 #define CANCEL_LOOK_MS 10
 #define CRC_HEADER     "x-amz-meta-helios-crc32"
 #define NAME_MAX_TEXT  1024
 
-/* One attempt, and what is kept from one to the next. */
+/* One attempt, and the state that is kept between attempts. */
 struct attempt {
     struct s3 *s;
     const struct s3_request *r;
     struct s3_answer *out;
     CURL *curl;
-    uint64_t sent;  /* of the body */
-    uint64_t got;   /* in dst, over all attempts */
-    uint64_t total; /* of the object, by Content-Range; 0 = unknown */
-    bool bytes;     /* this answer's body goes to dst */
+    uint64_t sent;  /* bytes of the body */
+    uint64_t got;   /* bytes in dst, over all attempts */
+    uint64_t total; /* object size from Content-Range; 0 = unknown */
+    bool bytes;     /* the body of this answer goes to dst */
     bool size_wrong;
     bool timed_out, cancelled;
-    curl_off_t seen;      /* progress of this attempt */
-    uint64_t progress_ns; /* its last */
-    uint64_t since_ns;    /* when the retries began: at the start, or after bytes that stay */
+    curl_off_t seen;      /* bytes moved in this attempt */
+    uint64_t progress_ns; /* time of the last progress */
+    uint64_t since_ns;    /* start of the retries: the request's, or the last byte kept */
 };
 
 /* ---- callbacks of libcurl -------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static bool header_is(const char *line, size_t len, const char *name, char *out,
     return true;
 }
 
-/* When the headers end it is known whether the body is the object's. */
+/* The headers show whether the body is the object's. */
 static void on_headers_end(struct attempt *a)
 {
     long code;
@@ -118,7 +118,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     struct attempt *a = arg;
     size_t len = size * n;
     char value[160];
-    if (len > 5 && strncmp(line, "HTTP/", 5) == 0) { /* another answer, after 100 Continue */
+    if (len > 5 && strncmp(line, "HTTP/", 5) == 0) { /* a new answer begins, after 100 Continue */
         a->total = 0;
         a->out->length = 0;
     }
@@ -127,7 +127,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     else if (header_is(line, len, CRC_HEADER, value, sizeof(value)))
         snprintf(a->out->crc, sizeof(a->out->crc), "%.15s", value);
     else if (header_is(line, len, "content-length", value, sizeof(value)))
-        (void)hl_parse_number(value, UINT64_MAX, &a->out->length); /* else it stays unknown */
+        (void)hl_parse_number(value, UINT64_MAX, &a->out->length); /* it stays unknown on failure */
     else if (header_is(line, len, "content-range", value, sizeof(value)) &&
              strchr(value, '/') != NULL)
         (void)hl_parse_number(strchr(value, '/') + 1, UINT64_MAX, &a->total);
@@ -154,8 +154,8 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
 
 /* ---- one attempt ----------------------------------------------------------------------------- */
 
-/* An idle handle with its open connection, or a new one. A handle belongs to one request; the lock
- * guards only the list of the idle ones. */
+/* Takes an idle handle with its open connection, or makes a new one. A handle serves one request at
+ * a time; the lock only guards the list of idle ones. */
 static CURL *s3_take_handle(struct s3 *s)
 {
     CURL *curl = NULL;
@@ -168,7 +168,7 @@ static CURL *s3_take_handle(struct s3 *s)
 
 static void s3_give_handle(struct s3 *s, CURL *curl)
 {
-    curl_easy_reset(curl); /* keeps the connection */
+    curl_easy_reset(curl); /* keeps the connection open */
     pthread_mutex_lock(&s->lock);
     bool kept = s->idle_count < S3_IDLE_MAX;
     if (kept)
@@ -193,7 +193,7 @@ static void sha256_hex(const void *data, size_t len, char out[65])
     unsigned char sum[EVP_MAX_MD_SIZE] = {0};
     unsigned n = 0;
     if (EVP_Digest(data != NULL ? data : "", len, sum, &n, EVP_sha256(), NULL) != 1)
-        n = 0; /* the server refuses the request then */
+        n = 0; /* the server then refuses the request */
     for (unsigned i = 0; i < 32; i++)
         snprintf(out + 2 * i, 3, "%02x", i < n ? sum[i] : 0);
 }
@@ -213,7 +213,7 @@ static struct curl_slist *make_headers(const struct attempt *a, const char *sha)
     }
     if (strcmp(a->r->method, "PUT") == 0 || strcmp(a->r->method, "POST") == 0)
         ok &= add_header(&list, "content-type", "application/octet-stream");
-    if (a->got > 0 && a->out->etag[0] != '\0') /* going on: only if it is the same object */
+    if (a->got > 0 && a->out->etag[0] != '\0') /* resumed: only of the same object */
         ok &= add_header(&list, "if-match", a->out->etag);
     if (!ok) {
         curl_slist_free_all(list);
@@ -306,7 +306,7 @@ static CURLcode attempt_once(struct attempt *a, const char *sha)
 
 /* ---- until it is answered -------------------------------------------------------------------- */
 
-/* What the store says of itself: its code, or the number. */
+/* The store's error code, or the HTTP status if there is none. */
 static void error_code(const struct s3_answer *out, char *buf, size_t cap)
 {
     char code[80] = "", message[200] = "";
@@ -364,7 +364,7 @@ static hl_status fail_curl(const struct attempt *a, const char *what, CURLcode r
                    curl_easy_strerror(rc));
 }
 
-/* True: the same may go well in a moment. */
+/* Whether a retry may succeed. */
 static bool is_transient(const struct attempt *a, CURLcode rc)
 {
     if (a->size_wrong || a->cancelled || a->timed_out)
@@ -377,7 +377,7 @@ static bool is_transient(const struct attempt *a, CURLcode rc)
            rc == CURLE_COULDNT_RESOLVE_HOST || rc == CURLE_SSL_CONNECT_ERROR;
 }
 
-/* False: the deadline comes first. */
+/* Returns false if the deadline comes first. */
 static bool back_off(struct attempt *a, int tried)
 {
     uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, (unsigned)tried);
@@ -388,7 +388,7 @@ static bool back_off(struct attempt *a, int tried)
     while (hl_now_ns() < until) {
         if (archive_is_stopped(a->s->cancel))
             return false;
-        poll(NULL, 0, CANCEL_LOOK_MS); /* `cancel` is the caller's flag, which wakes no thread */
+        poll(NULL, 0, CANCEL_LOOK_MS); /* `cancel` is a plain flag that wakes no thread */
     }
     return true;
 }

@@ -1,13 +1,13 @@
-/* Objects of an S3 store as a whole: moved, which the store does by a copy and a removal, and small
- * texts. */
+/* Operations on whole objects of an S3 store: moves, which the store makes as a copy and a removal,
+ * and small texts. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "mem/archive/s3.h"
 
-#define COPY_MAX ((uint64_t)5 << 30) /* S3's limit of a copy in one request */
+#define COPY_MAX ((uint64_t)5 << 30) /* S3's limit for a copy in one request */
 
-/* The store may say 200 first and the truth in the body. */
+/* The store may answer 200 first and report an error in the body. */
 static hl_status copy_object(struct s3 *s, const char *from, const char *to, const char *what)
 {
     char code[80];

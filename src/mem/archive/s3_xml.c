@@ -1,5 +1,4 @@
-/* Answers of an S3 store are read by expat into a tree of elements; attributes are of no interest.
- */
+/* Parses answers of an S3 store with expat into a tree of elements; attributes are ignored. */
 #include <expat.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +11,11 @@
 struct reading {
     XML_Parser parser;
     struct hl_arena *arena;
-    struct hl_buf text; /* of the element that was opened last */
+    struct hl_buf text; /* text of the element opened last */
 
     struct {
         struct s3_node *node;
-        struct s3_node **end; /* where its next child goes */
+        struct s3_node **end; /* link for its next child */
     } open[DEPTH_MAX];
 
     int depth;
@@ -72,7 +71,7 @@ static void XMLCALL on_end(void *arg, const char *name)
         reading_stop(r, hl_fail(HL_ENOMEM, "out of memory reading XML"));
 }
 
-/* A store sends none; entities that expand into each other are declared in one. */
+/* A store sends no DOCTYPE, and one could declare entities that expand into each other. */
 static void XMLCALL on_doctype(void *arg, const char *name, const char *system,
                                const char *public_id, int has_subset)
 {

@@ -1,6 +1,6 @@
-/* The trash of an archive: shards under names with the time at which they were moved there. Its
- * index is in the order in which they were found or came, so that pages can go on from a number.
- * An id may be there twice; the bytes are the same, and either serves.
+/* The trash of an archive: shards under names that contain the time at which they were moved there.
+ * Its index keeps the order in which they were found or added, so that a page can continue from a
+ * number. An id may be there twice; both have the same bytes, and either can be used.
  *
  *     shard SEALED --trash: archive_begin_removal, move--> in the trash --untrash--> SEALED
  *                                                              |   ^
@@ -8,8 +8,8 @@
  *                                                              '--> removed
  *
  * An entry that is being moved back or removed belongs to the thread that took it out of the index
- * (take_out): no other one finds it, and the medium is called without the lock. The lock is the
- * archive's, and guards the index and its counters. */
+ * (take_out): no other thread finds it, and the medium is called without the lock. The lock is the
+ * archive's; it guards the index and its counters. */
 #include "mem/archive/ops.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ struct hl_archive_trash_entry {
     uint64_t size;
     int64_t ms;
     uint64_t number;
-    bool lost; /* out of memory at the insert */
+    bool lost; /* uthash ran out of memory */
     UT_hash_handle hh;
 };
 
@@ -50,7 +50,8 @@ static void describe_entry(const struct hl_archive_trash_entry *e, struct hl_arc
     snprintf(out->place, sizeof(out->place), HL_ARCHIVE_TRASH "/%.70s", name_of(e).s);
 }
 
-/* Takes the entry over. Without memory for it the shard is out of sight until the next open. */
+/* Takes ownership of the entry. If there is no memory for it, the shard is invisible until the next
+ * open. */
 static void trash_insert(struct hl_archive *a, struct hl_archive_trash_entry *e)
 {
     e->number = ++a->last_trash_number;
@@ -70,7 +71,7 @@ static void insert_locked(struct hl_archive *a, struct hl_archive_trash_entry *e
     pthread_mutex_unlock(&a->lock);
 }
 
-/* With the lock held, or at the end. */
+/* With the lock held, or during the close. */
 static void take_out(struct hl_archive *a, struct hl_archive_trash_entry *e)
 {
     HASH_DEL(a->trash, e);
@@ -107,8 +108,8 @@ void archive_trash_fini(struct hl_archive *a)
     }
 }
 
-/* The entry is allocated first: after the move no memory is needed, so a shard that was moved is
- * always listed. */
+/* The entry is allocated first: the move then needs no memory, so a moved shard is always
+ * listed. */
 hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms,
                            struct hl_archive_trashed *out)
 {

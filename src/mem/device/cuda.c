@@ -1,12 +1,12 @@
-/* A CUDA device through its driver API.
+/* A CUDA device, through the driver API.
  *
- * With virtual memory management a block is one physical allocation (cuMemCreate), mapped where it
- * is wanted, and exported as a descriptor. Without it a block is cuMemAlloc's: at an address that
- * the driver chose, and for this process alone.
+ * With virtual memory management (VMM) a block is one physical allocation (cuMemCreate), which is
+ * mapped at the wanted address and can be exported as a descriptor. Without VMM a block comes from
+ * cuMemAlloc: the driver chooses its address, and only this process can use it.
  *
- * Every call is made inside the device's primary context, which is pushed and popped: the threads
- * of a training process have their own ideas of what is current. Each direction has a stream;
- * waits poll the stream's event, because the driver's own waits have no deadline. */
+ * Every call is made inside the device's primary context, which is pushed and popped, because the
+ * threads of a training process may have other contexts current. Each direction has a stream. Waits
+ * poll the stream's event, because the driver's own waits have no deadline. */
 #include "mem/device/device_private.h"
 
 #include <ctype.h>
@@ -22,11 +22,11 @@
 #include "cuda/driver.h"
 #include "os/file.h"
 
-#define PLAIN_GRANULE ((uint64_t)64 << 10) /* of cuMemAlloc's blocks: only for the accounting */
-#define SPIN_NS       50000                /* a small copy is over before */
+#define PLAIN_GRANULE ((uint64_t)64 << 10) /* assumed for cuMemAlloc, in the accounting only */
+#define SPIN_NS       50000                /* small copies end within this time */
 #define NAP_NS        50000
 
-/* A copy under way, or its event kept for the next. */
+/* A copy in flight, or its event, kept for the next copy. */
 struct flight {
     struct flight *next;
     struct CUevent_st *event;
@@ -39,10 +39,10 @@ struct cuda {
     struct CUctx_st *context;
     struct CUstream_st *stream[3]; /* by direction */
     bool vmm;
-    int ordinal;           /* what the driver calls the device; it is the handle's value */
-    pthread_mutex_t lock;  /* of the two lists; the events are the driver's, which is thread-safe */
-    struct flight *spare;  /* kept with their events, which cost more than a copy's start */
-    struct flight *flying; /* only to find what is left at the end */
+    int ordinal;           /* the driver's number of the device, which the handle has too */
+    pthread_mutex_t lock;  /* guards the lists; events are the driver's, which is thread-safe */
+    struct flight *spare;  /* kept with their events, which cost more than starting a copy */
+    struct flight *flying; /* only to find what is left at the close */
 };
 
 static struct cuda *cuda_of(struct hl_device *d)
@@ -101,7 +101,7 @@ static int cuda_attribute(struct cuda *c, cu_enum which)
     return c->cu.cuDeviceGetAttribute(&value, which, c->device) == HL_CUDA_SUCCESS ? value : 0;
 }
 
-/* The node that the device's slot hangs on, as Linux tells it. */
+/* The NUMA node of the device's slot, as Linux reports it. */
 static int node_of(const char *pci)
 {
     char path[96];
@@ -141,7 +141,8 @@ static hl_status find_device(struct hl_device *d, const struct spec *spec)
     return HL_OK;
 }
 
-/* What the device and its driver can, and how much of it is ours. In the context. */
+/* Finds what the device and its driver can do, and how much of its memory is ours. Called in the
+ * context. */
 static hl_status find_facts(struct hl_device *d, uint64_t bytes)
 {
     struct cuda *c = cuda_of(d);
@@ -286,7 +287,7 @@ static hl_status allow_access(struct hl_device *d, struct device_mem *m, cu_ptr 
             m->imported ? HL_CU_MEM_ACCESS_FLAGS_PROT_READ : HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     cu_result r = c->cu.cuMemSetAccess(at, m->size, &desc, 1);
     if (r != HL_CUDA_SUCCESS && m->imported) {
-        /* Drivers may know no read-only device memory; then only this library's word holds. */
+        /* A driver may not support read-only device memory; then only this library enforces it. */
         desc.flags = HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         r = c->cu.cuMemSetAccess(at, m->size, &desc, 1);
     }
@@ -376,7 +377,7 @@ static void cuda_room(struct hl_device *d, uint64_t left, uint64_t *free, uint64
         leave_context(c);
     }
     *free = left < now ? left : now;
-    /* Physical memory is put together from units; without VMM it is not known. */
+    /* Free physical memory can be combined from units; without VMM the largest block is unknown. */
     *largest = *free / d->granule * d->granule;
 }
 
@@ -400,7 +401,7 @@ static hl_status import_memory(struct hl_device *d, int fd, struct device_mem *m
 {
     struct cuda *c = cuda_of(d);
     cu_handle handle = 0;
-    /* cuMemMap maps all of what the handle is and no part of it. */
+    /* cuMemMap maps a handle only as a whole. */
     if (m->offset != 0)
         return hl_fail(HL_EINVAL, "%s: an imported block must begin at offset 0 of its handle",
                        d->name);
@@ -430,7 +431,7 @@ static hl_status cuda_import(struct hl_device *d, int fd, struct device_mem *m)
 
 /* ---- copies ---- */
 
-/* Between the lists a flight is its caller's alone: no driver call is made under the lock. */
+/* A flight in neither list belongs to its caller, so no driver call is made under the lock. */
 static hl_status take_flight(struct hl_device *d, struct flight **out)
 {
     struct cuda *c = cuda_of(d);
@@ -469,7 +470,8 @@ static void end_flight(struct cuda *c, struct flight *f)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Until the event is reached or, without one, the stream is empty. In the context. */
+/* Polls until the event has completed or, without an event, the stream is empty. Called in the
+ * context. */
 static cu_result ask_until(struct cuda *c, struct CUevent_st *event, struct CUstream_st *stream,
                            int timeout_ms)
 {
@@ -479,8 +481,8 @@ static cu_result ask_until(struct cuda *c, struct CUevent_st *event, struct CUst
         uint64_t past = hl_now_ns() - start;
         if (r != HL_CUDA_ERROR_NOT_READY || past >= limit)
             return r;
-        /* Neither an event nor a stream can be waited for with a deadline, and a device that hangs
-         * must not take this thread with it: it is polled. */
+        /* The driver can't wait for an event or a stream with a deadline, and a hanging device must
+         * not block this thread: it polls. */
         if (past > SPIN_NS)
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
@@ -501,7 +503,7 @@ static hl_status launch_copy(struct cuda *c, const struct device_op *op, struct 
     cu_result r = c->cu.cuEventRecord(f->event, stream);
     if (r == HL_CUDA_SUCCESS)
         return HL_OK;
-    /* The copy runs, and there is nothing to wait for it by but the whole stream. */
+    /* The copy is running, and without an event only its whole stream can be waited for. */
     (void)ask_until(c, NULL, stream, timeout_ms);
     return cuda_fail(&c->cu, "cuEventRecord", r);
 }
@@ -553,8 +555,8 @@ static void cuda_settle(struct hl_device *d)
     leave_context(c);
 }
 
-/* Of the whole context, whichever streams others use. A driver older than CUDA 12.5 has no event of
- * it, and waits itself, for as long as it takes. In the context. */
+/* Waits for the whole context, including streams of other users. A driver older than CUDA 12.5 has
+ * no event for it and blocks without a deadline. Called in the context. */
 static cu_result context_quiesce(struct cuda *c, struct flight *f, int timeout_ms)
 {
     if (!c->cu.context)

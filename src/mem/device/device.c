@@ -1,15 +1,15 @@
-/* The accounting of every device: which blocks live, where they are mapped, what is left.
+/* The accounting of every device: which blocks exist, where they are mapped, what is free.
  *
- *     slots[]   | gen odd: lives | gen even: free | ...      a block's id = gen << 32 | slot
+ *     slots[]   | gen odd: live | gen even: free | ...       a block's id = gen << 32 | slot
  *                                   '--next--> free ...      `spare`: the first free one
  *
  *     busy == 0        the block is not in use
  *     busy == n        n copies are in flight: it is neither freed nor remapped (use_slot)
  *     busy == CLAIMED  one call makes, frees or remaps it; any other gets HL_EBUSY (claim_slot)
  *
- * The generation shows that a block was freed. Memory itself is the back end's: it is allocated and
- * freed without the lock, while the slot is CLAIMED and its bytes are counted as used. No call
- * waits for another one. */
+ * The generation shows that a block was freed. The back end allocates and frees the memory itself,
+ * without the lock, while the slot is CLAIMED and its bytes are counted as used. No call waits for
+ * another one. */
 #include "mem/device/device_private.h"
 
 #include <assert.h>
@@ -69,8 +69,8 @@ static void drop_mem(struct hl_device *d, struct device_mem *m)
     d->ops->destroy(d, m);
 }
 
-/* No call runs any more, so the lock is not taken. Copies first: they use the blocks; then blocks,
- * then the ranges that they are mapped in. */
+/* No other call runs at the close, so the lock is not taken. The copies end first, because they use
+ * the blocks; then come the blocks, then the address ranges they are mapped in. */
 void hl_device_close(struct hl_device *d)
 {
     if (d == NULL)
@@ -105,8 +105,8 @@ void hl_device_info(struct hl_device *d, struct hl_device_info *out)
     info.used = d->used;
     info.blocks = d->blocks;
     pthread_mutex_unlock(&d->lock);
-    /* The back end has a lock of its own and answers for its own memory; the two figures may be of
-     * different moments. */
+    /* The back end has its own lock and reports its own memory; the two figures may be of different
+     * moments. */
     d->ops->room(d, d->capacity - info.used, &info.free, &info.largest);
     *out = info;
 }
@@ -128,7 +128,7 @@ static struct hl_device_block block_view(const struct hl_device *d, const struct
                                     .read_only = s->mem.imported};
 }
 
-/* A slot that lives from now on, and is busy until its memory is there. */
+/* Takes a slot, which is live from now on, and busy until its memory is allocated. */
 static hl_status take_slot(struct hl_device *d, uint32_t *out)
 {
     if (d->spare == NONE && d->slot_count == d->slot_cap) {
@@ -140,7 +140,7 @@ static hl_status take_slot(struct hl_device *d, uint32_t *out)
         d->slots = slots;
         d->slot_cap = cap;
     }
-    /* slots[] may have moved: callers keep numbers, never pointers, across an unlock. */
+    /* slots[] may move: callers keep slot numbers across an unlock, never pointers. */
     uint32_t i = d->spare;
     if (i != NONE) {
         d->spare = d->slots[i].next;
@@ -155,7 +155,7 @@ static hl_status take_slot(struct hl_device *d, uint32_t *out)
     return HL_OK;
 }
 
-/* The generation becomes even: every id of the block is stale from here on. */
+/* The generation becomes even: from now on every id of the block is stale. */
 static void give_slot(struct hl_device *d, uint32_t i)
 {
     struct device_slot *s = &d->slots[i];
@@ -173,7 +173,7 @@ static hl_status find_slot(struct hl_device *d, uint64_t id, uint32_t *out)
     return HL_OK;
 }
 
-/* For a call that changes the block alone. */
+/* For a call that needs the block exclusively. */
 static hl_status claim_slot(struct hl_device *d, uint64_t id, uint32_t *out)
 {
     uint32_t i = 0;
@@ -185,7 +185,7 @@ static hl_status claim_slot(struct hl_device *d, uint64_t id, uint32_t *out)
     return HL_OK;
 }
 
-/* For a copy, which needs the block to stay. */
+/* For a copy, during which the block must stay. */
 static hl_status use_slot(struct hl_device *d, uint64_t id, uint32_t *out)
 {
     uint32_t i = 0;
@@ -205,7 +205,7 @@ static void leave_block(struct hl_device *d, uint64_t id)
     d->slots[i].busy--;
 }
 
-/* `at` is where `size` bytes of a range are, and nothing else is mapped there. */
+/* Checks that `size` bytes at `at` are within a range and nothing else is mapped there. */
 static hl_status check_place(struct hl_device *d, uint64_t at, uint64_t size)
 {
     if (at == HL_DEVICE_ANYWHERE || at == HL_DEVICE_UNMAPPED)
@@ -231,8 +231,8 @@ static hl_status check_place(struct hl_device *d, uint64_t at, uint64_t size)
 
 /* ---- blocks ---- */
 
-/* All that the block will need is reserved under the lock before the driver is called without it:
- * bytes, slot and addresses. A second allocation sees them taken and fails early. */
+/* Reserves under the lock all that the block will need (bytes, slot, addresses) before the driver
+ * is called without it. A concurrent allocation sees them as taken and fails early. */
 static hl_status take_room(struct hl_device *d, uint64_t size, uint64_t at, uint32_t *slot)
 {
     uint64_t left = d->capacity - d->used;
@@ -242,7 +242,7 @@ static hl_status take_room(struct hl_device *d, uint64_t size, uint64_t at, uint
     HL_TRY(check_place(d, at, size));
     HL_TRY(take_slot(d, slot));
     d->used += size;
-    /* The place is taken from here on, before anything is there. */
+    /* The place is taken from now on, although nothing is mapped there yet. */
     struct device_mem *m = &d->slots[*slot].mem;
     m->size = size;
     m->address = at == HL_DEVICE_UNMAPPED ? 0 : at;
@@ -274,7 +274,7 @@ HL_CHECK static hl_status alloc_block(struct hl_device *d, uint64_t size, uint64
     hl_status st = take_room(d, size, at, &i);
     pthread_mutex_unlock(&d->lock);
     HL_TRY(st);
-    /* The driver works on a copy: slots[] may be reallocated meanwhile. */
+    /* The driver works on a copy, because slots[] may be reallocated meanwhile. */
     struct device_mem m = {
         .size = size, .address = at == HL_DEVICE_UNMAPPED ? 0 : at, .closed = closed};
     st = fill_block(d, at, &m);
@@ -306,9 +306,9 @@ hl_status hl_device_alloc_closed(struct hl_device *d, uint64_t size, uint64_t at
     return alloc_block(d, size, at, true, out);
 }
 
-/* Claimed under the lock, freed without it, given back under it: a driver call may take
- * milliseconds, and copies of other blocks go on. `used` falls last, so no other call gets room
- * that is not free yet. */
+/* Claimed under the lock, freed without it, and given back under it: a driver call may take
+ * milliseconds, during which copies of other blocks continue. `used` falls last, so no other call
+ * gets room that is not free yet. */
 hl_status hl_device_free(struct hl_device *d, const struct hl_device_block *block)
 {
     uint32_t i = 0;
@@ -326,7 +326,7 @@ hl_status hl_device_free(struct hl_device *d, const struct hl_device_block *bloc
     return HL_OK;
 }
 
-/* The place is taken for the claimed block from here on. */
+/* From now on the place is taken for the claimed block. */
 static hl_status take_place(struct hl_device *d, uint32_t i, uint64_t at)
 {
     struct device_mem *m = &d->slots[i].mem;
@@ -355,7 +355,7 @@ hl_status hl_device_map(struct hl_device *d, uint64_t at, struct hl_device_block
     HL_TRY(st);
     st = d->ops->map(d, &m, at);
     pthread_mutex_lock(&d->lock);
-    d->slots[i].mem = m; /* a failing map left it as it was */
+    d->slots[i].mem = m; /* a failed map leaves it unchanged */
     d->slots[i].busy = 0;
     if (st == HL_OK)
         *block = block_view(d, &d->slots[i]);
@@ -416,8 +416,8 @@ hl_status hl_device_reserve(struct hl_device *d, uint64_t size, uint64_t *addres
     return st;
 }
 
-/* With the lock held. Out of the table before the addresses are given back: no block can be mapped
- * there in between. */
+/* With the lock held. The range leaves the table before its addresses are released, so no block can
+ * be mapped there in between. */
 static hl_status unlist_range(struct hl_device *d, uint64_t address, struct device_range *out)
 {
     for (size_t i = 0; i < d->range_count; i++) {
@@ -482,8 +482,8 @@ static hl_status check_copy(struct hl_device *d, const struct device_mem *m, uin
     return HL_OK;
 }
 
-/* With the lock held. The block is counted as busy from here to leave_block, and the address stays
- * valid so long. */
+/* With the lock held. From here to leave_block the block counts as busy and the address stays
+ * valid. */
 static hl_status enter_block(struct hl_device *d, uint64_t id, uint64_t offset, size_t len,
                              bool writing, uint64_t *address)
 {
@@ -519,7 +519,8 @@ static hl_status enter_one(struct hl_device *d, uint64_t id, uint64_t offset, si
 static hl_status copy_now(struct hl_device *d, const struct device_op *op, uint64_t a, uint64_t b)
 {
     hl_status st = op->len > 0 ? d->ops->copy(d, op) : HL_OK;
-    /* It may still run: its blocks stay busy for good, rather than be freed under the copy. */
+    /* The copy may still be running: its blocks stay busy for good, so they are not freed under
+     * it. */
     if (st != HL_ETIMEDOUT)
         leave_both(d, (uint64_t[2]){a, b});
     return st;

@@ -1,17 +1,17 @@
-/* The emulated device: one memfd. A block is an extent of it, mapped at the same place of a window
- * of addresses that is otherwise inaccessible, so that what is freed faults and is never somebody
- * else's mapping. Pages are reserved when a block is made and given back when it is freed (unless
- * the device keeps them), so a block that was made has its memory. Copies that are begun run on a
- * thread of their own, in their order.
+/* The emulated device: one memfd. A block is an extent of it, mapped at the same offset of an
+ * address window that is otherwise inaccessible: an access to a freed block faults and never hits
+ * another mapping. Pages are reserved when a block is made and released when it is freed (unless
+ * the device keeps them), so every block has its memory. Asynchronous copies run in order on a
+ * separate thread.
  *
  *     emu_begin  --> first -> job -> job <- last -->  copy_engine: move_bytes, without the lock
  *     emu_wait   <-- job->done, `done` broadcast <--------'
  *
  *     A copy: queued --> moved --> done --emu_wait--> freed
  *
- * `work` wakes the engine, for each job and once for the end; `done` wakes all that wait, and each
- * looks at its own job. A wait that times out does not free its job, as the engine may still
- * use it. `lock` (extents, mappings) and `queue_lock` are never held together. */
+ * `work` wakes the engine for each job, and once to end it; `done` wakes all waiters, and each
+ * checks its own job. A wait that times out does not free its job, because the engine may still use
+ * it. `lock` (extents, mappings) and `queue_lock` are never held together. */
 #include "mem/device/device_private.h"
 
 #include <assert.h>
@@ -40,7 +40,7 @@
 #define BLOCKS_MAX (1u << 20)
 #define NUMA_MAX   1023
 
-/* `done` is written and read under queue_lock; the rest is constant once the job is queued. */
+/* `done` is guarded by queue_lock; the rest is constant once the job is queued. */
 struct copy_job {
     struct copy_job *next;
     struct device_op op;
@@ -48,16 +48,16 @@ struct copy_job {
 };
 
 struct emu {
-    int fd; /* -1: no memory of its own */
+    int fd; /* -1: it has no memory of its own */
     uint8_t *window;
-    uint64_t len;   /* of both */
-    uint8_t *alias; /* all of the memory, for copies: users' mappings may be closed; NULL: none */
+    uint64_t len;   /* length of both */
+    uint8_t *alias; /* all memory, for copies: users can close their mappings; NULL: none */
     bool keeps_memory;
-    pthread_mutex_t lock; /* extents, mappings */
+    pthread_mutex_t lock; /* guards extents and mappings */
     struct hl_extents *extents;
-    struct hl_mapping_cache mappings; /* only where memory is kept */
+    struct hl_mapping_cache mappings; /* only if the device keeps memory */
 
-    pthread_mutex_t queue_lock; /* all below */
+    pthread_mutex_t queue_lock; /* guards everything below */
     pthread_cond_t work, done;
     struct copy_job *first, **last;
     bool started, stop;
@@ -118,7 +118,7 @@ static hl_status emu_parse(const char *rest, struct spec *out)
 static hl_status open_memory(struct emu *e, int *node)
 {
     HL_TRY(hl_memfd_create("helios-device", e->len, &e->fd));
-    /* A descriptor that is exported must not be opened again for writing by accident. */
+    /* An exported descriptor must not be reopened for writing by accident. */
     if (fchmod(e->fd, 0400) != 0)
         return fail_errno(errno, "memory", e->len);
     if (*node >= 0) {
@@ -126,7 +126,7 @@ static hl_status open_memory(struct emu *e, int *node)
         HL_TRY(hl_shm_map(e->fd, e->len, 1, &all));
         if (hl_numa_bind(all, e->len, *node) != HL_OK) {
             hl_error_clear();
-            *node = -1; /* a preference; the device reports what holds */
+            *node = -1; /* a preference; the device reports the actual node */
         }
         hl_shm_unmap(all, e->len);
     }
@@ -201,7 +201,7 @@ static hl_status emu_open(struct hl_device *d, const char *rest,
 
 /* ---- blocks ---- */
 
-/* The last step of a free: from here on another block may get the bytes. */
+/* The last step of a free: from now on another block may get the bytes. */
 static void give_extent(struct hl_device *d, const struct device_mem *m)
 {
     struct emu *e = emu_of(d);
@@ -210,7 +210,7 @@ static void give_extent(struct hl_device *d, const struct device_mem *m)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* The memory that was mapped there last, if it is free: no page of it is missing. */
+/* Takes the memory that was mapped there last, if it is free: all its pages are present. */
 static bool take_cached_mapping(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
@@ -224,8 +224,8 @@ static bool take_cached_mapping(struct hl_device *d, struct device_mem *m)
     return taken;
 }
 
-/* The extent is taken under the lock, the pages are reserved without it: fallocate may have to
- * zero or swap. Until then the extent is this call's alone. */
+/* The extent is taken under the lock; the pages are reserved without it, because fallocate may have
+ * to zero or swap. Until then only this call knows the extent. */
 static hl_status emu_create(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
@@ -257,7 +257,8 @@ static hl_status emu_create(struct hl_device *d, struct device_mem *m)
     return HL_OK;
 }
 
-/* Pages first, extent last: the reverse order could punch a hole into the next owner's block. */
+/* Frees the pages first and the extent last: the reverse order could punch a hole into the next
+ * owner's block. */
 static void emu_destroy(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
@@ -272,7 +273,7 @@ static void emu_destroy(struct hl_device *d, struct device_mem *m)
     give_extent(d, m);
 }
 
-/* The mapping that is kept there is for this very memory. */
+/* Whether the mapping kept there is of exactly this memory. */
 static bool uncache_mapping(struct emu *e, const struct device_mem *m, void *place)
 {
     pthread_mutex_lock(&e->lock);
@@ -284,8 +285,8 @@ static bool uncache_mapping(struct emu *e, const struct device_mem *m, void *pla
     return same && (m->closed || mprotect(place, m->size, PROT_READ | PROT_WRITE) == 0);
 }
 
-/* Its pages are found while it is elsewhere: at `place` another thread may read at any moment.
- * libucm's mremap loses the fifth argument, so the kernel is called. */
+/* Maps the pages elsewhere and moves the mapping, because another thread may read at `place` at any
+ * moment. libucm's mremap loses the fifth argument, so the system call is made directly. */
 static bool map_closed(struct emu *e, const struct device_mem *m, void *place)
 {
     void *p = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, e->fd,
@@ -312,7 +313,7 @@ static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
     struct emu *e = emu_of(d);
     void *place =
         at == HL_DEVICE_ANYWHERE ? (void *)(e->window + m->offset) : (void *)(uintptr_t)at;
-    /* Its pages are there already; finding them one fault at a time takes longer than a copy. */
+    /* The pages exist already; mapping them one fault at a time would take longer than a copy. */
     if (!uncache_mapping(e, m, place) &&
         !(m->closed ? map_closed(e, m, place) : map_open(e, m, place)))
         return fail_errno(errno, "a mapping", m->size);
@@ -333,13 +334,13 @@ static bool cache_mapping(struct emu *e, const struct device_mem *m)
 
 static void emu_unmap(struct hl_device *d, struct device_mem *m)
 {
-    /* The addresses stay reserved: a use of them faults. */
+    /* The addresses stay reserved, so an access faults. */
     if (m->own_address)
         munmap(m->host, m->size);
     else if (!cache_mapping(emu_of(d), m) &&
              mmap(m->host, m->size, PROT_NONE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-        (void)mprotect(m->host, m->size, PROT_NONE); /* too many mappings to add one */
+        (void)mprotect(m->host, m->size, PROT_NONE); /* there are too many mappings to add one */
     m->host = NULL;
     m->address = 0;
 }
@@ -391,7 +392,7 @@ static hl_status emu_export(struct hl_device *d, const struct device_mem *m, int
 static hl_status emu_import(struct hl_device *d, int fd, struct device_mem *m)
 {
     (void)d;
-    /* Else its owner could make the mapping fault. */
+    /* Otherwise the owner could truncate it and make the mapping fault. */
     HL_TRY(hl_memfd_check(fd, m->offset + m->size));
     void *p = mmap(NULL, m->size, PROT_READ, MAP_SHARED, fd, (off_t)m->offset);
     if (p == MAP_FAILED)
@@ -404,7 +405,7 @@ static hl_status emu_import(struct hl_device *d, int fd, struct device_mem *m)
 
 /* ---- copies ---- */
 
-/* Less stays in a cache well enough. */
+/* Smaller copies stay in a cache anyway. */
 #define COLD_MIN ((size_t)64 << 10)
 
 static void move_bytes(const struct device_op *op)
@@ -433,7 +434,7 @@ static hl_status emu_copy(struct hl_device *d, const struct device_op *op)
 }
 
 /* Moves one job at a time, in the order of emu_begin, without the lock. It ends only when the queue
- * is empty, so copies in flight are finished by emu_settle, not dropped. */
+ * is empty, so emu_settle finishes copies in flight instead of dropping them. */
 static void *copy_engine(void *arg)
 {
     struct emu *e = arg;
@@ -457,7 +458,7 @@ static void *copy_engine(void *arg)
     return NULL;
 }
 
-/* The thread is started by the first copy, under the lock: two callers can't start two. */
+/* The first copy starts the thread, under the lock, so two callers can't start two. */
 static hl_status emu_begin(struct hl_device *d, const struct device_op *op, void **handle)
 {
     struct emu *e = emu_of(d);
@@ -503,7 +504,7 @@ static hl_status emu_wait(struct hl_device *d, void *handle, int timeout_ms)
 static void emu_settle(struct hl_device *d)
 {
     struct emu *e = emu_of(d);
-    /* No other call runs beside a close. */
+    /* No other call runs during a close. */
     if (!e->started)
         return;
     pthread_mutex_lock(&e->queue_lock);
@@ -515,7 +516,7 @@ static void emu_settle(struct hl_device *d)
 
 static hl_status emu_pin(struct hl_device *d, void *ptr, size_t len)
 {
-    (void)d, (void)ptr, (void)len; /* its copies are the CPU's: there is nothing to gain */
+    (void)d, (void)ptr, (void)len; /* the CPU makes its copies: nothing to gain */
     return HL_OK;
 }
 

@@ -1,4 +1,5 @@
-/* A LoRA adapter: planned beside its base, of which only the config is here. */
+/* A LoRA adapter, planned from its own files and its base's config, which is all there is of the
+ * base. */
 #include "core/model/lora.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include "core/reshard/whole.h"
 #include "mem/import/import_private.h"
 
-/* The document of the plan, with what PEFT says of the adapter. */
+/* Adds what PEFT says of the adapter to the plan's document. */
 HL_CHECK static hl_status describe(struct hl_import *im, const struct hl_import_options *o,
                                    const struct hl_partition_options *split, const json_t *peft)
 {

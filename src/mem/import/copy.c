@@ -1,10 +1,10 @@
 /* Executing copy operations. Bytes are read with pread in blocks that stay in the second-level
- * cache, so that the CRC that follows finds them there. pread costs the same as a memcpy out of a
- * mapping (no page is faulted in), and a file that shrinks gives a short read instead of a signal.
+ * cache, so the CRC that follows finds them there. pread costs the same as a memcpy from a mapping
+ * (it faults in no page), and a file that shrinks gives a short read instead of a signal.
  *
- * Narrow columns of wide rows: one pread per run when the bytes between runs cost more than a
- * system call, else whole rows go through a scratch window. Transposes read bands of columns into
- * the scratch and turn them tile by tile. */
+ * For narrow columns of wide rows there is one pread per run if skipping the bytes between runs
+ * saves more than a system call costs; otherwise whole rows go through a scratch window. Transposes
+ * read bands of columns into the scratch and transpose them tile by tile. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 #define BLOCK         ((uint64_t)128 << 10)
 #define WINDOW        ((uint64_t)256 << 10)
 #define BAND          ((uint64_t)4 << 20)
-#define TILE          32   /* rows that are turned and summed at once */
-#define RUN_GAP_BYTES 3072 /* what copying costs as much as one system call */
+#define TILE          32   /* rows that are transposed and summed at once */
+#define RUN_GAP_BYTES 3072 /* copying them costs as much as one system call */
 
 HL_CHECK static hl_status read_source(struct hl_import_writer *w, uint32_t source, uint64_t from,
                                       void *to, uint64_t len)
@@ -85,7 +85,8 @@ HL_CHECK static hl_status copy_contiguous(struct hl_import_writer *w, uint32_t s
     return HL_OK;
 }
 
-/* `rows` runs, `stride` apart, side by side into `to`; whole rows pass through `window`. */
+/* Reads `rows` runs, `stride` apart, next to each other into `to`; whole rows pass through
+ * `window`. */
 HL_CHECK static hl_status gather_runs(struct hl_import_writer *w, uint32_t source, uint64_t from,
                                       uint64_t rows, uint64_t run, uint64_t stride, uint8_t *to,
                                       uint8_t *window)
@@ -126,7 +127,8 @@ HL_CHECK static hl_status copy_runs(struct hl_import_writer *w, const struct hl_
     return HL_OK;
 }
 
-/* Of every `step` bytes of the `runs` runs the first `elem`, close together; `n` in a run. */
+/* Keeps the first `elem` of every `step` bytes, packed, in each of the `runs` runs of `n`
+ * elements. */
 static void drop_others(uint8_t *at, uint64_t runs, uint64_t n, const struct hl_copy_op *op)
 {
     uint64_t run = (n - 1) * op->step + op->elem;

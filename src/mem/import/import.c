@@ -1,6 +1,6 @@
-/* Opening a checkpoint: every file's header is read and checked, the plan is made and the headers
- * of all shards are written, before a single byte of the model is read. What can be refused is
- * refused here. */
+/* Opening a checkpoint: the header of every file is read and checked, the plan is made, and the
+ * headers of all shards are written before any byte of the model is read. Everything that can be
+ * refused is refused here. */
 #include "mem/import/import.h"
 
 #include <dirent.h>
@@ -23,7 +23,7 @@
 #define INDEX_MAX ((size_t)256 << 20)
 #define SINGLE    "model.safetensors"
 #define INDEX     "model.safetensors.index.json"
-/* What Transformers wrote before, read where there are none of those. */
+/* File names of older Transformers, read if the newer ones don't exist. */
 #define TORCH_SINGLE "pytorch_model.bin"
 #define TORCH_INDEX  "pytorch_model.bin.index.json"
 
@@ -39,7 +39,7 @@ static bool is_link(const char *path)
     return lstat(path, &sb) == 0 && S_ISLNK(sb.st_mode);
 }
 
-/* A regular file of that path. HL_ENOENT stays apart from other failures. */
+/* Opens a regular file. HL_ENOENT is distinct from other failures. */
 HL_CHECK static hl_status open_regular(const char *path, int *fd, uint64_t *size)
 {
     struct stat sb;
@@ -73,7 +73,7 @@ HL_CHECK static hl_status read_all(int fd, const char *path, uint64_t from, uint
     return HL_OK;
 }
 
-/* A small text file as a whole; free() *out. */
+/* Reads a small text file; the caller frees *out with free(). */
 HL_CHECK static hl_status read_text(const char *path, size_t max, char **out, size_t *len)
 {
     int fd;
@@ -120,7 +120,7 @@ static hl_status read_part(void *arg, uint64_t at, void *to, size_t len)
     return read_all(f->fd, f->name, at, len, to);
 }
 
-/* A file of torch.save: the same header, with offsets from the start of the file. */
+/* A file of torch.save: fills in the same header, with offsets from the start of the file. */
 HL_CHECK static hl_status read_torch(struct hl_import_file *f)
 {
     const struct hl_torch_source source = {.size = f->size, .read = read_part, .arg = f};
@@ -128,7 +128,7 @@ HL_CHECK static hl_status read_torch(struct hl_import_file *f)
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", f->name);
 }
 
-/* Opens im->files[file_count]; the array has room. */
+/* Opens im->files[file_count]; the array must have room. */
 HL_CHECK static hl_status add_file(struct hl_import *im, const char *name)
 {
     struct hl_import_file *f = &im->files[im->file_count];
@@ -142,7 +142,7 @@ HL_CHECK static hl_status add_file(struct hl_import *im, const char *name)
     return HL_OK;
 }
 
-/* A name from the index stays inside the directory. */
+/* A name from the index must not lead out of the directory. */
 HL_CHECK static hl_status check_file_name(const char *index, const char *name)
 {
     size_t len = strlen(name);
@@ -171,7 +171,7 @@ HL_CHECK static hl_status open_mapped(struct hl_import *im, const char *index, j
         if (name == NULL)
             return hl_fail(HL_EINVAL, "%s: weight_map['%.200s'] is not a file name", index, tensor);
         HL_TRY(check_file_name(index, name));
-        /* Neighbours in the map mostly share a file. */
+        /* Adjacent tensors in the map are mostly in the same file. */
         if (last < 0 || strcmp(im->files[last].name + strlen(im->dir) + 1, name) != 0)
             last = find_file(im, name);
         if (last < 0) {
@@ -204,7 +204,7 @@ HL_CHECK static hl_status open_index(struct hl_import *im, const char *path)
     return st;
 }
 
-/* A link counts wherever it leads: who opens it says what is wrong with it. */
+/* A link counts even if it is broken: opening it reports what is wrong. */
 static bool has_file(const struct hl_import *im, const char *name)
 {
     HL_AUTO(hl_freep) char *path = join_path(im->dir, name);
@@ -222,7 +222,7 @@ static int is_safetensors(const struct dirent *d)
     return has_ending(d->d_name, ".safetensors");
 }
 
-/* A model without a family may have files of any name. */
+/* Files of a model without a known family may have any name. */
 HL_CHECK static hl_status open_every_file(struct hl_import *im)
 {
     struct dirent **list;
@@ -242,7 +242,8 @@ HL_CHECK static hl_status open_every_file(struct hl_import *im)
     return st;
 }
 
-/* Files of other names are left alone where a family is: which of them belong together? */
+/* For a known family, files of other names are not read: nothing says which of them belong
+ * together. */
 HL_CHECK static hl_status fail_without_files(const struct hl_import *im)
 {
     struct dirent **list;
@@ -335,7 +336,8 @@ HL_CHECK static hl_status write_headers(struct hl_import *im, const struct hl_im
     return HL_OK;
 }
 
-/* A rank's experts are those of tp % etp: with more slices than tensor ranks nothing says whose. */
+/* A rank's experts are those of tp % etp. With more slices than tensor ranks nothing says which
+ * rank has which slice. */
 HL_CHECK static hl_status check_slices(const struct hl_partition_options *o)
 {
     if (o->etp <= 0 || o->tp < 1 || o->tp % o->etp == 0)
@@ -362,8 +364,9 @@ HL_CHECK static hl_status open_adapter(struct hl_import *im, const struct hl_imp
     return st == HL_OK ? write_headers(im, o) : hl_fail_prefix(st, "%s: ", im->dir);
 }
 
-/* What the model is: a family's, or one that is stored unsliced as nothing says how to slice it.
- * A family's config that is wrong is an error: half a family is not an unknown model. */
+/* Decides what the model is: one of a known family, or one that is stored unsliced because nothing
+ * says how to slice it. A wrong config of a known family is an error: it doesn't make the model an
+ * unknown one. */
 HL_CHECK static hl_status read_config(struct hl_import *im, const char *path, bool unsliced)
 {
     HL_AUTO(hl_freep) char *text = NULL;
@@ -389,7 +392,7 @@ HL_CHECK static hl_status read_config(struct hl_import *im, const char *path, bo
     return hl_hf_config_parse(text, len, path, &im->config);
 }
 
-/* What ModelOpt says of its scales stands in a file of its own, which comes out again as it was. */
+/* ModelOpt describes its scales in a separate file, which is kept unchanged for an export. */
 HL_CHECK static hl_status keep_quantization(struct hl_import *im)
 {
     HL_AUTO(hl_freep) char *path = join_path(im->dir, HL_QUANTIZATION_CONFIG);
@@ -430,7 +433,7 @@ static struct hl_api_text_list texts_of(const json_t *list, struct hl_arena *are
     return out;
 }
 
-/* The config says where the model came from, and what was left out. */
+/* Adds to the config where the model came from and what was left out. */
 HL_CHECK static hl_status describe_megatron(struct hl_import *im,
                                             const struct hl_partition_options *o)
 {
@@ -475,7 +478,7 @@ HL_CHECK static hl_status plan_shards(struct hl_import *im, const struct hl_impo
     return hl_partition_config(&im->config, &o->partition, &im->plan, &im->config_text);
 }
 
-/* A directory, or one file of it. */
+/* Accepts a directory, or one file in it. */
 HL_CHECK static hl_status find_source(struct hl_import *im, const char *path)
 {
     struct stat sb;
@@ -497,7 +500,7 @@ HL_CHECK static hl_status find_source(struct hl_import *im, const char *path)
     return HL_OK;
 }
 
-/* What only a Megatron checkpoint has. */
+/* Refuses options that only apply to a Megatron checkpoint. */
 HL_CHECK static hl_status check_not_megatron(const struct hl_import_options *o)
 {
     if (o->iteration != NULL && o->iteration[0] != '\0')
@@ -511,7 +514,7 @@ HL_CHECK static hl_status check_not_megatron(const struct hl_import_options *o)
     return HL_OK;
 }
 
-/* What is always stored by its own rules. */
+/* Refuses --unsliced for what is always stored as it is sliced. */
 HL_CHECK static hl_status check_unsliced(const struct hl_import *im)
 {
     const char *what = has_file(im, HL_LORA_CONFIG) ? "a LoRA adapter"

@@ -1,5 +1,6 @@
-/* Which folder, which format, which model; then both formats are the same: a plan of what is held,
- * where its tensors are in memory, and the operations from there to the layout that is wanted. */
+/* Finds the folder, the format and the model. After that both formats are handled alike: a plan of
+ * the tensors that are held, their location in memory, and the operations from there to the wanted
+ * layout. */
 #include "mem/import/megatron.h"
 
 #include <dirent.h>
@@ -48,7 +49,7 @@ static bool has_file(const char *dir, const char *name)
     return path != NULL && access(path, F_OK) == 0;
 }
 
-/* A file of the folder that begins so. */
+/* Whether the folder has a file with this prefix. */
 static bool has_prefix(const char *dir, const char *prefix)
 {
     bool found = false;
@@ -87,7 +88,7 @@ HL_CHECK static hl_status read_tracker(const char *dir, char *folder, size_t cap
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path);
 }
 
-/* "iter_0000010, iter_0000020" into buf: the iterations that are there. */
+/* Writes the iterations that exist into buf, as "iter_0000010, iter_0000020". */
 static const char *list_iterations(const char *dir, char *buf, size_t cap)
 {
     size_t at = 0;
@@ -138,7 +139,7 @@ HL_CHECK static hl_status choose_folder(const char *dir, const char *iteration,
 
 /* ---- what is held ---------------------------------------------------------------------------- */
 
-/* What the plan says to be the same bytes, as of norms on every tensor rank. */
+/* Adds tensors whose bytes the plan says are equal, such as the norms on every tensor rank. */
 HL_CHECK static hl_status add_replicas(struct hl_megatron_held *h)
 {
     struct hl_partition_equal *pairs = NULL;
@@ -154,8 +155,8 @@ HL_CHECK static hl_status add_replicas(struct hl_megatron_held *h)
     return st;
 }
 
-/* Megatron pads with whatever was there; so that the bytes are those of any other import, padding
- * is made anew: to the planner it is another kind than the target's. */
+/* Megatron's padding rows hold arbitrary bytes. So that the bytes equal those of any other import,
+ * padding is generated again: the planner is told that it is of another kind than the target's. */
 static enum hl_api_vocab_padding other_padding(const struct hl_partition_options *target)
 {
     return target->pad == HL_API_VOCAB_PADDING_ZERO ? HL_API_VOCAB_PADDING_REPEAT

@@ -1,10 +1,10 @@
-/* --ckpt-format torch_dist: global tensors in pieces. Layers that are alike are one tensor with an
+/* --ckpt-format torch_dist: global tensors in pieces. Layers that are alike form one tensor with an
  * axis for the layer, experts one with an axis for the expert; each piece becomes a tensor of the
  * held plan.
  *
- * Optimizer state has the name of its parameter behind "optimizer.state.exp_avg." and the same
- * shape; or, before Megatron-core 0.16, is flat: [2, 8] cut in 2 along its columns is a tensor
- * [1, 2, 8], in which each of the two blocks lies as a vector that the data ranks share out. */
+ * Optimizer state has the name of its parameter after "optimizer.state.exp_avg." and the same
+ * shape. Before Megatron-core 0.16 it is flat: a [2, 8] parameter cut in 2 along its columns is a
+ * tensor [1, 2, 8], in which each of the two blocks is a vector that the data ranks share. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,18 +34,18 @@ struct piece {
     const uint8_t *bytes;
 };
 
-/* A global tensor by what its axes are. */
+/* A global tensor, described by its axes. */
 struct global {
     const struct hl_torch_dcp_tensor *tensor;
-    const char *kind; /* of optimizer state, "" = a parameter */
-    const char *name; /* the parameter's in the checkpoint */
+    const char *kind; /* kind of optimizer state, "" = a parameter */
+    const char *name; /* the parameter's name in the checkpoint */
     bool flat;
-    uint32_t rank; /* of the parameter */
+    uint32_t rank; /* the parameter's */
     uint64_t shape[HL_TENSOR_RANK_MAX];
-    uint32_t axes; /* in front of the matrix: layer, expert */
+    uint32_t axes; /* axes before the matrix: layer, expert */
     bool layers, experts;
-    int half;  /* of linear_fc1's rows: 1 = gate, 2 = up; 0 = it has all of them */
-    char *key; /* the name under the naming local, of layer 0 and expert 0 where those are axes */
+    int half;  /* rows of linear_fc1: 1 = gate, 2 = up; 0 = all */
+    char *key; /* local name, of layer 0 and expert 0 where those are axes */
 };
 
 struct dist {
@@ -53,10 +53,10 @@ struct dist {
     struct hl_partition_options split;
     struct hl_hf_config config;
     struct hl_torch_dcp dcp;
-    struct global *globals; /* by kind and key */
+    struct global *globals; /* sorted by kind and key */
     size_t global_count;
     struct hl_megatron_kinds kinds;
-    struct piece *pieces; /* of the parameters, then of their state */
+    struct piece *pieces; /* those of the parameters, then of their state */
     size_t piece_count;
     size_t piece_cap;
 };
@@ -79,14 +79,14 @@ static bool is_number(const char *at, size_t *len)
     return *len > 0 && at[*len] == '.';
 }
 
-/* "decoder.layers.mlp.linear_fc2.weight" has an axis for the layer, with a number in it none. */
+/* "decoder.layers.mlp.linear_fc2.weight" has a layer axis; with a number in it, none. */
 static bool has_layer_axis(const char *name)
 {
     size_t n;
     return strncmp(name, LAYERS, strlen(LAYERS)) == 0 && !is_number(name + strlen(LAYERS), &n);
 }
 
-/* "mlp.experts.experts.linear_fc1.weight" has one for the expert. */
+/* "mlp.experts.experts.linear_fc1.weight" has an axis for the expert. */
 static bool has_expert_axis(const char *name)
 {
     size_t n;
@@ -94,8 +94,8 @@ static bool has_expert_axis(const char *name)
     return at != NULL && !is_number(at + strlen(EXPERTS), &n);
 }
 
-/* "linear_fc1.weight_w" holds the gate's rows, "linear_fc1.weight_v" those of the up projection, in
- * checkpoints in which every tensor is of one layer and expert. */
+/* In checkpoints whose tensors are each of one layer and expert, "linear_fc1.weight_w" holds the
+ * gate's rows and "linear_fc1.weight_v" those of the up projection. */
 static int half_of(const char *name)
 {
     size_t n = strlen(name);
@@ -104,7 +104,7 @@ static int half_of(const char *name)
     return name[n - 1] == 'w' ? 1 : name[n - 1] == 'v' ? 2 : 0;
 }
 
-/* The name under the naming local of one layer and expert. */
+/* The name of one layer and expert under the naming `local`. */
 HL_CHECK static hl_status local_name(const struct global *g, uint64_t layer, uint64_t expert,
                                      char *out, size_t cap)
 {
@@ -144,8 +144,8 @@ static bool is_of_model(const char *name)
     return !is_state(name) && !hl_megatron_is_buffer(name);
 }
 
-/* "optimizer.state.exp_avg.decoder...": behind "optimizer.state."; NULL = no such name. Megatron
- * with several optimizers had "chained_1." in front. */
+/* Returns what follows "optimizer.state.", or NULL for other names. Megatron with several
+ * optimizers added the prefix "chained_1.". */
 static const char *after_state(const char *name)
 {
     size_t n;
@@ -222,7 +222,7 @@ static int by_key(const void *a, const void *b)
     return order != 0 ? order : strcmp(x->key, y->key);
 }
 
-/* The global tensor with what its name says of it, at the end of the table. */
+/* Appends a global tensor to the table, with what its name says of it. */
 HL_CHECK static hl_status add_global(struct dist *d, const struct hl_torch_dcp_tensor *tensor,
                                      const char *kind, const char *name, struct global **out)
 {
@@ -284,8 +284,8 @@ HL_CHECK static hl_status sort_out_model(struct dist *d)
 
 /* ---- optimizer state ------------------------------------------------------------------------- */
 
-/* Each dimension of the parameter is cut in as many as the tensor's has, and behind them lie the
- * elements of one such block. */
+/* In a flat tensor, each dimension of the parameter is cut into as many parts as the tensor's
+ * dimension says, and the last dimension is the elements of one such block. */
 static bool is_flat(const struct hl_tensor *t, const struct global *param)
 {
     uint64_t block = 1;
@@ -301,7 +301,7 @@ static bool is_flat(const struct hl_tensor *t, const struct global *param)
     return t->shape[param->rank] == block;
 }
 
-/* It is the state of that parameter. */
+/* Checks that the tensor is the state of that parameter. */
 HL_CHECK static hl_status fit_state(struct global *g, const struct global *param)
 {
     char has[192], want[192];
@@ -337,7 +337,7 @@ HL_CHECK static hl_status add_state(struct dist *d, const struct hl_torch_dcp_te
     return fit_state(g, param);
 }
 
-/* The optimizer as Megatron lays it out in memory can't be taken apart without its ranks. */
+/* Megatron's memory layout of an optimizer can only be split by the ranks that wrote it. */
 HL_CHECK static hl_status check_buffers(const struct dist *d)
 {
     const char *found = NULL;
@@ -382,7 +382,7 @@ HL_CHECK static hl_status sort_out(struct dist *d)
 
 /* ---- whole tensors --------------------------------------------------------------------------- */
 
-/* Copies the name with a 0 in place of the number at `at`, which stands in it. */
+/* Copies the name with a 0 in place of the number at `at`, a pointer into it. */
 static size_t zero_number(const char *name, const char *at, char *out, size_t cap)
 {
     const char *rest = at + strspn(at, "0123456789");
@@ -390,8 +390,8 @@ static size_t zero_number(const char *name, const char *at, char *out, size_t ca
     return n >= 0 && (size_t)n < cap ? (size_t)n : 0;
 }
 
-/* The global tensor that has the one of that name under the naming local: its own, or one with an
- * axis in place of a number. NULL = none. */
+/* Finds the global tensor that contains the tensor with this local name: either the same one, or
+ * one with an axis in place of a number. NULL if there is none. */
 static const struct global *find_global(const struct dist *d, const char *kind, const char *name)
 {
     for (int axes = 0; axes < 4; axes++) {
@@ -424,7 +424,7 @@ static const struct global *find_global(const struct dist *d, const char *kind, 
 
 struct finder {
     const struct dist *d;
-    struct hl_tensor tensor; /* what was found last */
+    struct hl_tensor tensor; /* the last one found */
 };
 
 static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, const char *name,
@@ -475,7 +475,7 @@ HL_CHECK static hl_status add_piece(struct dist *d, const struct piece *p)
     return HL_OK;
 }
 
-/* The file of torch.save that a chunk is: where its elements lie. */
+/* Opens the torch.save file of a chunk and finds where its elements are. */
 HL_CHECK static hl_status open_chunk(struct dist *d, const struct hl_tensor *t,
                                      const struct hl_torch_dcp_chunk *c, struct piece *out)
 {
@@ -497,7 +497,7 @@ HL_CHECK static hl_status open_chunk(struct dist *d, const struct hl_tensor *t,
     return HL_OK;
 }
 
-/* The tensor of the held plan that a layer's and an expert's part of the global one is. */
+/* Finds the tensor of the held plan for one layer and expert of a global tensor. */
 HL_CHECK static hl_status find_held(const struct dist *d, const struct hl_safetensors *index,
                                     const struct global *g, uint64_t layer, uint64_t expert,
                                     uint32_t *out)
@@ -516,7 +516,7 @@ HL_CHECK static hl_status find_held(const struct dist *d, const struct hl_safete
     return HL_OK;
 }
 
-/* One piece for each layer and expert of the chunk. */
+/* Adds one piece for each layer and expert of the chunk. */
 HL_CHECK static hl_status split_chunk(struct dist *d, const struct global *g,
                                       const struct hl_torch_dcp_chunk *c, const struct piece *at,
                                       const struct hl_safetensors *index)
@@ -540,8 +540,8 @@ HL_CHECK static hl_status split_chunk(struct dist *d, const struct global *g,
     return HL_OK;
 }
 
-/* Elements [from, to) of a block of `cols` columns, whose first is in `p`: the end of a row, whole
- * rows, the beginning of a row. */
+/* Adds the elements [from, to) of a block with `cols` columns that starts at `p`, as up to three
+ * pieces: the end of a row, whole rows, the beginning of a row. */
 HL_CHECK static hl_status split_range(struct dist *d, struct piece p, uint64_t cols, uint64_t from,
                                       uint64_t to, uint32_t elem)
 {
@@ -562,7 +562,7 @@ HL_CHECK static hl_status split_range(struct dist *d, struct piece p, uint64_t c
     return HL_OK;
 }
 
-/* A chunk of a flat tensor: a range of one block. */
+/* A chunk of a flat tensor is a range of one block. */
 HL_CHECK static hl_status split_flat(struct dist *d, const struct global *g,
                                      const struct hl_torch_dcp_chunk *c, const struct piece *at,
                                      const struct hl_safetensors *index)
@@ -614,7 +614,7 @@ static int by_name(const void *a, const void *b, void *tensors)
     return strcmp(list[*(const uint32_t *)a].name, list[*(const uint32_t *)b].name);
 }
 
-/* The pieces of the plan's tensors: the parameters', or those of their state. */
+/* Collects the pieces of the plan's tensors: those of the parameters, or those of their state. */
 HL_CHECK static hl_status collect_pieces(struct dist *d, const struct hl_partition_plan *plan,
                                          bool state)
 {

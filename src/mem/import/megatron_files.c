@@ -1,4 +1,4 @@
-/* What both formats need: mapped files, the model, and the list of what is held. */
+/* What both formats need: mapped files, the model, and the list of held tensors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -101,7 +101,8 @@ static bool has_file(const char *dir, const char *name)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-/* config.json of the checkpoint, or of the directory above the iteration; NULL = none. */
+/* Finds config.json in the checkpoint or in the directory above the iteration; NULL if there is
+ * none. */
 static char *find_config(const char *dir)
 {
     if (has_file(dir, "config.json"))
@@ -131,7 +132,7 @@ hl_status hl_megatron_leave_out(struct hl_megatron_source *s, json_t *what)
     return HL_OK;
 }
 
-/* Without the true size of the vocabulary nothing says which rows are padding. */
+/* Without the true size of the vocabulary, nothing says which rows are padding. */
 HL_CHECK static hl_status note_vocabulary(struct hl_megatron_source *s,
                                           const struct hl_pickle_value *root,
                                           const struct hl_hf_config *config)

@@ -1,5 +1,5 @@
 /* --ckpt-format torch: one file per rank. A rank's dense tensors are those of (pp, tp), its experts
- * those of (pp, ep, tp % etp); several files may hold the same, and are then compared. */
+ * those of (pp, ep, tp % etp). Several files may hold the same tensor; they are then compared. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -20,25 +20,25 @@
 #define EMBEDDING     "embedding.word_embeddings.weight"
 #define STEP          "step"
 #define MISSING_NAMED 8
-#define ROUNDED_MAX   4096 /* elements of a parameter that are compared with its FP32 copy */
+#define ROUNDED_MAX   4096 /* elements of a parameter compared with its FP32 copy */
 
 struct rank_file {
     struct hl_megatron_place place;
     uint32_t file;
-    struct hl_safetensors header; /* names under the naming local; offsets in the file */
+    struct hl_safetensors header; /* names under the naming `local`; offsets in the file */
     unsigned char *used;          /* per tensor */
-    struct hl_safetensors state;  /* of the optimizer: "exp_avg.NAME" */
+    struct hl_safetensors state;  /* optimizer state: "exp_avg.NAME" */
 };
 
 struct ranks {
     struct hl_megatron_source *s;
-    struct hl_megatron_sizes sizes; /* of the first file; all others have the same */
+    struct hl_megatron_sizes sizes; /* the first file's; all others must have the same */
     struct hl_partition_options split;
     struct hl_hf_config config;
     struct hl_megatron_kinds kinds;
     struct rank_file *list;
     size_t count;
-    bool layer_wise; /* there is state of a layer-wise distributed optimizer */
+    bool layer_wise; /* a layer-wise distributed optimizer has state */
 };
 
 static void ranks_fini(struct ranks *r)
@@ -63,7 +63,7 @@ HL_CHECK static hl_status note_rest(struct ranks *r, const struct hl_pickle_valu
 {
     static const struct {
         const char *key, *what;
-        bool optimizer; /* --optimizer takes it along */
+        bool optimizer; /* --optimizer was given */
     } rest[] = {{"optimizer", "the optimizer state; with --optimizer it is imported", true},
                 {"opt_param_scheduler", "the learning-rate scheduler", true},
                 {"rng_state", "the state of random numbers", false}};
@@ -76,7 +76,7 @@ HL_CHECK static hl_status note_rest(struct ranks *r, const struct hl_pickle_valu
     return r->s->optimizer ? hl_megatron_describe_optimizer(r->s, root) : HL_OK;
 }
 
-/* The first file says what all of them are of. */
+/* The first file defines what all files must agree on. */
 HL_CHECK static hl_status read_first(struct ranks *r, const char *dir,
                                      const struct hl_pickle_value *root)
 {
@@ -89,7 +89,7 @@ HL_CHECK static hl_status read_first(struct ranks *r, const char *dir,
     return note_rest(r, root);
 }
 
-/* A file of another save among them would make a model that never was. */
+/* A file of another save would silently make a model that never existed. */
 HL_CHECK static hl_status check_alike(const struct ranks *r, const struct hl_pickle_value *root)
 {
     struct hl_megatron_sizes s;
@@ -106,7 +106,8 @@ HL_CHECK static hl_status check_alike(const struct ranks *r, const struct hl_pic
     return HL_OK;
 }
 
-/* Renaming lays data end to end, in the same order; these stay where they lie in the file. */
+/* Renaming assigns offsets end to end, in the same order; here the tensors keep their offsets in
+ * the file. */
 HL_CHECK static hl_status rename_to_local(struct hl_safetensors *header)
 {
     HL_AUTO(hl_freep) uint64_t *offsets = calloc(header->count + 1, sizeof(*offsets));
@@ -120,7 +121,7 @@ HL_CHECK static hl_status rename_to_local(struct hl_safetensors *header)
     return HL_OK;
 }
 
-/* The state of one rank's file, with the names of its parameters under the naming local. */
+/* Adds the state in one rank's file, under the names of its parameters in the naming `local`. */
 HL_CHECK static hl_status add_state(struct ranks *r, const struct hl_tensor *params,
                                     const struct hl_megatron_optimizer *o,
                                     struct hl_torch_tensors *out)
@@ -140,7 +141,7 @@ HL_CHECK static hl_status add_state(struct ranks *r, const struct hl_tensor *par
     return hl_torch_tensors_finish(out);
 }
 
-/* torch's own Adam counts steps in a tensor. */
+/* torch's own Adam stores its step count in a tensor. */
 HL_CHECK static hl_status note_step(const struct ranks *r, const struct rank_file *rank)
 {
     float step;
@@ -219,9 +220,9 @@ static int is_layer_wise(const struct dirent *d)
     return strncmp(d->d_name, LAYER_WISE, strlen(LAYER_WISE)) == 0;
 }
 
-/* Of the layer-wise distributed optimizer (dist_muon) each data-parallel rank N has written the
- * state of the parameters that it owns, beside the rank's file or above the iterations. A file has
- * numbers in place of names, in an order that its owner's share gives. */
+/* With the layer-wise distributed optimizer (dist_muon), data-parallel rank N writes the state of
+ * the parameters that it owns, beside the rank's file or above the iterations. Such a file has
+ * numbers instead of names, in the order of its owner's share. */
 HL_CHECK static hl_status find_layer_wise(struct ranks *r, const char *folder)
 {
     struct dirent **list;
@@ -272,7 +273,7 @@ HL_CHECK static hl_status add_ranks(struct ranks *r, const char *dir)
         free(list[i]);
     }
     free(list);
-    if (st == HL_OK && distributed) /* with --optimizer there was no state to be read */
+    if (st == HL_OK && distributed) /* --optimizer was given, but there is no state to read */
         st = hl_megatron_leave_out(
             r->s, json_string("the state of the distributed optimizer (distrib_optim.pt)"));
     if (st == HL_OK && r->layer_wise)
@@ -322,14 +323,15 @@ static void note_missing(const struct ranks *r, struct missing *m, int pp, int t
                               m->at > 0 ? ", " : "", folder);
 }
 
-/* The tensor rank that has slice `slice` of the experts of `ep`. Ranks count tp first, then dp. */
+/* Returns the tensor rank that has slice `slice` of the experts of `ep`. Ranks count tp first, then
+ * dp. */
 static int rank_of_experts(const struct ranks *r, int ep, int slice)
 {
     int etp = (int)etp_of(r), group = r->split.tp / etp;
     return ep % group * etp + slice;
 }
 
-/* Every (pp, tp) has a file, and so has every slice of every rank's experts. */
+/* Checks that every (pp, tp) has a file, and every slice of every rank's experts too. */
 HL_CHECK static hl_status check_complete(const struct ranks *r)
 {
     struct missing m = {0};
@@ -384,7 +386,7 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
                    shard->tp, shard->ep);
 }
 
-/* A tensor of the plan in every file that holds it. */
+/* Places a tensor of the plan in every file that holds it. */
 HL_CHECK static hl_status place_tensor(struct ranks *r, struct hl_megatron_held *h,
                                        const struct hl_partition_shard *shard, uint32_t tensor)
 {
@@ -416,7 +418,7 @@ HL_CHECK static hl_status place_tensor(struct ranks *r, struct hl_megatron_held 
     return HL_OK;
 }
 
-/* The held embedding of that tensor rank; SIZE_MAX = none. */
+/* Finds the held embedding of that tensor rank; SIZE_MAX if there is none. */
 static size_t find_embedding(const struct hl_megatron_source *s, uint64_t tp)
 {
     for (size_t i = 0; i < s->params.plan->shard_count; i++) {
@@ -430,8 +432,8 @@ static size_t find_embedding(const struct hl_megatron_source *s, uint64_t tp)
     return SIZE_MAX;
 }
 
-/* The last stage has an embedding of its own for the layers that predict more tokens: a copy of the
- * first stage's. */
+/* For the layers that predict more tokens the last stage has its own embedding: a copy of the first
+ * stage's. */
 HL_CHECK static hl_status take_embedding(struct ranks *r, const struct rank_file *rank,
                                          const struct hl_tensor *t, bool *taken)
 {
@@ -447,7 +449,7 @@ HL_CHECK static hl_status take_embedding(struct ranks *r, const struct rank_file
                                 &(struct hl_megatron_copy){(uint32_t)tensor, rank->file, bytes});
 }
 
-/* Every tensor of a file has its place. */
+/* Checks that every tensor of a file has a place. */
 HL_CHECK static hl_status check_rest(struct ranks *r, const struct rank_file *rank)
 {
     for (size_t k = 0; k < rank->header.count; k++) {
@@ -488,7 +490,7 @@ static hl_status find_state(void *arg, const struct hl_partition_shard *shard, c
     return HL_OK;
 }
 
-/* The number of a BF16 that an FP32 rounds to. */
+/* Rounds an FP32 value to BF16. */
 static uint16_t round_to_bf16(const uint8_t *f32)
 {
     uint32_t bits;
@@ -496,7 +498,7 @@ static uint16_t round_to_bf16(const uint8_t *f32)
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* The first elements of an FP32 copy and of the parameter that it is said to be of; NaNs aside. */
+/* Compares the first elements of an FP32 copy with those of the parameter; NaNs are ignored. */
 static bool rounds_to(const uint8_t *f32, const uint8_t *bf16, uint64_t count)
 {
     for (uint64_t i = 0; i < count && i < ROUNDED_MAX; i++) {
@@ -508,8 +510,8 @@ static bool rounds_to(const uint8_t *f32, const uint8_t *bf16, uint64_t count)
     return true;
 }
 
-/* State has numbers for names; whether each was taken for the right parameter's is seen by its FP32
- * copy. */
+/* State has numbers instead of names; its FP32 copy shows whether it was assigned to the right
+ * parameter. */
 HL_CHECK static hl_status check_main(const struct ranks *r, const struct hl_partition_shard *shard,
                                      uint32_t tensor)
 {
@@ -560,7 +562,7 @@ HL_CHECK static hl_status place_all(struct ranks *r)
     return HL_OK;
 }
 
-/* How the rows of the embedding came about. */
+/* Finds out how the embedding's rows were padded. */
 HL_CHECK static hl_status read_padding(struct ranks *r)
 {
     const struct hl_tensor *t = NULL;

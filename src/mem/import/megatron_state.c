@@ -1,6 +1,6 @@
-/* Optimizer state, of either format: it follows the parameters of which it is. What a format knows
- * is which tensor is the state of which parameter; from there on state is cut and checked like
- * parameters, by plans of its own. */
+/* Optimizer state, of either format, follows its parameters. A format only knows which tensor is
+ * the state of which parameter; after that, state is cut and checked like parameters, by plans of
+ * its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
-/* Megatron's names for the FP32 copy of a parameter, of which Helios has one. */
+/* Whether this is one of Megatron's names for the FP32 copy of a parameter; Helios has one name for
+ * it. */
 static bool is_main(const char *kind, size_t len)
 {
     static const char *const names[] = {"fp32_param", "master_param", MAIN};
@@ -53,12 +54,12 @@ struct collector {
     hl_megatron_state_fn find;
     void *arg;
     struct hl_arena arena;
-    struct hl_tensor *tensors; /* of all parts */
+    struct hl_tensor *tensors; /* those of all parts */
     size_t count;
 };
 
-/* What no optimizer steps: a bias of the router is a buffer; and of an FP32 parameter there is no
- * copy. */
+/* Parameters that no optimizer updates have no state: a router's bias is a buffer. An FP32
+ * parameter has no FP32 copy. */
 static bool may_lack(const struct hl_tensor *param, const char *kind)
 {
     return strstr(param->name, ".router.expert_bias") != NULL ||
@@ -84,7 +85,7 @@ HL_CHECK static hl_status collect_state(struct collector *c, const struct hl_par
     return t->name != NULL ? HL_OK : hl_fail(HL_ENOMEM, "the name of a tensor");
 }
 
-/* The state of one part, behind that of the others. */
+/* Appends the state of one part to that of the others. */
 HL_CHECK static hl_status collect_part(struct collector *c, const struct hl_partition_shard *shard,
                                        struct hl_reshard_state_part *part)
 {
@@ -136,7 +137,7 @@ hl_status hl_megatron_plan_state(struct hl_megatron_source *s,
 
 /* ---- what is no tensor ----------------------------------------------------------------------- */
 
-/* Of one optimizer, without its tensors. */
+/* Describes one optimizer, without its tensors. */
 HL_CHECK static hl_status describe_one(struct hl_megatron_source *s, json_t *list,
                                        const struct hl_pickle_value *v)
 {
@@ -157,7 +158,7 @@ HL_CHECK static hl_status describe_one(struct hl_megatron_source *s, json_t *lis
     return hl_megatron_leave_out(s, json_string("the gradient scaler"));
 }
 
-/* Several are a list, or a dict by their numbers. */
+/* Several optimizers are a list, or a dict with their numbers as keys. */
 HL_CHECK static hl_status describe_each(struct hl_megatron_source *s, json_t *list,
                                         const struct hl_pickle_value *v)
 {
@@ -184,8 +185,8 @@ hl_status hl_megatron_describe_optimizer(struct hl_megatron_source *s,
 
 /* ---- the import's plan ----------------------------------------------------------------------- */
 
-/* Behind its own shards those of the state, whose tensors have no operations here: `moves` of the
- * source has them. */
+/* Appends the shards of the state to the plan's own. Their tensors have no operations here: they
+ * are in `moves` of the source. */
 hl_status hl_megatron_add_state(const struct hl_megatron_source *s, struct hl_partition_plan *plan)
 {
     const struct hl_partition_plan *more = &s->state.b;

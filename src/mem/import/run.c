@@ -1,13 +1,12 @@
 /* Workers take shards from a counter until none is left or one of them has failed. A shard is
- * sealed as soon as it is complete; when the run fails later, the sealed ones are discarded, so
- * that a caller sees all shards or none.
+ * sealed as soon as it is complete. If the run fails later, the sealed shards are discarded, so a
+ * caller sees all shards or none.
  *
  *     next      | taken by a worker each | ... next | not taken |      fetch_add: no shard twice
- *     slots[i], sealed[i], shards[i]     the worker's that took i; the caller's after the joins
+ *     slots[i], sealed[i], shards[i]     the worker's that took i; after the joins the caller's
  *
- * The mutex is held for a failure only. `failed` is stored after status and text, and ends the
- * other workers at their next shard; the joins order all that they wrote before the caller's reads.
- */
+ * The mutex is taken only for a failure. `failed` is stored after status and text, and ends the
+ * other workers at their next shard; the joins order all their writes before the caller's reads. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@ struct import_job {
     const struct hl_import_run *run;
     struct hl_import_shard *shards;
     struct hl_import_slot *slots;
-    unsigned char *sealed; /* each byte is written by the worker of that shard only */
+    unsigned char *sealed; /* each byte is written only by the worker of that shard */
     atomic_size_t next;
     atomic_uint_least64_t done_bytes;
     atomic_bool failed;
@@ -32,7 +31,7 @@ struct import_job {
     char text[HL_ERROR_TEXT_MAX];
 };
 
-/* Called by all workers; the sum it passes on is of all of them, and may arrive out of order. */
+/* Called by all workers. The reported sum covers all of them; reports can arrive out of order. */
 static void report_progress(struct import_job *job, uint64_t bytes)
 {
     uint64_t done =
@@ -41,7 +40,7 @@ static void report_progress(struct import_job *job, uint64_t bytes)
         job->run->progress(job->run->progress_arg, done, job->im->total_bytes);
 }
 
-/* The first failure is the run's; a worker that stops because of it comes later. */
+/* The run reports its first failure; a worker that stops because of it calls this later. */
 static void fail_job(struct import_job *job, hl_status st)
 {
     pthread_mutex_lock(&job->mutex);
@@ -110,7 +109,7 @@ HL_CHECK static hl_status import_shard(struct import_job *job, struct hl_import_
     return HL_OK;
 }
 
-/* The counter alone divides the work: relaxed, for nothing else is passed from worker to worker. */
+/* Only the counter divides the work; it is relaxed, as workers pass each other nothing else. */
 static void *import_worker(void *arg)
 {
     struct import_job *job = arg;
@@ -140,7 +139,7 @@ HL_CHECK static hl_status compare_tied(struct import_job *job)
     return st;
 }
 
-/* The calling thread works too: a machine that gives no more threads is only slower. */
+/* The calling thread works too, so the run is only slower if no more threads can be started. */
 static void run_workers(struct import_job *job)
 {
     pthread_t threads[THREADS_MAX];
@@ -156,7 +155,7 @@ static void run_workers(struct import_job *job)
 HL_CHECK static hl_status run_job(struct import_job *job)
 {
     const struct hl_import_sink *sink = job->run->sink;
-    if (job->im->megatron) /* of a tensor and its copy it has one */
+    if (job->im->megatron) /* the plan has only one of two copies */
         HL_TRY(hl_megatron_compare(&job->im->source, job->run->cancel));
     else
         HL_TRY(compare_tied(job));
@@ -166,7 +165,7 @@ HL_CHECK static hl_status run_job(struct import_job *job)
         if (st != HL_OK)
             fail_job(job, st);
     }
-    /* The workers are joined: from here on one thread, no lock. */
+    /* The workers are joined: from here on there is one thread and no lock. */
     if (job->status == HL_OK)
         return HL_OK;
     for (size_t i = 0; i < job->im->plan.shard_count; i++)

@@ -1,5 +1,5 @@
-/* Models of no known family: stored whole, one shard per layer. They are told from a family's by
- * the config alone, never because slicing failed: that stays an error. */
+/* Models of no known family, which are stored whole, one shard per layer. Only the config decides
+ * that a model is such a one; a failure to slice a known one stays an error. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ bool hl_import_unsliced_because(const json_t *hf, char *buf, size_t cap)
 {
     const char *name, *class;
     if (hl_hf_names(hf, "config.json", &name, &class) != HL_OK) {
-        hl_error_clear(); /* who reads the config fails the same way */
+        hl_error_clear(); /* reading the config fails the same way */
         return false;
     }
     if (hl_family_find(name, class) != NULL)
@@ -48,7 +48,7 @@ HL_CHECK static hl_status check_options(const struct hl_import *im,
                    im->unsliced_because, what);
 }
 
-/* Every tensor of the files is copied whole, and once. */
+/* Checks that every tensor of the files is copied whole, exactly once. */
 HL_CHECK static hl_status check_plan(const struct hl_import *im)
 {
     const struct hl_partition_plan *plan = &im->plan;

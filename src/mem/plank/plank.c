@@ -1,7 +1,7 @@
 /* A lane is a ring of staging buffers between the caller, which fills them, and a helper thread,
- * which empties them. Both sides count; the distance of the counts says what is full. A side with
- * nothing to do sleeps, and is woken only then: while both keep up there is no system call per
- * piece.
+ * which empties them. Each side counts its pieces; the difference of the counts says how many
+ * buffers are full. A side with nothing to do sleeps and is woken only then: while both keep up
+ * there is no system call per piece.
  *
  *     caller   fetch 0 | fetch 1 | fetch 2 | ...
  *     helper           | deliver 0 | deliver 1 | ...
@@ -12,13 +12,13 @@
  *           ^                                                              |
  *           '--give_lane-- `idle` <--the helper has ended its leg----------'
  *
- * While a job runs, the caller alone writes `filled`, the helper alone `drained`, `failed` and
- * `idle`. `job` and `deadline` are written while `idle` is 1, so they need no lock. `stop` tells
- * the helper to leave the job, `end` to end. All of them are sequentially consistent, which is what
- * makes wake_lane safe: it changes a value and then reads `sleepers`; sleep_until raises `sleepers`
- * and then reads the value. One of the two sees the other. The lane's lock is held only to sleep
- * and to wake a sleeper. The plank's own lock guards the list of free lanes; `freed` is signalled
- * for each lane that is given back. */
+ * While a job runs, only the caller writes `filled`, and only the helper writes `drained`, `failed`
+ * and `idle`. `job` and `deadline` are written while `idle` is 1, so they need no lock. `stop`
+ * tells the helper to leave the job, `end` to exit. All of them are sequentially consistent, which
+ * makes wake_lane safe: it changes a value and then reads `sleepers`, while sleep_until raises
+ * `sleepers` and then reads the value. One of the two sees the other's store. The lane's lock is
+ * held only to sleep and to wake a sleeper. The plank's lock guards the list of free lanes; `freed`
+ * is signalled for each lane that is given back. */
 #include "mem/plank/plank.h"
 
 #include <assert.h>
@@ -38,26 +38,26 @@
 #include "os/cond.h"
 #include "os/numa.h"
 
-#define STAGE ((uint64_t)2 << 20) /* staging begins and ends on huge pages where there are some */
+#define STAGE ((uint64_t)2 << 20) /* alignment of staging: a huge page, if there are any */
 
 struct lane {
     struct hl_plank *plank;
     struct lane *next;
-    uint8_t *memory; /* NULL: not there yet, or given up */
+    uint8_t *memory; /* NULL: not allocated yet, or abandoned */
     bool pinned;
 
     pthread_mutex_t lock; /* only to sleep */
     pthread_cond_t change;
     atomic_int sleepers;
-    atomic_uint_fast64_t filled, drained; /* pieces */
-    atomic_int failed;                    /* hl_status of the helper's leg */
+    atomic_uint_fast64_t filled, drained; /* in pieces */
+    atomic_int failed;                    /* status of the helper's leg */
     atomic_bool stop;                     /* the caller's leg failed: deliver no more */
-    atomic_bool idle;                     /* the helper is outside of any job */
+    atomic_bool idle;                     /* the helper works on no job */
     atomic_bool end;
 
-    const struct hl_plank_job *job; /* while it is not idle */
+    const struct hl_plank_job *job; /* valid while not idle */
     uint64_t deadline;
-    char text[HL_ERROR_TEXT_MAX]; /* of `failed` */
+    char text[HL_ERROR_TEXT_MAX]; /* error text of `failed` */
     pthread_t helper;
     bool has_helper;
 };
@@ -68,7 +68,7 @@ struct hl_plank {
     struct hl_device *device;
     int numa;
 
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t freed;
     struct lane *free;
     struct lane *all[HL_PLANK_LANES_MAX];
@@ -82,7 +82,7 @@ static struct timespec time_of(uint64_t ns)
                              .tv_nsec = (long)(ns % HL_NS_PER_S)};
 }
 
-/* What is left until the deadline; 0 = it has passed. */
+/* Milliseconds until the deadline; 0 if it has passed. */
 static int left_ms(uint64_t deadline)
 {
     uint64_t now = hl_now_ns();
@@ -130,7 +130,7 @@ hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plan
     return HL_OK;
 }
 
-/* By the caller that has the lane: no lock, but for the plank's `pinned`. */
+/* Called by the caller that has the lane: no lock is needed, except for the plank's `pinned`. */
 static hl_status get_memory(struct hl_plank *p, struct lane *l)
 {
     void *m = mmap(NULL, p->lane_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -139,12 +139,12 @@ static hl_status get_memory(struct hl_plank *p, struct lane *l)
                        p->lane_len);
     (void)madvise(m, p->lane_len, MADV_HUGEPAGE);
     if (p->numa >= 0 && hl_numa_bind(m, p->lane_len, p->numa) != HL_OK)
-        hl_error_clear();      /* farther away, and as good otherwise */
-    memset(m, 0, p->lane_len); /* no page faults in the first copy */
+        hl_error_clear();      /* memory of another node is slower but works */
+    memset(m, 0, p->lane_len); /* so that the first copy faults in no pages */
     l->memory = m;
     l->pinned = p->device != NULL && hl_device_pin(p->device, m, p->lane_len) == HL_OK;
     if (p->device != NULL && !l->pinned) {
-        hl_error_clear(); /* slower, and as good otherwise */
+        hl_error_clear(); /* memory that is not pinned is slower but works */
         pthread_mutex_lock(&p->lock);
         p->pinned = false;
         pthread_mutex_unlock(&p->lock);
@@ -152,7 +152,7 @@ static hl_status get_memory(struct hl_plank *p, struct lane *l)
     return HL_OK;
 }
 
-/* Idle and without a helper: the first large job starts it. */
+/* Makes an idle lane without a helper; the first large job starts one. */
 static struct lane *new_lane(struct hl_plank *p)
 {
     struct lane *l = calloc(1, sizeof(*l));
@@ -165,8 +165,7 @@ static struct lane *new_lane(struct hl_plank *p)
     return l;
 }
 
-/* Under the lock. Lanes are made as they are needed, up to `lanes`; then callers wait for `freed`.
- */
+/* With the lock held. Makes lanes as needed, up to `lanes`; after that callers wait for `freed`. */
 static hl_status find_lane(struct hl_plank *p, uint64_t deadline, struct lane **out)
 {
     struct timespec until = time_of(deadline);
@@ -189,7 +188,7 @@ static hl_status find_lane(struct hl_plank *p, uint64_t deadline, struct lane **
     return HL_OK;
 }
 
-/* Its memory and its helper stay with the lane. One waiter is woken, as one lane is free. */
+/* The lane keeps its memory and its helper. One waiter is woken, since one lane is free. */
 static void give_lane(struct hl_plank *p, struct lane *l)
 {
     pthread_mutex_lock(&p->lock);
@@ -230,7 +229,7 @@ void hl_plank_info(struct hl_plank *p, struct hl_plank_info *out)
 
 /* ---- the two sides of a lane ---- */
 
-/* The counters were changed before; a sleeper looks at them again. */
+/* The counters were changed before; a woken sleeper checks them again. */
 static void wake_lane(struct lane *l)
 {
     if (atomic_load(&l->sleepers) == 0)
@@ -242,7 +241,7 @@ static void wake_lane(struct lane *l)
 
 typedef bool (*ready_fn)(struct lane *l);
 
-/* False when the deadline passed first; 0 as deadline: there is none. */
+/* Returns false if the deadline passed first. A deadline of 0 means none. */
 static bool sleep_until(struct lane *l, ready_fn ready, uint64_t deadline)
 {
     struct timespec until = time_of(deadline);
@@ -259,8 +258,8 @@ static bool sleep_until(struct lane *l, ready_fn ready, uint64_t deadline)
     return rc == 0 || ready(l);
 }
 
-/* The conditions of sleep_until. Each is true for its end too (failed, stop, end): the side that
- * sleeps looks at that first. */
+/* The conditions of sleep_until. Each is also true when the job ends (failed, stop, end), which the
+ * woken side checks first. */
 
 static bool has_room(struct lane *l)
 {
@@ -306,13 +305,13 @@ static uint64_t pieces_of(const struct lane *l)
     return (l->job->size + l->plank->piece - 1) / l->plank->piece;
 }
 
-/* The helper's side of a job. A failure is stored last, so that its text is there when it is seen.
- */
+/* The helper's side of a job. A failure is stored last, so that its text is complete when the
+ * caller sees it. */
 static void deliver_all(struct lane *l)
 {
     uint64_t pieces = pieces_of(l);
     for (uint64_t i = 0; i < pieces; i++) {
-        (void)sleep_until(l, has_piece, 0); /* the caller ends: its legs have deadlines */
+        (void)sleep_until(l, has_piece, 0); /* the caller's legs have deadlines */
         if (atomic_load(&l->stop))
             return;
         hl_status st = move_piece(l, &l->job->deliver, "delivering", i);
@@ -344,11 +343,11 @@ static void *lane_helper(void *arg)
 
 struct check {
     const uint32_t *want;
-    uint32_t crc; /* of the chunk so far */
+    uint32_t crc; /* CRC of the chunk so far */
     struct hl_plank_bad bad;
 };
 
-/* Pieces end where chunks end, or inside of one. */
+/* A piece ends at a chunk border or inside a chunk. */
 static void check_piece(struct check *c, uint64_t offset, const uint8_t *data, uint64_t len,
                         uint64_t size)
 {
@@ -391,7 +390,7 @@ static hl_status copy_alone(struct lane *l, struct check *check)
     return HL_OK;
 }
 
-/* The caller's side. It may run ahead of the helper by as many pieces as there are buffers. */
+/* The caller's side. It can be ahead of the helper by as many pieces as there are buffers. */
 static hl_status fill_all(struct lane *l, struct check *check)
 {
     uint64_t pieces = pieces_of(l);
@@ -403,7 +402,7 @@ static hl_status fill_all(struct lane *l, struct check *check)
                            atomic_load(&l->drained) * l->plank->piece, l->job->size,
                            l->job->timeout_ms);
         if (atomic_load(&l->failed) != HL_OK)
-            return HL_OK; /* the helper's failure counts */
+            return HL_OK; /* the helper's failure is reported */
         HL_TRY(fetch_piece(l, i, check));
         atomic_store(&l->filled, i + 1);
         wake_lane(l);
@@ -411,8 +410,8 @@ static hl_status fill_all(struct lane *l, struct check *check)
     return HL_OK;
 }
 
-/* The values are reset while the helper is idle; `idle` = 0 is the start. This returns only after
- * `idle` is 1 again, as the helper uses `job`, which is the caller's. */
+/* The values are reset while the helper is idle; `idle` = 0 starts the job. This returns only after
+ * `idle` is 1 again, because the helper uses `job`, which belongs to the caller. */
 static hl_status copy_together(struct lane *l, struct check *check)
 {
     atomic_store(&l->filled, 0);
@@ -426,16 +425,16 @@ static hl_status copy_together(struct lane *l, struct check *check)
         atomic_store(&l->stop, true);
         wake_lane(l);
     }
-    /* Its leg ends by its own deadline, and must have ended before this returns. */
+    /* The helper's leg has a deadline of its own, and must have ended before this returns. */
     (void)sleep_until(l, is_idle, 0);
     hl_status failed = (hl_status)atomic_load(&l->failed);
-    /* When the time is over, the leg that did not end knows more than who waited for it. */
+    /* If the time ran out, the leg that did not end knows more than the side that waited for it. */
     if (failed != HL_OK && (st == HL_OK || st == HL_ETIMEDOUT))
         st = hl_fail(failed, "%s", l->text);
     return st;
 }
 
-/* True when a helper is there now. */
+/* Returns true if a helper is running now. */
 static bool need_helper(struct lane *l)
 {
     if (!l->has_helper)
@@ -445,7 +444,7 @@ static bool need_helper(struct lane *l)
 
 static void give_up_memory(struct lane *l)
 {
-    /* A leg may still write here: the addresses are never used again. */
+    /* A leg may still write here, so these addresses are never reused. */
     l->memory = NULL;
     l->pinned = false;
 }
@@ -478,7 +477,7 @@ hl_status hl_plank_copy(struct hl_plank *p, const struct hl_plank_job *job,
                    check.bad.count, job->size, check.bad.chunk[0]);
 }
 
-/* No caller has the lane: the helper is idle and looks at `end` next. */
+/* No caller has the lane: the helper is idle and checks `end` next. */
 static void destroy_lane(struct hl_plank *p, struct lane *l)
 {
     if (l->has_helper) {
@@ -513,7 +512,7 @@ void hl_plank_destroy(struct hl_plank *p)
 hl_status hl_plank_to_device(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms)
 {
     const struct hl_plank_device *d = arg;
-    (void)timeout_ms; /* the device's own is shorter or as good */
+    (void)timeout_ms; /* the device's own timeout is short enough */
     return hl_device_copy_in(d->device, d->block, d->offset + offset, staging, len);
 }
 

@@ -1,10 +1,10 @@
-/* Adoption: the index is the truth, the allocator is rebuilt from it.
+/* Adoption of a pool's file: the index is trusted, and the allocator is rebuilt from it.
  *
- * The last owner may have died between any two stores. An odd generation says that the entry was
- * being changed: a new shard that is not acknowledged yet, or one that was to be freed. Both are
- * discarded. FREED extents go through the quarantine once more, since a reader may still have them
- * mapped; LEASED ones wait for their borrower. Of two entries that claim the same bytes the one
- * whose checksums match is kept; when both or neither match, both are dropped. */
+ * The last owner may have died between any two stores. An odd generation marks an entry that was
+ * being changed: either a new shard that was not acknowledged yet, or one that was being freed.
+ * Both are discarded. FREED extents go through the quarantine again, since a reader may still have
+ * them mapped; LEASED ones wait for their borrower. If two entries claim the same bytes, the one
+ * whose checksums match is kept; if both or neither match, both are dropped. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static struct hl_pool_ref fields_of(const struct hl_pool_entry *e, uint32_t slot
     };
 }
 
-/* An even generation, whatever it was: the change that was under way is over. */
+/* Makes the generation even, whatever it was: no change is in progress any more. */
 static void pool_settle_entry(struct hl_pool_entry *e, uint32_t state)
 {
     uint32_t gen = POOL_GET(e->gen);
@@ -80,7 +80,8 @@ static void drop_claim(struct hl_pool *pool, const struct hl_pool_ref *r,
     found->corrupt++;
 }
 
-/* The one whose bytes are good stays; two that look good are both doubtful. What stays, or NULL. */
+/* Keeps the claim whose bytes are good. If both or neither look good, both are dropped. Returns the
+ * claim that is kept, or NULL. */
 static const struct hl_pool_ref *resolve_overlap(struct hl_pool *pool, const struct hl_pool_ref *a,
                                                  const struct hl_pool_ref *b,
                                                  struct hl_pool_found *found)
@@ -106,7 +107,7 @@ static hl_status drop_overlaps(struct hl_pool *pool, struct hl_pool_found *found
     for (uint64_t slot = 0; slot < pool->slots && at < n; slot++)
         at += is_claim(pool, (uint32_t)slot, &all[at]) != 0;
     qsort(all, at, sizeof(*all), by_offset);
-    const struct hl_pool_ref *last = NULL; /* of those that stay */
+    const struct hl_pool_ref *last = NULL; /* the last claim that is kept */
     for (size_t i = 0; i < at; i++) {
         if (last != NULL && all[i].offset < last->offset + hl_pool_units(last->size) * HL_POOL_UNIT)
             last = resolve_overlap(pool, last, &all[i], found);
@@ -142,7 +143,7 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
                 pool_extent_fits(pool->super, r.offset, r.size);
     bool sealed = holds_shard(state);
     if (!sealed || !whole || !table_is_good(pool, &r)) {
-        /* Never acknowledged, or damaged: its bytes are free. */
+        /* Never acknowledged, or damaged: free its bytes. */
         found->unfinished += !sealed || torn;
         found->corrupt += sealed && !torn;
         pool_settle_entry(e, HL_POOL_DELETED);
@@ -177,8 +178,9 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
     return HL_OK;
 }
 
-/* An entry whose state has become EMPTY, by a flipped bit, would end searches for the entries
- * behind it: between an entry and its home slot there is no empty one. */
+/* A search stops at an EMPTY slot, so there must be none between an entry and its home slot. A
+ * flipped bit may have made one: it becomes DELETED, and the entries after it can be found
+ * again. */
 static void bridge_gaps(struct hl_pool *pool, uint32_t slot)
 {
     const struct hl_pool_entry *e = &pool->index[slot];
@@ -199,7 +201,8 @@ hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
         HL_TRY(adopt_entry(pool, (uint32_t)slot, now, found));
     for (uint64_t slot = 0; slot < pool->slots; slot++)
         bridge_gaps(pool, (uint32_t)slot);
-    /* Deleted slots before an empty one end no search any more: twice around, for the wrap. */
+    /* No search needs a DELETED slot that is followed by an EMPTY one, so it becomes EMPTY. The
+     * loop goes around twice because such a run may wrap. */
     bool empty = false;
     for (uint64_t i = 2 * pool->slots; i-- > 0;) {
         struct hl_pool_entry *e = &pool->index[i & (pool->slots - 1)];

@@ -1,4 +1,4 @@
-/* The owner looks at what it holds: bytes against their CRCs, counters against the index. */
+/* The owner checks its pool: bytes against their CRCs, counters against the index. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The numbers of the bad chunks go to `bad`, their count to *count. */
+/* Stores the numbers of the bad chunks in `bad` and their count in *count. */
 static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
                                const atomic_bool *cancel, uint32_t *bad, size_t *count)
 {
@@ -40,7 +40,8 @@ bool pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *r
     return st == HL_OK;
 }
 
-/* Pinned, not locked: a shard of GiBs takes a second, in which others write and free. */
+/* The shard is pinned, and the lock is not held: verifying several GiB takes a second, in which
+ * other threads write and free. */
 hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_bool *cancel,
                          uint32_t **bad, size_t *bad_count)
 {
@@ -59,7 +60,7 @@ hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_boo
     return st;
 }
 
-/* Pinned by the caller. */
+/* The caller holds a pin. */
 static hl_status read_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
                              uint64_t offset, void *dst, size_t len)
 {
@@ -84,7 +85,7 @@ hl_status hl_pool_read(struct hl_pool *pool, const struct hl_pool_ref *ref, uint
     HL_TRY(hl_chunks_range(ref->id, ref->size, offset, len));
     if (hl_pool_pin(pool, ref->id, ref->offset, &r) != HL_OK)
         return hl_fail(HL_ESTALE, "shard %s was freed; find it again", hl_id_format(ref->id).s);
-    /* The next even generation: freed since, its bytes are still there. */
+    /* The next even generation means that the shard was freed, but its bytes are still there. */
     hl_status st = r.gen == ref->gen || r.gen == ref->gen + 2
                        ? read_pinned(pool, &r, offset, dst, len)
                        : hl_fail(HL_ESTALE, "shard %s was written again; find it again",
@@ -98,7 +99,7 @@ hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref
     const uint8_t *table = pool->base + ref->offset + hl_pool_table_offset(ref->size);
     memcpy(out, table, hl_chunk_count(ref->size) * sizeof(uint32_t));
     pool_acquire_fence();
-    struct hl_pool_ref now; /* as a view reads: what was copied counts if the generation stands */
+    struct hl_pool_ref now; /* as in a view: the copy is valid if the generation has not changed */
     if ((hl_pool_find(pool, ref->id, &now) == HL_OK ||
          hl_pool_find_kept(pool, ref->id, &now) == HL_OK) &&
         now.gen == ref->gen)
@@ -138,7 +139,7 @@ struct sums {
     uint64_t taken, used, writing, quarantined, shards, kept, kept_shards;
 };
 
-/* With the lock held: counters and index are of one moment. */
+/* With the lock held, so that counters and index match. */
 static struct sums sum_up(const struct hl_pool *pool)
 {
     struct sums s = {0};

@@ -1,6 +1,6 @@
-/* Whose pool it is, in the superblock. The checksum over the cluster's id is cleared before the id
- * changes and written after it, so that an owner that dies in between leaves no mixture of two ids.
- * The revision is a single word and changes often; it has none. */
+/* The pool's claim (cluster id and revision) in the superblock. The checksum of the cluster id is
+ * cleared before the id changes and written after it, so an owner that dies in between can't leave
+ * a mixture of two ids. The revision is a single word that changes often; it has no checksum. */
 #include "base/crc32.h"
 #include "mem/pool/pool_private.h"
 

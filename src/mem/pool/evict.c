@@ -1,12 +1,12 @@
-/* The order of use is kept in notes beside the index, and sorted only when room is needed: a use
- * costs one store, and an eviction frees many shards at once.
+/* The time of last use is kept in notes beside the index and sorted only when room is needed: a use
+ * costs one store, and one eviction frees many shards.
  *
- *     collect   pages of references, and `used_ns` of each    the lock for one page at a time
- *     sort, ask may_go                                        without the lock: it may do I/O
- *     evict     each victim, if it is still the same          the lock for one shard at a time
+ *     collect             pages of references, with their `used_ns`   locks for one page at a time
+ *     sort, call may_go                                               without the lock: may do I/O
+ *     evict               each victim that is still the same          locks for one shard at a time
  *
- * So a shard may be used, pinned or freed between the two looks. pool_ref_stands compares the
- * generation, and pins are counted again: what has changed is left alone. */
+ * So a shard may be used, pinned or freed between collect and evict. pool_ref_stands compares the
+ * generation, and the pins are counted again: a shard that has changed is left alone. */
 #include <stdlib.h>
 
 #include "mem/pool/pool_private.h"
@@ -45,7 +45,7 @@ static int by_rank(const void *a, const void *b)
     return (x->used_ns > y->used_ns) - (x->used_ns < y->used_ns);
 }
 
-/* All unpinned sealed shards with their rank and the time of their last use. */
+/* Collects all unpinned sealed shards with their rank and the time of their last use. */
 static hl_status collect_victims(struct hl_pool *pool, const struct hl_pool_eviction *what,
                                  struct victim **out, size_t *count)
 {

@@ -1,12 +1,12 @@
-/* While a new pool's memory is touched, which may take minutes:
+/* Touching the memory of a new pool, which may take minutes:
  *
- *     the thread that fills                        the logging thread
- *     SIGTERM, SIGINT: remove the file, end        every LINE_S: how much is there, from fstat
- *     end: stop, signal `wake`, join
+ *     filling thread                               logging thread
+ *     SIGTERM, SIGINT: remove the file, exit       every LINE_S: log the progress, from fstat
+ *     at the end: set `stop`, signal `wake`, join
  *
- * `stop` is the only thing that both use; it is under the lock. The logging thread has all signals
- * blocked, so that the handler runs in the thread that fills. `unfinished` is the handler's: it is
- * written while the handlers are not installed. */
+ * The threads share only `stop`, which is guarded by the lock. The logging thread blocks all
+ * signals, so the handler runs in the filling thread. `unfinished` belongs to the handler: it is
+ * written only while no handler is installed. */
 #include "mem/pool/fill.h"
 
 #include <inttypes.h>
@@ -24,13 +24,13 @@
 
 #define LINE_S 3
 
-/* For the signal handler: a process makes one pool at its start. */
+/* For the signal handler. One set is enough, since a process creates one pool, at its start. */
 static char unfinished[PATH_MAX]; /* "" = nothing to remove */
 static atomic_flag taken = ATOMIC_FLAG_INIT;
 static const int ending[] = {SIGTERM, SIGINT};
 static struct sigaction before[HL_ARRAY_LEN(ending)];
 
-/* The process ends by the signal, as it would without a handler. */
+/* The signal then ends the process, as it would without a handler. */
 static void remove_and_die(int number)
 {
     if (unfinished[0] != '\0')
@@ -87,7 +87,7 @@ void hl_pool_fill_begin(struct hl_pool_fill *f, const char *path, int fd, uint64
     hl_cond_init(&f->wake);
     pthread_mutex_init(&f->lock, NULL);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the thread that fills */
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals go to the filling thread */
     f->running = pthread_create(&f->thread, NULL, log_main, f) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     take_signals(f, fresh);

@@ -1,9 +1,9 @@
-/* Copies that the owner may take away at any time: sealed, placed and evicted as write.c does it
- * with others, but that their extents are free at once. */
+/* Kept copies, which the owner may evict at any time. They are sealed, placed and evicted like
+ * other shards (write.c), except that their extents are free at once. */
 #include "mem/pool/pool_private.h"
 
-/* One store, under the old generation: a reader in between sees either state, and both are read
- * alike. */
+/* A single store under the old generation: a concurrent reader sees either state, and reads the
+ * bytes the same way in both. */
 hl_status hl_pool_place(struct hl_pool *pool, struct hl_id id)
 {
     pthread_mutex_lock(&pool->lock);
@@ -18,7 +18,7 @@ hl_status hl_pool_place(struct hl_pool *pool, struct hl_id id)
     return slot != NO_SLOT ? HL_OK : pool_fail_missing(pool, id);
 }
 
-/* No quarantine: a reader without a pin compares the generation after it has copied. */
+/* No quarantine is needed: a reader without a pin compares the generation after its copy. */
 enum hl_pool_kept hl_pool_evict_kept(struct hl_pool *pool, struct hl_id id)
 {
     enum hl_pool_kept was = HL_POOL_KEPT_NOT;

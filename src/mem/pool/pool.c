@@ -1,8 +1,9 @@
-/* Making, adopting and closing the pool's file.
+/* Creating, adopting and closing the pool's file.
  *
- * The magic is the last thing written into a new file, so a file whose making was cut short is
- * known and made again. The lock (flock) ends with the process, however it ends. A clean close
- * only forgets the owner: adoption is the same after it and after SIGKILL. */
+ * The magic is written last into a new file, so an owner recognizes a file whose creation was
+ * interrupted, and creates it again. The lock (flock) ends with the process, however the process
+ * ends. A clean close only clears the owner: adoption is the same after a close as after
+ * SIGKILL. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,7 +21,7 @@
 #include "os/map_guard.h"
 #include "os/shm.h"
 
-#define LATE_MS       1000 /* a heartbeat that comes later was kept from it */
+#define LATE_MS       1000 /* a heartbeat that is later was held up */
 #define SLOTS_MIN     1024
 #define SLOTS_MAX     ((uint64_t)1 << 22)
 #define CAPACITY_MAX  ((uint64_t)1 << 56)
@@ -69,7 +70,7 @@ static uint64_t slots_for(const struct hl_pool_options *o, uint64_t capacity)
     return slots;
 }
 
-/* Bound first, since a page stays where it was made. */
+/* The memory is bound first, because a page stays on the node where it was allocated. */
 static hl_status make_pages(struct hl_pool *pool, const struct hl_pool_options *o, uint64_t size,
                             uint64_t data_offset)
 {
@@ -100,8 +101,8 @@ static hl_status make_pool(struct hl_pool *pool, const struct hl_pool_options *o
     size = (size + granule - 1) / granule * granule;
     if (slots < 2 || slots > UINT32_MAX / 2 || (slots & (slots - 1)) != 0)
         return hl_fail(HL_EINVAL, "pool %s: index slots must be a power of two", pool->path);
-    /* In memory a file of zeros is known as unfinished, and no page may be made before the binding:
-     * a huge one would grow where it lies. */
+    /* In shared memory a file of zeros counts as unfinished, and no page may be allocated before
+     * the binding: a huge page would grow where it is. */
     if (ftruncate(pool->fd, 0) != 0 ||
         (!hl_shm_is_memory(pool->fd) && pwrite(pool->fd, &making, sizeof(making), 0) < 0))
         return hl_fail(hl_status_of_errno(errno), "make pool %s: %m", pool->path);
@@ -166,7 +167,7 @@ static uint64_t capacity_of(const struct hl_pool_options *o)
     return (bytes + HL_POOL_UNIT - 1) / HL_POOL_UNIT * HL_POOL_UNIT;
 }
 
-/* Make a new pool or map the one there is. */
+/* Creates a new pool, or maps the existing one. */
 static hl_status make_or_map(struct hl_pool *pool, const struct hl_pool_options *o, int *made)
 {
     struct stat sb;
@@ -203,9 +204,8 @@ static hl_status fail_owned(int fd, const char *path)
     return hl_fail(HL_EBUSY, "pool %s is in use by another process", path);
 }
 
-/* The file under our lock, and still the one with that name. */
-/* The flock makes one process the owner; a name that leads to another file by then was replaced by
- * another process, and is tried again. */
+/* Locks the file of that name. The flock makes one process the owner. If the name refers to another
+ * file by the time we have the lock, another process has replaced it, and we try again. */
 static hl_status open_locked(const char *path, int *out)
 {
     for (int i = 0; i < OPEN_ATTEMPTS; i++) {
@@ -229,13 +229,13 @@ static hl_status open_locked(const char *path, int *out)
                    path);
 }
 
-/* One thread per pool, from take_over to hl_pool_close:
+/* The heartbeat thread: one per pool, from take_over to hl_pool_close.
  *
  *     beat_ms over, or beat_stop: pool_beat with the lock held --> wait for beat_wake
  *
- * `beat_stop` is set under the lock, and the wait gives the lock up and sleeps in one step, so the
- * signal is never lost. Readers of other processes see the heartbeat in the superblock and take an
- * owner with an old one for dead. */
+ * `beat_stop` is set under the lock, and the wait releases the lock and sleeps in one step, so no
+ * signal is lost. Other processes read the heartbeat in the superblock and consider an owner with
+ * an old one dead. */
 static void *beat_main(void *arg)
 {
     struct hl_pool *pool = arg;
@@ -254,8 +254,8 @@ static void *beat_main(void *arg)
     return NULL;
 }
 
-/* Without the lock: no other thread knows the pool before the heartbeat's is started, at the end.
- */
+/* No lock is needed: no other thread knows the pool before the heartbeat thread is started, at the
+ * end. */
 static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, int made)
 {
     pool->super = (struct hl_pool_super *)pool->base;
@@ -268,8 +268,8 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
                        pool->path, pool->slots);
     HL_TRY(hl_extents_create(pool->super->capacity / HL_POOL_UNIT, pool->slots, &pool->extents));
     hl_extents_divide(pool->extents, pool->region_ends, pool->region_count);
-    /* Incarnation 0: views of the last owner's time are stale before anything changes. The new one
-     * comes last, when the index is clean: from then on new views may open. */
+    /* Incarnation 0 makes the last owner's views stale before anything changes. The new incarnation
+     * is stored last, when the index is clean: new views can open from then on. */
     POOL_SET(pool->super->incarnation, 0);
     found->adopted = !made;
     uint64_t late_ms = 2 * (uint64_t)pool->beat_ms;
@@ -331,8 +331,8 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     return HL_OK;
 }
 
-/* The heartbeat's thread ends first, then readers are told by incarnation 0. They keep their own
- * mappings, so this one may go. */
+/* The heartbeat thread ends first; then incarnation 0 tells readers. They have mappings of their
+ * own, so this one can be unmapped. */
 void hl_pool_close(struct hl_pool *pool)
 {
     if (pool == NULL)
@@ -344,8 +344,8 @@ void hl_pool_close(struct hl_pool *pool)
         pthread_mutex_unlock(&pool->lock);
         pthread_join(pool->beat, NULL);
     }
-    /* After the last beat: a view that sees no owner connects again, instead of waiting for a
-     * heartbeat that grows old. */
+    /* After the last beat: a view that sees no owner reconnects instead of waiting until the
+     * heartbeat is too old. */
     if (pool->super != NULL) {
         POOL_SET(pool->super->incarnation, 0);
         POOL_SET(pool->super->owner_pid, 0);
@@ -365,7 +365,7 @@ void hl_pool_close(struct hl_pool *pool)
 void hl_pool_remove(struct hl_pool *pool)
 {
     if (pool != NULL)
-        unlink(pool->path); /* still under the lock: a new owner that waits looks again */
+        unlink(pool->path); /* still locked: a new owner that waits for the lock checks the name */
     hl_pool_close(pool);
 }
 

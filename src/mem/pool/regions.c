@@ -1,8 +1,8 @@
-/* The pool's memory, NUMA node by node.
+/* Placing the pool's memory on NUMA nodes.
  *
- * A region is a run of units. Its pages are bound before they are made: the policy of a shared
- * mapping is kept by the file, so it holds for whatever makes the page, fallocate too. What lies
- * before the data (superblock and index) goes with the first region. */
+ * A region is a run of units. Its pages are bound before they are allocated: the file keeps the
+ * policy of a shared mapping, so the policy holds for everything that allocates a page, including
+ * fallocate. The superblock and the index, which precede the data, belong to the first region. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ hl_status pool_regions_plan(struct hl_pool *pool, const struct hl_pool_options *
     return HL_OK;
 }
 
-/* The nodes of "0,2-3", each of which must be one of `have`. */
+/* Parses a list such as "0,2-3"; each node must be one of `have`. */
 static hl_status parse_nodes(const char *text, const int *have, size_t have_count, int *out,
                              size_t *count)
 {
@@ -72,7 +72,7 @@ hl_status hl_pool_regions_parse(const char *text, uint64_t capacity,
     return HL_OK;
 }
 
-/* The bytes of region i in the mapping; the first one has what is before the data, too. */
+/* The bytes of region i in the mapping. The first region includes what precedes the data. */
 static struct hl_shm_range range_of(const struct hl_pool *pool, uint64_t data_offset, size_t i)
 {
     uint64_t from = i > 0 ? data_offset + pool->region_ends[i - 1] * HL_POOL_UNIT : 0;
@@ -150,7 +150,7 @@ static bool table_is_good(const struct hl_pool_super *s)
     return true;
 }
 
-/* Regions are for speed only: a pool without a good table is one region. */
+/* Regions only affect speed: a pool without a valid table is used as one region. */
 void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s)
 {
     struct hl_pool_region_entry one = {.numa_id = -1, .end = s->capacity};

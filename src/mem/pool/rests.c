@@ -1,5 +1,6 @@
-/* Pins that may rest (mem/pool/rest.h). A slot's note has a list of them, which is looked through
- * when the slot is wanted: by an eviction, or at the end of its quarantine. All under the lock. */
+/* Pins that may rest (mem/pool/rest.h). Each slot's note has a list of them, which is searched when
+ * the slot is needed: for an eviction, or at the end of its quarantine. All functions are called
+ * with the lock held. */
 #include <assert.h>
 
 #include "mem/pool/pool_private.h"
@@ -19,7 +20,7 @@ void hl_pool_rest_add(struct hl_pool *pool, const struct hl_pool_ref *ref,
 bool hl_pool_rest_end(struct hl_pool *pool, struct hl_pool_rest *rest)
 {
     pthread_mutex_lock(&pool->lock);
-    (void)hl_rest_recall(rest->word); /* nor can a borrower of a closed connection have it again */
+    (void)hl_rest_recall(rest->word); /* nor can a borrower of a closed connection take it up */
     bool taken = rest->taken;
     struct hl_pool_rest **at = &pool->notes[rest->slot].rests;
     while (!taken && *at != rest)

@@ -1,22 +1,23 @@
-/* Reading without asking: find the entry, copy the bytes with their CRC in one pass, look at the
- * generation again. No call is made, nothing is written; the mapping could not be written to.
+/* Reading without messages: find the entry, copy the bytes and compute their CRC in one pass, then
+ * check the generation again. A reader makes no system call and writes nothing: its mapping is
+ * read-only.
  *
  *     reader, any thread of any process       owner, under its lock
  *     ---------------------------------       ------------------------------------------
  *     find: load gen (even, else again)       change an entry: store gen odd
- *           load id, where, CRCs                               store the fields
+ *           load id, offset, CRCs                              store the fields
  *           load gen: the same, else again                     store gen even, 2 higher
- *     read: copy bytes, summing their CRC     free: state FREED under a new gen; the bytes
+ *     read: copy bytes, computing their CRC   free: state FREED under a new gen; the bytes
  *           fence                                   stay for the quarantine, and while
  *           load gen: equal to ref.gen?             they are pinned
- *             yes: the CRC's verdict counts
- *             no:  HL_ESTALE, whatever the CRC said: the bytes may be another shard's
+ *             yes: the CRC decides
+ *             no:  HL_ESTALE, whatever the CRC: the bytes may be another shard's
  *
- * A copy may take longer than the quarantine. That is why the generation is compared after it, and
- * why a view that hands out a pointer (hl_pool_view_data) needs a pin instead.
+ * A copy may take longer than the quarantine. Therefore the generation is compared after it, and a
+ * view that hands out a pointer (hl_pool_view_data) needs a pin.
  *
- * The owner's death is invisible to loads, so the incarnation is compared on every read (the line
- * is in cache anyway) and the heartbeat's age by hl_pool_view_alive. */
+ * Loads can't detect that the owner has died. Therefore every read compares the incarnation (its
+ * line is in the cache anyway), and hl_pool_view_alive checks the age of the heartbeat. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,16 +30,16 @@
 #include "os/map_guard.h"
 #include "os/shm.h"
 
-/* Constant after the open, but for `refs`: any thread uses a view without a lock. */
+/* Constant after the open, except for `refs`: any thread can use a view without a lock. */
 struct hl_pool_view {
     const uint8_t *base;
     const struct hl_pool_super *super;
     const struct hl_pool_entry *index;
     uint64_t slots;
     uint64_t file_size;
-    uint64_t incarnation; /* of the owner when it was opened; another one makes the view stale */
+    uint64_t incarnation; /* the owner's at the open; a different one makes the view stale */
     atomic_uint refs;     /* the last put unmaps */
-    int fd;               /* it can't be written through */
+    int fd;               /* opened read-only */
     int guard;
 };
 
@@ -180,13 +181,13 @@ const uint32_t *hl_pool_view_chunk_crcs(const struct hl_pool_view *view,
     return (const uint32_t *)(view->base + ref->offset + hl_pool_table_offset(ref->size));
 }
 
-/* A shard of one chunk saves the miss on the table. */
+/* For a shard of one chunk the entry's own CRC saves a cache miss on the table. */
 static uint32_t chunk_crc(const struct hl_pool_view *v, const struct hl_pool_ref *r, uint64_t chunk)
 {
     return r->size <= HL_CHUNK ? r->crc32 : hl_pool_view_chunk_crcs(v, r)[chunk];
 }
 
-/* A wrong CRC of bytes that are no longer ours means nothing. */
+/* A wrong CRC means nothing once the bytes belong to another shard. */
 static hl_status fail_chunk(const struct hl_pool_view *v, const struct hl_pool_ref *r,
                             uint64_t chunk)
 {
@@ -197,7 +198,7 @@ static hl_status fail_chunk(const struct hl_pool_view *v, const struct hl_pool_r
                    hl_id_format(r->id).s, chunk, hl_chunk_count(r->size));
 }
 
-/* The reference's generation stands, and what it says lies in the mapping. */
+/* Checks that the reference's generation is current and that its extent lies within the mapping. */
 static hl_status check_ref(const struct hl_pool_view *v, const struct hl_pool_ref *r)
 {
     HL_TRY(hl_pool_view_check(v, r));

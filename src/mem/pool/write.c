@@ -1,9 +1,9 @@
-/* Changing the pool, under its lock, in an order that a reader without a lock and an adopter after
- * a crash both understand (mem/pool/layout.h).
+/* Changing the pool under its lock, with stores in an order that is safe both for readers without a
+ * lock and for an adopter after a crash (mem/pool/layout.h).
  *
- * A freed extent goes through the quarantine queue; a pinned one leaves the queue and enters
- * it again with its last unpin. A slot that is given up becomes DELETED, and EMPTY as soon as the
- * slot after it is: a search then ends there as it would have before. */
+ * A freed extent goes through the quarantine queue. A pinned one leaves the queue and enters it
+ * again with its last unpin. A released slot becomes DELETED, and EMPTY once the slot after it is
+ * EMPTY: a search then stops there as if the slot had never been used. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,18 +22,19 @@
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Relaxed is enough: each store that follows is a release (POOL_SET), so a reader that acquires one
- * of them sees the odd generation too. A reader that loads the odd one looks again; one that loaded
- * the even one before notices the difference afterwards. An owner that dies here leaves it odd: the
- * next one shows the entry to no reader. */
-/* Every function of this file that takes a slot number is called with the lock held. The entry in
- * the file is written by this process alone, and only between entry_begin and entry_end. */
+/* Marks the entry as being changed. Functions here that take a slot number are called with the lock
+ * held; only this process writes the entry in the file, and only between entry_begin and entry_end.
+ *
+ * Relaxed order is enough: each store that follows is a release (POOL_SET), so a reader that
+ * acquires one of them also sees the odd generation. A reader that loads the odd generation tries
+ * again; one that has loaded the even one notices the difference afterwards. If the owner dies
+ * here, the next owner discards the entry. */
 static void entry_begin(struct hl_pool *pool, uint32_t slot)
 {
     atomic_store_explicit(&pool->index[slot].gen, pool->notes[slot].gen | 1, memory_order_relaxed);
 }
 
-/* Never back to the old value: references to what was here before become stale. */
+/* The generation only grows, so references to the former content become stale. */
 static void entry_end(struct hl_pool *pool, uint32_t slot)
 {
     struct slot_note *n = &pool->notes[slot];
@@ -41,7 +42,7 @@ static void entry_end(struct hl_pool *pool, uint32_t slot)
     POOL_SET(pool->index[slot].gen, n->gen);
 }
 
-/* Store what the note says, between begin and end. */
+/* Writes the note to the entry, between begin and end. */
 static void entry_store(struct hl_pool *pool, uint32_t slot)
 {
     const struct slot_note *n = &pool->notes[slot];
@@ -56,7 +57,7 @@ static void entry_store(struct hl_pool *pool, uint32_t slot)
     POOL_SET(e->state, n->state);
 }
 
-/* The note first: it is what the owner decides by, and readers of the note hold the lock. */
+/* The note is changed first: the owner decides by it, and its readers hold the lock. */
 static void entry_set_state(struct hl_pool *pool, uint32_t slot, uint32_t state)
 {
     pool->notes[slot].state = state;
@@ -95,11 +96,11 @@ bool pool_slot_repair(struct hl_pool *pool, uint32_t slot)
     hl_fault_count("corrupt", "pool-index");
     entry_begin(pool, slot);
     entry_store(pool, slot);
-    POOL_SET(pool->index[slot].gen, n->gen); /* the same bytes: references stay valid */
+    POOL_SET(pool->index[slot].gen, n->gen); /* the bytes are the same, so references stay valid */
     return true;
 }
 
-/* A share of the index with every heartbeat. */
+/* Checks a part of the index with every heartbeat. */
 static void pool_scrub(struct hl_pool *pool)
 {
     uint64_t share = pool->slots < SCRUB_SLOTS ? pool->slots : SCRUB_SLOTS;
@@ -120,8 +121,8 @@ uint32_t pool_slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t stat
     return NO_SLOT;
 }
 
-/* Slot of the readable shard; with an offset, also of a leased one, or of a freed one whose bytes
- * still lie there: the same id may have been written again elsewhere. */
+/* Finds the slot of a readable shard. With an offset, a leased extent is found too, or a freed one
+ * whose bytes are still there: the same id may have been written again elsewhere. */
 static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t offset)
 {
     if (offset == 0)
@@ -139,7 +140,7 @@ static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t of
     return NO_SLOT;
 }
 
-/* The index is at most three quarters full (alloc_locked), so a free slot is always found. */
+/* Always finds a slot: the index is at most three quarters full (alloc_locked). */
 static uint32_t slot_for(const struct hl_pool *pool, struct hl_id id)
 {
     uint64_t slot = hl_pool_home(id, pool->slots);
@@ -151,9 +152,9 @@ static uint32_t slot_for(const struct hl_pool *pool, struct hl_id id)
     return NO_SLOT;
 }
 
-/* DELETED keeps searches going that began at another home. Before an EMPTY slot there is nothing
- * left to be found, so a whole run of DELETED ones in front of it becomes EMPTY, too: searches for
- * what is missing stay short. */
+/* A DELETED slot lets searches that began at another home continue. In front of an EMPTY slot there
+ * is nothing more to find, so a whole run of DELETED slots there becomes EMPTY too, which keeps
+ * searches for missing shards short. */
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot)
 {
     uint64_t mask = pool->slots - 1;
@@ -184,16 +185,15 @@ static uint64_t first_unit(const struct hl_pool *pool, uint64_t offset)
 
 /* ---- waiting for room ------------------------------------------------------------------------ */
 
-/* With the lock held, after every change that may let a waiter go on: bytes freed, a pin gone, a
- * shard sealed. */
+/* With the lock held, after a change that may let a waiter continue: a free, an unpin, or a
+ * seal. */
 void pool_note_change(struct hl_pool *pool)
 {
     pool->changes++;
     pthread_cond_broadcast(&pool->changed);
 }
 
-/* A waiter reads the number, tries, and waits only while the number is still the same: a change
- * between its try and its wait is not missed. */
+/* A waiter reads this number, tries, and waits only while it is the same: no change is missed. */
 uint64_t hl_pool_changes(struct hl_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
@@ -213,7 +213,7 @@ void hl_pool_wait_change(struct hl_pool *pool, uint64_t seen, uint64_t until_ns)
 /* ---- quarantine of freed extents ---------------------------------------------------------------
  */
 
-/* Appends to the queue. All stay equally long, so its head is always the next that may go. */
+/* Appends to the queue. All extents stay equally long, so the head is always the next to leave. */
 void pool_quarantine(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     struct slot_note *note = &pool->notes[slot];
@@ -251,8 +251,8 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns)
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-/* A LEASED extent skips the quarantine: readers without a pin never find it in the index. So does a
- * KEPT one, see hl_pool_evict_kept. */
+/* A LEASED extent skips the quarantine, because a reader without a pin never finds it in the index.
+ * A KEPT one skips it too, see hl_pool_evict_kept. */
 void pool_give(struct hl_pool *pool, uint32_t slot)
 {
     struct hl_pool_ref r = ref_of(pool, slot);
@@ -282,7 +282,7 @@ void pool_listen(struct hl_pool *pool, uint64_t now_ns)
     pool->leases_sure_ns += gap.paused_ns;
 }
 
-/* Units of adopted leases that alloc would take back when room is short; 0 while they are sure. */
+/* Units of adopted leases that alloc can take back now; 0 while the leases are guaranteed. */
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 {
     uint64_t units = 0;
@@ -294,7 +294,7 @@ uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
     return units;
 }
 
-/* Room is short: what a borrower may still come back for goes, if it was kept long enough. */
+/* Room is short: ends unclaimed adopted leases if they were kept long enough. */
 static bool end_abandoned(struct hl_pool *pool)
 {
     pool_listen(pool, hl_now_ns());
@@ -304,8 +304,8 @@ static bool end_abandoned(struct hl_pool *pool)
     return true;
 }
 
-/* What is written to a pool that was cut short is lost, and so is what was in it: nothing may be
- * answered from it any longer. After a restart the daemon has what the file has left. */
+/* A truncated pool loses what is written to it and has lost what was in it, so nothing may be
+ * served from it. After a restart the daemon has what is left in the file. */
 static void end_if_damaged(const struct hl_pool *pool)
 {
     struct stat sb;
@@ -319,8 +319,8 @@ static void end_if_damaged(const struct hl_pool *pool)
     _exit(1);
 }
 
-/* The heartbeat's thread, or a test, with the lock held. All work that depends on time is here, so
- * no call waits for a timer of its own. */
+/* Called by the heartbeat thread or a test, with the lock held. All work that depends on time is
+ * done here, so no call waits for a timer of its own. */
 void pool_beat(struct hl_pool *pool)
 {
     uint64_t now = hl_now_ns();
@@ -354,8 +354,8 @@ static hl_status fail_no_room(const struct hl_pool *pool, uint64_t size)
         hl_format_bytes(pool->quarantined_units * HL_POOL_UNIT, quarantined, sizeof(quarantined)));
 }
 
-/* The slot is taken and says WRITING before the caller writes a byte: an owner that dies meanwhile
- * leaves an entry that the next one drops, and its units are free again. */
+/* The slot is taken and marked WRITING before the caller writes a byte. If the owner dies
+ * meanwhile, the next owner drops the entry and its units are free again. */
 static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t size,
                               uint32_t regions, struct hl_pool_extent *out)
 {
@@ -398,8 +398,8 @@ hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_exte
     return hl_pool_alloc_at(pool, hl_id_random(), size, -1, out);
 }
 
-/* Two writers of one id can't both get an extent: the look-up and the WRITING entry are one step
- * under the lock. */
+/* Two writers of the same id can't both get an extent: the look-up and the WRITING entry are one
+ * step under the lock. */
 hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int numa_node,
                            struct hl_pool_extent *out)
 {
@@ -419,7 +419,7 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
     return st;
 }
 
-/* With the lock held. The generation tells this shard from a later one in the same slot. */
+/* With the lock held. The generation distinguishes this shard from a later one in the same slot. */
 bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     if (ref->slot >= pool->slots)
@@ -450,7 +450,7 @@ hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *o
     return st;
 }
 
-/* The extent is one that alloc has given and that was not sealed or aborted. */
+/* Whether alloc returned this extent and it was neither sealed nor aborted yet. */
 static bool is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
 {
     if (x->slot >= pool->slots)
@@ -460,7 +460,7 @@ static bool is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
            n->size == x->size;
 }
 
-/* The entry of a written extent, between begin and end. */
+/* Writes the entry of a written extent, between begin and end. */
 static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uint32_t state,
                        uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
                        struct hl_pool_ref *out)
@@ -493,8 +493,8 @@ static hl_status fail_not_open(const struct hl_pool_extent *x)
     return hl_fail(HL_EINVAL, "shard %s is not being written", hl_id_format(x->id).s);
 }
 
-/* With the entry written: what a file has lost can't be acknowledged. The beat ends this process.
- */
+/* After the entry was written: what a truncated file has lost must not be acknowledged. The next
+ * heartbeat ends this process. */
 static hl_status check_whole(const struct hl_pool *pool)
 {
     if (!hl_map_guard_check(pool->guard))
@@ -504,8 +504,9 @@ static hl_status check_whole(const struct hl_pool *pool)
                    pool->path);
 }
 
-/* The chunk CRCs are added up before the lock is taken. The extent is WRITING and the caller's, so
- * no other thread can have sealed or freed it; is_open catches a caller that does so twice. */
+/* The chunk CRCs are combined before the lock is taken. The extent is WRITING and belongs to the
+ * caller, so no other thread can have sealed or freed it; is_open catches a caller that seals it
+ * twice. */
 static hl_status seal_shard(struct hl_pool *pool, const struct hl_pool_extent *extent,
                             uint32_t state, uint32_t crc32, const uint32_t *chunk_crcs,
                             size_t chunks, struct hl_pool_ref *ref)
@@ -550,8 +551,8 @@ hl_status hl_pool_seal_kept(struct hl_pool *pool, const struct hl_pool_extent *e
     return seal_shard(pool, extent, HL_POOL_KEPT, crc32, chunk_crcs, chunks, ref);
 }
 
-/* Both entries are in change at once, so an owner that dies in between leaves the new one or none,
- * never the old beside the new. */
+/* Both entries are marked as being changed at once: if the owner dies in between, the new entry is
+ * left or none, never both. */
 hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
                           const struct hl_pool_extent *extent, const uint32_t *chunk_crcs,
                           size_t chunks, struct hl_pool_ref *ref)
@@ -578,7 +579,7 @@ hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
     return st;
 }
 
-/* No quarantine: a WRITING entry was visible to no reader. */
+/* No quarantine is needed: readers never see a WRITING entry. */
 void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)
 {
     pthread_mutex_lock(&pool->lock);
@@ -600,7 +601,7 @@ hl_status pool_fail_missing(const struct hl_pool *pool, struct hl_id id)
     return hl_fail(HL_ENOENT, "shard %s is not in pool %s", hl_id_format(id).s, pool->path);
 }
 
-/* Bytes go from `used` to `quarantined` in one step under the lock, so their sum never jumps. */
+/* Bytes move from `used` to `quarantined` in one step under the lock, so their sum never jumps. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     uint64_t units = hl_pool_units(pool->notes[slot].size);
@@ -622,7 +623,7 @@ hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
     return slot != NO_SLOT ? HL_OK : pool_fail_missing(pool, id);
 }
 
-/* The entry is repaired before its reference is handed out, as the reader will check it. */
+/* The entry is repaired before its reference is returned, because the reader will check it. */
 hl_status pool_find(struct hl_pool *pool, uint32_t state, struct hl_id id, struct hl_pool_ref *out)
 {
     pthread_mutex_lock(&pool->lock);
@@ -658,8 +659,8 @@ hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
     return HL_OK;
 }
 
-/* The last pin decides: a freed shard begins its quarantine anew (a reader without a pin may have
- * come since), a leased one is free at once, for only its borrower could find it. */
+/* On the last unpin, a freed shard starts its quarantine again (a reader without a pin may have
+ * found it since), and a leased one is free at once, since only its borrower could find it. */
 void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     pthread_mutex_lock(&pool->lock);
@@ -672,12 +673,12 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
     else if (note->pins == 0 && state == HL_POOL_LEASED)
         pool_give(pool, ref->slot);
     if (note->pins == 0)
-        pool_note_change(pool); /* it may be evicted now */
+        pool_note_change(pool); /* it can be evicted now */
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* The cursor is a slot number: a page goes on behind the last one. What is sealed meanwhile in a
- * slot before it is not listed. */
+/* The cursor is a slot number; a page continues after the last slot. A shard that is sealed
+ * meanwhile in an earlier slot is not listed. */
 size_t pool_list(struct hl_pool *pool, uint32_t state, uint64_t *cursor, struct hl_pool_ref *out,
                  size_t max)
 {

@@ -1,4 +1,4 @@
-/* One target shard. */
+/* Fills one target shard. */
 #include <string.h>
 
 #include "mem/reshard/reshard_private.h"
@@ -14,7 +14,7 @@ static hl_status open_verified(void *arg, const struct hl_reshard_op *op, uint64
     return HL_OK;
 }
 
-/* Called by all workers; the sum it passes on is of all of them, and may arrive out of order. */
+/* Called by all workers. The reported sum covers all of them; reports can arrive out of order. */
 static void report_progress(struct hl_resharding *r, uint64_t bytes)
 {
     uint64_t done = atomic_fetch_add_explicit(&r->done_bytes, bytes, memory_order_relaxed) + bytes;
@@ -22,7 +22,8 @@ static void report_progress(struct hl_resharding *r, uint64_t bytes)
         r->run->progress(r->run->progress_arg, done, r->total_bytes);
 }
 
-/* Before each block: so long a cancel, or another worker's failure, takes to end this one. */
+/* Called before each block, which bounds how long this worker runs after a cancel or another
+ * worker's failure. */
 static hl_status begin_block(void *arg, uint64_t bytes)
 {
     struct hl_resharding *r = arg;

@@ -1,7 +1,7 @@
-/* Workers take wanted shards from a counter until none is left or one of them has failed. Sealed
- * shards of a run that fails are discarded: a caller sees all or none. What they share is as in
- * mem/import/run.c: the counter and `failed` are atomic, the first failure is under the mutex, and
- * a shard's rows of the tables are those of the worker that took it until the joins. */
+/* Workers take wanted shards from a counter until none is left or one of them has failed. If the
+ * run fails, its sealed shards are discarded, so a caller sees all or none. Sharing is as in
+ * mem/import/run.c: the counter and `failed` are atomic, the mutex guards the first failure, and
+ * until the joins a shard's table rows belong to the worker that took the shard. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 #define THREADS_DEFAULT 2
 #define THREADS_MAX     64
 
-/* The first failure is the run's; a worker that stops because of it comes later, and its words are
- * dropped. `failed` is stored last, so who sees it can rely on status and text being there. */
+/* The run reports its first failure. A worker that stops because of it calls this later, and its
+ * text is dropped. `failed` is stored last, so a thread that sees it also sees status and text. */
 static void fail_run(struct hl_resharding *r, hl_status st)
 {
     pthread_mutex_lock(&r->mutex);
@@ -28,7 +28,7 @@ static void fail_run(struct hl_resharding *r, hl_status st)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* In the calling thread, before the workers: total_bytes needs no atomic. */
+/* Runs in the calling thread before the workers start, so total_bytes needs no atomic. */
 HL_CHECK static hl_status write_header(struct hl_resharding *r, size_t shard)
 {
     const struct hl_partition_shard *s = &r->run->b->shards[shard];
@@ -101,7 +101,7 @@ HL_CHECK static hl_status make_shard(struct hl_resharding *r, size_t shard)
     return HL_OK;
 }
 
-/* The counter alone divides the work: relaxed, for nothing else is passed from worker to worker. */
+/* Only the counter divides the work; it is relaxed, as workers pass each other nothing else. */
 static void *reshard_worker(void *arg)
 {
     struct hl_resharding *r = arg;
@@ -115,7 +115,7 @@ static void *reshard_worker(void *arg)
     }
 }
 
-/* The calling thread works too: a machine that gives no more threads is only slower. */
+/* The calling thread works too, so the run is only slower if no more threads can be started. */
 static void run_workers(struct hl_resharding *r)
 {
     pthread_t threads[THREADS_MAX];
@@ -145,7 +145,7 @@ HL_CHECK static hl_status make_shards(struct hl_resharding *r)
             HL_TRY(write_header(r, i));
     HL_TRY(hl_resharding_open_sources(r));
     run_workers(r);
-    /* The workers are joined: from here on one thread, no lock. */
+    /* The workers are joined: from here on there is one thread and no lock. */
     if (r->status == HL_OK)
         return HL_OK;
     for (size_t i = 0; i < n; i++)

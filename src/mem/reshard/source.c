@@ -1,4 +1,4 @@
-/* The shards that are read: their checksums and where their tensors are. */
+/* The source shards: their checksums and the location of their tensors. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +21,9 @@ HL_CHECK static hl_status verify_chunk(const struct hl_resharding *r, uint32_t s
                    i, hl_id_format(s->id).s, p->pp, p->tp, p->part, crc, want);
 }
 
-/* `verified[i]` goes from 0 to 1 once, and says that MiB i matched its checksum. The bytes are read
- * only and do not change, so the flag orders nothing and is relaxed: two workers that verify the
- * same MiB at once waste time and no more. `verified_bytes` may count such a MiB twice. */
+/* `verified[i]` changes from 0 to 1 once, which says that MiB i matched its checksum. The bytes are
+ * read-only and do not change, so the flag orders nothing and is relaxed. Two workers may verify
+ * the same MiB at once; that only wastes time, and `verified_bytes` may count it twice. */
 hl_status hl_resharding_verify(struct hl_resharding *r, uint32_t shard, uint64_t offset,
                                uint64_t len)
 {
@@ -53,7 +53,7 @@ HL_CHECK static hl_status parse_header(struct hl_resharding *r, uint32_t shard,
     return hl_safetensors_parse(s->bytes, n + 8, size, out);
 }
 
-/* Every tensor of the plan is in the shard, with the plan's dtype and shape. */
+/* Checks that the shard has every tensor of the plan, with the plan's dtype and shape. */
 HL_CHECK static hl_status find_tensors(struct hl_resharding *r, uint32_t shard,
                                        const struct hl_safetensors *header)
 {
@@ -90,7 +90,7 @@ HL_CHECK static hl_status open_source(struct hl_resharding *r, uint32_t shard)
     return st;
 }
 
-/* Mark in `needed` the shards of a that shard `shard` of b reads. */
+/* Marks in `needed` the shards of a that shard `shard` of b reads. */
 static void mark_needed(const struct hl_resharding *r, size_t shard, unsigned char *needed)
 {
     const struct hl_reshard_plan *plan = r->run->plan;
@@ -101,7 +101,7 @@ static void mark_needed(const struct hl_resharding *r, size_t shard, unsigned ch
             needed[plan->ops[i].shard] = 1;
 }
 
-/* In the calling thread, before the workers, which only read the tables that are made here. */
+/* Runs in the calling thread before the workers start; they only read the tables built here. */
 hl_status hl_resharding_open_sources(struct hl_resharding *r)
 {
     const struct hl_partition_plan *a = r->run->a;

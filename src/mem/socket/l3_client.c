@@ -1,24 +1,24 @@
-/* One request and its answer at a time under a lock, which is held for the whole exchange: other
- * threads of the process queue up for the socket.
+/* The client sends one request at a time and holds a lock for the whole exchange: other threads of
+ * the process queue up for the socket.
  *
  *     connected --a deadline, a closed socket, an answer of another protocol--> broken, for good
  *
- * An answer that comes too late would be taken for the next one's, so a client that ran into a
- * deadline is broken: its user closes it and connects again. The view needs no lock (pool/view.c).
+ * A late answer would be taken for the answer to the next request. Therefore a client is broken
+ * after a missed deadline: its user closes it and connects again. The view needs no lock
+ * (pool/view.c).
  *
- * The lock guards fd and seq. `path`, `rpc_address` and `view` are constant once
- * hl_l3_connect returns. A thread that waits for the lock waits as long as the exchanges before it
- * take: its own deadline begins with its own exchange.
+ * The lock guards fd and seq. `path`, `rpc_address` and `view` are constant once hl_l3_connect
+ * returns. A thread waits for the lock as long as the exchanges before it take: its deadline starts
+ * with its own exchange.
  *
- * A pin that was given back rests (pool/rest.h): the server has it still, and the next hl_l3_pin of
- * that shard takes it up again without a message, unless the server has recalled it meanwhile.
+ * A pin that is given back rests (pool/rest.h): the server keeps it, and the next hl_l3_pin of that
+ * shard takes it up again without a message, unless the server has recalled it meanwhile.
  *
  *     no entry --pin, answered with a word--> used --last unpin--> rests --pin--> used
- *        ^                                     | recalled            | recalled, the shard was
- * freed,
+ *        ^                                     | recalled            | recalled: shard freed,
  *        '------------ UNPIN ------------------'---------------------'  or its word is needed
  *
- * rests_lock guards the table and is held for no exchange. */
+ * rests_lock guards the table and is never held during an exchange. */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -41,7 +41,7 @@ struct pin {
     struct hl_id id;
     struct hl_pool_ref ref;
     uint32_t word;
-    uint32_t users; /* hl_l3_pin less hl_l3_unpin; 0 = it rests */
+    uint32_t users; /* hl_l3_pin calls less hl_l3_unpin calls; 0 = it rests */
     UT_hash_handle hh;
 };
 
@@ -52,7 +52,7 @@ struct hl_l3_client {
     pthread_mutex_t lock; /* guards fd and seq */
     int fd;
     uint32_t seq;
-    atomic_bool broken;         /* stored under it */
+    atomic_bool broken;         /* stored with the lock held */
     pthread_mutex_t rests_lock; /* guards pins; the words are atomic */
     struct pin *pins;           /* by id */
     struct l3_rests rests;
@@ -63,7 +63,7 @@ static hl_status fail_broken(const struct hl_l3_client *c)
     return hl_fail(HL_EUNAVAIL, "the connection to %s is lost; connect again", c->path);
 }
 
-/* With the lock held: an answer belongs to the request that was sent last. */
+/* With the lock held, so that the answer belongs to the request that was sent last. */
 static hl_status exchange_messages(struct hl_l3_client *c, struct hl_l3_request *req, int pass,
                                    int timeout_ms, struct hl_l3_answer *answer, int *passed)
 {
@@ -103,7 +103,7 @@ static hl_status ask_server(struct hl_l3_client *c, struct hl_l3_request *req, i
     return HL_OK;
 }
 
-/* Without words each pin takes a message, as it does with a server that has none. */
+/* Without words each pin takes a message, as with a server that doesn't have them. */
 static hl_status share_rests(struct hl_l3_client *c, int timeout_ms)
 {
     struct hl_l3_answer a;
@@ -184,7 +184,8 @@ struct hl_pool_view *hl_l3_view(struct hl_l3_client *c)
     return c->view;
 }
 
-/* Without the lock: a hang-up is a state of the socket, and fd does not change before the close. */
+/* No lock is needed: a hang-up is a state of the socket, and fd does not change before the
+ * close. */
 hl_status hl_l3_alive(struct hl_l3_client *c)
 {
     if (hl_socket_hung_up(c->fd))
@@ -197,7 +198,7 @@ bool hl_l3_connected(struct hl_l3_client *c)
     return !c->broken && !hl_socket_hung_up(c->fd);
 }
 
-/* Where the answer says that the shard lies; nothing outside the mapping is believed. */
+/* Reads the shard's location from the answer, and refuses one outside the mapping. */
 static hl_status ref_from(const struct hl_l3_client *c, const struct hl_l3_answer *a,
                           struct hl_pool_ref *out)
 {
@@ -217,7 +218,7 @@ static hl_status ref_from(const struct hl_l3_client *c, const struct hl_l3_answe
     return HL_OK;
 }
 
-/* word: 0 = a pin that may not rest. */
+/* word: that of a pin that may rest, or 0. */
 static hl_status give_back(struct hl_l3_client *c, const struct hl_pool_ref *ref, uint32_t word,
                            int timeout_ms)
 {
@@ -230,7 +231,7 @@ static hl_status give_back(struct hl_l3_client *c, const struct hl_pool_ref *ref
     return ask_server(c, &req, -1, timeout_ms, &a, NULL);
 }
 
-/* *word: by which it may rest, 0 = it may not. */
+/* *word: the word under which the pin may rest, or 0 if it may not. */
 static hl_status ask_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, bool may_rest,
                          int timeout_ms, struct hl_pool_ref *ref, uint32_t *word)
 {
@@ -249,10 +250,11 @@ static hl_status ask_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offse
 /* ---- pins that rest; the lock of each function is its own -------------------------------------
  */
 
-/* Takes up the pin of that shard. False: ask the server; *old (free()) is to be given back first,
- * when it is not NULL. The generation is compared once the pin is ours, so what was freed before is
- * not handed out, and what is freed from now on stays. *may_rest: not beside a pin of bytes that
- * were the shard's before it was healed, while that is used. */
+/* Takes up the pin of that shard. If it returns false, the caller asks the server, after giving
+ * back *old (to be freed with free()) if that is not NULL. The generation is compared once the pin
+ * is ours: a shard that was freed before is not returned, and one that is freed later keeps its
+ * bytes. Clears *may_rest while a pin of the shard's bytes from before a heal is still in use,
+ * because the table has one pin per shard. */
 static bool take_up_pin(struct hl_l3_client *c, struct hl_id id, struct hl_pool_ref *ref,
                         struct pin **old, bool *may_rest)
 {
@@ -290,7 +292,8 @@ static bool keep_pin(struct hl_l3_client *c, const struct hl_pool_ref *ref, uint
     return pin != NULL;
 }
 
-/* True: it rests, or others use it still. False: tell the server, of *word. */
+/* Returns true if the pin now rests or is still in use. If false, the caller must give it back to
+ * the server, with *word. */
 static bool lay_down_pin(struct hl_l3_client *c, const struct hl_pool_ref *ref, uint32_t *word)
 {
     struct pin *pin = NULL;
@@ -307,7 +310,8 @@ static bool lay_down_pin(struct hl_l3_client *c, const struct hl_pool_ref *ref, 
     return kept;
 }
 
-/* All words are in use: the next pin has that of the one that was pinned first. */
+/* If all words are in use, gives back the oldest pin at rest, so that the next pin gets its
+ * word. */
 static void free_word(struct hl_l3_client *c, int timeout_ms)
 {
     pthread_mutex_lock(&c->rests_lock);
@@ -336,7 +340,7 @@ hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, in
         free_word(c, timeout_ms);
     if (word == 0 || keep_pin(c, ref, word))
         return HL_OK;
-    hl_status st = give_back(c, ref, word, timeout_ms); /* one that never rests in its place */
+    hl_status st = give_back(c, ref, word, timeout_ms); /* a pin that never rests replaces it */
     return st == HL_OK ? ask_pin(c, id, offset, false, timeout_ms, ref, &word) : st;
 }
 

@@ -1,7 +1,7 @@
-/* The copy of a put. It reads with pread, not through a mapping: holes of the memfd then cost no
- * memory, and no page table has to be built and torn down for bytes that are read once. The CRC is
- * computed over what has landed in the pool, while it is in the cache: whatever the client does to
- * its memfd meanwhile, the shard is consistent with its checksums. */
+/* The copy of a put. It reads with pread instead of a mapping: holes of the memfd then take no
+ * memory, and no page table is built and torn down for bytes that are read once. The CRC is
+ * computed over the bytes in the pool, while they are in the cache: whatever the client does to its
+ * memfd meanwhile, the shard matches its checksums. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,19 +1,19 @@
-/* Connections are polled on the loop; a message is 48 bytes and its answer 344, so nothing is ever
- * half-read. A client that does not take its answers away is dropped.
+/* Connections are polled on the loop. A message has 48 bytes and its answer 344, so no message is
+ * ever read in part. A client that doesn't read its answers is disconnected.
  *
- * A connection (struct l3_conn) is the loop's. Its states, by its members:
+ * The loop owns every connection (struct l3_conn). Its states, by its members:
  *
  *     accepted --HELLO--> greeted --PUT, LEASE--> put != NULL: a worker copies (l3_put.c); only
- *                           |  ^                  |            its hanging up is listened for
+ *                           |  ^                  |            a hang-up is watched for
  *                           |  '--on_put_done-----'
  *                           |--PIN of a shard that is not here--> loading --answered--> greeted
- *     any of them --hung up, refused--> closing: its pins and mappings are gone; freed when the
+ *     any of them --hung up, refused--> closing: its pins and mappings are released; freed when the
  *                                       socket is closed and neither put nor load is left
  *
- * With a worker it shares the put alone: `cancel` is atomic, the rest of it the worker's until
- * on_put_done. With its client it shares the words of pins that may rest (l3_rests.h), one for each
- * shard: of `count` pins one has the word, and the pool may have taken that one (hl_pool_rest_end).
- */
+ * A connection shares only the put with a worker: `cancel` is atomic, the rest belongs to the
+ * worker until on_put_done. It shares with its client the words of pins that may rest (l3_rests.h),
+ * one per shard: one of the `count` pins has the word, and the pool may have taken that pin
+ * (hl_pool_rest_end). */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@
 #define DEFAULT_CLIENTS  1024
 #define MESSAGES_AT_ONCE 16
 #define ACCEPT_PAUSE_MS  100
-#define LOAD_TRIES       4 /* of a shard that is driven out before it is pinned */
+#define LOAD_TRIES       4 /* for a shard that is evicted again before it is pinned */
 
 static void on_conn(uv_poll_t *poll, int status, int events);
 
@@ -53,7 +53,7 @@ static void on_conn_closed(uv_handle_t *handle)
     conn_free_if_over(c);
 }
 
-/* The pin that may rest becomes one like the others, if the pool has not taken it back. */
+/* Makes the pin that may rest an ordinary one, unless the pool has taken it back. */
 static void end_rest(struct l3_conn *c, struct l3_pin *pin)
 {
     if (pin->word == 0)
@@ -73,7 +73,8 @@ static void drop_pins(struct l3_conn *c)
         HASH_DEL(c->pins, pin);
         end_rest(c, pin);
         for (; pin->count > 0; pin->count--) {
-            /* Where we end and not the borrower, what it leased waits for it in the pool. */
+            /* If the server stops before the borrower ends, the borrower's leases wait for it in
+             * the pool. */
             if (!c->server->stopping)
                 hl_pool_unpin(c->server->opts.pool, &pin->ref);
             c->server->stats.pins--;
@@ -183,7 +184,7 @@ static struct l3_pin *find_pin(struct l3_conn *c, const struct l3_pin_key *key)
     return pin;
 }
 
-/* Takes a pin of the pool; gives it back when it fails. */
+/* Takes over a pin of the pool; gives it back on failure. */
 static hl_status keep_pin(struct l3_conn *c, const struct hl_pool_ref *ref)
 {
     struct l3_pin *pin = find_pin(c, &(struct l3_pin_key){ref->id, ref->offset});
@@ -239,8 +240,8 @@ static void on_loaded(void *arg, hl_status st, const char *text)
     send_answer(c, &c->load, st, text, &(struct hl_l3_answer){0}, -1);
 }
 
-/* A shard that was mapped already is not looked for elsewhere: its bytes must stay where they are.
- */
+/* A PIN with an offset means that the client has the shard mapped. It is not loaded from elsewhere,
+ * because its bytes must stay where they are. */
 static bool load_first(struct l3_conn *c, const struct hl_l3_request *req, hl_status st)
 {
     const struct hl_l3_server_opts *o = &c->server->opts;
@@ -254,7 +255,8 @@ static bool load_first(struct l3_conn *c, const struct hl_l3_request *req, hl_st
     return true;
 }
 
-/* Number of the word by which the client lets the pin rest; 0: it has another one that may. */
+/* Returns the number of the word under which the client may let the pin rest, or 0 if another pin
+ * of the shard already has one. */
 static uint32_t let_rest(struct l3_conn *c, const struct hl_pool_ref *ref)
 {
     struct l3_pin *pin = find_pin(c, &(struct l3_pin_key){ref->id, ref->offset});
@@ -384,7 +386,7 @@ static void on_put_work(uv_work_t *work)
     l3_put_run(work->data);
 }
 
-/* No client ever learns the id. */
+/* No client ever learns the id, so the shard is freed. */
 static void take_back(struct hl_l3_server *s, const struct l3_put *put)
 {
     if (put->req.type == HL_L3_LEASE)
@@ -414,7 +416,7 @@ static void on_put_done(uv_work_t *work, int status)
     struct hl_l3_answer a = {0};
     bool leased = put->req.type == HL_L3_LEASE;
     if (put->st == HL_OK && leased) {
-        put->st = keep_pin(c, &put->ref); /* goes with the connection from here on */
+        put->st = keep_pin(c, &put->ref); /* belongs to the connection from now on */
         if (put->st != HL_OK)
             snprintf(put->text, sizeof(put->text), "%s", hl_error_text());
     }
@@ -424,7 +426,7 @@ static void on_put_done(uv_work_t *work, int status)
     }
     uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_conn);
     send_answer(c, &put->req, put->st, put->text, &a, -1);
-    if (c->closing && put->st == HL_OK) { /* the answer did not get through */
+    if (c->closing && put->st == HL_OK) { /* the answer did not reach the client */
         put->st = HL_EUNAVAIL;
         if (!leased)
             take_back(s, put);
@@ -435,7 +437,7 @@ static void on_put_done(uv_work_t *work, int status)
     free(put);
 }
 
-/* Takes the descriptor. */
+/* Takes ownership of the descriptor. */
 static void handle_put(struct l3_conn *c, const struct hl_l3_request *req, int memfd)
 {
     struct hl_l3_answer none = {0};
@@ -461,7 +463,7 @@ static void handle_put(struct l3_conn *c, const struct hl_l3_request *req, int m
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Takes the descriptor. */
+/* Takes ownership of the descriptor. */
 static void handle_request(struct l3_conn *c, const struct hl_l3_request *req, int passed)
 {
     if (req->magic != HL_L3_MAGIC || req->version != HL_L3_VERSION) {
@@ -566,7 +568,8 @@ static void on_listener(uv_poll_t *poll, int status, int events)
         if (st == HL_EBUSY)
             return;
         if (st != HL_OK) {
-            /* Out of descriptors: the waiting client would wake us for ever. */
+            /* Out of descriptors: the waiting client would wake us again and again, so polling
+             * pauses. */
             hl_warn("pool socket: %s", hl_error_text());
             uv_poll_stop(&s->poll);
             if (hl_timer_create(s->opts.loop, ACCEPT_PAUSE_MS, 0, on_pause_over, s, &s->pause) !=

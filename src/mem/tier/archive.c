@@ -1,7 +1,7 @@
 /* The archive as a tier: L4. A slot is memory until seal puts it into the archive in one piece.
  *
- * What was found in the archive when the tier was opened has its CRC in its header, and no chunk
- * CRCs: they are learned by the first read, which goes over all of it. While the tier is open
+ * A shard found in the archive when the tier was opened has its CRC in its header, but no chunk
+ * CRCs: the first read, which covers all of the shard, computes them. While the tier is open,
  * nothing else puts into the archive or removes from it. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "mem/tier/indexed.h"
 
 struct archive_tier {
-    struct hl_tier_indexed base; /* first */
+    struct hl_tier_indexed base; /* must be first */
     struct hl_archive *archive;
 };
 
@@ -94,7 +94,7 @@ static hl_status archive_remove(struct hl_tier_indexed *t, const struct hl_tier_
     return hl_archive_remove(archive_of(&t->store)->archive, e->id);
 }
 
-/* All of the entry, chunk by chunk: its chunk CRCs to `crcs`, their sum to *crc. */
+/* Reads the whole entry chunk by chunk; stores its chunk CRCs in `crcs` and their sum in *crc. */
 static hl_status sum_up(struct archive_tier *a, const struct hl_tier_entry *e, uint32_t *crcs,
                         uint32_t *crc)
 {
@@ -121,7 +121,7 @@ static hl_status archive_learn_chunks(struct hl_tier_indexed *t, struct hl_tier_
     if (st != HL_OK && st != HL_ENOENT)
         return st;
     HL_TRY(sum_up(a, e, crcs, &crc));
-    /* One without checksums in its header is taken as it is; the metadata know its CRC. */
+    /* A shard without checksums in its header is accepted as it is; the metadata have its CRC. */
     if (st == HL_OK && crc != recorded)
         return hl_fail(HL_ECORRUPT,
                        "shard %s in %s has CRC %08" PRIx32 ", its header says %08" PRIx32
@@ -131,7 +131,7 @@ static hl_status archive_learn_chunks(struct hl_tier_indexed *t, struct hl_tier_
     return HL_OK;
 }
 
-/* From the header, where that has it. */
+/* Takes the CRC from the header if it has one. */
 static hl_status archive_learn_crc(struct hl_tier_indexed *t, struct hl_tier_entry *e)
 {
     struct archive_tier *a = archive_of(&t->store);

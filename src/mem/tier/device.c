@@ -1,6 +1,6 @@
-/* Device memory as a tier: L1. Every shard is a block of its own; index and chunk CRCs are kept
- * here, since a device keeps none. A read copies to the host and checks there. What is beneath dies
- * with the device, so nothing is adopted. */
+/* Device memory as a tier: L1. Every shard is a block of its own. The index and the chunk CRCs are
+ * kept here, since a device keeps none. A read copies to the host and checks the bytes there. The
+ * blocks die with the device, so nothing is adopted. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "mem/tier/indexed.h"
 
 struct device_tier {
-    struct hl_tier_indexed base; /* first */
+    struct hl_tier_indexed base; /* must be first */
     struct hl_device *device;
     uint64_t granule;
     char backing[64];
@@ -27,7 +27,7 @@ static struct hl_device_block *block_of(const struct hl_tier_entry *e)
     return e->medium;
 }
 
-/* A block that can't be freed is the device's until it is closed. */
+/* A block that can't be freed stays with the device until the device is closed. */
 static void give_back(struct device_tier *d, const struct hl_tier_entry *e)
 {
     if (hl_device_free(d->device, block_of(e)) != HL_OK)
@@ -81,7 +81,7 @@ static hl_status device_reserve(struct hl_tier_store *t, struct hl_tier_slot *sl
     return st;
 }
 
-/* The entry of an open slot: it stays in its place of the index. */
+/* The entry of an open slot; the slot keeps its place in the index. */
 static struct hl_tier_entry *entry_of(struct device_tier *d, const struct hl_tier_slot *slot)
 {
     return hl_tier_index_at(&d->base.index, slot->tag);
@@ -148,7 +148,7 @@ static void device_backing(struct hl_tier_store *t, char *out, size_t len)
     snprintf(out, len, "%s", device_of(t)->backing);
 }
 
-/* Blocks that are not the tier's may be on the device too. */
+/* The device may have other blocks that are not the tier's. */
 static hl_status device_compare_counts(void *arg, const struct hl_tier_counts *c)
 {
     struct device_tier *d = arg;

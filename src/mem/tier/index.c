@@ -5,20 +5,21 @@
  *                   ^       '-- slot_hint: no free slot is below
  *                   '--- slot, gen: a reference holds both, so one to a former entry is stale
  *
- *     add --> WRITING --seal--> SEALED --drop, not pinned--> DROPPING --remove--> gone
+ *     add --> WRITING --seal--> SEALED --drop, not pinned--> DROPPING --remove--> removed
  *                |                ^                             |  waits for its holds
  *                '--remove        '--restore, or still in use---'
  *
- * An entry that is WRITING, or DROPPING without pins and holds, belongs to the thread that made it
- * so: that thread works on the medium without the lock. `holds` are calls that read the entry
- * without the lock; the last release broadcasts `released`, which wakes a drop. `pins` belong to
- * callers and outlive their calls: a drop is refused at once instead of waiting. */
+ * An entry that is WRITING, or DROPPING without pins and holds, belongs to the thread that set that
+ * state: the thread works on the medium without the lock. `holds` counts the calls that read the
+ * entry without the lock; the last release broadcasts `released`, which wakes a drop. `pins` belong
+ * to callers and outlive their calls, so a drop of a pinned entry fails at once instead of
+ * waiting. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Before the first uthash.h: a failed insert must not end the process. */
+/* Must precede the first uthash.h: a failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
 #define uthash_nonfatal_oom(element) ((element)->lost = true)
 
@@ -28,9 +29,9 @@
 #include "os/cond.h"
 
 #define SLOTS_MIN 64
-/* Fetched at once: large enough for a medium that answers slowly. */
+/* Chunks per fetch: enough for a medium with a high latency. */
 #define SPAN_CHUNKS 8
-/* How long a drop waits for reads that are under way. */
+/* How long a drop waits for running reads. */
 #define HOLD_WAIT_NS (5 * HL_NS_PER_S)
 
 void hl_tier_index_init(struct hl_tier_index *x, const char *name, int numa_id)
@@ -59,7 +60,7 @@ void hl_tier_index_fini(struct hl_tier_index *x)
     pthread_mutex_destroy(&x->lock);
 }
 
-/* With the lock held, like every static function here that takes the index but for index_add. */
+/* With the lock held, like every static function here that takes the index, except index_add. */
 static struct hl_tier_entry *by_id(struct hl_tier_index *x, struct hl_id id)
 {
     struct hl_tier_entry *e;
@@ -69,8 +70,8 @@ static struct hl_tier_entry *by_id(struct hl_tier_index *x, struct hl_id id)
 
 /* ---- entries come and go --------------------------------------------------------------------- */
 
-/* The lowest free one, so that slots[] stays dense and pages stay short. The table only grows: a
- * reference keeps its slot number as long as it lives. */
+/* Takes the lowest free slot, so that slots[] stays dense and pages stay short. The table only
+ * grows: a reference keeps its slot number for life. */
 static hl_status free_slot(struct hl_tier_index *x, uint32_t *out)
 {
     uint32_t slot = x->slot_hint;
@@ -90,8 +91,8 @@ static hl_status free_slot(struct hl_tier_index *x, uint32_t *out)
     return HL_OK;
 }
 
-/* Any state of another entry with this id refuses: it is the claim by which a second put of the
- * shard ends early, before it has written bytes. */
+/* Refuses an id that has an entry in any state: the entry is a claim that makes a second put of the
+ * shard fail early, before it has written bytes. */
 static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     const struct hl_tier_entry *other = by_id(x, e->id);
@@ -105,7 +106,7 @@ static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
     HASH_ADD(hh, x->by_id, id, sizeof(e->id), e);
     if (e->lost)
         return hl_fail(HL_ENOMEM, "out of memory allocating an index of tier %s", x->name);
-    /* One counter for all slots: a slot that is used again never repeats a generation. */
+    /* One counter serves all slots, so a reused slot never repeats a generation. */
     e->gen = ++x->gen;
     x->slots[e->slot] = e;
     x->slot_hint = e->slot + 1;
@@ -117,7 +118,7 @@ static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
     return HL_OK;
 }
 
-/* The entry is complete before the lock is taken, for it can be found as soon as it is linked. */
+/* The entry is complete before the lock is taken, because others can find it once it is linked. */
 static hl_status index_add(struct hl_tier_index *x, struct hl_id id, uint64_t size, uint64_t room,
                            enum hl_tier_state state, struct hl_tier_entry **out)
 {
@@ -163,9 +164,9 @@ static struct hl_tier_ref ref_of(const struct hl_tier_index *x, const struct hl_
                                 .tag = e->slot};
 }
 
-/* The caller has written all bytes and computed the checksums without the lock, as the owner of a
- * WRITING entry. The state is stored under the lock after them, so a hold that sees SEALED sees
- * the checksums too; they do not change afterwards. */
+/* The caller owns the WRITING entry and has written all bytes and computed the checksums without
+ * the lock. The state is stored after them, under the lock, so a hold that sees SEALED also sees
+ * the checksums; they do not change afterwards. */
 void hl_tier_index_seal(struct hl_tier_index *x, struct hl_tier_entry *e, uint32_t crc32,
                         uint32_t *chunks, struct hl_tier_ref *ref)
 {
@@ -181,8 +182,8 @@ void hl_tier_index_seal(struct hl_tier_index *x, struct hl_tier_entry *e, uint32
     pthread_mutex_unlock(&x->lock);
 }
 
-/* The medium has given the bytes back already: between that and here `used` counts them still,
- * which errs on the safe side of the quota. */
+/* The medium has already freed the bytes. Until `used` is reduced here it counts them too, which is
+ * the safe side of the quota. */
 void hl_tier_index_remove(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     pthread_mutex_lock(&x->lock);
@@ -198,7 +199,8 @@ void hl_tier_index_remove(struct hl_tier_index *x, struct hl_tier_entry *e)
     entry_free(e);
 }
 
-/* The entry stays valid after the unlock, because it is the caller's: WRITING, or pinned. */
+/* The entry stays valid after the unlock because it belongs to the caller: it is WRITING, or
+ * pinned. */
 struct hl_tier_entry *hl_tier_index_at(struct hl_tier_index *x, uint64_t slot)
 {
     pthread_mutex_lock(&x->lock);
@@ -215,8 +217,8 @@ static hl_status fail_missing(const struct hl_tier_index *x, struct hl_id id)
     return hl_fail(HL_ENOENT, "shard %s is not in %s", hl_id_format(id).s, x->name);
 }
 
-/* A count instead of the lock keeps the entry while its bytes are read, so reads of one shard run
- * beside each other and beside those of others. */
+/* While its bytes are read, a count instead of the lock protects the entry, so reads of the same
+ * shard and of others run in parallel. */
 hl_status hl_tier_index_hold(struct hl_tier_index *x, struct hl_id id, struct hl_tier_entry **out)
 {
     pthread_mutex_lock(&x->lock);
@@ -232,7 +234,7 @@ hl_status hl_tier_index_hold(struct hl_tier_index *x, struct hl_id id, struct hl
     return HL_OK;
 }
 
-/* With the lock held; NULL when it is no longer there. A pinned one is there also while a drop
+/* With the lock held; NULL if the entry no longer exists. A pinned entry also exists while a drop
  * waits for the calls that hold it. */
 static struct hl_tier_entry *entry_of(struct hl_tier_index *x, const struct hl_tier_ref *ref)
 {
@@ -258,8 +260,8 @@ hl_status hl_tier_index_hold_ref(struct hl_tier_index *x, const struct hl_tier_r
     return HL_OK;
 }
 
-/* Broadcast, not signal: `released` is one condition for all entries, and each drop waits for its
- * own. */
+/* Broadcasts instead of signalling: all entries share the condition `released`, and each drop waits
+ * for its own entry. */
 void hl_tier_index_release(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     pthread_mutex_lock(&x->lock);
@@ -305,8 +307,8 @@ bool hl_tier_index_crc_known(struct hl_tier_index *x, const struct hl_tier_entry
     return known;
 }
 
-/* Checksums of an adopted entry. Two readers may have computed them at once; the first array stays
- * for good, for others use it without the lock (hl_tier_index_chunks). */
+/* Stores the checksums of an adopted entry. Two readers may compute them at once; the first array
+ * stays for good, because others use it without the lock (hl_tier_index_chunks). */
 void hl_tier_index_learn(struct hl_tier_index *x, struct hl_tier_entry *e, uint32_t crc32,
                          uint32_t *chunks)
 {
@@ -316,7 +318,7 @@ void hl_tier_index_learn(struct hl_tier_index *x, struct hl_tier_entry *e, uint3
     if (e->chunks == NULL)
         e->chunks = hl_steal(&chunks);
     pthread_mutex_unlock(&x->lock);
-    free(chunks); /* another reader was first, with the same ones */
+    free(chunks); /* another reader stored the same ones first */
 }
 
 const uint32_t *hl_tier_index_chunks(struct hl_tier_index *x, const struct hl_tier_entry *e)
@@ -327,8 +329,8 @@ const uint32_t *hl_tier_index_chunks(struct hl_tier_index *x, const struct hl_ti
     return chunks;
 }
 
-/* While it waits, a call that holds the entry may pin it, and even unpin it again; no new call
- * finds it. So both counts are looked at once more. */
+/* During the wait, a call that holds the entry may pin it and even unpin it again; no new call
+ * finds it. Therefore both counts are checked again. */
 static hl_status drop_locked(struct hl_tier_index *x, struct hl_id id, struct hl_tier_entry **out)
 {
     struct hl_tier_entry *e = by_id(x, id);
@@ -360,7 +362,8 @@ hl_status hl_tier_index_drop(struct hl_tier_index *x, struct hl_id id, struct hl
     return st;
 }
 
-/* The medium refused to remove it: back from DROPPING, with its pins and references as before. */
+/* The medium failed to remove the entry: it leaves DROPPING, with its pins and references as
+ * before. */
 void hl_tier_index_restore(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     pthread_mutex_lock(&x->lock);
@@ -369,8 +372,8 @@ void hl_tier_index_restore(struct hl_tier_index *x, struct hl_tier_entry *e)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* The cursor is a slot number. Each entry of the page is held, as the caller reads it after the
- * unlock; entries that come or go meanwhile are seen at most once. */
+/* The cursor is a slot number. Each entry of the page is held, because the caller reads it after
+ * the unlock. Entries that are added or removed meanwhile are seen at most once. */
 size_t hl_tier_index_page(struct hl_tier_index *x, uint64_t *cursor, struct hl_tier_entry **out,
                           size_t max)
 {
@@ -391,8 +394,8 @@ size_t hl_tier_index_page(struct hl_tier_index *x, uint64_t *cursor, struct hl_t
 
 /* ---- accounting ------------------------------------------------------------------------------ */
 
-/* Between begin and end the medium and the counters differ for a moment; the audit compares them
- * only while `busy` is 0. */
+/* Between begin and end the medium and the counters may differ; the audit compares them only while
+ * `busy` is 0. */
 void hl_tier_index_begin(struct hl_tier_index *x)
 {
     pthread_mutex_lock(&x->lock);
@@ -454,7 +457,7 @@ static hl_status fail_chunk(struct hl_id id, const struct hl_chunks *c, uint64_t
                    hl_id_format(id).s, i, hl_chunk_count(c->size));
 }
 
-/* Whole chunks from number `first` on, straight into dst: one fetch, one CRC. */
+/* Reads whole chunks, starting at number `first`, directly into dst: one fetch and one CRC. */
 static hl_status read_span(struct hl_id id, const struct hl_chunks *c, uint64_t first,
                            uint64_t chunks, uint8_t *dst, hl_tier_fetch_fn fetch, void *arg)
 {
@@ -474,7 +477,7 @@ static hl_status read_span(struct hl_id id, const struct hl_chunks *c, uint64_t 
     return fail_chunk(id, c, bad);
 }
 
-/* Part of a chunk: all of it is fetched beside. */
+/* Reads part of a chunk: the whole chunk is fetched into a separate buffer. */
 static hl_status read_part(struct hl_id id, const struct hl_chunks *c, uint64_t offset, void *dst,
                            size_t len, hl_tier_fetch_fn fetch, void *arg)
 {

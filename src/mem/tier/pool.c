@@ -1,5 +1,5 @@
 /* The pool as a tier: L3, and a node's L2. Index, counters and quarantine are the pool's own, so
- * what else uses the pool (imports, ranks that put) is counted too. */
+ * other users of the pool (imports, ranks that put) are counted too. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -99,7 +99,7 @@ static hl_status pool_find(struct hl_tier_store *t, struct hl_id id, struct hl_t
 static hl_status pool_pin(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
 {
     struct hl_pool_ref r;
-    HL_TRY(hl_pool_find(pool_of(t), id, &r)); /* not a kept one */
+    HL_TRY(hl_pool_find(pool_of(t), id, &r)); /* fails for a kept copy */
     HL_TRY(hl_pool_pin(pool_of(t), id, 0, &r));
     *out = tier_ref(t, &r);
     return HL_OK;

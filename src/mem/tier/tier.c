@@ -1,11 +1,10 @@
-/* The front of all tiers: arguments, open slots, quota, watermarks.
+/* The front end of all tiers: arguments, open slots, quota, watermarks.
  *
- * Used and quarantined bytes together grow only in reserve, and reserve runs one at a time; so the
- * quota that was checked before still stands when the room has been taken, whatever seal, abort and
- * drop do meanwhile. The back end's counters are the only ones, so what is reported is what is
- * there.
+ * The sum of used and quarantined bytes grows only in reserve, and one reserve runs at a time. So a
+ * quota check still holds when the room has been taken, whatever seal, abort and drop do meanwhile.
+ * Only the back end counts, so what is reported is what is there.
  *
- *     reserve --> open slot --seal: `sealing`--> sealed in the back end, the slot is gone
+ *     reserve --> open slot --seal: `sealing`--> sealed in the back end, the slot is removed
  *                    |   ^             |  failed
  *                    |   '-------------'
  *                    '--abort, or close--> given back
@@ -31,13 +30,13 @@
 #define HIGH_PCT 85
 #define LOW_PCT  70
 
-/* A reserved slot; `sealing` while the back end makes it durable, without the lock. */
+/* A reserved slot. `sealing` is set while the back end makes it durable, without the lock. */
 struct hl_tier_open {
     struct hl_id id;
     struct hl_tier_slot slot;
     uint64_t room;
     bool sealing;
-    bool lost; /* out of memory at the insert */
+    bool lost; /* uthash ran out of memory */
     UT_hash_handle hh;
 };
 
@@ -96,7 +95,7 @@ static enum hl_api_pressure pressure_of(const struct hl_tier_store *t, uint64_t 
     return used > t->high ? HL_API_PRESSURE_HIGH : HL_API_PRESSURE_NORMAL;
 }
 
-/* With the lock held, for `pressure` is compared with the one before. */
+/* With the lock held, because `pressure` is compared with the previous one. */
 static void usage_of(struct hl_tier_store *t, struct hl_tier_usage *out)
 {
     struct hl_tier_counts c;
@@ -118,7 +117,7 @@ static void usage_of(struct hl_tier_store *t, struct hl_tier_usage *out)
     t->ops->backing(t, out->backing, sizeof(out->backing));
 }
 
-/* After a change, without the lock: the watcher is told of a new pressure once. */
+/* Called after a change, without the lock: tells the watcher once of each new pressure. */
 static void tell_pressure(struct hl_tier_store *t, struct hl_tier_usage *usage)
 {
     pthread_mutex_lock(&t->lock);
@@ -153,7 +152,8 @@ static void usage_changed(struct hl_tier_store *t)
     tell_pressure(t, &usage);
 }
 
-/* Asking is a change too: what the back end has reaped by itself may have lowered the pressure. */
+/* A query can be a change too: the back end may have reaped bytes by itself and lowered the
+ * pressure. */
 void hl_tier_usage(struct hl_tier_store *t, struct hl_tier_usage *out)
 {
     tell_pressure(t, out);
@@ -174,7 +174,7 @@ hl_status hl_tier_audit(struct hl_tier_store *t)
     uint64_t filling = 0, room = 0;
     HL_TRY(t->ops->audit(t));
     pthread_mutex_lock(&t->lock);
-    /* One that is being sealed may have been counted as sealed already. */
+    /* A slot that is being sealed may already be counted as sealed. */
     for (o = t->open; o != NULL; o = o->hh.next) {
         room += o->room;
         filling += o->sealing ? 0 : o->room;
@@ -207,7 +207,7 @@ static void open_remove(struct hl_tier_store *t, struct hl_tier_open *o)
     free(o);
 }
 
-/* The very slot that reserve gave, not an earlier one of that id. */
+/* Finds exactly the slot that reserve returned, not an earlier one of the same id. */
 static struct hl_tier_open *open_of(struct hl_tier_store *t, const struct hl_tier_slot *slot)
 {
     struct hl_tier_open *o = open_find(t, slot->id);
@@ -217,7 +217,7 @@ static struct hl_tier_open *open_of(struct hl_tier_store *t, const struct hl_tie
     return o;
 }
 
-/* What is left of the quota; nothing when a pool that was adopted holds more than it. */
+/* What is left of the quota: nothing if an adopted pool holds more than that. */
 static uint64_t free_of(struct hl_tier_store *t, struct hl_tier_counts *c)
 {
     t->ops->counts(t, c);
@@ -230,7 +230,7 @@ static hl_status check_quota(struct hl_tier_store *t, uint64_t size, uint64_t ro
     struct hl_tier_counts c;
     char asked[32], left[32], quarantined[32];
     uint64_t spare = free_of(t, &c);
-    /* Quarantined bytes whose time is over may be free by now; the back end frees them at once. */
+    /* Bytes whose quarantine is over may not be freed yet; the back end frees them now. */
     if (room > spare && t->ops->reclaim != NULL && c.quarantined > 0) {
         t->ops->reclaim(t);
         spare = free_of(t, &c);
@@ -247,8 +247,8 @@ static hl_status check_quota(struct hl_tier_store *t, uint64_t size, uint64_t ro
         hl_format_bytes(c.quarantined, quarantined, sizeof(quarantined)));
 }
 
-/* Back end and table change under one lock: an abort or audit in between would see a reservation
- * that only one of them knows. */
+/* The back end and the table change under one lock: an abort or audit in between would otherwise
+ * see a reservation that only one of them has. */
 static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o, int numa_node)
 {
     if (open_find(t, o->id) != NULL)
@@ -303,8 +303,8 @@ static hl_status fail_closed(const struct hl_tier_store *t, const struct hl_tier
                    t->name);
 }
 
-/* The bytes are copied without the lock: the slot is the caller's, which does not abort or seal it
- * meanwhile. The check only catches a slot that has ended. */
+/* The bytes are copied without the lock: the slot belongs to the caller, which does not abort or
+ * seal it meanwhile. The check only catches a slot that has already ended. */
 hl_status hl_tier_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint64_t offset,
                        const void *src, size_t len)
 {
@@ -332,8 +332,8 @@ hl_status hl_tier_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot,
     pthread_mutex_unlock(&t->lock);
     if (o == NULL)
         return fail_closed(t, slot);
-    /* Without the lock, since the back end may read all bytes. `sealing` hides the slot from fill,
-     * abort and a second seal, so `o` stays valid. */
+    /* The lock is not held, since the back end may read all bytes. `sealing` hides the slot from
+     * fill, abort and a second seal, so `o` stays valid. */
     hl_status st = t->ops->seal(t, slot, crc32, chunk_crcs, chunks, &sealed);
     pthread_mutex_lock(&t->lock);
     o->sealing = false;
@@ -348,7 +348,7 @@ hl_status hl_tier_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot,
     return HL_OK;
 }
 
-/* Of a slot that is gone or being sealed it does nothing: the seal decides what becomes of it. */
+/* Does nothing for a slot that has ended or is being sealed: the seal then decides its outcome. */
 void hl_tier_abort(struct hl_tier_store *t, const struct hl_tier_slot *slot)
 {
     pthread_mutex_lock(&t->lock);

@@ -1,15 +1,15 @@
 /* net/dispatch/auto.c - TCP for every client, RDMA between two hosts that both have it.
  *
- * The server for TCP is the gate of both: a client that has RDMA too gives it the address of its
- * UCX worker and gets the server's. So UCX listens on no port and never reads a byte from TCP. The
- * client keeps its connection over TCP until RDMA is found to work, and goes on with it otherwise.
+ * The TCP server admits clients of both kinds: a client that has RDMA too sends it the address of
+ * its UCX worker and gets the server's. So UCX listens on no port and reads no byte from TCP. The
+ * client keeps its TCP connection until RDMA is found to work, and continues with it otherwise.
  *
  *     TCP connections' threads --begin, commit, abort--.
  *     the put worker (RDMA) --begin, commit, abort------+--one_call--> the caller's handler
  *
- * A handler is promised one call at a time (net.h); each server keeps that promise for itself, and
- * `one_call` for both together. Lock order: TCP's handler lock, then this one; both are held for
- * the call only. */
+ * A handler is promised one call at a time (net.h). Each server keeps that promise by itself, and
+ * `one_call` keeps it for both together. Lock order: TCP's handler lock, then this one; both are
+ * held only for the call. */
 #include <net/if.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -27,9 +27,9 @@
 
 struct hl_net_server {
     const struct hl_net_ops *ops;
-    struct hl_net_server *tcp, *rdma; /* rdma: NULL where this host has none */
+    struct hl_net_server *tcp, *rdma; /* rdma: NULL if this host has none */
     struct hl_net_put_handler put;    /* the caller's */
-    pthread_mutex_t one_call;         /* around it: both servers call it */
+    pthread_mutex_t one_call;         /* held around calls of it, as both servers make them */
 };
 
 static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
@@ -65,7 +65,7 @@ static void meet_client(void *arg, unsigned *port, struct hl_id *ticket)
     hl_ucx_server_meet(s->rdma, port, ticket);
 }
 
-/* An adapter that can't be used must not keep the pool from being read over TCP. */
+/* An unusable adapter must not prevent reads of the pool over TCP. */
 static hl_status start_rdma(struct hl_net_server *s, const struct hl_net_server_opts *opts,
                             struct hl_id id)
 {
@@ -91,7 +91,7 @@ static hl_status start_rdma(struct hl_net_server *s, const struct hl_net_server_
 
 static void auto_server_stop(struct hl_net_server *s)
 {
-    hl_net_server_stop(s->tcp); /* it hands clients to the other */
+    hl_net_server_stop(s->tcp); /* first, because it hands clients to the other */
     hl_net_server_stop(s->rdma);
     pthread_mutex_destroy(&s->one_call);
     free(s);
@@ -146,7 +146,7 @@ static void auto_server_stats(const struct hl_net_server *s, struct hl_net_serve
 
 /* ---- the client ---- */
 
-/* Whether the route to the server leads over an adapter that this process can use. */
+/* Whether the route to the server goes through an adapter that this process can use. */
 static hl_status look_for_adapter(const struct hl_net_connect_opts *opts, char device[IF_NAMESIZE],
                                   char *devices, size_t cap, bool *found)
 {
@@ -177,8 +177,8 @@ static bool needs_rdma(const struct hl_net_connect_opts *opts)
     return opts->rdma_only || opts->mode == HL_NET_GET;
 }
 
-/* RDMA by way of `tcp`, which stays open. A network that looks fine and lets nothing through shows
- * only as silence, so the attempt gets two thirds of the time. */
+/* Connects over RDMA by means of `tcp`, which stays open. A network that looks usable but drops
+ * everything only shows as silence, so the attempt gets two thirds of the time. */
 static hl_status try_rdma(const struct hl_net_connect_opts *opts, struct hl_net_client *tcp,
                           const char *device, const char *devices, struct hl_net_client **out)
 {
@@ -193,7 +193,8 @@ static hl_status try_rdma(const struct hl_net_connect_opts *opts, struct hl_net_
     return hl_ucx_connect_rdma(&rdma, &meeting, out);
 }
 
-/* It stands with one endpoint; RDMA was tried or is not there. */
+/* Reconnects over TCP with all endpoints, since the probe has one; RDMA has failed, or there is
+ * none. */
 static hl_status go_on_over_tcp(const struct hl_net_connect_opts *opts, struct hl_net_client *probe,
                                 struct hl_net_client **out)
 {
@@ -238,7 +239,7 @@ const struct hl_net_ops *hl_net_auto(void)
         .server_address = auto_server_address,
         .server_stats = auto_server_stats,
         .server_stop = auto_server_stop,
-        .connect = auto_connect, /* a client is of the back end that it got */
+        .connect = auto_connect, /* a client belongs to the back end that it got */
     };
     return &ops;
 }

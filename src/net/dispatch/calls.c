@@ -1,5 +1,5 @@
-/* The hop into the back end of an open server or connection. Both handles start with a pointer to
- * their table (struct hl_net_head), so that callers do not know which one it is. */
+/* Calls into the back end of an open server or connection. Both handles start with a pointer to
+ * their table (struct hl_net_head), so callers need not know which back end it is. */
 #include "net/net.h"
 
 static const struct hl_net_ops *ops_of(const void *handle)

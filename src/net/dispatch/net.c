@@ -1,5 +1,5 @@
-/* Opening and closing servers and connections: defaults, the back end, and the way back to RDMA of
- * a connection that fell back. */
+/* Opening and closing servers and connections: defaults, the choice of the back end, and the return
+ * to RDMA of a connection that fell back to TCP. */
 #include <assert.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static struct hl_net_head *head_of(struct hl_net_client *client)
     return (struct hl_net_head *)(void *)client;
 }
 
-/* Of a cluster with a secret, where the caller gives no key of his own. */
+/* The key of a cluster with a secret, for callers that give no key. */
 static void secret_key(uint8_t key[HL_NET_KEY])
 {
     static const uint8_t none[HL_NET_KEY];
@@ -58,7 +58,8 @@ hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_clie
     return hl_net_connect_with(&opts, out);
 }
 
-/* What fell back, or came before its adapter, will be looked after. */
+/* Starts retries for a connection that fell back to TCP, or was made before its adapter was
+ * there. */
 static hl_status connect_and_watch(const struct hl_net_connect_opts *opts,
                                    struct hl_net_client **out)
 {

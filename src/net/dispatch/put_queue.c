@@ -1,5 +1,5 @@
-/* net/dispatch/put_queue.c - one thread gathers, sends with hl_net_put_many, and hands out the
- * results.
+/* net/dispatch/put_queue.c - one thread gathers puts, sends them with hl_net_put_many, and hands
+ * out the results.
  *
  *     callers' threads                           the queue's thread
  *     put: entry on its stack   --join_line-->   gather_batch:  line --> batch
@@ -9,18 +9,19 @@
  *     line   | e7 | e6 | e5 |  bytes and count summed up        under the lock
  *     batch  | e4 | e3 | e2 |  and copies of their items        the thread's, without the lock
  *
- * An entry:
+ * An entry, which belongs to its owner all the time:
  *
- *     in line --gather_batch: taken--> in the batch --done--> gone: it was its owner's all the time
+ *     in line --gather_batch: taken--> in the batch --done--> ended
  *        '-----deadline (put alone)--> left the line; nothing was sent
  *
- * Its caller must wait once it is taken: the batch points into the owner's memory until `done`.
- * `line`, its sums, `taken`, `ended`, `stopping` and `stats` are under the lock. The connection and
- * the batch are the thread's alone. `cancel` is the caller's flag and orders nothing.
+ * A caller must wait once its entry is taken: the batch points into the owner's memory until
+ * `done`. `line`, its sums, `taken`, `ended`, `stopping` and `stats` are guarded by the lock. The
+ * connection and the batch belong to the thread. `cancel` is the caller's flag and orders nothing.
  *
- * Two conditions, both under the lock. `work` wakes the queue's thread: join_line signals it for
- * each entry, the close once. `ready` is a waiter's own, on its stack: on_waited_done signals it.
- * Nothing signals that an entry was taken, so its waiter finds that out at its deadline. */
+ * There are two conditions, both used with the lock. `work` wakes the queue's thread: join_line
+ * signals it for each entry, the close once. Each waiter has its own `ready` on its stack, which
+ * on_waited_done signals. Nothing signals that an entry was taken; its waiter finds that out at its
+ * deadline. */
 #include "net/dispatch/put_queue.h"
 
 #include <pthread.h>
@@ -46,7 +47,7 @@ struct entry {
     char words[WORDS];
 };
 
-/* A caller that waits; it lives on the stack of hl_put_queue_put. */
+/* A waiting caller; it is on the stack of hl_put_queue_put. */
 struct waiter {
     struct entry entry;
     struct hl_put_queue *queue;
@@ -67,7 +68,7 @@ struct hl_put_queue {
                         waits */
     bool stopping;
     struct hl_put_queue_stats stats;
-    struct hl_net_client *client; /* the thread's */
+    struct hl_net_client *client; /* owned by the queue's thread */
     struct hl_net_item items[HL_PUT_QUEUE_ITEMS];
     struct entry *batch[HL_PUT_QUEUE_ITEMS];
     pthread_t thread;
@@ -79,7 +80,7 @@ static hl_status cond_init(pthread_cond_t *cond)
     return err == 0 ? HL_OK : hl_fail(HL_ENOMEM, "put queue: %s", strerror(err));
 }
 
-/* Under the lock. The sums are kept with the list, so that gather_batch need not walk it. */
+/* With the lock held. The sums are kept with the list, so gather_batch need not walk it. */
 static void leave_line(struct hl_put_queue *q, struct entry *e)
 {
     DL_DELETE(q->line, e);
@@ -87,9 +88,9 @@ static void leave_line(struct hl_put_queue *q, struct entry *e)
     q->line_count--;
 }
 
-/* The next batch, into q->batch; 0 when the queue ends. It waits in two steps: without limit for
- * the first entry, then at most wait_ns until as many have come as the last batch had. What is
- * still in line at a stop is sent first. */
+/* Gathers the next batch into q->batch; returns 0 when the queue ends. It waits without limit for
+ * the first entry, then at most wait_ns until there are as many as in the last batch. At a stop,
+ * what is still in line is sent first. */
 static size_t gather_batch(struct hl_put_queue *q, uint64_t *deadline_ns)
 {
     size_t count = 0, bytes = 0;
@@ -123,8 +124,8 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
-/* Makes the connection, or takes up a better one than it has. Only the queue's thread connects, so
- * the lock is held for the counters alone. */
+/* Connects, or takes up a better connection than the current one. Only the queue's thread connects,
+ * so the lock is held only for the counters. */
 static hl_status connect_queue(struct hl_put_queue *q, uint64_t deadline_ns)
 {
     struct hl_net_connect_opts opts = q->connect;
@@ -157,7 +158,7 @@ static bool entry_is_stopped(const struct entry *e)
     return e->stop != NULL && atomic_load_explicit(e->stop, memory_order_relaxed);
 }
 
-/* Those that are not wanted any more leave the batch; returns how many are left. */
+/* Removes cancelled entries from the batch; returns how many are left. */
 static size_t drop_stopped(struct hl_put_queue *q, size_t count)
 {
     size_t left = 0;
@@ -166,7 +167,7 @@ static size_t drop_stopped(struct hl_put_queue *q, size_t count)
         if (entry_is_stopped(e)) {
             snprintf(e->words, sizeof(e->words), "put to %s: it was stopped before it was sent",
                      q->address);
-            e->done(e->arg, HL_ECANCELED, e->words); /* the entry is gone */
+            e->done(e->arg, HL_ECANCELED, e->words); /* the entry no longer exists */
             continue;
         }
         q->items[left] = q->items[i];
@@ -175,7 +176,7 @@ static size_t drop_stopped(struct hl_put_queue *q, size_t count)
     return left;
 }
 
-/* Of one put alone: the others of a batch would be broken off with it. */
+/* `stop` is passed on only for a batch of one put: it would abort the other puts too. */
 static hl_status put_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_ns)
 {
     if (count == 1)
@@ -185,7 +186,7 @@ static hl_status put_batch(struct hl_put_queue *q, size_t count, uint64_t deadli
     return st;
 }
 
-/* Every item gets a status, also when there is no connection. */
+/* Every item gets a status, even if there is no connection. */
 static void send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_ns)
 {
     hl_status st = check_cancelled(q);
@@ -198,14 +199,14 @@ static void send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_n
             q->items[i].status = st;
             snprintf(q->items[i].words, q->items[i].words_cap, "%s", hl_error_text());
         }
-    /* An answer may still be on its way over this connection: the next batch needs a new one. */
+    /* An answer may still arrive over this connection, so the next batch needs a new one. */
     if (st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO || st == HL_ECANCELED) {
         hl_net_close(q->client);
         q->client = NULL;
     }
 }
 
-/* Without the lock: `done` takes it where a caller waits, and may start another put. */
+/* Called without the lock: `done` takes it if a caller waits, and may start another put. */
 static void end_batch(struct hl_put_queue *q, size_t count)
 {
     pthread_mutex_lock(&q->lock);
@@ -216,11 +217,12 @@ static void end_batch(struct hl_put_queue *q, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct entry *e = q->batch[i];
         e->item.id = q->items[i].id;
-        e->done(e->arg, q->items[i].status, e->words); /* the entry is gone */
+        e->done(e->arg, q->items[i].status, e->words); /* the entry no longer exists */
     }
 }
 
-/* The lock is held only while a batch is gathered: callers join the line during the transfer. */
+/* The lock is held only while a batch is gathered, so callers can join the line during a
+ * transfer. */
 static void *put_queue_main(void *arg)
 {
     struct hl_put_queue *q = arg;
@@ -273,7 +275,7 @@ hl_status hl_put_queue_open(const struct hl_put_queue_opts *opts, struct hl_put_
     return HL_OK;
 }
 
-/* What is in line is sent first, so every entry has its `done` before this returns. */
+/* What is in line is sent first, so every entry gets its `done` before this returns. */
 void hl_put_queue_close(struct hl_put_queue *q)
 {
     if (q == NULL)
@@ -297,7 +299,7 @@ void hl_put_queue_stats(struct hl_put_queue *q, struct hl_put_queue_stats *out)
     pthread_mutex_unlock(&q->lock);
 }
 
-/* The entry's item is filled in but for its words. */
+/* The entry's item must be filled in, except for its text. */
 static void join_line(struct hl_put_queue *q, struct entry *e, int timeout_ms)
 {
     e->item.words = e->words;
@@ -316,7 +318,7 @@ static hl_status check_len(size_t len)
     return len > 0 ? HL_OK : hl_fail(HL_EINVAL, "put of 0 bytes: an object has at least one byte");
 }
 
-/* A put without a waiting caller. It is freed by its `done`, on the queue's thread. */
+/* A put without a waiting caller. Its `done` frees it, on the queue's thread. */
 struct started {
     struct entry entry;
     struct hl_put_queue_order order;
@@ -345,7 +347,7 @@ hl_status hl_put_queue_start(struct hl_put_queue *q, const struct hl_put_queue_o
     return HL_OK;
 }
 
-/* The last use of the waiter by the queue's thread: with the lock given back it may be gone. */
+/* The last use of the waiter by the queue's thread: it may be freed once the lock is released. */
 static void on_waited_done(void *arg, hl_status st, const char *words)
 {
     struct waiter *w = arg;
@@ -357,7 +359,7 @@ static void on_waited_done(void *arg, hl_status st, const char *words)
     pthread_mutex_unlock(&w->queue->lock);
 }
 
-/* Until it has ended; 0 when its deadline passed while it was in line. */
+/* Waits until the entry has ended; returns 0 if its deadline passed while it was in line. */
 static bool wait_end(struct waiter *w)
 {
     struct hl_put_queue *q = w->queue;

@@ -1,16 +1,16 @@
-/* net/dispatch/retry.c - a thread per attempt, and none between them: an idle connection asks for
- * nothing.
+/* net/dispatch/retry.c - one thread per attempt and none between attempts, so an idle connection
+ * costs nothing.
  *
- *     IDLE --poll, when due: thread made--> CONNECTING --the thread is through--> FINISHED
+ *     IDLE --poll, when due: thread made--> CONNECTING --the thread ends--> FINISHED
  *       ^                                                                        |
  *       '--poll, or free: joined, `made` taken, next attempt is due later--------'
  *
- * Poll and free are called by one thread, the connection's. In CONNECTING `st` and `made` are the
- * attempt's; FINISHED is stored with release and loaded with acquire, so the caller sees both. Only
+ * Poll and free are called by one thread, the connection's. In CONNECTING the attempt owns `st` and
+ * `made`; FINISHED is stored with release and loaded with acquire, so the caller sees both. Only
  * free waits for an attempt, and sets `cancel` first.
  *
- * The attempt makes a second connection, which takes the place of the first one when that is not in
- * use: what is under way goes on undisturbed and keeps its path to the end. */
+ * An attempt makes a second connection, which replaces the first one while that is not in use:
+ * running transfers stay on their path to the end. */
 #include "net/dispatch/retry.h"
 
 #include <pthread.h>
@@ -29,14 +29,14 @@ enum state { IDLE, CONNECTING, FINISHED };
 struct hl_net_retry {
     struct hl_net_connect_opts opts;
     char *address;
-    bool both; /* sides have RDMA, as far as is known */
+    bool both; /* both sides are known to have RDMA */
     unsigned doubled;
-    hl_status st; /* of the last attempt */
+    hl_status st; /* status of the last attempt */
     uint64_t due_ns;
-    atomic_int state; /* enum state; the thread sets FINISHED, all else is the caller's */
+    atomic_int state; /* enum state; the thread stores FINISHED, the caller the rest */
     atomic_bool cancel;
     pthread_t thread;
-    struct hl_net_client *made; /* NULL: it failed */
+    struct hl_net_client *made; /* NULL: the attempt failed */
 };
 
 struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, bool both)
@@ -55,7 +55,7 @@ struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, bo
     return r;
 }
 
-/* One of the two still has no RDMA, as was known. */
+/* Whether the attempt failed because a side still has no RDMA, which was known before. */
 static bool is_without(const struct hl_net_retry *r)
 {
     return !r->both && r->st == HL_EUNSUPPORTED;
@@ -119,7 +119,7 @@ void hl_net_retry_free(struct hl_net_retry *r)
     if (atomic_load_explicit(&r->state, memory_order_acquire) != IDLE) {
         struct hl_net_client *made = collect_attempt(r);
         if (made != NULL)
-            r->opts.ops->close(made); /* it has no retry of its own */
+            r->opts.ops->close(made); /* made without a retry of its own */
     }
     free(r->address);
     free(r);

@@ -1,7 +1,7 @@
-/* net/tcp/client.c - sending, receiving and waiting with a deadline, and dying cleanly.
+/* net/tcp/client.c - sending, receiving and waiting with a deadline, and ending cleanly.
  *
- * The caller's own thread does all of it, without threads or locks: it looks for spin_us, because
- * an answer within microseconds is the point, then it sleeps in poll. */
+ * The caller's thread does all of it, without further threads or locks: it polls for spin_us,
+ * because answers take only microseconds, and then sleeps in poll. */
 #include "net/tcp/client.h"
 
 #include <errno.h>
@@ -16,13 +16,13 @@
 #include "base/plane.h"
 #include "net/tcp/io.h"
 
-#define NAP_NS   (HL_NS_PER_S / 10) /* `cancel` is looked at this often */
-#define HEAR_MAX 8                  /* looks at one lane before it is the next one's turn */
+#define NAP_NS   (HL_NS_PER_S / 10) /* `cancel` is checked this often */
+#define HEAR_MAX 8                  /* reads from one lane before the next one's turn */
 #define PUSH_MAX ((size_t)1 << 20)
 
 #define PACED_PUSHES_PER_S 50
 #define PACED_PUSH_MIN     ((size_t)4 << 10)
-/* A piece up to so long is received into the lane's buffer, with its header. */
+/* A piece of at most this size is received into the lane's buffer, with its header. */
 #define SMALL_PIECE ((size_t)16 << 10)
 
 void hl_tcp_client_break(struct hl_net_client *c, hl_status st, const char *fmt, ...)
@@ -89,12 +89,12 @@ hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
     while (n < 0 && errno == EINTR);
     if (n == (ssize_t)sizeof(head))
         return HL_OK;
-    /* Some hundred bytes are under way at most, so there is always room while it lives. */
+    /* At most some hundred bytes are in flight, so a live server always has room for them. */
     return hl_tcp_client_kill(c, HL_EUNAVAIL, "the server is gone (%s)",
                               n < 0 ? strerror(errno) : "it does not receive the request");
 }
 
-/* So that answers are looked at now and then, and what is paced goes out evenly. */
+/* Bounded, so that answers are read now and then, and paced bytes go out evenly. */
 static size_t push_most(const struct hl_net_client *c)
 {
     const struct hl_pace *p = c->head.pace;
@@ -104,7 +104,7 @@ static size_t push_most(const struct hl_net_client *c)
     return most < PACED_PUSH_MIN ? PACED_PUSH_MIN : most < PUSH_MAX ? most : PUSH_MAX;
 }
 
-/* Send more of `out`; true when some went. */
+/* Sends more of `out`; returns true if some bytes were sent. */
 static bool push_out(struct hl_net_client *c)
 {
     size_t most = push_most(c);
@@ -174,7 +174,7 @@ static void tcp_dispatch_message(struct hl_net_client *c, struct hl_tcp_lane *la
         not_expected(c, m);
 }
 
-/* The header of a piece, and what of it is in the buffer. */
+/* Takes a piece's header, and those of its bytes that are in the buffer. */
 static void begin_piece(struct hl_net_client *c, struct hl_tcp_lane *lane,
                         const struct hl_tcp_msg *m)
 {
@@ -199,7 +199,7 @@ static void not_ours(struct hl_net_client *c, const uint8_t *head)
         hl_tcp_client_fault(c, "garbled");
 }
 
-/* Messages that are in the buffer as a whole, and the begin of a piece. */
+/* Handles the whole messages in the buffer, and the beginning of a piece. */
 static void parse_messages(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     struct hl_tcp_msg m;
@@ -221,7 +221,8 @@ static void parse_messages(struct hl_net_client *c, struct hl_tcp_lane *lane)
     }
 }
 
-/* More bytes into the buffer. Of a large piece only the header, so that its bytes need no copy. */
+/* Reads more bytes into the buffer: of a large piece only the header, so that its bytes need no
+ * copy. */
 static ssize_t fill_buffer(struct hl_tcp_lane *lane)
 {
     size_t have = lane->len - lane->at;
@@ -244,7 +245,7 @@ static bool expects_data(const struct hl_net_client *c, const struct hl_tcp_lane
     return lane->asked > 0 || c->greeted == lane || talks;
 }
 
-/* Take what has come on a lane; true when something had. */
+/* Handles what has arrived on a lane; returns true if something had. */
 static bool hear_lane(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     bool heard = false;
@@ -306,7 +307,7 @@ static void nap_until(const struct hl_net_client *c, uint64_t now, uint64_t dead
 hl_status hl_tcp_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
                              uint64_t deadline_ns)
 {
-    uint64_t idle_since = 0; /* set by the first look: what is done by then reads no clock */
+    uint64_t idle_since = 0; /* set by the first idle look, so a quick answer costs no clock read */
     c->moved = true;
     while (!done(arg)) {
         bool events = push_out(c);
@@ -324,7 +325,7 @@ hl_status hl_tcp_client_wait(struct hl_net_client *c, bool (*done)(void *arg), v
         else if (now - idle_since > c->spin_ns)
             nap_until(c, now, deadline_ns);
         else
-            sched_yield(); /* the server may be waiting for this very core */
+            sched_yield(); /* the server may be waiting for this CPU */
     }
     return HL_OK;
 }

@@ -1,18 +1,17 @@
 /* net/tcp/conn.c - one client that has said HELLO: sending, receiving, its end.
  *
- * Two threads send on a connection's socket, never at once:
+ * Two threads send on a connection's socket, never at the same time:
  *
  *     its own thread                              the gate, every HL_TCP_TICK_NS
  *     SERVES, ANSWERS: answers, bytes             -
  *     WORKS: waits for its turn or the handler    WAIT
- *     RECEIVES: receives the put's bytes             WAIT, if `received` has grown since the last
- * one
+ *     RECEIVES: receives the put's bytes          WAIT, if `received` has grown since the last
  *
- * `doing` says whose turn it is. It changes under say_lock, and the gate sends while it holds that
- * lock: so its own thread cannot begin an answer in the middle of a WAIT.
+ * `doing` says whose turn it is. It changes under say_lock, which the gate holds while it sends, so
+ * the connection's thread can't begin an answer in the middle of a WAIT.
  *
- * A connection ends by itself (serve.c), or a stop shuts its socket down. Then its thread moves it
- * from `conns` to `ended` and signals `moved`. The gate, or at last the stop, joins the thread and
+ * A connection ends by itself (serve.c), or a stop shuts its socket down. Its thread then moves it
+ * from `conns` to `ended` and signals `moved`. The gate, or finally the stop, joins the thread and
  * frees the connection; no other thread does. */
 #include <errno.h>
 #include <poll.h>
@@ -41,7 +40,8 @@ void hl_tcp_conn_enter(struct hl_tcp_conn *c, enum hl_tcp_doing doing)
 
 /* ---- sending ---- */
 
-/* As many of the bytes as go out by the deadline at once; -1: none, errno says why. */
+/* Sends as many bytes as can be sent at once, waiting until the deadline; -1 if none, with
+ * errno. */
 static ssize_t send_some(int fd, const struct msghdr *mh, uint64_t deadline_ns)
 {
     for (;;) {
@@ -56,8 +56,8 @@ static ssize_t send_some(int fd, const struct msghdr *mh, uint64_t deadline_ns)
     }
 }
 
-/* One deadline for all of the message: a peer that reads a little now and then would hold the
- * thread for ever if each send had its own. */
+/* One deadline for the whole message: if each send had its own, a peer that reads a little now and
+ * then could block the thread for ever. */
 bool hl_tcp_conn_say(struct hl_tcp_conn *c, const struct hl_tcp_msg *msg, const void *bytes)
 {
     uint8_t head[HL_TCP_HEAD];
@@ -105,7 +105,7 @@ ssize_t hl_tcp_conn_receive(struct hl_tcp_conn *c, void *buf, size_t len, uint64
         if (begin == 0)
             begin = now;
         if (now - begin < c->server->spin_ns) {
-            sched_yield(); /* the client may be waiting for this very core */
+            sched_yield(); /* the client may be waiting for this CPU */
             continue;
         }
         int ready = limit_ns > 0 ? hl_poll_until(c->fd, POLLIN, begin + limit_ns)
@@ -130,7 +130,7 @@ void hl_tcp_conn_free(struct hl_tcp_conn *c)
     free(c);
 }
 
-/* The joins are done without the lock: an ended thread has left it, but the others need it. */
+/* Joins without holding the lock: an ended thread no longer needs it, but others do. */
 void hl_tcp_conns_reap(struct hl_net_server *s)
 {
     struct hl_tcp_conn *c, *tmp;
@@ -144,7 +144,7 @@ void hl_tcp_conns_reap(struct hl_net_server *s)
     }
 }
 
-/* A part of a header on the wire could not be followed by anything else: the connection ends. */
+/* Nothing could follow part of a header on the wire, so the connection ends. */
 static void say_wait(struct hl_tcp_conn *c)
 {
     uint8_t head[HL_TCP_HEAD];
@@ -169,8 +169,8 @@ void hl_tcp_conns_tend(struct hl_net_server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A put that the handler has already got is answered: its sender would take it for lost, and put it
- * again. SHUT_RD wakes a thread that receives and lets it send. */
+/* A put that the handler already has is answered: otherwise its sender would consider it lost and
+ * put it again. SHUT_RD wakes a receiving thread and still lets it send. */
 static void cut_off(struct hl_tcp_conn *c, bool at_once)
 {
     pthread_mutex_lock(&c->say_lock);
@@ -179,8 +179,8 @@ static void cut_off(struct hl_tcp_conn *c, bool at_once)
     pthread_mutex_unlock(&c->say_lock);
 }
 
-/* Two rounds: answers may still go out for STOP_MAX_NS, then all is shut. The second wait has no
- * limit: a thread whose socket is shut ends as soon as the put handler returns. */
+/* Two rounds: answers can still go out for STOP_MAX_NS, then all sockets are shut down. The second
+ * wait has no limit: a thread whose socket is shut down ends as soon as the put handler returns. */
 void hl_tcp_conns_stop(struct hl_net_server *s)
 {
     struct hl_tcp_conn *c;

@@ -1,4 +1,4 @@
-/* net/tcp/connect.c - a client's connections: opened one after the other, each with HELLO. */
+/* net/tcp/connect.c - a client's connections, opened one after the other, each with a HELLO. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #include "net/tcp/io.h"
 #include "os/poll.h"
 
-#define NAP_NS (HL_NS_PER_S / 20) /* `cancel` is looked at this often */
+#define NAP_NS (HL_NS_PER_S / 20) /* `cancel` is checked this often */
 
-/* Until the connection stands: an errno, 0 when it does, ECANCELED. */
+/* Waits until the socket is connected and returns 0, or an errno, including ECANCELED. */
 static int wait_connected(const struct hl_net_client *c, int fd, uint64_t deadline_ns)
 {
     int error = 0;

@@ -1,7 +1,7 @@
-/* net/tcp/fetch.c - reading ranges of the pool in pieces, several asked for at a time.
+/* net/tcp/fetch.c - reads ranges of the pool in pieces, several of them requested at a time.
  *
- * The bytes of a large piece are received straight into their place and summed up while they are in
- * the cache; a small one comes with its header in one call. A lane answers in the order of its
+ * The bytes of a large piece are received directly into place and summed while they are in the
+ * cache; a small one is received with its header in one call. A lane answers in the order of its
  * requests, so each header must be that of its oldest piece. */
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct hl_tcp_fetch {
     uint64_t offset;
     uint8_t *dst;
     size_t len;
-    size_t next; /* first byte not asked for yet */
+    size_t next; /* first byte not requested yet */
     unsigned busy;
     const uint32_t *crcs;
     struct hl_net_bad *bad;
@@ -45,7 +45,7 @@ static void piece_received(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
     piece_ended(f, lane);
 }
 
-/* Whether it answers the lane's oldest request; what does not ends the client. */
+/* Whether the message answers the lane's oldest request; if not, the client ends. */
 static bool is_oldest(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m)
 {
     if (lane->asked > 0 && m->op == oldest_piece(lane)->op)
@@ -139,7 +139,7 @@ static hl_status ask_piece(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
                                                   .len = p->len});
 }
 
-/* The lane with the fewest pieces under way; NULL when all have as many as may be. */
+/* Returns the lane with the fewest pieces in flight; NULL if all have the maximum. */
 static struct hl_tcp_lane *free_lane(const struct hl_net_client *c)
 {
     struct hl_tcp_lane *best = c->lanes[0];

@@ -1,7 +1,7 @@
-/* net/tcp/gate.c - the thread that accepts, and admits peers after their HELLO.
+/* net/tcp/gate.c - the thread that accepts connections and admits peers after their HELLO.
  *
- * Nothing here waits for one peer: HELLO is read as it comes, and a peer that has not sent it in
- * time, or is the oldest of too many, is closed. No message is logged per connection above debug
+ * It waits for no single peer: HELLO is read as it arrives, and a peer is closed if it has not sent
+ * it in time, or if it is the oldest of too many. Nothing is logged per connection above debug
  * level.
  *
  *     half[]   | oldest | ... | newest |  half_count of HL_TCP_HALF_OPEN
@@ -10,10 +10,9 @@
  *        |                            |  '------all, and refused--> REFUSED is sent, closed
  *        '------connect_ms, not our protocol, or pushed out by a newer one--> closed
  *
- * half[], half_count, refrain_ns and warned_ns are this thread's: they need no lock. It takes
+ * half[], half_count, refrain_ns and warned_ns belong to this thread and need no lock. It takes
  * server.lock only for the connections (conn.c). One ppoll waits for the listener, for all of
- * half[], and for wake_fd, which only a stop writes; at the latest it returns with the next tick.
- */
+ * half[], and for wake_fd, which only a stop writes; it returns at the next tick at the latest. */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -27,7 +26,7 @@
 #include "net/tcp/server.h"
 
 #define ACCEPT_AT_ONCE 16
-#define REFRAIN_NS     (HL_NS_PER_S / 10) /* no busy loop of accepts that fail */
+#define REFRAIN_NS     (HL_NS_PER_S / 10) /* so that failing accepts don't loop without a pause */
 
 static void turn_away(struct hl_net_server *s, size_t i, const char *why)
 {
@@ -57,7 +56,8 @@ static bool has_key(const struct hl_net_server *s)
     return !hl_tcp_key_equal(s->opts.key, none);
 }
 
-/* From half[] to `conns`. The limit is checked here, as only this thread adds connections. */
+/* Moves entry i from half[] to `conns`. The limit can be checked here, since only this thread adds
+ * connections. */
 static void let_in(struct hl_net_server *s, size_t i)
 {
     struct hl_tcp_half h = s->half[i];
@@ -73,7 +73,7 @@ static void let_in(struct hl_net_server *s, size_t i)
     }
 }
 
-/* A HELLO that has come as a whole. */
+/* Judges a complete HELLO. */
 static void judge_hello(struct hl_net_server *s, size_t i)
 {
     const struct hl_tcp_half *h = &s->half[i];
@@ -88,7 +88,7 @@ static void judge_hello(struct hl_net_server *s, size_t i)
         let_in(s, i);
 }
 
-/* False when entry i is gone: let in or turned away. */
+/* Returns false if entry i was removed: admitted or rejected. */
 static bool hear_half(struct hl_net_server *s, size_t i)
 {
     struct hl_tcp_half *h = &s->half[i];
@@ -125,7 +125,7 @@ static void name_peer(const struct sockaddr_storage *sa, socklen_t len, char *na
 static void add_half(struct hl_net_server *s, int fd, const struct sockaddr_storage *sa,
                      socklen_t len)
 {
-    /* The oldest may have said HELLO meanwhile. */
+    /* The oldest peer may have sent its HELLO meanwhile. */
     if (s->half_count == HL_TCP_HALF_OPEN && hear_half(s, 0))
         turn_away(s, 0, "it has not sent HELLO, and other clients wait for its slot");
     struct hl_tcp_half *h = &s->half[s->half_count++];
@@ -133,7 +133,7 @@ static void add_half(struct hl_net_server *s, int fd, const struct sockaddr_stor
     name_peer(sa, len, h->name, sizeof(h->name));
 }
 
-/* No more than one warning a second: clients must not be able to fill the log. */
+/* At most one warning a second: clients must not be able to fill the log. */
 static void note_shortage(struct hl_net_server *s, int error)
 {
     uint64_t now = hl_now_ns();
@@ -146,7 +146,7 @@ static void note_shortage(struct hl_net_server *s, int error)
             s->address, strerror(error));
 }
 
-/* A few at a time, so that those in half[] are heard in between. */
+/* Accepts a few at a time, so that peers in half[] are read in between. */
 static void accept_some(struct hl_net_server *s)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
@@ -171,7 +171,7 @@ static void expire_halves(struct hl_net_server *s)
         turn_away(s, 0, "no HELLO in time");
 }
 
-/* Listener, wake_fd, and the peers that have not sent HELLO, as of this look. */
+/* Polls the listener, wake_fd, and the peers that are in half[] now. */
 static void poll_halves(struct hl_net_server *s, uint64_t wait_ns)
 {
     struct pollfd p[2 + HL_TCP_HALF_OPEN];
@@ -183,7 +183,7 @@ static void poll_halves(struct hl_net_server *s, uint64_t wait_ns)
     struct timespec t = {(time_t)(wait_ns / HL_NS_PER_S), (long)(wait_ns % HL_NS_PER_S)};
     if (ppoll(p, 2 + count, &t, NULL) <= 0)
         return;
-    for (size_t i = count; i-- > 0;) /* from the end: an entry that goes moves the later ones */
+    for (size_t i = count; i-- > 0;) /* backwards, since a removed entry moves the later ones */
         if (p[2 + i].revents != 0)
             (void)hear_half(s, i);
     if (p[0].revents != 0)

@@ -1,9 +1,9 @@
-/* net/tcp/intake.c - what clients put: batches of small objects, and large ones.
+/* net/tcp/intake.c - puts of clients: batches of small objects, and large ones.
  *
- * A large object's memory is made first (begin) and announced (READY); its bytes are received
- * straight into it and summed up while they are in the cache. It becomes visible with the commit;
- * whatever ends in between aborts it. The connection's own thread calls the handler, so an answer
- * needs no other thread; the gate says WAIT meanwhile. */
+ * For a large object the memory is made first (begin) and announced (READY). Its bytes are received
+ * directly into it and summed while they are in the cache. The commit makes the object visible;
+ * whatever ends the put before that aborts it. The connection's own thread calls the handler, so an
+ * answer needs no other thread; the gate sends WAIT meanwhile. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +16,9 @@
 
 /* ---- places: opts.put_queue puts are open at once, the others wait in the order they came ---- */
 
-/* False: the server stops. Everything is under server.lock: a ticket is drawn, and its turn is when
- * `serving` has reached it and fewer than put_queue puts are open. `moved` is broadcast when either
- * has changed and others wait, since one condition serves all of them. */
+/* Returns false if the server stops. Under server.lock, a put draws a ticket; its turn comes when
+ * `serving` has reached the ticket and fewer than put_queue puts are open. `moved` is broadcast
+ * when either has changed and others wait, since all of them use one condition. */
 static bool place_take(struct hl_tcp_conn *c)
 {
     struct hl_net_server *s = c->server;
@@ -38,7 +38,7 @@ static bool place_take(struct hl_tcp_conn *c)
     return mine;
 }
 
-/* Also after a stop: the count must be right for the connections that still end. */
+/* Also called after a stop: the count must be right for the connections that still end. */
 static void place_give(struct hl_net_server *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -50,7 +50,7 @@ static void place_give(struct hl_net_server *s)
 
 /* ---- a large object ---- */
 
-/* One chunk into its place, summed up as it lands. */
+/* Receives one chunk into place and sums it. */
 static bool land_chunk(struct hl_tcp_conn *c, uint8_t *to, size_t len, uint32_t *crc)
 {
     *crc = 0;
@@ -66,7 +66,8 @@ static bool land_chunk(struct hl_tcp_conn *c, uint8_t *to, size_t len, uint32_t 
     return true;
 }
 
-/* The bytes of a PUT; crcs has room for those of the chunks, *whole is the CRC of all. */
+/* Receives the bytes of a PUT. `crcs` has room for the chunks' CRCs; *whole is the CRC of all
+ * bytes. */
 static bool land_object(struct hl_tcp_conn *c, uint8_t *base, uint64_t size, uint32_t *crcs,
                         uint32_t *whole)
 {
@@ -86,7 +87,7 @@ static bool land_object(struct hl_tcp_conn *c, uint8_t *base, uint64_t size, uin
     return true;
 }
 
-/* All bytes are here. */
+/* Called when all bytes are there. */
 static hl_status finish_object(struct hl_net_server *s, const struct hl_tcp_msg *m, void *token,
                                uint32_t crc, const uint32_t *crcs, struct hl_id *id)
 {
@@ -109,8 +110,8 @@ static bool tcp_answer_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, hl
     return sent;
 }
 
-/* With its memory made. `doing` is set around each step, so that the gate says WAIT while this
- * thread is silent, and never while it sends. */
+/* Called once the memory is made. `doing` is set around each step, so that the gate sends WAIT
+ * while this thread is silent, but never while it sends. */
 static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, void *token,
                            uint8_t *base)
 {
@@ -141,7 +142,7 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
 }
 
 /* One put: a place, the handler's begin, READY, the bytes, commit or abort, the answer. The place
- * is given back in any case; the handler is called by one connection at a time (put_sink.h). */
+ * is always given back; one connection at a time calls the handler (put_sink.h). */
 bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
 {
     struct hl_net_server *s = c->server;
@@ -170,7 +171,7 @@ bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
 
 /* ---- a batch ---- */
 
-/* A list that is broken anywhere stores nothing. */
+/* A list with an error anywhere stores nothing. */
 bool hl_tcp_on_batch(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, const uint8_t *bytes)
 {
     struct hl_net_server *s = c->server;

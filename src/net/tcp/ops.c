@@ -1,4 +1,4 @@
-/* net/tcp/ops.c - the table of the back end for TCP. */
+/* net/tcp/ops.c - the function table of the TCP back end. */
 #include "net/tcp/client.h"
 #include "net/tcp/server.h"
 

@@ -1,8 +1,8 @@
-/* net/tcp/put.c - storing objects: small ones share messages, large ones go by themselves.
+/* net/tcp/put.c - storing objects: small ones share messages, large ones are sent singly.
  *
- * A batch needs no permission: HL_TCP_BATCHES may be without an answer. A large object is announced
- * (PUT); when the server has made its memory (READY) the bytes follow out of the caller's memory.
- */
+ * A batch needs no permission: up to HL_TCP_BATCHES may be without an answer. A large object is
+ * announced (PUT); when the server has made its memory (READY), the bytes follow from the caller's
+ * memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "net/tcp/client.h"
 
 struct batch {
-    bool used; /* its results have not come */
+    bool used; /* its results have not arrived */
     uint64_t op;
-    size_t first, count; /* items */
+    size_t first, count; /* range of items */
 };
 
 struct large {
@@ -119,7 +119,7 @@ static bool large_answered(void *arg)
     return ((const struct hl_tcp_store *)arg)->large.answered;
 }
 
-/* As many items from `first` on as fit into one batch; *next = the one after them. */
+/* Sends as many items, from `first` on, as fit into one batch; *next = the one after them. */
 static hl_status put_batch(struct hl_tcp_store *s, size_t first, uint64_t deadline_ns, size_t *next)
 {
     struct hl_net_client *c = s->client;

@@ -8,11 +8,11 @@
  *     MEET  -> MET: port and ticket of UCX         here
  *     PUT, BATCH                                   intake.c
  *
- * `in`, `at`, `len` and the socket are this thread's alone. It shares with the gate: the lists of
- * connections under server.lock, and `doing` under say_lock (server.h has the states; in SERVES
- * no other thread sends). At its end the thread moves its connection from `conns` to `ended` and
- * signals `moved`, which wakes a stop that waits for all of them; the gate joins and frees it. A
- * stop wakes this thread by shutting its socket down. */
+ * `in`, `at`, `len` and the socket belong to this thread. It shares two things with the gate: the
+ * lists of connections, under server.lock, and `doing`, under say_lock (server.h lists the states;
+ * in SERVES no other thread sends). At its end the thread moves its connection from `conns` to
+ * `ended` and signals `moved`, which wakes a stop that waits for all of them; the gate joins and
+ * frees it. A stop wakes this thread by shutting its socket down. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@
 #include "net/tcp/io.h"
 #include "net/tcp/server.h"
 
-/* Until in[] holds `len` bytes from `at` on. A message that has begun must go on. */
+/* Receives until in[] holds `len` bytes from `at` on. Once a message has begun, the rest has a
+ * deadline. */
 static bool gather_bytes(struct hl_tcp_conn *c, size_t len)
 {
     if (c->at == c->len)
@@ -47,8 +48,8 @@ static bool gather_bytes(struct hl_tcp_conn *c, size_t len)
     return true;
 }
 
-/* The client learns the pool's size and the server's id: the bounds of what it may ask for, and
- * whether it is the server that it was connected to before. */
+/* Tells the client the pool's size and the server's id: the bounds of its requests, and whether
+ * this is the server it was connected to before. */
 static bool say_welcome(struct hl_tcp_conn *c)
 {
     const struct hl_net_server *s = c->server;
@@ -68,14 +69,14 @@ static void count_served(struct hl_net_server *s, uint64_t bytes)
     hl_net_plane_served(bytes);
 }
 
-/* A client may ask by a stale location, whose extent is being filled with another shard. Like an
- * RDMA read, this one takes no lock against that: the client compares every MiB with the checksum
- * that it was told with the location (hl_net_fetch_verified), and locates the shard again when one
- * differs (fetch/remote.c).
+/* A client may use a stale location, whose extent is being filled with another shard. Like an RDMA
+ * read, this read takes no lock against that. The client compares every MiB with the checksum that
+ * it got with the location (hl_net_fetch_verified), and locates the shard again if one differs
+ * (fetch/remote.c).
  *
- * ThreadSanitizer sees neither that, nor that a client of another process was told the location
- * after the shard was sealed. Looking into the races of one piece takes it longer than reads may
- * take, suppressed or not, so it does not see these reads. */
+ * ThreadSanitizer sees neither that nor that a client in another process got the location after the
+ * shard was sealed. Analysing the races of one piece takes it longer than a read may take, even if
+ * they are suppressed, so these reads are hidden from it. */
 #ifdef __SANITIZE_THREAD__
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
@@ -92,7 +93,7 @@ static bool say_from_pool(struct hl_tcp_conn *c, const struct hl_tcp_msg *data)
     return sent;
 }
 
-/* A stale location of a shard is an honest mistake: it is refused with words. */
+/* A stale location of a shard is an honest mistake, so the refusal says why. */
 static bool on_ask(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
 {
     struct hl_net_server *s = c->server;
@@ -128,7 +129,7 @@ static bool on_meet(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
     return hl_tcp_conn_say(c, &met, NULL);
 }
 
-/* False: the connection is to be closed. */
+/* Returns false if the connection is to be closed. */
 static bool serve_one(struct hl_tcp_conn *c)
 {
     struct hl_tcp_msg m;
@@ -151,7 +152,7 @@ static bool serve_one(struct hl_tcp_conn *c)
         return hl_tcp_on_put(c, &m);
     case HL_TCP_TYPE_BATCH:
         return hl_tcp_on_batch(c, &m, payload);
-    default: /* the decoder knows the direction */
+    default: /* the decoder has checked the direction */
         return on_meet(c, &m);
     }
 }
@@ -169,12 +170,12 @@ static void *conn_main(void *arg)
     atomic_fetch_sub(&s->counts.peers, 1);
     pthread_cond_broadcast(&s->moved);
     pthread_mutex_unlock(&s->lock);
-    close(c->fd); /* out of the list, so that no other thread uses it */
+    close(c->fd); /* no longer in the list, so no other thread uses it */
     return NULL;
 }
 
-/* On the gate's thread. The lock is held over pthread_create: a thread that ends at once must find
- * its connection in `conns`. */
+/* Called on the gate's thread. The lock is held during pthread_create, because a thread that ends
+ * at once must find its connection in `conns`. */
 hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name)
 {
     struct hl_tcp_conn *c = malloc(sizeof(*c));

@@ -1,12 +1,12 @@
 /* net/tcp/server.c - starting and stopping the TCP server; server.h says how it works.
  *
- * A stop goes through the threads in the order in which they depend on each other:
+ * A stop ends the threads in the order in which they depend on each other:
  *
  *     stopping = true, `moved` broadcast     puts that wait for a place give up
- *     wake_fd, join                          the gate: nothing new is accepted, no peer is admitted
+ *     wake_fd, join                          the gate: no more accepts and admissions
  *     conns_stop, join                       the connections, after their last answers
  *
- * `stopping` is set under `lock`, so that a put that has just looked at it is in its wait when the
+ * `stopping` is set under `lock`, so a put that has just checked it is already waiting when the
  * broadcast comes. */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static hl_status open_listener(struct hl_net_server *s)
     return HL_OK;
 }
 
-/* The gate's thread comes last: it uses all that was made before. */
+/* The gate's thread starts last, because it uses everything made before. */
 static hl_status set_up(struct hl_net_server *s)
 {
     HL_TRY(open_listener(s));
@@ -55,7 +55,7 @@ static hl_status set_up(struct hl_net_server *s)
     return HL_OK;
 }
 
-/* The gate looks at `stopping` after each ppoll; the write ends one that waits. */
+/* The gate checks `stopping` after each ppoll; the write wakes one that waits. */
 static void stop_gate(struct hl_net_server *s)
 {
     uint64_t one = 1;
@@ -66,7 +66,7 @@ static void stop_gate(struct hl_net_server *s)
     pthread_join(s->gate, NULL);
 }
 
-/* Also of a server that was set up in part: what does not run is skipped. */
+/* Also stops a server whose set-up failed: what does not run is skipped. */
 void hl_tcp_server_stop(struct hl_net_server *s)
 {
     pthread_mutex_lock(&s->lock);

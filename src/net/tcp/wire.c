@@ -1,6 +1,6 @@
-/* net/tcp/wire.c - encoding and decoding; every byte that is decoded here is foreign.
+/* net/tcp/wire.c - encoding and decoding; all decoded bytes are untrusted.
  *
- * 0 magic, 4 version, 5 type, 6 zero, 8 op, 16 offset, 24 len, 32 id, 48 crc, 52 status,
+ * Offsets: 0 magic, 4 version, 5 type, 6 zero, 8 op, 16 offset, 24 len, 32 id, 48 crc, 52 status,
  * 56 payload, 60 CRC-32 of the 60 bytes before it. */
 #include "net/tcp/wire.h"
 
@@ -69,7 +69,7 @@ static bool is_for_server(enum hl_tcp_type type)
            type == HL_TCP_TYPE_BATCH || type == HL_TCP_TYPE_MEET;
 }
 
-/* Each field that a type does not use is 0. */
+/* Checks that the fields that a type does not use are 0. */
 static bool fields_fit(const struct hl_tcp_msg *m)
 {
     bool plain = m->offset == 0 && m->crc == 0 && m->status == 0 && hl_id_is_none(m->id);
@@ -85,7 +85,7 @@ static bool fields_fit(const struct hl_tcp_msg *m)
     case HL_TCP_TYPE_DATA:
         return m->op > 0 && m->len > 0 && m->len <= HL_CHUNK && hl_id_is_none(m->id) &&
                m->crc == 0 && m->status == 0 && m->payload == m->len;
-    case HL_TCP_TYPE_REFUSED: /* op 0: the connection itself */
+    case HL_TCP_TYPE_REFUSED: /* op 0 refers to the connection itself */
         return m->offset == 0 && m->len == 0 && hl_id_is_none(m->id) && m->crc == 0 &&
                m->status < 0 && m->status >= HL_EINTERNAL && m->payload <= HL_TCP_TEXT_MAX;
     case HL_TCP_TYPE_PUT:

@@ -1,8 +1,8 @@
-/* net/ucx/client.c - waiting with a deadline, and dying cleanly.
+/* net/ucx/client.c - waiting with a deadline, and ending cleanly.
  *
- * A client that met a deadline is not reused: UCX cannot take back a rendezvous that is under way,
- * and bytes that land later would land in a buffer the caller has already given away. Tearing the
- * endpoint and the worker down is the only moment after which nothing is written. */
+ * A client that missed a deadline is not reused: UCX can't take back a running rendezvous, whose
+ * bytes would land later in a buffer that the caller has already released. Nothing is written only
+ * after the endpoint and the worker are torn down. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -64,7 +64,7 @@ hl_status hl_ucx_client_usable(const struct hl_net_client *c)
     return hl_net_death_check(&c->death, c->address);
 }
 
-/* In this order, so that the nearest cause is named: a peer that is gone also stands still. */
+/* Checked in this order to name the nearest cause: a peer that has gone also stalls. */
 static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
 {
     if (hl_net_is_cancelled(&c->head, c->cancel))
@@ -82,13 +82,13 @@ static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_
     return HL_OK;
 }
 
-/* Spins for spin_us after the last event, then sleeps on the worker's descriptor. Two clocks run:
- * the caller's deadline, and stall_ns since a byte or an answer came. A server that only works on a
- * put sends WAIT, which counts as an answer. */
+/* Spins for spin_us after the last event, then sleeps on the worker's descriptor. Two timers run:
+ * the caller's deadline, and stall_ns since the last byte or answer. A server that works on a put
+ * sends WAIT, which counts as an answer. */
 hl_status hl_ucx_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
                              uint64_t deadline_ns)
 {
-    uint64_t idle_since = 0; /* set by the first look: what is done by then reads no clock */
+    uint64_t idle_since = 0; /* set by the first idle look, so a quick answer costs no clock read */
     c->moved = true;
     while (!done(arg)) {
         unsigned events = ucp_worker_progress(c->ucx.worker);
@@ -109,7 +109,7 @@ hl_status hl_ucx_client_wait(struct hl_net_client *c, bool (*done)(void *arg), v
             left = paced > 0 && paced < left ? paced : left;
             hl_ucx_nap(&c->ucx, -1, left < HL_UCX_NAP_NS ? left : HL_UCX_NAP_NS);
         } else {
-            sched_yield(); /* the server may be waiting for this very core */
+            sched_yield(); /* the server may be waiting for this CPU */
         }
     }
     return HL_OK;

@@ -1,9 +1,9 @@
 /* net/ucx/common.c - context, worker, sleeping, sending and closing.
  *
- * The transport list, the error mode and the keepalive interval are set here and not left to the
- * environment: in UCX 1.13 the defaults notice a dead peer after 20 s or never, and a rank's
- * environment often carries UCX_TLS that is meant for MPI. HELIOS_UCX_<NAME> still wins, as the
- * way out for an operator. */
+ * The transport list, the error mode and the keepalive interval are set here instead of by the
+ * environment: UCX 1.13 by default notices a dead peer after 20 s or never, and a rank's
+ * environment often has a UCX_TLS that is meant for MPI. HELIOS_UCX_<NAME> overrides them, as a way
+ * out for an operator. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,16 +14,16 @@
 #include "base/log.h"
 #include "net/ucx/ucx_private.h"
 
-/* One fragment and its headers fit; a read of the socket takes four of them. */
+/* One fragment with its headers fits; one read of the socket takes four of them. */
 #define TCP_TX_SEGMENT "66k"
 #define TCP_RX_SEGMENT "264k"
 
-/* Before a worker is destroyed: a step may report nothing done, so one idle round is not a proof.
- */
+/* Rounds without progress before a worker is destroyed: a step may report no progress, so one idle
+ * round proves nothing. */
 #define FINISH_IDLE_ROUNDS 4
 #define FINISH_MAX_NS      (HL_NS_PER_S / 2)
 
-/* UCX prints to standard output, which belongs to the program's own output. */
+/* UCX prints to standard output, which belongs to the program's output. */
 static ucs_log_func_rc_t on_ucx_log(const char *file, unsigned line, const char *function,
                                     ucs_log_level_t level, const ucs_log_component_config_t *conf,
                                     const char *message, va_list ap)
@@ -64,9 +64,9 @@ static hl_status set_config(ucp_config_t *config, const char *name, const char *
     return set_as(config, name, name, value);
 }
 
-/* The environment knows a transport's own option by the transport's prefix; ucp_config_modify does
- * so since UCX 1.18, and knew it without before. A wrong name is kept without a word until the
- * worker's log says that it was not received. */
+/* The environment names a transport's own option with the transport's prefix. ucp_config_modify
+ * expects the prefix since UCX 1.18, and none before. A wrong name is accepted silently until the
+ * worker's log says that it was unused. */
 static hl_status set_own(ucp_config_t *config, const char *name, const char *value)
 {
     unsigned major, minor, release;
@@ -75,7 +75,7 @@ static hl_status set_own(ucp_config_t *config, const char *name, const char *val
     return set_as(config, name, prefixed ? name : strchr(name, '_') + 1, value);
 }
 
-/* "eth0,mlx5_0:1" without its first entry, which is the network device. */
+/* Returns "eth0,mlx5_0:1" without its first entry, which is the network device. */
 static const char *adapters_of(const char *devices)
 {
     const char *comma = strchr(devices, ',');
@@ -86,25 +86,25 @@ static hl_status configure_ucx(ucp_config_t *config, const struct hl_ucx_opts *o
 {
     const char *devices = opts->verbs ? adapters_of(opts->devices) : opts->device;
     HL_TRY(set_config(config, "TLS", opts->verbs ? hl_ucx_verbs_transports() : "tcp"));
-    /* Foreign bytes on a TCP port would end UCX; this connection manager hears RDMA only. */
+    /* Foreign bytes on a TCP port would end UCX's process; this connection manager accepts RDMA
+     * only. */
     if (opts->verbs)
         HL_TRY(set_config(config, "SOCKADDR_TLS_PRIORITY", "rdmacm"));
     HL_TRY(set_config(config, "KEEPALIVE_INTERVAL", "500ms"));
     HL_TRY(set_own(config, "TCP_AF_PRIO", "inet"));
-    /* UCT's put over TCP writes wherever the sender says, also after the endpoint was closed, and
-     * asserts (ends the process) on an acknowledgement that comes late. */
+    /* UCT's put over TCP writes wherever the sender says, even after the endpoint was closed, and a
+     * late acknowledgement makes it assert, which ends the process. */
     HL_TRY(set_own(config, "TCP_PUT_ENABLE", "n"));
     HL_TRY(set_own(config, "TCP_TX_SEG_SIZE", TCP_TX_SEGMENT));
     HL_TRY(set_own(config, "TCP_RX_SEG_SIZE", TCP_RX_SEGMENT));
-    /* A message of the transport is received whole or not at all, so a receive can be taken back.
-     */
+    /* A message of the transport is received whole or not at all, so a receive can be cancelled. */
     if (!opts->verbs)
         HL_TRY(set_config(config, "RNDV_THRESH", "inf"));
-    /* The other protocols, which UCX 1.18 would take, emulate every get over rc_verbs. */
+    /* The other protocols, which UCX 1.18 would choose, emulate every get over rc_verbs. */
     if (opts->verbs)
         HL_TRY(set_config(config, "PROTO_ENABLE", "n"));
-    /* Soft-RoCE of Linux 6.5 and later tells more than once that a queue pair is idle; UCX ends the
-     * process on the second time. */
+    /* Soft-RoCE of Linux 6.5 and later reports an idle queue pair more than once; UCX ends the
+     * process on the second report. */
     if (opts->verbs && hl_ucx_verbs_soft("/sys"))
         HL_TRY(set_own(config, "IB_ASYNC_EVENTS", "n"));
     return devices[0] != '\0' ? set_config(config, "NET_DEVICES", devices) : HL_OK;
@@ -163,9 +163,9 @@ hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
     return HL_OK;
 }
 
-/* Closing by force leaves steps to the worker's progress, and these leave further ones. UCX 1.18
- * does what is left while it destroys the worker, in ucs_callbackq_remove_oneshot, which does not
- * bear that a step adds one: a rendezvous that was under way does, and memory is freed twice. */
+/* A forced close leaves steps to the worker's progress, and these leave further ones. UCX 1.18 runs
+ * the rest while it destroys the worker, in ucs_callbackq_remove_oneshot, which can't handle a step
+ * that adds another one: an unfinished rendezvous does, and memory is freed twice. */
 static void finish_steps(ucp_worker_h worker)
 {
     uint64_t limit = hl_now_ns() + FINISH_MAX_NS;
@@ -173,7 +173,7 @@ static void finish_steps(ucp_worker_h worker)
         idle = ucp_worker_progress(worker) > 0 ? 0 : idle + 1;
 }
 
-/* A server made progress until its listener was gone, and must not afterwards: server.c. */
+/* A server makes progress until its listener has gone, and must not afterwards: server.c. */
 void hl_ucx_fini(struct hl_ucx *u)
 {
     if (u->worker != NULL && !u->listens)
@@ -318,8 +318,8 @@ bool hl_ucx_request_done(void *request)
     return true;
 }
 
-/* UCX has no call that tells the lanes; the print-out is what the research checked against. A lane
- * line reads "lane[0]: 2:rc_mlx5/mlx5_0:1.0 md[1] -> ... rma_bw#0 rma am am_bw#0". */
+/* UCX has no call that returns the lanes, so its print-out is parsed. A lane line reads "lane[0]:
+ * 2:rc_mlx5/mlx5_0:1.0 md[1] -> ... rma_bw#0 rma am am_bw#0". */
 int hl_ucx_lanes(ucp_ep_h ep, char *text, size_t cap)
 {
     char *all = NULL;

@@ -1,4 +1,4 @@
-/* net/ucx/connect.c - a client's connections: endpoints, HELLO, and what answers are handed to. */
+/* net/ucx/connect.c - a client's connections: endpoints, HELLO, and the dispatch of answers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +32,10 @@ static void on_welcome(struct hl_net_client *c, const struct hl_wire *w, const v
         c->offered = key_len > 0;
     }
     if (key_len > 0 && ucp_ep_rkey_unpack(ep, key, unpacked) != UCS_OK)
-        *unpacked = NULL; /* no common one-sided transport: requests will do */
+        *unpacked = NULL; /* no common one-sided transport: reads use requests */
 }
 
-/* A message the client did not ask for is dropped: only answers to the open request count. */
+/* A message that the client did not ask for is dropped: only answers to the open request count. */
 static ucs_status_t on_message(void *arg, const void *header, size_t header_len, void *data,
                                size_t len, const ucp_am_recv_param_t *param)
 {
@@ -67,7 +67,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
     case HL_WIRE_RESULTS:
         hl_ucx_store_on_answer(c, &w, data, len);
         break;
-    default: /* WAIT: it moves */
+    default: /* WAIT: the server makes progress */
         break;
     }
     return UCS_OK;
@@ -105,8 +105,8 @@ static hl_status ucx_greet_server(struct hl_net_client *c, size_t lane, uint64_t
     return hl_ucx_client_wait(c, is_welcome, c, deadline_ns);
 }
 
-/* Large reads deal their pieces out to several connections: one TCP stream is one processor's work
- * in the kernel, and one path through a bonded network. */
+/* Large reads spread their pieces over several connections: one TCP stream uses one processor of
+ * the kernel, and one path through a bonded network. */
 static hl_status open_more(struct hl_net_client *c, const struct hl_addr *addr, int endpoints,
                            uint64_t deadline_ns)
 {
@@ -130,7 +130,7 @@ static hl_status shake_hands(struct hl_net_client *c, const struct hl_net_connec
     return open_more(c, addr, opts->endpoints, deadline_ns);
 }
 
-/* UCX says "unreachable" for everything; a plain TCP connection tells the cause. */
+/* UCX reports "unreachable" for everything; a plain TCP connection finds the cause. */
 static hl_status explain_unreachable(const struct hl_net_client *c, const struct hl_addr *addr,
                                      hl_status st, int timeout_ms)
 {
@@ -148,7 +148,7 @@ static hl_status explain_unreachable(const struct hl_net_client *c, const struct
                    c->address, timeout_ms, words);
 }
 
-/* Not connected yet. */
+/* Makes a client that is not connected yet. */
 static hl_status client_new(const struct hl_net_connect_opts *opts, const struct hl_ucx_opts *ucx,
                             struct hl_net_client **out)
 {
@@ -191,7 +191,7 @@ static hl_status check_one_sided(const struct hl_net_connect_opts *opts,
                    c->path);
 }
 
-/* The clock starts when the transports are open, which is this host's own affair. */
+/* The deadline starts when the transports are open; opening them only concerns this host. */
 hl_status hl_ucx_client_meet(const struct hl_net_connect_opts *opts,
                              const struct hl_ucx_meeting *meeting, struct hl_net_client **out)
 {
@@ -213,7 +213,7 @@ hl_status hl_ucx_client_meet(const struct hl_net_connect_opts *opts,
     return finish_connect(opts, c, st, out);
 }
 
-/* Over TCP, to a listener of UCX: for tests. */
+/* Connects over TCP to a listener of UCX; only for tests. */
 hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
 {
     struct hl_addr addr;

@@ -1,12 +1,12 @@
-/* net/ucx/fetch.c - reading ranges of the pool in pieces, several in flight, each verified when it
- * lands.
+/* net/ucx/fetch.c - reads ranges of the pool in pieces, several in flight, each verified when it
+ * arrives.
  *
- * Over TCP the client asks for a piece and the server answers with fragments, sent out of the pool
+ * Over TCP the client requests a piece and the server answers with fragments, sent from the pool
  * without a copy. The client copies a fragment from the transport's buffer, which is still in the
- * cache, to its place and sums it up in the same pass. (Tried and refused: ucp_get over TCP is
- * emulated with 8 KiB messages, a third of the speed; rendezvous with UCT's put saves the copy, but
- * its bytes can land after the connection was closed, and it asserts when a peer goes away.) Over
- * verbs without one-sided reads a whole piece comes by rendezvous. */
+ * cache, to its place and sums it in the same pass. (Tried and rejected: ucp_get over TCP is
+ * emulated with 8 KiB messages at a third of the speed; rendezvous with UCT's put saves the copy,
+ * but its bytes can land after the connection was closed, and it asserts when a peer has gone.)
+ * Over verbs without one-sided reads a whole piece comes by rendezvous. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,15 +18,15 @@
 
 static_assert(HL_UCX_PIECE == HL_CHUNK, "a piece is verified as one chunk");
 
-/* A request in flight. Requests are sent in order and answered in any; a bad piece is noted by its
- * number and the others go on. */
+/* A request in flight. Requests are sent in order and answered in any order; a bad piece is
+ * recorded by its number, and the others continue. */
 struct slot {
     struct hl_ucx_fetch *fetch;
     size_t lane; /* endpoint of its pieces */
     uint64_t op; /* 0: free */
     size_t chunk;
     size_t len;
-    size_t begun; /* bytes whose message has come; they come in order */
+    size_t begun; /* bytes whose message has arrived, in order */
     uint32_t crc;
 };
 
@@ -35,7 +35,7 @@ struct hl_ucx_fetch {
     uint64_t offset;
     uint8_t *dst;
     size_t len;
-    size_t next; /* first byte not asked for yet */
+    size_t next; /* first byte not requested yet */
     unsigned busy;
     const uint32_t *crcs;
     struct hl_net_bad *bad;
@@ -118,13 +118,14 @@ static void receive_whole(struct slot *s, void *desc)
         slot_verify(s);
 }
 
-/* Nothing waits for it: an answer that came before, or one to another request. */
+/* Counts an answer that nothing waits for: a second one, or one to a request that was never
+ * made. */
 static void drop_unasked(const struct hl_net_client *c, uint64_t op)
 {
     hl_fault_count(op != 0 && op <= c->last_op ? "duplicate" : "foreign", c->path);
 }
 
-/* A fragment that does not go on where the last one ended; its piece can't be had any more. */
+/* Refuses a fragment that does not start where the last one ended; its piece is lost. */
 static void refuse_fragment(struct slot *s, uint64_t offset, uint64_t expected)
 {
     hl_fault_count(offset < expected   ? "duplicate"
@@ -196,7 +197,8 @@ static hl_status issue_get(struct slot *s)
     return HL_OK;
 }
 
-/* Slots take turns on the endpoints; one that could not get a key sends none of a get's pieces. */
+/* Slots alternate between the endpoints. For gets, an endpoint without a key is replaced by the
+ * first. */
 static size_t lane_of(const struct hl_net_client *c, size_t slot)
 {
     size_t lane = slot % (c->more_count + 1);
@@ -251,7 +253,7 @@ static hl_status ucx_run_fetch(struct hl_ucx_fetch *f, uint64_t deadline_ns)
     return hl_ucx_client_wait(f->client, has_room, f, deadline_ns);
 }
 
-/* A get of a wrong range is the adapter's business, so it is checked here too. */
+/* Only the adapter would check the range of a get, so it is checked here too. */
 static hl_status check_range(const struct hl_net_client *c, uint64_t offset, size_t len)
 {
     uint64_t end;

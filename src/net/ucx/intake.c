@@ -1,16 +1,16 @@
-/* net/ucx/intake.c - what clients put: batches of small objects, and large ones in pieces.
+/* net/ucx/intake.c - puts of clients: batches of small objects, and large ones in pieces.
  *
- * A put has two phases: room is made first and announced piece by piece (READY), so that bytes land
- * in their place by themselves and a sender never runs ahead of the server; it becomes visible with
- * the commit. Whatever ends in between is given up: when its peer dies, breaks the protocol, or is
- * silent for put_timeout_ms.
+ * A put has two phases. Room is made first and announced piece by piece (READY), so bytes land in
+ * their place and a sender never runs ahead of the server. The commit makes the object visible. A
+ * put is aborted if its peer dies, breaks the protocol, or is silent for put_timeout_ms before
+ * that.
  *
  * A piece over TCP is one message of the transport, so a posted receive is either untouched, and
- * can be taken back at once, or complete; but for a stranger's longer message that broke off: that
- * receive never ends, so its room is given back and the record of the put stays with the worker.
- * Over verbs a piece is a rendezvous: UCX returns it when
- * the client died, but not when we drop a live client in the middle of one; then the put stays open
- * until the worker is gone, for its memory may still be written. */
+ * can be cancelled at once, or complete. The exception is a longer message of another sender that
+ * broke off: that receive never ends, so its room is given back and the record of the put stays
+ * with the worker. Over verbs a piece is a rendezvous: UCX completes the receive if the client
+ * died, but not if we drop a live client in the middle of one. Such a put stays open until the
+ * worker is destroyed, because its memory may still be written. */
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "net/ucx/server.h"
 
-#define WAIT_SENDS_MAX 8 /* a peer that has more answers coming needs no encouragement */
+#define WAIT_SENDS_MAX 8 /* a peer with more answers in flight needs no WAIT */
 
 static void submit_put(struct hl_ucx_put *put, enum hl_ucx_task task)
 {
@@ -39,7 +39,7 @@ static void free_put(struct hl_ucx_put *put)
     free(put);
 }
 
-/* It has a place among the put_queue open ones, and the put worker begins. */
+/* The put has one of the put_queue places, and the put worker begins it. */
 static void open_put(struct hl_ucx_put *put)
 {
     put->open = true;
@@ -52,7 +52,7 @@ static void leave_line(struct hl_ucx_put *put)
     DL_DELETE2(put->server->line, put, line_prev, line_next);
 }
 
-/* The place that is free now goes to the first in line. */
+/* Gives the free place to the first put in line. */
 static void end_put(struct hl_ucx_put *put)
 {
     struct hl_net_server *s = put->server;
@@ -75,7 +75,7 @@ static void end_put(struct hl_ucx_put *put)
     }
 }
 
-/* First come, first served: no put overtakes the queue, even when there is a place again. */
+/* First come, first served: no put overtakes the queue, even if a place is free again. */
 static void queue_put(struct hl_ucx_put *put)
 {
     struct hl_net_server *s = put->server;
@@ -117,7 +117,7 @@ static bool is_rendezvous(const struct hl_ucx_put *put)
     return put->piece_len > HL_UCX_FRAGMENT;
 }
 
-/* SUMs go into the same queue before the COMMIT, so all are summed up when it runs. */
+/* SUMs go into the same queue before the COMMIT, so all sums are complete when it runs. */
 static void piece_received(struct hl_ucx_put *put, const struct hl_ucx_piece *piece, size_t len)
 {
     uint32_t number = piece->number;
@@ -133,9 +133,9 @@ static void piece_received(struct hl_ucx_put *put, const struct hl_ucx_piece *pi
         submit_put(put, HL_UCX_COMMIT);
 }
 
-/* A datatype of ours, so that UCX lets us copy a piece from the transport's buffer to its place:
+/* A datatype of our own makes UCX let us copy a piece from the transport's buffer to its place, so
  * copy and CRC are one pass. UCX does so only for messages that it receives itself; a rendezvous
- * over verbs lands by itself, and is summed up by the put worker. */
+ * over verbs writes directly, and the put worker sums it. */
 static void *start_piece(void *context, void *buffer, size_t count)
 {
     struct hl_ucx_piece *piece = buffer;
@@ -230,7 +230,7 @@ static bool post_piece(struct hl_ucx_put *put, struct hl_ucx_piece *piece)
     return true;
 }
 
-/* Post as many receives as may be, and tell the client of them, several at a time. */
+/* Posts as many receives as allowed, and announces them to the client, several at a time. */
 static void post_pieces(struct hl_ucx_put *put)
 {
     while (put->state == HL_UCX_PUT_RECEIVING && put->posted < put->pieces &&
@@ -317,7 +317,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
     queue_put(put);
 }
 
-/* The handler has made room, so the size is one that this host can hold. */
+/* The handler has made room, so this host can hold an object of that size. */
 static void put_begun(struct hl_ucx_put *put)
 {
     bool later = is_rendezvous(put);
@@ -377,8 +377,8 @@ static void on_refused(void *request, ucs_status_t status, const ucp_tag_recv_in
     ucp_request_free(request);
 }
 
-/* A message leaves UCX's queue only by being received, and a long one only when its end has come:
- * its peer (NULL: unknown) is not closed before, if that takes no time. */
+/* A message leaves UCX's queue only by being received, and a long one only when its end has
+ * arrived. So its peer (NULL: unknown) is not closed before, if receiving it takes no time. */
 static void refuse_message(struct hl_net_server *s, struct hl_ucx_peer *p,
                            ucp_tag_message_h message)
 {
@@ -517,8 +517,8 @@ void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
     }
 }
 
-/* The peer goes away. A put that the put worker has is left to it: ending it here would free what
- * that thread reads; its job comes back and finds no peer. */
+/* Called when the peer is lost. A put that the put worker has is left to it: ending it here would
+ * free memory that the worker reads. Its job comes back and finds no peer. */
 static void drop_put(struct hl_ucx_put *put)
 {
     put->peer = NULL;
@@ -528,9 +528,9 @@ static void drop_put(struct hl_ucx_put *put)
         return;
     }
     if (put->state != HL_UCX_PUT_RECEIVING && put->state != HL_UCX_PUT_ARRIVING)
-        return; /* the put worker comes first */
+        return; /* the put worker finishes it first */
     put->state = HL_UCX_PUT_DROPPED;
-    put->recvs++; /* not finished by the callbacks below */
+    put->recvs++; /* so that the callbacks below don't finish it */
     for (size_t i = 0; i < HL_UCX_POSTED_MAX; i++)
         if (put->window[i].request != NULL)
             ucp_request_cancel(put->server->ucx.worker, put->window[i].request);
@@ -538,7 +538,7 @@ static void drop_put(struct hl_ucx_put *put)
     if (put->recvs == 0) {
         finish_drop(put);
     } else if (!put->batch && !is_rendezvous(put)) {
-        put->base = NULL; /* what still comes is thrown away by take_piece */
+        put->base = NULL; /* take_piece discards what still arrives */
         finish_drop(put);
     }
 }
@@ -557,7 +557,7 @@ void hl_ucx_puts_free(struct hl_net_server *s)
 {
     struct hl_ucx_put *put, *tmp;
     DL_FOREACH_SAFE (s->puts, put, tmp) {
-        if (put->base != NULL) { /* begun, neither committed nor given up */
+        if (put->base != NULL) { /* begun, neither committed nor aborted */
             put->job = (struct hl_ucx_job){.task = HL_UCX_ABORT, .put = put};
             hl_ucx_put_work(&put->job);
         }

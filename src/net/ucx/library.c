@@ -4,7 +4,7 @@
 
 struct ucx_calls ucx_calls;
 
-/* libucs, which has the ucs_ among them, comes with libucp. */
+/* libucp brings libucs, which has the ucs_ functions among these. */
 static struct hl_late late = HL_LATE("libucp.so.0", UCX_CALLS, ucx_calls);
 
 hl_status hl_ucx_load(void)

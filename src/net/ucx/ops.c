@@ -1,4 +1,4 @@
-/* net/ucx/ops.c - the table of the back end for UCX. */
+/* net/ucx/ops.c - the function table of the UCX back end. */
 #include "net/ucx/client.h"
 #include "net/ucx/server.h"
 

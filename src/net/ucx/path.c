@@ -1,12 +1,11 @@
-/* net/ucx/path.c - which way reads really travel: looked at and tried, never guessed.
+/* net/ucx/path.c - how reads really travel: inspected and tested, never guessed.
  *
- * UCX emulates a get by messages without saying so. A read is called "rdma" only when (a) the
- * endpoint has a read lane on a verbs transport and (b) a get of 64 bytes completed while the
- * server's thread stood still. Everything else is "tcp" (requests over TCP) or "emulated". The time
- * of a get is not a third proof: a busy host makes a true one slow, and an emulated one never
- * passes (b). A restarted server is another one (its random id, and no connection outlives it), so
- * a stale pool isn't read; that a place in it still holds what it did, the CRCs of every chunk say.
- */
+ * UCX silently emulates a get by messages. A read is called "rdma" only if (a) the endpoint has a
+ * read lane on a verbs transport and (b) a get of 64 bytes completed while the server's thread
+ * stood still. Everything else is "tcp" (requests over TCP) or "emulated". The duration of a get
+ * would be no third proof: a busy host makes a true one slow, and an emulated one never passes (b).
+ * A restarted server has another random id, and no connection outlives it, so a stale pool isn't
+ * read. The CRCs of every chunk show whether a location in it still has the same content. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -32,7 +31,8 @@ static bool pause_is_answered(void *arg)
     return ((const struct hl_net_client *)arg)->paused != 0;
 }
 
-/* Not one nap: the worker's events end it, and all tries would fall into the server's pause. */
+/* Waits for a point in time. A single sleep would not do: the worker's events end it early, and all
+ * tries would fall into the server's pause. */
 static bool is_over(void *until_ns)
 {
     return hl_now_ns() >= *(const uint64_t *)until_ns;
@@ -68,14 +68,14 @@ static hl_status get_once(struct hl_net_client *c, uint64_t deadline_ns, bool *o
     return HL_OK;
 }
 
-/* The server answers PAUSED and then stands still for HL_UCX_PAUSE_MS from some moment before we
- * read its answer; a get that is back within half of that did not need it. */
+/* The server answers PAUSED and then stands still for HL_UCX_PAUSE_MS, from some moment before we
+ * read its answer. A get that completes within half of that did not need the server's thread. */
 static hl_status read_past_a_sleeper(struct hl_net_client *c, uint64_t deadline_ns, bool *one_sided)
 {
     bool ok;
     uint64_t at_ns;
     *one_sided = false;
-    HL_TRY(get_once(c, deadline_ns, &ok, &at_ns)); /* wires the lane up */
+    HL_TRY(get_once(c, deadline_ns, &ok, &at_ns)); /* sets up the lane */
     for (int i = 0; ok && i < PROBE_TRIES && hl_now_ns() < deadline_ns; i++) {
         c->paused = 0;
         HL_TRY(hl_ucx_send_control(c, 0, &(struct hl_wire){.type = HL_WIRE_PAUSE}));
@@ -85,7 +85,7 @@ static hl_status read_past_a_sleeper(struct hl_net_client *c, uint64_t deadline_
         *one_sided = c->paused == 1 && ok && at_ns - begin < HL_UCX_PAUSE_MS * HL_NS_PER_MS / 2;
         if (*one_sided)
             break;
-        /* Another client is testing, or this host is busy: come back later. */
+        /* Another client is testing, or this host is busy: try again later. */
         uint64_t later_ns = hl_now_ns() + HL_UCX_PAUSE_GAP_NS / 2;
         if (later_ns >= deadline_ns)
             break;

@@ -1,4 +1,4 @@
-/* net/ucx/peer.c - one client of the server: its endpoint, what is sent to it, its failure. */
+/* net/ucx/peer.c - one client of the server: its endpoint, sending to it, its failure. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

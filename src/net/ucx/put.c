@@ -1,8 +1,8 @@
-/* net/ucx/put.c - storing objects: small ones share tagged messages, large ones go by themselves.
+/* net/ucx/put.c - storing objects: small ones share tagged messages, large ones are sent singly.
  *
  * A batch needs no permission: the server keeps room for HL_UCX_BATCHES of them. A large object is
- * announced first (PUT); its pieces follow as far as the server has made room (READY), out of the
- * caller's memory. */
+ * announced first (PUT); its pieces follow from the caller's memory as far as the server has made
+ * room (READY). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +15,14 @@
 
 /* free --filled, sent--> sending, used --sent--> used --RESULTS--> free
  *
- * The two flags end in any order: results can come before UCX says that the message was sent, and
- * the buffer is free only after both. */
+ * The two flags end in any order: results can arrive before UCX reports that the message was sent,
+ * and the buffer is free only after both. */
 struct batch {
     struct hl_ucx_store *store;
-    bool used; /* its results have not come */
+    bool used; /* its results have not arrived */
     bool sending;
     uint64_t number;
-    size_t first, count; /* items */
+    size_t first, count; /* range of items */
     size_t len;
 };
 
@@ -31,7 +31,7 @@ struct batch {
  *     pieces   |0|1|2|3|4|5|6|7|       next: the next to be sent
  *                   ^next   ^room      room: the server has posted receives up to here
  *
- * A piece before `room` would find no receive, so none is sent. */
+ * A piece is sent only below `room`: at or above it the server has no receive for it. */
 struct large {
     struct hl_net_item *item; /* NULL: none */
     uint64_t op;
@@ -180,7 +180,7 @@ static bool all_settled(void *arg)
     return true;
 }
 
-/* What is paced stands still on purpose. */
+/* A paced transfer pauses on purpose. */
 static bool put_is_paced(const struct hl_ucx_store *s)
 {
     if (s->large.answered || hl_net_pace_wait_ns(&s->client->head, hl_now_ns()) == 0)
@@ -189,8 +189,8 @@ static bool put_is_paced(const struct hl_ucx_store *s)
     return true;
 }
 
-/* Bytes under way are bounded, not only pieces: large ones that go side by side on a slow line
- * would all end together, and until then look like a transfer that stands still. */
+/* Bounds bytes in flight, not only pieces: large pieces sent at the same time over a slow link
+ * would all end together, and until then look like a stalled transfer. */
 static bool piece_may_go(const struct large *l)
 {
     return !l->answered && l->next < l->room && l->sending < HL_UCX_POSTED_MAX &&
@@ -214,7 +214,7 @@ static hl_status wait_for(struct hl_ucx_store *s, bool (*done)(void *arg), uint6
 
 /* ---- the row of items ---- */
 
-/* As many items from `first` on as fit into one batch; *next = the one after them. */
+/* Sends as many items, from `first` on, as fit into one batch; *next = the one after them. */
 static hl_status put_batch(struct hl_ucx_store *s, size_t first, uint64_t deadline_ns, size_t *next)
 {
     struct hl_net_client *c = s->client;

@@ -1,9 +1,9 @@
-/* net/ucx/put_worker.c - the thread that allocates, sums up, seals and gives up what clients put,
- * so that reads are not kept waiting by a put handler.
+/* net/ucx/put_worker.c - the thread that allocates, sums, seals and aborts the puts of clients, so
+ * that a put handler does not delay reads.
  *
- * One thread and one queue in order: the SUMs of a put are done before its COMMIT. It polls for a
- * moment before it sleeps, because a lone small put waits for it. server.h has the picture; a job
- * goes
+ * There is one thread and one queue in order, so the SUMs of a put are done before its COMMIT. It
+ * polls for a moment before it sleeps, because a single small put waits for it. server.h has the
+ * overview. A job goes through these states:
  *
  *     given --> todo --next_job--> executed --hand_back--> done --> taken by the progress thread
  *                                     '--a SUM--> forgotten: its memory is the put's
@@ -13,8 +13,8 @@
  *     give        adds to todo, raises `waiting`; signals `wake` if `asleep`, all under the lock
  *     hand_back   adds to done, raises `finished`; writes wake_fd if the progress thread sleeps
  *
- * The worker polls `waiting` and the progress thread `finished` without the lock; both are changed
- * under it, so a count that is seen has its job in the queue. */
+ * The worker polls `waiting` and the progress thread polls `finished`, both without the lock. Both
+ * are changed under it, so the job behind a count that is seen is already in the queue. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +42,8 @@ static struct hl_ucx_job *jobs_pop(struct hl_ucx_jobs *jobs)
     return job;
 }
 
-/* NULL when the put worker is closed and the queue is worked off. While it spins it only loads
- * `waiting`; `asleep` is set under the lock, so a job that is given meanwhile signals. */
+/* Returns NULL when the put worker is closed and the queue is empty. While it spins it only loads
+ * `waiting`; `asleep` is set under the lock, so the giver of a new job signals. */
 static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
 {
     uint64_t idle_since = hl_now_ns();
@@ -64,7 +64,7 @@ static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
     return job;
 }
 
-/* `finished` is raised before `server_sleeps` is looked at: see sleep_on_worker. */
+/* `finished` is raised before `server_sleeps` is read: see sleep_on_worker. */
 static void hand_back(struct hl_ucx_put_worker *d, struct hl_ucx_job *job)
 {
     uint64_t one = 1;
@@ -72,7 +72,8 @@ static void hand_back(struct hl_ucx_put_worker *d, struct hl_ucx_job *job)
     jobs_add(&d->done, job);
     atomic_fetch_add(&d->finished, 1);
     pthread_mutex_unlock(&d->lock);
-    /* Either we see that it is about to sleep, or it sees the job before it does. */
+    /* Either we see that the progress thread is about to sleep, or it sees the job before it
+     * does. */
     if (atomic_load(d->server_sleeps) && write(d->wake_fd, &one, sizeof(one)) < 0)
         hl_debug("net server: waking the thread: %m");
 }
@@ -81,7 +82,7 @@ static void *put_worker_main(void *arg)
 {
     struct hl_ucx_put_worker *d = arg;
     for (struct hl_ucx_job *job = next_job(d); job != NULL; job = next_job(d)) {
-        bool silent = job->task == HL_UCX_SUM; /* its put may be gone once the next job is done */
+        bool silent = job->task == HL_UCX_SUM; /* the next job may free its put */
         hl_ucx_put_work(job);
         if (!silent)
             hand_back(d, job);

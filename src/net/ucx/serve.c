@@ -1,8 +1,8 @@
-/* net/ucx/serve.c - what the server does with its clients: hello, answers to reads, their end.
+/* net/ucx/serve.c - serving clients: HELLO, answers to reads, the end of a connection.
  *
- * Every byte that arrives is foreign: a header that is not ours or a request before HELLO ends the
- * connection. A range outside the pool is refused with words, because a stale shard location is an
- * honest mistake. */
+ * All received bytes are untrusted: a foreign header or a request before HELLO ends the connection.
+ * A range outside the pool is refused with a reason, because a stale shard location is an honest
+ * mistake. */
 #include <stdlib.h>
 #include <utlist.h>
 
@@ -152,8 +152,8 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
                    .len = len,
                });
     }
-    /* Hundreds of ns that the client need not wait for. What a peer reads one-sidedly is not seen
-     * here: the reader counts it. */
+    /* Counted after the answer, to save the client some hundred ns. One-sided reads are not visible
+     * here: the reader counts them. */
     hl_net_plane_served(w->len);
 }
 
@@ -177,14 +177,14 @@ static void peer_dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w
     case HL_WIRE_PUT:
         hl_ucx_put_asked(p, w);
         break;
-    default: /* the decoder knows the direction */
+    default: /* the decoder has checked the direction */
         break;
     }
     if (p->state == HL_UCX_PEER_FAILED)
         hl_net_count(&p->server->counts.refused, 1);
 }
 
-/* Returning UCS_OK tells UCX to release what was not received: no message has a payload here. */
+/* Returning UCS_OK tells UCX to release what was not received: no message here has a payload. */
 ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len, void *data,
                                size_t len, const ucp_am_recv_param_t *param)
 {

@@ -1,17 +1,17 @@
 /* net/ucx/server.c - listener and progress thread of the UCX server.
  *
- * The thread owns the worker alone. It spins for spin_us after the last event, because an answer
- * within microseconds is the point, then it sleeps on the worker's event descriptor. Other threads
- * reach it only through `stopping`, the put worker's finished jobs and wake_fd.
+ * Only this thread uses the worker. It spins for spin_us after the last event, because an answer
+ * takes only microseconds, and then sleeps on the worker's event descriptor. Other threads reach it
+ * only through `stopping`, the put worker's finished jobs and wake_fd.
  *
  *     spinning --spin_us without an event--> sleeping (sleeps = 1)
  *        ^                                      |  UCX's event: a message, a completion
  *        |                                      |  wake_fd: hand_back, or a stop
  *        '--------------------------------------'  HL_UCX_NAP_NS: housekeeping
  *
- * A stop joins the thread first. From then on the caller of the stop drives the worker, so there is
- * one thread at UCX at any time. It ends in the order in which UCX 1.13 needs it: peers, put
- * worker, listener, worker. */
+ * A stop joins the thread first. From then on the stop's caller drives the worker, so one thread
+ * uses UCX at any time. Everything ends in the order that UCX 1.13 needs: peers, put worker,
+ * listener, worker. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -27,7 +27,8 @@
 #define CLOSE_MAX_NS (2 * HL_NS_PER_S)
 #define QUIET_NS     (20 * HL_NS_PER_MS)
 
-/* Inside of ucp_worker_progress, where no endpoint may be made: it is noted, and accepted after. */
+/* Called inside ucp_worker_progress, where no endpoint may be made: the request is recorded, and
+ * accepted later. */
 static void on_conn_request(ucp_conn_request_h request, void *arg)
 {
     struct hl_net_server *s = arg;
@@ -43,7 +44,7 @@ static void on_conn_request(ucp_conn_request_h request, void *arg)
     s->pending_conns = k;
 }
 
-/* Outside of any callback, where endpoints may be made. */
+/* Called outside of any callback, where endpoints may be made. */
 static void accept_pending_conns(struct hl_net_server *s)
 {
     while (s->pending_conns != NULL) {
@@ -54,7 +55,7 @@ static void accept_pending_conns(struct hl_net_server *s)
     }
 }
 
-/* Every HL_UCX_NAP_NS, and at once when a peer failed (`attention`). */
+/* Called every HL_UCX_NAP_NS, and at once when a peer failed (`attention`). */
 static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
 {
     if (!s->attention && now < *next_tick)
@@ -69,7 +70,7 @@ static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_ti
 }
 
 /* No wake-up is lost: `sleeps` is stored before `finished` is loaded, and the put worker stores
- * `finished` before it loads `sleeps` (hand_back). One of the two sees the other. */
+ * `finished` before it loads `sleeps` (hand_back). One of the two sees the other's store. */
 static void sleep_on_worker(struct hl_net_server *s)
 {
     uint64_t count;
@@ -81,8 +82,8 @@ static void sleep_on_worker(struct hl_net_server *s)
     atomic_store(&s->sleeps, false);
 }
 
-/* For a client's self-test (path.c): what it reads during this pause, it reads without this thread.
- * The pause is the test, so there is nothing to wait for. */
+/* Pauses for a client's self-test (path.c): a read that completes during the pause did not need
+ * this thread. The pause itself is the test, so there is no event to wait for. */
 static void stand_still(struct hl_net_server *s)
 {
     struct timespec t = {0, (long)s->pause_ms * 1000000l};
@@ -90,8 +91,8 @@ static void stand_still(struct hl_net_server *s)
     nanosleep(&t, NULL);
 }
 
-/* One round: what UCX has, new connections, puts that came or were carried out, housekeeping; then
- * spin or sleep. Nothing in it waits for a peer or for the put handler. */
+/* One round: UCX's events, new connections, puts that arrived or were executed, housekeeping; then
+ * it spins or sleeps. Nothing in it waits for a peer or for the put handler. */
 static void *server_main(void *arg)
 {
     struct hl_net_server *s = arg;
@@ -112,13 +113,13 @@ static void *server_main(void *arg)
         else if (now - idle_since > s->ucx.spin_ns)
             sleep_on_worker(s);
         else
-            sched_yield(); /* a client of this host may be waiting for this very core */
+            sched_yield(); /* a client on this host may be waiting for this CPU */
     }
     return NULL;
 }
 
-/* What the put worker stores is answered: its sender would take it for lost. Nothing new is heard.
- */
+/* Answers what the put worker stores: otherwise its sender would consider it lost. Nothing new is
+ * received. */
 static void answer_executed(struct hl_net_server *s, uint64_t limit_ns)
 {
     hl_ucx_puts_answer(s);
@@ -128,7 +129,7 @@ static void answer_executed(struct hl_net_server *s, uint64_t limit_ns)
     }
 }
 
-/* The thread has ended: from here on the caller of stop drives the worker. */
+/* The thread has ended: from here on the stop's caller drives the worker. */
 static void close_peers(struct hl_net_server *s)
 {
     uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
@@ -143,9 +144,9 @@ static void close_peers(struct hl_net_server *s)
     }
 }
 
-/* UCX 1.13 calls a listener that is gone when a connection that it took over then says who it is,
- * and the clients that were left just now connect again at once: they are refused first. What the
- * closed peers left to the worker's progress is done meanwhile. */
+/* UCX 1.13 calls a listener that no longer exists when a connection that it took over identifies
+ * itself later. Clients that were just closed reconnect at once, so they are refused first. The
+ * steps that closed peers left to the worker's progress are done meanwhile. */
 static void refuse_late_ones(struct hl_net_server *s)
 {
     uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
@@ -155,7 +156,7 @@ static void refuse_late_ones(struct hl_net_server *s)
             sched_yield();
 }
 
-/* The key and the registration go before their context. */
+/* The key and the registration are released before their context. */
 static void close_worker(struct hl_net_server *s)
 {
     if (s->key != NULL)
@@ -168,8 +169,8 @@ static void close_worker(struct hl_net_server *s)
 }
 
 /* `stopping` is stored before wake_fd is written, so the thread sees it when it wakes. Peers are
- * closed while the put worker still runs: what it executes is answered. Then the worker of puts
- * ends, and after it no thread uses their memory. */
+ * closed while the put worker still runs, so what it executes is answered. Then the put worker
+ * ends, and after that no thread uses their memory. */
 void hl_ucx_server_stop(struct hl_net_server *s)
 {
     if (s->running) {
@@ -182,7 +183,7 @@ void hl_ucx_server_stop(struct hl_net_server *s)
     if (s->ucx.worker != NULL)
         close_peers(s);
     hl_ucx_put_worker_stop(&s->put_worker);
-    if (s->listener != NULL) { /* last before its worker */
+    if (s->listener != NULL) { /* closed last before its worker */
         refuse_late_ones(s);
         ucp_listener_destroy(s->listener);
     }
@@ -197,7 +198,7 @@ void hl_ucx_server_stop(struct hl_net_server *s)
     free(s);
 }
 
-/* Registering gives clients a key to read the pool; without verbs it is not handed out, because
+/* Registering gives clients a key to read the pool. Without verbs it is not handed out, because
  * UCX's emulated get serves any address of this process to any client. */
 static hl_status export_pool(struct hl_net_server *s)
 {
@@ -223,7 +224,7 @@ static hl_status export_pool(struct hl_net_server *s)
     return HL_OK;
 }
 
-/* Bind once without UCX, which has one word for all causes. */
+/* Binds once without UCX, which reports all causes alike. */
 static hl_status try_address(const struct hl_net_server *s, const struct hl_addr *addr)
 {
     int one = 1;
@@ -283,7 +284,7 @@ static hl_status start_threads(struct hl_net_server *s)
     s->put_worker.wake_fd = s->wake_fd;
     s->put_worker.server_sleeps = &s->sleeps;
     s->put_worker.spin_ns =
-        s->ucx.spin_ns; /* a lone put waits for both threads: neither may sleep first */
+        s->ucx.spin_ns; /* a single put waits for both threads: neither may sleep first */
     HL_TRY(hl_ucx_put_worker_start(&s->put_worker));
     if (pthread_create(&s->thread, NULL, server_main, s) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");

@@ -1,9 +1,9 @@
-/* net/ucx/tickets.c - what a client gets over TCP and shows over RDMA.
+/* net/ucx/tickets.c - what a client gets over TCP and presents over RDMA.
  *
- *     tickets[]   ring of HL_UCX_TICKETS: the oldest is overwritten; each is good HL_UCX_TICKET_NS
+ *     tickets[]   ring of HL_UCX_TICKETS: the oldest is overwritten; each is valid HL_UCX_TICKET_NS
  *
- * Tickets are given by the data port's threads and looked up by the progress thread, under `door`.
- * One is not used up by a look-up: a client connects again with it while it is good. */
+ * The data port's threads issue tickets and the progress thread looks them up, both under `door`. A
+ * look-up does not use a ticket up: a client can reconnect with it while it is valid. */
 #include "base/clock.h"
 #include "net/ucx/server.h"
 

@@ -1,7 +1,7 @@
 /* net/ucx/verbs.c - whether this process can use the RDMA adapters here, and which ones.
  *
- * What UCX does when it may not lock memory, or when the adapter is in another network than the
- * address, is to try for ever. So both are looked at before it is asked. */
+ * If UCX may not lock memory, or the adapter is in another network than the address, it retries for
+ * ever. So both are checked before UCX is used. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -18,7 +18,7 @@
 
 #define SYS    "/sys"
 #define SYS_IB SYS "/class/infiniband"
-/* UCX registers about 30 MiB before the first message; with 8 MiB allowed it hangs. */
+/* UCX registers about 30 MiB before the first message; with a limit of 8 MiB it hangs. */
 #define LOCKED_BY_UCX (64ull << 20)
 
 static void read_word(const char *path, char *out, size_t cap)
@@ -32,7 +32,7 @@ static void read_word(const char *path, char *out, size_t cap)
     fclose(f);
 }
 
-/* Entries of a directory, one by one; NULL at the end. */
+/* Returns the entries of a directory one by one; NULL at the end. */
 static const char *next_name(DIR *dir)
 {
     const struct dirent *e = dir != NULL ? readdir(dir) : NULL;
@@ -50,7 +50,7 @@ bool hl_ucx_verbs_present(void)
     return found;
 }
 
-/* Ethernet: every GID of a port names the network device it belongs to, also VLANs and bonds. */
+/* Ethernet: every GID of a port names its network device, including VLANs and bonds. */
 static bool port_serves(const char *sys, const char *rdma, const char *port, const char *device)
 {
     char path[PATH_MAX], name[64];
@@ -68,12 +68,12 @@ static bool port_serves(const char *sys, const char *rdma, const char *port, con
         closedir(dir);
     if (found)
         return true;
-    /* IP over InfiniBand: the network device hangs below the adapter. */
+    /* IP over InfiniBand: the network device is below the adapter in sysfs. */
     snprintf(path, sizeof(path), "%s/class/net/%s/device/infiniband/%s", sys, device, rdma);
     bool below = access(path, F_OK) == 0;
     snprintf(path, sizeof(path), "%s/class/net/%s/dev_port", sys, device);
     read_word(path, name, sizeof(name));
-    uint64_t index = 0, number = 0; /* without the file it is the first */
+    uint64_t index = 0, number = 0; /* without the file it is the first port */
     return below && hl_parse_number(port, UINT16_MAX, &number) &&
            (name[0] == '\0' || hl_parse_number(name, UINT16_MAX, &index)) && index + 1 == number;
 }
@@ -121,7 +121,7 @@ bool hl_ucx_verbs_soft(const char *sys)
     return found;
 }
 
-/* Asks the kernel itself, which knows limits and privileges; no page is touched. */
+/* Asks the kernel, which knows limits and privileges; no page is touched. */
 static bool may_lock(size_t len)
 {
     void *p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -164,7 +164,7 @@ bool hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_
     return false;
 }
 
-/* rc_mlx5 is the faster of the two, and UCX grumbles when it is named and not there. */
+/* rc_mlx5 is the faster of the two, but UCX warns if it is named and doesn't exist. */
 const char *hl_ucx_verbs_transports(void)
 {
     char path[768], target[512];
@@ -178,7 +178,7 @@ const char *hl_ucx_verbs_transports(void)
     }
     if (dir != NULL)
         closedir(dir);
-    /* Connections are made by the connection manager, so ud, which UCX would take along, is not
+    /* The connection manager makes connections, so ud, which UCX would otherwise add, is not
      * needed. */
     return mlx5 ? "rc_mlx5,rc_verbs" : "rc_verbs";
 }

@@ -1,4 +1,4 @@
-/* net/ucx/wire.c - encoding and decoding; every byte that is decoded here is foreign. */
+/* net/ucx/wire.c - encoding and decoding; all decoded bytes are untrusted. */
 #include "net/ucx/wire.h"
 
 #include <string.h>
@@ -51,7 +51,7 @@ bool hl_wire_decode(enum hl_wire_direction direction, const void *header, size_t
     return true;
 }
 
-/* 63..62 kind, 61..36 session, 35..28 put, 27..0 number */
+/* Bits: 63..62 kind, 61..36 session, 35..28 put, 27..0 number. */
 uint64_t hl_wire_tag(const struct hl_wire_tag *t)
 {
     return (uint64_t)t->kind << 62 | (uint64_t)t->session << 36 | (uint64_t)t->put << 28 |

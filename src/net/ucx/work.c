@@ -1,7 +1,6 @@
-/* net/ucx/work.c - what the put worker's thread does with a put: the only caller of the put
- * handler.
+/* net/ucx/work.c - what the put worker's thread does with a put; it alone calls the put handler.
  *
- * An object is stored only when the CRC of the received bytes equals the sender's. */
+ * An object is stored only if the CRC of the received bytes equals the sender's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +36,7 @@ static size_t piece_len(const struct hl_ucx_put *put, uint32_t number)
     return left < put->piece_len ? (size_t)left : put->piece_len;
 }
 
-/* From those of the pieces; the whole one comes back. */
+/* Computes the CRCs of the chunks from those of the pieces, and returns the CRC of the whole. */
 static uint32_t chunk_sums(const struct hl_ucx_put *put, uint32_t *crcs)
 {
     uint32_t per_chunk = (uint32_t)(HL_CHUNK / put->piece_len), whole = 0;
@@ -75,7 +74,7 @@ static hl_status ucx_commit_put(struct hl_ucx_put *put)
     return hl_put_sink_commit(sink, put->token, put->size, crc, crcs, &put->id);
 }
 
-/* A list that is broken anywhere stores nothing. */
+/* A list with an error anywhere stores nothing. */
 static hl_status unpack_batch(struct hl_ucx_put *put)
 {
     size_t count = hl_put_batch_count(put->items, put->items_len);

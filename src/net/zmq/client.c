@@ -1,13 +1,13 @@
 /* net/zmq/client.c - the sending end, a loop in the caller's thread.
  *
  * There is no reconnect logic beyond libzmq's own: when the bulk side hears nothing for a while, or
- * is told that its frames are unknown, it asks for the bitmap and goes on from there. Frames that
+ * is told that its frames are unknown, it asks for the bitmap and continues from there. Frames that
  * libzmq replays on a new connection are harmless, because chunks are idempotent.
  *
- * A sender lives on the stack of hl_migrate_send and is that thread's alone. Only two things of it
- * are seen by others: `line->busy`, which libzmq's threads count down when they are done with a
- * payload, and the caller's `cancel`, which any thread may set. The line is the caller's between
- * two sends, and this sender's until it returns.
+ * A sender is on the stack of hl_migrate_send and belongs to that thread. Others only see two parts
+ * of it: `line->busy`, which libzmq's threads count down when they are done with a payload, and the
+ * caller's `cancel`, which any thread may set. Between two sends the line belongs to the caller,
+ * and during a send to the sender.
  *
  *     ask_state(OPEN) --> asked --STATE--> ready --DONE--> stored
  *                          ^                |  ^
@@ -17,8 +17,8 @@
  *     the caller's cancel: CANCEL --> canceling --DONE, REFUSED, CANCEL_MS over--> ends
  *     any state: dead_ms without PONG, the deadline, NACKS_MAX damaged chunks, REFUSED --> fails
  *
- * Each OPEN, RESUME and CANCEL begins a new epoch. Answers of an older one are dropped, but for
- * DONE: a late credit would let more be sent than the receiver has counted in this epoch. */
+ * Each OPEN, RESUME and CANCEL begins a new epoch. Answers of an older epoch are dropped, except
+ * DONE: a late credit would allow more than the receiver has counted in this epoch. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,56 +37,58 @@
 #define DEFAULT_DEAD_MS 1000
 #define DEFAULT_CHUNK   (1u << 20)
 #define STALL_MS        500  /* silence on the bulk side before the first RESUME */
-#define STALL_MAX_MS    8000 /* it doubles: a slow link is not to be asked all the time */
+#define STALL_MAX_MS    8000 /* it doubles, so that a slow link is not asked all the time */
 #define PULSES          5    /* pings per dead_ms */
 #define NACKS_MAX       16   /* damaged chunks before giving up */
 #define WAIT_MAX_MS     50
-#define EAGER_CHUNKS    2          /* sent behind OPEN: every receiver gives credit for so many */
-#define RING            1024       /* chunks under way: no receiver gives more credit */
-#define PACKED          (1u << 31) /* of an entry of the ring */
+#define EAGER_CHUNKS    2          /* sent right after OPEN: every receiver gives credit for them */
+#define RING            1024       /* chunks in flight: no receiver gives more credit */
+#define PACKED          (1u << 31) /* flag in an entry of the ring */
 #define RATE_MIN_NS     (20 * HL_NS_PER_MS)
-#define CANCEL_MS       500 /* how long a sender that gives up waits for the receiver's word */
+#define CANCEL_MS       500 /* how long a cancelled sender waits for the receiver's answer */
 
-/* What the line and the receiver really take, from credit to credit: only a time that was spent
- * waiting and in which all travelled as it is says how much that is, any other how much it is at
- * least. A short one says nothing: credits pile up while one of us is kept from running. */
+/* Measures the real rate of the line and the receiver, from credit to credit. Only a period that
+ * was spent waiting for credit, with all chunks uncompressed, gives the rate; any other gives a
+ * lower bound. A short period says nothing, because credits pile up while either side is not
+ * scheduled. */
 struct rate {
     uint32_t ring[RING]; /* payload bytes of the last chunks sent, by their number in this epoch */
     uint32_t window;     /* the first credit of the epoch */
     uint32_t acked;      /* chunks of the epoch that have been placed */
     uint64_t from_ns;
-    uint64_t waited_ns; /* without credit, since then */
+    uint64_t waited_ns; /* spent without credit, since from_ns */
 };
 
-/* `sent` marks the chunks that the receiver has or that are on the way; `unsent` counts the others.
+/* `sent` marks the chunks that the receiver has or that are in flight; `unsent` counts the others.
  *
  *     sent    [1111 1101 1000 0000]     no chunk in front of `cursor` is unsent
  *                    ^ cursor           used: chunks of this epoch; used < granted: one more may go
  *
- * A NACK moves a chunk back to the unsent ones, and the cursor to it. A STATE replaces both. */
+ * A NACK makes a chunk unsent again and moves the cursor back to it. A STATE replaces both. */
 struct sender {
     const struct hl_migrate_send_opts *opts;
     struct hl_migrate_line *line;
-    struct hl_mig_frame object; /* OPEN as it was sent; epoch is the current one */
+    struct hl_mig_frame object; /* the OPEN that was sent; epoch is the current one */
     const uint8_t *data;
-    uint8_t *sent; /* bitmap: had by the receiver or on the way */
+    uint8_t *sent; /* bitmap: at the receiver or in flight */
     uint32_t cursor, unsent;
     uint32_t granted, used;
-    bool seen;      /* a bitmap has come */
-    bool ready;     /* the bitmap of this epoch has come */
-    bool canceling; /* the sender gives up; the answer ends it */
-    uint32_t eager; /* the first chunks, sent before the first bitmap came */
+    bool seen;      /* some bitmap has arrived */
+    bool ready;     /* the bitmap of this epoch has arrived */
+    bool canceling; /* cancelled; the answer ends the loop */
+    uint32_t eager; /* chunks sent before the first bitmap arrived */
     bool stored;
     int nacks;
     int timeout_ms;
-    struct hl_mig_pack *pack; /* NULL: nothing is compressed */
+    struct hl_mig_pack *pack; /* NULL: no compression */
     struct rate rate;
     uint64_t start_ns, heard_ns, pong_ns, ping_ns, stall_ns, dead_ns;
     int unanswered; /* pings since the last pong */
     struct hl_migrate_report report;
 };
 
-/* "migration 12… of shard 34… to 10.0.0.1:7411 over zmq" and what happened, after how long. */
+/* Fails with "migration 12… of shard 34… to 10.0.0.1:7411 over zmq" and what happened, after how
+ * long. */
 static hl_status fail_migration(const struct sender *s, hl_status st, const char *fmt, ...)
     HL_PRINTF(3, 4) HL_CHECK;
 
@@ -106,8 +108,8 @@ static hl_status fail_migration(const struct sender *s, hl_status st, const char
                    seconds, what);
 }
 
-/* From the caller's table where there is one, which saves a pass over the bytes. A chunk smaller
- * than the table's has no entry of its own. */
+/* Takes the CRC from the caller's table if there is one, which saves a pass over the bytes. A chunk
+ * smaller than the table's has no entry. */
 static uint32_t chunk_crc(const struct sender *s, uint32_t chunk, const uint8_t *p, uint32_t len)
 {
     const uint32_t *table = s->opts->chunk_crcs;
@@ -122,7 +124,7 @@ static uint32_t chunk_crc(const struct sender *s, uint32_t chunk, const uint8_t 
     return crc;
 }
 
-/* Lent as it is, or compressed and copied. */
+/* Sends the payload either lent as it is, or compressed and copied. */
 static hl_status post_chunk(struct sender *s, struct hl_mig_frame *f, const uint8_t *p)
 {
     const void *packed = NULL;
@@ -137,7 +139,8 @@ static hl_status post_chunk(struct sender *s, struct hl_mig_frame *f, const uint
     return HL_OK;
 }
 
-/* The next unsent chunk; there is one. It counts as sent only when libzmq has taken it. */
+/* Sends the next unsent chunk, which must exist. It counts as sent only when libzmq has taken
+ * it. */
 static hl_status send_chunk(struct sender *s)
 {
     while (hl_mig_bit(s->sent, s->cursor))
@@ -161,13 +164,13 @@ static hl_status send_chunk(struct sender *s)
     return HL_OK;
 }
 
-/* 0: the next chunk may go. */
+/* Returns 0 if the next chunk may go. */
 static uint64_t pace_ns(const struct sender *s)
 {
     return s->opts->pace != NULL ? hl_pace_wait_ns(s->opts->pace, hl_now_ns()) : 0;
 }
 
-/* Ask what has arrived; nothing more is sent until the answer is here. */
+/* Asks which chunks have arrived; nothing more is sent until the answer is here. */
 static hl_status ask_state(struct sender *s, enum hl_mig_type type, uint64_t now_ns)
 {
     s->object.type = type;
@@ -180,8 +183,8 @@ static hl_status ask_state(struct sender *s, enum hl_mig_type type, uint64_t now
     return hl_mig_post(s->line->bulk, &s->object, NULL, NULL);
 }
 
-/* OPEN and, when the id is new so that nothing can be there yet, the first chunks in one go: a
- * small object needs one round trip. */
+/* Sends OPEN and, if the id is new so that nothing can be there yet, the first chunks at once: a
+ * small object then needs one round trip. */
 static hl_status open_object(struct sender *s, uint64_t now_ns)
 {
     HL_TRY(ask_state(s, HL_MIG_OPEN, now_ns));
@@ -192,7 +195,7 @@ static hl_status open_object(struct sender *s, uint64_t now_ns)
     return HL_OK;
 }
 
-/* A new epoch: chunks are counted from 0 again, so the ring is, too. */
+/* In a new epoch chunks are counted from 0 again, and so is the ring. */
 static void rate_begin(struct rate *r, uint32_t window, uint64_t now_ns)
 {
     r->window = window;
@@ -201,9 +204,9 @@ static void rate_begin(struct rate *r, uint32_t window, uint64_t now_ns)
     r->waited_ns = 0;
 }
 
-/* Credit is the receiver's word on what it has placed: of `granted` all but the first window has
- * been earned by chunks that came. Their bytes and the time since the last look give the rate; a
- * quarter of it enters the average, so that one odd moment does not decide what is compressed. */
+/* Credit says what the receiver has placed: arrived chunks earned all of `granted` but the first
+ * window. Their bytes and the time since the last look give the rate. A quarter of it enters the
+ * average, so that one odd period does not decide what is compressed. */
 static void rate_credit(struct rate *r, uint32_t granted, uint32_t used, uint64_t now_ns,
                         double *line_Bps)
 {
@@ -227,9 +230,8 @@ static void rate_credit(struct rate *r, uint32_t granted, uint32_t used, uint64_
     r->waited_ns = 0;
 }
 
-/* The bitmap is the receiver's before it has seen the eager chunks, which are still under way
- * behind OPEN. A second STATE of an epoch would count what was sent since as missing: it is
- * ignored. */
+/* The receiver made the bitmap before it saw the eager chunks, which are still in flight behind
+ * OPEN. A second STATE of an epoch is ignored: it would count what was sent since as missing. */
 static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8_t *bitmap)
 {
     if (s->ready)
@@ -240,7 +242,7 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
         s->unsent += !hl_mig_bit(bitmap, i);
     if (!s->seen)
         s->report.chunks_had = f->chunk_count - s->unsent;
-    for (uint32_t i = 0; i < s->eager; i++) { /* they are on the way */
+    for (uint32_t i = 0; i < s->eager; i++) { /* they are in flight */
         s->unsent -= !hl_mig_bit(s->sent, i);
         hl_mig_bit_set(s->sent, i);
     }
@@ -251,8 +253,8 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
     rate_begin(&s->rate, s->granted, s->heard_ns);
 }
 
-/* The chunk is sent once more. Repeated damage is the network's or a memory's, not chance.
- */
+/* Sends the chunk once more. Repeated damage is no chance, but a fault of the network or of a
+ * memory. */
 static hl_status on_nack(struct sender *s, const struct hl_mig_frame *f)
 {
     s->report.chunks_nacked++;
@@ -276,19 +278,19 @@ static hl_status on_refused(struct sender *s, const struct hl_mig_frame *f, cons
                             uint64_t now_ns)
 {
     if (f->status == HL_ENOENT && s->ready && !s->canceling)
-        return ask_state(s, HL_MIG_RESUME, now_ns); /* the receiver was started anew */
+        return ask_state(s, HL_MIG_RESUME, now_ns); /* the receiver was restarted */
     return fail_migration(s, f->status >= HL_EINTERNAL ? (hl_status)f->status : HL_EPROTO, "%.*s",
                           (int)f->length, (const char *)text);
 }
 
-/* The one place where answers change the sender. Any answer of this epoch is a sign of life; STATE,
- * CREDIT and NACK also bring the time until the next RESUME back to its shortest. */
+/* The only place where answers change the sender. Any answer of this epoch is a sign of life;
+ * STATE, CREDIT and NACK also reset the time until the next RESUME to its minimum. */
 static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const uint8_t *payload,
                            uint64_t now_ns)
 {
     if (!hl_id_equal(f->id, s->object.id))
         return HL_OK;
-    if (f->type == HL_MIG_DONE) { /* of whatever epoch: it is stored */
+    if (f->type == HL_MIG_DONE) { /* of any epoch: the object is stored */
         s->stored = true;
         s->report.stored = f->result;
         return HL_OK;
@@ -308,7 +310,7 @@ static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const
     return s->ready && f->type == HL_MIG_NACK ? on_nack(s, f) : HL_OK;
 }
 
-/* Header and payload of one message; what has other parts or does not decode is dropped. */
+/* Takes header and payload of one message; drops one with other parts or that does not decode. */
 static hl_status take_message(struct sender *s, void *sock, int *got)
 {
     zmq_msg_t header, payload, *part = &header;
@@ -341,7 +343,8 @@ static hl_status take_message(struct sender *s, void *sock, int *got)
     return st;
 }
 
-/* All that has come, pulses first: a long row of credits must not hide that the receiver lives. */
+/* Takes all that has arrived, pulses first: a long series of credits must not hide that the
+ * receiver is alive. */
 static hl_status drain_sockets(struct sender *s)
 {
     int got = 1;
@@ -355,7 +358,7 @@ static hl_status drain_sockets(struct sender *s)
     return HL_OK;
 }
 
-/* For messages. What libzmq still holds has not arrived, though it counts as sent. */
+/* For messages. What libzmq still holds counts as sent, but has not arrived. */
 static uint32_t chunks_arrived(const struct sender *s)
 {
     uint32_t missing = s->unsent + (uint32_t)atomic_load(&s->line->busy);
@@ -367,8 +370,8 @@ static bool is_cancelled(const struct hl_migrate_send_opts *o)
     return o->cancel != NULL && atomic_load_explicit(o->cancel, memory_order_relaxed);
 }
 
-/* Is the receiver there, and is there time left? Only who was asked can be silent: a time that we
- * spent compressing, or waiting for a processor, is none of its own. */
+/* Checks that the receiver answers and time is left. Only an unanswered ping counts as silence:
+ * time that we spent compressing, or waiting for a processor, does not. */
 static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
 {
     uint64_t now = hl_now_ns();
@@ -401,8 +404,8 @@ static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
     return st == HL_EBUSY ? HL_OK : st;
 }
 
-/* Asks the receiver to forget the id. Not ready: nothing more is sent, and its answer ends the
- * loop as REFUSED, or as DONE where the object was stored before the CANCEL came. */
+/* Asks the receiver to forget the id. The sender is no longer ready, so nothing more is sent. The
+ * answer ends the loop: REFUSED, or DONE if the object was stored before the CANCEL arrived. */
 static hl_status cancel_migration(struct sender *s)
 {
     s->object.type = HL_MIG_CANCEL;
@@ -412,7 +415,7 @@ static hl_status cancel_migration(struct sender *s)
     return hl_mig_post(s->line->bulk, &s->object, NULL, NULL);
 }
 
-/* What the clock asks for: a ping, a RESUME, or the end. */
+/* Does what is due: a ping, a RESUME, or the end. */
 static hl_status tend_sender(struct sender *s, uint64_t *deadline_ns)
 {
     HL_TRY(check_clock(s, *deadline_ns));
@@ -431,7 +434,7 @@ static hl_status tend_sender(struct sender *s, uint64_t *deadline_ns)
     return ask_state(s, HL_MIG_RESUME, now);
 }
 
-/* From the first frame to the receiver's last word. */
+/* Runs from the first frame to the receiver's final answer. */
 static hl_status run_sender(struct sender *s, hl_status (*first)(struct sender *, uint64_t))
 {
     uint64_t now = hl_now_ns();
@@ -461,7 +464,7 @@ static hl_status run_sender(struct sender *s, hl_status (*first)(struct sender *
     return HL_OK;
 }
 
-/* With the caller's line, or one of its own. The data is the caller's again afterwards. */
+/* Uses the caller's line, or a line of its own. Afterwards the data belongs to the caller again. */
 static hl_status on_line(struct sender *s, hl_status (*first)(struct sender *, uint64_t))
 {
     struct hl_migrate_line *own = NULL;

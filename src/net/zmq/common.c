@@ -1,4 +1,4 @@
-/* net/zmq/common.c - sockets and messages as both ends of the migration channel use them. */
+/* net/zmq/common.c - sockets and messages, for both ends of the migration channel. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #define RECONNECT_MS      50
 #define RECONNECT_MAX_MS  400
 #define CONNECT_MS        1000
-#define UNACKED_MS        3000 /* TCP data not acknowledged: the connection is dead */
+#define UNACKED_MS        3000 /* a connection with older unacknowledged TCP data is dead */
 #define KEEPALIVE_IDLE_S  5
 #define KEEPALIVE_EVERY_S 2
 #define KEEPALIVE_COUNT   3
@@ -47,7 +47,7 @@ hl_status hl_mig_context(int io_threads, void **out)
     return HL_OK;
 }
 
-/* A pair of keys for CURVE, as 40 characters each. */
+/* Derives a key pair for CURVE, 40 characters each. */
 static int curve_pair(const char *purpose, char public_key[41], char secret_key[41])
 {
     uint8_t bytes[HL_AUTH_LEN];
@@ -57,8 +57,8 @@ static int curve_pair(const char *purpose, char public_key[41], char secret_key[
                : zmq_curve_public(public_key, secret_key);
 }
 
-/* A server's public key never travels, so only a peer with the cluster's secret can reach it. What
- * is sent is encrypted, too. */
+/* A server's public key is never sent, so only a peer with the cluster's secret can connect. CURVE
+ * also encrypts all messages. */
 static int set_curve(void *sock, bool is_server)
 {
     static const int on = 1;
@@ -114,22 +114,22 @@ hl_status hl_mig_socket(void *ctx, int type, int v6, void **out)
     return HL_OK;
 }
 
-/* By a thread of libzmq, when it no longer needs a payload. Release: the owner that loads 0 with
- * acquire may write to the buffer again, after all that libzmq has read from it. */
+/* Called by a libzmq thread when it no longer needs a payload. Release: an owner that loads 0 with
+ * acquire may write to the buffer again, after all of libzmq's reads. */
 static void on_returned(void *data, void *hint)
 {
     (void)data;
     atomic_fetch_sub_explicit((atomic_uint *)hint, 1, memory_order_release);
 }
 
-/* `busy` NULL: the payload is copied. Else it is lent, and counted before it is sent: it may come
- * back during the send. */
+/* If `busy` is NULL, the payload is copied. Otherwise it is lent, and counted before it is sent,
+ * because it may be returned during the send. */
 static hl_status make_payload(const struct hl_mig_frame *f, const void *payload, atomic_uint *busy,
                               zmq_msg_t *msg)
 {
     int rc;
     if (busy != NULL) {
-        /* libzmq only reads it; its prototype lacks the const. */
+        /* libzmq only reads the payload; its prototype lacks the const. */
         rc = zmq_msg_init_data(msg, (void *)(uintptr_t)payload, f->length, on_returned, busy);
         if (rc == 0)
             atomic_fetch_add_explicit(busy, 1, memory_order_relaxed);

@@ -1,7 +1,7 @@
 /* net/zmq/frame.c - a fixed layout with its own checksum.
  *
- * The header's CRC is not there for TCP's sake: it makes a damaged geometry impossible to act on,
- * so that a wrong chunk number can never put good bytes in the wrong place. */
+ * TCP does not need the header's CRC. It makes sure that a damaged geometry is never acted on, so a
+ * wrong chunk number can't put good bytes in the wrong place. */
 #include <string.h>
 
 #include "base/crc32.h"
@@ -10,7 +10,7 @@
 #define MAGIC   0x474d4c48u /* "HLMG" */
 #define VERSION 1
 
-/* What lies on the wire. Naturally aligned: there is no padding. */
+/* The layout on the wire. It is naturally aligned, so there is no padding. */
 struct wire {
     uint32_t magic;
     uint16_t version;
@@ -87,7 +87,8 @@ hl_status hl_mig_geometry(uint64_t total, uint32_t chunk_size, uint32_t chunk_co
     return HL_OK;
 }
 
-/* A compressed chunk is smaller than the chunk, or it would not have been compressed. */
+/* A compressed chunk is smaller than the chunk; otherwise the sender would not have compressed
+ * it. */
 static hl_status check_packed(const struct hl_mig_frame *f)
 {
     if (f->type != HL_MIG_DATA)
@@ -100,7 +101,7 @@ static hl_status check_packed(const struct hl_mig_frame *f)
     return HL_OK;
 }
 
-/* Fields of one type that must fit the geometry. */
+/* Checks those fields of a type that must fit the geometry. */
 static hl_status check_frame(const struct hl_mig_frame *f)
 {
     if (f->type == HL_MIG_PING || f->type == HL_MIG_PONG) {
@@ -110,7 +111,7 @@ static hl_status check_frame(const struct hl_mig_frame *f)
     }
     if (hl_id_is_none(f->id))
         return hl_fail(HL_EPROTO, "migration frame of type %d: the id is missing", (int)f->type);
-    if (f->type == HL_MIG_CANCEL) { /* who cancels need not know more than the id */
+    if (f->type == HL_MIG_CANCEL) { /* a canceller need not know more than the id */
         if (f->length != 0 || f->flags != 0)
             return hl_fail(HL_EPROTO, "migration frame: a cancel has no payload and no flags");
         return HL_OK;

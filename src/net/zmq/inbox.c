@@ -2,8 +2,8 @@
  *
  * Chunks may come in any order, twice, or from a connection that is already replaced: the bitmap
  * decides, and a chunk that is there is never written again. Credit is counted per epoch, from the
- * bitmap that opened it: whatever got lost before cannot leak credit. Checksums are kept per
- * "grain" (a chunk, or 1 MiB of a larger one), so that commit gets the same table a pool keeps.
+ * bitmap that opened it, so what was lost before can't leak credit. Checksums are kept per "grain"
+ * (a chunk, or 1 MiB of a larger one), so that commit gets the same table that a pool keeps.
  *
  *     open (hash, by id)               done[HL_MIG_REMEMBERED] (ring, oldest replaced)
  *       migration -> have  [1101..]      id, geometry, result or "canceled"
@@ -17,8 +17,8 @@
  *        | DATA: REFUSED       |---silent for keep_ns, wrong CRC, commit failed--> unknown
  *        | CANCEL: REFUSED     '---OPEN, RESUME: a new epoch--> open           STATE (bitmap)
  *
- * An OPEN of a canceled id begins anew; of a stored one it is answered DONE again, because the
- * sender may not have heard the first.
+ * An OPEN of a canceled id begins a new migration. An OPEN of a stored one is answered with DONE
+ * again, because the sender may have missed the first one.
  *
  * Credit: the sender may send chunk `used` while used < granted, both counted from the epoch's
  * STATE. Chunks of an older epoch are placed, and spend no credit. */
@@ -40,24 +40,24 @@
 #define DEFAULT_WINDOW   ((uint64_t)16 << 20)
 #define DEFAULT_MAX_OPEN 16
 #define DEFAULT_KEEP_MS  30000
-#define WINDOW_MIN       2u /* chunks: one on the wire while one is being placed */
+#define WINDOW_MIN       2u /* chunks: one on the wire while another is being placed */
 
-/* One thread has all of it, without a lock; only the counters of hl_mig_inbox are atomic. */
+/* Used by one thread, without a lock; only the counters of hl_mig_inbox are atomic. */
 struct migration {
-    struct hl_mig_frame object; /* id and geometry; crc is that of the whole */
-    uint32_t left;              /* chunks */
-    uint32_t granted, used;     /* chunks of this epoch */
-    uint32_t grain;             /* bytes */
+    struct hl_mig_frame object; /* id and geometry; crc is the object's */
+    uint32_t left;              /* missing chunks */
+    uint32_t granted, used;     /* chunks in this epoch */
+    uint32_t grain;             /* bytes per checksum */
     uint8_t *have;
-    uint32_t *crcs; /* per grain */
+    uint32_t *crcs; /* one per grain */
     void *token;
     uint8_t *bytes;
-    uint64_t wire; /* bytes that came for it */
+    uint64_t wire; /* payload bytes that arrived for it */
     uint64_t begun_ns, heard_ns;
     UT_hash_handle hh;
 };
 
-/* What is over: stored, or given up by its sender. */
+/* A finished migration: stored, or cancelled by its sender. */
 struct done {
     struct hl_mig_frame object;
     struct hl_id result;
@@ -103,8 +103,8 @@ hl_status hl_mig_inbox_create(const struct hl_migrate_server_opts *o, struct hl_
     return HL_OK;
 }
 
-/* Out of the table; the sink has been told already. Both ways here tell it once: drop_migration
- * (abort) and finish_migration (commit). */
+/* Removes the migration from the table after the sink was told. Both callers tell it once:
+ * drop_migration (abort) and finish_migration (commit). */
 static void forget_migration(struct hl_mig_inbox *in, struct migration *m)
 {
     HASH_DEL(in->open, m);
@@ -114,7 +114,7 @@ static void forget_migration(struct hl_mig_inbox *in, struct migration *m)
     free(m);
 }
 
-/* One transfer of the migration plane has ended. */
+/* Counts an ended transfer of the migration plane. */
 static void count_migration(const struct migration *m, hl_status st, uint64_t now_ns)
 {
     hl_plane_count(
@@ -135,9 +135,9 @@ static void drop_migration(struct hl_mig_inbox *in, struct migration *m, hl_stat
     forget_migration(in, m);
 }
 
-/* A sender whose DONE or REFUSED was lost asks again. The ring answers it without a table that
- * would grow with all that was ever stored; one that asks after HL_MIG_REMEMBERED others sends
- * anew. */
+/* A sender asks again if its DONE or REFUSED was lost. The ring answers it, where a table would
+ * grow with all that was ever stored. A sender that asks after HL_MIG_REMEMBERED others sends the
+ * object again. */
 static void remember_done(struct hl_mig_inbox *in, const struct done *d)
 {
     in->done[in->done_next++ % HL_MIG_REMEMBERED] = *d;
@@ -154,7 +154,7 @@ void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
     free(in);
 }
 
-/* The sender is silent: its memory is wanted by others, and it may begin anew with the same id. */
+/* A silent sender's memory is needed by others; the sender can begin again with the same id. */
 void hl_mig_inbox_expire(struct hl_mig_inbox *in, uint64_t now_ns)
 {
     struct migration *m, *next;
@@ -200,7 +200,7 @@ void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_
 #undef GET
 }
 
-/* The CRC is not compared here: frames of chunks have another one in that field. */
+/* Does not compare the CRC: in frames of chunks that field has the chunk's CRC. */
 static bool same_object(const struct hl_mig_frame *a, const struct hl_mig_frame *b)
 {
     return a->total == b->total && a->chunk_size == b->chunk_size;
@@ -221,7 +221,7 @@ static struct done *find_done(struct hl_mig_inbox *in, struct hl_id id)
     return NULL;
 }
 
-/* An answer repeats the frame it answers. */
+/* An answer repeats the frame that it answers. */
 static void answer_frame(struct hl_mig_reply *r, const struct hl_mig_frame *to,
                          enum hl_mig_type type)
 {
@@ -233,7 +233,7 @@ static void answer_frame(struct hl_mig_reply *r, const struct hl_mig_frame *to,
     r->frame.length = 0;
 }
 
-/* A no; the sentence is this thread's last failure. */
+/* Refuses; the text is this thread's last error. */
 static void say_refused(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
                         struct hl_mig_reply *r)
 {
@@ -252,7 +252,7 @@ static void refuse_frame(struct hl_mig_inbox *in, const struct hl_mig_frame *to,
     say_refused(in, to, st, r);
 }
 
-/* What is over stays over. */
+/* A finished migration stays finished. */
 static void answer_done(struct hl_mig_inbox *in, const struct done *d,
                         const struct hl_mig_frame *to, struct hl_mig_reply *r)
 {
@@ -260,30 +260,31 @@ static void answer_done(struct hl_mig_inbox *in, const struct done *d,
         say_refused(in, to, hl_fail(HL_ECANCELED, "it was canceled at the receiver"), r);
         return;
     }
-    answer_frame(r, &d->object, HL_MIG_DONE); /* who cancels may not know the geometry */
+    answer_frame(r, &d->object, HL_MIG_DONE); /* a canceller may not know the geometry */
     r->frame.epoch = to->epoch;
     r->frame.result = d->result;
 }
 
-/* Chunks one migration may have on the way: its share of the window. */
+/* The number of chunks that one migration may have in flight: its share of the window. */
 static uint32_t window_of(const struct hl_mig_inbox *in, const struct migration *m)
 {
     uint64_t n = in->window / HASH_COUNT(in->open) / m->object.chunk_size;
     return n < WINDOW_MIN ? WINDOW_MIN : n > 1024 ? 1024 : (uint32_t)n;
 }
 
-/* Raise the credit when it is worth a message. */
+/* Raises the credit if that is worth a message. */
 static bool grant_credit(const struct hl_mig_inbox *in, struct migration *m)
 {
     uint32_t window = window_of(in, m), target = m->used + window;
-    /* Unsigned: where the share shrank the difference wraps, and is larger than any window. */
+    /* If the share has shrunk, the unsigned difference wraps and is larger than any window. */
     if (target - m->granted > window || target - m->granted < (window + 3) / 4)
-        return false; /* the share shrank, or only a little was used */
+        return false; /* the share has shrunk, or little was used */
     m->granted = target;
     return true;
 }
 
-/* The sink is asked last, when all else is there: a begin that succeeded needs no undoing. */
+/* Asks the sink last, when everything else is there: a successful begin then never has to be
+ * undone. */
 static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
                                  uint64_t now_ns, struct migration **out)
 {
@@ -325,14 +326,14 @@ static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_fr
     return HL_OK;
 }
 
-/* OPEN and RESUME: both are answered with what is there, in the sender's new epoch. */
+/* OPEN and RESUME: the answer is the current bitmap, in the sender's new epoch. */
 static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint64_t now_ns,
                     struct hl_mig_reply *r)
 {
     struct done *d = find_done(in, f->id);
     struct migration *m = find_migration(in, f->id);
     if (d != NULL && d->canceled && f->type == HL_MIG_OPEN) {
-        *d = (struct done){0}; /* a sender begins it anew */
+        *d = (struct done){0}; /* a sender begins it again */
         d = NULL;
     }
     const struct hl_mig_frame *known = d != NULL ? &d->object : m != NULL ? &m->object : f;
@@ -367,7 +368,7 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
     r->payload = m->have;
 }
 
-/* Chunks smaller than HL_CHUNK: fold their checksums to one per HL_CHUNK, in place. */
+/* If chunks are smaller than HL_CHUNK, folds their checksums to one per HL_CHUNK, in place. */
 static size_t fold_crcs(const struct migration *m)
 {
     size_t n = (size_t)((m->object.total + m->grain - 1) / m->grain);
@@ -384,8 +385,8 @@ static size_t fold_crcs(const struct migration *m)
     return folded;
 }
 
-/* All chunks are there. The sum of their CRCs must be the announced one; only then the sink makes
- * the object visible. */
+/* Called when all chunks are there. The sum of their CRCs must equal the announced one; only then
+ * does the sink make the object visible. */
 static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
                              const struct hl_mig_frame *f, uint64_t now_ns, struct hl_mig_reply *r)
 {
@@ -417,8 +418,8 @@ static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
     answer_done(in, &d, f, r);
 }
 
-/* Put the chunk in its place: a compressed one is unpacked there, another one is copied, with its
- * CRC and those of its grains from the same pass. */
+/* Puts the chunk into place: a compressed one is unpacked there, any other is copied. The same pass
+ * computes its CRC and those of its grains. */
 static uint32_t place_chunk(struct hl_mig_inbox *in, const struct migration *m,
                             const struct hl_mig_frame *f, const uint8_t *src)
 {
@@ -445,8 +446,8 @@ static void answer_credit(struct migration *m, const struct hl_mig_frame *f, enu
     r->frame.credit = m->granted;
 }
 
-/* The bit is set after the bytes are placed and their CRC is right: a damaged chunk is asked for
- * again (NACK), and what is there is never written again. */
+/* The bit is set after the bytes are placed and their CRC is right. A damaged chunk is requested
+ * again (NACK); a chunk that is there is never written again. */
 static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const uint8_t *payload,
                     uint64_t now_ns, struct hl_mig_reply *r)
 {
@@ -504,7 +505,8 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
         answer_credit(m, f, HL_MIG_CREDIT, r);
 }
 
-/* Remembered, so that chunks that are still on the way do not look like an unknown migration. */
+/* The id is remembered, so that chunks that are still in flight don't look like an unknown
+ * migration. */
 static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, struct hl_mig_reply *r)
 {
     struct migration *m = find_migration(in, f->id);
@@ -531,7 +533,7 @@ void hl_mig_inbox_message(struct hl_mig_inbox *in, const void *header, size_t he
     r->send = false;
     if (hl_mig_decode(header, header_len, &f) != HL_OK || f.length != payload_len) {
         hl_mig_inbox_count_refused(in);
-        return; /* nothing in it can be trusted enough to answer it */
+        return; /* nothing in it can be trusted enough for an answer */
     }
     if (f.type == HL_MIG_PING)
         answer_frame(r, &f, HL_MIG_PONG);

@@ -1,4 +1,4 @@
-/* net/zmq/line.c - two DEALERs to one receiver. */
+/* net/zmq/line.c - two DEALER sockets to one receiver. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "net/zmq/zmq_private.h"
 
 #define PULSE_QUEUE 4
-#define SETTLE_MS   100 /* what has been received is given back by then, or with the sockets */
+#define SETTLE_MS   100 /* payloads are returned by then, or when the sockets close */
 
 hl_status hl_migrate_line_open(const char *address, int io_threads, struct hl_migrate_line **out)
 {
@@ -44,7 +44,8 @@ static hl_status connect_to(struct hl_migrate_line *line, int timeout_ms)
     HL_TRY(hl_mig_context(line->io_threads, &line->ctx));
     HL_TRY(hl_mig_socket(line->ctx, ZMQ_DEALER, v6, &line->bulk));
     HL_TRY(hl_mig_socket(line->ctx, ZMQ_DEALER, v6, &line->pulse));
-    /* The credit bounds the bulk queue; a full one would only split what belongs together. */
+    /* The credit bounds the bulk queue, so it needs no limit: a full queue would only separate
+     * parts that belong together. */
     if (zmq_setsockopt(line->bulk, ZMQ_SNDHWM, &unlimited, sizeof(unlimited)) != 0 ||
         zmq_setsockopt(line->pulse, ZMQ_SNDHWM, &few, sizeof(few)) != 0 ||
         zmq_connect(line->bulk, endpoint) != 0 || zmq_connect(line->pulse, endpoint) != 0)

@@ -1,17 +1,18 @@
 /* net/zmq/server.c - the receiving end: one thread, one ROUTER, one inbox.
  *
  * libzmq can't receive into our memory: a frame lands in a buffer of libzmq's and the inbox copies
- * it to its place, computing the CRC in the same pass. How many such buffers can pile up is what
- * the credit bounds, and for peers that ignore it the queue limit.
+ * it to its place, computing the CRC in the same pass. The credit bounds how many such buffers can
+ * pile up; for peers that ignore it, the queue limit does.
  *
  *     libzmq's threads        serve_migrations                     any thread
  *     sockets of peers -->    take_parts --> inbox --> send_reply    address: constant
  *     monitor, `told` -->     hl_mig_watch_take                      stats: atomics of the inbox
  *                             every TICK_MS: hl_mig_inbox_expire     stop: `stopping`, wake_fd
  *
- * A ZMQ socket may be used by one thread at a time: `sock` and `watch` are the starting thread's
- * until pthread_create, the server's thread's until pthread_join, and the stopping one's after it.
- * All of these threads carry moves alone, and give way to those who read.
+ * A ZMQ socket may be used by one thread at a time. `sock` and `watch` belong to the starting
+ * thread until pthread_create, to the server's thread until pthread_join, and then to the stopping
+ * thread. All of these threads only carry moves, and yield the processor to threads that serve
+ * reads.
  *
  * A message has three parts: the routing id of the peer, the header, and the payload if there is
  * one. The answer goes back under the same routing id. */
@@ -32,17 +33,17 @@
 #include "net/zmq/zmq_private.h"
 #include "os/background.h"
 
-#define QUEUE_MAX  64  /* messages per peer in the kernel's and libzmq's hands */
-#define TICK_MS    100 /* how often abandoned migrations are looked for */
+#define QUEUE_MAX  64  /* messages per peer in the kernel and libzmq */
+#define TICK_MS    100 /* how often abandoned migrations are searched for */
 #define PARTS      3   /* routing id, header, payload */
 #define RESOLVE_MS 3000
 
 struct hl_migrate_server {
     struct hl_mig_inbox *inbox;
     void *ctx;
-    void *sock;                /* the thread's alone once it runs */
+    void *sock;                /* the thread's while it runs */
     struct hl_mig_watch watch; /* likewise */
-    int wake_fd;               /* readable once it is to stop */
+    int wake_fd;               /* readable when the thread has to stop */
     bool running;
     pthread_t thread;
     atomic_bool stopping;
@@ -51,10 +52,10 @@ struct hl_migrate_server {
 
 struct parts {
     zmq_msg_t msg[PARTS];
-    int count; /* as sent; only the first PARTS are kept */
+    int count; /* parts that were sent; only the first PARTS are kept */
 };
 
-/* Take one whole message. False: nothing there. */
+/* Takes one whole message; returns false if there is none. */
 static bool take_parts(void *sock, struct parts *p)
 {
     int more = 1;
@@ -82,7 +83,7 @@ static void free_parts(struct parts *p)
 
 static void send_reply(struct hl_migrate_server *s, zmq_msg_t *to, const struct hl_mig_reply *r)
 {
-    /* A peer that is gone or does not read loses its answer; it will ask again. */
+    /* A peer that has gone or does not read loses its answer; it will ask again. */
     if (zmq_msg_send(to, s->sock, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
         hl_mig_post(s->sock, &r->frame, r->payload, NULL) != HL_OK)
         hl_debug("migration receiver: an answer was not sent: %s", zmq_strerror(errno));
@@ -103,9 +104,9 @@ static void on_message(struct hl_migrate_server *s, struct parts *p)
         send_reply(s, &p->msg[0], &reply);
 }
 
-/* The socket is read before it is polled, and polled only when it was found empty: as long as
- * frames come, no system call is spent on asking. Each turn takes one message, so refused
- * connections and silent migrations are looked after under full load, too. */
+/* The socket is read before it is polled, and polled only when it was empty: while frames arrive,
+ * no system call is spent on polling. Each turn takes one message, so refused connections and
+ * silent migrations are handled under full load too. */
 static void *serve_migrations(void *arg)
 {
     struct hl_migrate_server *s = arg;
@@ -131,7 +132,8 @@ static void *serve_migrations(void *arg)
     return NULL;
 }
 
-/* libzmq starts its threads with a context's first socket, and they take after who makes it. */
+/* libzmq starts its threads with a context's first socket, and they inherit the priority of the
+ * thread that makes it. */
 static void *context_begin(void *ctx)
 {
     hl_background_enter();
@@ -151,7 +153,7 @@ static hl_status context_start(struct hl_migrate_server *s, int io_threads)
     return HL_OK;
 }
 
-/* Bind, and learn the port when any was asked for; the host stays as it was written. */
+/* Binds, and learns the port if any was requested; the host stays as it was written. */
 static hl_status bind_to(struct hl_migrate_server *s, const struct hl_migrate_server_opts *o)
 {
     char endpoint[HL_MIG_ENDPOINT_MAX], bound[HL_MIG_ENDPOINT_MAX];
@@ -212,9 +214,9 @@ void hl_migrate_server_stats(const struct hl_migrate_server *server,
     hl_mig_inbox_stats(server->inbox, out);
 }
 
-/* Also of a server that was made in part: what is NULL was not reached. The thread is joined before
- * anything of its own is closed, and the socket before its watch and its context, which waits for
- * it. The inbox comes last: it tells the sink to abort what is unfinished. */
+/* Also stops a server whose set-up failed: what is NULL was not reached. The thread is joined
+ * before its resources are closed, and the socket is closed before its watch and its context, which
+ * waits for it. The inbox comes last: it tells the sink to abort what is unfinished. */
 void hl_migrate_server_stop(struct hl_migrate_server *s)
 {
     if (s == NULL)

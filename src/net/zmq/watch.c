@@ -1,8 +1,8 @@
-/* net/zmq/watch.c - connections that libzmq ends before a message can come: it tells its socket's
- * monitor, and nothing else.
+/* net/zmq/watch.c - connections that libzmq ends before a message can arrive: only the socket's
+ * monitor reports them.
  *
- * A peer without the secret fails CURVE's handshake: its mechanism is another one, or its HELLO
- * was made with another key. Where it leaves in the middle of it, nothing says why. */
+ * A peer without the secret fails CURVE's handshake: it uses another mechanism, or made its HELLO
+ * with another key. If it leaves in the middle of the handshake, libzmq gives no reason. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +20,8 @@
 hl_status hl_mig_watch_start(struct hl_mig_watch *w, void *ctx, void *sock)
 {
     char endpoint[64];
-    /* libzmq's own thread tells, and must never wait for us: no limit. What is told is taken at
-     * each turn of the receiver's thread. */
+    /* No limit: libzmq's own thread sends the events, and must never wait for us. The receiver's
+     * thread takes them at each turn. */
     static const int no_limit = 0;
     snprintf(endpoint, sizeof(endpoint), "inproc://watch-%p", sock);
     *w = (struct hl_mig_watch){.told = zmq_socket(ctx, ZMQ_PAIR)};
@@ -47,7 +47,7 @@ void hl_mig_watch_stop(struct hl_mig_watch *w)
     w->told = NULL;
 }
 
-/* An event is two messages: number and value, and the address. 0: there is none. */
+/* An event is two messages: number and value, then the address. Returns 0 if there is none. */
 static unsigned take_event(void *told)
 {
     uint16_t event = 0;

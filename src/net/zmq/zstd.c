@@ -1,4 +1,4 @@
-/* net/zmq/zstd.c - when a compressed chunk is worth its time, and the two ends of it. */
+/* net/zmq/zstd.c - deciding when compressing a chunk pays, and both ends of it. */
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -7,17 +7,17 @@
 #include "net/zmq/migrate.h"
 #include "net/zmq/zstd.h"
 
-#define AUTO_LEVEL 1           /* higher ones are slower than any network worth the name */
-#define PIECES     4           /* a sample: so many pieces, spread over the chunk */
-#define PIECE      (16u << 10) /* bytes */
-#define SKIP_MAX   64          /* chunks that are not looked at after samples that did not pay */
-#define LEFT_MAX   0.9         /* less gain than this is not worth a copy */
-#define MARGIN     1.1         /* faster by so much, for samples are rough */
+#define AUTO_LEVEL 1           /* higher levels are slower than any fast network */
+#define PIECES     4           /* a sample has so many pieces, spread over the chunk */
+#define PIECE      (16u << 10) /* bytes of a piece */
+#define SKIP_MAX   64          /* chunks skipped after samples that did not pay */
+#define LEFT_MAX   0.9         /* a smaller gain is not worth a copy */
+#define MARGIN     1.1         /* required speed-up, because samples are rough */
 
 struct hl_mig_pack {
     ZSTD_CCtx *ctx;
     int level, automatic;
-    unsigned skip, skip_next; /* chunks until the next sample; doubles while nothing pays */
+    unsigned skip, skip_next; /* chunks until the next sample; doubles while it doesn't pay */
     size_t cap;
     unsigned char buf[];
 };
@@ -55,7 +55,7 @@ void hl_mig_pack_destroy(struct hl_mig_pack *p)
     free(p);
 }
 
-/* Compressing and sending overlap: the slower of the two sets the pace. */
+/* Compressing and sending overlap, so the slower of the two sets the pace. */
 bool hl_mig_pack_pays(double left, double pack_Bps, double line_Bps)
 {
     if (line_Bps <= 0 || left > LEFT_MAX)
@@ -70,7 +70,7 @@ static size_t pack_compress(struct hl_mig_pack *p, const void *src, size_t len)
     return ZSTD_isError(n) ? len : n;
 }
 
-/* A part of the chunk is compressed for its ratio and its time. */
+/* Compresses a part of the chunk to measure ratio and time. */
 static bool sample_pays(struct hl_mig_pack *p, const unsigned char *chunk, uint32_t len,
                         double line_Bps)
 {
@@ -135,8 +135,8 @@ void hl_mig_unpack_destroy(struct hl_mig_unpack *u)
 hl_status hl_mig_unpack(struct hl_mig_unpack *u, void *dst, uint32_t len, const void *packed,
                         size_t packed_len)
 {
-    /* Our own sender always writes the size; a frame without one, or with a wrong one, is refused
-     * unread. */
+    /* Our sender always writes the size; a frame with a missing or wrong size is refused without
+     * unpacking. */
     if (ZSTD_getFrameContentSize(packed, packed_len) != len)
         return hl_fail(HL_ECORRUPT, "a compressed chunk that does not hold %u bytes", len);
     size_t n = ZSTD_decompressDCtx(u->ctx, dst, len, packed, packed_len);
