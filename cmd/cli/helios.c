@@ -182,7 +182,7 @@ static const struct hl_option globals[] = {
     {"output", "-o,--output", "text",
      "How results are printed: tables cut to the terminal, whole tables, or JSON.",
      HL_OPT_ENUM, 0, 0, "text|wide|json", HL_OPTION_FIELD(struct cli_globals, output)},
-    {"wide", "--wide", "false", "Print whole tables, as -o wide.",
+    {"wide", "--wide", "false", "Print whole tables, like -o wide.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, wide)},
     {"verbose", "-v,--verbose", "false",
      "With an error, name the call and the daemon that failed, as HELIOS_LOG_LEVEL=debug.",

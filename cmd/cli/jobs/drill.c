@@ -626,21 +626,23 @@ hl_status cmd_drill(struct cli *cli, int argc, char **argv)
         {"job", "--job", "", "The job, by id or name.", HL_OPT_STRING, 0, 0, NULL,
          HL_OPTION_FIELD(struct drill_args, job)},
         {"faults", "--faults", "kill,stop,exit,link",
-         "Which faults, with commas between: kill, stop (SIGSTOP), oom (a limit of memory), exit "
-         "(SIGTERM), link (its TCP connections are cut), slow (it gets a fifth of the time), disk "
-         "(no room for its log), bitflip (in its parameters; three data ranks at least). What the "
-         "job does not allow is refused by name.",
+         "Which faults to inject into a rank, separated by commas: kill, stop (SIGSTOP), oom (a "
+         "memory limit), exit (SIGTERM), link (its TCP connections are cut), slow (it gets a "
+         "fifth of the CPU time), disk (no room for its log), bitflip (in its parameters; needs "
+         "at least three data ranks). A fault that the job does not allow is refused by name.",
          HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct drill_args, faults)},
         {"clean", "--clean", "0",
-         "Steps before the first fault in which nothing is done, and nothing is to be said of the "
-         "gang; with --faults '' nothing else.",
+         "Fault-free steps before the first fault, in which any alarm counts as false; with "
+         "--faults '' the drill consists of these alone.",
          HL_OPT_INT, 0, 10000000, NULL, HL_OPTION_FIELD(struct drill_args, clean)},
-        {"times", "--times", "1", "How often each is made: all of them in turn, one rank after the "
-         "other, then again.", HL_OPT_INT,
+        {"times", "--times", "1",
+         "How often each fault is injected: each fault once, in one rank after the other, then "
+         "the next round.", HL_OPT_INT,
          1, 100000, NULL, HL_OPTION_FIELD(struct drill_args, times)},
-        {"pause", "--pause", "10s", "Time between two faults, in which spares are parked again.",
+        {"pause", "--pause", "10s", "Time between two faults, for new spares to be parked.",
          HL_OPT_DURATION, 0, 3600000, NULL, HL_OPTION_FIELD(struct drill_args, pause_ms)},
-        {"timeout", "--timeout", "60s", "How long the gang may take to make steps again.",
+        {"timeout", "--timeout", "60s",
+         "How long the gang may take to make steps again after a fault.",
          HL_OPT_DURATION, 1000, 3600000, NULL, HL_OPTION_FIELD(struct drill_args, timeout_ms)},
     };
     /* clang-format on */
