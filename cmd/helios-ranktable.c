@@ -52,8 +52,8 @@ struct args {
 
 static const struct hl_option rows[] = {
     {"kubeconfig", "--kubeconfig", "",
-     "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.", HL_OPT_PATH, 0,
-     0, NULL, AT(kubeconfig)},
+     "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or the credentials of the pod.",
+     HL_OPT_PATH, 0, 0, NULL, AT(kubeconfig)},
     {"context", "--context", "", "Its context; empty for the current one.", HL_OPT_STRING, 0, 0,
      NULL, AT(context)},
     {"master", "--master", "", "Address of the API server, instead of the kubeconfig's.",
