@@ -312,7 +312,7 @@ static int run_lint(int argc, char **argv)
         hl_args_parse(lint_rows, HL_ARRAY_LEN(lint_rows),
                       "helios-ranktable lint FILE --chip a2|a3|a5 [--job]", argc, argv, &a, &rest);
     if (st == HL_OK && rest != 1)
-        st = hl_fail(HL_EINVAL, "lint: exactly one FILE is wanted, - for standard input");
+        st = hl_fail(HL_EINVAL, "lint: give exactly one FILE, - for standard input");
     if (st == HL_OK)
         st = lint_file(argv[0], &a, &faults);
     int status = program_exit("helios-ranktable", st);

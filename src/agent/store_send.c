@@ -145,7 +145,7 @@ static hl_status send_local(struct sending *x)
         st = hl_l3_put_as(client, x->ref.id, &staging, x->ref.size, ms, &ref);
     }
     if (st == HL_OK && ref.crc32 != x->ref.crc32) {
-        st = hl_fail(HL_ECORRUPT, "it arrived with CRC %08x, the index says %08x", ref.crc32,
+        st = hl_fail(HL_ECORRUPT, "it arrived with CRC %08x, but the index says %08x", ref.crc32,
                      x->ref.crc32);
         if (hl_l3_drop(client, ref.id, ms) != HL_OK)
             hl_warn("a damaged copy stays id=%s", hl_id_format(ref.id).s);

@@ -255,11 +255,11 @@ static void tell_cut(const char *model, const struct hl_api_controller_request_s
                      struct cut_told *told)
 {
     if (r->queued && !told->queued)
-        hl_info("a version waits to be cut, for L3 runs as many imports and cuts as it can "
+        hl_info("a version waits to be cut: L3 is running as many imports and cuts as it can "
                 "name=%s version=%lld tp=%d",
                 model, (long long)r->version, r->split.tp);
     else if (!r->queued && !told->made)
-        hl_info("a version is cut, which this reader waits for name=%s version=%lld tp=%d "
+        hl_info("this reader waits for a version that is being cut name=%s version=%lld tp=%d "
                 "done=%llu of=%llu",
                 model, (long long)r->version, r->split.tp, (unsigned long long)r->done_bytes,
                 (unsigned long long)r->total_bytes);

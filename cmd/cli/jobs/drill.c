@@ -85,7 +85,7 @@ static hl_status rank_open(struct drill_rank *r, const struct hl_api_container_s
     int rank = c->ranks.items[k].rank;
     *r = (struct drill_rank){.target = {.rank = rank, .pid = c->ranks.items[k].pid}};
     if (c->steps_file[0] == '\0')
-        return hl_fail(HL_ENOENT, "rank %d tells of no steps: have it call helios.report", rank);
+        return hl_fail(HL_ENOENT, "rank %d reports no steps: have it call helios.report", rank);
     if (hl_step_pages_open(c->steps_file, &r->pages) != HL_OK)
         return hl_fail_prefix(HL_ENOENT,
                               "rank %d is on another machine, or another user's; run helios drill "
@@ -93,7 +93,7 @@ static hl_status rank_open(struct drill_rank *r, const struct hl_api_container_s
                               rank);
     r->target.page = r->page = hl_step_page_at(&r->pages, k);
     if (r->page == NULL || !hl_step_read(r->page, &s) || s.generation == 0)
-        return hl_fail(HL_EINVAL, "rank %d is in no gang of helios.elastic, which a drill needs",
+        return hl_fail(HL_EINVAL, "rank %d is not in a gang of helios.elastic, which a drill needs",
                        rank);
     return HL_OK;
 }
@@ -110,7 +110,7 @@ static void rank_begin(struct drill_rank *r)
 static hl_status drill_open(struct drill *d, const struct hl_api_job *job)
 {
     if (job->state != HL_API_JOB_STATE_RUNNING)
-        return hl_fail(HL_ECONFLICT, "job %s is %s: a drill needs one that runs", job->id,
+        return hl_fail(HL_ECONFLICT, "job %s is %s: a drill needs a running job", job->id,
                        hl_api_job_state_name(job->state));
     d->ranks = calloc((size_t)job->world_size + 1, sizeof(*d->ranks));
     if (d->ranks == NULL)

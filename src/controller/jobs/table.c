@@ -203,8 +203,8 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
     if (j == NULL && job_is_damaged(c, id))
         return hl_fail(HL_ECORRUPT,
                        "the record of job '%.100s' in the Controller's store is damaged: its "
-                       "containers run on and nothing is known of it; restore the store from a "
-                       "backup, or `helios cancel` ends it",
+                       "containers keep running, but the Controller knows nothing about it; "
+                       "restore the store from a backup, or `helios cancel` ends it",
                        id);
     if (j == NULL && was_given(c, id))
         return hl_fail(HL_ENOENT,

@@ -80,7 +80,7 @@ static void write_kept(const struct gangs *g)
     int n = snprintf(text, sizeof(text), "%s\n", hl_gang_engine_name(g->podgroups));
     kept_path(g, path);
     if (hl_file_write_durable(path, text, (size_t)n, 0644) != HL_OK)
-        hl_warn("what starts gangs is not kept error=\"%s\"", hl_error_text());
+        hl_warn("the choice of what starts gangs can't be stored error=\"%s\"", hl_error_text());
 }
 
 /* version: one of hl_gang_versions. */
