@@ -91,8 +91,8 @@ static void warn_of_connections(void)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     if (text != NULL && strcmp(text, "1") == 0)
-        hl_warn("CUDA_DEVICE_MAX_CONNECTIONS=1: streams share one queue, so a stream that waits "
-                "may hold up the kernel that it waits for; unset it to overlap communication");
+        hl_warn("CUDA_DEVICE_MAX_CONNECTIONS=1: streams share one queue, so a waiting stream can "
+                "block the kernel that it waits for; unset it to overlap communication");
 }
 
 static hl_status open_groups(maco_cuda *c)
