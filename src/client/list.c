@@ -235,11 +235,11 @@ static hl_status fail_cut(const char *model,
                        "log of the L3 daemon",
                        version, model, r->split.tp, done, total);
     if (total == 0)
-        return hl_fail(HL_ETIMEDOUT,
-                       "version %lld of '%s' is to be cut for tensor parallel size %d, and the cut "
-                       "has not begun: the L3 daemon loads the version from its archive; try again "
-                       "later",
-                       version, model, r->split.tp);
+        return hl_fail(
+            HL_ETIMEDOUT,
+            "version %lld of '%s' is to be cut for tensor parallel size %d, but the cut has not "
+            "begun: the L3 daemon is loading the version from its archive; try again later",
+            version, model, r->split.tp);
     return hl_fail(HL_ETIMEDOUT,
                    "version %lld of '%s' is being cut for tensor parallel size %d and has stopped "
                    "at %llu of %llu bytes; look at the log of the L3 daemon",

@@ -198,7 +198,7 @@ static void on_begun(void *arg)
     w->info.problem[0] = '\0';
     pthread_mutex_unlock(&w->lock);
     if (t->is_open)
-        hl_info("watch of %s goes on, failures=%u seconds=%u", w->path, t->failures,
+        hl_info("watch of %s continues, failures=%u seconds=%u", w->path, t->failures,
                 seconds_since(t->since_ns));
     t->is_open = false;
 }

@@ -375,7 +375,7 @@ class Replace(unittest.TestCase):
                           parallelism={"data_parallel_size": 3})
         self.addCleanup(self.end, job)
         self.steps_from(job, 1, 3)
-        self.assertIn("'fire' is none of kill,stop,", self.c.run("drill", "--job", job, "--faults", "kill,fire").stderr)
+        self.assertIn("'fire' is not one of kill,stop,", self.c.run("drill", "--job", job, "--faults", "kill,fire").stderr)
         faults = ["stop", "oom", "exit", "link", "disk", "bitflip"]
         done = self.c.run("drill", "--job", job, "--faults", ",".join(faults), "--pause", "1s", "-o", "json")
         self.assertTrue(done.stdout, done.stderr)

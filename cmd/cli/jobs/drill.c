@@ -550,7 +550,7 @@ static hl_status take_faults(struct drill *d, char *list, const struct hl_api_jo
     for (char *name = strtok_r(list, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
         const struct drill_fault *fault = drill_fault_find(name);
         if (fault == NULL)
-            return cli_usage(d->cli, "--faults: '%s' is none of %s", name, DRILL_FAULTS);
+            return cli_usage(d->cli, "--faults: '%s' is not one of %s", name, DRILL_FAULTS);
         if (refused->items == NULL || d->row_count + refused->count >= FAULTS_MAX)
             return cli_usage(d->cli, "--faults: at most %d of them", FAULTS_MAX);
         const char *why = fault->refusal != NULL ? fault->refusal(job) : NULL;

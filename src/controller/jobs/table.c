@@ -208,8 +208,8 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
                        id);
     if (j == NULL && was_given(c, id))
         return hl_fail(HL_ENOENT,
-                       "job '%.100s' does not exist any more: ended jobs are forgotten with time "
-                       "(options jobs.keep, jobs.keep_age of helios-controller)",
+                       "job '%.100s' no longer exists: ended jobs are forgotten with time (options "
+                       "jobs.keep, jobs.keep_age of helios-controller)",
                        id);
     if (j == NULL)
         return hl_fail(HL_ENOENT, "job '%.100s' does not exist; `helios list` shows %u", id,

@@ -94,7 +94,7 @@ static void engine_set(struct gangs *g, const char *version)
 static void engine_take(struct gangs *g, const char *version)
 {
     if (g->engine.is_known && strcmp(version, g->podgroups) != 0)
-        hl_warn("Kubernetes: %s is not served any more; gangs that it has started are lost",
+        hl_warn("Kubernetes: %s is no longer served; gangs that it has started are lost",
                 g->root.api);
     engine_set(g, version);
     g->engine.is_known = true;

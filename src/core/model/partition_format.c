@@ -192,8 +192,7 @@ HL_CHECK static hl_status find_mx(struct finding *f)
     if (ask->count != 1 || !(ask->row->form & HL_FORM_STACKED) || f->cols % MX_BLOCK != 0)
         return hl_fail(HL_EINVAL,
                        "tensor '%s_blocks': %" PRIu64
-                       " columns are no blocks of %d, or its experts "
-                       "are not in one tensor",
+                       " columns are not blocks of %d, or its experts are not in one tensor",
                        ask->names[0], f->cols, MX_BLOCK);
     for (int k = 0; k < 2; k++) {
         struct hl_format_part *part =

@@ -64,7 +64,7 @@ static hl_status add_gpu(const char *root, const char *pci, bool foreign,
     if (st == HL_ENOENT)
         return hl_fail(HL_ENOENT,
                        "GPU %.32s is not known to the NVIDIA driver of this node (%s): it has left "
-                       "the bus, or is of another vendor; look at it with nvidia-smi and lspci, "
+                       "the bus, or is from another vendor; look at it with nvidia-smi and lspci, "
                        "and start the Agent again",
                        pci, root);
     HL_TRY(st);

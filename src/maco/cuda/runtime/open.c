@@ -230,8 +230,7 @@ static hl_status close_in_time(maco_cuda *c)
     k->c = c;
     HL_TRY(hl_cuda_job_start(c, &k->job, close_later));
     if (hl_cuda_job_wait(&k->job, CLOSE_NS, "giving back what a runtime has") != HL_OK)
-        hl_warn("%s: it goes on; the device and communicators must be there until then",
-                hl_error_text());
+        hl_warn("%s: it continues; keep the device and communicators until then", hl_error_text());
     hl_cuda_job_drop(&k->job);
     return HL_OK;
 }
