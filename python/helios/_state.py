@@ -2,8 +2,8 @@
 
 Rules, for every state dict of PyTorch, Megatron and Transformer Engine:
 
-- A tensor is saved under its name. Leading ``module.`` (DDP, Float16Module) are dropped from it, also
-  after the state's own prefix (``exp_avg.module.decoder…``).
+- A tensor is saved under its name. Leading ``module.`` (DDP, Float16Module) are dropped from it,
+  also after the state's own prefix (``exp_avg.module.decoder…``).
 - ``None`` is skipped: modules use it to say that they have no extra state.
 - Extra state (a name that ends with ``_extra_state``) and ``BytesIO`` or ``bytes`` values are
   opaque blobs: they are stored next to the model's tensors, and ``load_state_dict(kind="extra")``

@@ -1,4 +1,4 @@
-"""State of Megatron-core's distributed optimizer (``--use-distributed-optimizer``), saved and loaded in pieces.
+"""Megatron-core's distributed optimizer (``--use-distributed-optimizer``): its state in pieces.
 
     optim = helios.megatron.optimizer_pieces(chunks, optimizer)
     helios.save_state_dict(state, step, optim=optim)
@@ -145,6 +145,7 @@ def load_optimizer(chunks: Sequence[Any], optimizer: Any, step: int, /, *, sessi
         if isinstance(owned.inner, (torch.optim.Adam, torch.optim.AdamW)):
             values["step"] = torch.tensor(float(step))
     for inner in {id(owned.inner): owned.inner for owned in every}.values():
-        if not isinstance(inner, (torch.optim.Adam, torch.optim.AdamW)):  # Apex and Transformer Engine
+        # Apex and Transformer Engine
+        if not isinstance(inner, (torch.optim.Adam, torch.optim.AdamW)):
             for group in inner.param_groups:
                 group["step"] = step
