@@ -42,7 +42,7 @@ def _unwrapped(values: Mapping[str, Any], what: str, rename: Any) -> dict[str, A
             continue
         new = rename(name)
         if not new:
-            raise InvalidArgument(f"{what} has a tensor under {name!r}, which is no name")
+            raise InvalidArgument(f"{what} has a tensor under {name!r}, which is not a name")
         if new in out:
             raise InvalidArgument(f"{what} has both '{origin[new]}' and '{name}', which are one "
                                   "tensor without their 'module.' prefixes")

@@ -54,7 +54,7 @@ def _names(chunks: Sequence[Any]) -> dict[Any, str]:
 def _check(optimizer: Any) -> None:
     what = None
     if not hasattr(optimizer, "gbuf_ranges"):
-        what = f"{type(optimizer).__name__} is no DistributedOptimizer with gradient buffers (or Megatron-FSDP's)"
+        what = f"{type(optimizer).__name__} is not a DistributedOptimizer with gradient buffers (or Megatron-FSDP's)"
     elif getattr(optimizer.config, "use_precision_aware_optimizer", False):
         what = "state of --use-precision-aware-optimizer is scaled"
     elif hasattr(optimizer.optimizer, "sub_optimizers"):

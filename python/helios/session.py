@@ -343,7 +343,7 @@ class Session:
         _arguments.flag("copy", copy)
         wanted = None if ranges is None else _ranges_of(ranges)
         if wanted is not None and kind != "optim":
-            raise InvalidArgument(f"ranges= are of optimizer state: pass kind='optim', not {kind!r}")
+            raise InvalidArgument(f"ranges= are for optimizer state: pass kind='optim', not {kind!r}")
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
         listed = self._list(model, version, pp, tp, *sizes[:3], ep, *sizes[3:])
         name, _, pp, tp = self._listed[0]

@@ -438,7 +438,7 @@ class Stepper:
                 if key in self.of(slot) and value.shape != slot.param.shape:
                     raise HybridPSError(
                         f"load_state_dict: {key} of {slot.name} is {tuple(value.shape)}, the "
-                        f"parameter {tuple(slot.param.shape)}: the state is another model's" +
+                        f"parameter {tuple(slot.param.shape)}: the state belongs to another model" +
                         phases.state.facts())
         original(state_dict)
         for p in self.all_params():

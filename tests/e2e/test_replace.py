@@ -497,8 +497,8 @@ class Replicas(unittest.TestCase):
 
     def test_of_two_nothing_tells_which_is_right(self):
         said = self.said({"a": [1]}, {"a": [2]})
-        self.assertEqual(said, {0: "has other bytes than rank 1 in 'a', MiB 0; nothing tells which is right",
-                                1: "has other bytes than rank 0 in 'a', MiB 0; nothing tells which is right"})
+        self.assertEqual(said, {0: "has other bytes than rank 1 in 'a', MiB 0; it is not known which is right",
+                                1: "has other bytes than rank 0 in 'a', MiB 0; it is not known which is right"})
 
     def test_ranks_of_other_places_are_no_replicas(self):
         one, two = {"a": [1]}, {"b": [2]}
