@@ -53,8 +53,8 @@ struct args {
 
 static const struct hl_option rows[] = {
     {"kubeconfig", "--kubeconfig", "",
-     "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.", HL_OPT_PATH, 0,
-     0, NULL, AT(kubeconfig)},
+     "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or the credentials of the pod.",
+     HL_OPT_PATH, 0, 0, NULL, AT(kubeconfig)},
     {"context", "--context", "", "Its context; empty for the current one.", HL_OPT_STRING, 0, 0,
      NULL, AT(context)},
     {"master", "--master", "", "Address of the API server, instead of the kubeconfig's.",
@@ -64,16 +64,17 @@ static const struct hl_option rows[] = {
      "Value of the label ring-controller.atlas on jobs, pods and ConfigMaps.", HL_OPT_STRING, 0, 0,
      NULL, AT(label_value)},
     {"namespace", "--namespace", "",
-     "Namespace of the jobs, so that rights in it are enough; empty for the jobs of all.",
+     "Namespace of the jobs, so that rights in this namespace are enough; empty for all "
+     "namespaces.",
      HL_OPT_STRING, 0, 0, NULL, AT(ns)},
     {"super_pod_servers", "--super-pod-servers", "0",
      "Format 1.2, where pods don't say their super pod: servers in each; 0 for one super pod.",
      HL_OPT_INT, 0, 100000, NULL, AT(super_pod_servers)},
-    {"batch", "--batch", "100ms", "How long changes are gathered before tables are made.",
+    {"batch", "--batch", "100ms", "How long changes are collected before tables are written.",
      HL_OPT_DURATION, 10, 10000, NULL, AT(batch_ms)},
     {"watch_window", "--watch-window", "0",
-     "How long one watch lasts; 0 for 5 to 10 minutes by chance.", HL_OPT_DURATION, 0, 3600000,
-     NULL, AT(watch_window_ms)},
+     "How long one watch lasts; 0 for a random time of 5 to 10 minutes.", HL_OPT_DURATION, 0,
+     3600000, NULL, AT(watch_window_ms)},
     {"leader_elect", "--leader-elect", "true",
      "Write only while the Lease helios-ranktable is held, so that several replicas may run; with "
      "another --label-value the Lease helios-ranktable-VALUE.",
@@ -88,21 +89,22 @@ static const struct hl_option rows[] = {
     {"metrics_listen", "--metrics-listen", "",
      "host:port of /metrics and /healthz; empty for none.", HL_OPT_STRING, 0, 0, NULL,
      AT(metrics_listen)},
-    {"ready_file", "--ready-file", "", "Written when the program serves.", HL_OPT_PATH, 0, 0, NULL,
-     AT(ready_file)},
+    {"ready_file", "--ready-file", "", "File written once the program serves.", HL_OPT_PATH, 0, 0,
+     NULL, AT(ready_file)},
     {"logtostderr", "--logtostderr", "true", "Log to stderr, not to a file.", HL_OPT_BOOL, 0, 0,
      NULL, AT(log_to_stderr)},
     {"log_dir", "--log_dir", "", "Directory of the log, helios-ranktable.log in it.", HL_OPT_PATH,
      0, 0, NULL, AT(log_dir)},
-    {"log_file", "--log_file", "", "The log itself; counts before --log_dir.", HL_OPT_PATH, 0, 0,
-     NULL, AT(log_file)},
-    {"log_file_alone", "--logFile", "", "The log, whatever --logtostderr says.", HL_OPT_PATH, 0, 0,
-     NULL, AT(log_file_alone)},
+    {"log_file", "--log_file", "", "The log file itself; takes precedence over --log_dir.",
+     HL_OPT_PATH, 0, 0, NULL, AT(log_file)},
+    {"log_file_alone", "--logFile", "", "The log file, regardless of --logtostderr.", HL_OPT_PATH,
+     0, 0, NULL, AT(log_file_alone)},
     {"v", "--v", "0", "Verbosity; 4 and more for debug lines.", HL_OPT_INT, 0, 10, NULL,
      AT(verbosity)},
-    {"log_level", "--logLevel", "0", "Least level of a line: -1 debug, 0 info, 1 warning, 2 error.",
-     HL_OPT_INT, -1, 5, NULL, AT(log_level)},
-    {"dry_run", "--dryRun", "false", "Make tables and log their sizes, but write nothing.",
+    {"log_level", "--logLevel", "0",
+     "Lowest level that is logged: -1 debug, 0 info, 1 warning, 2 error.", HL_OPT_INT, -1, 5, NULL,
+     AT(log_level)},
+    {"dry_run", "--dryRun", "false", "Build tables and log their sizes, but write nothing.",
      HL_OPT_BOOL, 0, 0, NULL, AT(dry_run)},
     IGNORED("job_parallelism", "--jobParallelism", STRING, text[0]),
     IGNORED("pod_parallelism", "--podParallelism", STRING, text[1]),
@@ -195,7 +197,7 @@ struct lint_args {
 };
 
 static const struct hl_option lint_rows[] = {
-    {"chip", "--chip", "", "The chip whose library reads the table: a2, a3 or a5; must be given.",
+    {"chip", "--chip", "", "The chip whose library reads the table: a2, a3 or a5; required.",
      HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct lint_args, chip)},
     {"job", "--job", "false",
      "FILE is the manifest of a job, YAML or JSON: labels, node selector, devices, ConfigMap.",
@@ -312,7 +314,7 @@ static int run_lint(int argc, char **argv)
         hl_args_parse(lint_rows, HL_ARRAY_LEN(lint_rows),
                       "helios-ranktable lint FILE --chip a2|a3|a5 [--job]", argc, argv, &a, &rest);
     if (st == HL_OK && rest != 1)
-        st = hl_fail(HL_EINVAL, "lint: exactly one FILE is wanted, - for standard input");
+        st = hl_fail(HL_EINVAL, "lint: give exactly one FILE, - for standard input");
     if (st == HL_OK)
         st = lint_file(argv[0], &a, &faults);
     int status = program_exit("helios-ranktable", st);

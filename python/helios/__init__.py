@@ -115,5 +115,6 @@ for _function in (load_state_dict, save_state_dict, model_config, meta, naming, 
     _method = getattr(Session, _function.__name__)
     _signature = inspect.signature(_method)
     _function.__doc__ = _method.__doc__
-    _function.__signature__ = _signature.replace(parameters=list(_signature.parameters.values())[1:])  # without self
+    # without self
+    _function.__signature__ = _signature.replace(parameters=list(_signature.parameters.values())[1:])
 del _function, _method, _signature

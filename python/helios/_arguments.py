@@ -1,5 +1,7 @@
-"""Arguments of the public functions: each check returns the value, or raises InvalidArgument with name, value and what is
-allowed. Nothing here knows about torch."""
+"""Checks of the public functions' arguments, independent of torch.
+
+Each check returns the value, or raises InvalidArgument with the name, the value and what is allowed.
+"""
 from __future__ import annotations
 
 import operator

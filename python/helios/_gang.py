@@ -1,6 +1,6 @@
-"""The place of this process in a gang whose data parallel size may change (data_parallel_size: {min, max}).
+"""The place of this process in a gang whose size may change (data_parallel_size: {min, max}).
 
-The Controller knows it. A process asks whenever its gang forms, and rank 0 asks when all ranks have
+The Controller knows the place. A process asks whenever its gang forms, and rank 0 asks when all ranks have
 saved. If the gang then has a different size, all ranks leave and form it again. Nothing is lost,
 because everything has just been saved.
 """

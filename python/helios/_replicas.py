@@ -76,7 +76,7 @@ def judge(told: Mapping[int, tuple[Any, bytes]], sums: Mapping[int, Sums]) -> di
             name, mib = first_difference(sums[rank], sums[other])
             out[rank] = f"has other bytes than {count if most else f'rank {other}'}" \
                         f"{' of its replicas' if most else ''} in '{name}', MiB {mib}" \
-                        f"{'' if most else '; nothing tells which is right'}"
+                        f"{'' if most else '; it is not known which is right'}"
     return out
 
 
@@ -98,7 +98,7 @@ def check(state: Any, me: Any) -> None:
     if me.global_rank in said:
         _steps.trouble(said[me.global_rank])
     rank, text = min(said.items())
-    raise Differs(f"rank {rank} {text}: nothing is saved, the gang goes on from its last version", frozenset(said))
+    raise Differs(f"rank {rank} {text}: nothing is saved, the gang continues from its last version", frozenset(said))
 
 
 def _hold(tensors: Mapping[str, Any]) -> None:

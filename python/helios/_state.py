@@ -2,8 +2,8 @@
 
 Rules, for every state dict of PyTorch, Megatron and Transformer Engine:
 
-- A tensor is saved under its name. Leading ``module.`` (DDP, Float16Module) are dropped from it, also
-  after the state's own prefix (``exp_avg.module.decoder…``).
+- A tensor is saved under its name. Leading ``module.`` (DDP, Float16Module) are dropped from it,
+  also after the state's own prefix (``exp_avg.module.decoder…``).
 - ``None`` is skipped: modules use it to say that they have no extra state.
 - Extra state (a name that ends with ``_extra_state``) and ``BytesIO`` or ``bytes`` values are
   opaque blobs: they are stored next to the model's tensors, and ``load_state_dict(kind="extra")``
@@ -42,7 +42,7 @@ def _unwrapped(values: Mapping[str, Any], what: str, rename: Any) -> dict[str, A
             continue
         new = rename(name)
         if not new:
-            raise InvalidArgument(f"{what} has a tensor under {name!r}, which is no name")
+            raise InvalidArgument(f"{what} has a tensor under {name!r}, which is not a name")
         if new in out:
             raise InvalidArgument(f"{what} has both '{origin[new]}' and '{name}', which are one "
                                   "tensor without their 'module.' prefixes")

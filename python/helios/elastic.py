@@ -117,7 +117,7 @@ def run(train: Callable[[Gang], T], *, backend: str = "gloo", timeout: float = 6
             error.__traceback__ = None  # frees its frames' process groups: others wait on them
             del error
         meeting.leave()
-        print(f"helios.elastic: rank {meeting.rank} joins the gang again: {cause}", file=sys.stderr, flush=True)
+        print(f"helios.elastic: rank {meeting.rank} rejoins the gang: {cause}", file=sys.stderr, flush=True)
 
 
 # ---- a parked process -------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class _Meeting:
                 deadline = self._take_place()
             except BROKEN as error:
                 why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-                print(f"helios.elastic: rank {self.rank} meets the gang anew: {why}", file=sys.stderr, flush=True)
+                print(f"helios.elastic: rank {self.rank} rejoins the gang: {why}", file=sys.stderr, flush=True)
                 if time.monotonic() >= deadline or not replaces():
                     raise errors.TimedOut(f"the gang did not come together within {self._timeout:g} s: "
                                           f"{str(error).splitlines()[0][:200]}") from None
@@ -310,7 +310,7 @@ class _Meeting:
         while held < mine:
             held = int(store.compare_set(key, str(held), str(mine)))
         if held > mine:
-            print(f"helios.elastic: rank {self.rank} goes on in container {held}; this process of container {mine} ends",
+            print(f"helios.elastic: rank {self.rank} continues in container {held}; this process of container {mine} exits",
                   file=sys.stderr, flush=True)
             sys.exit(REPLACED)
 

@@ -1,4 +1,4 @@
-"""State of Megatron-core's distributed optimizer (``--use-distributed-optimizer``), saved and loaded in pieces.
+"""Megatron-core's distributed optimizer (``--use-distributed-optimizer``): its state in pieces.
 
     optim = helios.megatron.optimizer_pieces(chunks, optimizer)
     helios.save_state_dict(state, step, optim=optim)
@@ -54,7 +54,7 @@ def _names(chunks: Sequence[Any]) -> dict[Any, str]:
 def _check(optimizer: Any) -> None:
     what = None
     if not hasattr(optimizer, "gbuf_ranges"):
-        what = f"{type(optimizer).__name__} is no DistributedOptimizer with gradient buffers (or Megatron-FSDP's)"
+        what = f"{type(optimizer).__name__} is not a DistributedOptimizer with gradient buffers (or Megatron-FSDP's)"
     elif getattr(optimizer.config, "use_precision_aware_optimizer", False):
         what = "state of --use-precision-aware-optimizer is scaled"
     elif hasattr(optimizer.optimizer, "sub_optimizers"):
@@ -145,6 +145,7 @@ def load_optimizer(chunks: Sequence[Any], optimizer: Any, step: int, /, *, sessi
         if isinstance(owned.inner, (torch.optim.Adam, torch.optim.AdamW)):
             values["step"] = torch.tensor(float(step))
     for inner in {id(owned.inner): owned.inner for owned in every}.values():
-        if not isinstance(inner, (torch.optim.Adam, torch.optim.AdamW)):  # Apex and Transformer Engine
+        # Apex and Transformer Engine
+        if not isinstance(inner, (torch.optim.Adam, torch.optim.AdamW)):
             for group in inner.param_groups:
                 group["step"] = step

@@ -49,7 +49,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in pairs:
         if key in out:
-            raise ValueError(f"the name '{key}' stands there twice")
+            raise ValueError(f"the name '{key}' appears twice")
         out[key] = value
     return out
 
@@ -67,7 +67,7 @@ def _entry(where: str, name: str, raw: Any) -> Entry:
     if not isinstance(shape, list) or not all(map(_count, shape)):
         raise Corrupt(f"{where}: tensor '{name}' has a shape that is not a list of sizes")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_count, offsets)):
-        raise Corrupt(f"{where}: tensor '{name}' has data_offsets that are no [begin, end]")
+        raise Corrupt(f"{where}: tensor '{name}' has data_offsets that are not [begin, end]")
     begin, end = offsets
     size = math.prod(shape) * DTYPE_BYTES[dtype]
     if end - begin != size:

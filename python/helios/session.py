@@ -27,10 +27,10 @@ RETRIES_MAX = 100  # of the C client
 class Rank:
     """Place of this process in its gang, from the environment that Helios gives to ranks.
 
-    Outside a job every index is 0 and every size 1. ``virtual_stages`` are model chunks per pipeline stage, 1: none, 0:
-    unset, which means the model's. The experts of a layer are divided among ``ep_size`` ranks of dp, and each expert among
-    ``etp_size`` ranks of tp (0: all). ``model`` is the name alone; ``model_version`` the number after '@' in HELIOS_MODEL,
-    or -1 for the newest version.
+    Outside a job every index is 0 and every size 1. ``virtual_stages`` are model chunks per
+    pipeline stage (1: none, 0: the model's). The experts of a layer are divided among ``ep_size``
+    ranks of dp, each expert among ``etp_size`` ranks of tp (0: all). ``model`` is the name alone;
+    ``model_version`` the number after '@' in HELIOS_MODEL, -1 for the newest version.
     """
 
     global_rank: int = 0
@@ -225,7 +225,7 @@ class Session:
         # Per model: the part of each loaded name in this rank's stage, and the config.
         self._parts: dict[str, dict[str, str]] = {}
         self._configs: dict[str, dict[str, Any]] = {}
-        self._rules: dict[str, tuple[str, _abi.Split | None]] = {}  # decide a name's part: config, split
+        self._rules: dict[str, tuple[str, _abi.Split | None]] = {}  # config, split: a name's part
         self._splits: dict[str, _abi.Split | None] = {}  # of the save in progress
         self._naming: str | None = None  # of the last load
         self._saved: tuple[str, int] | None = None  # last commit here, if not visible then
@@ -304,29 +304,29 @@ class Session:
         """Pull the tensors of one (pp, tp, ep) position: Megatron-core name -> tensor, CPU.
 
         Shapes and names are those of the rank's own modules: split by tensor parallelism, layers
-        numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that training
-        wrote back (empty if there is none), the "extra" blobs of its modules (extra state: tensors,
-        or BytesIO where BytesIO was saved), or "all". `version` None: the one that HELIOS_MODEL
-        names, else the newest visible one.
+        numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that
+        training wrote back (empty if there is none), the "extra" blobs of its modules (extra state:
+        tensors, or BytesIO where BytesIO was saved), or "all". `version` None: the one that
+        HELIOS_MODEL names, else the newest visible one.
 
-        `tp_size`, `pp_size` and `virtual_stages` give the split in which (pp, tp) is a position. None:
-        the job's, for its own model in a job; else the one that the version was saved with. A different
-        number of stages copies no bytes. For a different `tp_size`, `ep_size` (ranks that the experts
-        of a layer are divided among; `ep` is the rank) or `etp_size` (ranks that an expert is divided
-        among) the version is cut once, in the pool, and the first reader waits for it. Extra state that
-        differs between tensor ranks can't be cut, nor can optimizer state that data ranks share in a
-        form other than whole tensors or Pieces: requesting it by `kind` raises Unsupported.
+        `tp_size`, `pp_size` and `virtual_stages` give the split in which (pp, tp) is a position.
+        None: the job's, for its own model in a job; else the one that the version was saved with.
+        Other stages copy no bytes. For another `tp_size`, `ep_size` (ranks that share a layer's
+        experts; `ep` is the rank) or `etp_size` (ranks that share an expert) the version is cut
+        once, in the pool, and its first reader waits. Extra state that differs between tensor ranks
+        can't be cut, nor can optimizer state that data ranks share in a form other than whole
+        tensors or Pieces: requesting it by `kind` raises Unsupported.
 
         `naming` is how Megatron names the norms of a layer: "local" for `--transformer-impl local`,
         "te" for Transformer Engine, Megatron's default. None: the naming that the model was
         imported with, which `naming()` returns. Tensors get these names regardless of how they were
         saved.
 
-        Optimizer state that several data-parallel ranks saved is returned as this rank's own share, and
-        only to a gang of the same data-parallel size; `dp` requests the share of one rank. State that
-        was saved as Pieces is joined: any number of data ranks gets whole tensors. With kind "optim",
-        `ranges` {parameter: (start, end)} requests those elements of the state of these parameters, as
-        vectors (NotFound if one has no state).
+        Optimizer state that several data-parallel ranks saved is returned as this rank's own share,
+        and only to a gang of the same data-parallel size; `dp` requests the share of one rank.
+        State saved as Pieces is joined: any number of data ranks gets whole tensors. With kind
+        "optim", `ranges` {parameter: (start, end)} requests those elements of the state of these
+        parameters, as vectors (NotFound if one has no state).
 
         The tensors alias verified shared memory, copy-on-write, which lives as long as any of them.
         An in-place write goes to a private copy of the written pages; no other process or later
@@ -334,8 +334,8 @@ class Session:
 
         Raises NotFound (no such model, version or position), InvalidArgument (optimizer state of a
         different data-parallel size, sizes that layers or tensors can't be divided by), Unsupported
-        (the version can't be cut for that split), Corrupt (bytes stayed bad after every retry; names
-        the shard), Unavailable, TimedOut.
+        (the version can't be cut for that split), Corrupt (bytes stayed bad after every retry;
+        names the shard), Unavailable, TimedOut.
         """
         _check_word("kind", kind, KINDS)
         _check_word("naming", naming, NAMINGS)
@@ -343,7 +343,7 @@ class Session:
         _arguments.flag("copy", copy)
         wanted = None if ranges is None else _ranges_of(ranges)
         if wanted is not None and kind != "optim":
-            raise InvalidArgument(f"ranges= are of optimizer state: pass kind='optim', not {kind!r}")
+            raise InvalidArgument(f"ranges= are for optimizer state: pass kind='optim', not {kind!r}")
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
         listed = self._list(model, version, pp, tp, *sizes[:3], ep, *sizes[3:])
         name, _, pp, tp = self._listed[0]
@@ -619,36 +619,36 @@ class Session:
                         config: Mapping[str, Any] | None = None) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
-        Names may follow either naming of load_state_dict; they are stored under the model's. Every rank of the
-        gang calls this with the same `step`; the version becomes visible, as a whole, when the last rank has
-        committed. Every call makes a new version, even at the same step. `meta` must be JSON; rank 0's is
-        kept. Bytes are copied before this returns.
+        Names may follow either naming of load_state_dict; they are stored under the model's. Every
+        rank of the gang calls this with the same `step`; the version becomes visible, as a whole,
+        when the last rank has committed. Every call makes a new version, even at the same step.
+        `meta` must be JSON; rank 0's is kept. Bytes are copied before this returns.
 
-        `tp_size`, `pp_size`, `virtual_stages`, `ep_size` and `etp_size`: the split of the gang, the same
-        on all ranks. None: the job's, for its own model in a job; else the model's. `state` must have
-        the tensors of the model's oldest version for this rank. `any_dtype=True`: dtypes may differ.
-        `strict=False`: everything may differ. All ranks pass the same.
+        `tp_size`, `pp_size`, `virtual_stages`, `ep_size` and `etp_size`: the split of the gang, the
+        same on all ranks. None: the job's, for its own model in a job; else the model's. `state`
+        must have the tensors of the model's oldest version for this rank. `any_dtype=True`: dtypes
+        may differ. `strict=False`: everything may differ. All ranks pass the same.
 
         `optim` holds optimizer state under names that end with the parameter's
-        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, because all data ranks
-        have the same, and experts from the first rank that has them; `optim` from every rank that passes some.
-        Pass state that is the same on all data ranks on dp 0 only: all of them then get it. Otherwise each rank
-        gets its own share back, see load_state_dict. The Pieces of all data ranks together must cover the state
-        exactly once; every reader gets the whole.
+        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, because
+        all data ranks have the same, and experts from the first rank that has them; `optim` from
+        every rank that passes some. Pass state that is the same on all data ranks on dp 0 only: all
+        of them then get it. Otherwise each rank gets its own share back, see load_state_dict. The
+        Pieces of all data ranks together must cover the state once; every reader gets the whole.
 
         ``None`` is skipped; ``_extra_state`` and BytesIO are kept as blobs (kind "extra" of
         load_state_dict); leading ``module.`` are dropped from names.
 
         If `model` is passed and does not exist it is created with the gang's sizes, and removed if
-        the save fails. With a Hugging Face `config` it is like an imported one; without, it can only
-        be read with those sizes and under the names of its first save.
+        the save fails. With a Hugging Face `config` it is like an imported one; without, it can
+        only be read with those sizes and under the names of its first save. `state` may be the
+        result of `hybridps.manage` (anything with `helios_state()`): parameters and optimizer state
+        go straight from its chunks into the shards, with memory for one part at a time. Values may
+        be objects with `shape`, `dtype` and `read_into(address, size)`.
 
-        Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another rank's save of this
-        version has failed, Corrupt when data ranks of a gang of helios.elastic differ, InvalidArgument for tensors that
-        do not fit the model and for names or values that can't be stored. A failed save leaves nothing. `state` may be
-        the result of `hybridps.manage` (anything with `helios_state()`): parameters and optimizer state then go
-        straight from its chunks into the shards, one tensor after the other, with memory for one part at a time. Values
-        may also be objects with `shape`, `dtype` and `read_into(address, size)`.
+        A failed save leaves nothing. Raises NoSpace, Conflict (ranks disagree), Canceled (another
+        rank's save of it failed), Corrupt (data ranks of helios.elastic differ), InvalidArgument
+        (tensors that do not fit the model; names or values that can't be stored).
         """
         _check_save(state, step, optim, model, strict=strict, any_dtype=any_dtype)
         text, config_text = _as_json("meta", meta) or "{}", _as_json("config", config)

@@ -8,8 +8,9 @@
             loss.backward()
             optimizer.step()
 
-``helios.save_state_dict(client, step)`` writes a checkpoint straight from the chunks; to resume, fill
-the model and (``restore_optimizer``) the optimizer from ``helios.load_state_dict`` and manage them.
+``helios.save_state_dict(client, step)`` writes a checkpoint straight from the chunks; to resume,
+fill the model and (``restore_optimizer``) the optimizer from ``helios.load_state_dict`` and manage
+them.
 
 ``manage`` and ``initialize`` wrap a ``Client``: register_module, register_optim, access, release,
 allreduce, broadcast. Run with torch 1.13 on Python 3.11 and torch 2.6 on Python 3.13.

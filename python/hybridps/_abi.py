@@ -279,7 +279,7 @@ class Pool:
             check_whole(what, number, not what.endswith("_bytes"))
         if heat is not None and not (isinstance(heat, (tuple, list)) and len(heat) <= 4 and
                                      all(isinstance(part, (int, float)) for part in heat)):
-            raise HybridPSError(f"heat is {heat!r}: it is alpha, beta, window and tau, four numbers")
+            raise HybridPSError(f"heat is {heat!r}: it must be alpha, beta, window and tau, four numbers")
         text = [None if s is None else s.encode() for s in (device, policy, mode, manager,
                                                              spill)]
         options = _Options(text[0], text[1], text[2], chunk_bytes, host_bytes, text[3], prefetch,

@@ -197,7 +197,7 @@ class Group:
         if op not in _OPS:
             raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it may be {', '.join(_OPS)}")
         if tensor.dtype not in _ADDED:
-            raise HybridPSError(f"{call} of {name!r}: nothing is known of {tensor.dtype}; there are "
+            raise HybridPSError(f"{call} of {name!r}: {tensor.dtype} is not supported; there are "
                                 + ", ".join(str(t) for t in _ADDED))
         return _ADDED[tensor.dtype], _OPS[op]
 

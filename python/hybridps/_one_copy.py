@@ -66,7 +66,7 @@ class OneCopy:
         mine = [[info["chunk"], info["offset"], info["chunk_bytes"]] for info in map(self._pool.tensor, ids)]
         for rank, theirs in enumerate(self._group.allgather(torch.tensor(mine), "one_copy")):
             if theirs.tolist() != mine:
-                raise HybridPSError(f"one_copy: rank {rank} lays its chunks out otherwise: give all "
+                raise HybridPSError(f"one_copy: rank {rank} lays its chunks out differently: give all "
                                     "ranks devices of one size, or the same chunk_bytes")
         params = [s.tensor for s in slots]
         if self._group.rank == 0:

@@ -41,7 +41,8 @@ def in_turn(method: Callable) -> Callable:
     return call
 
 
-_Batch = tuple[bytes, list[tuple["Slot", "_abi.Adam | None"]], "_abi.Bundle"]  # one moment of a step
+# One moment of a step.
+_Batch = tuple[bytes, list[tuple["Slot", "_abi.Adam | None"]], "_abi.Bundle"]
 
 
 class Stepper:
@@ -437,7 +438,7 @@ class Stepper:
                 if key in self.of(slot) and value.shape != slot.param.shape:
                     raise HybridPSError(
                         f"load_state_dict: {key} of {slot.name} is {tuple(value.shape)}, the "
-                        f"parameter {tuple(slot.param.shape)}: the state is another model's" +
+                        f"parameter {tuple(slot.param.shape)}: the state belongs to another model" +
                         phases.state.facts())
         original(state_dict)
         for p in self.all_params():
@@ -512,7 +513,8 @@ class Stepper:
                                         "each would keep float32 values of it: register the second "
                                         "one with native=False" + self.phases.state.facts())
                 new.append((slot, {}, "master", raw_data(p).detach().float()))
-        new.sort(key=lambda n: _STATES.index(n[2]))  # the same order for tensors that are used together
+        # The same order for tensors that are used together.
+        new.sort(key=lambda n: _STATES.index(n[2]))
         self._manage(new)
 
     def _native_step(self, closure: Any = None) -> Any:

@@ -475,8 +475,8 @@ class Phases:
         return not state.closed and not _abi.forked(state.pid) and state.inside and state.works()
 
     def fetch(self, slot: Slot) -> None:
-        """Code takes the parameter's memory to read it, perhaps by a system call, for which no fault is
-        served. Before the backward of a gradient graph it is treated like p.data: it stays on the host."""
+        """Code takes the parameter's memory to read it, perhaps by a system call, which serves no
+        fault. Before the backward of a gradient graph it stays on the host, like p.data."""
         if self.state.graph_waits and self.state.alone() and not self.state.works():
             self._look(slot)
         elif self.state.rests and slot.tensor not in self.state.held:
@@ -489,8 +489,8 @@ class Phases:
             state.hold(s.tensor for s in slots if not s.gone)
 
     def before_fork(self) -> None:
-        """DataLoader workers install their own SIGSEGV handler, so no faults are served there. A pass that
-        has failed, or waits for its backward, is left, so that the child sees later writes."""
+        """DataLoader workers install their own SIGSEGV handler, so no faults are served there. A
+        pass that has failed, or waits for its backward, is left: the child sees later writes."""
         if not self.state.cuda:
             with contextlib.suppress(HybridPSError):
                 self.listed()

@@ -23,7 +23,7 @@ def register_module(passes: Passes, module: torch.nn.Module, name: str,
     state = passes.state
     state.usable()
     if not (isinstance(whole, (tuple, list)) and all(isinstance(kind, type) for kind in whole)):
-        raise HybridPSError(f"whole is {whole!r}: it is a tuple of types of modules")
+        raise HybridPSError(f"whole is {whole!r}: it must be a tuple of module types")
     if any(module is m for m in state.modules) or "_hybridps_unit" in module.__dict__:
         raise HybridPSError(f"module {name or type(module).__name__} is registered already" +
                             state.facts())
@@ -188,7 +188,7 @@ def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot
                             state.facts())
     tied = in_same_memory([raw_data(slot.param) for slot in slots])
     if tied:  # each gets separate memory: writes to one would no longer reach the other
-        raise HybridPSError("parameters {} and {} are two in the same memory: make them one "
+        raise HybridPSError("parameters {} and {} share the same memory: make them one "
                             "(module.weight = other.weight), or give each its own (.clone())"
                             .format(*(slots[i].name for i in tied)) + state.facts())
     return slots

@@ -30,9 +30,9 @@ STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h 
 def check_options(gradients: str, optimizer_device: str, group: Any, reserved_bytes: Any) -> None:
     """Before there is a pool."""
     if group is not None and not isinstance(group, Group):
-        raise HybridPSError(f"group is {group!r}: it is a hybridps.Group, such as hybridps.Group.torch()")
+        raise HybridPSError(f"group is {group!r}: it must be a hybridps.Group, such as hybridps.Group.torch()")
     if reserved_bytes is not None and not callable(reserved_bytes):
-        raise HybridPSError(f"reserved_bytes is {reserved_bytes!r}: it is a function that says how many now")
+        raise HybridPSError(f"reserved_bytes is {reserved_bytes!r}: it must be a function that returns the current number")
     if gradients not in ("separate", "reuse"):
         raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
     if optimizer_device not in ("auto", "host", "device"):

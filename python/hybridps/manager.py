@@ -84,7 +84,7 @@ class Manager:
                             *((f"device_bytes[{i}]", b) for i, b in enumerate(device_bytes))):
             check_whole(what, value)
         if device_bytes and host_bytes == 0:
-            raise HybridPSError("device_bytes without host_bytes: a table that is made has both, one "
+            raise HybridPSError("device_bytes without host_bytes: a new table has both, one "
                                 "that is joined has neither")
         sizes = (ctypes.c_uint64 * len(device_bytes))(*device_bytes)
         handle = ctypes.c_void_p()

@@ -1,6 +1,6 @@
 """torch.compile's graphs (torch 2): turns their collectives into the nodes that _match.py knows.
 
-    _c10d_functional.all_reduce(y, "sum", "0"); wait_tensor(...)(; y.copy_(...) where it was in place)
+    _c10d_functional.all_reduce(y, "sum", "0"); wait_tensor(...)(; y.copy_(...) if in place)
     autograd_function_apply(forward, backward, y), two graphs of the above
 
 A backend of torch.compile for modules that torch.fx alone can't trace. Tested with torch 2.6.

@@ -35,7 +35,10 @@ class Product:
 
 @dataclass
 class Match:
-    """kind: "linear -> allreduce", "linear -> reduce_scatter", "allgather -> linear" or "independent"."""
+    """A collective that can be overlapped, and with what.
+
+    kind: "linear -> allreduce", "linear -> reduce_scatter", "allgather -> linear" or "independent".
+    """
 
     kind: str
     where: str

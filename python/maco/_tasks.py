@@ -149,7 +149,7 @@ def _attention(call: Call) -> Numbers:
     (b, hq, sq, d), (bk, hkv, sk, dk) = q.shape, k.shape
     if (b, d) != (bk, dk):
         raise ShapeMismatchError(f"{call.what}: Q {tuple(q.shape)} and K {tuple(k.shape)}",
-                                 "they differ in heads and sequence only")
+                                 "only their heads and sequence may differ")
     if mask is not None and tuple(dense(mask, f"mask of {call.what}").shape) != (sq, sk):
         raise ShapeMismatchError(f"mask of {call.what} has shape {tuple(mask.shape)}",
                                  f"it is ({sq}, {sk}), and is added to the scores")

@@ -56,7 +56,7 @@ class Overlap:
             if value not in allowed:
                 raise MacoError(f"{what} is {value!r}", f"one of {', '.join(allowed)}")
         if self.deterministic and self.comm_op != "allreduce":
-            raise MacoError(f"deterministic with {self.comm_op}", "there is it for allreduce only")
+            raise MacoError(f"deterministic with {self.comm_op}", "only allreduce has it")
         if self.chunks != "auto":
             number = isinstance(self.chunks, int) and not isinstance(self.chunks, bool)
             if not number or self.chunks < 1:
@@ -238,7 +238,7 @@ def _check(spec: Overlap, carrier: Carrier, call: Callable, x: torch.Tensor, dim
     bad, = carrier.largest([float(not good)])
     if bad:
         raise NotRowSeparableError(
-            f"{spec.name}: cut along dimension {dim} it gives something else than uncut, for an "
+            f"{spec.name}: cut along dimension {dim} it gives another result than uncut, for an "
             f"argument of shape {tuple(x.shape)}",
             "it must treat each row by itself: no norm, softmax or sum over rows, no dropout; "
             "check=False cuts it all the same")

@@ -41,7 +41,10 @@ class OverlapError(MacoError, ValueError):
 
 
 class CyclicDependencyError(MacoError, ValueError):
-    """Tasks that wait for each other. ``names``: each waits for the next, the last for the first."""
+    """Tasks that wait for each other.
+
+    ``names``: each waits for the next, the last for the first.
+    """
 
     names: tuple[str, ...] = ()
 

@@ -102,7 +102,8 @@ class Result:
                 # again.
                 while self._thread.is_alive():
                     self._thread.join(_LOOK_S)
-            except BaseException:  # KeyboardInterrupt: a caller that stops waiting wants no run either
+            # KeyboardInterrupt: a caller that stops waiting wants no run either.
+            except BaseException:
                 self._cancel()
                 self._thread.join()
                 raise

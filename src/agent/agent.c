@@ -67,7 +67,7 @@ static void sweep_sockets(void)
     snprintf(head, sizeof(head), "helios-%u-", (unsigned)getuid());
     size_t n = hl_socket_sweep("/dev/shm", head, ".l2.sock", SOCKET_AGE_S);
     if (n > 0)
-        hl_info("removed %zu socket%s of Agents that are gone from /dev/shm", n, n == 1 ? "" : "s");
+        hl_info("removed %zu socket%s of dead Agents from /dev/shm", n, n == 1 ? "" : "s");
 }
 
 static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts)

@@ -29,15 +29,15 @@ static const struct hl_option agent_options[] = {
      "Host name or address that ranks of other nodes can reach; empty to ask the system.",
      HL_OPT_STRING, 0, 0, NULL, AT(rank_address)},
     {"agent.device_addresses", "--device-addresses", "",
-     "IP addresses of the devices' own network ports, with commas, by the devices' numbers, for "
-     "rank tables; empty for unknown.",
+     "IP addresses of the devices' own network ports for rank tables, separated by commas, in the "
+     "order of the devices' numbers; empty if unknown.",
      HL_OPT_STRING, 0, 0, NULL, AT(device_addresses)},
     {"agent.leaf", "--leaf", "",
-     "Name of the leaf switch that the node hangs on, for placement; empty for unknown. "
-     "nodes.switches of the Controller comes before it.",
+     "Name of the leaf switch that the node is attached to, for placement; empty if unknown. "
+     "nodes.switches of the Controller takes precedence.",
      HL_OPT_STRING, 0, 0, NULL, AT(leaf)},
     {"agent.spine", "--spine", "",
-     "Name of the switch above the leaf; empty for unknown.",
+     "Name of the spine switch above the leaf; empty if unknown.",
      HL_OPT_STRING, 0, 0, NULL, AT(spine)},
     {"agent.python", "--python", "",
      "Directory put on PYTHONPATH of every rank; empty for the one installed with the program.",
@@ -46,35 +46,36 @@ static const struct hl_option agent_options[] = {
      "Bytes kept of one rank's output.",
      HL_OPT_BYTES, 4096, HL_OPTION_TIB, NULL, AT(log_max_bytes)},
     {"agent.stop_containers", "--stop-containers-on-exit", "false",
-     "Stop the containers when the agent ends; otherwise they run on and its successor finds them.",
+     "Stop the containers when the Agent ends; otherwise they keep running, and the next Agent "
+     "takes them over.",
      HL_OPT_BOOL, 0, 0, NULL, AT(stop_containers)},
     {"agent.telemetry_period", "--telemetry-period", "1s",
-     "Interval at which processors, memory, GPUs, network ports and containers are measured; what "
-     "a heartbeat tells is at most so old.",
+     "Interval at which processors, memory, GPUs, network ports and containers are measured; "
+     "figures in a heartbeat are at most this old.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(telemetry_period_ms)},
     {"agent.nvml", "--nvml", "libnvidia-ml.so.1",
-     "Library of the NVIDIA driver, by which GPUs are measured; empty to leave them alone.",
+     "Library of the NVIDIA driver, used to measure GPUs; empty to leave GPUs alone.",
      HL_OPT_STRING, 0, 0, NULL, AT(nvml)},
     {"agent.log_free", "--log-free", "64MiB",
-     "Free space that the disk of agent.state must have for a container to be placed here, of a "
-     "small one a thirty-second of it; 0 for none.",
+     "Free space that the disk of agent.state must have for a container to be placed here, but at "
+     "most a thirty-second of the disk; 0 for none.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(log_free_bytes)},
     {"agent.health", "--health", "true",
-     "Test the node when its Agent starts, and when `helios node test` asks for it: memory, "
-     "checksums, network, disk. One that fails gets no containers.",
+     "Test the node's memory, checksums, network and disk when its Agent starts and on `helios "
+     "node test`. A node that fails gets no containers.",
      HL_OPT_BOOL, 0, 0, NULL, AT(health)},
     {"agent.health_memory", "--health-memory", "256MiB",
-     "Bytes that a slot must copy in a second of a processor's time to pass the test; 0 for any.",
+     "Bytes that a slot must copy per second of CPU time to pass the test; 0 for any.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(health_memory)},
     {"agent.health_script", "--health-script", "",
-     "Program of the site's that the test runs too, without arguments; exit code 0 passes, and the "
-     "last line of its output is shown. Empty for none.",
+     "The site's own program that the test also runs, without arguments; exit code 0 passes, and "
+     "the last line of its output is shown. Empty for none.",
      HL_OPT_PATH, 0, 0, NULL, AT(health_script)},
     {"agent.health_deadline", "--health-deadline", "5s",
-     "How long the test may take in all; what is not done by then has failed.",
+     "How long the whole test may take; checks that are not done by then have failed.",
      HL_OPT_DURATION, 100, 60000, NULL, AT(health_deadline_ms)},
     {"agent.chunk_memory", "--chunk-memory", "0",
-     "Host memory that HybridPS chunks of all ranks of the node may have; 0 for all there is.",
+     "Host memory that HybridPS chunks of all ranks of the node may use; 0 for all of it.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(chunk_memory)},
 };
 #undef AT
@@ -85,12 +86,11 @@ static const struct hl_option store_options[] = {
      "Capacity of the node's L2, host memory that keeps copies of shards; 0 for none.",
      HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(l2_size)},
     {"agent.l2_keep", "--l2-keep", HL_KEEP_SHARE,
-     "Share of the L2 for copies that reads of this node leave, where placed ones leave room; 0 "
-     "for none.",
+     "Share of the L2 for copies that reads on this node leave, as far as placed copies leave "
+     "room; 0 for none.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(l2_keep)},
     {"agent.l1_keep", "--l1-keep", HL_KEEP_L1_SHARE,
-     "The same share of each device whose bytes --devices names, for what ranks map of it; 0 for "
-     "none.",
+     "Share of each device with a size in --devices for shards that ranks map there; 0 for none.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(l1_keep)},
     {"agent.l2_pool", "--l2-pool", "",
      "File of the L2, on tmpfs or hugetlbfs; empty for /dev/shm/helios-UID-NAME.l2. Its socket is "
@@ -107,30 +107,31 @@ static const struct hl_option store_options[] = {
      "Address where the L2 takes migrations (ZeroMQ); empty for none.",
      HL_OPT_LISTEN, HL_PLANE_MIGRATION, 0, NULL, AT(migrate_listen)},
     {"agent.nic_class", "--nic-class", "auto",
-     "Kind of NIC beside the devices, which decides about the plank path; auto looks at each slot.",
+     "Class of the NIC next to the devices, which decides whether copies take the plank path; "
+     "auto to look at each slot.",
      HL_OPT_ENUM, 0, 0, "auto|other|cx3|cx4|cx5|cx6|cx7|cx8|bluefield", AT(nic_class)},
     {"agent.host_id", "--host-id", "",
      "Identity of this machine: nodes with the same one map each other's memory; empty to ask the "
      "system.",
      HL_OPT_STRING, 0, 0, NULL, AT(host_id)},
     {"agent.copies", "--copies", "2",
-     "Copies of shards that are made concurrently.",
+     "Copies of shards that are made at the same time.",
      HL_OPT_INT, 1, 64, NULL, AT(copies)},
     {"agent.loads", "--loads", "8",
-     "Shards that are fetched for readers and kept, concurrently.",
+     "Shards that are fetched for readers and kept at the same time.",
      HL_OPT_INT, 1, 64, NULL, AT(loads)},
     {"copy.locate_timeout", "--copy-locate-timeout", "1s",
      "How long another node may take to locate its copy before the next source is tried.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(locate_timeout_ms)},
     {"copy.pause", "--copy-pause", "20ms",
-     "How long a copy that found no room, or no network to the other node, waits before it is "
-     "tried again.",
+     "How long a copy waits before it is tried again if there was no room, or no network to the "
+     "other node.",
      HL_OPT_DURATION, 1, 1000, NULL, AT(pause_ms)},
     {"route.retry_first", "--route-retry-first", "1s",
-     "How long the direct path is not used after it failed; doubled with each further failure.",
+     "How long the direct path is not used after a failure; doubled with each further failure.",
      HL_OPT_DURATION, 1, HL_OPTION_DAY_MS, NULL, AT(retry_first_ms)},
     {"route.retry_max", "--route-retry-max", "60s",
-     "Longest time for which a direct path that failed is not used.",
+     "Longest time for which the direct path is not used after failures.",
      HL_OPT_DURATION, 1, HL_OPTION_DAY_MS, NULL, AT(retry_max_ms)},
 };
 /* clang-format on */

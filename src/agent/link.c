@@ -79,7 +79,7 @@ static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
 static void end_strays(struct hl_agent *a, const struct hl_api_controller_register_node_results *r)
 {
     for (size_t i = 0; i < r->strays.count; i++) {
-        hl_warn("container is not wanted any more and is stopped id=%s", r->strays.items[i]);
+        hl_warn("container is no longer wanted and is stopped id=%s", r->strays.items[i]);
         if (orders_stop(&a->orders, r->epoch, r->strays.items[i], -1) != HL_OK)
             hl_warn("container %s: %s", r->strays.items[i], hl_error_text());
     }
@@ -177,7 +177,7 @@ static void on_heartbeat(void *arg, hl_status st, const char *text,
         check_kept(a, r->shards_left);
         return;
     }
-    hl_info("controller does not know this node any more, registering again");
+    hl_info("controller no longer knows this node, registering again");
     a->link.kept.known = false;
     a->link.state = LINK_NEW;
 }

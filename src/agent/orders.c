@@ -26,7 +26,7 @@ static hl_status earlier_stop(struct orders *o, const struct hl_api_container_st
             *other = k->id;
         if (!hl_fence_is_earlier(k->id, id))
             continue;
-        hl_warn("container is of an attempt that is over and is stopped container=%s later=%s",
+        hl_warn("container belongs to an attempt that is over and is stopped container=%s later=%s",
                 k->id, id);
         HL_TRY(hl_executor_stop(o->executor, k->id, -1));
         *other = k->id;

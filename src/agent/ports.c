@@ -59,7 +59,7 @@ hl_status ports_find(struct ports *p, struct hl_api_uint16_list wanted, uint16_t
     }
     pthread_mutex_unlock(&p->lock);
     if (found == 0)
-        return hl_fail(HL_EBUSY, "none of the %zu ports that were asked for is free on this node",
+        return hl_fail(HL_EBUSY, "none of the %zu requested ports is free on this node",
                        wanted.count);
     *out = found;
     return HL_OK;

@@ -38,8 +38,7 @@ hl_status rank_end(struct hl_agent *a, const struct hl_api_agent_end_rank_params
     *ended = false;
     if (strcmp(a->executor->ops->name, "process") != 0)
         return hl_fail(HL_EUNSUPPORTED,
-                       "node %s runs containers with %s, whose processes it does not end one by "
-                       "one",
+                       "node %s runs containers with %s, whose processes can't be ended one by one",
                        a->name, a->executor->ops->name);
     if (p->pid <= 0)
         return hl_fail(HL_EINVAL, "rank %d: a process has a number above 0, not %d", p->rank,

@@ -144,12 +144,12 @@ static bool table_renew(struct chunks *c)
     if (c->table.s != NULL && hl_manager_check_whole(&c->table) == HL_OK)
         return true;
     if (c->table.s != NULL)
-        hl_error("table of chunks is damaged and made again, ranks that use it fail: %s",
+        hl_error("table of chunks is damaged and is recreated, ranks that use it fail: %s",
                  hl_error_text());
     hl_manager_table_close(&c->table);
     hl_status st = open_table(c);
     if (st != HL_OK)
-        hl_warn("table of chunks is not made: %s", hl_error_text());
+        hl_warn("table of chunks can't be created: %s", hl_error_text());
     return st == HL_OK;
 }
 

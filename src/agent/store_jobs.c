@@ -169,11 +169,11 @@ static void job_submit(struct store *s, struct hl_rpc_call *call,
     else if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
         st = hl_fail(HL_EUNAVAIL, "the Agent of node %s is shutting down", s->node);
     else if (store_busy(s) >= STORE_JOBS_MAX)
-        st = hl_fail(HL_EBUSY, "%d copies wait already at node %s; try again later", STORE_JOBS_MAX,
-                     s->node);
+        st = hl_fail(HL_EBUSY, "%d copies are already waiting at node %s; try again later",
+                     STORE_JOBS_MAX, s->node);
     else if (keeps && loads_are_many(s))
-        st = hl_fail(HL_EBUSY, "%d readers' shards wait already at node %s", LOADS_WAIT_MAX,
-                     s->node);
+        st = hl_fail(HL_EBUSY, "%d shards for readers are already waiting at node %s",
+                     LOADS_WAIT_MAX, s->node);
     else
         st = request_parse(request, &j->request);
     if (st != HL_OK) {

@@ -594,7 +594,7 @@ static void check_kept(struct store *s, struct hl_id id)
     if (hl_pool_find_kept(s->pool, id, &ref) != HL_OK ||
         hl_pool_verify(s->pool, id, &s->stopping, &bad, &count) != HL_ECORRUPT)
         return;
-    hl_warn("kept copy was bad and is dropped id=%s chunks=%zu", hl_id_format(id).s, count);
+    hl_warn("kept copy is bad and is dropped id=%s chunks=%zu", hl_id_format(id).s, count);
     hl_fault_count("corrupt", "kept");
     store_keep_drop(s, id);
 }

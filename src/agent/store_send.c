@@ -75,7 +75,7 @@ static hl_status send_migration(struct sending *x)
     store_line_release(x->s, x->r->target_address, line, st);
     if (report.chunks_had > 0) {
         hl_fault_count("migration-resumed", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
-        hl_info("migration went on id=%s object=%s to=%s had=%" PRIu32 " of=%" PRIu32
+        hl_info("migration was continued id=%s object=%s to=%s had=%" PRIu32 " of=%" PRIu32
                 " sent=%" PRIu64 " status=%s",
                 hl_id_format(x->r->migration).s, hl_id_format(x->ref.id).s, x->r->target_address,
                 report.chunks_had, report.chunks, report.chunks_sent, hl_status_name(st));
@@ -145,7 +145,7 @@ static hl_status send_local(struct sending *x)
         st = hl_l3_put_as(client, x->ref.id, &staging, x->ref.size, ms, &ref);
     }
     if (st == HL_OK && ref.crc32 != x->ref.crc32) {
-        st = hl_fail(HL_ECORRUPT, "it arrived with CRC %08x, the index says %08x", ref.crc32,
+        st = hl_fail(HL_ECORRUPT, "it arrived with CRC %08x, but the index says %08x", ref.crc32,
                      x->ref.crc32);
         if (hl_l3_drop(client, ref.id, ms) != HL_OK)
             hl_warn("a damaged copy stays id=%s", hl_id_format(ref.id).s);

@@ -122,7 +122,7 @@ static hl_status source_check(const struct store_request *r, const struct source
     if (r->size == 0 || (src->size == r->size && src->crc32 == r->crc32))
         return HL_OK;
     return hl_fail(HL_ECORRUPT,
-                   "the source has %" PRIu64 " bytes with CRC %08x, ordered are %" PRIu64
+                   "the source has %" PRIu64 " bytes with CRC %08x, but the order says %" PRIu64
                    " with %08x",
                    src->size, src->crc32, r->size, r->crc32);
 }
@@ -142,8 +142,8 @@ static hl_status open_mapped(struct store *s, const struct store_request *r,
     hl_status st = open_local(s, r, src);
     if (!hl_copy_reads_by_net(seen, st))
         return st;
-    hl_warn("memory of %s is not mapped, it is fetched instead error=\"%s\"", r->source_socket,
-            hl_error_text());
+    hl_warn("memory of %s can't be mapped, the shard is fetched instead error=\"%s\"",
+            r->source_socket, hl_error_text());
     source_close(s, src);
     return open_net(s, r, src);
 }

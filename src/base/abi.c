@@ -32,9 +32,9 @@ hl_status hl_abi_read(const char *type, const void *given, size_t size, void *kn
     size_t theirs = size_of(given), common = theirs < size ? theirs : size;
     if (!all_zero((const unsigned char *)given + common, theirs - common))
         return hl_fail(HL_EINVAL,
-                       "%s.size is %zu, and a member behind the %zu bytes that this libhelios "
-                       "(%s) knows is not 0: install the libhelios that the program was compiled "
-                       "for, or leave that member 0",
+                       "%s.size is %zu, and a member after the %zu bytes that this libhelios (%s) "
+                       "knows is not 0: install the libhelios that the program was compiled for, "
+                       "or leave that member 0",
                        type, theirs, size, HELIOS_VERSION);
     memset(known, 0, size);
     memcpy(known, given, common);

@@ -30,7 +30,7 @@ static enum hl_cpu cpu_limit(void)
     for (int i = 0; i < 3; i++)
         if (strcmp(text, names[i]) == 0)
             return (enum hl_cpu)(HL_CPU_PLAIN + i);
-    hl_warn("HELIOS_CPU is \"%s\", and taken as not set; it can be plain, avx2 or avx512", text);
+    hl_warn("HELIOS_CPU is \"%s\" and is ignored; it can be plain, avx2 or avx512", text);
     return HL_CPU_AVX512;
 }
 

@@ -57,7 +57,7 @@ hl_status hl_log_level_parse(const char *text, enum hl_log_level *out)
             return HL_OK;
         }
     }
-    return hl_fail(HL_EINVAL, "log level '%s' is none of error, warn, info, debug", text);
+    return hl_fail(HL_EINVAL, "log level '%s' is not one of error, warn, info, debug", text);
 }
 
 unsigned hl_log_count(enum hl_log_level level)

@@ -79,7 +79,7 @@ static hl_status controller_wait(const struct operation *op, int limit_ms, int *
 {
     int left = operation_left_ms(op);
     if (op->client->controller == NULL)
-        return hl_fail(HL_EUNAVAIL, "no Controller is given that could name other copies");
+        return hl_fail(HL_EUNAVAIL, "no Controller is set that could name other copies");
     *ms = left < limit_ms ? left : limit_ms;
     return HL_OK;
 }

@@ -49,7 +49,8 @@ static hl_status mapping_hold(struct operation *op, struct hl_id id, struct devi
 {
     struct shm *store = atomic_load_explicit(&op->client->attach.store, memory_order_relaxed);
     if (store == NULL)
-        return hl_fail(HL_EUNAVAIL, "this rank's node has no store: nothing is in device memory");
+        return hl_fail(HL_EUNAVAIL,
+                       "this rank's node has no store, so no shard is in device memory");
     HL_TRY(hl_l3_map(store->socket, id, operation_socket_ms(op), copy));
     store->refs++;
     m->store = store;

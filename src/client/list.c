@@ -235,11 +235,11 @@ static hl_status fail_cut(const char *model,
                        "log of the L3 daemon",
                        version, model, r->split.tp, done, total);
     if (total == 0)
-        return hl_fail(HL_ETIMEDOUT,
-                       "version %lld of '%s' is to be cut for tensor parallel size %d, and the cut "
-                       "has not begun: the L3 daemon loads the version from its archive; try again "
-                       "later",
-                       version, model, r->split.tp);
+        return hl_fail(
+            HL_ETIMEDOUT,
+            "version %lld of '%s' is to be cut for tensor parallel size %d, but the cut has not "
+            "begun: the L3 daemon is loading the version from its archive; try again later",
+            version, model, r->split.tp);
     return hl_fail(HL_ETIMEDOUT,
                    "version %lld of '%s' is being cut for tensor parallel size %d and has stopped "
                    "at %llu of %llu bytes; look at the log of the L3 daemon",
@@ -255,11 +255,11 @@ static void tell_cut(const char *model, const struct hl_api_controller_request_s
                      struct cut_told *told)
 {
     if (r->queued && !told->queued)
-        hl_info("a version waits to be cut, for L3 runs as many imports and cuts as it can "
+        hl_info("a version waits to be cut: L3 is running as many imports and cuts as it can "
                 "name=%s version=%lld tp=%d",
                 model, (long long)r->version, r->split.tp);
     else if (!r->queued && !told->made)
-        hl_info("a version is cut, which this reader waits for name=%s version=%lld tp=%d "
+        hl_info("this reader waits for a version that is being cut name=%s version=%lld tp=%d "
                 "done=%llu of=%llu",
                 model, (long long)r->version, r->split.tp, (unsigned long long)r->done_bytes,
                 (unsigned long long)r->total_bytes);

@@ -72,7 +72,7 @@ hl_status controller_named(const struct operation *op, const char *method)
     if (op->client->controller != NULL)
         return HL_OK;
     return hl_fail(HL_EINVAL,
-                   "%s needs the Controller, and none is named: set HELIOS_CONTROLLER or "
+                   "%s needs the Controller, but none is set: set HELIOS_CONTROLLER or "
                    "helios_options.controller",
                    method);
 }

@@ -30,7 +30,7 @@ hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms,
     s->uuid = info.uuid;
     if (!hl_id_is_none(uuid) && !hl_id_equal(info.uuid, uuid)) {
         shm_detach(s);
-        return hl_fail(HL_ENOENT, "the pool behind %s is not the L3 daemon's", socket_path);
+        return hl_fail(HL_ENOENT, "the pool at %s is not the L3 daemon's", socket_path);
     }
     *out = s;
     return HL_OK;

@@ -79,7 +79,8 @@ int helios_activity(int activity)
 {
     struct hl_step_page *page;
     if (activity < HELIOS_JOINING || activity > HELIOS_SAVING)
-        return hl_fail(HL_EINVAL, "helios_activity: %d is none of HELIOS_JOINING to HELIOS_SAVING",
+        return hl_fail(HL_EINVAL,
+                       "helios_activity: %d is not one of HELIOS_JOINING to HELIOS_SAVING",
                        activity);
     HL_TRY(page_get(&page));
     if (page != NULL)

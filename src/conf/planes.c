@@ -15,21 +15,21 @@ static const struct hl_option plane_options[] = {
      "CIDR form or an interface; empty for the loopback.",
      HL_OPT_STRING, 0, 0, NULL, AT(backbone)},
     {"plane.backbone_rate", "--plane-backbone-rate", "0",
-     "What its line carries, as 100Gbit; 0 to ask the driver.",
+     "Line rate of its interface, such as 100Gbit; 0 to ask the driver.",
      HL_OPT_RATE, 0, 0, NULL, AT(backbone_rate)},
     {"plane.migration", "--plane-migration", "",
      "This host on the migration network (L2 to L2, ZeroMQ): an address, a network in CIDR form or "
      "an interface; empty for the loopback.",
      HL_OPT_STRING, 0, 0, NULL, AT(migration)},
     {"plane.migration_rate", "--plane-migration-rate", "0",
-     "What its line carries, as 200Gbit; 0 to ask the driver.",
+     "Line rate of its interface, such as 200Gbit; 0 to ask the driver.",
      HL_OPT_RATE, 0, 0, NULL, AT(migration_rate)},
     {"plane.management", "--plane-management", "",
      "This host on the management network (RPC, heartbeats, metrics): an address, a network in "
      "CIDR form or an interface; empty for the loopback.",
      HL_OPT_STRING, 0, 0, NULL, AT(management)},
     {"plane.management_rate", "--plane-management-rate", "0",
-     "What its line carries, as 2.5Gbit; 0 to ask the driver.",
+     "Line rate of its interface, such as 2.5Gbit; 0 to ask the driver.",
      HL_OPT_RATE, 0, 0, NULL, AT(management_rate)},
 };
 /* clang-format on */

@@ -146,7 +146,7 @@ hl_status claim_begin_epoch(struct hl_controller *c)
     struct hl_api_controller_epoch last = {0};
     hl_status st = read_record(c, HL_CLAIM_EPOCH_KEY, &hl_api_controller_epoch_type, &arena, &last);
     if (st == HL_ECORRUPT)
-        hl_warn("the epoch begins anew error=\"%s\"", hl_error_text());
+        hl_warn("the epoch is counted from the start again error=\"%s\"", hl_error_text());
     else if (st != HL_OK && st != HL_ENOENT)
         return st;
     const struct hl_api_controller_epoch next = {hl_epoch_next(last.epoch, hl_wall_ms() / 1000)};
@@ -156,7 +156,7 @@ hl_status claim_begin_epoch(struct hl_controller *c)
                        : hl_store_commit(c->store, &op, 1);
     json_decref(value);
     if (st != HL_OK) /* a full disk: reads go on */
-        hl_warn("the epoch is not stored, a later start is newer by its clock alone error=\"%s\"",
+        hl_warn("the epoch can't be stored, a later start is newer only by its clock error=\"%s\"",
                 hl_error_text());
     hl_error_clear();
     c->claim.epoch = next.epoch;

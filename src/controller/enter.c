@@ -25,11 +25,11 @@ void controller_check_clocks(struct hl_controller *c)
 {
     struct hl_listening_gap gap = hl_listening_check(&c->listening, hl_now_ns(), hl_wall_ms());
     if (gap.paused_ns >= PAUSE_TOLD_NS)
-        hl_warn("the Controller stood still, which is not counted as silence of others ms=%" PRIu64,
+        hl_warn("the Controller was paused, which does not count as silence of others ms=%" PRIu64,
                 gap.paused_ns / HL_NS_PER_MS);
     if (gap.stepped_ms != 0)
         hl_warn(
-            "the wall clock was set; ages and deadlines do not change by it stepped_ms=%" PRId64,
+            "the wall clock was set; this does not change ages and deadlines stepped_ms=%" PRId64,
             gap.stepped_ms);
     if (gap.paused_ns > 0 || gap.stepped_ms != 0)
         shift_by(c, &gap);

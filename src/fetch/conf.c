@@ -5,12 +5,12 @@
 #define AT(field) HL_OPTION_FIELD(struct hl_read_conf, field)
 static const struct hl_option read_retry_options[] = {
     {"read.retries", "--read-retries", "3",
-     "How often a chunk with a wrong checksum is fetched again. libhelios reads the environment "
-     "variable; a rank has its Agent's value.",
+     "How many times a chunk with a wrong checksum is fetched again. libhelios reads the "
+     "environment variable; a rank has its Agent's value.",
      HL_OPT_INT, 0, 100, NULL, AT(retry.count)},
     {"read.retry_pause", "--read-retry-pause", "1ms",
      "Pause before a chunk with a wrong checksum is fetched again; ten times as long before the "
-     "second repetition, a hundred times before further ones. libhelios reads the environment "
+     "second retry, a hundred times before further ones. libhelios reads the environment "
      "variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 0, 1000, NULL, AT(retry.pause_ms)},
 };

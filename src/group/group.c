@@ -96,7 +96,7 @@ void hybridps_group_close(hybridps_group *g)
     if (g == NULL)
         return;
     if (!is_left(g)) {
-        hl_warn("rank %d closes its group within a call of another thread, which keeps it",
+        hl_warn("rank %d closes its group during a call of another thread; the group stays open",
                 g->t.rank);
         return;
     }
@@ -125,8 +125,8 @@ static hl_status group_enter(hybridps_group *g)
         return hl_fail(HL_EINVAL, "the group is NULL");
     if (g->pid != getpid())
         return hl_fail(HL_EPERM,
-                       "process %d is a fork of %d, which alone is rank %d of its group: join "
-                       "another group",
+                       "process %d is a fork of %d, and only the latter is rank %d of its group: "
+                       "join another group",
                        (int)getpid(), (int)g->pid, g->t.rank);
     pthread_mutex_lock(&g->lock);
     if (g->lost[0] == '\0' && __atomic_load_n(&g->cancelled, __ATOMIC_RELAXED))
@@ -334,8 +334,8 @@ static hl_status check_pair(hybridps_group *g, const char *call, const char *wha
                        hl_collective_name(what), peer, g->t.rank, g->t.world - 1);
     if (g != NULL && (g->t.send == NULL || g->t.recv == NULL))
         return hl_fail(HL_EUNSUPPORTED,
-                       "%s of \"%s\": this group's transport has nothing between two ranks; "
-                       "broadcast or alltoall do the same with all of them",
+                       "%s of \"%s\": this group's transport can't send between two ranks; use "
+                       "broadcast or alltoall among all of them",
                        call, hl_collective_name(what));
     return HL_OK;
 }

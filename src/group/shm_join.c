@@ -70,9 +70,10 @@ static hl_status check_layout(const struct hl_collective_shm *g, uint64_t size)
         return hl_fail(HL_EPROTO, "/dev/shm%s is not a group's memory; choose another name",
                        g->path);
     if (s->version != VERSION)
-        return hl_fail(HL_EPROTO,
-                       "group %s: version %u, this library has %d; let all ranks use one library",
-                       g->path, s->version, VERSION);
+        return hl_fail(
+            HL_EPROTO,
+            "group %s: version %u, this library has %d; use the same library on all ranks", g->path,
+            s->version, VERSION);
     if (s->pid_namespace != hl_pid_namespace())
         return hl_fail(HL_EUNSUPPORTED,
                        "group %s: its ranks are in another PID namespace, so their deaths can't be "

@@ -228,11 +228,11 @@ void hl_px_sweep(struct hl_px *px)
     for (size_t i = 0; i < list.count; i++) {
         const struct hl_stranger *x = &list.items[i];
         if (!x->own)
-            hl_info("container %s of %s is on this machine, too", x->container, x->owner);
+            hl_info("container %s of %s is also on this machine", x->container, x->owner);
         else if (hl_stranger_end(px->options.engine, x) == HL_OK)
-            hl_info("container %s had no record here any more and was ended (%s)", x->container,
+            hl_info("container %s no longer had a record here and was ended (%s)", x->container,
                     x->handle);
         else
-            hl_warn("container %s has no record here any more: %s", x->container, hl_error_text());
+            hl_warn("container %s no longer has a record here: %s", x->container, hl_error_text());
     }
 }

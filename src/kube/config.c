@@ -130,7 +130,7 @@ static hl_status read_user(const struct reading *r, const json_t *user, const js
     char path[2 * PATH_MAX];
     if (json_object_get(user, "auth-provider") != NULL)
         return hl_fail(HL_EUNSUPPORTED,
-                       "%s: its user has an auth-provider, which Kubernetes gave up in 1.26; use "
+                       "%s: its user has an auth-provider, which Kubernetes removed in 1.26; use "
                        "exec, a token, a tokenFile or a client certificate",
                        r->path);
     if (json_object_get(user, "as") != NULL || json_object_get(user, "username") != NULL)

@@ -82,7 +82,8 @@ static hl_status use_server_name(struct hl_kube *k)
     curl_url_cleanup(url);
     return ok && k->base != NULL
                ? HL_OK
-               : hl_fail(HL_EINVAL, "API server %s: not an address that tls-server-name goes with",
+               : hl_fail(HL_EINVAL,
+                         "API server %s: not an address that can be used with tls-server-name",
                          k->config->server);
 }
 

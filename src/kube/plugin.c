@@ -117,7 +117,7 @@ static hl_status credential_read(const json_t *doc, int64_t now_s, char *out, si
     const char *until = hl_json_str(status, "expirationTimestamp", "");
     int64_t until_s = 0;
     if (strcmp(hl_json_str(doc, "kind", ""), "ExecCredential") != 0)
-        return hl_fail(HL_EINVAL, "it did not say an ExecCredential");
+        return hl_fail(HL_EINVAL, "it did not print an ExecCredential");
     if (token[0] == '\0' && json_object_get(status, "clientCertificateData") != NULL)
         return hl_fail(HL_EUNSUPPORTED, "it gives a client certificate, which is not supported; "
                                         "have it give a token");
@@ -125,13 +125,13 @@ static hl_status credential_read(const json_t *doc, int64_t now_s, char *out, si
         return hl_fail(HL_EINVAL, "its ExecCredential has no token");
     for (const char *t = token; *t != '\0'; t++)
         if (*t <= ' ' || *t >= 0x7f) /* it goes into a header line */
-            return hl_fail(HL_EINVAL, "its token has a character that no token has");
+            return hl_fail(HL_EINVAL, "its token has a character that is not allowed in tokens");
     if (strlen(token) >= cap)
         return hl_fail(HL_EINVAL, "its token has more than %zu bytes", cap - 1);
     if (until[0] != '\0' && !time_read(until, &until_s))
         return hl_fail(HL_EINVAL, "its expirationTimestamp '%.40s' is not a time", until);
     if (until_s != 0 && until_s <= now_s)
-        return hl_fail(HL_EINVAL, "its token ended at %.40s already", until);
+        return hl_fail(HL_EINVAL, "its token expired at %.40s", until);
     *lasts_s = until_s != 0 ? until_s - now_s : 0;
     snprintf(out, cap, "%s", token);
     return HL_OK;

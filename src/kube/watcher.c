@@ -201,7 +201,7 @@ static void on_begun(void *arg)
     w->info.problem[0] = '\0';
     pthread_mutex_unlock(&w->lock);
     if (t->is_open)
-        hl_info("watch of %s goes on, failures=%u seconds=%u", w->path, t->failures,
+        hl_info("watch of %s continues, failures=%u seconds=%u", w->path, t->failures,
                 seconds_since(t->since_ns));
     t->is_open = false;
 }
@@ -317,7 +317,7 @@ static void tell_failure(struct hl_kube_watcher *w, hl_status st)
     if (t->lines > 0 && (now - t->line_ns < gap_ms * HL_NS_PER_MS || (!news && is_absent(w, st))))
         return;
     if (w->opts.optional && st == HL_ENOENT)
-        hl_info("%s; it is done without", text);
+        hl_info("%s; continuing without it", text);
     else if (t->failures > 1)
         hl_warn("%s, failures=%u seconds=%u", text, t->failures, seconds_since(t->since_ns));
     else

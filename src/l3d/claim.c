@@ -188,7 +188,7 @@ hl_status claim_allows_archive(struct hl_l3d *d, const char *cluster)
     hl_archive_claimed(l4_archive(d), &claim);
     if (claim.damaged)
         return hl_fail(HL_EPERM, "the archive's helios-cluster.json is damaged, so nothing is "
-                                 "taken out of it; `helios recover` writes it again");
+                                 "taken out of it; `helios recover` rewrites it");
     return hl_claim_permit("archive", claim.cluster, cluster);
 }
 

@@ -42,8 +42,8 @@ static const struct hl_option l3d_options[] = {
 #define AT(field) HL_OPTION_FIELD(struct l4_opts, field)
 static const struct hl_option l4_options[] = {
     {"archive.mode", "--archive-mode", "write-behind",
-     "write-behind archives every visible version by itself, manual only shards that are copied to "
-     "l4.",
+     "write-behind archives every visible version automatically; manual archives only shards that "
+     "are copied to l4.",
      HL_OPT_ENUM, 0, 0, "manual|write-behind", AT(mode)},
     {"archive.threads", "--archive-threads", "4",
      "Shards loaded from the archive at the same time; half as many are stored.",
@@ -52,15 +52,15 @@ static const struct hl_option l4_options[] = {
      "How long a reader waits for a shard to come from the archive, or a writer for room.",
      HL_OPT_DURATION, 10, HL_OPTION_DAY_MS, NULL, AT(load_timeout_ms)},
     {"archive.hold", "--archive-hold", "200ms",
-     "Shards used more recently than this are not evicted, so that the reader that had one loaded "
-     "finds it.",
+     "Shards used more recently than this are not evicted, so that a reader still finds the shard "
+     "that was loaded for it.",
      HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(hold_ms)},
     {"archive.retry", "--archive-retry", "30s",
      "Longest pause between two attempts to reach an archive that was unreachable when the daemon "
      "started; the first is half a second.",
      HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(retry_ms)},
     {"archive.trash_keep", "--archive-trash-keep", "7d",
-     "How long orphaned shards stay in the archive's trash; 0 to keep them for ever.",
+     "How long orphaned shards stay in the archive's trash; 0 to keep them forever.",
      HL_OPT_DURATION, 0, 3650 * HL_OPTION_DAY_MS, NULL, AT(trash_keep_ms)},
 };
 /* clang-format on */

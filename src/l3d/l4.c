@@ -283,7 +283,7 @@ static struct task *task_start(struct hl_l3d *d, const struct task_key *key,
     HASH_ADD(hh, l4->tasks, key, sizeof(t->key), t);
     if (l4->clock == NULL &&
         hl_timer_create(d->loop, CLOCK_MS, CLOCK_MS, on_clock, d, &l4->clock) != HL_OK)
-        hl_warn("no deadlines of loads: %s", hl_error_text());
+        hl_warn("deadlines of loads can't be set: %s", hl_error_text());
     workers_add(key->kind != L4_LOAD          ? l4->stores
                 : !hl_id_is_none(what->order) ? l4->fetches
                                               : l4->loads,
@@ -304,8 +304,8 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
     if (hl_id_is_derived(id)) {
         refuse_later(d, done, arg,
                      hl_fail(HL_ENOENT,
-                             "shard %s is derived and not in the pool: who lists its layout has it "
-                             "made again",
+                             "shard %s is derived and not in the pool: it is made again when its "
+                             "layout is listed",
                              hl_id_format(id).s));
         return;
     }
@@ -322,9 +322,11 @@ void l4_ask(struct hl_l3d *d, const struct l4_asked *what, l4_done done, void *a
         return;
     }
     if (what->gives_way && other_loads_run(d)) {
-        refuse_later(d, done, arg,
-                     hl_fail(HL_EBUSY, "shard %s is not loaded ahead: others load from the archive",
-                             hl_id_format(id).s));
+        refuse_later(
+            d, done, arg,
+            hl_fail(HL_EBUSY,
+                    "shard %s is not loaded ahead: other loads from the archive are running",
+                    hl_id_format(id).s));
         return;
     }
     struct waiter *x = calloc(1, sizeof(*x));

@@ -81,7 +81,7 @@ static void trash_empty(struct work *w)
             hl_info("shard left the archive's trash for good id=%s place=%s/%s",
                     hl_id_format(gone.id).s, d->l4->url, gone.place);
         else if (st != HL_ENOENT)
-            hl_warn("the archive's trash is not emptied, it is tried again error=\"%s\"",
+            hl_warn("the archive's trash can't be emptied, trying again error=\"%s\"",
                     hl_error_text());
     }
     hl_error_clear();

@@ -9,22 +9,22 @@
 #define OF_LIBHELIOS " libhelios reads the environment variable; a rank has its Agent's value."
 static const struct hl_option net_server_options[] = {
     {"data.spin_us", "--data-spin-us", "60",
-     "Microseconds that the data server's threads, for reads and for puts, poll for work before "
-     "they sleep; 0 sleeps at once.",
+     "Microseconds that the data server's threads (for reads and for puts) poll for work before "
+     "they sleep; 0 to sleep at once.",
      HL_OPT_INT, 0, 100000, NULL, AT(spin_us)},
     {"data.put_queue", "--data-put-queue", "64",
-     "Puts over the network that are open at once; the others are queued.",
+     "Puts over the network that can be open at the same time; others are queued.",
      HL_OPT_INT, 1, 100000, NULL, AT(put_queue)},
     {"data.put_timeout", "--data-put-timeout", "10s",
-     "A put over the network that makes no progress for so long is aborted, and a TCP client that "
-     "has not read an answer by then is disconnected.",
+     "A put over the network that makes no progress for this long is aborted; a TCP client that "
+     "does not read an answer for this long is disconnected.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(put_timeout_ms)},
 };
 
 static const struct hl_option net_connect_options[] = {
     {"data.connect_timeout", "--data-connect-timeout", "3s",
-     "Deadline of a connection to another host's memory: two thirds for RDMA, then TCP is tried; "
-     "also of a client's first message." OF_LIBHELIOS,
+     "Deadline for connecting to another host's memory: two thirds for RDMA, then TCP is tried. "
+     "Also the deadline for a client's first message." OF_LIBHELIOS,
      HL_OPT_DURATION, 100, 3600000, NULL, AT(connect_ms)},
 };
 
@@ -33,18 +33,18 @@ static const struct hl_option net_client_options[] = {
      "Connections over which the pieces of a large read are spread." OF_LIBHELIOS,
      HL_OPT_INT, 1, 8, NULL, AT(endpoints)},
     {"data.batch_bytes", "--data-batch-bytes", "64KiB",
-     "Small writes over the network, and small copies that are sent, share messages of at most so "
-     "many bytes." OF_LIBHELIOS,
+     "Small writes over the network, and small copies that are sent, share messages of at most "
+     "this many bytes." OF_LIBHELIOS,
      HL_OPT_BYTES, 1024, 64 << 10, NULL, AT(batch_bytes)},
     {"data.batch_ms", "--data-batch-ms", "1ms",
-     "How long a small write waits for others that are expected; 0 not at all." OF_LIBHELIOS,
+     "How long a small write waits for others that are expected; 0 for not at all." OF_LIBHELIOS,
      HL_OPT_DURATION, 0, 1000, NULL, AT(batch_ms)},
     {"data.stall", "--data-stall", "800ms",
-     "A transfer over the network that moves no byte for so long has failed." OF_LIBHELIOS,
+     "A transfer over the network that moves no byte for this long has failed." OF_LIBHELIOS,
      HL_OPT_DURATION, 10, 60000, NULL, AT(stall_ms)},
     {"data.rdma_retry", "--data-rdma-retry", "60s",
-     "A connection that fell back from RDMA to TCP tries RDMA again after so long, beside its "
-     "reads; 0 never." OF_LIBHELIOS,
+     "A connection that fell back from RDMA to TCP tries RDMA again after this long, while reads "
+     "go on; 0 for never." OF_LIBHELIOS,
      HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(rdma_retry_ms)},
 };
 /* clang-format on */

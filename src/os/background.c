@@ -27,5 +27,5 @@ void hl_background_enter(void)
         return;
     if (sched_setscheduler(0, SCHED_BATCH, &none) != 0 ||
         setpriority(PRIO_PROCESS, self, nice) != 0)
-        hl_warn("a thread of the background runs like any other error=\"%s\"", strerror(errno));
+        hl_warn("a background thread runs at normal priority error=\"%s\"", strerror(errno));
 }

@@ -122,19 +122,19 @@ hl_status hl_copy_choice_parse(const char *text, struct hl_copy_choice *out)
     HL_AUTO(hl_buf_fini) struct hl_buf host = HL_BUF(KEPT_MAX);
     HL_TRY(host_format(&host));
     if (strncmp(text, (const char *)host.data, host.len) != 0)
-        return hl_fail(HL_EINVAL, "the kept choice of copy kernels is not of this host");
+        return hl_fail(HL_EINVAL, "the stored choice of copy kernels is from another host");
     char names[4][32];
     int end = 0; /* a truncated name may be another process's */
     text += host.len;
     if (sscanf(text, "%31s %31s %31s %31s%n", names[0], names[1], names[2], names[3], &end) != 4 ||
         strcmp(text + end, "\n") != 0)
-        return hl_fail(HL_EINVAL, "the kept choice of copy kernels is not a line of four names");
+        return hl_fail(HL_EINVAL, "the stored choice of copy kernels is not a line of four names");
     struct hl_copy_choice c;
     for (int sums = 0; sums < 2; sums++) {
         c.small[sums] = kernel_named(names[sums], sums);
         c.large[sums] = kernel_named(names[2 + sums], sums);
         if (c.small[sums] == NULL || c.large[sums] == NULL)
-            return hl_fail(HL_EINVAL, "the kept choice of copy kernels names an unknown one");
+            return hl_fail(HL_EINVAL, "the stored choice of copy kernels names an unknown one");
     }
     *out = c;
     return HL_OK;

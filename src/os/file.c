@@ -178,11 +178,10 @@ hl_status hl_file_check_private(int fd, const char *path)
         return fail_errno("look at", path);
     if (sb.st_uid == geteuid() && (sb.st_mode & 077) == 0 && sb.st_nlink <= 1)
         return HL_OK;
-    return hl_fail(
-        HL_EPERM,
-        "%s is not ours alone: it belongs to user %u, has mode %03o and %u names; remove "
-        "it or choose another path",
-        path, (unsigned)sb.st_uid, (unsigned)sb.st_mode & 0777, (unsigned)sb.st_nlink);
+    return hl_fail(HL_EPERM,
+                   "%s is not private to this user: it belongs to user %u, has mode %03o and %u "
+                   "names; remove it or choose another path",
+                   path, (unsigned)sb.st_uid, (unsigned)sb.st_mode & 0777, (unsigned)sb.st_nlink);
 }
 
 hl_status hl_dir_make(const char *path, mode_t mode)

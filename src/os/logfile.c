@@ -115,7 +115,7 @@ static void logfile_check(void *arg)
     if (fstat(STDERR_FILENO, &sb) != 0 || (uint64_t)sb.st_size < f->max_bytes)
         return;
     if (logfile_rotate(f) != HL_OK)
-        hl_warn("log goes on in the old file error=\"%s\"", hl_error_text());
+        hl_warn("log continues in the old file error=\"%s\"", hl_error_text());
 }
 
 hl_status hl_logfile_start(struct hl_loop *loop, const char *path, uint64_t max_bytes, int keep,

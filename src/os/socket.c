@@ -126,8 +126,7 @@ hl_status hl_socket_check_peer(int fd)
         return hl_fail(HL_EPERM, "who is at the other end of a socket: %m");
     if (who.uid == geteuid() || who.uid == 0)
         return HL_OK;
-    return hl_fail(HL_EPERM,
-                   "process %d of user %u is neither root's nor of user %u, to whom this belongs",
+    return hl_fail(HL_EPERM, "process %d belongs to user %u, not to root or user %u, who owns this",
                    (int)who.pid, (unsigned)who.uid, (unsigned)geteuid());
 }
 

@@ -14,7 +14,8 @@ static const struct hl_option daemon_options[] = {
      "File for what the daemon logs; empty for stderr. `helios up` gives each daemon its own.",
      HL_OPT_PATH, 0, 0, NULL, AT(log_file)},
     {"log.max_size", "--log-max-size", "64MiB",
-     "Size at which log.file is rotated: it becomes FILE.1, and a new one is begun; 0 for never.",
+     "Size at which log.file is rotated: it becomes FILE.1, and a new file is started; 0 for "
+     "never.",
      HL_OPT_BYTES, 0, HL_OPTION_TIB, NULL, AT(log_max_size)},
     {"log.keep", "--log-keep", "2",
      "How many rotated log files are kept: FILE.1 is the newest.",
@@ -35,8 +36,8 @@ static const struct hl_option_rows daemon_rows = HL_OPTION_ROWS(daemon_options);
 #define AT(field) HL_OPTION_FIELD(struct program_conf, field)
 static const struct hl_option background_options[] = {
     {"copy.nice", "--copy-nice", HL_BACKGROUND_NICE,
-     "Nice value of the threads that make ordered copies, fetch and archive, so that those who "
-     "read go before; 0: none goes before the other.",
+     "Nice value of the threads that make ordered copies, fetch and archive, so that they give "
+     "way to readers; 0 for equal priority.",
      HL_OPT_INT, 0, 19, NULL, AT(copy_nice)},
 };
 #undef AT

@@ -17,7 +17,7 @@ hl_status hl_ranktable_chip_parse(const char *name, enum hl_ranktable_chip *out)
             *out = (enum hl_ranktable_chip)i;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "chip '%.32s' is none of a2, a3, a5", name);
+    return hl_fail(HL_EINVAL, "chip '%.32s' is not one of a2, a3, a5", name);
 }
 
 static hl_status report_take(struct lint *l, struct hl_ranktable_report *out)

@@ -187,7 +187,7 @@ hl_status hl_ranktable_pod_decode(const char *bytes, size_t len, struct hl_rankt
     if (read_fields(&v, &(struct hl_protobuf_field){.bytes = bytes, .len = len}, read_part))
         return pod_of_view(&v, out);
     hl_status st = v.owners.failed ? hl_fail(HL_ENOMEM, "out of memory allocating a pod")
-                                   : hl_fail(HL_EPROTO, "%zu bytes are no pod", len);
+                                   : hl_fail(HL_EPROTO, "%zu bytes are not a pod", len);
     hl_buf_fini(&v.owners);
     return st;
 }

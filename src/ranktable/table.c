@@ -46,7 +46,7 @@ hl_status hl_ranktable_format_parse(const char *name, enum hl_ranktable_format *
             *out = (enum hl_ranktable_format)i;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "rank table format '%.32s' is none of v1, v2, 1.2, 2.0", name);
+    return hl_fail(HL_EINVAL, "rank table format '%.32s' is not one of v1, v2, 1.2, 2.0", name);
 }
 
 hl_status hl_ranktable_add_group(struct hl_ranktable *t, const char *name, uint32_t instances)
@@ -201,7 +201,7 @@ static hl_status give_indices(struct hl_ranktable *t)
         if (x->rank_index < 0)
             continue;
         if (taken[x->rank_index])
-            return hl_fail(HL_EINVAL, "%s: another one has rank index %d, too", x->name,
+            return hl_fail(HL_EINVAL, "%s: another one also has rank index %d", x->name,
                            x->rank_index);
         taken[x->rank_index] = 1;
     }

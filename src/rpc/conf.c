@@ -5,8 +5,8 @@
 #define AT(field) HL_OPTION_FIELD(struct hl_rpc_conf, field)
 static const struct hl_option rpc_controller_options[] = {
     {"controller.address", "--controller", "",
-     "RPC address of the Controller that the command line calls where there is no local cluster; "
-     "empty for agent.controller. HELIOS_CONTROLLER comes before it.",
+     "RPC address of the Controller that the command line calls if there is no local cluster; "
+     "empty for agent.controller. HELIOS_CONTROLLER takes precedence.",
      HL_OPT_STRING, 0, 0, NULL, AT(controller)},
 };
 

@@ -166,8 +166,8 @@ hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int atte
                        job->name, world, HL_VOLCANO_RANKS_MAX);
     if (job->gpus_per_rank > 0 && gpus == 0)
         return hl_fail(HL_EINVAL,
-                       "job '%s' wants GPUs: start helios-controller with --kube-device, as "
-                       "nvidia.com/gpu",
+                       "job '%s' asks for GPUs: start helios-controller with --kube-device, such "
+                       "as nvidia.com/gpu",
                        job->name);
     if (gpus > 0 && job->ranks_per_slot > gpus)
         gpus = job->ranks_per_slot;

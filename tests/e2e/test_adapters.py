@@ -123,7 +123,7 @@ class Adapters(PublishedCase):
         embedding = {UNDER + "model.embed_tokens.lora_embedding_A": [4, VOCAB], UNDER + "model.embed_tokens.lora_embedding_B": [H, 4]}
         self.refused(base, lora | embedding, "embed_tokens.lora_embedding_A' is an adapter of an embedding", merge)
         self.refused(base, lora | {UNDER + "model.embed_tokens.weight": [VOCAB + 3, H]}, "has shape [64,32], the base's has [61,32]", merge)
-        self.refused(base, lora | {UNDER + "score.weight": [2, H]}, "'base_model.model.score.weight' is none of LoRA", "remove it")
+        self.refused(base, lora | {UNDER + "score.weight": [2, H]}, "'base_model.model.score.weight' is not a LoRA tensor", "remove it")
         self.refused(base, lora, "'layer_replication'", merge, layer_replication=[[0, 1], [0, 2]])
         self.refused(base, lora, "'target_parameters'", merge, target_parameters=["mlp.experts.gate_up_proj"])
         self.refused(base, {n: s for n, s in lora.items() if "q_proj.lora_A" not in n}, "no other half", "q_proj.lora_A.weight' is missing")

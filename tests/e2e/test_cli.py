@@ -79,7 +79,7 @@ class Usage(unittest.TestCase):
             flags = re.findall(r"^  (-\S+)", page, re.M)
             self.assertEqual([",".join(o["flags"]) for o in command["options"]], flags, command["name"])
             for option in command["options"]:
-                if "has to be given" in option["help"]:
+                if option["help"].endswith("; required."):
                     self.assertEqual(option["default"], "", command["name"])
         by_name = {c["name"]: c for c in tree["commands"]}
         self.assertEqual(by_name["submit"]["arguments"], [{"name": "FILE", "required": True, "repeated": False}])

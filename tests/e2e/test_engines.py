@@ -70,7 +70,7 @@ class Engines(unittest.TestCase):
 
         job = c.submit("jobName: none\ndockerImage: localhost:1/no/such:2\ncommand: ['true']\n")
         end = c.wait_job(job, "failed")
-        self.assertIn("image localhost:1/no/such:2 can't be had", end["reason"])
+        self.assertIn("image localhost:1/no/such:2 is not available", end["reason"])
 
     def test_2_want_of_memory_names_limit_and_rank_and_shows_the_kernels_words(self):
         job = self.c.submit(f"jobName: eater\ndockerImage: {IMAGE}\nresources: {{memory: 64MiB, ranks_per_slot: 1}}\n"
@@ -122,12 +122,12 @@ class Engines(unittest.TestCase):
 
         wrong = f"{registry.name}/train@sha256:{'0' * 64}"
         bad = c.submit(f"jobName: wrong\ndockerImage: {wrong}\ncommand: ['true']\n")
-        wait_for("the reason, before it is placed", lambda: "node node-0: its image can't be had: " in c.run("explain", bad).stdout)
+        wait_for("the reason, before it is placed", lambda: "node node-0: its image is not available: " in c.run("explain", bad).stdout)
         self.assertEqual(c.job(bad)["state"], "pending")
         c.json("cancel", waits)
         end = c.wait_job(bad, "failed")
         self.assertIn(f"image {wrong}"[:80], end["reason"])
-        self.assertIn("can't be had", end["reason"])
+        self.assertIn("is not available", end["reason"])
 
     def test_4_helios_run_pulls_what_the_rank_loads_and_becomes_the_command(self):
         self.docker.add_empty("helios-host:1")

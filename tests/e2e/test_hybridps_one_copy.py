@@ -170,7 +170,7 @@ class OneCopy(unittest.TestCase):
         for use, words in ((keep, "your code still has .*grad"), (assign, "your code still has .*weight.data"),
                            (thaw, "was frozen"), (read_in_a_child, "child 0$"),
                            (read_in_a_backward, "another rank's until the backward has ended"),
-                           (on_devices_that_differ, "chunks out otherwise"), (in_mode_move, "mode=\"copy\"")):
+                           (on_devices_that_differ, "chunks out differently"), (in_mode_move, "mode=\"copy\"")):
             for said in refused(use):
                 with self.subTest(use.__name__):
                     self.assertRegex(said, words)

@@ -621,7 +621,7 @@ class BadInput(unittest.TestCase):
 
     def test_parameters_in_the_same_memory_are_refused(self):
         self.model.head.weight = nn.Parameter(self.model.norm.weight.data[:-1])
-        with self.assertRaisesRegex(hybridps.HybridPSError, "norm.weight and head.weight are two in the same memory"):
+        with self.assertRaisesRegex(hybridps.HybridPSError, "norm.weight and head.weight share the same memory"):
             hybridps.manage(self.model, device="emu:8MiB")
         self.model.head.weight = nn.Parameter(self.model.norm.weight.data.clone())
         hybridps.manage(self.model, device="emu:8MiB").close()

@@ -69,7 +69,7 @@ class Queue(unittest.TestCase):
             wait_for("the seventh to wait", lambda: self.states().get("gone") == "waiting")
             self.assertIn("waiting", self.c.run("model", "ls").stdout)
             text = self.c.refuse("model", "import", self.source, "--name", "now", "--wait", "0")
-            self.assertRegex(text, "other imports wait already|are running already")
+            self.assertRegex(text, "other imports are already waiting|are running already")
             done = self.c.run("model", "import", self.source, "--name", "late", "--wait", "300ms")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("waiting for m0 and ", done.stderr)

@@ -212,7 +212,7 @@ onNodeLost: restart
             time.sleep(4)  # longer than any silence that a node may keep
             os.kill(pid, signal.SIGCONT)
             log = c.state / "log" / "controllerd.log"
-            wait_for("it to notice", lambda: "stood still" in log.read_text())
+            wait_for("it to notice", lambda: "the Controller was paused" in log.read_text())
             (c.dir / "stop").touch()
             done = c.wait_job(job, "succeeded")
             self.assertEqual(done["attempt"], 1)

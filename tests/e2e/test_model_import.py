@@ -80,7 +80,7 @@ class ModelImport(ModelCase):
                            for n, d in {**more, twice: data[twice]}.items()})
         index = {n: "model-00001-of-00002.safetensors" for n in data} | {n: "model-00002-of-00002.safetensors" for n in more}
         (home / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
-        self.assertIn(f"tensor '{twice}' stands in two files: remove one of them", self.refuse(home))
+        self.assertIn(f"tensor '{twice}' is in two files: remove one of them", self.refuse(home))
 
     def test_links_are_followed_and_a_broken_one_is_named(self):
         home = self.directory("links")
@@ -92,7 +92,7 @@ class ModelImport(ModelCase):
             (home / file).unlink()
             (home / file).symlink_to("/nothing/is/here")
             with self.subTest(file=file):
-                self.assertIn(f"{file} is a link to a file that is not there", self.refuse(home))
+                self.assertIn(f"{file} is a link to a missing file", self.refuse(home))
             (home / file).unlink()
             (home / file).symlink_to(self.source / file)
 
@@ -125,7 +125,7 @@ class ModelImport(ModelCase):
         home = self.directory("adapter")
         (home / "adapter_config.json").write_text("{}")
         checkpoints.write(home / "adapter_model.safetensors", {"x": ([1], b"1234")})
-        self.assertIn("is of a LoRA adapter: give its directory", self.refuse(home / "adapter_model.safetensors"))
+        self.assertIn("belongs to a LoRA adapter: give its directory", self.refuse(home / "adapter_model.safetensors"))
 
 
 if __name__ == "__main__":

@@ -290,7 +290,7 @@ class Pieces(ModelCase):
         with self.assertRaisesRegex(errors.InvalidArgument, "none of the model's chunks"):
             megatron.optimizer_pieces([Chunk({})], optimizer)
         self.assertEqual(megatron.optimizer_pieces([chunk], Distributed(chunk, 0, 2, instance=1)), {})
-        with self.assertRaisesRegex(errors.Unsupported, "no DistributedOptimizer"):
+        with self.assertRaisesRegex(errors.Unsupported, "not a DistributedOptimizer"):
             megatron.optimizer_pieces([chunk], torch.optim.SGD([torch.zeros(1)], lr=1))
         optimizer.config.use_precision_aware_optimizer = True
         with self.assertRaisesRegex(errors.Unsupported, "precision-aware"):

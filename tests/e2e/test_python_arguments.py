@@ -114,7 +114,7 @@ class Arguments(unittest.TestCase):
                 (lambda: Session(client=Nowhere(), rank="0"), r"rank='0' must be a helios\.Rank"),
                 (lambda: session().load_state_dict("m@2", 3), r"model='m@2' and version=3 are two versions"),
                 (lambda: session().save_state_dict({3: ONE}, 1), r"the state: name=3 must be a text"),
-                (lambda: session().save_state_dict({"module.": ONE}, 1), r"'module\.', which is no name"),
+                (lambda: session().save_state_dict({"module.": ONE}, 1), r"'module\.', which is not a name"),
                 (lambda: session().save_state_dict({}, 1, optim={"a\0": ONE}), r"optim: name='a\\x00' has characters"),
                 (lambda: session().save_state_dict({"a": torch.empty(1, device="meta")}, 1), r"'a' has no data \(device meta\)"),
                 (lambda: session().save_state_dict({"a": ONE.to_sparse()}, 1), r"'a': .*sparse.*to_dense"),

@@ -175,7 +175,7 @@ class Format(unittest.TestCase):
             "too few": b"\0" * 7,
             "not valid JSON": self.file("{", 0),
             "not a JSON object": self.file("[]", 0),
-            "stands there twice": self.file('{"a":%s,"a":%s}' % ((json.dumps(good),) * 2), 4),
+            "appears twice": self.file('{"a":%s,"a":%s}' % ((json.dumps(good),) * 2), 4),
             "unknown dtype": self.file({"a": dict(good, dtype="X")}, 4),
             "dtype and shape need 5": self.file({"a": dict(good, shape=[5])}, 4),
             "dtype and shape need 2126": self.file({"a": dict(good, shape=[1 << 62] * 2)}, 4),

@@ -56,8 +56,8 @@ class HybridPS(unittest.TestCase):
                 ("device", torch.device("cpu"), "it is text, such as 'emu:256MiB'"), ("policy", 3, "it is text"),
                 ("manager", 5, "it is text"), ("chunk_bytes", "4KiB", "it is a whole number from 0 on"),
                 ("host_bytes", -5, "it is a whole number from 0 on"), ("prefetch", "a", "it is a whole number"),
-                ("heat", 3, "it is alpha, beta, window and tau"), ("group", True, "it is a hybridps.Group"),
-                ("reserved_bytes", 5, "it is a function"), ("whole", torch.nn.Linear, "it is a tuple of types")):
+                ("heat", 3, "it must be alpha, beta, window and tau"), ("group", True, "it must be a hybridps.Group"),
+                ("reserved_bytes", 5, "it must be a function"), ("whole", torch.nn.Linear, "it must be a tuple of module types")):
             self.refuse(f"^{name} is .*{said}", model, **{"device": "emu:1MiB", name: value})
         self.assertNotIn("forward", model.__dict__)
         with self.assertRaisesRegex(hybridps.HybridPSError, "^name is 3: it is text"):

@@ -202,7 +202,7 @@ class Quantized(PublishedCase):
         lost = quantized(layers("model.layers.", LLAMA), NUMBERS)
         del lost["model.layers.1.self_attn.q_proj.input_scale"]
         self.refused(config("llama", "modelopt"), ends() | lost, "scale 'model.layers.1.self_attn.q_proj.input_scale' is missing",
-                     "not whole")
+                     "incomplete")
         at = "language_model.model.layers.0.feed_forward.experts.gate_up_proj"
         layer = self.SHARED | {"feed_forward.experts.gate_up_proj": ("F8_E4M3", [E, H, 2 * FFN]),
                                "feed_forward.experts.gate_up_proj_weight_scale": ("F32", [E, 3, 2 * FFN]),

@@ -109,7 +109,7 @@ class RankTables(unittest.TestCase):
             super_pods = c.json("ranktable", name, "--json", "1.2")
             self.assertEqual(super_pods["version"], "1.2")
             self.assertEqual([s["server_id"] for s in super_pods["super_pod_list"][0]["server_list"]], ["node-0", "node-1"])
-            self.assertIn("none of v1, v2, 1.2", c.refuse("ranktable", name, "--json", "v3"))
+            self.assertIn("not one of v1, v2, 1.2", c.refuse("ranktable", name, "--json", "v3"))
             self.assertIn("does not exist", c.refuse("ranktable", "nobody"))
             (c.dir / "end").touch()
             c.wait_job(name, "succeeded")

@@ -222,7 +222,7 @@ class Faults(Scripted, unittest.TestCase):
         """Told of the first time, then less and less, and when it goes on."""
         self.server.refusals += [["pods", "WATCH", 2, kube_api.Refused(500, "InternalError", "no watch today")]]
         _, c = self.two(self.controller("--no-leader-elect"))
-        wait_for("it goes on", lambda: "watch of /api/v1/pods goes on, failures=2" in c.text(), WAIT_S)
+        wait_for("it goes on", lambda: "watch of /api/v1/pods continues, failures=2" in c.text(), WAIT_S)
         self.assertEqual(c.text().count("no watch today"), 1)
         failures = 'helios_ranktable_watch_failures_total{kind="pods"}'
 
@@ -234,7 +234,7 @@ class Faults(Scripted, unittest.TestCase):
             wait_for("it breaks", lambda n=before: c.metric(failures) > n, WAIT_S)
             wait_for("it is tried again", lambda n=seen: watches() > n, WAIT_S)
         lines = [line for line in c.text().splitlines() if "/api/v1/pods" in line]
-        self.assertEqual(["goes on" in line for line in lines][:2], [False, True])
+        self.assertEqual(["continues" in line for line in lines][:2], [False, True])
         self.assertLessEqual(len(lines), 4)  # another time when it has broken ten seconds long
 
     def test_protocol_buffers_that_cannot_be_read(self):
@@ -329,7 +329,7 @@ class Lint(Scripted, unittest.TestCase):
 
     def test_what_is_asked_for_wrongly(self):
         for flags, why in ((("-",), "--chip a2|a3|a5 is missing"), (("--chip", "a2"), "exactly one FILE"),
-                           (("-", "--chip", "a4"), "'a4' is none of a2, a3, a5"), (("-", "--cihp", "a2"), "did you mean")):
+                           (("-", "--chip", "a4"), "'a4' is not one of a2, a3, a5"), (("-", "--cihp", "a2"), "did you mean")):
             code, said = self.lint("{}", *flags)
             self.assertEqual(code, 2, said)
             self.assertIn(why, said)

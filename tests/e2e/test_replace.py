@@ -375,7 +375,7 @@ class Replace(unittest.TestCase):
                           parallelism={"data_parallel_size": 3})
         self.addCleanup(self.end, job)
         self.steps_from(job, 1, 3)
-        self.assertIn("'fire' is none of kill,stop,", self.c.run("drill", "--job", job, "--faults", "kill,fire").stderr)
+        self.assertIn("'fire' is not one of kill,stop,", self.c.run("drill", "--job", job, "--faults", "kill,fire").stderr)
         faults = ["stop", "oom", "exit", "link", "disk", "bitflip"]
         done = self.c.run("drill", "--job", job, "--faults", ",".join(faults), "--pause", "1s", "-o", "json")
         self.assertTrue(done.stdout, done.stderr)
@@ -497,8 +497,8 @@ class Replicas(unittest.TestCase):
 
     def test_of_two_nothing_tells_which_is_right(self):
         said = self.said({"a": [1]}, {"a": [2]})
-        self.assertEqual(said, {0: "has other bytes than rank 1 in 'a', MiB 0; nothing tells which is right",
-                                1: "has other bytes than rank 0 in 'a', MiB 0; nothing tells which is right"})
+        self.assertEqual(said, {0: "has other bytes than rank 1 in 'a', MiB 0; it is not known which is right",
+                                1: "has other bytes than rank 0 in 'a', MiB 0; it is not known which is right"})
 
     def test_ranks_of_other_places_are_no_replicas(self):
         one, two = {"a": [1]}, {"b": [2]}

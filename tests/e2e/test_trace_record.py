@@ -145,7 +145,7 @@ class TraceRecord(unittest.TestCase):
 
     def test_a_recording_ends_by_itself_and_says_what_it_has_not(self):
         none = self.c.dir / "none.csv"
-        self.assertIn("no process has told of an access", self.c.run("trace", "record", "--out", none, "--for", "1ms").stderr)
+        self.assertIn("no process has reported an access", self.c.run("trace", "record", "--out", none, "--for", "1ms").stderr)
         self.assertFalse(none.exists())
         out = self.c.dir / "timed.csv"
         gone = self.c.take(checkpoints.llama(self.c.dir / "gone", seed=5)[0], "--tp", 1, "--pp", 1)
@@ -161,7 +161,7 @@ class TraceRecord(unittest.TestCase):
         client.close()
         _, err = recording.communicate(timeout=60)
         self.assertEqual(recording.returncode, 1)
-        self.assertIn("the trace is not whole", err)
+        self.assertIn("the trace is incomplete", err)
         self.assertIn(f"{len(listed)} were of shards that the Controller does not know", err)
         self.assertEqual(self.counts(self.rows(out.read_text())),
                          {("node-1", i, s["sizeBytes"], "read"): 1 for i, s in self.shards.items()})

@@ -533,7 +533,8 @@ TEST_IN(setup, teardown, wrong_calls_are_answered_with_a_sentence)
     json_t *bad = spec_of("far", "true");
     json_object_set_new(json_object_get(bad, "spec"), "cpus", json_string("4000"));
     json_decref(call(w, "startContainer", bad, HL_EINVAL));
-    assert_non_null(strstr(hl_error_text(), "container far wants CPUs 4000, this machine has"));
+    assert_non_null(
+        strstr(hl_error_text(), "container far asks for CPUs 4000, but this machine has"));
     json_decref(call(w, "startContainer", spec_of("../x", "true"), HL_EINVAL));
     assert_non_null(strstr(hl_error_text(), "id '../x'"));
     json_decref(call(w, "readLog", json_pack("{ss}", "id", "nope"), HL_ENOENT));

@@ -557,7 +557,7 @@ TEST_IN(setup, teardown, a_container_that_was_given_up_saves_nothing)
     assert_int_equal(call("beginVersion", part_of(id, 0), NULL), HL_ECONFLICT);
     assert_string_equal(hl_error_text(),
                         "container 0 of attempt 1 of job 'one-1' was given up and can't begin a "
-                        "version; the gang goes on without this process");
+                        "version; the gang continues without this process");
     json_t *r = ask("beginVersion", part_of(id, 1));
     int version = (int)hl_json_int(r, "version", -1);
     json_decref(r);

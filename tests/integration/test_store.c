@@ -304,7 +304,7 @@ static void expect_refused(struct world *w, struct hl_id id, unsigned long long 
     for (size_t i = 0; i < HL_ARRAY_LEN(orders); i++) {
         json_t *r = NULL;
         hl_status st = call(w, NODE0, orders[i].method, orders[i].params, &r);
-        if (st != HL_EPERM || strstr(hl_error_text(), "this is of Controller epoch") == NULL)
+        if (st != HL_EPERM || strstr(hl_error_text(), "this belongs to Controller epoch") == NULL)
             fail_msg("%s of an old epoch: %s", orders[i].method, hl_error_text());
         json_decref(r);
     }

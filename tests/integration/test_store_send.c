@@ -127,7 +127,7 @@ TEST(a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves)
         print_message("stuck source %s: %llu ms\n", far ? "far" : "near",
                       (unsigned long long)took_ms);
         check_l2(&w, NODE1, id, SIZE, 70);
-        assert_int_equal(said(&w, CONTROLLER, "goes on from another source"), 1);
+        assert_int_equal(said(&w, CONTROLLER, "continues from another source"), 1);
         world_end(&w);
     }
 }

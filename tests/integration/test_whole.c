@@ -427,7 +427,7 @@ TEST_IN(model_setup, teardown,
     heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "running"));
     assert_int_equal(w.stopped, 0);
     assert_int_equal(call("getJob", json_pack("{s:s}", "id", id), NULL), HL_ECORRUPT);
-    assert_said("its containers run on");
+    assert_said("its containers keep running");
     submit("k2", next, sizeof(next));
     assert_string_equal(next, "one-2");         /* its number is not given again */
     wait_reason(next, "1 server is not ready"); /* nor are its slots */

@@ -97,7 +97,7 @@ class Agents(unittest.TestCase):
         done, moved = result["done"]
         self.assertEqual((done["path"], done["reason"]), ("zmq", "migration-net"), self.agents["A"].said())
         self.assertLess(moved["backbone"], 65536)
-        said = re.search(r"migration went on .*had=(\d+) of=(\d+) sent=(\d+) status=OK", self.agents["A"].said())
+        said = re.search(r"migration was continued .*had=(\d+) of=(\d+) sent=(\d+) status=OK", self.agents["A"].said())
         self.assertIsNotNone(said, self.agents["A"].said())
         had, total, sent = map(int, said.groups())
         self.assertGreaterEqual(had, 1)

@@ -107,7 +107,7 @@ def same_memory(w):
     return out
 
 
-@row("a state dict of a model of other shapes", "the state is another model's")
+@row("a state dict of a model of other shapes", "the state belongs to another model")
 def foreign(w):
     w.train(1)
     state = copy.deepcopy(w.optimizer.state_dict())

@@ -172,7 +172,7 @@ class Jobs:
         absent = self.submit("true", f"{registry.name}/train@sha256:{'0' * 64}")
         why = self.ended(absent, "failed")["reason"]
         self.note(why)
-        assert f"{registry.name}/train@sha256:0000" in why and "can't be had: podman pull: " in why, why
+        assert f"{registry.name}/train@sha256:0000" in why and "is not available: podman pull: " in why, why
 
     def broken(self, breaks, words):
         """What is the reason of a job that starts while `breaks`, a context, holds."""

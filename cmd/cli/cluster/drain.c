@@ -9,7 +9,7 @@ struct drain_args {
 };
 
 static const struct hl_option drain_rows[] = {
-    {"reason", "--reason", "", "Why, for `helios nodes`.", HL_OPT_STRING, 0, 0, NULL,
+    {"reason", "--reason", "", "The reason, as `helios nodes` shows it.", HL_OPT_STRING, 0, 0, NULL,
      HL_OPTION_FIELD(struct drain_args, reason)},
 };
 
@@ -84,9 +84,9 @@ struct reserve_args {
 static const struct hl_option reserve_rows[] = {
     {"in", "--in", "0s", "When the reservation begins, from now.", HL_OPT_DURATION, 0,
      3650 * HL_OPTION_DAY_MS, NULL, HL_OPTION_FIELD(struct reserve_args, in_ms)},
-    {"for", "--for", "", "How long it lasts; it has to be given.", HL_OPT_DURATION, 0,
+    {"for", "--for", "", "How long the reservation lasts; required.", HL_OPT_DURATION, 0,
      3650 * HL_OPTION_DAY_MS, NULL, HL_OPTION_FIELD(struct reserve_args, for_ms)},
-    {"reason", "--reason", "", "Why, for `helios nodes`.", HL_OPT_STRING, 0, 0, NULL,
+    {"reason", "--reason", "", "The reason, as `helios nodes` shows it.", HL_OPT_STRING, 0, 0, NULL,
      HL_OPTION_FIELD(struct reserve_args, reason)},
 };
 

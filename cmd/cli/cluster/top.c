@@ -35,9 +35,9 @@ struct top_args {
 
 /* clang-format off */
 static const struct hl_option top_rows[] = {
-    {"interval", "--interval", "1s", "How often the picture is drawn anew.",
+    {"interval", "--interval", "1s", "How often the display is refreshed.",
      HL_OPT_DURATION, 100, 3600000, NULL, HL_OPTION_FIELD(struct top_args, interval_ms)},
-    {"once", "--once", "false", "Print it once, on a terminal too.",
+    {"once", "--once", "false", "Print once and exit, even on a terminal.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct top_args, once)},
 };
 

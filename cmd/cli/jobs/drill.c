@@ -86,7 +86,7 @@ static hl_status rank_open(struct drill_rank *r, const struct hl_api_container_s
     int rank = c->ranks.items[k].rank;
     *r = (struct drill_rank){.target = {.rank = rank, .pid = c->ranks.items[k].pid}};
     if (c->steps_file[0] == '\0')
-        return hl_fail(HL_ENOENT, "rank %d tells of no steps: have it call helios.report", rank);
+        return hl_fail(HL_ENOENT, "rank %d reports no steps: have it call helios.report", rank);
     if (hl_step_pages_open(c->steps_file, &r->pages) != HL_OK)
         return hl_fail_prefix(HL_ENOENT,
                               "rank %d is on another machine, or another user's; run helios drill "
@@ -94,7 +94,7 @@ static hl_status rank_open(struct drill_rank *r, const struct hl_api_container_s
                               rank);
     r->target.page = r->page = hl_step_page_at(&r->pages, k);
     if (r->page == NULL || !hl_step_read(r->page, &s) || s.generation == 0)
-        return hl_fail(HL_EINVAL, "rank %d is in no gang of helios.elastic, which a drill needs",
+        return hl_fail(HL_EINVAL, "rank %d is not in a gang of helios.elastic, which a drill needs",
                        rank);
     return HL_OK;
 }
@@ -111,7 +111,7 @@ static void rank_begin(struct drill_rank *r)
 static hl_status drill_open(struct drill *d, const struct hl_api_job *job)
 {
     if (job->state != HL_API_JOB_STATE_RUNNING)
-        return hl_fail(HL_ECONFLICT, "job %s is %s: a drill needs one that runs", job->id,
+        return hl_fail(HL_ECONFLICT, "job %s is %s: a drill needs a running job", job->id,
                        hl_api_job_state_name(job->state));
     d->ranks = calloc((size_t)job->world_size + 1, sizeof(*d->ranks));
     if (d->ranks == NULL)
@@ -554,7 +554,7 @@ static hl_status take_faults(struct drill *d, char *list, const struct hl_api_jo
     for (char *name = strtok_r(list, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
         const struct drill_fault *fault = drill_fault_find(name);
         if (fault == NULL)
-            return cli_usage(d->cli, "--faults: '%s' is none of %s", name, DRILL_FAULTS);
+            return cli_usage(d->cli, "--faults: '%s' is not one of %s", name, DRILL_FAULTS);
         if (refused->items == NULL || d->row_count + refused->count >= FAULTS_MAX)
             return cli_usage(d->cli, "--faults: at most %d of them", FAULTS_MAX);
         const char *why = fault->refusal != NULL ? fault->refusal(job) : NULL;
@@ -630,21 +630,23 @@ hl_status cmd_drill(struct cli *cli, int argc, char **argv)
         {"job", "--job", "", "The job, by id or name.", HL_OPT_STRING, 0, 0, NULL,
          HL_OPTION_FIELD(struct drill_args, job)},
         {"faults", "--faults", "kill,stop,exit,link",
-         "Which faults, with commas between: kill, stop (SIGSTOP), oom (a limit of memory), exit "
-         "(SIGTERM), link (its TCP connections are cut), slow (it gets a fifth of the time), disk "
-         "(no room for its log), bitflip (in its parameters; three data ranks at least). What the "
-         "job does not allow is refused by name.",
+         "Which faults to inject into a rank, separated by commas: kill, stop (SIGSTOP), oom (a "
+         "memory limit), exit (SIGTERM), link (its TCP connections are cut), slow (it gets a "
+         "fifth of the CPU time), disk (no room for its log), bitflip (in its parameters; needs "
+         "at least three data ranks). A fault that the job does not allow is refused by name.",
          HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct drill_args, faults)},
         {"clean", "--clean", "0",
-         "Steps before the first fault in which nothing is done, and nothing is to be said of the "
-         "gang; with --faults '' nothing else.",
+         "Fault-free steps before the first fault, in which any alarm counts as false; with "
+         "--faults '' the drill consists of these alone.",
          HL_OPT_INT, 0, 10000000, NULL, HL_OPTION_FIELD(struct drill_args, clean)},
-        {"times", "--times", "1", "How often each is made: all of them in turn, one rank after the "
-         "other, then again.", HL_OPT_INT,
+        {"times", "--times", "1",
+         "How often each fault is injected: each fault once, in one rank after the other, then "
+         "the next round.", HL_OPT_INT,
          1, 100000, NULL, HL_OPTION_FIELD(struct drill_args, times)},
-        {"pause", "--pause", "10s", "Time between two faults, in which spares are parked again.",
+        {"pause", "--pause", "10s", "Time between two faults, for new spares to be parked.",
          HL_OPT_DURATION, 0, 3600000, NULL, HL_OPTION_FIELD(struct drill_args, pause_ms)},
-        {"timeout", "--timeout", "60s", "How long the gang may take to make steps again.",
+        {"timeout", "--timeout", "60s",
+         "How long the gang may take to make steps again after a fault.",
          HL_OPT_DURATION, 1000, 3600000, NULL, HL_OPTION_FIELD(struct drill_args, timeout_ms)},
     };
     /* clang-format on */

@@ -316,7 +316,7 @@ static hl_status make_bitflip(struct drill_target *t)
     struct hl_step_state s;
     unsigned char byte;
     if (!hl_step_read(t->page, &s) || s.held_size == 0)
-        return hl_fail(HL_ENOENT, "rank %d has let go of its parameters", t->rank);
+        return hl_fail(HL_ENOENT, "rank %d has released its parameters", t->rank);
     struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)(s.held_at + s.held_size / 2), 1};
     if (process_vm_readv(t->pid, &here, 1, &there, 1, 0) == 1) {
         byte ^= 0x10;

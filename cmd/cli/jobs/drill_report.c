@@ -57,7 +57,7 @@ hl_status drill_report_verdict(const struct hl_api_drill_report *r)
     if (r->differing > 0 || r->jumps > 0)
         return hl_fail(HL_ECONFLICT,
                        "%llu repeated steps have another loss, %llu steps do not follow the one "
-                       "before: the training is not what it was without faults",
+                       "before: the training differs from a run without faults",
                        (unsigned long long)r->differing, (unsigned long long)r->jumps);
     return HL_OK;
 }

@@ -217,7 +217,7 @@ struct submit_args {
 static const struct hl_option plan_rows[] = {
     EXPORT_ROW,
     {"defrag", "--defrag", "false",
-     "If it does not fit: which running gangs would have to begin again elsewhere. Nothing is "
+     "If the job does not fit: which running gangs would have to restart elsewhere. Nothing is "
      "moved.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, defrag)},
 };
@@ -226,7 +226,7 @@ static const struct hl_option submit_rows[] = {
     EXPORT_ROW,
     {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
      0, NULL, HL_OPTION_FIELD(struct submit_args, key)},
-    {"wait", "--wait", "false", "Wait for the job's end; 0 when it succeeded, else 1.",
+    {"wait", "--wait", "false", "Wait for the job to end; exit status 0 if it succeeded, else 1.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, wait)},
     {"logs", "--logs", "false", "Wait, and show the output as `helios logs -f` does.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, logs)},

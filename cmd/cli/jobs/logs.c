@@ -42,13 +42,13 @@ static const struct hl_option log_rows[] = {
     {"attempt", "--attempt", "0", "Output of this attempt, counted from 1; 0 for the newest.",
      HL_OPT_INT, 0, INT32_MAX, NULL, AT(attempt)},
     {"first-failure", "--first-failure", "false",
-     "Which rank of the attempt failed first, how, and its last 200 lines; of the last attempt "
-     "that failed, unless --attempt says another.",
+     "Which rank of the attempt failed first, how, and its last 200 lines; the last failed "
+     "attempt unless --attempt names another.",
      HL_OPT_BOOL, 0, 0, NULL, AT(first_failure)},
     {"follow", "-f", "false",
-     "Go on over restarts until the job ends; the exit status is the job's.",
+     "Follow the output across restarts until the job ends; the exit status is the job's.",
      HL_OPT_BOOL, 0, 0, NULL, AT(follow)},
-    {"tail", "--tail", "-1", "Show only so many lines at the end, of each rank; -1 for all.",
+    {"tail", "--tail", "-1", "Show only this many lines from the end, for each rank; -1 for all.",
      HL_OPT_INT, -1, INT64_MAX, NULL, AT(tail)},
     {"offset", "--offset", "0", "First byte to show.",
      HL_OPT_INT, 0, INT64_MAX, NULL, AT(offset)},

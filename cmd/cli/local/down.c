@@ -74,8 +74,8 @@ static hl_status host_stop_all(const struct host *h)
     HL_TRY(host_look(h, true, &running));
     while (running > 0) {
         if (hl_now_ns() > end)
-            return hl_fail(HL_ETIMEDOUT, "%zu containers of %s still run after %d s", running,
-                           h->name, LOCAL_END_MS / 1000);
+            return hl_fail(HL_ETIMEDOUT, "%zu containers of %s are still running after %d s",
+                           running, h->name, LOCAL_END_MS / 1000);
         poll(NULL, 0, LOCAL_LOOK_MS);
         HL_TRY(host_look(h, false, &running));
     }

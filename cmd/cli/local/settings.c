@@ -249,7 +249,7 @@ static hl_status fail_other(const struct hl_conf *conf, const char *name, const 
     char flag[64] = "";
     HL_AUTO(hl_freep) char *has = hl_conf_text(&program_schema, name, old);
     HL_AUTO(hl_freep) char *asked = hl_conf_text(&program_schema, name, now);
-    return hl_fail(HL_EINVAL, "%s is '%s' in the running cluster and '%s' is asked for (%s); %s",
+    return hl_fail(HL_EINVAL, "%s is '%s' in the running cluster, but '%s' was requested (%s); %s",
                    name, has != NULL ? has : old, asked != NULL ? asked : now,
                    origin_of(conf, name, flag, sizeof(flag)),
                    strcmp(name, "l3.size") == 0
@@ -320,7 +320,7 @@ hl_status local_settings_fit_pool(struct local_settings *s,
     HL_AUTO(hl_freep) char *has_text = hl_conf_text(&program_schema, "l3.size", old);
     HL_AUTO(hl_freep) char *want_text = hl_conf_text(&program_schema, "l3.size", now);
     return hl_fail(HL_EINVAL,
-                   "the pool that was kept has %s, and %s is asked for (%s); leave that out, or "
+                   "the kept pool has %s, but %s was requested (%s); leave that option out, or "
                    "remove the pool with its models: helios down --purge",
                    has_text, want_text, origin_of(&s->l3.conf, "l3.size", flag, sizeof(flag)));
 }

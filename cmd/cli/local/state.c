@@ -94,7 +94,7 @@ hl_status local_read(const char *state, struct local_cluster *out)
     if (st == HL_ECORRUPT) {
         const char *what = hl_arena_strdup(&c.arena, hl_error_text());
         st = hl_fail(HL_ECORRUPT,
-                     "%s; correct it, or end the processes whose pids it has and remove it",
+                     "%s; correct it, or end the processes whose pids it lists and remove it",
                      what != NULL ? what : path);
     }
     if (st != HL_OK) {

@@ -18,8 +18,8 @@ struct copy_args {
 #define AT(field) HL_OPTION_FIELD(struct copy_args, field)
 
 static const struct hl_option copy_rows[] = {
-    {"to", "--to", "", "Where to: NODE, NODE:l2, NODE:l1, NODE:l1:DEVICE, l3 or l4.", HL_OPT_STRING,
-     0, 0, NULL, AT(to)},
+    {"to", "--to", "", "Destination: NODE, NODE:l2, NODE:l1, NODE:l1:DEVICE, l3 or l4.",
+     HL_OPT_STRING, 0, 0, NULL, AT(to)},
     {"migrate", "--migrate", "false",
      "Copy from a node's L2, between hosts over the migration network.", HL_OPT_BOOL, 0, 0, NULL,
      AT(migrate)},

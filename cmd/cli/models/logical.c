@@ -151,7 +151,7 @@ HL_CHECK static hl_status find_sources(const struct logical_version *v,
             const char *name = p->tensors[shard->tensor_first + k].name;
             const struct hl_tensor *t = s != NULL ? hl_safetensors_find(&s->header, name) : NULL;
             if (t == NULL)
-                return hl_fail(HL_EINTERNAL, "tensor '%s' was planned and is not stored", name);
+                return hl_fail(HL_EINTERNAL, "tensor '%s' was planned but is not stored", name);
             list[shard->tensor_first + k] = source_of(v, s, t);
         }
     }

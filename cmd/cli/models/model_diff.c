@@ -26,14 +26,14 @@ struct diff_args {
 #define AT(field) HL_OPTION_FIELD(struct diff_args, field)
 
 static const struct hl_option diff_rows[] = {
-    {"tensor", "--tensor", "", "Only tensors whose name fits this pattern of the shell.",
-     HL_OPT_STRING, 0, 0, NULL, AT(tensor)},
+    {"tensor", "--tensor", "", "Only tensors whose name matches this shell pattern.", HL_OPT_STRING,
+     0, 0, NULL, AT(tensor)},
     {"all", "--all", "false", "Compare optimizer state and blobs of modules too.", HL_OPT_BOOL, 0,
      0, NULL, AT(all)},
     {"quiet", "--quiet", "false", "Print nothing, and stop at the first difference.", HL_OPT_BOOL,
      0, 0, NULL, AT(quiet)},
     {"q", "-q", "false", "The same as --quiet.", HL_OPT_BOOL, 0, 0, NULL, AT(q)},
-    {"max", "--max", "0", "Show at most so many differing tensors; 0: all.", HL_OPT_INT, 0,
+    {"max", "--max", "0", "Show at most this many differing tensors; 0: all.", HL_OPT_INT, 0,
      INT32_MAX, NULL, AT(max)},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
      AT(timeout_ms)},

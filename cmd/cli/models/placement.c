@@ -168,17 +168,18 @@ struct move_args {
 #define AT(field) HL_OPTION_FIELD(struct move_args, field)
 
 static const struct hl_option move_rows[] = {
-    {"node", "--node", "", "Node that it goes to; none for l3 and l4.", HL_OPT_STRING, 0, 0, NULL,
-     AT(node)},
-    {"tier", "--tier", "", "Tier that it goes to.", HL_OPT_ENUM, 0, 0, "l1|l2|l3|l4", AT(tier)},
+    {"node", "--node", "", "Node to move the shard to; none for l3 and l4.", HL_OPT_STRING, 0, 0,
+     NULL, AT(node)},
+    {"tier", "--tier", "", "Tier to move the shard to.", HL_OPT_ENUM, 0, 0, "l1|l2|l3|l4",
+     AT(tier)},
     {"rate", "--rate", "0",
      "What the move may take of its way, 8Mbit or more; 0 for all that it can get.", HL_OPT_RATE, 0,
      0, NULL, AT(rate)},
 };
 
 static const struct hl_option moves_rows[] = {
-    {"cancel", "--cancel", "", "Cancel this move, or that of this shard.", HL_OPT_STRING, 0, 0,
-     NULL, AT(cancel)},
+    {"cancel", "--cancel", "", "Cancel the move with this id, or the move of this shard.",
+     HL_OPT_STRING, 0, 0, NULL, AT(cancel)},
 };
 
 static enum hl_api_tier tier_of(const char *text)

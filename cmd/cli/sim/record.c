@@ -162,8 +162,9 @@ static hl_status check_whole(const struct recording *r)
     if (r->lost == 0 && r->recorder.unknown == 0)
         return HL_OK;
     return hl_fail(HL_EIO,
-                   "the trace is not whole: at least %" PRIu64 " accesses were told faster than "
-                   "they could be taken, and %" PRIu64 " were of shards that the Controller does "
+                   "the trace is incomplete: at least %" PRIu64
+                   " accesses were reported faster than they could be fetched, and %" PRIu64
+                   " were of shards that the Controller does "
                    "not know",
                    r->lost, r->recorder.unknown);
 }
@@ -174,7 +175,7 @@ static hl_status write_recording(struct recording *r, const struct record_args *
     hl_recorder_finish(&r->recorder);
     if (r->recorder.trace.count == 0) {
         HL_TRY(check_whole(r));
-        return hl_fail(HL_ENOENT, "no process has told of an access; nothing is written");
+        return hl_fail(HL_ENOENT, "no process has reported an access; nothing is written");
     }
     HL_TRY(trace_print(&r->recorder.trace, file));
     HL_TRY(outfile_commit(file));

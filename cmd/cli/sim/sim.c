@@ -37,18 +37,20 @@ static const struct hl_option rows[] = {
      "The trace: CSV with the columns t_seconds,node,shard,size_bytes,op; - is stdin.",
      HL_OPT_STRING, 0, 0, NULL, AT(trace)},
     {"generate", "--generate", "none",
-     "Make the trace up: epochs of training with checkpoints, inference of many tenants, or scans "
-     "beside a hot set.",
+     "Generate the trace: epochs of training with checkpoints, inference for many tenants, or "
+     "scans next to a hot set.",
      HL_OPT_ENUM, 0, 0, "none|training|inference|scan", AT(generate)},
-    {"seed", "--seed", "1", "With --generate: another seed is another trace.", HL_OPT_INT, 0,
+    {"seed", "--seed", "1",
+     "With --generate: seed of the trace; the same seed gives the same trace.", HL_OPT_INT, 0,
      INT32_MAX, NULL, AT(seed)},
-    {"nodes", "--nodes", "8", "With --generate: nodes of the trace.", HL_OPT_INT, 1,
+    {"nodes", "--nodes", "8", "With --generate: number of nodes in the trace.", HL_OPT_INT, 1,
      HL_GENERATE_NODES_MAX, NULL, AT(nodes)},
     {"out", "--out", "",
-     "With --generate: write the trace to a file and carry nothing out; - is stdout.",
+     "With --generate: only write the trace to a file, without simulating it; - is stdout.",
      HL_OPT_STRING, 0, 0, NULL, AT(out)},
-    {"policy", "--policy", "all", "The policy that decides where shards are, or all to compare.",
-     HL_OPT_ENUM, 0, 0, "all|helios|lru|lfu|sieve|s3fifo|wtinylfu|gdsf|static|optimal", AT(policy)},
+    {"policy", "--policy", "all",
+     "The policy that decides where shards are placed; all compares them.", HL_OPT_ENUM, 0, 0,
+     "all|helios|lru|lfu|sieve|s3fifo|wtinylfu|gdsf|static|optimal", AT(policy)},
     {"l1", "--l1", "16GiB", "Device memory for shards on each node.", HL_OPT_BYTES, 0,
      SIZE_MAX_BYTES, NULL, AT(l1)},
     {"l2", "--l2", "64GiB", "Host memory for shards on each node.", HL_OPT_BYTES, 0, SIZE_MAX_BYTES,
@@ -65,17 +67,19 @@ static const struct hl_option rows[] = {
     {"pass", "--pass", "1s", "Policy helios: time between its passes.", HL_OPT_DURATION, 1,
      HL_OPTION_DAY_MS, NULL, AT(pass)},
     {"placement", "--placement", "observe",
-     "Policy helios: what becomes of the decisions of its passes, as placement.policy.",
+     "Policy helios: whether shards are moved as its passes decide, as with placement.policy.",
      HL_OPT_ENUM, 0, 0, "observe|on", AT(placement)},
     {"warm", "--warm", "off",
-     "Policy helios: whether what is in the archive is loaded into a pool that has room, as "
+     "Policy helios: whether archived shards are loaded ahead into a pool that has room, as with "
      "placement.warm.",
      HL_OPT_ENUM, 0, 0, "off|on", AT(warm)},
     {"keep", "--keep", HL_KEEP_SHARE,
-     "Policy helios: share of a node's L2 for copies that its reads leave, as agent.l2_keep.",
+     "Policy helios: share of a node's L2 for copies that reads leave there, as with "
+     "agent.l2_keep.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(keep)},
-    {"keep_l1", "--keep-l1", HL_KEEP_L1_SHARE, "The same of its L1, as agent.l1_keep.",
-     HL_OPT_PERCENT, 0, 100, NULL, AT(keep_l1)},
+    {"keep_l1", "--keep-l1", HL_KEEP_L1_SHARE,
+     "Policy helios: the same share of a node's L1, as with agent.l1_keep.", HL_OPT_PERCENT, 0, 100,
+     NULL, AT(keep_l1)},
 };
 
 #undef AT

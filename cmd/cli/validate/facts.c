@@ -153,7 +153,7 @@ static hl_status gather_options(struct validation *v)
         const char *text = option_of(&r.options, wanted[i].name);
         if (text[0] == '\0')
             return hl_fail(HL_EUNSUPPORTED,
-                           "the Controller has no option %s: it is of another release",
+                           "the Controller has no option %s: it is from another release",
                            wanted[i].name);
         HL_TRY(hl_option_set(&wanted[i], &w, text));
     }

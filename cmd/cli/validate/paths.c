@@ -61,7 +61,7 @@ static hl_status decided_path(struct validation *v, const struct scratch_shard *
             return HL_OK;
         }
     }
-    return hl_fail(HL_ENOENT, "the Controller tells no route from L3 to %s of %s",
+    return hl_fail(HL_ENOENT, "the Controller reports no route from L3 to %s of %s",
                    hl_api_tier_name(tier), n->name);
 }
 

@@ -144,7 +144,7 @@ static hl_status await_end(struct validation *v)
                        : hl_fail(HL_EBUSY, "the job %s got another node than planned", v->job);
         }
         if (cli_job_ended(&job))
-            return hl_fail(HL_EIO, "the ranks that were to read: job %s %s: %s", v->job,
+            return hl_fail(HL_EIO, "the ranks that should have read: job %s %s: %s", v->job,
                            hl_api_job_state_name(job.state), job.reason);
         HL_TRY(validate_pause(v));
     }

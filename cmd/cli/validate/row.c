@@ -43,7 +43,7 @@ hl_status validate_check(const struct validation *v)
     if (stops)
         return hl_fail(HL_ECANCELED, "stopped by a signal");
     if (hl_now_ns() >= v->row_end_ns)
-        return hl_fail(HL_ETIMEDOUT, "its time was over (--row-time, --time)");
+        return hl_fail(HL_ETIMEDOUT, "it ran out of time (--row-time, --time)");
     return HL_OK;
 }
 

@@ -380,7 +380,7 @@ static void copy_task_source_failed(struct copy_task *t, hl_status st, const cha
         copy_task_end(t, t->st, t->text);
         return;
     }
-    hl_warn("copy goes on from another source id=%s failed=\"%s\" error=\"%s\"",
+    hl_warn("copy continues from another source id=%s failed=\"%s\" error=\"%s\"",
             hl_id_format(t->spec.id).s, place_name(from, name, sizeof(name)), text);
     copy_task_begin(t);
 }

@@ -121,7 +121,7 @@ static void restore_batch(struct hl_controller *c, const struct securable *list,
     if (st != HL_OK)
         hl_debug("copies of shards are not made again yet: %s", hl_error_text());
     else
-        hl_info("copies of shards are made again count=%zu durability=%s", count,
+        hl_info("missing copies of shards are being replaced count=%zu durability=%s", count,
                 hl_durability_word(copies_durability(c)));
 }
 

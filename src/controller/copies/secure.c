@@ -433,7 +433,7 @@ static void copy_ask(struct securing *t, size_t index, size_t target)
     hl_status st = x != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for a copy of a shard");
     if (st == HL_OK && target < t->target_count &&
         (goal.node = node_find(t->c, t->targets[target].name)) == NULL)
-        st = hl_fail(HL_EUNAVAIL, "the node is not known any more");
+        st = hl_fail(HL_EUNAVAIL, "the node is no longer known");
     if (st == HL_OK) {
         *x = (struct secure_asked){.t = t, .c = t->c, .index = index, .target = target};
         s->asked = true;

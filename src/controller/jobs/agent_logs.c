@@ -45,7 +45,7 @@ static hl_status find_log(struct hl_controller *c, const struct job *j,
     if (query->attempt == j->run.containers_attempt) {
         n = node_find(c, j->run.containers[query->index].node);
         if (n == NULL)
-            return hl_fail(HL_EUNAVAIL, "node '%s', which has the log, is not known any more",
+            return hl_fail(HL_EUNAVAIL, "node '%s', which has the log, is no longer known",
                            j->run.containers[query->index].node);
         hl_container_id(j->id, query->attempt, hl_jobrun_index(&j->run, query->index), id, cap);
         *out = n;

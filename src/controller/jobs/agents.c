@@ -90,7 +90,7 @@ static void on_started(void *arg, hl_status st, const char *text,
                                                            .message = text};
             container_event(j, k->node, k->attempt, k->index, &failed);
         } else {
-            hl_warn("container start is tried again job=%s index=%d node=%s error=\"%s\"", j->id,
+            hl_warn("container start is retried job=%s index=%d node=%s error=\"%s\"", j->id,
                     k->index, k->node, text);
         }
     }
@@ -178,7 +178,8 @@ static bool is_wanted(const struct container_ref *r)
 static void stop_stray(struct hl_controller *c, struct node *n,
                        const struct hl_api_container_status *status)
 {
-    hl_warn("container is not wanted and is stopped container=%s node=%s", status->id, n->name);
+    hl_warn("container is not wanted and is being stopped container=%s node=%s", status->id,
+            n->name);
     stop_by_id(c, n, status->id, c->opts.stop_grace_ms);
 }
 

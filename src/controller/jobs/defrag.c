@@ -40,8 +40,8 @@ hl_status jobs_defrag(struct hl_controller *c, const struct hl_job *spec, struct
     size_t count;
     struct hl_defrag found = {0};
     if (c->jobs->executor != &agents_executor)
-        return hl_fail(HL_EUNSUPPORTED, "Kubernetes places this cluster's jobs: there is nothing "
-                                        "to plan moves with");
+        return hl_fail(HL_EUNSUPPORTED,
+                       "Kubernetes places this cluster's jobs, so Helios can't plan moves");
     HL_AUTO(hl_freep) struct hl_defrag_gang *gangs = list_gangs(c, &count);
     if (gangs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory looking for gangs to move");

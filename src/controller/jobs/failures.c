@@ -29,7 +29,7 @@ struct failure_call {
 static void on_failure_written(void *arg, hl_status st, const char *text)
 {
     if (!controller_stopped(arg) && st != HL_OK)
-        hl_warn("first failure of a job was not stored, it is known until this Controller ends "
+        hl_warn("first failure of a job was not stored and is lost when this Controller ends "
                 "error=\"%s\"",
                 text);
 }
@@ -284,8 +284,7 @@ void method_first_failure(void *arg, struct hl_rpc_call *call,
         st = hl_fail(HL_ENOENT, "no attempt of job '%s' has failed", j->id);
     else if (st == HL_OK && f == NULL)
         st = hl_fail(HL_ENOENT,
-                     "attempt %d of job '%s' has not failed, or its failure is not kept "
-                     "any more",
+                     "attempt %d of job '%s' has not failed, or its failure is no longer kept",
                      p->attempt, j->id);
     if (st == HL_OK)
         hl_reply_controller_first_failure(

@@ -132,7 +132,7 @@ bool images_missing(const struct job *j, int *index, char *why, size_t size)
         if (x == NULL || !x->placed || x->asking || x->state != HL_API_IMAGE_STATE_ABSENT ||
             j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED)
             continue;
-        snprintf(why, size, "image %.100s can't be had: %s", x->image, x->text);
+        snprintf(why, size, "image %.100s is not available: %s", x->image, x->text);
         *index = i;
         return true;
     }
@@ -163,7 +163,7 @@ void images_tell_ahead(const struct job *j, char *io, size_t cap)
             continue;
         bool absent = x->state == HL_API_IMAGE_STATE_ABSENT;
         snprintf(io + at, cap - at, "; node %s: %s%s", x->node,
-                 absent ? "its image can't be had: " : "", x->text);
+                 absent ? "its image is not available: " : "", x->text);
         return;
     }
 }

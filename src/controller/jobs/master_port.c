@@ -68,7 +68,7 @@ static void port_answered(struct job *j, hl_status st, const char *text, int por
         port_settle(j, next == HL_PORTS_SETTLED ? port : 0);
         return;
     }
-    hl_warn("port is asked for again job=%s error=\"%s\"", j->id, text);
+    hl_warn("a port is requested again job=%s error=\"%s\"", j->id, text);
     if (next == HL_PORTS_ONWARD)
         j->port.skip += PORT_TRIES;
 }

@@ -332,7 +332,7 @@ static hl_status find_place(struct hl_controller *c,
     const struct hl_plan_container *k = *at >= 0 ? &j->run.plan->containers[*at] : NULL;
     if (k == NULL || p->local_rank < 0 || p->local_rank >= k->rank_count + k->joining)
         return hl_fail(HL_ENOENT,
-                       "container %d of attempt %d is none of the gang of job '%.100s' any more",
+                       "container %d of attempt %d no longer belongs to the gang of job '%.100s'",
                        p->container, p->attempt, p->job);
     *out = j;
     return HL_OK;

@@ -203,13 +203,13 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
     if (j == NULL && job_is_damaged(c, id))
         return hl_fail(HL_ECORRUPT,
                        "the record of job '%.100s' in the Controller's store is damaged: its "
-                       "containers run on and nothing is known of it; restore the store from a "
-                       "backup, or `helios cancel` ends it",
+                       "containers keep running, but the Controller knows nothing about it; "
+                       "restore the store from a backup, or `helios cancel` ends it",
                        id);
     if (j == NULL && was_given(c, id))
         return hl_fail(HL_ENOENT,
-                       "job '%.100s' does not exist any more: ended jobs are forgotten with time "
-                       "(options jobs.keep, jobs.keep_age of helios-controller)",
+                       "job '%.100s' no longer exists: ended jobs are forgotten with time (options "
+                       "jobs.keep, jobs.keep_age of helios-controller)",
                        id);
     if (j == NULL)
         return hl_fail(HL_ENOENT, "job '%.100s' does not exist; `helios list` shows %u", id,

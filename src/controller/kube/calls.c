@@ -81,7 +81,7 @@ static hl_status create_one(struct call *k, const char *base, const char *kind, 
     if (hl_volcano_attempt_of(there, k->gang) != k->attempt) {
         json_decref(there);
         return hl_fail(HL_ECONFLICT,
-                       "%s '%s' of namespace '%s' is there already and was not made for this job; "
+                       "%s '%s' of namespace '%s' already exists and was not made for this job; "
                        "delete it, or rename the job",
                        kind, name, k->g->ns);
     }

@@ -80,7 +80,7 @@ static void write_kept(const struct gangs *g)
     int n = snprintf(text, sizeof(text), "%s\n", hl_gang_engine_name(g->podgroups));
     kept_path(g, path);
     if (hl_file_write_durable(path, text, (size_t)n, 0644) != HL_OK)
-        hl_warn("what starts gangs is not kept error=\"%s\"", hl_error_text());
+        hl_warn("the choice of what starts gangs can't be stored error=\"%s\"", hl_error_text());
 }
 
 /* version: one of hl_gang_versions. */
@@ -94,7 +94,7 @@ static void engine_set(struct gangs *g, const char *version)
 static void engine_take(struct gangs *g, const char *version)
 {
     if (g->engine.is_known && strcmp(version, g->podgroups) != 0)
-        hl_warn("Kubernetes: %s is not served any more; gangs that it has started are lost",
+        hl_warn("Kubernetes: %s is no longer served; gangs that it has started are lost",
                 g->root.api);
     engine_set(g, version);
     g->engine.is_known = true;

@@ -200,7 +200,7 @@ static void on_import_proved(void *arg, hl_status st, struct proved *proved)
     if (controller_stopped(c)) {
         free(ic); /* the import went with the Controller; its shards in L3 are orphans */
     } else if (st != HL_OK) {
-        import_done(&ic->change, hl_fail_prefix(st, "what was imported is not whole: "));
+        import_done(&ic->change, hl_fail_prefix(st, "the import is incomplete: "));
     } else {
         ic->proof = proved->proof;
         if (copies_durability(c) == HL_DURABILITY_POOL) {
@@ -535,8 +535,8 @@ HL_CHECK static hl_status join_queue(struct import *im)
         return HL_OK;
     im->queued = im->request.wait_ms > 0;
     return im->queued ? HL_OK
-                      : hl_fail(HL_EBUSY, "other imports wait already for a place; import it again "
-                                          "with --wait");
+                      : hl_fail(HL_EBUSY,
+                                "other imports are already waiting; import it again with --wait");
 }
 
 /* Only the oldest import that has not begun asks L3. The others stay behind it, so that none takes
@@ -627,11 +627,10 @@ void method_cancel_import(void *arg, struct hl_rpc_call *call,
             found = im;
     }
     if (found == NULL) {
-        call_reject(call,
-                    hl_fail(HL_ENOENT,
-                            "nothing is being imported as '%.100s'; `helios model ls` shows what "
-                            "is there, `helios model rm` removes it",
-                            p->id));
+        call_reject(call, hl_fail(HL_ENOENT,
+                                  "no import of '%.100s' is running; `helios model ls` lists the "
+                                  "models, `helios model rm` removes one",
+                                  p->id));
         return;
     }
     found->cancelled = true;

@@ -392,7 +392,7 @@ static void recover_done(struct change *ch, hl_status st)
                     x->manifest.number, x->shard_count);
     }
     if (!r->take) {
-        hl_warn("shards are left that no version holds, so nothing is claimed count=%" PRIu64,
+        hl_warn("there are shards that no version holds, so nothing is claimed count=%" PRIu64,
                 r->left);
         recovery_end(r, HL_OK, NULL);
         return;

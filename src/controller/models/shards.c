@@ -290,7 +290,7 @@ void method_list_shards(void *arg, struct hl_rpc_call *call,
     if (p->cursor[0] != '\0' && !hl_parse_number(p->cursor, SIZE_MAX, &page.at))
         return call_reject(
             call,
-            hl_fail(HL_EINVAL, "the cursor is '%.32s', none that listShards has given", p->cursor));
+            hl_fail(HL_EINVAL, "the cursor '%.32s' was not returned by listShards", p->cursor));
     page.list.items = hl_arena_array(page.arena, page.limit, sizeof(*page.list.items));
     for (const struct hl_model_rec *m = c->catalog.models; m != NULL && !page.more; m = m->hh.next)
         if (p->model[0] == '\0' || strcmp(p->model, m->name) == 0)

@@ -133,11 +133,10 @@ static hl_status check_writer(struct hl_controller *c, const struct version_writ
                        "%d",
                        w->attempt, w->job, w->verb, hl_api_job_state_name(j.state), j.attempt);
     if (w->container >= 0 && c->models->users->is_replaced(c, w->job, w->attempt, w->container))
-        return hl_fail(
-            HL_ECONFLICT,
-            "container %d of attempt %d of job '%s' was given up and can't %s a version; "
-            "the gang goes on without this process",
-            w->container, w->attempt, w->job, w->verb);
+        return hl_fail(HL_ECONFLICT,
+                       "container %d of attempt %d of job '%s' was given up and can't %s a "
+                       "version; the gang continues without this process",
+                       w->container, w->attempt, w->job, w->verb);
     return HL_OK;
 }
 

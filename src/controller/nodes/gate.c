@@ -80,7 +80,7 @@ void gate_take_clock(struct node *n, int64_t node_ms)
 static void on_failure_written(void *arg, hl_status st, const char *text)
 {
     if (!controller_stopped(arg) && st != HL_OK)
-        hl_warn("failed test of a node was not stored, a next start forgets it error=\"%s\"", text);
+        hl_warn("failed test of a node was not stored, a restart forgets it error=\"%s\"", text);
 }
 
 /* Stores the failure, so that the next one within an hour counts as the second even after a restart

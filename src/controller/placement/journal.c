@@ -123,7 +123,7 @@ hl_status placement_load_move(struct hl_controller *c, const char *key, const js
     HL_TRY(hl_api_from_json(&hl_api_move_record_type, record, &arena, &r));
     HL_TRY(move_read(c, &r, id, &rec));
     HL_TRY(hl_migration_restore(&c->placement->moves, &rec, placement_now_ms()));
-    hl_info("move of the journal goes on id=%s shard=%s phase=%s", hl_id_format(id).s, r.shard,
+    hl_info("move in the journal continues id=%s shard=%s phase=%s", hl_id_format(id).s, r.shard,
             r.phase);
     return HL_OK;
 }

@@ -236,7 +236,7 @@ static hl_status copy_begin(struct hl_controller *c, const struct hl_move_order 
 {
     struct place goal;
     if (!place_find(c, o->shard, o->goal, &goal))
-        return hl_fail(HL_EUNAVAIL, "the node that it goes to is not known any more");
+        return hl_fail(HL_EUNAVAIL, "the destination node is no longer known");
     return copies_bring(c,
                         &(struct copies_order){.id = o->id,
                                                .shard = o->shard,
@@ -267,7 +267,7 @@ static hl_status drop_begin(struct hl_controller *c, const struct hl_move_action
 {
     struct place at;
     if (!place_find(c, a->rec.order.shard, a->place, &at))
-        return hl_fail(HL_ENOENT, "the node is not known any more");
+        return hl_fail(HL_ENOENT, "the node is no longer known");
     if (at.node == NULL)
         HL_TRY(claim_check(c));
     else if (!node_ready(at.node))
@@ -677,7 +677,8 @@ void method_cancel_move(void *arg, struct hl_rpc_call *call,
         if (hl_id_equal(hl_migration_at(engine_of(c), i)->order.id, id))
             rec = hl_migration_at(engine_of(c), i);
     if (st == HL_OK && rec == NULL)
-        st = hl_fail(HL_ENOENT, "no move in flight has the id %s, nor a shard of it", p->id);
+        st = hl_fail(HL_ENOENT, "no move in flight has the id %s, or moves a shard with that id",
+                     p->id);
     if (st != HL_OK) {
         call_reject(call, st);
         return;

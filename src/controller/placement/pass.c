@@ -212,7 +212,7 @@ static void carry_out(struct hl_controller *c, int64_t now_ms)
             log_decision(c, d, on);
     }
     if (fresh > LOGGED_MAX)
-        hl_info("more shards %s count=%u; `helios shard show ID` tells the decision about each",
+        hl_info("more shards %s count=%u; `helios shard show ID` shows the decision about each",
                 on ? "move" : "would move", fresh - LOGGED_MAX);
     noted_expire(c);
     moves_run(c);

@@ -214,7 +214,7 @@ static void batch_end(struct use_batch *b, hl_status st, const char *text)
     for (size_t i = 0; st != HL_OK && i < b->count; i++)
         hl_saved_undo(&p->core, b->ids[i]);
     if (trouble_is_new(&p->uses_trouble, st))
-        hl_warn("the use of shards is not kept, a restart forgets it error=\"%s\"", text);
+        hl_warn("the use of shards can't be stored, a restart forgets it error=\"%s\"", text);
     free(b);
 }
 
@@ -245,7 +245,7 @@ static void lap_end(struct placement *p)
 {
     if (p->uses_lap_left > 0 && p->uses_left == 0)
         hl_warn("the use of some shards is not kept, a restart forgets it shards=%u records=%u; "
-                "helios_shard_uses tells how many from now on",
+                "from now on helios_shard_uses says how many",
                 p->uses_lap_left, p->uses_kept);
     p->uses_left = p->uses_lap_left;
     p->uses_lap_left = 0;

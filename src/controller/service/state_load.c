@@ -79,9 +79,8 @@ static hl_status load_move(void *arg, const char *key, json_t *value)
 static hl_status use_damaged(void *arg, const char *key)
 {
     (void)arg;
-    hl_warn(
-        "the use of a shard is not known any more, its record can't be read key=%s error=\"%s\"",
-        key, hl_error_text());
+    hl_warn("the use of a shard is lost, its record can't be read key=%s error=\"%s\"", key,
+            hl_error_text());
     return HL_OK;
 }
 

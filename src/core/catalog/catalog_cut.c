@@ -310,7 +310,7 @@ HL_CHECK static hl_status check_state(struct recorded *r, const struct hl_whole 
         }
         if (crc != other)
             return hl_fail(HL_EUNSUPPORTED,
-                           "optimizer tensor '%.200s' of part %s at pp %d is of none that the "
+                           "optimizer tensor '%.200s' of part %s at pp %d belongs to none that the "
                            "model's config asks for, and tensor ranks 0 and %d differ in it: read "
                            "the version as it was saved",
                            name, s->part, s->pp, s->tp);

@@ -194,7 +194,7 @@ static hl_status want_table(const struct reader *r, const char *s)
 {
     if (strcmp(s, "v1") == 0 || strcmp(s, "v2") == 0 || strcmp(s, "1.2") == 0)
         return HL_OK;
-    return bad(r, 0, "'%.64s' is none of v1, v2, \"1.2\"", s);
+    return bad(r, 0, "'%.64s' is not one of v1, v2, \"1.2\"", s);
 }
 
 static hl_status set_text(struct reader *r, const struct key *k, const json_t *v, char **to)
@@ -455,7 +455,7 @@ static hl_status set_nic(const struct reader *r, const json_t *v, enum hl_nic_cl
     *out = hl_nic_class_named(text);
     return *out != HL_NIC_OTHER
                ? HL_OK
-               : bad(r, 0, "'%.64s' is none of ConnectX-3 to ConnectX-8, BlueField", text);
+               : bad(r, 0, "'%.64s' is not one of ConnectX-3 to ConnectX-8, BlueField", text);
 }
 
 /* What was accepted once stays. */

@@ -18,7 +18,7 @@ hl_status hl_epoch_hear(struct hl_epoch *newest, const struct hl_epoch *told)
     }
     if (told->number < newest->number)
         return hl_fail(HL_EPERM,
-                       "this is of Controller epoch %" PRIu64 ", and epoch %" PRIu64
+                       "this belongs to Controller epoch %" PRIu64 ", and epoch %" PRIu64
                        " has begun; end the Controller that was replaced",
                        told->number, newest->number);
     newest->number = told->number;

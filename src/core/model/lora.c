@@ -157,7 +157,7 @@ HL_CHECK static hl_status fail_kind(const char *name)
                            "adapter tensor '%s' is %s, which can't be sliced; " REMEDY, name,
                            kinds[i].what);
     return hl_fail(HL_EINVAL,
-                   "adapter tensor '%s' is none of LoRA: its name is not '" PREFIX
+                   "adapter tensor '%s' is not a LoRA tensor: its name is not '" PREFIX
                    "<module>.lora_A.weight' or '.lora_B.weight', and the base has no tensor of the "
                    "rest of it; remove it, or " REMEDY,
                    name);

@@ -127,8 +127,8 @@ HL_CHECK static hl_status check_form(const struct finding *f, const struct hl_te
     if ((f->ask->row->form & ~(unsigned)HL_FORM_SEPARATE) == 0)
         return HL_OK;
     return hl_fail(HL_EUNSUPPORTED,
-                   "tensor '%s' is %s, and is stored [in, out] or with all experts in one: its "
-                   "scales have no known form; " HL_FORMAT_REMEDY,
+                   "tensor '%s' is %s, and is stored [in, out] or with all experts in one: the "
+                   "form of its scales is not known; " HL_FORMAT_REMEDY,
                    t->name, hl_dtype_name(t->dtype));
 }
 
@@ -192,8 +192,7 @@ HL_CHECK static hl_status find_mx(struct finding *f)
     if (ask->count != 1 || !(ask->row->form & HL_FORM_STACKED) || f->cols % MX_BLOCK != 0)
         return hl_fail(HL_EINVAL,
                        "tensor '%s_blocks': %" PRIu64
-                       " columns are no blocks of %d, or its experts "
-                       "are not in one tensor",
+                       " columns are not blocks of %d, or its experts are not in one tensor",
                        ask->names[0], f->cols, MX_BLOCK);
     for (int k = 0; k < 2; k++) {
         struct hl_format_part *part =
@@ -315,7 +314,7 @@ HL_CHECK static hl_status find_scale(struct finding *f, const char *ending, enum
                 continue;
             return hl_fail(HL_ENOENT,
                            "scale '%s' is missing, though others of '%s' and what it is fused with "
-                           "have one; the checkpoint is not whole",
+                           "have one; the checkpoint is incomplete",
                            name, f->ask->names[k]);
         }
         HL_TRY(join_scale(f, k, name, kind != SCALE_ELEMENTS, &part));
@@ -356,7 +355,7 @@ HL_CHECK static hl_status find_scales(struct finding *f)
         return find_own(f);
     return hl_fail(HL_ENOENT,
                    "tensor '%s' is %s and has no scale: neither '%s_scale_inv' nor '%s_scale' is "
-                   "in the files; the checkpoint is not whole",
+                   "in the files; the checkpoint is incomplete",
                    t->name, hl_dtype_name(t->dtype), name, name);
 }
 

@@ -22,7 +22,7 @@ hl_status hl_planner_index_sources(struct hl_planner *p)
         node->name = p->sources[i].name;
         HASH_FIND_STR(p->index, node->name, hit);
         if (hit != NULL)
-            return hl_fail(HL_EINVAL, "tensor '%s' stands in two files: remove one of them",
+            return hl_fail(HL_EINVAL, "tensor '%s' is in two files: remove one of them",
                            node->name);
         HASH_ADD_KEYPTR(hh, p->index, node->name, strlen(node->name), node);
     }

@@ -65,8 +65,7 @@ HL_CHECK static hl_status check_names(const struct hl_tensor *sources, size_t co
     qsort(names, count, sizeof(*names), by_name);
     for (size_t i = 1; i < count; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            return hl_fail(HL_EINVAL, "tensor '%s' stands in two files: remove one of them",
-                           names[i]);
+            return hl_fail(HL_EINVAL, "tensor '%s' is in two files: remove one of them", names[i]);
     return HL_OK;
 }
 

@@ -51,7 +51,7 @@ struct hl_placement_params {
 #define HL_POLICY_MAP(X)                                                                          \
     X(DURATION, window_ms, "policy.window", "--policy-window",                                    \
       "5m", 1000, HL_POLICY_DAY_MS,                                                               \
-      "T of the HeatScore: accesses are counted within it.")                                      \
+      "T of the HeatScore: the window in which accesses are counted.")                            \
     X(DURATION, tau_ms, "policy.tau", "--policy-tau",                                             \
       "2m", 1000, HL_POLICY_DAY_MS,                                                               \
       "Tau of the HeatScore: how fast a shard cools after an access.")                            \
@@ -72,41 +72,41 @@ struct hl_placement_params {
       "How fast a move is forgotten.")                                                            \
     X(NUMBER, fluidity_high, "policy.fluidity_high", "--policy-fluidity-high",                    \
       "3", 0, 1000000000,                                                                         \
-      "Recent moves from which on a shard does not go to L1.")                                    \
+      "Number of recent moves at which a shard no longer goes to L1.")                            \
     X(PERCENT, high_pct, "policy.high_pct", "--policy-high-pct",                                  \
       "85", 1, 100,                                                                               \
-      "Use of a node's L1 above which shards of least stability leave it.")                       \
+      "Use of a node's L1 above which its least stable shards leave it.")                         \
     X(PERCENT, low_pct, "policy.low_pct", "--policy-low-pct",                                     \
       "70", 0, 100,                                                                               \
       "Use of a node's L1 below which hot shards of its L2 are brought there.")                   \
     X(NUMBER, warm_heat, "policy.warm_heat", "--policy-warm-heat",                                \
       "0.15", 0, 1000000000,                                                                      \
-      "HeatScore from which on a shard is active.")                                               \
+      "HeatScore at which a shard becomes active.")                                               \
     X(NUMBER, cool_heat, "policy.cool_heat", "--policy-cool-heat",                                \
       "0.05", 0, 1000000000,                                                                      \
-      "HeatScore below which it cools.")                                                          \
+      "HeatScore below which a shard cools.")                                                     \
     X(NUMBER, migrate_base, "policy.migrate_base", "--policy-migrate-base",                       \
       "20", 1, 1000000000,                                                                        \
-      "Accesses of another server above which a shard goes to its L2; more while the "            \
-      "backbone is busy.")                                                                        \
+      "Accesses by another server above which a shard goes to the L2 of that server; more "       \
+      "while the backbone is busy.")                                                              \
     X(NUMBER, spread_accesses, "policy.spread_accesses", "--policy-spread-accesses",              \
       "5", 1, 1000000000,                                                                         \
-      "Accesses from which on a server counts as one that reads frequently.")                     \
+      "Accesses at which a server counts as a frequent reader.")                                  \
     X(INT, spread_servers, "policy.spread_servers", "--policy-spread-servers",                    \
       "3", 2, 3,                                                                                  \
-      "So many other servers that read it frequently send a shard to L3.")                        \
+      "Number of other frequent readers at which a shard goes to L3.")                            \
     X(NUMBER, recall_share, "policy.recall_share", "--policy-recall-share",                       \
       "0.5", 0, 1,                                                                                \
-      "Share of the first reader below which readers are scattered.")                             \
+      "Share of the most frequent reader below which readers are scattered.")                     \
     X(DURATION, residence_ms, "policy.residence", "--policy-residence",                           \
       "1m", 0, HL_POLICY_DAY_MS,                                                                  \
-      "How long a shard stays where it came to.")                                                 \
+      "How long a shard stays where it was moved to.")                                            \
     X(DURATION, archive_ms, "policy.archive", "--policy-archive",                                 \
       "1h", 1000, 365 * HL_POLICY_DAY_MS,                                                         \
       "How long a shard in L3 is not read before it goes to L4.")                                 \
     X(DURATION, flap_ms, "policy.flap", "--policy-flap",                                          \
       "5m", 0, HL_POLICY_DAY_MS,                                                                  \
-      "A node that left twice within it takes no shards until it has stayed for so long.")
+      "A node that left twice within this time takes no shards until it has stayed for as long.")
 
 /* clang-format on */
 

@@ -46,7 +46,7 @@ HL_CHECK static inline hl_status hl_level_parse(const char *name, enum hl_level 
             *out = l;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "'%.64s' is none of numa, server, leaf, spine", name);
+    return hl_fail(HL_EINVAL, "'%.64s' is not one of numa, server, leaf, spine", name);
 }
 
 /* Parses "server required" or "leaf preferred". */

@@ -172,7 +172,7 @@ static hl_status read_line(struct reader *r, char *line)
                           : value_of(word, "LinkSpeed") != NULL ? &ignored
                                                                 : NULL;
         if (to == NULL)
-            return bad(r, "'%.80s' is none of SwitchName=, Nodes=, Switches=, LinkSpeed=", word);
+            return bad(r, "'%.80s' is not one of SwitchName=, Nodes=, Switches=, LinkSpeed=", word);
         if (*to != NULL)
             return bad(r, "'%.80s' is there twice", word);
         *to = strchr(word, '=') + 1;

@@ -48,7 +48,7 @@ static hl_status queue_set(struct hl_queue *q, const char *word, size_t len)
     bool on = len == 10 && strncmp(word, "preempt=on", len) == 0;
     if (!on && (len != 11 || strncmp(word, "preempt=off", len) != 0))
         return hl_fail(HL_EINVAL,
-                       "queue '%s': '%.*s' is none of weight=N, quota=SLOTS, preempt=on|off" HOW,
+                       "queue '%s': '%.*s' is not one of weight=N, quota=SLOTS, preempt=on|off" HOW,
                        q->name, (int)len, word);
     q->preempts = on;
     return HL_OK;

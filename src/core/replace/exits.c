@@ -74,7 +74,7 @@ hl_status hl_failure_rules_set(struct hl_failure_rules *rules, const char *key, 
                        "memory, launch, mistake, stall, save",
                        key);
     if (said == HL_FAILURE_UNSAID)
-        return hl_fail(HL_EINVAL, "'%.64s' is none of fail, count, ignore", then);
+        return hl_fail(HL_EINVAL, "'%.64s' is not one of fail, count, ignore", then);
     if (code > 0)
         rules->code[code] = (uint8_t)said;
     else

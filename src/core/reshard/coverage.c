@@ -164,7 +164,7 @@ HL_CHECK static hl_status fail_double(const struct checker *k, const struct piec
     };
     const struct hl_tensor *t = &k->c->logical[x->logical];
     return hl_fail(HL_EINVAL,
-                   "%s of tensor '%s' are held twice, by %s and %s, which are no replicas",
+                   "%s of tensor '%s' are held twice, by %s and %s, which are not replicas",
                    hl_rect_text(t, &both, range, sizeof(range)), t->name, place_of(k, x->held).s,
                    place_of(k, y->held).s);
 }

@@ -193,7 +193,7 @@ HL_CHECK static hl_status cover(const struct prover *p, const struct hl_tensor *
         for (uint32_t i = shard->tensor_first; i < shard->tensor_first + shard->tensor_count; i++) {
             const struct hl_tensor *t = find_tensor(h, plan->tensors[i].name);
             if (t == NULL)
-                return hl_fail(HL_EINTERNAL, "tensor '%s' was planned and is not held",
+                return hl_fail(HL_EINTERNAL, "tensor '%s' was planned but no rank holds it",
                                plan->tensors[i].name);
             held[n++] =
                 (struct hl_coverage_tensor){.name = t->name,

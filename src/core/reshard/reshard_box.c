@@ -151,7 +151,7 @@ HL_CHECK static hl_status check_op(const struct op_view *v)
         op->stride % op->elem != 0)
         return hl_fail(HL_EINVAL,
                        "%" PRIu64 " x %" PRIu64 " bytes from byte %" PRIu64 ", %" PRIu64
-                       " apart, are no part of tensor '%s' of %" PRIu64 " bytes",
+                       " apart, are not a part of tensor '%s' of %" PRIu64 " bytes",
                        steps, run, op->src, op->stride, v->name, v->size);
     return HL_OK;
 }

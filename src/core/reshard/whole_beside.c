@@ -62,8 +62,8 @@ static hl_status fail_beside(const struct besides *b, size_t shard, const char *
     const struct hl_partition_shard *s = &b->w->ranks.shards[shard];
     char place[HL_PART_PLACE_MAX];
     return hl_fail(HL_EUNSUPPORTED,
-                   "tensor '%.200s' of part %s is none that the model's config asks for, and %s: "
-                   "nothing says how it is cut; read the version as it was saved",
+                   "tensor '%.200s' of part %s is not one that the model's config asks for, and "
+                   "%s: nothing says how it is cut; read the version as it was saved",
                    name, hl_part_place(s->pp, s->tp, s->ep, s->part, place), why);
 }
 

@@ -57,7 +57,7 @@ HL_CHECK static hl_status add_tensors(struct merge *m, const struct hl_safetenso
         struct seen *hit;
         HASH_FIND_STR(m->seen, t->name, hit);
         if (hit != NULL)
-            return hl_fail(HL_EINVAL, "tensor '%s' stands in two parts of one rank", t->name);
+            return hl_fail(HL_EINVAL, "tensor '%s' is in two parts of one rank", t->name);
         struct seen *node = &m->nodes[m->count];
         node->name = t->name;
         HASH_ADD_KEYPTR(hh, m->seen, node->name, strlen(node->name), node);

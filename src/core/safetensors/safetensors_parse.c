@@ -245,7 +245,7 @@ HL_CHECK static hl_status read_field(struct cursor *c, struct hl_tensor *t, uint
         return hl_fail(HL_EINVAL, "tensor '%s': unknown field '%.40s'", t->name, key);
     }
     if (*has & bit)
-        return hl_fail(HL_EINVAL, "tensor '%s': field '%s' stands twice", t->name, key);
+        return hl_fail(HL_EINVAL, "tensor '%s': field '%s' appears twice", t->name, key);
     *has |= bit;
     return HL_OK;
 }
@@ -267,7 +267,8 @@ HL_CHECK static hl_status read_tensor(struct cursor *c, struct hl_tensor *t)
                        : !(has & HAS_SHAPE) ? "shape"
                                             : "data_offsets");
     if (offsets[1] < offsets[0])
-        return hl_fail(HL_EINVAL, "tensor '%s': data_offsets [%" PRIu64 ", %" PRIu64 "] run back",
+        return hl_fail(HL_EINVAL,
+                       "tensor '%s': data_offsets [%" PRIu64 ", %" PRIu64 "] run backwards",
                        t->name, offsets[0], offsets[1]);
     HL_TRY(hl_tensor_bytes(t, &size));
     if (offsets[1] - offsets[0] != size) {
@@ -300,7 +301,7 @@ HL_CHECK static hl_status read_metadata(struct cursor *c, struct hl_safetensors 
 {
     size_t cap = 0;
     if (st->meta != NULL)
-        return fail_at(c, "__metadata__ stands twice");
+        return fail_at(c, "__metadata__ appears twice");
     HL_TRY(expect(c, '{'));
     if (cursor_accept(c, '}'))
         return HL_OK;
@@ -367,7 +368,7 @@ HL_CHECK static hl_status check_names(struct hl_safetensors *st)
     for (size_t i = 1; i < st->count; i++) {
         const char *name = st->tensors[st->by_name[i]].name;
         if (strcmp(st->tensors[st->by_name[i - 1]].name, name) == 0)
-            return hl_fail(HL_EINVAL, "tensor '%s' stands twice in the header", name);
+            return hl_fail(HL_EINVAL, "tensor '%s' appears twice in the header", name);
     }
     return HL_OK;
 }

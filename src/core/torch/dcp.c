@@ -214,7 +214,7 @@ HL_CHECK static hl_status read_dtype(const struct hl_pickle_value *properties, e
     if (dtype == NULL && state != NULL && state->kind == HL_PICKLE_TUPLE && state->items.count > 0)
         dtype = state->items.at[0];
     if (dtype == NULL || dtype->kind != HL_PICKLE_CLASS)
-        return hl_fail(HL_EINVAL, "its properties are %s, which says no dtype",
+        return hl_fail(HL_EINVAL, "its properties are %s, which contain no dtype",
                        hl_pickle_what(properties, what, sizeof(what)));
     return hl_torch_dtype(dtype, out);
 }
@@ -256,7 +256,7 @@ HL_CHECK static hl_status read_chunk(struct reader *r, const struct hl_tensor *t
     memcpy(key.begin, c->begin, sizeof(key.begin));
     const struct place *p = find_place(r, &key);
     if (p == NULL && *volume > 0)
-        return hl_fail(HL_EINVAL, "storage_data does not say where a chunk lies");
+        return hl_fail(HL_EINVAL, "storage_data does not say where a chunk is");
     if (p != NULL) {
         c->file = p->file;
         c->offset = p->offset;
@@ -346,7 +346,7 @@ HL_CHECK static hl_status read_bytes(struct reader *r, const struct hl_pickle_te
 {
     const struct place *p = find_place(r, &(struct place){.name = *name});
     if (p == NULL)
-        return hl_fail(HL_EINVAL, "storage_data does not say where it lies");
+        return hl_fail(HL_EINVAL, "storage_data does not say where it is");
     b->file = p->file;
     b->offset = p->offset;
     b->size = p->size;
@@ -395,7 +395,7 @@ HL_CHECK static hl_status check_names(const struct hl_torch_dcp *dcp)
     qsort(names, n, sizeof(const char *), by_name);
     for (size_t i = 1; i < n; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            return hl_fail(HL_EINVAL, "'%.200s' stands twice", names[i]);
+            return hl_fail(HL_EINVAL, "'%.200s' appears twice", names[i]);
     return HL_OK;
 }
 

@@ -71,8 +71,9 @@ hl_status hl_megatron_divisor(uint64_t vocab, uint64_t padded, uint64_t tp, int 
             return HL_OK;
         }
     return hl_fail(HL_EINVAL,
-                   "the embedding has %" PRIu64 " rows, which no padding makes of a vocabulary of "
-                   "%" PRIu64 " at TP %" PRIu64 ": " GIVE_CONFIG " with its true vocab_size",
+                   "the embedding has %" PRIu64
+                   " rows, which no padding makes from a vocabulary of %" PRIu64 " at TP %" PRIu64
+                   ": " GIVE_CONFIG " with its true vocab_size",
                    padded, vocab, tp);
 }
 
@@ -226,7 +227,7 @@ HL_CHECK static hl_status refuse_model(const struct config_builder *b, const cha
 {
     (void)b;
     return hl_fail(HL_EUNSUPPORTED,
-                   "args describe a model with %s, which names no family: " GIVE_CONFIG, why);
+                   "args describe a model with %s, which matches no family: " GIVE_CONFIG, why);
 }
 
 /* YaRN as latent attention has it; Megatron's own defaults where older args lack a value. */
@@ -412,7 +413,7 @@ HL_CHECK static hl_status check_usual(const struct config_builder *b, const stru
         if (!is_usual(hl_pickle_attribute(b->args, list[i].name), list[i].usual))
             return hl_fail(
                 HL_EUNSUPPORTED,
-                "args.%s is set, %s, which a config made of args can't say: " GIVE_CONFIG,
+                "args.%s is set, %s, which a config derived from args can't express: " GIVE_CONFIG,
                 list[i].name, list[i].what);
     return HL_OK;
 }
@@ -464,7 +465,7 @@ HL_CHECK static hl_status check_word(const struct config_builder *b, const char 
                  v->text.data);
     else
         hl_pickle_what(v, what, sizeof(what));
-    return hl_fail(HL_EUNSUPPORTED, "args.%s is %s, which names no family: " GIVE_CONFIG, name,
+    return hl_fail(HL_EUNSUPPORTED, "args.%s is %s, which matches no family: " GIVE_CONFIG, name,
                    what);
 }
 
@@ -555,8 +556,8 @@ HL_CHECK static hl_status check_forms(const struct hl_pickle_value *root,
         if (is_set(args, table[i].name) &&
             strncmp(config->family->name, table[i].family, strlen(table[i].family)) != 0)
             return hl_fail(HL_EUNSUPPORTED,
-                           "args.%s is set, %s, which a %s model of Hugging Face has not: convert "
-                           "the checkpoint with Megatron",
+                           "args.%s is set, %s, which a %s model of Hugging Face doesn't have: "
+                           "convert the checkpoint with Megatron",
                            table[i].name, table[i].what, config->family->name);
     return HL_OK;
 }
@@ -581,14 +582,14 @@ hl_status hl_megatron_check_config(const struct hl_pickle_value *root,
         if (table[i].has != table[i].want)
             return hl_fail(HL_EINVAL,
                            "the checkpoint's args.%s is %" PRIu64 ", config.json says %" PRIu64
-                           ": give the config.json of this model",
+                           ": provide the config.json of this model",
                            table[i].name, table[i].has, table[i].want);
     HL_TRY(check_forms(root, config));
     if (s.untied == (config->tied != 0))
-        return hl_fail(HL_EINVAL,
-                       "the checkpoint's args.untie_embeddings_and_output_weights is %s, "
-                       "config.json says tie_word_embeddings %s: give the config.json of this "
-                       "model",
-                       s.untied ? "True" : "False", config->tied ? "true" : "false");
+        return hl_fail(
+            HL_EINVAL,
+            "the checkpoint's args.untie_embeddings_and_output_weights is %s, config.json says "
+            "tie_word_embeddings %s: provide the config.json of this model",
+            s.untied ? "True" : "False", config->tied ? "true" : "false");
     return HL_OK;
 }

@@ -446,7 +446,7 @@ hl_status hl_torch_tensors_finish(struct hl_torch_tensors *tensors)
     qsort(order, tensors->count, sizeof(struct hl_torch_tensor *), by_name);
     for (size_t i = 1; i < tensors->count; i++)
         if (strcmp(order[i - 1]->tensor.name, order[i]->tensor.name) == 0)
-            return hl_fail(HL_EINVAL, "tensor '%s' stands twice", order[i]->tensor.name);
+            return hl_fail(HL_EINVAL, "tensor '%s' appears twice", order[i]->tensor.name);
     qsort(order, tensors->count, sizeof(struct hl_torch_tensor *), by_bytes);
     for (size_t i = 0, first = 0; i < tensors->count; i++) {
         if (compare_bytes(order[first], order[i]) != 0 || order[i]->tensor.size == 0)

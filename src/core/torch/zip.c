@@ -94,7 +94,7 @@ HL_CHECK static hl_status read_end(const struct hl_torch_source *s, struct direc
 {
     size_t len = s->size < END_SIZE + COMMENT_MAX ? s->size : END_SIZE + COMMENT_MAX, at;
     if (len < END_SIZE)
-        return hl_fail(HL_EINVAL, "%" PRIu64 " bytes are no zip file", s->size);
+        return hl_fail(HL_EINVAL, "%" PRIu64 " bytes are not a zip file", s->size);
     HL_AUTO(hl_freep) uint8_t *tail = malloc(len);
     if (tail == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the last %zu bytes of a zip", len);
@@ -250,7 +250,7 @@ HL_CHECK static hl_status check_entries(struct opener *o)
     qsort(zip->entries, zip->count, sizeof(*zip->entries), by_name);
     for (size_t i = 1; i < zip->count; i++)
         if (strcmp(zip->entries[i - 1].name, zip->entries[i].name) == 0)
-            return hl_fail(HL_EINVAL, "entry '%.200s' stands twice", zip->entries[i].name);
+            return hl_fail(HL_EINVAL, "entry '%.200s' appears twice", zip->entries[i].name);
     return HL_OK;
 }
 

@@ -88,7 +88,7 @@ static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t siz
     if (!known)
         return hl_fail(HL_ECONFLICT, "a message of another group: this one is complete");
     if (*find_message(b, id.hi, from, number) != NULL)
-        return hl_fail(HL_ECONFLICT, "rank %d is there already", from);
+        return hl_fail(HL_ECONFLICT, "rank %d has already joined", from);
     size_t waiting = 0;
     for (const struct hl_inbox_message *m = b->first; m != NULL; m = m->next)
         waiting += m->from == from && ((m->number ^ number) & HL_INBOX_AHEAD) == 0;

@@ -49,7 +49,7 @@ static hl_status own_address(const char *rank0, int timeout_ms, char *out, size_
     int fd = socket(to.sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int ok = fd >= 0 && connect(fd, (struct sockaddr *)&to.sa, to.len) == 0 &&
              getsockname(fd, (struct sockaddr *)&own, &len) == 0;
-    hl_status st = ok ? HL_OK : hl_fail(HL_EUNAVAIL, "no way from here to rank 0, %s: %m", rank0);
+    hl_status st = ok ? HL_OK : hl_fail(HL_EUNAVAIL, "no route from here to rank 0, %s: %m", rank0);
     if (fd >= 0)
         close(fd);
     HL_TRY(st);
@@ -64,7 +64,7 @@ static hl_status own_address(const char *rank0, int timeout_ms, char *out, size_
 static hl_status check_net_options(const hybridps_net_options *o)
 {
     if (o->address == NULL || o->address[0] == '\0')
-        return hl_fail(HL_EINVAL, "a group wants the address of rank 0: \"host:port\"");
+        return hl_fail(HL_EINVAL, "a group needs the address of rank 0: \"host:port\"");
     if (o->world < 1 || o->world > HL_COLLECTIVE_RANKS || o->rank < 0 || o->rank >= o->world)
         return hl_fail(HL_EINVAL,
                        "group at %s: rank %d of %d: ranks are 0 to world - 1, at most %d of them",
@@ -102,7 +102,8 @@ static hl_status read_card(const struct hl_collective_net *g, const struct hl_in
     memcpy(out, m->data, sizeof(*out));
     out->address[sizeof(out->address) - 1] = '\0';
     if (out->call.magic != MAGIC || out->call.version != VERSION)
-        return hl_fail(HL_EPROTO, "rank %d has another version of groups: use one library",
+        return hl_fail(HL_EPROTO,
+                       "rank %d uses another version of groups: use the same library on all ranks",
                        m->from);
     if (out->call.arg != g->world)
         return hl_fail(HL_ECONFLICT, "rank %d says there are %d ranks, rank %d says %d", m->from,

@@ -44,7 +44,7 @@ hl_status hl_engine_read_gpu(const char *root, const char *pci, struct hl_engine
     if (text.len == 0 || !take_field(text.data, "GPU UUID", out->uuid, sizeof(out->uuid)) ||
         strncmp(out->uuid, "GPU-", 4) != 0 || strchr(out->uuid, '?') != NULL)
         return hl_fail(HL_EINVAL,
-                       "%s tells no UUID of the GPU; restart the driver (nvidia-persistenced)",
+                       "%s reports no UUID of the GPU; restart the driver (nvidia-persistenced)",
                        path);
     out->minor = take_field(text.data, "Device Minor", minor, sizeof(minor)) &&
                          hl_parse_number(minor, 1023, &number)
@@ -65,17 +65,18 @@ static hl_status add_gpu(const char *root, const char *pci, bool foreign,
     if (st == HL_ENOENT)
         return hl_fail(HL_ENOENT,
                        "GPU %.32s is not known to the NVIDIA driver of this node (%s): it has left "
-                       "the bus, or is of another vendor; look at it with nvidia-smi and lspci, "
+                       "the bus, or is from another vendor; look at it with nvidia-smi and lspci, "
                        "and start the Agent again",
                        pci, root);
     HL_TRY(st);
     if (d->way == HL_ENGINE_GPUS_PLAIN && gpu.minor < 0)
-        return hl_fail(HL_EINVAL, "GPU %.32s: the driver tells no number of its device file", pci);
+        return hl_fail(HL_EINVAL, "GPU %.32s: the driver reports no number of its device file",
+                       pci);
     for (size_t i = 0; i < d->gpu_count; i++)
         if (strcmp(d->gpus[i].uuid, gpu.uuid) == 0)
             return hl_fail(HL_EINVAL,
-                           "GPUs %.31s and %.31s both say that they are %s: no container can be "
-                           "given one of them alone",
+                           "GPUs %.31s and %.31s both report that they are %s: no container can be "
+                           "given only one of them",
                            d->gpus[i].pci, gpu.pci, gpu.uuid);
     d->gpus[d->gpu_count++] = gpu;
     return HL_OK;

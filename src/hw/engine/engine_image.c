@@ -41,8 +41,8 @@ hl_status hl_engine_image_pull(const struct hl_engine_ranks *e, const char *imag
     struct hl_args args = hl_engine_args(e, &arena);
     if (hl_engine_image_is_id(image))
         return hl_fail(HL_ENOENT,
-                       "it came from no registry and is not on this node; load it on every node "
-                       "(%s load), or push it and name its registry in dockerImage",
+                       "it has no registry and is not on this node; load it on every node (%s "
+                       "load), or push it and name its registry in dockerImage",
                        hl_engine_name(e->kind));
     hl_args_add(&args, "pull");
     hl_args_add(&args, image);
@@ -54,7 +54,7 @@ hl_status hl_engine_image_pull(const struct hl_engine_ranks *e, const char *imag
 
 hl_status hl_engine_image_lacks(const char *image, hl_status st)
 {
-    return hl_fail_prefix(st, "image %.200s can't be had: ", image);
+    return hl_fail_prefix(st, "image %.200s is not available: ", image);
 }
 
 /* Called during a pull: reports its progress, and reacts to a stop. */
@@ -78,7 +78,8 @@ hl_status hl_engine_image_get(struct hl_shim *s)
     struct hl_engine_image found = {0};
     hl_status st = hl_engine_image_find(s->engine, s->spec.image, &found);
     if (st == HL_ENOENT) {
-        hl_info("container %s: %s is not here and is pulled", s->spec.id, s->spec.image);
+        hl_info("container %s: %s is not on this node and is being pulled", s->spec.id,
+                s->spec.image);
         st = hl_engine_image_pull(s->engine, s->spec.image,
                                   (struct hl_command){.go_on = pull_goes_on, .arg = s});
         if (st == HL_OK)

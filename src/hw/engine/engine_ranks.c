@@ -262,7 +262,7 @@ static void remove_all(struct hl_shim *s)
         if (e->ranks[i].id[0] != '\0')
             ids[n++] = e->ranks[i].id;
     if (remove_containers(e, ids, n) != HL_OK) {
-        hl_warn("container %s: %s; the Agent's next start looks for it", s->spec.id,
+        hl_warn("container %s: %s; the Agent looks for it when it starts again", s->spec.id,
                 hl_error_text());
         return;
     }

@@ -176,7 +176,7 @@ static void rank_over(struct hl_shim *s, size_t i, const struct hl_engine_state 
     struct hl_engine_rank *r = &s->engine->ranks[i];
     if (r->follower > 0) { /* what it has brought is in the pipe */
         kill(r->follower, SIGKILL);
-        hl_warn("the log of rank %d may lack its end, which %s has not brought",
+        hl_warn("the log of rank %d may lack its end, which %s has not delivered",
                 s->spec.ranks[i].rank, hl_engine_name(s->engine->kind));
     }
     s->engine->oom += end->oom || log_tells_kill(s->engine, i);

@@ -187,10 +187,10 @@ hl_status hl_binding_choose(const struct hl_container_spec *spec, bool foreign,
         hl_cpuset_format(&wanted, want_text, sizeof(want_text));
         hl_cpuset_format(&allowed, have_text, sizeof(have_text));
         if (!foreign)
-            return hl_fail(HL_EINVAL,
-                           "container %s wants CPUs %s, this machine has %s: give CPUs of this "
-                           "machine",
-                           spec->id, want_text, have_text);
+            return hl_fail(
+                HL_EINVAL,
+                "container %s asks for CPUs %s, but this machine has %s: give CPUs of this machine",
+                spec->id, want_text, have_text);
         snprintf(out->note, sizeof(out->note), "CPUs %.80s are not all on this machine (%.80s): %s",
                  want_text, have_text,
                  hl_cpuset_count(&out->cpus) > 0 ? "bound to those that are" : "not bound");

@@ -73,7 +73,7 @@ static bool enter_scope(const struct hl_shim *s, const char *name)
         return false; /* Slurm ends whatever is in its own groups */
     if (hl_systemd_scope(name, SCOPE_MS) == HL_OK)
         return true;
-    hl_warn("container %s is bound by affinity alone: %s", s->spec.id, hl_error_text());
+    hl_warn("container %s is bound only by affinity: %s", s->spec.id, hl_error_text());
     return false;
 }
 

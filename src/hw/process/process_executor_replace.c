@@ -126,8 +126,7 @@ bool hl_shim_spare_ended(struct hl_shim *s, pid_t pid)
     for (size_t i = 0; i < s->spare_count; i++) {
         if (s->spares[i].pid != pid)
             continue;
-        hl_warn("spare process %d has ended by itself: does the program call helios.elastic.run?",
-                (int)pid);
+        hl_warn("spare process %d has exited: does the program call helios.elastic.run?", (int)pid);
         spare_end(&s->spares[i], hl_now_ns() + SPARE_RETRY_NS);
         return true;
     }

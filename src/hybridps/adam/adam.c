@@ -261,10 +261,10 @@ static hl_status check_adam(const struct hybridps_adam *s)
         return hl_fail(HL_EINVAL, "Adam: lr %g, eps %g and weight decay %g must not be negative",
                        s->lr, s->eps, s->wd);
     if (s->grad_type != HYBRIDPS_F32 && !half_type(s->grad_type))
-        return hl_fail(HL_EINVAL, "Adam: gradient type %d is none of f32 0, f16 1, bf16 2",
+        return hl_fail(HL_EINVAL, "Adam: gradient type %d is not one of f32 0, f16 1, bf16 2",
                        s->grad_type);
     if (s->p16 != NULL && !half_type(s->p16_type))
-        return hl_fail(HL_EINVAL, "Adam: type %d of the second copy is none of f16 1, bf16 2",
+        return hl_fail(HL_EINVAL, "Adam: type %d of the second copy is not one of f16 1, bf16 2",
                        s->p16_type);
     return HL_OK;
 }

@@ -55,7 +55,7 @@ int hybridps_grad_norm(const void *g, int grad_type, size_t n, double scale, int
     if ((g == NULL && n > 0) || sum_of_squares == NULL || finite == NULL)
         return hl_fail(HL_EINVAL, "gradient norm: g and the results must not be NULL");
     if (grad_type < HYBRIDPS_F32 || grad_type > HYBRIDPS_BF16)
-        return hl_fail(HL_EINVAL, "gradient norm: type %d is none of f32 0, f16 1, bf16 2",
+        return hl_fail(HL_EINVAL, "gradient norm: type %d is not one of f32 0, f16 1, bf16 2",
                        grad_type);
     size_t count = (n + BLOCK - 1) / BLOCK;
     HL_AUTO(hl_freep) double *sums = calloc(count + 1, sizeof(*sums));

@@ -87,7 +87,7 @@ hl_status hl_policy_create(const char *name, const struct hl_policy_options *opt
         if (strcmp(rules[i].name, name) == 0)
             rule = &rules[i];
     if (rule == NULL)
-        return hl_fail(HL_EINVAL, "policy \"%s\" is none of opt, lru, fifo, heat, random", name);
+        return hl_fail(HL_EINVAL, "policy \"%s\" is not one of opt, lru, fifo, heat, random", name);
     struct hl_policy *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a policy");

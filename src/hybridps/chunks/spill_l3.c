@@ -293,7 +293,7 @@ static hl_status get_piece(struct l3_spill *l, struct spilled_chunk *k, size_t n
                 HL_ESTALE,
                 "its content is lost: the pool at %s was recreated, or its daemon was restarted "
                 "while this process was stopped for longer than l3.lease, or for more than %d s "
-                "while others needed the room; go on from the last checkpoint",
+                "while others needed the room; continue from the last checkpoint",
                 l->path, HL_POOL_LEASE_SURE_MS / 1000);
         hl_status st = hl_pool_view_read(hl_l3_view(l->client), &k->pieces[n], 0, data, bytes);
         if (st == HL_OK)

@@ -195,8 +195,8 @@ hl_status client_enter_ending(hybridps *h)
         return hl_fail(HL_EINVAL, "the client is NULL");
     if (h->pid != getpid())
         return hl_fail(HL_EPERM,
-                       "process %d is a fork of %d, which alone may use its device: open another "
-                       "client",
+                       "process %d is a fork of %d, and only the latter may use its device: open "
+                       "another client",
                        (int)getpid(), (int)h->pid);
     hl_pagefault_suspend(); /* serving a fault takes the lock */
     pthread_mutex_lock(&h->lock);

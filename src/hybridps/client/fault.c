@@ -121,12 +121,11 @@ int hybridps_settle(hybridps *h)
     uint32_t lost = h->lost;
     h->lost = 0;
     if (lost > 0)
-        st =
-            hl_fail(HL_ESTALE,
-                    "%s: tensor \"%.100s\" was used after its content had ended (a gradient after "
-                    "zero_grad, or a parameter whose gradient took its place); the bytes that were "
-                    "read were no numbers: keep a clone() of what is to be used later",
-                    hl_chunk_pool_device(h->pool), h->tensors.list[lost - 1].name);
+        st = hl_fail(HL_ESTALE,
+                     "%s: tensor \"%.100s\" was used after its content had ended (a gradient after "
+                     "zero_grad, or a parameter whose gradient took its place); the bytes that "
+                     "were read were not its values: keep a clone() of what you use later",
+                     hl_chunk_pool_device(h->pool), h->tensors.list[lost - 1].name);
     return client_leave(h, st);
 }
 

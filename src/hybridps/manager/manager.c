@@ -42,8 +42,8 @@ static hl_status check_device(const struct hybridps_manager *m, int device)
     if (m == NULL)
         return hl_fail(HL_EINVAL, "manager: none given");
     if (device < HYBRIDPS_MANAGER_HOST || device + 1 >= (int)m->t.s->devices)
-        return hl_fail(HL_EINVAL, "manager %s: device %d is none of -1 (the host) to %d", m->t.path,
-                       device, (int)m->t.s->devices - 2);
+        return hl_fail(HL_EINVAL, "manager %s: device %d is not one of -1 (the host) to %d",
+                       m->t.path, device, (int)m->t.s->devices - 2);
     return HL_OK;
 }
 

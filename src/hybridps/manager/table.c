@@ -329,7 +329,7 @@ hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_ma
         return hl_fail(HL_EINVAL, "a manager's name has 1 to %zu characters and no '/'",
                        sizeof(t.path) - 2);
     if (o->capacity != NULL && (o->devices == 0 || o->devices > HL_MANAGER_DEVICES))
-        return hl_fail(HL_EINVAL, "manager %s: at most %d devices beside the host", o->name,
+        return hl_fail(HL_EINVAL, "manager %s: at most %d devices besides the host", o->name,
                        HL_MANAGER_DEVICES - 1);
     snprintf(t.path, sizeof(t.path), "/%s", o->name);
     hl_status st = hl_shm_open_locked(t.path, o->capacity != NULL, t.lock_ms, &t.fd);

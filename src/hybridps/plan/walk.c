@@ -191,7 +191,7 @@ static hl_status check_pinned(const struct plan_model *m)
                 if (mo->need[j].chunk == u->chunk)
                     return hl_fail(HL_EINVAL,
                                    "%s: chunk \"%s\" is needed on the device and on the host, "
-                                   "which mode move can't",
+                                   "which mode move can't do",
                                    hl_trace_moment_name(t, i, name, sizeof(name)),
                                    t->chunks[u->chunk].id);
         }

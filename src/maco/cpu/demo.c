@@ -163,7 +163,7 @@ int maco_demo(float *data, uint64_t n, int rounds, int workers, int threads, int
 {
     struct demo d = {0};
     if (data == NULL || order == NULL)
-        return hl_fail(HL_EINVAL, "the demo wants data and a place for the order");
+        return hl_fail(HL_EINVAL, "the demo needs data and a place for the order");
     HL_TRY(check_demo(n, rounds, workers, threads));
     uint32_t strips = strips_of(n, (uint32_t)workers, (uint32_t)threads);
     uint32_t lanes = strips * (uint32_t)workers;

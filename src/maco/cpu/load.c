@@ -109,8 +109,8 @@ static hl_status check_events(struct hl_maco_state *s, bool is_static)
         return hl_fail(HL_EINVAL, "the plan has %u ends, not one", ends);
     if (!is_static && launched != v->n_tasks)
         return hl_fail(HL_EINVAL,
-                       "%u of the plan's %u tasks are launched by none; compile it for the policy "
-                       "of the runtime",
+                       "%u of the plan's %u tasks are never launched; compile it for the policy of "
+                       "the runtime",
                        v->n_tasks - launched, v->n_tasks);
     return HL_OK;
 }

@@ -76,10 +76,10 @@ static hl_status check_elementwise(const struct checking *c)
     if (op < MACO_ADD || op > MACO_SCALE_ADD)
         return hl_fail(HL_EINVAL, "unknown op %d (dims[5]). Hint: enum maco_elementwise", op);
     if (two != (c->op->inputs[1] != NULL))
-        return hl_fail(HL_EINVAL,
-                       "op %d has %s. Hint: ADD, MUL, SUB and SCALE_ADD take A and B, "
-                       "the others A alone",
-                       op, two ? "no B" : "a B");
+        return hl_fail(
+            HL_EINVAL,
+            "op %d has %s. Hint: ADD, MUL, SUB and SCALE_ADD take A and B, the others only A", op,
+            two ? "no B" : "a B");
     if (c->op->dims[6] < MACO_F32 || c->op->dims[6] > MACO_BF16)
         return hl_fail(HL_EINVAL, "the dtype of Y (dims[6]) is %d. Hint: F32, F16 or BF16",
                        c->op->dims[6]);
@@ -259,10 +259,10 @@ static hl_status check_numbers(const struct checking *c)
     if (op->deterministic != 0 && op->deterministic != 1)
         return hl_fail(HL_EINVAL, "deterministic is %d. Hint: it is 0 or 1", op->deterministic);
     if (hl_maco_is_comm(c->type->type) && op->on_worker != 0)
-        return hl_fail(HL_EINVAL,
-                       "communication wants worker %d. Hint: the proxy of its group "
-                       "runs it, ask for none",
-                       op->on_worker - 1);
+        return hl_fail(
+            HL_EINVAL,
+            "communication asks for worker %d. Hint: the proxy of its group runs it, ask for none",
+            op->on_worker - 1);
     if (op->group > UINT16_MAX || (!hl_maco_is_comm(c->type->type) && op->group != 0))
         return hl_fail(HL_EINVAL,
                        "group is %u. Hint: at most 65535, and 0 where there is no "

@@ -46,8 +46,8 @@ HL_CHECK static hl_status open_regular(const char *path, int *fd, uint64_t *size
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int e = errno;
     if (f < 0 && e == ENOENT && is_link(path))
-        return hl_fail(
-            HL_EIO, "%s is a link to a file that is not there: copy the file that it means", path);
+        return hl_fail(HL_EIO, "%s is a link to a missing file: copy the file that it points to",
+                       path);
     if (f < 0)
         return hl_fail(e == ENOENT ? HL_ENOENT : HL_EIO, "open %s: %s", path, strerror(e));
     if (fstat(f, &sb) != 0 || !S_ISREG(sb.st_mode)) {
@@ -540,7 +540,7 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
         HL_TRY(check_not_megatron(o));
         return im->only == NULL
                    ? open_adapter(im, o, adapter)
-                   : hl_fail(HL_EINVAL, "%s is of a LoRA adapter: give its directory", o->dir);
+                   : hl_fail(HL_EINVAL, "%s belongs to a LoRA adapter: give its directory", o->dir);
     }
     if (o->base != NULL && o->base[0] != '\0')
         return hl_fail(HL_EINVAL, "%s holds no " HL_LORA_CONFIG ", but a base is given", o->dir);

@@ -236,13 +236,12 @@ HL_CHECK static hl_status compare_copy(const struct hl_megatron_source *s,
             continue;
         while (a[at] == c->bytes[at])
             at++;
-        return hl_fail(
-            HL_EINVAL,
-            "tensor '%s' differs between %s and %s from element %" PRIu64
-            " on, but both hold the same one: the ranks have drifted apart, or the files "
-            "are of different saves; use another iteration",
-            t->name, s->files[h->file_of[c->tensor]].path, s->files[c->file].path,
-            at / hl_dtype_size(t->dtype));
+        return hl_fail(HL_EINVAL,
+                       "tensor '%s' differs between %s and %s from element %" PRIu64
+                       " on, but both should hold the same one: the ranks have drifted apart, or "
+                       "the files are from different saves; use another iteration",
+                       t->name, s->files[h->file_of[c->tensor]].path, s->files[c->file].path,
+                       at / hl_dtype_size(t->dtype));
     }
     return HL_OK;
 }

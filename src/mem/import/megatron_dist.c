@@ -435,8 +435,8 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
     (void)shard;
     if (g == NULL)
         return hl_fail(HL_ENOENT,
-                       "tensor '%s', which a model of these args has, is not in .metadata; look "
-                       "whether config.json and args are of this checkpoint",
+                       "tensor '%s', which a model of these args has, is not in .metadata; check "
+                       "that config.json and args belong to this checkpoint",
                        name);
     f->tensor = g->tensor->tensor;
     f->tensor.rank -= g->axes;
@@ -492,7 +492,7 @@ HL_CHECK static hl_status open_chunk(struct dist *d, const struct hl_tensor *t,
     const struct hl_tensor *has = header.tensors;
     if (header.count != 1 || has->dtype != t->dtype || has->rank != t->rank ||
         memcmp(has->shape, c->shape, t->rank * sizeof(*c->shape)) != 0)
-        return hl_fail(HL_EINVAL, "what lies there is not the chunk that .metadata describes");
+        return hl_fail(HL_EINVAL, "the data there is not the chunk that .metadata describes");
     out->bytes = f->bytes + c->offset + has->offset;
     return HL_OK;
 }

@@ -97,7 +97,7 @@ HL_CHECK static hl_status check_alike(const struct ranks *r, const struct hl_pic
     HL_TRY(hl_megatron_sizes_read(root, &s));
     if (s.tp != r->sizes.tp || s.pp != r->sizes.pp || s.ep != r->sizes.ep ||
         s.layers != r->sizes.layers || s.hidden != r->sizes.hidden)
-        return hl_fail(HL_EINVAL, "its args are of another model or split than those of %s",
+        return hl_fail(HL_EINVAL, "its args describe another model or split than those of %s",
                        r->s->files[r->list[0].file].path);
     if (iteration != NULL && iteration->kind == HL_PICKLE_INT &&
         iteration->integer != r->s->iteration)
@@ -365,11 +365,10 @@ HL_CHECK static hl_status fail_missing(const struct ranks *r, const struct rank_
                            "%s: '%s' is a weight of the grouped GEMM without Transformer Engine, "
                            "which is not read; save the checkpoint as torch_dist",
                            path, rank->header.tensors[i].name);
-    return hl_fail(
-        HL_ENOENT,
-        "%s lacks tensor '%s', which a model of these args has; look whether config.json "
-        "and args are of this checkpoint",
-        path, name);
+    return hl_fail(HL_ENOENT,
+                   "%s lacks tensor '%s', which a model of these args has; check that config.json "
+                   "and args belong to this checkpoint",
+                   path, name);
 }
 
 static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, const char *name,

@@ -75,9 +75,9 @@ HL_CHECK static hl_status collect_state(struct collector *c, const struct hl_par
         return HL_OK;
     if (found == NULL)
         return hl_fail(HL_ENOENT,
-                       "there is no optimizer state '%s' of '%s', as there is of other "
-                       "parameters: it was frozen, or a part of the checkpoint is missing; "
-                       "without --optimizer the parameters alone are imported",
+                       "there is no optimizer state '%s' of '%s', as there is of other parameters: "
+                       "it was frozen, or a part of the checkpoint is missing; without --optimizer "
+                       "only the parameters are imported",
                        kind, param->name);
     struct hl_tensor *t = &c->tensors[c->count++];
     *t = *found;

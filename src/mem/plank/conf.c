@@ -6,11 +6,11 @@
 #define AT(field) HL_OPTION_FIELD(struct hl_plank_options, field)
 static const struct hl_option plank_options[] = {
     {"plank.piece", "--plank-piece", "1MiB",
-     "One staging buffer of the plank (the way to devices that no NIC reaches); whole MiB, as each "
-     "is checked by itself.",
+     "Size of one staging buffer of the plank (the path to devices that no NIC reaches); whole "
+     "MiB, because each MiB has its own checksum.",
      HL_OPT_BYTES, 1 << 20, 64 << 20, NULL, AT(piece)},
     {"plank.buffers", "--plank-buffers", "4",
-     "Staging buffers of one such transfer; its two legs overlap by them.",
+     "Staging buffers of one transfer over the plank, so that its two legs overlap.",
      HL_OPT_INT, 2, 64, NULL, AT(buffers)},
 };
 /* clang-format on */

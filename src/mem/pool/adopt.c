@@ -73,7 +73,7 @@ static void drop_claim(struct hl_pool *pool, const struct hl_pool_ref *r,
 {
     char id[HL_ID_TEXT_LEN + 1];
     snprintf(id, sizeof(id), "%s", hl_id_format(r->id).s);
-    hl_warn("index entry is dropped, it claims bytes of another one pool=%s shard=%s slot=%" PRIu32
+    hl_warn("index entry is dropped, it overlaps another one pool=%s shard=%s slot=%" PRIu32
             " offset=%" PRIu64 " size=%" PRIu64 " other=%s",
             pool->path, id, r->slot, r->offset, r->size, hl_id_format(other->id).s);
     pool_settle_entry(&pool->index[r->slot], HL_POOL_DELETED);

@@ -91,7 +91,7 @@ bool pool_slot_repair(struct hl_pool *pool, uint32_t slot)
           POOL_GET(e->crc32) == n->crc32 && POOL_GET(e->table_crc) == n->table_crc &&
           POOL_GET(e->entry_crc) == n->entry_crc)))
         return false;
-    hl_warn("damaged index entry of the pool was written again pool=%s slot=%" PRIu32 " shard=%s",
+    hl_warn("damaged index entry of the pool was rewritten pool=%s slot=%" PRIu32 " shard=%s",
             pool->path, slot, hl_id_format(n->id).s);
     hl_fault_count("corrupt", "pool-index");
     entry_begin(pool, slot);
@@ -313,7 +313,7 @@ static void end_if_damaged(const struct hl_pool *pool)
         return;
     if (fstat(pool->fd, &sb) != 0)
         sb.st_size = 0;
-    hl_error("pool file was truncated by another program, this process ends path=%s has=%lld "
+    hl_error("pool file was truncated by another program, this process exits path=%s has=%lld "
              "had=%" PRIu64,
              pool->path, (long long)sb.st_size, pool->file_size);
     _exit(1);

@@ -6,10 +6,10 @@
 #define AT(field) HL_OPTION_FIELD(struct hl_tier_limits, field)
 static const struct hl_option tier_options[] = {
     {"tier.high", "--tier-high", "85",
-     "Above this much of its quota a tier is under high pressure.",
+     "Above this share of its quota a tier is under high pressure.",
      HL_OPT_PERCENT, 1, 100, NULL, AT(high_pct)},
     {"tier.low", "--tier-low", "70",
-     "Below this much of its quota a tier is under low pressure; a full pool gives up archived "
+     "Below this share of its quota a tier is under low pressure; a full pool evicts archived "
      "shards down to it.",
      HL_OPT_PERCENT, 1, 100, NULL, AT(low_pct)},
 };

@@ -216,7 +216,7 @@ static hl_status auto_connect(const struct hl_net_connect_opts *opts, struct hl_
     struct hl_net_client *tcp;
     HL_TRY(look_for_adapter(opts, device, devices, sizeof(devices), &found));
     if (!found && needs_rdma(opts))
-        return hl_fail(HL_EUNSUPPORTED, "%s: no RDMA adapter that can be used is behind \"%s\"",
+        return hl_fail(HL_EUNSUPPORTED, "%s: no usable RDMA adapter belongs to \"%s\"",
                        opts->address, device);
     HL_TRY(connect_tcp(opts, found ? 1 : opts->endpoints, opts->timeout_ms, &tcp));
     if (!found) {

@@ -6,10 +6,11 @@
 #define AT(field) HL_OPTION_FIELD(struct hl_migrate_tuning, field)
 static const struct hl_option migrate_options[] = {
     {"migrate.chunk", "--migrate-chunk", "1MiB",
-     "Piece of a migration that is checked as one; rounded down to a power of two.",
+     "Size of the pieces of a migration, each with its own checksum; rounded down to a power of "
+     "two.",
      HL_OPT_BYTES, 256 << 10, 8 << 20, NULL, AT(chunk_size)},
     {"migrate.window", "--migrate-window", "16MiB",
-     "Bytes that all senders together may have in flight to a node.",
+     "Bytes that all senders together can have in flight to a node.",
      HL_OPT_BYTES, HL_OPTION_MIB, 16ll << 30, NULL, AT(window_bytes)},
     {"migrate.keep", "--migrate-keep", "3s",
      "How long a node keeps the memory of a migration whose sender is silent; more than "
@@ -22,8 +23,8 @@ static const struct hl_option migrate_options[] = {
      "Threads that move the bytes of migrations, at either end; 2 pay off above 25 Gbit/s.",
      HL_OPT_INT, 1, 16, NULL, AT(io_threads)},
     {"migrate.zstd", "--migrate-zstd", "off",
-     "Compression of migrations: off, auto (where a sample says that it makes the transfer "
-     "faster), or a level from 1 to 19.",
+     "Compression of migrations: off, auto (if a sample shows that it makes the transfer faster), "
+     "or a level from 1 to 19.",
      HL_OPT_STRING, 0, 0, NULL, AT(zstd)},
 };
 /* clang-format on */

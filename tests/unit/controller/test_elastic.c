@@ -453,7 +453,7 @@ TEST(who_is_left_of_a_lost_server_gets_another_place_and_the_lost_one_none)
     world_run(&w);
     assert_int_equal(ask(&w, 1, 0, 0), HL_ENOENT);
     assert_string_equal(hl_error_text(),
-                        "container 0 of attempt 1 is none of the gang of job 'x-1' any more");
+                        "container 0 of attempt 1 no longer belongs to the gang of job 'x-1'");
     assert_string_equal(place_of(&w, 1, "RANK"), "-");
     assert_string_equal(said.waits, "the node of rank 0 looks for a port");
     assert_int_equal(said.number, 2);

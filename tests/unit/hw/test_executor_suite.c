@@ -484,9 +484,10 @@ TEST_IN(setup, teardown, cpus_that_are_not_there_are_refused)
     json_t *spec = spec_of("far", "true", 1);
     json_object_set_new(spec, "cpus", json_string("4000-4001"));
     assert_int_equal(start_json(w, spec, NULL, 0), HL_EINVAL);
-    snprintf(want, sizeof(want),
-             "container far wants CPUs 4000-4001, this machine has %s: give CPUs of this machine",
-             have);
+    snprintf(
+        want, sizeof(want),
+        "container far asks for CPUs 4000-4001, but this machine has %s: give CPUs of this machine",
+        have);
     assert_string_equal(hl_error_text(), want);
     assert_null(status_of(w, "far"));
 }
@@ -603,7 +604,7 @@ TEST_IN(setup, teardown, an_image_that_cannot_be_had_is_the_reason)
     json_t *c = run(w, "image", spec);
     assert_state(c, "failed");
     assert_non_null(
-        strstr(hl_json_str(c, "message", ""), "image localhost:1/no/such:1 can't be had: "));
+        strstr(hl_json_str(c, "message", ""), "image localhost:1/no/such:1 is not available: "));
     json_decref(c);
 }
 

@@ -74,7 +74,7 @@ TEST(a_credential_is_read_with_its_end)
          HL_OK, 7, ""},
         {"{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"t\",\"expirationTimestamp\":"
          "\"2027-01-15T08:00:00Z\"}}",
-         HL_EINVAL, 0, "ended at"},
+         HL_EINVAL, 0, "expired at"},
         {"{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"t\",\"expirationTimestamp\":"
          "\"tomorrow\"}}",
          HL_EINVAL, 0, "not a time"},

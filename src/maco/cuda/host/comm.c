@@ -216,8 +216,7 @@ static struct abort_call *begin_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
         st = hl_cuda_job_start(c, &a->job, abort_comm);
     }
     if (st != HL_OK)
-        hl_warn("group %u: out of memory allocating ncclCommAbort: NCCL keeps what it has of it",
-                g);
+        hl_warn("group %u: out of memory allocating ncclCommAbort: NCCL keeps its resources", g);
     return st == HL_OK ? a : NULL;
 }
 
@@ -230,7 +229,7 @@ static bool end_abort(struct abort_call *a, uint32_t g, uint64_t until)
     hl_status st = hl_cuda_job_wait(&a->job, until > now ? until - now : 0, "ncclCommAbort");
     hl_cuda_job_drop(&a->job);
     if (st != HL_OK)
-        hl_warn("group %u: ncclCommAbort: not back after %llu ms: NCCL keeps what it has of it", g,
+        hl_warn("group %u: ncclCommAbort: not back after %llu ms: NCCL keeps its resources", g,
                 (unsigned long long)(ABORT_NS / HL_NS_PER_MS));
     return st == HL_OK;
 }

@@ -108,7 +108,7 @@ static hl_status load_inside(maco_cuda *c, const maco_plan *p)
 int maco_cuda_load(maco_cuda *c, const maco_plan *p)
 {
     if (c == NULL || p == NULL)
-        return hl_fail(HL_EINVAL, "a runtime and a plan are wanted");
+        return hl_fail(HL_EINVAL, "a runtime and a plan are needed");
     if (c->running)
         return hl_fail(HL_EBUSY, "a run is in progress: wait for it (maco_cuda_wait)");
     HL_TRY(hl_cuda_enter(c));

@@ -50,8 +50,8 @@ static hl_status check_task(const maco_plan *p, const maco_plan_view *v, uint32_
     if (inside_kernel(shape, t) && (t->type == MACO_TASK_SEND || t->type == MACO_TASK_RECV ||
                                     t->type == MACO_TASK_CUSTOM_COMM))
         return hl_fail(HL_EUNSUPPORTED,
-                       "task %s: group %u communicates inside the kernel, which has collectives "
-                       "alone; give it another group",
+                       "task %s: group %u communicates inside the kernel, which has only "
+                       "collectives; give it another group",
                        name, t->group);
     if (t->type == MACO_TASK_ALL_TO_ALL && t->inputs[0] == t->outputs[0] &&
         !inside_kernel(shape, t))
@@ -145,7 +145,8 @@ static hl_status split_range(const maco_plan_view *v, uint32_t first, uint32_t l
     *work = i;
     for (; i < last; i++)
         if (hl_maco_is_comm(v->tasks[i].type))
-            return hl_fail(HL_EINTERNAL, "task %u of the plan is communication behind work", i);
+            return hl_fail(HL_EINTERNAL, "task %u of the plan is communication after compute work",
+                           i);
     return HL_OK;
 }
 

@@ -91,8 +91,8 @@ static void warn_of_connections(void)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     if (text != NULL && strcmp(text, "1") == 0)
-        hl_warn("CUDA_DEVICE_MAX_CONNECTIONS=1: streams share one queue, so a stream that waits "
-                "may hold up the kernel that it waits for; unset it to overlap communication");
+        hl_warn("CUDA_DEVICE_MAX_CONNECTIONS=1: streams share one queue, so a waiting stream can "
+                "block the kernel that it waits for; unset it to overlap communication");
 }
 
 static hl_status open_groups(maco_cuda *c)
@@ -230,8 +230,7 @@ static hl_status close_in_time(maco_cuda *c)
     k->c = c;
     HL_TRY(hl_cuda_job_start(c, &k->job, close_later));
     if (hl_cuda_job_wait(&k->job, CLOSE_NS, "giving back what a runtime has") != HL_OK)
-        hl_warn("%s: it goes on; the device and communicators must be there until then",
-                hl_error_text());
+        hl_warn("%s: it continues; keep the device and communicators until then", hl_error_text());
     hl_cuda_job_drop(&k->job);
     return HL_OK;
 }

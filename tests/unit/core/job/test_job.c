@@ -520,7 +520,7 @@ TEST(what_is_said_of_failures_has_to_have_an_effect)
     is_bad("{\"onFailure\": \"fail\"}", "onFailure: must be lines of KIND or EXIT CODE");
     is_bad("{\"onFailure\": {}}", "onFailure: must be lines of KIND or EXIT CODE");
     is_bad("{\"onFailure\": {\"crash\": \"fail\"}}", "onFailure: 'crash' is neither");
-    is_bad("{\"onFailure\": {\"exit\": \"retry\"}}", "'retry' is none of fail, count, ignore");
+    is_bad("{\"onFailure\": {\"exit\": \"retry\"}}", "'retry' is not one of fail, count, ignore");
     is_bad("{\"onFailure\": {\"lost\": \"fail\"}}", "of lost nodes onNodeLost decides");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"onFailure\": {\"exit\": \"fail\"}}",
            "onFailure: has an effect where something is tried again");
@@ -538,7 +538,7 @@ TEST(a_world_too_large_is_refused_without_overflow)
            "1000000, \"tensor_parallel_size\": 1000000, \"data_parallel_size\": 1000000}}",
            "1000000 × 1000000 × 1000000 ranks are more than 1000000");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"rankTable\": \"v3\"}",
-           "rankTable: 'v3' is none of v1, v2, \"1.2\"");
+           "rankTable: 'v3' is not one of v1, v2, \"1.2\"");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"rankTable\": 1.2}", "put it in quotes");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"parallelism\": {"
            "\"tensor_parallel_size\": 1000, \"data_parallel_size\": 1001}}",
@@ -596,7 +596,7 @@ TEST(rules_of_placement_are_a_level_and_a_word)
     is_bad("{\"placement\": {\"gang\": \"leaf\"}}", "placement.gang: 'leaf' must be a level");
     is_bad("{\"placement\": {\"gang\": \"rack required\"}}", "'rack required' must be a level");
     is_bad("{\"placement\": {\"gang\": \"leaf required x\"}}", "must be a level");
-    is_bad("{\"resources\": {\"nic_class\": \"cx5\"}}", "none of ConnectX-3 to");
+    is_bad("{\"resources\": {\"nic_class\": \"cx5\"}}", "not one of ConnectX-3 to");
 }
 
 /* Megatron's RankGenerator for experts: etp counts fastest, then ep, within a stage. */

@@ -467,7 +467,8 @@ TEST(an_adapter_for_another_base_is_refused_by_name)
 
     m = one("model.layers.0.mlp.up_proj", 2, H, F);
     add_half(m, "model.layers.0.mlp.up_proj.weight", F, H);
-    refused(llama, m, 1, "'model.layers.0.mlp.up_proj.weight' is none of LoRA", "lora_A.weight");
+    refused(llama, m, 1, "'model.layers.0.mlp.up_proj.weight' is not a LoRA tensor",
+            "lora_A.weight");
 
     refused(llama, one("model.layers.0.self_attn.q_proj", 2, H, NH * DIM), 4, "tp 4 cuts the 2",
             "query groups");
@@ -512,7 +513,7 @@ TEST(what_has_no_known_cut_is_refused_by_name_with_what_to_do)
 
     m = one("model.layers.0.mlp.up_proj", 2, H, F);
     add_half(m, "base_model.model.score.weight", 2, H);
-    refused(llama, m, 1, "'base_model.model.score.weight' is none of LoRA", "remove it");
+    refused(llama, m, 1, "'base_model.model.score.weight' is not a LoRA tensor", "remove it");
 
     m = one("model.layers.0.mlp.up_proj", 2, H, F);
     add_half(m, "base_model.model.model.layers.0.self_attn.q_proj.weight", NH * DIM, H);

@@ -94,7 +94,7 @@ TEST(a_tensor_in_two_files_and_an_empty_model_are_refused)
     const struct hl_tensor twice[] = {T("a", U8, 1), T("b", U8, 1), T("a", U8, 1)};
     struct hl_partition_plan plan;
     assert_int_equal(hl_partition_unsliced(twice, 3, 100, &plan), HL_EINVAL);
-    assert_non_null(strstr(hl_error_text(), "'a' stands in two files"));
+    assert_non_null(strstr(hl_error_text(), "'a' is in two files"));
     assert_int_equal(hl_partition_unsliced(twice, 0, 100, &plan), HL_EINVAL);
     assert_int_equal(hl_partition_unsliced(twice, 2, 0, &plan), HL_EINVAL);
 }

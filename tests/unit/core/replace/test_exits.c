@@ -60,7 +60,7 @@ TEST(a_rule_that_says_nothing_is_refused_with_what_is_allowed)
     assert_int_equal(hl_failure_rules_set(&rules, "lost", "fail"), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "onNodeLost"));
     assert_int_equal(hl_failure_rules_set(&rules, "memory", "retry"), HL_EINVAL);
-    assert_non_null(strstr(hl_error_text(), "none of fail, count, ignore"));
+    assert_non_null(strstr(hl_error_text(), "not one of fail, count, ignore"));
     assert_int_equal(hl_failure_rules_set(&rules, "memory", ""), HL_EINVAL);
 }
 

@@ -112,9 +112,9 @@ TEST(hostile_headers_are_refused_with_the_reason)
         {"{" T("a", "U8", "[4]", "[0,4]") "}", 3, "it is truncated"},
         {"{" T("a", "U8", "[4]", "[0,4]") "}", 5, "1 bytes after the last tensor"},
         {"{" T("a", "U8", "[4]", "[0,4]") "," T("a", "U8", "[4]", "[4,8]") "}", 8,
-         "'a' stands twice"},
+         "'a' appears twice"},
         {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-         "'dtype' stands twice"},
+         "'dtype' appears twice"},
         {"{\"a\":{\"dtyp\":\"U8\"}}", 0, "unknown field 'dtyp'"},
         {"{" T("a\\u0000b", "U8", "[1]", "[0,1]") "}", 1, "no text may hold"},
         {"{" T("a\\n", "U8", "[1]", "[0,1]") "}", 1, "control character"},
@@ -123,7 +123,7 @@ TEST(hostile_headers_are_refused_with_the_reason)
         {"{" T("\\ud800", "U8", "[1]", "[0,1]") "}", 1, "surrogate"},
         {"{" T("\\x41", "U8", "[1]", "[0,1]") "}", 1, "unknown escape"},
         {"{\"__metadata__\":{\"a\":1}}", 0, "expected '\"'"},
-        {"{\"__metadata__\":{\"a\":\"b\"},\"__metadata__\":{\"a\":\"b\"}}", 0, "stands twice"},
+        {"{\"__metadata__\":{\"a\":\"b\"},\"__metadata__\":{\"a\":\"b\"}}", 0, "appears twice"},
         {"{\"a", 0, "ends too early"},
         {"{\"a\\", 0, "ends in an escape"},
         {"{\"a\\u12", 0, "ends in an escape"},
@@ -251,7 +251,7 @@ TEST(parts_merge_into_one_stream)
     hl_safetensors_image_fini(&image);
     const struct hl_safetensors *twice[] = {&a, &a};
     assert_int_equal(hl_safetensors_merge(twice, 2, &image, at), HL_EINVAL);
-    assert_non_null(strstr(hl_error_text(), "'e' stands in two parts"));
+    assert_non_null(strstr(hl_error_text(), "'e' is in two parts"));
     hl_safetensors_fini(&a);
     hl_safetensors_fini(&b);
 }

@@ -127,7 +127,7 @@ TEST(a_part_that_is_missing_is_named)
     assert_int_equal(read_metadata("hole.metadata", &dcp), HL_EINVAL);
     assert_error_has("'layers.weight': its chunks hold 9 of 18 elements");
     assert_int_equal(read_metadata("missing.metadata", &dcp), HL_EINVAL);
-    assert_error_has("'extra2': storage_data does not say where it lies");
+    assert_error_has("'extra2': storage_data does not say where it is");
 }
 
 TEST(every_flipped_byte_of_the_metadata_is_survived)

@@ -154,7 +154,7 @@ TEST(names_are_shown_so_they_are_checked)
     REFUSED("}U\x01"
             "a" WHOLE "sU\x01"
             "a" WHOLE "s",
-            HL_EINVAL, "tensor 'w.a' stands twice");
+            HL_EINVAL, "tensor 'w.a' appears twice");
     REFUSED(V2("(U\x07storagectorch\nFloatStorage\nU\x04../xU\x03"
                "cpuK\x06tQ",
                "K\0", "K\1\x85", "K\1\x85"),

@@ -259,7 +259,7 @@ TEST_IN(make_root, remove_root, a_gpu_that_has_gone_or_shares_its_uuid_is_refuse
     assert_int_equal(d.gpu_count, 1);
     assert_string_equal(d.note, "GPU 0035:03:00.0 is not on this machine");
     assert_int_equal(find_two("0004:04:00.0", "0004:07:00.0", false, &d), HL_EINVAL);
-    assert_non_null(strstr(hl_error_text(), "tells no UUID"));
+    assert_non_null(strstr(hl_error_text(), "reports no UUID"));
 }
 
 TEST(what_inspect_says_is_read)

@@ -134,7 +134,7 @@ TEST_IN(set_up_engine, teardown, an_image_by_id_that_is_not_here_is_not_looked_f
     json_t *c = run(w, "id", spec);
     assert_string_equal(hl_json_str(c, "state", ""), "failed");
     assert_non_null(strstr(hl_json_str(c, "message", ""),
-                           "image sha256:1234 can't be had: it came from no registry and is not "
+                           "image sha256:1234 is not available: it has no registry and is not "
                            "on this node; load it on every node (docker load)"));
     json_decref(c);
     char *calls = calls_of(w);

@@ -410,5 +410,5 @@ TEST_IN(enter, leave, an_index_can_not_leave_the_directory_or_lie)
     put_text("model.safetensors.index.json",
              "{\"weight_map\": {\"model.norm.weight\": \"model.safetensors\","
              " \"lm_head.weight\": \"again.safetensors\"}}");
-    refuse("stands in two files");
+    refuse("is in two files");
 }
