@@ -1,8 +1,9 @@
 /* conf/options_private.h - the engine's parts, shared by subcommands (options.c) and daemons
  * (conf.c). */
 #ifndef HL_CONF_OPTIONS_PRIVATE_H
-#include <stdbool.h>
 #define HL_CONF_OPTIONS_PRIVATE_H
+
+#include <stdbool.h>
 
 #include "base/buf.h"
 #include "conf/options.h"
