@@ -422,8 +422,7 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
         goto fail;
     v->model = m;
     v->state = HL_API_VERSION_STATE_VISIBLE;
-    v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* this version defines the layout, so there is none
-                                               * to compare with */
+    v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* this version defines the layout */
     v->step = step_of(m->config);
     v->created_ms = v->visible_ms = done->now_ms;
     v->import_seconds = done->seconds;

@@ -233,8 +233,7 @@ hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_ap
         p.parts = hl_arena_array(arena, v->shard_count, sizeof(*p.parts));
         if (p.parts == NULL)
             return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
-        if (ep < 0 || ep >= hl_split_ep(&p.split)) /* without `ep`, the dense parts alone would be
-                                                    * half a position */
+        if (ep < 0 || ep >= hl_split_ep(&p.split)) /* dense parts alone are half a position */
             return fail_position(v, &p.split, pp, tp, ep);
         add_own(v, pp, tp, ep, &p);
         HL_TRY(check_found(v, &p)); /* shards lost at other positions do not matter here */

@@ -2,9 +2,7 @@
 
 #include <stdlib.h>
 
-#define READER_NS                                                                                  \
-    UINT64_C(60000000000) /* longest time between two requests of a client that reads              \
-                           * a log */
+#define READER_NS UINT64_C(60000000000) /* between two requests of a client that reads a log */
 
 static int compare_ended(const void *x, const void *y)
 {
