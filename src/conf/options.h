@@ -10,7 +10,8 @@
  * Errors:  HL_EINVAL with the flag or variable, what is allowed, and "did you mean".
  *          HL_ECANCELED when --help was answered on stdout: the program exits with 0.
  * Units:   bytes, milliseconds, bits per second, percent.
- * Limits:  HL_OPTIONS_MAX rows. */
+ * Limits:  HL_OPTIONS_MAX rows.
+ */
 #ifndef HL_CONF_OPTIONS_H
 #define HL_CONF_OPTIONS_H
 

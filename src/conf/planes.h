@@ -7,7 +7,8 @@
  * Threads: one at a time, before the daemon serves.
  * Errors:  HL_ENOENT, HL_EINVAL with the option's name and what this host has instead.
  * Units:   bits per second.
- * Limits:  one address per network and process. */
+ * Limits:  one address per network and process.
+ */
 #ifndef HL_CONF_PLANES_H
 #define HL_CONF_PLANES_H
 

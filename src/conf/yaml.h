@@ -8,7 +8,8 @@
  * Errors:  HL_EINVAL "FILE:LINE:COL: ..." for syntax, duplicate keys, keys that are not text, a
  *          second document, aliases that expand too far; HL_ENOENT, HL_EIO for the file.
  * Units:   lines and columns count from 1.
- * Limits:  1 MiB of text, 32 levels, 100,000 values after aliases are expanded. */
+ * Limits:  1 MiB of text, 32 levels, 100,000 values after aliases are expanded.
+ */
 #ifndef HL_CONF_YAML_H
 #define HL_CONF_YAML_H
 

@@ -11,7 +11,8 @@
  *          buffers outside the pickle; HL_ENOMEM.
  * Units:   bytes.
  * Limits:  256 MiB of bytes, 2^25 values; memory is at most about 64 times the bytes, and 4 GiB.
- *          Depth is not limited here: the machine does not recurse. */
+ *          Depth is not limited here: the machine does not recurse.
+ */
 #ifndef HL_CORE_TORCH_PICKLE_H
 #define HL_CORE_TORCH_PICKLE_H
 

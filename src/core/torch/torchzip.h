@@ -16,7 +16,8 @@
  *          many tensors, two of one name, and for an argument that is an object;
  *          HL_ENOMEM.
  * Units:   bytes.
- * Limits:  2^20 tensors, 1024 chunks of a virtual pipeline. */
+ * Limits:  2^20 tensors, 1024 chunks of a virtual pipeline.
+ */
 #ifndef HL_CORE_TORCH_TORCHZIP_H
 #define HL_CORE_TORCH_TORCHZIP_H
 
