@@ -4,7 +4,7 @@
 
 #include "conf/conf.h"
 
-/* Read by every program that is given no other file; tests put another path here. */
+/* The file that every program reads unless another is given; tests set another path here. */
 extern const char *hl_conf_system_file;
 /* The --help text; caller frees. NULL when out of memory. */
 char *hl_conf_help(const struct hl_conf *conf);

@@ -1,8 +1,9 @@
-/* conf/options_private.h - the engine's parts, shared by subcommands (options.c) and daemons
- * (conf.c). */
+/* conf/options_private.h - parts of the option parser that subcommands (options.c) and daemons
+ * (conf.c) share. */
 #ifndef HL_CONF_OPTIONS_PRIVATE_H
-#include <stdbool.h>
 #define HL_CONF_OPTIONS_PRIVATE_H
+
+#include <stdbool.h>
 
 #include "base/buf.h"
 #include "conf/options.h"
@@ -12,9 +13,9 @@ struct hl_flags {
     size_t count;
     unsigned programs;
     void *target;
-    bool apply;          /* 0: only look for --config and --help */
+    bool apply;          /* false: only look for --config and --help */
     bool permute;        /* positional arguments move to the front instead of ending the scan */
-    const char **config; /* NULL: --config is unknown */
+    const char **config; /* NULL: --config is not accepted */
     hl_status (*seen)(void *arg, const struct hl_option *row);
     void *seen_arg;
 };

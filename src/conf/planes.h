@@ -1,7 +1,7 @@
-/* conf/planes.h - the three networks as configured: where this process is on each of them.
+/* conf/planes.h - the three networks as configured: the address of this process on each.
  *
- * An address to listen on may leave out its host (":7402"): it is then on the network that the
- * option belongs to. A network that is not configured is the loopback, 127.0.0.1.
+ * A listen address without a host (":7402") gets the address on the network that the option belongs
+ * to. A network that is not configured is the loopback, 127.0.0.1.
  *
  * Owns:    nothing.
  * Threads: one at a time, before the daemon serves.
@@ -31,18 +31,18 @@ struct hl_plane_conf {
 extern const struct hl_option_rows hl_plane_rows;
 
 struct hl_plane_place {
-    struct hl_netif at; /* name "" = not configured, then the address is 127.0.0.1 */
-    uint64_t rate;      /* of the option, else what the driver says; 0 = unknown */
+    struct hl_netif at; /* name "" = not configured; the address is then 127.0.0.1 */
+    uint64_t rate;      /* from the option, otherwise from the driver; 0 = unknown */
 };
 
-/* Of a plane that is a network. */
+/* Only for a plane that is a network. */
 hl_status hl_plane_find(const struct hl_plane_conf *conf, enum hl_plane plane,
                         struct hl_plane_place *out) HL_CHECK;
-/* "host:port" of a listen option into out[HL_PLANE_LISTEN]; "" and "unix:/path" stay. */
+/* Writes a listen option as "host:port" to out[HL_PLANE_LISTEN]; "" and "unix:/path" are copied. */
 hl_status hl_plane_resolve(const struct hl_plane_conf *conf, enum hl_plane plane,
                            const char *listen, char *out) HL_CHECK;
-/* For a daemon, once, after hl_conf_load: completes every HL_OPT_LISTEN of its program in place,
- * and tells the counters address and line rate of each network. */
+/* Called once by a daemon, after hl_conf_load: completes every HL_OPT_LISTEN of its program in
+ * place, and gives the counters the address and line rate of each network. */
 hl_status hl_planes_apply(struct hl_conf *conf, const struct hl_plane_conf *planes) HL_CHECK;
 
 #endif

@@ -1,9 +1,9 @@
-/* conf/yaml.h - a YAML (or JSON) file as a JSON value, with the place of every key and value.
+/* conf/yaml.h - a YAML (or JSON) file as a JSON value, with the position of every key and value.
  *
- * Values are typed as in YAML 1.2's core schema: null, true/false, integers (decimal, 0x, 0o),
+ * Values have the types of YAML 1.2's core schema: null, true/false, integers (decimal, 0x, 0o) and
  * floats; everything else is text ("175B" and "on" are text). Quoted scalars are always text.
  *
- * Owns:    the value and the position table; both end with hl_yaml_free.
+ * Owns:    the value and the position table; both are released by hl_yaml_free.
  * Threads: one at a time.
  * Errors:  HL_EINVAL "FILE:LINE:COL: ..." for syntax, duplicate keys, keys that are not text, a
  *          second document, aliases that expand too far; HL_ENOENT, HL_EIO for the file.
@@ -29,7 +29,7 @@ struct hl_yaml_pos {
     int column;
 };
 
-/* `name` stands in messages ("job.yaml"); it is copied. An empty text is null. */
+/* `name` is used in messages ("job.yaml") and copied. An empty text parses to null. */
 hl_status hl_yaml_parse(const char *name, const char *text, size_t len,
                         struct hl_yaml **out) HL_CHECK;
 hl_status hl_yaml_load(const char *path, struct hl_yaml **out) HL_CHECK;
@@ -39,10 +39,10 @@ void hl_yaml_freep(struct hl_yaml **doc);
 /* Borrowed. */
 json_t *hl_yaml_root(const struct hl_yaml *doc);
 const char *hl_yaml_name(const struct hl_yaml *doc);
-/* Place of the value at a JSON pointer ("/parallelism/tensor_parallel_size"); where there is no
- * such value, that of its nearest ancestor. */
+/* Position of the value at a JSON pointer ("/parallelism/tensor_parallel_size"), or of its nearest
+ * ancestor if there is no such value. */
 struct hl_yaml_pos hl_yaml_where(const struct hl_yaml *doc, const char *pointer);
-/* Place of the key in front of it. */
+/* Position of the value's key. */
 struct hl_yaml_pos hl_yaml_where_key(const struct hl_yaml *doc, const char *pointer);
 /* hl_yaml_where with the signature of hl_job_where_fn (ctx = const struct hl_yaml *). */
 void hl_yaml_locate(const void *doc, const char *pointer, bool of_key, int *line, int *column);

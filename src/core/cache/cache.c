@@ -1,6 +1,6 @@
-/* A cache by the book. What lru, lfu, gdsf and static do is here; objects that leave by a score are
- * in a heap whose entries are not corrected but made anew: one whose object was read since is
- * passed over. */
+/* Caches with standard policies. lru, lfu, gdsf and static are in this file. Objects that leave by
+ * score are in a heap whose entries are never updated, only added again: an entry whose object was
+ * read since is skipped. */
 #include "core/cache/cache.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static uint64_t share_of(uint64_t bytes, unsigned percent)
     return bytes / 100 * percent + bytes % 100 * percent / 100;
 }
 
-/* Of what its queues hold. */
+/* Divides the room among the queues. */
 static void divide_rooms(struct hl_cache *c)
 {
     if (c->kind == HL_CACHE_S3FIFO) {
@@ -86,7 +86,7 @@ bool hl_cache_has(const struct hl_cache *c, uint32_t shard)
 
 /* ---- by a score ------------------------------------------------------------------------------ */
 
-/* Numbers >= 0 have the order of their bits. */
+/* Numbers >= 0 are ordered like their bits. */
 static uint64_t bits_of(double number)
 {
     uint64_t bits;
@@ -118,7 +118,7 @@ static hl_status rank_slot(struct hl_cache *c, uint32_t slot)
     s->key = c->kind == HL_CACHE_LFU
                  ? s->frequency
                  : bits_of(c->inflation + (double)s->frequency / (double)s->size_bytes);
-    if (c->heap.n > 1024 + 4 * (size_t)c->slot_count) { /* most are outdated */
+    if (c->heap.n > 1024 + 4 * (size_t)c->slot_count) { /* most entries are outdated */
         c->heap.n = 0;
         for (uint32_t i = c->lists[0].head; i != HL_CACHE_NONE; i = c->slots[i].next)
             if (i != slot)

@@ -7,7 +7,7 @@
 #define SKETCH_ROWS   4
 #define SKETCH_MAX    15
 #define SKETCH_SAMPLE 10
-#define S3_FREQUENT   1 /* more reads than this lead out of the small queue */
+#define S3_FREQUENT   1 /* more reads: to the main queue */
 
 static void evict_slot(struct hl_cache *c, uint32_t slot)
 {
@@ -59,7 +59,7 @@ static void evict_from_main(struct hl_cache *c)
     evict_slot(c, at);
 }
 
-/* The first one that was not read leaves; those before it go to the main queue. */
+/* Evicts the first object that was not read; those before it move to the main queue. */
 static void evict_from_small(struct hl_cache *c)
 {
     struct hl_cache_list *ghost = &c->lists[HL_S3_GHOST];
@@ -117,7 +117,7 @@ hl_status hl_sketch_init(struct hl_cache_sketch *k, uint64_t objects)
     return HL_OK;
 }
 
-/* Row i has 4 of the 16 counters of a word; returns the shift of the shard's one. */
+/* Row i uses 4 of the 16 counters of a word; returns the shift of the shard's counter. */
 static unsigned counter_of(const struct hl_cache_sketch *k, uint32_t shard, unsigned row,
                            uint32_t *word)
 {
@@ -175,7 +175,7 @@ void hl_wtinylfu_hit(struct hl_cache *c, uint32_t slot)
         hl_cache_move(c, protected->tail, HL_TINY_PROBATION);
 }
 
-/* The object itself; the next one of its queue. */
+/* Evicts the object and returns the next one of its queue. */
 static uint32_t evict_and_next(struct hl_cache *c, uint32_t slot)
 {
     uint32_t next = c->slots[slot].before;
@@ -183,8 +183,9 @@ static uint32_t evict_and_next(struct hl_cache *c, uint32_t slot)
     return next;
 }
 
-/* Until they are so few: of the candidates from the window and the oldest of the main queues, the
- * one that is read less frequently leaves; of equals, the candidate. */
+/* Evicts until at most `most` bytes are left. It compares candidates from the window with the
+ * oldest of the main queues: the less frequently read one leaves; if they are equal, the
+ * candidate. */
 static void evict_by_frequency(struct hl_cache *c, uint32_t candidate, uint64_t most)
 {
     static const unsigned after[HL_CACHE_LISTS] = {
@@ -222,7 +223,7 @@ hl_status hl_wtinylfu_enter(struct hl_cache *c, uint32_t shard, uint64_t size_by
     struct hl_cache_list *window = &c->lists[HL_TINY_WINDOW];
     uint32_t slot, candidate = HL_CACHE_NONE;
     HL_TRY(enter_list(c, shard, size_bytes, HL_TINY_WINDOW, &slot));
-    if (size_bytes > window->room) /* a candidate at once */
+    if (size_bytes > window->room) /* too large for the window: a candidate at once */
         hl_cache_move_last(c, slot, HL_TINY_WINDOW);
     while (window->bytes > window->room) {
         uint32_t oldest = window->tail;

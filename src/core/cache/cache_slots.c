@@ -45,7 +45,7 @@ static hl_status grow_slots(struct hl_cache *c)
     c->slot_room = room;
     for (c->index_bits = 1; UINT32_C(1) << c->index_bits < room * 2;)
         c->index_bits++;
-    for (uint32_t i = 0; i < c->slot_count; i++) /* none is free when it grows */
+    for (uint32_t i = 0; i < c->slot_count; i++) /* when it grows, all slots are in use */
         *index_of(c, c->slots[i].shard) = i + 1;
     return HL_OK;
 }
@@ -56,7 +56,7 @@ static void unindex_shard(struct hl_cache *c, uint32_t shard)
     uint32_t hole = (uint32_t)(index_of(c, shard) - c->index);
     for (uint32_t at = (hole + 1) & mask; c->index[at] != 0; at = (at + 1) & mask) {
         uint32_t home = bucket_of(c, c->slots[c->index[at] - 1].shard);
-        if (((at - home) & mask) >= ((at - hole) & mask)) { /* it may stand in the hole */
+        if (((at - home) & mask) >= ((at - hole) & mask)) { /* its home is not behind the hole */
             c->index[hole] = c->index[at];
             hole = at;
         }

@@ -1,5 +1,5 @@
-/* A change is built aside, committed by the caller's store, and linked in only then: a failed
- * commit leaves the catalogue as it was. */
+/* A change is built aside, committed by the caller's store, and only then linked into the
+ * catalogue. So a failed commit leaves the catalogue as it was. */
 #include "core/catalog/catalog.h"
 
 #include <ctype.h>
@@ -11,7 +11,8 @@
 #include "core/catalog/catalog_private.h"
 #include "core/model/part.h"
 
-/* Takes the reference; a record that could not be built must not be taken for a deletion. */
+/* Takes the reference. A record that could not be built (NULL) must not be mistaken for a
+ * deletion. */
 static hl_status add_value(struct hl_records *r, json_t *value, const char *key)
 {
     if (value == NULL)
@@ -240,7 +241,7 @@ hl_status hl_shards_parse(const struct hl_catalog *c, struct hl_version_rec *v,
     return HL_OK;
 }
 
-/* A record that was moved or edited must not stand for another one. */
+/* Rejects a record that was moved or edited, so that it does not stand for another object. */
 static hl_status fail_key(const char *own)
 {
     return hl_fail(HL_ECORRUPT, "it is the record of %s", own);
@@ -353,7 +354,7 @@ hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec 
         if (stated.sum >= 0)
             stated.sum = (uint32_t)(stated.sum + hl_shards_sum(list, n));
     }
-    if (!v->model->damaged) /* else what its record held would be gone for good */
+    if (!v->model->damaged) /* not rewritten if damaged: what it held would be lost */
         HL_TRY(add_model(r, v->model));
     HL_TRY(add_version(r, v, stated));
     for (size_t i = 0; i < n; i++)
@@ -375,7 +376,7 @@ HL_CHECK static hl_status model_new(const struct hl_import_done *done, struct hl
     return st == HL_OK ? st : hl_fail_prefix(st, "model '%s': ", done->name);
 }
 
-/* The iteration of the Megatron checkpoint that it was imported from; 0 for any other. */
+/* The iteration of the Megatron checkpoint that the model was imported from; 0 for other models. */
 static int64_t step_of(const char *config)
 {
     struct hl_model_config c;
@@ -421,7 +422,7 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
         goto fail;
     v->model = m;
     v->state = HL_API_VERSION_STATE_VISIBLE;
-    v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* it makes the layout */
+    v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* this version defines the layout */
     v->step = step_of(m->config);
     v->created_ms = v->visible_ms = done->now_ms;
     v->import_seconds = done->seconds;
@@ -472,7 +473,8 @@ void hl_version_remove(struct hl_catalog *c, struct hl_model_rec *m, struct hl_v
     hl_version_rec_free(v);
 }
 
-/* Deletions of the versions that `number` names, and the ids of their shards. */
+/* Describes the deletion of the versions that `number` selects, and collects the ids of their
+ * shards. */
 static hl_status describe_removal(struct hl_records *r, const struct hl_model_rec *m,
                                   int64_t number, struct hl_id *ids, size_t *n, uint64_t *bytes,
                                   int *left)

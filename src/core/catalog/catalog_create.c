@@ -1,5 +1,5 @@
-/* Models that a save makes. The first rank to begin makes the model with its version, in one
- * change; it goes with its last version, so a save that fails leaves none. */
+/* Models that are created by a save. The first rank to begin creates the model with its version, in
+ * one change. The model is removed with its last version, so a failed save leaves none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@ static bool has_config(const struct hl_version_begin *b)
     return b->config != NULL && b->config[0] != '\0';
 }
 
-/* The document of a model that nothing is known about but its split, and `hf`, which is settled
- * with the first version. */
+/* The document of a model of which only the split and `hf` are known; the first version settles the
+ * rest. */
 HL_CHECK static hl_status as_saved_config(const struct hl_api_split *s, const json_t *hf,
                                           char **out)
 {
@@ -26,7 +26,7 @@ HL_CHECK static hl_status as_saved_config(const struct hl_api_split *s, const js
     return hl_model_config_write(&config, out);
 }
 
-/* The layers of a family's model must be shared evenly, now and not when all is written. */
+/* Checks now, before anything is written, that the layers of a family's model divide evenly. */
 static hl_status check_config(const struct hl_version_begin *b, struct hl_hf_config *out)
 {
     *out = (struct hl_hf_config){0};

@@ -13,13 +13,14 @@
 
 /* ---- what can be cut ------------------------------------------------------------------------- */
 
-/* The tensors of a shard by name. */
+/* A shard's tensors, sorted by name. */
 struct listed {
     struct hl_tensor *tensors;
     size_t count;
 };
 
-/* Those of the shard `part` beside `s`; false = it is not there, or its tensors are not known. */
+/* Reads the tensors of the shard `part` at the same position as `s`. Returns false if that shard is
+ * missing or its layout is unknown. */
 static bool read_beside(const struct hl_version_rec *v, const struct hl_proof_shard *s,
                         const char *part, struct hl_arena *arena, struct listed *out)
 {
@@ -41,7 +42,7 @@ static const struct hl_tensor *find_listed(const struct listed *list, const char
     return bsearch(name, list->tensors, list->count, sizeof(*list->tensors), name_order);
 }
 
-/* The tensor has the shape of the parameter whose name ends its own. */
+/* The state has the shape of the parameter whose name its own name ends with. */
 static bool has_whole_shape(const struct hl_tensor *state, const struct listed *parameters)
 {
     for (const char *at = state->name; at != NULL;) {
@@ -55,7 +56,7 @@ static bool has_whole_shape(const struct hl_tensor *state, const struct listed *
     return false;
 }
 
-/* A share of a lower rank has one of the tensors, too. */
+/* A lower rank's share holds one of these tensors as well. */
 static bool is_shared_before(const struct hl_version_rec *v, const struct hl_proof_shard *s,
                              const struct listed *held, struct hl_arena *arena)
 {
@@ -76,7 +77,7 @@ static bool is_shared_before(const struct hl_version_rec *v, const struct hl_pro
     return false;
 }
 
-/* Every tensor of the shard is all of a parameter's state, and no other share has it. */
+/* Every tensor of the shard is the whole state of a parameter, and no other share holds it. */
 static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_proof_shard *s)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -90,7 +91,7 @@ static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_pr
     return !is_shared_before(v, s, &held, &arena);
 }
 
-/* The version's shards with pieces put together. */
+/* Lists the version's shards with their pieces joined. */
 HL_CHECK static hl_status join_pieces(const struct hl_version_rec *v, struct hl_arena *arena,
                                       struct hl_proof_shard **out, size_t *count)
 {
@@ -200,11 +201,11 @@ struct hl_api_split hl_version_cut_split(const struct hl_version_rec *v,
     return s;
 }
 
-/* What the version's shards hold, by the layouts that were recorded with them. */
+/* The contents of the version's shards, taken from the layouts recorded with them. */
 struct recorded {
     const struct hl_version_rec *v;
     struct hl_arena arena;
-    struct listed *read; /* of every shard; without tensors until one of them is asked for */
+    struct listed *read; /* one entry per shard; tensors are read on first use */
 };
 
 HL_CHECK static hl_status read_recorded(struct recorded *r, struct hl_shard_rec *const *at,
@@ -271,7 +272,7 @@ static hl_status crc_recorded(void *arg, const struct hl_partition_shard *shard,
     return HL_OK;
 }
 
-/* The state, or piece of it, is of a tensor of the part that the config does not ask for. */
+/* The state, or piece of one, belongs to a tensor of the part that the config does not name. */
 static bool is_beside(const struct hl_whole *w, const struct hl_partition_shard *part,
                       const char *state)
 {
@@ -318,7 +319,8 @@ HL_CHECK static hl_status check_state(struct recorded *r, const struct hl_whole 
     return HL_OK;
 }
 
-/* Another layout has one of the tensor ranks' states of such a tensor: they have to be the same. */
+/* A cut keeps only one of the tensor ranks' states of such a tensor, so they must all be the
+ * same. */
 HL_CHECK static hl_status check_states(struct recorded *r, const struct hl_whole *w)
 {
     const struct hl_partition_plan *p = &w->ranks;
@@ -522,7 +524,7 @@ static bool is_lost(const struct hl_cut_rec *cut, const void *none)
     return hl_cut_is_lost(cut);
 }
 
-/* Cuts to be dropped, and the ids that go with them. */
+/* Cuts to be dropped, and the ids of their shards. */
 struct going {
     bool (*goes)(const struct hl_cut_rec *cut, const void *arg);
     const void *arg;
@@ -530,7 +532,7 @@ struct going {
     size_t count;
 };
 
-/* `replaced`: their records are written anew. */
+/* `replaced`: the caller writes new records for them. */
 static hl_status describe_going(struct going *g, struct hl_version_rec *v, bool replaced,
                                 struct hl_records *r)
 {

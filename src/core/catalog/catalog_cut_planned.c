@@ -1,5 +1,5 @@
-/* Whether the plan of a cut has all that the version holds: what it lacks would be missing from the
- * cut. A tensor that several stages hold alike stands in a cut once. */
+/* Checks that the plan of a cut covers everything in the version: what the plan lacks would be
+ * missing from the cut. A tensor that several stages hold identically is in the cut once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct hl_shard_rec *const *hl_version_shard_at(const struct hl_version_rec *v,
                : NULL;
 }
 
-/* All that `s` holds stands in `o` alike. */
+/* `o` holds everything that `s` holds, identically. */
 static bool is_in(const struct hl_shard_rec *s, const struct hl_shard_rec *o)
 {
     size_t number = 0;
@@ -43,7 +43,7 @@ static bool is_in(const struct hl_shard_rec *s, const struct hl_shard_rec *o)
     return true;
 }
 
-/* Of a shard's parameters, where the shard has state: they are planned. */
+/* For a shard of state: the plan covers the shard of its parameters. */
 static bool is_planned(const struct hl_version_rec *v, const unsigned char *planned,
                        const struct hl_shard_rec *s)
 {
@@ -53,7 +53,7 @@ static bool is_planned(const struct hl_version_rec *v, const unsigned char *plan
     return at != NULL && planned[at - v->shards];
 }
 
-/* Another stage has the part, is planned, and holds all of it alike: it stands in a cut once. */
+/* The plan covers an identical part of another stage, so the cut has it once. */
 static bool is_repeated(const struct hl_version_rec *v, const unsigned char *planned,
                         const struct hl_shard_rec *s)
 {

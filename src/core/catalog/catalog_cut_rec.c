@@ -1,4 +1,4 @@
-/* Cuts as members of their versions: their records' keys, and how they go. */
+/* Cuts as members of their versions: the keys of their records, and their removal. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

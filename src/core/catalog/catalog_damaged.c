@@ -1,7 +1,6 @@
-/* Records that can't be read. Their key is left, which names the object: the rest stands there
- * empty, so that its ids and numbers are not given away again and its shards are not taken for
- * orphans.
- */
+/* Records that can't be read. Their key remains and names the object, so an empty object takes its
+ * place. This keeps its ids and numbers from being assigned again and its shards from being treated
+ * as orphans. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 
 #include "core/catalog/catalog_private.h"
 
-/* The model of that name, made as a damaged one where its record is missing. */
+/* The model of that name; if its record is missing, it is created as a damaged one. */
 static hl_status model_of_key(struct hl_catalog *c, const char *name, struct hl_model_rec **out)
 {
     struct hl_model_rec *m;

@@ -1,4 +1,4 @@
-/* What others hear of shards that come and leave. */
+/* Notifies observers of shards that are added and removed. */
 #include "core/catalog/catalog_private.h"
 
 void hl_catalog_watch(struct hl_catalog *c, const struct hl_catalog_events *events, void *arg)

@@ -1,5 +1,5 @@
-/* Records of the catalogue: as JSON for the store, as structs of the schema for all other callers.
- */
+/* Records of the catalogue: as JSON for the store, as the schema's structs for all other
+ * callers. */
 #include "core/catalog/catalog_cut.h"
 #include "core/catalog/catalog_private.h"
 

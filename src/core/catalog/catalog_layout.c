@@ -1,5 +1,5 @@
-/* What a new version has to have in common with its model: the same parameters at every position
- * (pp, tp, ep) of its own split, unless the version was opened with another layout check. */
+/* Checks a new version against its model: it must have the same parameters at every position (pp,
+ * tp, ep) of its own split, unless it was opened with another layout check. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "core/catalog/expected.h"
 #include "core/model/part.h"
 
-/* The version whose layout is the model's; NULL when nothing is visible. */
+/* The version that defines the model's layout; NULL if no version is visible. */
 static hl_status oldest_visible(const struct hl_model_rec *m, const struct hl_version_rec **out)
 {
     bool visible = false;
@@ -52,7 +52,7 @@ static struct hl_part_at place_of(const struct hl_shard_rec *s)
 
 #define EP_TEXT_MAX 24
 
-/* ", ep 2" of a part of experts, "" of others. */
+/* ", ep 2" for a part with experts, "" for others. */
 static const char *ep_text(const char *part, int ep, char buf[EP_TEXT_MAX])
 {
     if (!hl_part_has_experts(part))
@@ -67,7 +67,7 @@ static int shard_order(const void *key, const void *element)
     return hl_part_at_order(key, &p);
 }
 
-/* The version's shards are in the order that hl_version_link() leaves. */
+/* Needs the version's shards in the order that hl_version_link() leaves. */
 static const struct hl_shard_rec *find_linked(const struct hl_version_rec *v, struct hl_part_at p)
 {
     if (v->shard_count == 0)
@@ -119,7 +119,7 @@ static hl_status check_shard(const struct hl_expected *e, const struct hl_shard_
     return hl_layout_names_parameters(want->layout, s->layout);
 }
 
-/* The rank writes parameters of this position, of experts or of the rest. */
+/* The rank writes parameters at this position, with or without experts as `p` says. */
 static bool writes_position(struct hl_shard_rec *const *list, size_t n, struct hl_part_at p)
 {
     for (size_t i = 0; i < n; i++)
@@ -130,8 +130,8 @@ static bool writes_position(struct hl_shard_rec *const *list, size_t n, struct h
     return false;
 }
 
-/* A rank writes all experts of a position, or all other parameters, or both; all ranks together
- * those of every position. An adapter's import has parts without tensors, which no save has. */
+/* A rank writes all experts of a position, all other parameters, or both; together all ranks must
+ * write every position. An adapter's import has parts without tensors; a save never has. */
 static hl_status check_whole(const struct hl_expected *e, const struct hl_version_rec *v,
                              struct hl_shard_rec *const *list, size_t n, bool last)
 {
@@ -205,7 +205,7 @@ static bool holds_tensors(struct hl_shard_rec *const *list, size_t n)
     return false;
 }
 
-/* No rank has saved anything: it would be read as a model without tensors. */
+/* Rejects a version in which no rank saved anything: it would load as a model without tensors. */
 static hl_status check_holds(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
                              size_t n)
 {

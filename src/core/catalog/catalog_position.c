@@ -1,6 +1,6 @@
-/* What a rank at one position reads of a version: the shards of its own position where it has the
- * version's split, else a view of the shards that its tensor rank has under the version's.
- * An unsliced model is read whole at every position. */
+/* The shards that a rank at one position reads of a version. If it has the version's split, these
+ * are the shards of its own position; otherwise they are a view of the shards that its tensor rank
+ * has under the version's split. An unsliced model is read whole at every position. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static hl_status check_model(const struct hl_version_rec *v)
 {
     if (!v->model->damaged)
         return HL_OK;
-    /* How it is split and named is not known. */
+    /* The model's split and naming are unknown. */
     return hl_fail(HL_ECORRUPT,
                    "the record of model '%s' in the Controller's store is damaged: nothing of it "
                    "can be read; restore the store from a backup",
@@ -63,14 +63,14 @@ static void add_own(const struct hl_version_rec *v, int pp, int tp, int ep, stru
     }
 }
 
-/* The shards that a position is a view of: the version's own, or a cut's. */
+/* The shards that a position is a view of: either the version's own or those of a cut. */
 struct viewed {
     struct hl_shard_rec *const *shards;
     size_t count;
-    size_t own; /* of the split; those behind them are every tensor rank's */
+    size_t own; /* shards of the split; those after them belong to every tensor rank */
 };
 
-/* The cut, and blobs of the version that need none. */
+/* Lists the cut's shards and the version's blobs, which need no cut. */
 HL_CHECK static hl_status view_cut(const struct hl_version_rec *v, const struct hl_cut_rec *cut,
                                    struct hl_arena *arena, struct viewed *out)
 {
@@ -124,7 +124,7 @@ static hl_status add_view(const struct viewed *from, const struct hl_version_rec
     return HL_OK;
 }
 
-/* Of an unsliced model every rank reads everything. */
+/* Only checks that sizes are positive: of an unsliced model every rank reads everything. */
 static hl_status check_positive(const struct hl_api_split *want)
 {
     if (want->tp < 1 || want->pp < 1)
@@ -132,7 +132,7 @@ static hl_status check_positive(const struct hl_api_split *want)
     return HL_OK;
 }
 
-/* Stages are a view; another tensor parallel size has to be cut. */
+/* Another pipeline size is a view; another tensor parallel size needs a cut. */
 hl_status hl_version_check_sizes(const struct hl_version_rec *v, const struct hl_api_split *wanted)
 {
     char has[HL_SPLIT_TEXT_MAX];
@@ -157,7 +157,7 @@ hl_status hl_version_check_sizes(const struct hl_version_rec *v, const struct hl
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "model '%s': ", v->model->name);
 }
 
-/* What the position of another split is a view of. */
+/* Finds the shards that a position of another split is a view of. */
 static hl_status find_viewed(const struct hl_version_rec *v, const struct hl_api_split *own,
                              struct hl_arena *arena, struct hl_position *p, struct viewed *out)
 {
@@ -172,7 +172,7 @@ static hl_status find_viewed(const struct hl_version_rec *v, const struct hl_api
     return view_cut(v, p->cut, arena, out);
 }
 
-/* A rank of a gang. */
+/* The position of a rank in its gang. */
 struct place {
     int pp, tp, ep;
 };
@@ -233,10 +233,10 @@ hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_ap
         p.parts = hl_arena_array(arena, v->shard_count, sizeof(*p.parts));
         if (p.parts == NULL)
             return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
-        if (ep < 0 || ep >= hl_split_ep(&p.split)) /* dense parts alone would be half a position */
+        if (ep < 0 || ep >= hl_split_ep(&p.split)) /* dense parts alone are half a position */
             return fail_position(v, &p.split, pp, tp, ep);
         add_own(v, pp, tp, ep, &p);
-        HL_TRY(check_found(v, &p)); /* shards lost elsewhere do not concern this position */
+        HL_TRY(check_found(v, &p)); /* shards lost at other positions do not matter here */
         HL_TRY(check_records(v));
     } else {
         HL_TRY(add_other(v, &own, at, arena, &p));

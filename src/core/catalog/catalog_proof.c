@@ -1,7 +1,7 @@
-/* What a version's shards say of their tensors, for its proof. */
+/* The tensors that a version's shards list, as input of its proof. */
 #include "core/catalog/catalog_private.h"
 
-/* Of the version's own split. */
+/* Copies the model's config with the version's own split. */
 HL_CHECK static hl_status copy_config(const struct hl_version_rec *v, struct hl_arena *arena,
                                       const char **out)
 {
@@ -29,7 +29,7 @@ HL_CHECK static hl_status add_shard(const struct hl_shard_rec *s, struct hl_aren
     return HL_OK;
 }
 
-/* NULL: there is something to prove it from. */
+/* NULL: the version can be proved. */
 static const char *why_not(const struct hl_version_rec *v)
 {
     if (v->check == HL_API_LAYOUT_CHECK_UNCHECKED)
@@ -73,7 +73,7 @@ hl_status hl_version_proof_input(const struct hl_catalog *c, const struct hl_ver
     return st;
 }
 
-/* "" is what a message has for nothing, and what a shard without tensors has. */
+/* An empty text means "not set", except for a shard without tensors, whose text is empty. */
 static const char *text_of(const struct hl_api_shard *s, const char *text)
 {
     return s->tensors == 0 || text[0] != '\0' ? text : NULL;

@@ -1,4 +1,4 @@
-/* A change as records of the store. */
+/* A change as records for the store. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

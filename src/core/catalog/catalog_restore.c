@@ -1,6 +1,6 @@
-/* Versions come back from their manifests. They are built in a catalogue of their own, where what
- * contradicts itself shows, and described from there; when the records are durable, all of it moves
- * over. */
+/* Restores versions from their manifests. They are built in a separate catalogue, where
+ * contradictions show, and their records are described from there. Once the records are durable,
+ * everything moves to the real catalogue. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static struct hl_version_rec *find_version(const struct hl_model_rec *m, int64_t
     return NULL;
 }
 
-/* The model in `fresh`: as the catalogue has it, else as the manifest says. */
+/* Adds the model to `fresh`: as it is in the catalogue, otherwise as the manifest describes it. */
 static hl_status fresh_model(const struct hl_catalog *c, struct hl_catalog *fresh,
                              const struct hl_manifest *from, struct hl_model_rec **out)
 {
@@ -53,7 +53,7 @@ static void insert_version(struct hl_model_rec *m, struct hl_version_rec *v)
     *at = v;
 }
 
-/* A shard may be the catalogue's only as part of what is replaced. */
+/* A shard that is in the catalogue must belong to the version that is replaced. */
 static hl_status check_owners(const struct hl_catalog *c, const struct hl_version_rec *v,
                               const struct hl_version_rec *old)
 {
@@ -115,7 +115,7 @@ static hl_status add_version(const struct hl_catalog *c, struct hl_catalog *fres
     return check_owners(c, v, old);
 }
 
-/* The record of a replaced version is overwritten, those of its shards may have to go. */
+/* A replaced version's record is overwritten; the records of its shards may have to be deleted. */
 static hl_status describe_models(struct hl_records *r, const struct hl_catalog *c,
                                  const struct hl_catalog *fresh)
 {

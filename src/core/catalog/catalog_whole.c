@@ -1,4 +1,4 @@
-/* Which versions are whole: every record could be read, every shard is somewhere. */
+/* Which versions are whole: all their records are readable, and every shard is in some tier. */
 #include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "base/crc32.h"
 #include "core/catalog/catalog_private.h"
 
-#define SKIPPED_TOLD 8 /* versions named in one sentence */
+#define SKIPPED_TOLD 8 /* at most this many versions are named in one sentence */
 
 size_t hl_version_damaged_records(const struct hl_version_rec *v)
 {
@@ -29,7 +29,7 @@ uint32_t hl_shards_sum(struct hl_shard_rec *const *list, size_t n)
             htole64(s->size_bytes),
             htole64((uint64_t)s->crc32 << 32 | s->tensors),
         };
-        const uint64_t ep = htole64((uint64_t)s->ep); /* records of earlier releases have none */
+        const uint64_t ep = htole64((uint64_t)s->ep); /* records of earlier releases have no ep */
         uint32_t crc = hl_crc32(0, words, sizeof(words));
         crc = hl_crc32(crc, &ep, s->ep != 0 ? sizeof(ep) : 0);
         sum += hl_crc32(crc, s->part, strlen(s->part));

@@ -1,5 +1,4 @@
-/* A version from its first rank's begin to its last rank's commit, or to the rank that gave it up.
- */
+/* A version from its first rank's begin to its last rank's commit, or until a rank abandons it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 
 /* ---- failed versions ------------------------------------------------------------------------- */
 
-/* The version's record as it is now. */
+/* Writes the version's current record. */
 static hl_status keep_version(const struct hl_version_rec *v, hl_catalog_commit_fn commit,
                               void *arg)
 {
@@ -34,8 +33,8 @@ static hl_status forget_version(struct hl_catalog *c, struct hl_version_rec *v,
     return HL_OK;
 }
 
-/* The rank hears that the version failed; with the last rank it is forgotten, and *v may be gone.
- */
+/* Tells the rank that the version failed. After the last rank the version is removed, and *v can be
+ * freed. */
 static hl_status tell_failed(struct hl_catalog *c, struct hl_version_rec *v, int rank,
                              hl_catalog_commit_fn commit, void *arg)
 {
@@ -77,7 +76,7 @@ static uint64_t token_of(const struct hl_version_rec *v, int rank)
     return v->begun != NULL && rank < v->world ? v->begun[rank] : 0;
 }
 
-/* NULL: there is none that this save of the rank could belong to. */
+/* NULL: this save of the rank belongs to no open version. */
 static struct hl_version_rec *find_begun(struct hl_model_rec *m, const struct hl_version_begin *b)
 {
     struct hl_version_rec *oldest = NULL;
@@ -106,7 +105,7 @@ static hl_status check_begin(const struct hl_version_begin *b)
     return HL_OK;
 }
 
-/* Some models have versions of one split only. */
+/* Models of some formats can only have versions of one split. */
 static hl_status check_fixed(const struct hl_model_rec *m, const struct hl_version_begin *b)
 {
     char text[HL_SPLIT_TEXT_MAX], has[HL_SPLIT_TEXT_MAX];
@@ -127,7 +126,7 @@ static hl_status check_fixed(const struct hl_model_rec *m, const struct hl_versi
         m->name, hl_split_text(&split, text));
 }
 
-/* Of a version that is split like its model nothing is recorded. */
+/* The split to record: none if the version is split like its model. */
 static struct hl_api_split split_begun(const struct hl_model_rec *m,
                                        const struct hl_version_begin *b)
 {
@@ -136,7 +135,7 @@ static struct hl_api_split split_begun(const struct hl_model_rec *m,
     return hl_split_equal(&split, &own) ? (struct hl_api_split){0} : split;
 }
 
-/* The rank may write to this version, and it is written down who began it. */
+/* Checks that the rank can write to this version, and records who began it. */
 static hl_status join_version(struct hl_version_rec *v, const struct hl_version_begin *b)
 {
     const struct hl_api_split split = split_begun(v->model, b);
@@ -195,7 +194,7 @@ static hl_status begin_version(struct hl_catalog *c, struct hl_model_rec *m,
                                void *arg, struct hl_version_rec **out)
 {
     HL_TRY(check_begin(b));
-    if (m->damaged) /* its record would be written anew, without what it held */
+    if (m->damaged) /* a new record would overwrite what the damaged one held */
         return hl_fail(HL_ECORRUPT,
                        "the record of model '%s' in the Controller's store is damaged: nothing can "
                        "be saved to it; restore the store from a backup",
@@ -246,7 +245,7 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
 
 /* ---- commit ---------------------------------------------------------------------------------- */
 
-/* The rank has committed: nothing that it names now may be lost. */
+/* For a rank that has already committed: none of the shards it names can be lost. */
 static hl_status check_repeated(const struct hl_catalog *c, const struct hl_version_commit *p)
 {
     for (size_t i = 0; i < p->shards.count; i++) {
@@ -263,7 +262,7 @@ static hl_status check_repeated(const struct hl_catalog *c, const struct hl_vers
     return HL_OK;
 }
 
-/* Apply, store, or take it back. */
+/* Applies the commit and stores it; undoes it if the store fails. */
 static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_commit *p,
                                struct hl_shard_rec **list, size_t n, hl_catalog_commit_fn commit,
                                void *arg)
@@ -308,7 +307,8 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     return HL_OK;
 }
 
-/* With the model's config, where the version settles it and no other did meanwhile. */
+/* Commits the last part, together with the model's config if this version settles it and no other
+ * version has done so. */
 static hl_status commit_last(struct hl_catalog *c, const struct hl_version_commit *p,
                              struct hl_shard_rec **list, size_t n, hl_catalog_commit_fn commit,
                              void *arg)
@@ -392,7 +392,7 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-/* The failed version without its shards, as one change of the store. */
+/* Stores the failed version without its shards, as one change. */
 static hl_status keep_failed(const struct hl_version_rec *v, hl_catalog_commit_fn commit, void *arg)
 {
     struct hl_records records = {0};
@@ -405,7 +405,7 @@ static hl_status keep_failed(const struct hl_version_rec *v, hl_catalog_commit_f
     return st;
 }
 
-/* Ranks that need not hear of it any more; free(). */
+/* A map of the ranks that do not have to be told any more; release with free(). */
 static unsigned char *ranks_that_heard(const struct hl_version_abandon *a)
 {
     unsigned char *heard = calloc((size_t)a->version->world, 1);
@@ -461,7 +461,7 @@ static hl_status fail_version(struct hl_catalog *c, const struct hl_version_aban
     return HL_OK;
 }
 
-/* "rank 3: why"; what is cut off is cut between two characters of UTF-8. */
+/* "rank 3: why". A long text is truncated between two UTF-8 characters. */
 static char *reason_text(const struct hl_version_abandon *a)
 {
     char text[REASON_MAX];
@@ -494,7 +494,7 @@ hl_status hl_catalog_abandon(struct hl_catalog *c, const struct hl_version_aband
         return tell_failed(c, v, a->rank, commit, arg);
     }
     int others = a->refuted ? v->world - 1 : v->world - v->committed_count - !v->committed[a->rank];
-    if (others == 0) /* no other rank is left that would have to hear of it */
+    if (others == 0) /* no other rank has to be told */
         return hl_catalog_remove(c, v->model, v->number, commit, arg, ids, id_count, &bytes);
     char *copy = reason_text(a);
     if (copy == NULL)

@@ -42,7 +42,7 @@ static const struct hl_api_found_shard *find_shard(const struct finds *f, struct
     return hit != NULL ? hit->shard : NULL;
 }
 
-/* found: NULL = L3 has none. */
+/* found: NULL = L3 does not have it. */
 static hl_status compare_shard(const char *what, uint64_t size, uint32_t crc,
                                const struct hl_api_found_shard *found)
 {
@@ -57,7 +57,7 @@ static hl_status compare_shard(const char *what, uint64_t size, uint32_t crc,
     return HL_OK;
 }
 
-/* What earlier commits have linked. */
+/* Checks the shards that earlier commits have linked. */
 static hl_status check_linked(const struct hl_version_rec *v, const struct finds *finds)
 {
     char what[HL_CATALOG_KEY_MAX + 64], key[HL_CATALOG_KEY_MAX];

@@ -63,7 +63,7 @@ static hl_status stored_of_plan(const struct hl_partition_plan *plan, struct hl_
     return HL_OK;
 }
 
-/* As they would be cut for that tensor parallel size. */
+/* The parts as a cut for that tensor parallel size would have them. */
 static hl_status stored_cut(struct hl_expected *e, struct stored_parts *out)
 {
     struct hl_whole w;
@@ -73,8 +73,8 @@ static hl_status stored_cut(struct hl_expected *e, struct stored_parts *out)
     return st;
 }
 
-/* Ranks of every ep read the parts without experts, and ranks of several tp those with them: each
- * is expected once. */
+/* Parts without experts are read by the ranks of every ep, and parts with experts by ranks of
+ * several tp. Each part is expected only once. */
 static bool is_its_own(const struct hl_view_want *w, const char *part)
 {
     int etp = w->split->etp > 0 ? w->split->etp : w->split->tp;

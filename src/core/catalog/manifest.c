@@ -1,5 +1,5 @@
-/* A manifest as JSON and as a file. The JSON holds the records of the store, so that what is
- * restored is what was lost; the decoder trusts none of it. */
+/* A manifest as JSON and as a file. The JSON holds the store's records, so that a restore gets back
+ * exactly what was lost. The decoder trusts none of it. */
 #include "core/catalog/manifest.h"
 
 #include <inttypes.h>
@@ -13,8 +13,8 @@
 
 #define TENSOR         "manifest"
 #define PARALLEL_MAX   (1 << 16)
-#define VERSION_MAX    INT64_C(9999999999) /* ten digits, as in the keys of the store */
-#define FILE_ROOM      4096                /* header of the file */
+#define VERSION_MAX    INT64_C(9999999999) /* ten digits, as in the store's keys */
+#define FILE_ROOM      4096                /* bytes of the file's header */
 #define DECODE_OPTIONS (JSON_REJECT_DUPLICATES)
 
 /* ---- id -------------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static uint64_t mix_version(const char *model, int64_t number)
     return x;
 }
 
-/* Sums do not depend on the order of the shards. */
+/* Adds up, so that the result does not depend on the order of the shards. */
 static uint64_t mix_shard(struct hl_id id)
 {
     return mix_bits(id.hi ^ mix_bits(id.lo));
@@ -152,12 +152,12 @@ static hl_status check_shard(const struct hl_api_manifest_shard *shard, uint64_t
                        ? bad_manifest("a shard has no shard's id")
                        : HL_OK;
     *sum += mix_shard(s->id);
-    *bytes += s->size_bytes; /* at most 2^20 shards of 2^55 bytes wrap: a sum to show */
+    *bytes += s->size_bytes; /* can wrap at 2^20 shards of 2^55 bytes; it is only shown */
     hl_shard_rec_free(s);
     return st;
 }
 
-/* The form first: another one may have other members. */
+/* Checks the format first: another format can have other members. */
 HL_CHECK static hl_status read_doc(const json_t *json, struct hl_arena *arena,
                                    struct hl_api_manifest *doc)
 {

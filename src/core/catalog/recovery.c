@@ -1,18 +1,18 @@
-/* Which versions come back: those whose shards are all there, with the size and the CRC that their
- * manifest says.
+/* Decides which versions are restored: those whose shards all exist with the size and the CRC of
+ * their manifest.
  *
  *     candidates, by model and number; of two of one version the newer manifest first
  *
  *     skipped if   --discard                                 what is left is given up
  *                  the catalogue has the version             with other shards than the manifest
  *                  the catalogue's model is another one      other slices, other configuration
- *                  a newer manifest of it comes back
+ *                  a newer manifest of it is restored
  *                  another version has one of its shards
  *                  a shard is missing, unreadable, or of another size or CRC
- *     else it comes back, and its shards are claimed: no later candidate gets them
+ *     otherwise it is restored and claims its shards: no later candidate can use them
  *
- * Judging again after more was read begins anew with what the catalogue holds; so it may be
- * repeated at every step. */
+ * Each judgement starts again from the contents of the catalogue, so it can be repeated whenever
+ * more has been read. */
 #include "core/catalog/recovery.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@
 
 #include "core/catalog/derived_id.h"
 
-#define GROUPS_MAX 4096 /* lines of what is left */
+#define GROUPS_MAX 4096 /* lines of the answer about leftover shards */
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
@@ -70,7 +70,7 @@ hl_status hl_recovery_found(struct hl_recovery *r, const struct hl_api_found *fo
         return fail_memory();
     snprintf(o->unreadable, sizeof(o->unreadable), "%s", found->error);
     if (found->tier == HL_API_TIER_UNSAID)
-        o->pooled = o->archived = false; /* it went meanwhile */
+        o->pooled = o->archived = false; /* it was removed in the meantime */
     o->size = found->size_bytes;
     o->crc = found->crc32;
     if (found->model[0] != '\0' && o->model == NULL)
@@ -127,8 +127,8 @@ void hl_recovery_fini(struct hl_recovery *r)
     free(r->list);
 }
 
-/* Manifest and shards, whose ids are parsed once here and not at each judgement; candidate_fini
- * also after a failure. */
+/* Reads a manifest and its shards. The ids are parsed here once instead of at each judgement. Call
+ * candidate_fini even if this fails. */
 static hl_status candidate_read(struct hl_recovery_candidate *x, const char *text)
 {
     HL_TRY(hl_manifest_decode(text, strlen(text), &x->manifest));
@@ -178,7 +178,7 @@ hl_status hl_recovery_add_manifest(struct hl_recovery *r, struct hl_id id, const
 
 /* ---- which come back ------------------------------------------------------------------------- */
 
-/* People read the reason: in the answer, one line for each version. */
+/* The reason is for people: the answer has one line for each version. */
 HL_PRINTF(2, 3) static void candidate_skip(struct hl_recovery_candidate *x, const char *fmt, ...)
 {
     va_list ap;
@@ -188,7 +188,7 @@ HL_PRINTF(2, 3) static void candidate_skip(struct hl_recovery_candidate *x, cons
     x->skipped = true;
 }
 
-/* By model and version; of two of one version the newer first. */
+/* By model and version; of two candidates of one version the newer comes first. */
 static int compare_candidates(const void *a, const void *b)
 {
     const struct hl_manifest *x = &((const struct hl_recovery_candidate *)a)->manifest;
@@ -201,7 +201,7 @@ static int compare_candidates(const void *a, const void *b)
     return (x->visible_ms < y->visible_ms) - (x->visible_ms > y->visible_ms);
 }
 
-/* The version, where it is visible; one that is open or failed is replaced by what comes back. */
+/* The version, if it is visible. An open or failed version is replaced by the restored one. */
 static struct hl_version_rec *in_catalogue(const struct hl_catalog *catalog,
                                            const struct hl_manifest *m)
 {
@@ -215,7 +215,8 @@ static struct hl_version_rec *in_catalogue(const struct hl_catalog *catalog,
     return NULL;
 }
 
-/* A version can't be added to a model that is sliced in another way. No model: it comes, too. */
+/* A version can't be added to a model that is sliced differently. A model that is not in the
+ * catalogue is restored, too. */
 static bool same_model(const struct hl_catalog *catalog, const struct hl_manifest *m)
 {
     struct hl_model_rec *model;
@@ -227,7 +228,7 @@ static bool same_model(const struct hl_catalog *catalog, const struct hl_manifes
            strcmp(model->config, m->config) == 0;
 }
 
-/* NULL: no list of L3 has it. */
+/* NULL: L3 did not list it. */
 static struct hl_recovery_object *find_object(const struct hl_recovery *r, struct hl_id id)
 {
     struct hl_recovery_object *o;
@@ -235,9 +236,10 @@ static struct hl_recovery_object *find_object(const struct hl_recovery *r, struc
     return o;
 }
 
-/* Every shard is there; false: `x` says which is not. The first one that is wrong ends it, and
- * those that are missing are counted: how many says whether a repair is worth while. The CRC is
- * compared where it is known: of the pool's shards always, of others once L3 has read them. */
+/* Returns true if every shard is there; otherwise `x` names the reason. The first wrong shard ends
+ * the check. Missing shards are counted, because their number shows whether a repair is worthwhile.
+ * The CRC is compared where it is known: always for shards in the pool, for others once L3 has read
+ * them. */
 static bool check_shards(const struct hl_recovery *r, struct hl_recovery_candidate *x)
 {
     size_t missing = 0;
@@ -266,7 +268,7 @@ static bool check_shards(const struct hl_recovery *r, struct hl_recovery_candida
     return missing == 0;
 }
 
-/* The version comes back: its shards belong to no other version. */
+/* The version is restored: its shards can belong to no other version. */
 static void take_shards(struct hl_recovery *r, const struct hl_recovery_candidate *x)
 {
     for (size_t i = 0; i < x->shard_count; i++) {
@@ -276,8 +278,8 @@ static void take_shards(struct hl_recovery *r, const struct hl_recovery_candidat
     }
 }
 
-/* A shard belongs to a candidate before this one, or to another version of the catalogue. Those of
- * the same version that never became visible are its own. */
+/* A shard belongs to an earlier candidate or to another version of the catalogue. Shards of a
+ * version with the same number that never became visible count as its own. */
 static bool shards_taken(const struct hl_recovery *r, const struct hl_catalog *catalog,
                          const struct hl_recovery_candidate *x)
 {
@@ -294,7 +296,7 @@ static bool shards_taken(const struct hl_recovery *r, const struct hl_catalog *c
     return false;
 }
 
-/* before: the candidate in front of it; NULL: it is the first. */
+/* before: the previous candidate; NULL: this is the first. */
 static void judge_one(struct hl_recovery *r, const struct hl_catalog *catalog,
                       struct hl_recovery_candidate *x, const struct hl_recovery_candidate *before)
 {
@@ -316,14 +318,14 @@ static void judge_one(struct hl_recovery *r, const struct hl_catalog *catalog,
         take_shards(r, x);
 }
 
-/* Shards of the catalogue count as claimed from the start. `twin` in judge_one looks at the
- * candidate before, so those of one version must stand together: the list is sorted first. */
+/* Shards in the catalogue are claimed from the start. judge_one compares each candidate with the
+ * previous one, so the list must be sorted: candidates of one version are then adjacent. */
 void hl_recovery_judge(struct hl_recovery *r, const struct hl_catalog *catalog)
 {
     size_t n = 0;
     for (struct hl_recovery_object *o = r->objects; o != NULL; o = o->hh.next)
         o->claimed = !hl_manifest_is(o->id) && hl_catalog_shard(catalog, o->id) != NULL;
-    for (size_t i = 0; i < r->count; i++) { /* what the catalogue has needs no recovery */
+    for (size_t i = 0; i < r->count; i++) { /* a version that the catalogue has needs no recovery */
         struct hl_version_rec *v = in_catalogue(catalog, &r->list[i].manifest);
         if (v != NULL && hl_id_equal(hl_manifest_id(v), r->list[i].manifest.id)) {
             candidate_fini(&r->list[i]);
@@ -349,7 +351,7 @@ const struct hl_manifest **hl_recovery_list(const struct hl_recovery *r, size_t 
     return list;
 }
 
-/* A shard of no version. What is in the trash only is gone anyhow. */
+/* The shard belongs to no version. Objects that are only in the trash are deleted anyway. */
 static bool is_left(const struct hl_recovery_object *o)
 {
     return !o->claimed && !hl_manifest_is(o->id) && (o->pooled || o->archived);
@@ -363,8 +365,8 @@ static uint64_t count_left(const struct hl_recovery *r)
     return n;
 }
 
-/* Where shards are left over that no version holds, versions are restored and nothing is claimed:
- * with the claim those shards would go. */
+/* If shards are left that no version holds, versions are restored but the pool is not claimed: a
+ * claim would delete those shards. */
 struct hl_recovery_decision hl_recovery_decide(const struct hl_recovery *r, bool dry)
 {
     size_t restored = 0;
@@ -378,7 +380,7 @@ struct hl_recovery_decision hl_recovery_decide(const struct hl_recovery *r, bool
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-/* Shards that are left, as one line of the answer. */
+/* Leftover shards, as one line of the answer. */
 struct group {
     char key[HL_MODEL_NAME_MAX + 64]; /* first */
     const struct hl_recovery_object *first;
@@ -386,7 +388,7 @@ struct group {
     UT_hash_handle hh;
 };
 
-/* By model, version and place: people see a line, not thousands of ids. */
+/* Groups by model, version and place, so that people see a line and not thousands of ids. */
 static void group_add(struct group **groups, const struct hl_recovery_object *o)
 {
     char key[sizeof((*groups)->key)];

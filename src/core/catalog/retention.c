@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#define READER_NS UINT64_C(60000000000) /* between two questions of one who reads a log */
+#define READER_NS UINT64_C(60000000000) /* between two requests of a client that reads a log */
 
 static int compare_ended(const void *x, const void *y)
 {
@@ -24,7 +24,7 @@ size_t hl_retention_choose(struct hl_ended *list, size_t count, const struct hl_
     for (size_t i = 0; i < count && n < rule->round; i++) {
         bool old = rule->age_ms > 0 && now_ms - list[i].since_ms > rule->age_ms;
         if (i >= over && !old)
-            break; /* all others are younger */
+            break; /* sorted by age: all others are younger */
         if (!is_needed(arg, list[i].item)) {
             struct hl_ended goes = list[i];
             list[i] = list[n];

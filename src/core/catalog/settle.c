@@ -16,7 +16,7 @@
 
 struct settling {
     const struct hl_settle *in;
-    const struct hl_proof_shard **parts; /* with parameters, sorted by place */
+    const struct hl_proof_shard **parts; /* those with parameters, sorted by place */
     size_t count;
     struct hl_hf_config hf;
     struct hl_partition_options options;
@@ -61,7 +61,7 @@ static const struct hl_proof_shard *find_part(const struct settling *s, struct h
     return found != NULL && (*found)->layout != NULL ? *found : NULL;
 }
 
-/* The divisor that pads the vocabulary to so many rows; the usual one first. */
+/* Finds the divisor that pads the vocabulary to this many rows, trying the usual one first. */
 static hl_status find_divisor(struct settling *s, uint64_t padded)
 {
     static const int usual[] = {128, 64, 32, 16, 8, 4, 2, 1};
@@ -82,7 +82,7 @@ static hl_status find_divisor(struct settling *s, uint64_t padded)
                    padded, s->hf.vocab);
 }
 
-/* Off the first rank's embedding, which every family has. */
+/* Reads the padded size from the first rank's embedding, which every family has. */
 static hl_status read_embedding(struct settling *s)
 {
     const struct hl_proof_shard *r = find_part(s, (struct hl_part_at){0, 0, 0, "embedding"});
@@ -104,7 +104,7 @@ static void read_naming(struct settling *s)
             s->options.naming = HL_API_LAYER_NAMING_TE;
 }
 
-/* A job may train without the layers that predict more tokens. */
+/* A job can train without the layers for multi-token prediction. */
 static bool has_mtp(const struct settling *s)
 {
     for (size_t i = 0; i < s->count; i++)
@@ -137,7 +137,7 @@ static hl_status check_part(const struct settling *s, const struct hl_partition_
     return st;
 }
 
-/* The first part that is not planned; NULL = there is none. */
+/* The first part that the plan lacks; NULL = none. */
 static const struct hl_proof_shard *find_unplanned(const struct settling *s,
                                                    const unsigned char *planned)
 {

@@ -2,7 +2,7 @@
 
 #include "core/catalog/catalog.h"
 
-#define UNKNOWN_NS UINT64_C(2000000000) /* a removal that its node has not heard of yet */
+#define UNKNOWN_NS UINT64_C(2000000000) /* longest time until a node hears of a removal */
 
 void hl_orphan_see(struct hl_orphan *orphan, const struct hl_sweep *sweep, bool archived)
 {
@@ -27,7 +27,7 @@ bool hl_sweep_being_written(const struct hl_catalog *catalog, int64_t since_ms, 
     for (const struct hl_model_rec *m = catalog->models; m != NULL; m = m->hh.next)
         for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
             if (v->state == HL_API_VERSION_STATE_OPEN &&
-                /* created after now: the wall clock was set back */
+                /* created in the future: the wall clock was set back */
                 (v->created_ms <= since_ms || v->created_ms > now_ms))
                 return true;
     return false;

@@ -34,7 +34,7 @@ enum hl_copy_send hl_copy_send_after(enum hl_api_route_path path, hl_status st, 
 {
     if (path != HL_API_ROUTE_PATH_ZMQ)
         return st == HL_EEXIST ? HL_COPY_SEND_LATER : HL_COPY_SEND_ENDS;
-    if (st != HL_EUNAVAIL && st != HL_ETIMEDOUT) /* nothing is wrong with network and peer */
+    if (st != HL_EUNAVAIL && st != HL_ETIMEDOUT) /* the network and the peer are not at fault */
         return HL_COPY_SEND_ENDS;
     return has_backbone ? HL_COPY_SEND_BACKBONE : HL_COPY_SEND_LATER;
 }

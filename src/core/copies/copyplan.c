@@ -21,7 +21,7 @@ int hl_copy_distance(const struct hl_copy_place *from, const struct hl_copy_plac
     int far = cost[from->tier];
     if (op != HL_API_OPERATION_READ && from->tier == HL_API_TIER_L3)
         far += 4;
-    if (goal->tier >= HL_API_TIER_L3) /* the pool is asked first, then the archive */
+    if (goal->tier >= HL_API_TIER_L3) /* tries the pool first, then the archive */
         return from->tier == HL_API_TIER_L3 ? 0 : from->tier == HL_API_TIER_L4 ? 1 : 2 + far;
     if (from->node != NULL && from->node == goal->node)
         return far;
@@ -33,21 +33,21 @@ static struct hl_copy_move move_to(enum hl_copy_step step, const struct hl_copy_
     return (struct hl_copy_move){step, *lands};
 }
 
-/* Host memory beside the place. */
+/* The host memory of the same place. */
 static struct hl_copy_place place_beside(const struct hl_copy_place *place)
 {
     return (struct hl_copy_place){
         .tier = HL_API_TIER_L2, .node = place->node, .host = place->host, .device = ""};
 }
 
-/* Out of a node: from its L2, where a copy in device memory goes first. */
+/* Moves a copy out of a node, from its L2; a copy in device memory goes to L2 first. */
 static struct hl_copy_move move_out(const struct hl_copy_place *at, const struct hl_copy_place *to)
 {
     struct hl_copy_place lifted = place_beside(at);
     return at->tier == HL_API_TIER_L1 ? move_to(HL_COPY_READ, &lifted) : move_to(HL_COPY_SEND, to);
 }
 
-/* Into a node: it reads, or it is sent to. */
+/* Moves a copy into a node: the node reads it, or another node sends it. */
 static struct hl_copy_move move_in(const struct hl_copy_place *at, const struct hl_copy_place *goal,
                                    enum hl_api_operation op)
 {

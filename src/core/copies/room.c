@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* -1 = out of the question. */
+/* -1 = not suitable. */
 static int offer_score(const struct hl_tier_offer *o, const struct hl_tier_need *need)
 {
     if (o->tier != need->tier)

@@ -1,7 +1,8 @@
-/* One table, read from the top: the first row that fits a query is its answer. Columns are sets, so
- * that a row reads like a sentence of the specification. What decides about device memory is the
- * direction of the bytes, not who asked: out of a device the NIC always reads direct, into a device
- * only a ConnectX-5 or newer writes direct. A recent failure of direct outranks both. */
+/* One table, read from the top: the first row that matches a query is its answer. Columns are sets,
+ * so that a row reads like a sentence of the specification. For device memory the direction of the
+ * bytes decides, not the side that asks: the NIC can always read directly out of a device, but only
+ * a ConnectX-5 or newer writes directly into one. A recent failure of the direct path overrides
+ * both. */
 #include "core/copies/route.h"
 
 #include <assert.h>
@@ -22,8 +23,8 @@ enum { CLOSED = 1, OPEN = 2, DEV = CLOSED | OPEN };          /* may the device b
 enum { GOOD = 1 << HL_DIRECT_GOOD, BAD = 1 << HL_DIRECT_FAILED, AGAIN = 1 << HL_DIRECT_RETRY,
        DIR = GOOD | BAD | AGAIN };
 #define REST NIC, DEV, DIR /* columns that do not matter */
-/* Where a step ends: at the target, or in a tier of one side. A step towards the archive ends in
- * the pool beside it. */
+/* Where a step ends: at the target or in a tier of one side. A step towards the archive ends in the
+ * pool beside it. */
 enum end { STAYS, ARRIVES, IN_POOL, SOURCE_HOST, TARGET_HOST };
 
 static const struct row {
@@ -43,7 +44,7 @@ static const struct row {
     /* inside a host */
     {R,   HOST, HOST,  HERE,      NET,  REST, TO(MAPPED, ARRIVES, SHARED_MEMORY)},
     {ALL, MEM,  ANY,   HERE,      NET,  REST, TO(LOCAL_COPY, ARRIVES, SAME_HOST)},
-    /* between hosts: migrations, and writes between nodes, are the migration network's */
+    /* between hosts: migrations and writes between nodes use the migration network */
     {M,   L1,   ANY,   AWAY,      NET,  REST, TO(LOCAL_COPY, SOURCE_HOST, HOST_FIRST)},
     {M,   L2,   NODE,  AWAY,      UP,   REST, TO(ZMQ, TARGET_HOST, MIGRATION_NET)},
     {W,   L2,   L2,    AWAY,      UP,   REST, TO(ZMQ, ARRIVES, MIGRATION_NET)},
@@ -58,7 +59,7 @@ static const struct row {
     {R,   HOST, HOST,  RDMA,      NET,  NIC, DEV, BAD, TO(TCP, ARRIVES, DIRECT_FAILED)},
     {R,   HOST, HOST,  RDMA,      NET,  NIC, DEV, AGAIN, TO(DIRECT, ARRIVES, DIRECT_RETRY)},
     {R,   HOST, HOST,  RDMA,      NET,  NIC, DEV, GOOD, TO(DIRECT, ARRIVES, ONE_SIDED)},
-    /* between hosts: device memory; only reads and writes are left, and one side is L1 */
+    /* between hosts: device memory; only reads and writes remain, and one side is L1 */
     {RW,  MEM,  L1,    AWAY,      NET,  OLD, DEV, DIR, TO(PLANK, ARRIVES, NIC_CLASS)},
     {RW,  MEM,  ANY,   TCP,       NET,  REST, TO(PLANK, ARRIVES, NO_RDMA)},
     {RW,  MEM,  ANY,   RDMA,      NET,  NIC, CLOSED, DIR, TO(PLANK, ARRIVES, DEVICE)},
@@ -84,7 +85,7 @@ struct hl_route hl_route_choose(const struct hl_route_query *q)
     size_t i = 0;
     while (i < HL_ARRAY_LEN(table) && !row_fits(&table[i], q))
         i++;
-    assert(i < HL_ARRAY_LEN(table)); /* the tests walk all inputs */
+    assert(i < HL_ARRAY_LEN(table)); /* can't fail: the tests try all inputs */
     const struct row *r = &table[i];
     struct hl_route out = {(enum hl_api_route_path)r->path, (enum hl_api_route_reason)r->reason,
                            q->target, true};
@@ -166,7 +167,7 @@ struct hl_transfer hl_route_transfer(const struct hl_route_query *q)
                                 .reason = hl_api_route_reason_name(route.reason)};
 }
 
-/* base is below the schema, and names the planes on its own. */
+/* base is below the schema and has its own names of the planes. */
 _Static_assert((int)HL_PLANE_INSIDE == (int)HL_API_PLANE_INSIDE &&
                    (int)HL_PLANE_BACKBONE == (int)HL_API_PLANE_BACKBONE &&
                    (int)HL_PLANE_MIGRATION == (int)HL_API_PLANE_MIGRATION &&

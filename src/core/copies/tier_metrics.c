@@ -6,7 +6,7 @@
 #include "base/plane.h"
 #include "core/copies/route.h"
 
-/* L4 has no watermarks, and no lines for them. */
+/* L4 has no watermarks, so it gets no lines for them. */
 static void tier_bytes(const struct hl_api_tier_info *t, struct hl_buf *out)
 {
     const struct {
@@ -29,7 +29,7 @@ static void tier_bytes(const struct hl_api_tier_info *t, struct hl_buf *out)
                 states[i].name, states[i].bytes);
 }
 
-/* Of ranks' chunks: each process. */
+/* For ranks' chunks: one line per process. */
 static void tier_processes(const struct hl_api_tier_info *t, struct hl_buf *out)
 {
     char label[256];

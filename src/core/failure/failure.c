@@ -6,7 +6,7 @@
 
 #include "core/replace/exits.h"
 
-/* What executors write where a limit on memory was the reason. */
+/* The phrases that executors use when a memory limit was the reason. */
 static bool says_memory(const char *message)
 {
     return strstr(message, "out of memory: ") != NULL || strstr(message, "want of memory") != NULL;
@@ -75,7 +75,7 @@ void hl_failure_consider(struct hl_api_job_failure *first,
                    ? HL_API_FAILURE_KIND_LAUNCH
                    : kind_of(status, status->exit_code, status->signal, false);
     if (one.kind != HL_API_FAILURE_KIND_LAUNCH && one.kind != HL_API_FAILURE_KIND_LOST)
-        one.rank = rank; /* a container whose node does not tell its ranks any more */
+        one.rank = rank; /* a container whose node no longer reports its ranks */
     take_earlier(first, &one);
 }
 
@@ -132,7 +132,7 @@ size_t hl_failure_tail(const char *text, size_t len)
     size_t least = len > HL_FAILURE_LOG_MAX ? len - HL_FAILURE_LOG_MAX : 0, at = len;
     int lines = 0;
     if (at > least && text[at - 1] == '\n')
-        at--; /* ends the last line */
+        at--; /* the end of the last line */
     while (at > least) {
         if (text[at - 1] == '\n' && ++lines == HL_FAILURE_LINES)
             return at;
@@ -140,6 +140,6 @@ size_t hl_failure_tail(const char *text, size_t len)
     }
     if (least == 0)
         return 0;
-    const char *nl = memchr(text + least, '\n', len - least); /* a whole line first */
+    const char *nl = memchr(text + least, '\n', len - least); /* begin with a whole line */
     return nl != NULL && nl + 1 < text + len ? (size_t)(nl + 1 - text) : least;
 }

@@ -19,7 +19,8 @@ static void epoch_begin(struct hl_fence *f, uint64_t epoch)
     f->count = f->next = 0;
 }
 
-/* The record of that attempt, or the one that gives way to it; NULL = a later attempt has it. */
+/* The record of this attempt, which can replace an older record; NULL = a later attempt has the
+ * record. */
 static struct hl_fence_container *record_of(struct hl_fence *f, const struct hl_fence_container *k)
 {
     for (size_t i = 0; i < f->count; i++) {

@@ -1,5 +1,5 @@
-/* A job file is read through one table: a row per key, with its kind, its range and the field it
- * fills. Sections ("parallelism") are what stands before the dot. */
+/* A job file is read through one table. Each row describes a key: its kind, its range and the field
+ * it sets. A key's section ("parallelism") is the part before the dot. */
 #include "core/job/job.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ enum kind {
     KEY_NIC,
     KEY_RECOVERY,
     KEY_KUBERNETES, /* json_t */
-    KEY_RANK_GOAL,  /* what becomes of a rank that hangs */
+    KEY_RANK_GOAL,  /* what happens to a rank that hangs */
     KEY_FAILURES,   /* struct hl_failure_rules: KIND or CODE: WORD */
     KEY_RANGE,      /* data_parallel_size: N or {min, max} */
 };
@@ -112,11 +112,11 @@ static const struct key job_keys[] = {
 struct reader {
     const struct hl_job_source *src;
     struct hl_job *job;
-    char field[256];           /* "parallelism.order", "env.HOME", "mounts[2]": for people */
-    char pointer[POINTER_MAX]; /* "/parallelism/order": for the place */
+    char field[256];           /* "parallelism.order", "env.HOME", "mounts[2]": shown to people */
+    char pointer[POINTER_MAX]; /* "/parallelism/order": used to find the position */
 };
 
-/* "job.yaml:7:25: parallelism.order: " in front of the sentence. */
+/* Puts "job.yaml:7:25: parallelism.order: " in front of the sentence. */
 static hl_status HL_PRINTF(3, 4) bad(const struct reader *r, bool of_key, const char *fmt, ...)
 {
     char text[512];
@@ -283,7 +283,7 @@ static hl_status check_count(const struct reader *r, size_t n)
                                 : bad(r, 0, "has %zu entries, at most %d", n, HL_JOB_LIST_MAX);
 }
 
-/* Arguments may be empty texts, and numbers as they stand. */
+/* Arguments can be empty texts; numbers are taken as written. */
 static hl_status plain_text(const struct reader *r, const json_t *v, char **out)
 {
     char number[32];
@@ -374,7 +374,7 @@ static hl_status set_command(struct reader *r, const struct key *k, const json_t
 
 static hl_status want_var(const struct reader *r, const char *name)
 {
-    /* What was accepted once stays: no source, no check of what Helios sets. */
+    /* A stored job stays valid: without a source, variables that Helios sets are not refused. */
     const char *why = hl_job_var_problem(name, r->src != NULL ? HL_JOB_VAR_FILE : HL_JOB_VAR_ANY);
     return why == NULL ? HL_OK : bad(r, 1, "%s", why);
 }
@@ -458,7 +458,7 @@ static hl_status set_nic(const struct reader *r, const json_t *v, enum hl_nic_cl
                : bad(r, 0, "'%.64s' is not one of ConnectX-3 to ConnectX-8, BlueField", text);
 }
 
-/* What was accepted once stays. */
+/* A stored job stays valid: it is checked only when it is submitted. */
 static hl_status set_kubernetes(struct reader *r, const json_t *v, json_t **out)
 {
     struct hl_podspec_fault fault;
@@ -537,7 +537,7 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     return HL_OK;
 }
 
-/* The keys that may stand under `section` ("" = top), each once; sections by their name. */
+/* The keys that `section` ("" = top level) accepts, each once; subsections by name. */
 static size_t keys_of(const char *section, char names[][64], size_t cap)
 {
     size_t n = 0, len = strlen(section);
@@ -579,7 +579,7 @@ static hl_status unknown_key(struct reader *r, const char *section, const char *
 
 static hl_status read_section(struct reader *r, const char *section, const json_t *object);
 
-/* One member: a key of the table, or a section of it. */
+/* Reads one member: a key of the table or a section. */
 static hl_status read_member(struct reader *r, const char *section, const char *key,
                              const json_t *value)
 {
@@ -622,7 +622,7 @@ static hl_status read_section(struct reader *r, const char *section, const json_
     return HL_OK;
 }
 
-/* What runs, and where: each executor takes it from another key. */
+/* The program and its location; which key gives them depends on the executor. */
 static hl_status check_program(struct reader *r)
 {
     const struct hl_job *job = r->job;
@@ -647,7 +647,7 @@ static hl_status check_program(struct reader *r)
                job->workdir, hl_job_executor_name(executor));
 }
 
-/* What no single key can tell. */
+/* Checks that involve more than one key. */
 static hl_status check_whole(struct reader *r)
 {
     const struct hl_job *job = r->job;

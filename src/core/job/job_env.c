@@ -1,5 +1,5 @@
-/* What the ranks of a job are started with: variables from the job file and from the submitter, and
- * paths made absolute. */
+/* The environment of a job's ranks: variables from the job file and from the submitter, with paths
+ * made absolute. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #define NAME_MAX_BYTES 128
 
-/* Variables that say who a rank is: a job that sets them would lie to its own ranks. */
+/* Variables that tell a rank its identity: a job that set them would mislead its own ranks. */
 static const char *const identity[] = {"GLOBAL_RANK",
                                        "PIPELINE_PARALLEL_RANK",
                                        "TENSOR_PARALLEL_RANK",
@@ -49,10 +49,10 @@ static const char *const identity[] = {"GLOBAL_RANK",
                                        "MASTER_ADDR",
                                        "MASTER_PORT"};
 
-/* What a shell that itself runs in a job, or beside a daemon, would pass on. */
+/* Variables that a shell inside a job or beside a daemon would pass on. */
 static const char *const helios_own[] = {"RANK_TABLE_FILE", "HYBRIDPS_MANAGER"};
 
-/* True of the submitter's shell, its terminal and its machine, not of the ranks. */
+/* Variables that describe the submitter's shell, terminal and machine, not the ranks. */
 static const char *const of_the_shell[] = {"PWD",
                                            "OLDPWD",
                                            "SHLVL",
@@ -148,7 +148,7 @@ static hl_status make_absolute(const char *what, const char *cwd, char **path)
         return hl_fail(HL_ENOMEM, "out of memory for the path of %s", what);
     free(*path);
     *path = full;
-    if (strlen(full) >= PATH_MAX) /* also more than a stored job may have */
+    if (strlen(full) >= PATH_MAX) /* a stored job may not have longer paths either */
         return hl_fail(HL_EINVAL, "%s has %zu bytes, a path has less than %d", what, strlen(full),
                        PATH_MAX);
     return HL_OK;
@@ -159,8 +159,8 @@ hl_status hl_job_resolve(struct hl_job *job, const char *cwd)
     struct {
         const char *what;
         char **path;
-        bool is_path; /* else leave it as it is */
-        bool in_path; /* as a part of it, so that a stored job must not hold ':' either */
+        bool is_path; /* otherwise the text stays as it is */
+        bool in_path; /* becomes a part of PATH, so a stored job may not contain ':' either */
     } rows[] = {{"workdir", &job->workdir, true, false},
                 {"venv", &job->venv, job->venv[0] != '\0', true},
                 {"conda", &job->conda, strchr(job->conda, '/') != NULL, true},

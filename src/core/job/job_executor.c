@@ -1,9 +1,9 @@
-/* Which keys of a job file an executor cannot honour. */
+/* The keys of a job file that an executor does not support. */
 #include <string.h>
 
 #include "core/job/job_private.h"
 
-/* A bit for each executor. */
+/* One bit per executor. */
 #define BY(executor) (1u << HL_JOB_EXECUTOR_##executor)
 #define BY_IMAGE     (BY(KUBERNETES) | BY(DOCKER) | BY(PODMAN))
 
@@ -27,7 +27,7 @@
     "a rank that runs in an image is named only, its process is not the node's to end; remove "    \
     "the key"
 
-/* Keys that some executors cannot honour: why, and what to do instead. */
+/* Keys that some executors do not support: why, and what to do instead. */
 static const struct {
     const char *name;
     unsigned executors;

@@ -1,4 +1,4 @@
-/* The fields of a job: what they are when the file does not say, and their end. */
+/* The fields of a job: their defaults and their release. */
 #include <stdlib.h>
 #include <string.h>
 

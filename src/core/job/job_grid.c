@@ -1,11 +1,11 @@
-/* Whether the sizes of a job's grid fit each other. */
+/* Checks that the sizes of a job's grid fit together. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/job/job_private.h"
 
-/* The last part of the pointer is the field's name below its section. */
+/* The last part of the pointer is the field's name in its section. */
 static bool HL_PRINTF(3, 4)
     fault_say(struct hl_job_fault *f, const char *pointer, const char *fmt, ...)
 {

@@ -1,4 +1,4 @@
-/* A job as the document that hl_job_parse reads back. Only what differs from the default is
+/* A job as the document that hl_job_parse reads. Only values that differ from the default are
  * written. */
 #include <string.h>
 
@@ -12,7 +12,7 @@ const char *hl_job_executor_name(enum hl_job_executor executor)
     return names[executor];
 }
 
-/* NULL: it is not written. */
+/* NULL: the text is not written. */
 static const char *text_said(const char *text)
 {
     return *text != '\0' ? text : NULL;
@@ -69,7 +69,7 @@ static struct hl_api_job_spec_placement placement_of(const struct hl_place_rules
                                               .gang = rule_text(arena, r->gang)};
 }
 
-/* What the planner looks at; all else is unset. */
+/* Only the fields that the planner uses; all others are unset. */
 static struct hl_api_job_spec shape_of(const struct hl_job *job, struct hl_arena *arena)
 {
     return (struct hl_api_job_spec){

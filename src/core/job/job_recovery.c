@@ -1,4 +1,5 @@
-/* What a job says of failures: whether it has an effect, and what the life of a job makes of it. */
+/* A job's failure rules: whether they have an effect, and what the job's state machine does with
+ * them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ bool hl_job_failures_read(const json_t *v, struct hl_failure_rules *out, struct 
     return true;
 }
 
-/* Some failure is tried again. */
+/* At least one kind of failure is retried. */
 static bool tries_again(const struct hl_job *job)
 {
     char key[HL_FAILURE_RULE_MAX];

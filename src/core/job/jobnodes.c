@@ -5,7 +5,7 @@
 
 #include "core/planner/resize.h"
 
-/* The node's Agent has said that a rank of this attempt began there. */
+/* The node's Agent has reported that a rank of this attempt started there. */
 static bool has_begun_on(const struct hl_jobrun *run, const char *node)
 {
     for (int i = 0; i < run->container_count; i++) {
@@ -68,7 +68,7 @@ bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *nod
     const struct hl_jobrun_container *k = &run->containers[index];
     bool confirmed =
         k->state == HL_API_CONTAINER_STATE_STARTING || k->state == HL_API_CONTAINER_STATE_RUNNING;
-    /* While the job stops, a start that has failed is not repeated. */
+    /* While the job stops, a failed start is not repeated. */
     bool given_up = k->state == HL_API_CONTAINER_STATE_WANTED &&
                     (run->state == HL_API_JOB_STATE_STOPPING ||
                      (run->plan != NULL && run->plan->containers[index].leaves)) &&

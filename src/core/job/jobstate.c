@@ -1,7 +1,7 @@
-/* The state machine of a job. handlers[state][event] names the handler; an empty cell is an event
- * that means nothing in that state. A step first makes room for every action it could give, so that
- * it either does all of its work or none. Statuses of other attempts never reach the table: all
- * they can cause is a stop of a container that belongs to no attempt any more. */
+/* The state machine of a job. handlers[state][event] names the handler; an empty cell means that
+ * the event has no effect in that state. A step first reserves room for all actions it can emit, so
+ * that it does either all of its work or none. Statuses of other attempts never reach the table:
+ * their only effect is to stop a container that belongs to no current attempt. */
 #include "core/job/jobstate_private.h"
 
 #include <stdio.h>
@@ -74,7 +74,7 @@ static void restart_job(struct step *s)
                run->attempt, (long long)(run->deadline_ms - s->ev->now_ms));
 }
 
-/* While stopping: is everything down? */
+/* While stopping: checks whether all containers have ended. */
 static void stopped_yet(struct step *s)
 {
     struct hl_jobrun *run = s->run;
@@ -105,7 +105,7 @@ static void begin_stop(struct step *s, enum hl_api_job_goal goal)
     stopped_yet(s);
 }
 
-/* run->reason says what happened; is there another attempt? */
+/* run->reason says what happened; decides whether another attempt follows. */
 static void attempt_failed(struct step *s, enum hl_api_failure_kind kind, int code)
 {
     struct hl_jobrun *run = s->run;
@@ -139,7 +139,7 @@ static void describe_failure(struct step *s, int index)
     record(s, "container-failed", "%s", s->run->reason);
 }
 
-/* Who feeds the event of its end knows more than the code and the signal. */
+/* The sender of the end event can know more than the exit code and the signal. */
 static enum hl_api_failure_kind failure_of(const struct hl_jobrun_container *c)
 {
     if (c->failure != HL_API_FAILURE_KIND_UNSAID)
@@ -149,7 +149,7 @@ static enum hl_api_failure_kind failure_of(const struct hl_jobrun_container *c)
     return kind != HL_API_FAILURE_KIND_UNSAID ? kind : HL_API_FAILURE_KIND_EXIT;
 }
 
-/* While starting or running: what do the containers add up to? */
+/* While starting or running: derives the job's state from its containers. */
 static void judge_containers(struct step *s)
 {
     struct hl_jobrun *run = s->run;
@@ -177,13 +177,13 @@ static void judge_containers(struct step *s)
         record(s, "running", "all %d containers run", gang);
     }
     if (succeeded == gang && hl_jobrun_active(run) > 0)
-        begin_stop(s, HL_API_JOB_GOAL_SUCCEED); /* what is parked has to end, too */
+        begin_stop(s, HL_API_JOB_GOAL_SUCCEED); /* parked containers have to end, too */
     else if (succeeded == gang)
         finish_job(s, HL_API_JOB_STATE_SUCCEEDED);
 }
 
-/* Takes over a status; states only go forward. A container that was given up with its node and is
- * seen again counts as active again, so that it is stopped before its job ends. */
+/* Takes over a status; states only move forward. A container that was given up with its node but
+ * reports again counts as active, so that it is stopped before its job ends. */
 static bool take_status(struct step *s)
 {
     const struct hl_job_event *ev = s->ev;
@@ -195,7 +195,7 @@ static bool take_status(struct step *s)
     if (ev->container <= c->state && !back)
         return false;
     if (ev->is_parked && is_active(ev->container) && hl_jobrun_took_place(s->run, ev->index))
-        return false; /* as it was before it got ranks */
+        return false; /* an old status, from before the container got ranks */
     if (ev->container == HL_API_CONTAINER_STATE_WANTED ||
         ev->container == HL_API_CONTAINER_STATE_LOST)
         return false;
@@ -217,7 +217,7 @@ static bool take_status(struct step *s)
     return true;
 }
 
-/* Nobody knows how it ended. */
+/* The container ended in an unknown way. */
 static void set_vanished(struct step *s)
 {
     struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
@@ -227,7 +227,7 @@ static void set_vanished(struct step *s)
     copy_text(c->message, sizeof(c->message), "it vanished from its node");
 }
 
-/* Active containers on the event's node. */
+/* Number of active containers on the event's node. */
 static int active_on_node(const struct step *s)
 {
     int n = 0;
@@ -238,7 +238,7 @@ static int active_on_node(const struct step *s)
     return n;
 }
 
-/* True when a rank of the attempt may have begun its program. */
+/* True if a rank of the attempt may have started its program. */
 static bool has_begun(const struct hl_jobrun *run)
 {
     for (int i = 0; i < run->container_count; i++)
@@ -247,7 +247,7 @@ static bool has_begun(const struct hl_jobrun *run)
     return false;
 }
 
-/* Marks what ran on the lost node; how many were active. */
+/* Marks the containers of the lost node; returns how many were active. */
 static int lose_node(struct step *s)
 {
     int lost = 0;
@@ -316,7 +316,7 @@ static void judge_container(struct step *s)
         judge_containers(s);
 }
 
-/* The container of the event has another state. */
+/* Reacts to a change of the state of the event's container. */
 static void follow_container(struct step *s)
 {
     const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
@@ -340,8 +340,8 @@ static void on_status_stopping(struct step *s)
         stopped_yet(s);
 }
 
-/* Lists and answers to starts come on different ways; a list is only believed when it can't be
- * older. */
+/* Lists and answers to starts arrive over different channels, so a list is only believed if it
+ * can't be older than the answer. */
 static bool list_may_be_older(const struct step *s)
 {
     const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
@@ -445,7 +445,7 @@ static void on_cancel(struct step *s)
     begin_stop(s, HL_API_JOB_GOAL_CANCEL);
 }
 
-/* The ranks get the grace of every stop, to save and to end. */
+/* As with every stop, the ranks get a grace period to save and exit. */
 static void on_preempt(struct step *s)
 {
     struct hl_jobrun *run = s->run;
@@ -556,7 +556,7 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
-/* A status of a container that this state has no place for. True when it is dealt with. */
+/* Handles a container status that has no meaning in this state; returns true if it did. */
 static bool is_stale(struct step *s, struct hl_job_event *ev)
 {
     const struct hl_jobrun *run = s->run;
@@ -568,7 +568,7 @@ static bool is_stale(struct step *s, struct hl_job_event *ev)
     int position =
         placed && ev->attempt == run->attempt ? hl_plan_position(run->plan, ev->index) : -1;
     if (position >= 0) {
-        ev->index = position; /* what the handlers go by */
+        ev->index = position; /* the handlers use this index */
         return false;
     }
     if (ev->kind == HL_JOB_EV_CONTAINER && is_active(ev->container))
@@ -576,7 +576,7 @@ static bool is_stale(struct step *s, struct hl_job_event *ev)
     return true;
 }
 
-/* Everything of PLACED that can fail, before anything is changed. */
+/* Does everything of PLACED that can fail, before anything is changed. */
 static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
 {
     if (run->state != HL_API_JOB_STATE_PENDING || plan == NULL || !plan->feasible ||
@@ -601,7 +601,7 @@ static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
     return HL_OK;
 }
 
-/* More actions than any step gives: stop or start each container, and a few words. */
+/* An upper bound of a step's actions: a stop or start of each container, and a few records. */
 static size_t actions_of(const struct hl_jobrun *run, const struct hl_job_event *ev)
 {
     int n = run->container_count;

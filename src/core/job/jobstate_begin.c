@@ -1,4 +1,4 @@
-/* How a run begins and ends. */
+/* The begin and the end of a run. */
 #include "core/job/jobstate_private.h"
 
 #include <stdio.h>

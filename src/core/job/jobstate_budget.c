@@ -1,7 +1,7 @@
-/* What failures use up, and when the next attempt is due. */
+/* How failures use up the retry budget, and when the next attempt is due. */
 #include "core/job/jobstate_private.h"
 
-/* It has run without a failure for so long that the count begins anew. */
+/* The job has run without a failure for so long that the count restarts. */
 static bool ran_long(const struct hl_jobrun *run, int64_t now_ms)
 {
     return run->state == HL_API_JOB_STATE_RUNNING && run->policy.stable_ms > 0 &&

@@ -1,4 +1,4 @@
-/* A run as the record that the Controller keeps, so that it can go on after a restart. */
+/* A run as the Controller's record of it, so that the run can continue after a restart. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

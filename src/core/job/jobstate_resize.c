@@ -1,6 +1,6 @@
-/* A gang that runs and changes its size. The plan that an event brings has been worked out before
- * (core/planner/resize.h) and takes the place of the one in force at once; containers stand in the
- * same order in both. What leaves keeps its slot until it has ended. */
+/* A running gang that changes its size. The event brings a plan that was computed before
+ * (core/planner/resize.h); it replaces the current plan at once, with the containers in the same
+ * order. A container that leaves keeps its slot until it has ended. */
 #include "core/job/jobstate_private.h"
 
 #include "core/job/jobnodes.h"
@@ -18,7 +18,7 @@ int64_t hl_jobrun_counted_ms(const struct hl_jobrun *run)
     return run->counted_ms > 0 ? run->counted_ms : run->placed_ms;
 }
 
-/* Before it has another number of slots. */
+/* Call before the number of slots changes: adds up the slot time used so far. */
 static void count_slots(struct hl_jobrun *run, int64_t now_ms)
 {
     run->used_slot_ms += run->container_count * (now_ms - hl_jobrun_counted_ms(run));

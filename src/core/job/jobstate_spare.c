@@ -1,5 +1,5 @@
-/* Containers that are parked on other servers, and what becomes of a gang's containers that are
- * lost: with their server, or alone. */
+/* Containers that are parked on other servers, and how a gang replaces containers that were lost
+ * alone or with their server. */
 #include "core/job/jobstate_private.h"
 
 #include "core/job/jobstate_step.h"
@@ -55,7 +55,7 @@ static bool is_lost(const struct hl_jobrun *run, int index)
            run->containers[index].state == HL_API_CONTAINER_STATE_LOST;
 }
 
-/* As many containers are parked and run as there are lost ones with ranks. */
+/* At least as many parked containers are running as containers with ranks were lost. */
 static bool spares_suffice(const struct hl_jobrun *run)
 {
     int lost = 0, spare = -1;
@@ -69,7 +69,7 @@ static bool spares_suffice(const struct hl_jobrun *run)
     return true;
 }
 
-/* Its ranks are those of a parked container now, which is started once more with them. */
+/* A parked container takes over the lost one's ranks and is started again with them. */
 static hl_status spare_takes(struct step *s, int lost, int spare)
 {
     struct hl_jobrun *run = s->run;
@@ -91,12 +91,12 @@ bool hl_jobrun_spares_take_over(struct step *s)
         return false;
     for (int i = 0; i < run->container_count; i++)
         if (is_lost(run, i) && spare_takes(s, i, hl_jobrun_next_parked(run, 0)) != HL_OK)
-            return false; /* no memory: the gang begins again */
+            return false; /* out of memory: the whole gang restarts */
     run->reason[0] = '\0';
     return true;
 }
 
-/* Another container in its slot, of which nothing is left. */
+/* Starts a new container in the slot of one that has left nothing behind. */
 static void begin_again(struct step *s, int at)
 {
     struct hl_jobrun_container *c = &s->run->containers[at];
@@ -112,7 +112,7 @@ static void begin_again(struct step *s, int at)
     act_at(s, HL_JOB_DO_START, at);
 }
 
-/* NULL: it can be replaced. */
+/* NULL: the container can be replaced. */
 static const char *why_it_stays_lost(const struct hl_jobrun *run, int at)
 {
     if (run->state != HL_API_JOB_STATE_RUNNING)

@@ -1,4 +1,5 @@
-/* The fields that are taken are tables. `instead` says of one that is not why, and what to do. */
+/* The accepted fields are listed in tables. For a refused field, `instead` says why and what to
+ * do. */
 #include "core/job/podspec.h"
 
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 enum shape {
     ANY,
     OBJECT,
-    LIST, /* of objects */
+    LIST, /* a list of objects */
     TEXT,
     BOOLEAN,
 };
@@ -20,7 +21,7 @@ enum shape {
 struct field {
     const char *name;
     enum shape shape;
-    const char *instead; /* NULL = it is taken */
+    const char *instead; /* NULL = accepted */
 };
 
 #define BY_KEY(key) "Helios sets it from the key " key " of the job"
@@ -107,7 +108,7 @@ static const struct field resources_fields[] = {
 struct walk {
     const struct hl_podspec_rules *rules;
     struct hl_podspec_fault *fault;
-    size_t field_len, pointer_len; /* of where it is */
+    size_t field_len, pointer_len; /* of the current position */
 };
 
 /* ---- places -------------------------------------------------------------------------------- */
@@ -129,7 +130,7 @@ static size_t text_append(char *to, size_t cap, size_t at, const char *text)
     return at + (size_t)n < cap ? at + (size_t)n : cap - 1;
 }
 
-/* Into a member; *w is copied, so that the caller stays where it is. */
+/* Enters a member. *w is copied, so the caller keeps its position. */
 static struct walk walk_into(const struct walk *from, const char *key)
 {
     struct walk w = *from;
@@ -201,7 +202,7 @@ static bool fail_unknown(struct walk *w, const struct field *fields, size_t coun
     return walk_fail(w, true, "'%.64s' is not taken in %s; these are: %s", key, of, all);
 }
 
-/* Every member of the object is one of the fields that are taken. */
+/* Checks that every member of the object is an accepted field. */
 static bool check_fields(const struct walk *w, const json_t *object, const struct field *fields,
                          size_t count, const char *of)
 {
@@ -332,7 +333,7 @@ static bool check_env(const struct walk *w, const json_t *list)
     return true;
 }
 
-/* The same directory: slashes that stand twice or at the end say nothing. */
+/* The same directory: repeated and trailing slashes are ignored. */
 static bool same_path(const char *a, const char *b)
 {
     for (;; a++, b++) {

@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-/* A step this much shorter than the slack is not said to have stalled. */
+/* A step that is late by less than this is not counted as stalled. */
 #define SLACK_MS 100
-/* That the first release with a ledger had. */
+/* Number of parts in the first release with a ledger. */
 #define PARTS_FIRST 9
 
-/* Time until now_ms: into the part that goes on, or open. */
+/* Adds the time until now_ms to the current part, or to the open time. */
 static void ledger_advance(struct hl_ledger *l, int64_t now_ms)
 {
     int64_t ms = now_ms - l->at_ms;
@@ -22,7 +22,7 @@ static void ledger_advance(struct hl_ledger *l, int64_t now_ms)
     l->open_save_ms += l->saving ? ms : 0;
 }
 
-/* What is open goes into a part, but for what was save. */
+/* Adds the open time to a part, except the share that was a save. */
 static void open_close(struct hl_ledger *l, enum hl_ledger_part part)
 {
     int64_t save = part == HL_LEDGER_STEP && !l->reported ? l->open_save_ms : 0;
@@ -42,7 +42,7 @@ static void best_raise(struct hl_ledger *l, int64_t step)
         l->best_step = step;
 }
 
-/* No further step of this gang follows: what is open was for `part`. */
+/* This gang makes no further step: the open time belongs to `part`. */
 static void steps_end(struct hl_ledger *l, enum hl_ledger_part part)
 {
     open_close(l, part);
@@ -64,7 +64,8 @@ void hl_ledger_enter(struct hl_ledger *l, enum hl_ledger_part part, int64_t now_
     l->part = part;
 }
 
-/* Grows slowly, so that a stall does not become usual; a first long one is soon forgotten. */
+/* Learns the usual time of a step. It grows slowly, so that a stall does not become usual; a long
+ * first step is soon forgotten. */
 static void usual_learn(struct hl_ledger *l, int64_t each_ms, int64_t told_ms)
 {
     if (told_ms > 0) {
@@ -79,14 +80,14 @@ static void usual_learn(struct hl_ledger *l, int64_t each_ms, int64_t told_ms)
         l->usual_ms = 1;
 }
 
-/* How many of the steps after `from` up to `to` an attempt before had done. */
+/* How many of the steps after `from` up to `to` an earlier attempt had done already. */
 static int64_t steps_again(const struct hl_ledger *l, int64_t from, int64_t to)
 {
     int64_t end = to < l->best_step ? to : l->best_step;
     return end > from ? end - from : 0;
 }
 
-/* The open time, in which `count` steps were done, `again` of them for the second time. */
+/* Divides the open time, in which `count` steps were done, `again` of them for the second time. */
 static void open_share(struct hl_ledger *l, int64_t count, int64_t again, int64_t told_ms)
 {
     int64_t open = l->open_ms, usual = l->usual_ms * count, work = open;
@@ -95,7 +96,7 @@ static void open_share(struct hl_ledger *l, int64_t count, int64_t again, int64_
         work = usual;
     int64_t rest = open - work;
     int64_t save = rest < l->open_save_ms ? rest : l->open_save_ms;
-    if (!late) /* what is neither work nor save is within the usual range */
+    if (!late) /* time that is neither work nor save is within the usual range */
         work = open - save;
     int64_t replay = work * again / count;
     l->ms[HL_LEDGER_REPLAY] += replay;
@@ -106,8 +107,8 @@ static void open_share(struct hl_ledger *l, int64_t count, int64_t again, int64_
     l->open_ms = l->open_save_ms = 0;
 }
 
-/* Of the open time, as the first report of a gang closes it, what its steps took after the first,
- * up to which it was starting. */
+/* Divides the open time at a gang's first report: the steps after the first took their share, and
+ * before that the gang was starting. */
 static void first_steps_share(struct hl_ledger *l, const struct hl_ledger_report *report)
 {
     int64_t count = report->steps - 1, open = l->open_ms;
@@ -122,7 +123,7 @@ static void first_steps_share(struct hl_ledger *l, const struct hl_ledger_report
     l->open_save_ms = l->open_save_ms < l->open_ms ? l->open_save_ms : l->open_ms;
 }
 
-/* A gang is heard of for the first time. `part`: what it did before its first step. */
+/* The first report of a gang. `part`: what the gang did before its first step. */
 static void gang_begin(struct hl_ledger *l, const struct hl_ledger_report *report,
                        enum hl_ledger_part part)
 {
@@ -141,7 +142,7 @@ void hl_ledger_report(struct hl_ledger *l, const struct hl_ledger_report *report
     int64_t from = l->step, done = report->steps > 0 ? report->steps : 1;
     if (first)
         from = done <= report->step ? report->step - done : -1;
-    else if (report->step <= from) /* late, or twice */
+    else if (report->step <= from) /* a late or repeated report */
         return;
     if (first)
         gang_begin(l, report, anew ? HL_LEDGER_LOST : HL_LEDGER_START);

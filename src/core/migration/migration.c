@@ -1,4 +1,4 @@
-/* Events come in; each finds its move, has its step made, and lets waiting ones begin. */
+/* Takes in events: each finds its move, advances it by a step, and lets waiting moves begin. */
 #include "core/migration/migration.h"
 
 #include <stdlib.h>
@@ -73,8 +73,8 @@ static void migration_advance(struct hl_migration *m, int64_t now_ms)
         m->now_ms = now_ms;
 }
 
-/* Waiting moves begin, those of high priority first, then those that came first. One that has no
- * room lets others go before it. */
+/* Starts waiting moves, by priority and then by age. A move that has no room lets later ones
+ * pass. */
 static void migration_fill(struct hl_migration *m)
 {
     while (m->in_flight < m->opts.in_flight) {
@@ -179,7 +179,7 @@ hl_status hl_migration_cancel(struct hl_migration *m, struct hl_id id, int64_t n
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* NULL: nothing of that kind is awaited under that number. */
+/* NULL: no answer of that kind is awaited under that number. */
 static struct hl_move *migration_answered(struct hl_migration *m, struct hl_id id, uint64_t order,
                                           int64_t now_ms)
 {
@@ -239,7 +239,7 @@ hl_status hl_migration_node_gone(struct hl_migration *m, uint16_t node, int64_t 
     migration_advance(m, now_ms);
     HL_TRY(migration_node_room(m, node));
     migration_note_holder(m, node, true);
-    for (uint32_t i = m->count; i-- > 0;) /* backwards, as one that ends is removed */
+    for (uint32_t i = m->count; i-- > 0;) /* backwards, because a move that ends is removed */
         if (m->moves[i].rec.order.from.node == node || m->moves[i].rec.order.goal.node == node)
             move_place_gone(m, &m->moves[i]);
     migration_fill(m);
@@ -301,7 +301,7 @@ bool hl_migration_hides(const struct hl_migration *m, struct hl_id shard, struct
             return false; /* the goal is in force until that is committed */
         /* fall through */
     case HL_MOVE_PHASE_CLEANING:
-    case HL_MOVE_PHASE_UNDOING: /* where the other one is gone this one helps, if it is there */
+    case HL_MOVE_PHASE_UNDOING: /* if the other copy is gone, this copy helps if it is there */
         return mv->dropping || !(mv->needed || migration_is_gone(m, move_survivor(mv)));
     case HL_MOVE_PHASE_ENDING:
         return !mv->left;

@@ -1,13 +1,12 @@
-/* The phases of one move: what each answer, wait and loss of a holder leads to.
+/* The phases of one move: how it reacts to each answer, timeout and loss of a holder.
  *
- * Which copy is surplus follows from which one is in force: until the switch the goal's, afterwards
- * that at `from`. A reversal turns them round. Cleaning and undoing are the same for both:
+ * The surplus copy is the one not in force: before the switch the goal's, afterwards the one at
+ * `from`. A reversal exchanges them. Cleaning and undoing work the same for both:
  *
  *     grace --> CHECK --surplus is not there------------------------------------> ENDING
  *                 | --the survivor and enough domains are confirmed--> DROP ----> ENDING
  *                 | --cleaning, only `from` is confirmed: in force again--> REVERTING
- *                 '-- anything else: after retry_ms once more; at the deadline it is left: ENDING
- */
+ *                 '-- anything else: again after retry_ms; at the deadline it is left: ENDING */
 #include "core/migration/migration_private.h"
 
 static int64_t time_after(int64_t now_ms, int64_t by_ms)
@@ -32,7 +31,7 @@ static void move_set(struct hl_migration *m, struct hl_move *mv, enum hl_move_ph
     mv->wake_ms = MOVE_NEVER;
 }
 
-/* The record goes to the journal in the phase that begins with its commit. */
+/* Writes the move's record to the journal; the phase begins with its commit. */
 static void move_write(struct hl_migration *m, struct hl_move *mv)
 {
     struct hl_move_action *a = move_ask(m, mv, HL_MOVE_WRITE);
@@ -52,7 +51,7 @@ static void move_retry(struct hl_migration *m, struct hl_move *mv)
     mv->wake_ms = time_after(m->now_ms, m->opts.retry_ms);
 }
 
-/* The surplus copy is not offered from now on, and was before. */
+/* The surplus copy was offered to readers until now. */
 static void move_hidden(struct hl_migration *m, struct hl_move *mv)
 {
     mv->grace_ms = time_after(m->now_ms, m->opts.grace_ms);
@@ -74,7 +73,7 @@ void move_end(struct hl_migration *m, struct hl_move *mv, hl_status st)
 static void move_erase(struct hl_migration *m, struct hl_move *mv, bool left)
 {
     if (mv->in_force && !mv->forgotten)
-        mv->rec.status = HL_OK; /* whatever was wanted meanwhile, it has been made */
+        mv->rec.status = HL_OK; /* a stop ordered meanwhile came too late: the move is done */
     mv->left = left;
     move_set(m, mv, HL_MOVE_PHASE_ENDING);
     move_ask(m, mv, HL_MOVE_ERASE);
@@ -86,12 +85,11 @@ static void move_switch(struct hl_migration *m, struct hl_move *mv)
     move_write(m, mv);
 }
 
-/* The source is in force, whatever was before: nothing of the goal is dropped until that is in the
- * journal. */
+/* The source is in force again. Nothing at the goal is dropped until the journal says so. */
 static void move_revert(struct hl_migration *m, struct hl_move *mv, hl_status st)
 {
     if (mv->rec.phase == HL_MOVE_PHASE_COPYING && mv->restored && !mv->stopping)
-        migration_act(m, mv, HL_MOVE_STOP); /* of an earlier Controller, and may still run */
+        migration_act(m, mv, HL_MOVE_STOP); /* an earlier Controller's copy may still run */
     if (mv->rec.status == HL_OK)
         mv->rec.status = st;
     mv->in_force = false;
@@ -100,7 +98,7 @@ static void move_revert(struct hl_migration *m, struct hl_move *mv, hl_status st
     move_write(m, mv);
 }
 
-/* Cleaning or undoing. */
+/* Begins to clean or to undo. */
 static void move_clean(struct hl_migration *m, struct hl_move *mv, enum hl_move_phase phase)
 {
     int64_t begin_ms = mv->grace_ms > m->now_ms ? mv->grace_ms : m->now_ms;
@@ -130,7 +128,7 @@ void move_begin(struct hl_migration *m, struct hl_move *mv)
     move_write(m, mv);
 }
 
-/* What an earlier Controller has ordered may have been carried out. */
+/* Resumes a move whose orders by an earlier Controller may have been carried out. */
 void move_resume(struct hl_migration *m, struct hl_move *mv, enum hl_move_phase phase)
 {
     mv->in_force = phase == HL_MOVE_PHASE_CLEANING;
@@ -212,7 +210,7 @@ void move_copied(struct hl_migration *m, struct hl_move *mv, hl_status st, uint6
 
 struct confirmed {
     bool surplus, survivor;
-    uint32_t domains; /* of others than the surplus, that last: a device forgets */
+    uint32_t domains; /* without the surplus and device memory */
 };
 
 static struct confirmed confirmed_of(const struct hl_move *mv, const struct hl_move_copy *copies,
@@ -228,7 +226,7 @@ static struct confirmed confirmed_of(const struct hl_move *mv, const struct hl_m
         c.surplus |= surplus;
         c.survivor |= place_equal(copies[i].place, move_survivor(mv));
         bool counts = !surplus && copies[i].place.tier != HL_API_TIER_L1;
-        for (size_t k = 0; k < i && counts; k++) /* its domain counts once */
+        for (size_t k = 0; k < i && counts; k++) /* each domain counts once */
             counts = copies[k].domain != copies[i].domain ||
                      copies[k].size_bytes != copies[i].size_bytes ||
                      copies[k].crc32 != copies[i].crc32 || copies[k].place.tier == HL_API_TIER_L1 ||
@@ -250,7 +248,7 @@ static void move_cleaning_checked(struct hl_migration *m, struct hl_move *mv, st
 {
     bool cleaning = mv->rec.phase == HL_MOVE_PHASE_CLEANING;
     if (c.surplus)
-        mv->dropping = false; /* its holder obeys no drop from before the question */
+        mv->dropping = false; /* the holder ignores drops ordered before the question */
     if (mv->needed && c.survivor)
         move_hidden(m, mv);
     mv->needed = c.surplus && !c.survivor;
@@ -258,7 +256,7 @@ static void move_cleaning_checked(struct hl_migration *m, struct hl_move *mv, st
         move_revert(m, mv, mv->stopping ? mv->rec.status : HL_ENOENT);
     else if (c.survivor && !c.surplus)
         move_erase(m, mv, false);
-    else if (!cleaning && !c.survivor) /* it is lost, as device memory is by a restart */
+    else if (!cleaning && !c.survivor) /* lost, e.g. device memory by a restart */
         move_erase(m, mv, c.surplus);
     else if (move_keeps_surplus(mv))
         move_erase(m, mv, true);
@@ -279,7 +277,7 @@ void move_checked(struct hl_migration *m, struct hl_move *mv, hl_status st,
         move_retry(m, mv);
     else if (mv->rec.phase != HL_MOVE_PHASE_COPYING)
         move_cleaning_checked(m, mv, c);
-    else if (c.surplus && !mv->stopping) /* the goal's: the copy has come after all */
+    else if (c.surplus && !mv->stopping) /* the copy has arrived at the goal after all */
         move_switch(m, mv);
     else
         move_revert(m, mv, HL_ECANCELED);
@@ -318,7 +316,7 @@ void move_forget(struct hl_migration *m, struct hl_move *mv)
         move_end(m, mv, HL_ENOENT);
     if (phase == HL_MOVE_PHASE_COPYING && !mv->stopping)
         migration_act(m, mv, HL_MOVE_STOP);
-    /* A record that is being written is erased when that is answered. */
+    /* A record that is still being written is erased once the write is answered. */
     if (phase == HL_MOVE_PHASE_COPYING || phase == HL_MOVE_PHASE_CLEANING ||
         phase == HL_MOVE_PHASE_UNDOING)
         move_erase(m, mv, true);

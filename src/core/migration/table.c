@@ -1,4 +1,4 @@
-/* The table of moves, the queue of what they ask for, and what they take of the limits. */
+/* The table of moves, the queue of their actions, and their use of the limits. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static uint32_t slot_next(const struct hl_migration *m, uint32_t slot)
     return (slot + 1) & slot_mask(m);
 }
 
-/* Its slot, or the empty one where the search ends. */
+/* The shard's slot, or the empty slot at which the search ends. */
 static uint32_t slot_find(const struct hl_migration *m, struct hl_id shard)
 {
     uint32_t slot = slot_home(m, shard);
@@ -63,7 +63,7 @@ static uint32_t slot_find(const struct hl_migration *m, struct hl_id shard)
     return slot;
 }
 
-/* At most half of the slots are taken. */
+/* Keeps at most half of the slots in use. */
 static hl_status slots_grow(struct hl_migration *m)
 {
     if (m->slots != NULL && m->count < slot_mask(m) / 2)
@@ -80,7 +80,7 @@ static hl_status slots_grow(struct hl_migration *m)
     return HL_OK;
 }
 
-/* The slot of move `index` is free, and those of moves behind it follow them up. */
+/* Frees the slot of move `index` and moves later entries up. */
 static void slot_clear(struct hl_migration *m, uint32_t index)
 {
     uint32_t hole = slot_find(m, m->moves[index].rec.order.shard);
@@ -93,7 +93,7 @@ static void slot_clear(struct hl_migration *m, uint32_t index)
     }
     m->slots[hole] = 0;
     for (uint32_t slot = 0; slot <= slot_mask(m); slot++)
-        m->slots[slot] -= m->slots[slot] > index + 1; /* they move up */
+        m->slots[slot] -= m->slots[slot] > index + 1; /* later moves get lower numbers */
 }
 
 struct hl_move *migration_by_shard(const struct hl_migration *m, struct hl_id shard)
@@ -104,7 +104,7 @@ struct hl_move *migration_by_shard(const struct hl_migration *m, struct hl_id sh
 
 /* ---- moves and actions ----------------------------------------------------------------------- */
 
-/* The ring as an array of more room, the first action first. */
+/* Moves the ring to a larger array, the first action first. */
 static hl_status todo_grow(struct hl_migration *m, uint32_t room)
 {
     struct hl_move_action *todo = calloc(room, sizeof(*todo));
@@ -193,7 +193,7 @@ static void migration_count(struct hl_migration *m, const struct hl_move *mv, ui
         m->nodes[goal].in_flight += by;
 }
 
-/* Its bytes may be on their way. */
+/* The move's bytes can be in flight. */
 static bool move_flies(const struct hl_move *mv)
 {
     switch (mv->rec.phase) {
@@ -214,7 +214,7 @@ void migration_set_phase(struct hl_migration *m, struct hl_move *mv, enum hl_mov
     mv->rec.phase = phase;
     bool flies = move_flies(mv);
     if (flies != mv->flying)
-        migration_count(m, mv, flies ? 1 : UINT32_MAX); /* which takes one away */
+        migration_count(m, mv, flies ? 1 : UINT32_MAX); /* adding UINT32_MAX subtracts one */
     mv->flying = flies;
 }
 
@@ -232,7 +232,7 @@ void migration_remove(struct hl_migration *m, struct hl_move *mv)
 struct hl_move_action *migration_act(struct hl_migration *m, const struct hl_move *mv,
                                      enum hl_move_action_kind kind)
 {
-    assert(m->todo_count < m->todo_room); /* the caller takes actions after each event */
+    assert(m->todo_count < m->todo_room); /* the caller takes all actions after each event */
     struct hl_move_action *a = &m->todo[(m->todo_first + m->todo_count++) % m->todo_room];
     *a = (struct hl_move_action){.kind = kind, .order = ++m->last_order, .rec = mv->rec};
     return a;

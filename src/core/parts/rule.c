@@ -11,7 +11,7 @@
 
 #define DIGITS_MAX 9
 
-/* Behind `words`, which begin with a component of the name. NULL = they are not there. */
+/* The text after `words`, which must start at a component of the name. NULL = not found. */
 static const char *find_words(const char *name, const char *words)
 {
     size_t n = strlen(words);
@@ -39,7 +39,7 @@ static bool find_number(const char *name, const char *words, int *out)
     return at != NULL && read_number(at, out);
 }
 
-/* The N of "modelN." where the words begin behind it; 0 without. */
+/* The N of "modelN." directly before the words; 0 without it. */
 static int find_chunk(const char *name, const char *words)
 {
     const char *at = find_words(name, words), *model = find_words(name, "model");
@@ -113,7 +113,7 @@ HL_CHECK static hl_status read_hugging_face(const char *config, struct hl_model_
     return HL_OK;
 }
 
-/* One without a family's table needs no sizes. */
+/* A format without a family's table needs no sizes. */
 HL_CHECK static hl_status read_model(const char *config, struct hl_model_shape *out)
 {
     HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
@@ -124,7 +124,7 @@ HL_CHECK static hl_status read_model(const char *config, struct hl_model_shape *
     return HL_OK;
 }
 
-/* What only a model's config has. */
+/* True for keys that only a model's config has. */
 static bool is_of_model(const char *config)
 {
     json_t *doc = json_loads(config, 0, NULL);

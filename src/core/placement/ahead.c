@@ -3,13 +3,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Of the time that a node needs, more than it: links are slower than measured now and then. */
+/* Share of a node's time that is planned as slack, because links are sometimes slower than
+ * measured. */
 #define SPARE 0.1
 
-/* A shard to be fetched, and how long that takes. */
+/* A shard to be fetched, and how long the fetch takes. */
 struct fetch {
     const struct hl_ahead_shard *shard;
-    uint64_t rank_bytes; /* that its rank fetches to that node */
+    uint64_t rank_bytes; /* total that its rank fetches to that node */
     enum hl_move_path path;
     double seconds;
 };
@@ -52,7 +53,7 @@ static int compare_ids(struct hl_id a, struct hl_id b)
     return a.hi != b.hi ? compare_numbers(a.hi, b.hi) : compare_numbers(a.lo, b.lo);
 }
 
-/* The same shard of a node side by side, the lowest rank first. */
+/* Puts equal shards of a node side by side, the lowest rank first. */
 static int compare_readers(const void *left, const void *right)
 {
     const struct hl_ahead_shard *a = ((const struct fetch *)left)->shard;
@@ -62,7 +63,7 @@ static int compare_readers(const void *left, const void *right)
     return by != 0 ? by : compare_numbers(a->rank, b->rank);
 }
 
-/* A node's ranks, that with the least to fetch first. */
+/* Sorts a node's ranks by the bytes they fetch, smallest first. */
 static int compare_fetches(const void *left, const void *right)
 {
     const struct fetch *a = left, *b = right;
@@ -86,7 +87,7 @@ static bool is_there(const struct hl_ahead_shard *s)
            s->place.node == s->node;
 }
 
-/* Counts bytes; keeps each shard of a node once, if it is not there and has room. */
+/* Counts bytes and keeps each missing shard of a node once, if it fits. */
 static size_t keep_missing(struct fetch *list, size_t count, const struct hl_ahead_world *world,
                            struct hl_ahead *out)
 {
@@ -128,11 +129,11 @@ static void sum_ranks(struct fetch *list, size_t count)
 static enum hl_move_path path_of(const struct hl_ahead_shard *s)
 {
     if (s->place.tier == HL_API_TIER_L4)
-        return HL_MOVE_ARCHIVE; /* to L3, and on */
+        return HL_MOVE_ARCHIVE; /* to L3 and from there to the node */
     return hl_rules_path(s->place, (struct hl_place){.node = s->node, .tier = HL_API_TIER_L2});
 }
 
-/* Rates of a node, where several fetch on a path. */
+/* Divides the rates of each path among the nodes that fetch on it. */
 static void share_rates(const struct fetch *list, size_t count, const struct hl_ahead_world *world,
                         double rates[HL_MOVE_PATHS])
 {
@@ -140,7 +141,7 @@ static void share_rates(const struct fetch *list, size_t count, const struct hl_
     int64_t last[HL_MOVE_PATHS] = {-1, -1, -1, -1};
     for (size_t i = 0; i < count; i++) {
         enum hl_move_path path = path_of(list[i].shard);
-        bool is_new = last[path] != list[i].shard->node; /* they are in the order of nodes */
+        bool is_new = last[path] != list[i].shard->node; /* the list is sorted by node */
         users[path] += is_new;
         users[HL_MOVE_BACKBONE] += is_new && path == HL_MOVE_ARCHIVE;
         last[path] = list[i].shard->node;
@@ -160,7 +161,7 @@ static void time_fetches(struct fetch *list, size_t count, const double rates[HL
     }
 }
 
-/* Of one node: each path is as late as it may be. */
+/* Plans one node: each path starts as late as it can. */
 static void plan_node(const struct fetch *list, size_t count, int64_t start_ms, int64_t now_ms,
                       struct hl_ahead *out)
 {

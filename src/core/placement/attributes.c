@@ -4,11 +4,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Intervals that the mean and the variance remember; older ones fade. */
+/* Number of intervals in the mean and the variance; older ones fade. */
 #define INTERVALS_MAX 64
 
-/* Slices begin with the first access, and with the first one after a pause, not at multiples of
- * their width: so a million shards that came together do not lose a slice at the same moment. */
+/* Slices begin with the first access, and again with the first access after a pause, not at
+ * multiples of their width. Otherwise a million shards that came together would lose a slice at the
+ * same moment. */
 static int64_t slice_width(int64_t window_ms)
 {
     return (window_ms + HL_SLICES - 2) / (HL_SLICES - 1);
@@ -31,7 +32,7 @@ void hl_attributes_init(struct hl_attributes *a, int64_t now_ms)
 
 /* ---- the window ------------------------------------------------------------------------------ */
 
-/* How many slices have begun since slices[0]. */
+/* Number of slices that have begun since slices[0]. */
 static int64_t slices_since(const struct hl_attributes *a, int64_t width_ms, int64_t now_ms)
 {
     return now_ms > a->slice_ms ? (now_ms - a->slice_ms) / width_ms : 0;
@@ -52,7 +53,7 @@ static void advance_slices(struct hl_attributes *a, int64_t width_ms, int64_t no
     a->slice_ms += begun * width_ms;
 }
 
-/* After advance_slices. */
+/* Call advance_slices first. */
 static void count_at(struct hl_attributes *a, int64_t width_ms, int64_t at_ms, uint32_t count)
 {
     int64_t slice = at_ms >= a->slice_ms ? 0 : 1 + (a->slice_ms - at_ms - 1) / width_ms;
@@ -97,8 +98,9 @@ static void advance_readers(struct hl_attributes *a, int64_t window_ms, int64_t 
     a->window_ms += begun * window_ms;
 }
 
-/* Its slot, a free one, or that of the least frequent reader, whose counts it takes over: many
- * readers that come in turn still show as several frequent ones (the space-saving algorithm). */
+/* The reader's slot, a free one, or that of the least frequent reader, whose counts it takes
+ * over. So many readers that alternate still show as several frequent ones (the space-saving
+ * algorithm). */
 static struct hl_reader *reader_slot(struct hl_attributes *a, uint16_t node)
 {
     struct hl_reader *least = NULL;
@@ -114,7 +116,7 @@ static struct hl_reader *reader_slot(struct hl_attributes *a, uint16_t node)
     return least;
 }
 
-/* How much counts of this window and of the one before count for. */
+/* The weights of the counts of this window and of the previous one. */
 struct shares {
     double now, before;
 };
@@ -125,7 +127,7 @@ static struct shares shares_at(const struct hl_attributes *a,
     int64_t since = now_ms > a->window_ms ? now_ms - a->window_ms : 0;
     if (since >= 2 * params->window_ms)
         return (struct shares){0};
-    bool begun = since >= params->window_ms; /* the next window */
+    bool begun = since >= params->window_ms; /* the next window has begun */
     int64_t into = begun ? since - params->window_ms : since;
     double left = 1 - (double)into / (double)params->window_ms;
     return begun ? (struct shares){.now = left} : (struct shares){.now = 1, .before = left};
@@ -155,7 +157,7 @@ unsigned hl_attributes_readers(const struct hl_attributes *a,
 void hl_attributes_own(const struct hl_attributes *a, const struct hl_placement_params *params,
                        int64_t now_ms, uint16_t node, uint32_t least, double *own, double *others)
 {
-    uint32_t now[2] = {0}, before[2] = {0}; /* of the node, of the others */
+    uint32_t now[2] = {0}, before[2] = {0}; /* [0] the node's accesses, [1] those of all others */
     for (unsigned i = 0; i < HL_READERS; i++) {
         const struct hl_reader *r = &a->readers[i];
         bool counts = r->node != HL_READER_NONE;
@@ -163,7 +165,7 @@ void hl_attributes_own(const struct hl_attributes *a, const struct hl_placement_
         before[r->node != node] += counts ? r->before : 0;
     }
     *own = *others = 0;
-    if (now[0] + before[0] <= least) /* those of before fade: it has no more */
+    if (now[0] + before[0] <= least) /* never more than now: `before` fades */
         return;
     struct shares share = shares_at(a, params, now_ms);
     *own = now[0] * share.now + before[0] * share.before;
@@ -185,15 +187,15 @@ int64_t hl_attributes_own_exceeds(const struct hl_attributes *a,
     }
     if (now * share.now + before * share.before > by)
         return now_ms;
-    if (!(now > by) || share.now < 1) /* all of it only fades from here on */
+    if (!(now > by) || share.now < 1) /* from here on all counts only fade */
         return INT64_MAX;
-    double left = (now - by) / -before; /* before < 0, or it would exceed it now */
+    double left = (now - by) / -before; /* before < 0: otherwise the value would exceed `by` now */
     return a->window_ms + (int64_t)((1 - left) * (double)params->window_ms) - 1;
 }
 
 /* ---- the intervals --------------------------------------------------------------------------- */
 
-/* `count` intervals of the same length: Welford's update, with a memory of INTERVALS_MAX. */
+/* Adds `count` intervals of the same length: Welford's update, with a memory of INTERVALS_MAX. */
 static void add_intervals(struct hl_attributes *a, double interval_ms, uint32_t count)
 {
     double n = a->intervals, k = count, d = interval_ms - (double)a->interval_ms;
@@ -207,8 +209,8 @@ static void add_intervals(struct hl_attributes *a, double interval_ms, uint32_t 
     }
 }
 
-/* Coefficient of variation. With fewer than two intervals nothing is known of the pattern: then
- * that of accesses at random times, which is 1. */
+/* Coefficient of variation. Fewer than two intervals say nothing about the pattern; the result is
+ * then 1, that of accesses at random times. */
 static double interval_cv(const struct hl_attributes *a)
 {
     if (a->intervals < 2 || !(a->interval_ms > 0))
@@ -267,7 +269,7 @@ void hl_attributes_rewindow(struct hl_attributes *a, const struct hl_placement_p
         int64_t end = begin + old_width < now_ms ? begin + old_width : now_ms;
         count_at(a, width, begin + (end - begin) / 2, old.slices[i]);
     }
-    /* counts of readers as they stand; the new window begins now */
+    /* Keeps the readers' current counts and begins the new window now. */
     struct hl_reader_count readers[HL_READERS];
     struct hl_placement_params before = *params;
     before.window_ms = old_ms;

@@ -13,7 +13,7 @@ static hl_status check_limits(const struct hl_budget_limits *limits)
 {
     static const char *const names[HL_MOVE_PATHS] = {"inside", "migration", "backbone", "archive"};
     for (unsigned i = 0; i < HL_MOVE_PATHS; i++)
-        if (!(limits->rates[i] >= 0)) /* NaN, too */
+        if (!(limits->rates[i] >= 0)) /* also rejects NaN */
             return hl_fail(HL_EINVAL,
                            "the budget of path %s is %g bytes per second: it must be 0 or more",
                            names[i], limits->rates[i]);

@@ -23,13 +23,13 @@ hl_status hl_durability_parse(const char *word, enum hl_durability *out)
     return hl_fail(HL_EINVAL, "durability '%s': it must be pool, two or archive", word);
 }
 
-/* A device loses its memory with the process that uses it. */
+/* A device loses its memory with the process that uses it, so copies there do not count. */
 static bool does_count(const struct hl_holder *h)
 {
     return h->verified && h->reachable && h->tier >= HL_API_TIER_L2 && h->tier <= HL_API_TIER_L4;
 }
 
-/* In the same failure domain. */
+/* Both are in the same failure domain. */
 static bool fail_together(const struct hl_holder *a, const struct hl_holder *b)
 {
     bool archived = a->tier == HL_API_TIER_L4, other_archived = b->tier == HL_API_TIER_L4;
@@ -51,7 +51,7 @@ bool hl_durability_holds(enum hl_durability durability, const struct hl_holder *
     return false;
 }
 
-/* A copy there would be in another failure domain than all that count. */
+/* No copy that counts is in this failure domain. */
 static bool is_new_domain(uint32_t domain, const struct hl_holder *holders, size_t count)
 {
     const struct hl_holder there = {.domain = domain, .tier = HL_API_TIER_L2};

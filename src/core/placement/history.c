@@ -12,7 +12,7 @@ hl_status hl_history_init(struct hl_history *h, uint32_t room, int64_t start_ms)
         return hl_fail(HL_EINVAL, "a history of %u changes: it has 1 to %u", room, UINT32_MAX / 2);
     *h = (struct hl_history){.room = UINT32_C(1) << (31 - __builtin_clz(room)),
                              .start_ms = start_ms - HL_HISTORY_BACK_MS};
-    h->ring = calloc(h->room, sizeof(*h->ring)); /* takes memory as it is written */
+    h->ring = calloc(h->room, sizeof(*h->ring)); /* pages are mapped when written */
     return h->ring != NULL ? HL_OK
                            : hl_fail(HL_ENOMEM, "out of memory allocating %u changes", room);
 }
@@ -38,7 +38,7 @@ static uint32_t add_entry(struct hl_history *h, const struct hl_history_entry *e
     return h->written;
 }
 
-/* NULL: another change has taken its place. */
+/* NULL: a later change has overwritten the entry. */
 static const struct hl_history_entry *find_entry(const struct hl_history *h, uint32_t number,
                                                  uint32_t shard)
 {

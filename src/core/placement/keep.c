@@ -1,5 +1,6 @@
-/* The node's rule has as much room as the L2, and as the devices hold: so what is in no device fits
- * into the L2, whatever the sizes. A shard in a device is in the node's rule, too. */
+/* The node's cache has as much room as the L2 and the devices together hold, and a shard in a
+ * device is in the node's cache, too. So the shards that are in no device fit into the L2, whatever
+ * their sizes. */
 #include "core/placement/keep.h"
 
 uint64_t hl_keep_room(uint64_t tier_bytes, double share_pct, uint64_t placed_bytes)
@@ -61,7 +62,7 @@ static uint64_t device_bytes(const struct hl_keep *k)
     return bytes;
 }
 
-/* What leaves the node may leave a device, and then there is less room: again. */
+/* A shard that leaves the node may leave a device as well; then there is less room, so repeat. */
 static void keep_settle(struct hl_keep *k)
 {
     uint64_t room;
@@ -93,7 +94,7 @@ hl_status hl_keep_raise(struct hl_keep *k, unsigned device, uint32_t shard, uint
     hl_status st = HL_OK;
     if (!hl_cache_has(&k->node, shard))
         st = hl_cache_access(&k->node, shard, size_bytes, &had);
-    if (!hl_cache_has(&k->node, shard)) /* out of memory, or out of room */
+    if (!hl_cache_has(&k->node, shard)) /* out of memory or out of room */
         hl_cache_remove(cache_of(k, device), shard);
     keep_settle(k);
     return st;

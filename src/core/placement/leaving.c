@@ -4,9 +4,9 @@
 
 #define ROOM_MIN 64
 
-/* A set as far as its shards are in the list: as that of a rank, and as a version. */
+/* Sums over the listed shards of a set, as a rank's set and as a version. */
 struct hl_leaving_set {
-    uint32_t round, version_round; /* of the list that the rest is of */
+    uint32_t round, version_round; /* the list that the other fields belong to */
     uint32_t count;
     double order, version_order;
 };
@@ -44,7 +44,7 @@ hl_status hl_leaving_add(struct hl_leaving_list *list, const struct hl_leaving *
 
 /* ---- sets ------------------------------------------------------------------------------------ */
 
-/* Nothing is noted of any set. */
+/* Invalidates the sums of all sets. */
 static hl_status begin_sets(struct hl_leaving_list *list, uint32_t count)
 {
     if (list->set_room < count) {
@@ -57,7 +57,7 @@ static hl_status begin_sets(struct hl_leaving_list *list, uint32_t count)
         list->set_room = room;
         list->round = 0;
     }
-    if (++list->round == 0) { /* it wraps: what the sets have may be of the same number */
+    if (++list->round == 0) { /* round wrapped: sets may still have this number from an old list */
         for (uint32_t i = 0; i < list->set_room; i++)
             list->sets[i].round = list->sets[i].version_round = 0;
         list->round = 1;
@@ -129,7 +129,7 @@ static bool leaves_before(const struct hl_leaving *a, const struct hl_leaving *b
     return by < 0;
 }
 
-/* `x` takes the place `at` of the heap or one below it. */
+/* Puts `x` at place `at` of the heap or below it. */
 static void sink_item(struct hl_leaving *heap, size_t count, size_t at, struct hl_leaving x)
 {
     for (size_t child; (child = 2 * at + 1) < count; at = child) {

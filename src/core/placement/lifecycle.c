@@ -10,7 +10,7 @@ struct life_row {
     enum hl_life_state from;
     enum hl_life_event event;
     enum hl_life_state to;
-    const char *section; /* of the specification */
+    const char *section; /* section of the specification */
 };
 
 #define ROW(from, event, to, section)                                                              \
@@ -22,19 +22,19 @@ struct life_row {
         HL_LIFE_##from, HL_LIFE_ON_UNDONE, BEFORE, "3.6"                                           \
     }
 
-/* The graph of 3.5; demotion, which looks at no state, from all that have a place; what 3.2 says of
- * the low watermark; and the ends of moves, 3.6. */
+/* The graph of 3.5; demotion, which is possible from every state with a place; the low watermark of
+ * 3.2; and the ends of moves, 3.6. */
 static const struct life_row rows[] = {
     ROW(CREATED, LOAD, PREHEAT, "3.5"),
     ROW(PREHEAT, LOADED, ACTIVE, "3.5"),
 
     ROW(ACTIVE, COOL, COOLING, "3.5"),
     ROW(WARM_L2, COOL, COOLING, "3.5"),
-    ROW(WARM_L3, COOL, ARCHIVED_L3, "3.5"), /* its place already */
+    ROW(WARM_L3, COOL, ARCHIVED_L3, "3.5"), /* it is already in its place */
     ROW(COOLING, WARM, ACTIVE, "3.5"),
     ROW(WARM_L2, WARM, ACTIVE, "3.5"),
     ROW(COOLING, LEAVE, MIGRATING, "3.5"),
-    ROW(MIGRATING, WARM, ACTIVE, "3.5"), /* while it is copied */
+    ROW(MIGRATING, WARM, ACTIVE, "3.5"), /* while the copy is made */
     ROW(MIGRATING, SWITCHED, ARCHIVED_L3, "3.5"),
     ROW(ARCHIVED_L3, IDLE, EXPIRED_L4, "3.5"),
     ROW(ARCHIVED_L3, ACCESS, PREHEAT, "3.5"),

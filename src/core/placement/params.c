@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-enum param_kind { INT, DURATION, NUMBER, PERCENT }; /* of HL_POLICY_MAP */
+enum param_kind { INT, DURATION, NUMBER, PERCENT }; /* types of values in HL_POLICY_MAP */
 
 struct param_row {
     const char *name;
@@ -21,7 +21,7 @@ struct param_row {
 static const struct param_row rows[] = {HL_POLICY_MAP(X)};
 #undef X
 
-/* Counts and durations. */
+/* Counts and durations are integers. */
 static bool is_integer(const struct param_row *row)
 {
     return row->kind == INT || row->kind == DURATION;
@@ -37,7 +37,7 @@ static double *number_of(const struct hl_placement_params *params, const struct 
     return (double *)((char *)params + row->offset);
 }
 
-/* The text of a row is good: a test reads them all. */
+/* Can't fail: a test parses the defaults of all rows. */
 static int64_t default_integer(const struct param_row *row)
 {
     uint64_t value = 0;
@@ -56,7 +56,7 @@ void hl_placement_params_init(struct hl_placement_params *params)
     }
 }
 
-/* `low` is below `high`: with both the same, every access would move something. */
+/* `low` must be below `high`: if they were equal, every access would cause a move. */
 static hl_status check_order(const char *low_name, double low, const char *high_name, double high)
 {
     if (low < high)
@@ -71,7 +71,7 @@ hl_status hl_placement_params_check(const struct hl_placement_params *params)
         const struct param_row *row = &rows[i];
         const char *unit = row->kind == DURATION ? " ms" : "";
         double value = is_integer(row) ? (double)*integer_of(params, row) : *number_of(params, row);
-        if (!(value >= row->least && value <= row->most)) /* NaN, too */
+        if (!(value >= row->least && value <= row->most)) /* also rejects NaN */
             return hl_fail(HL_EINVAL, "%s is %g%s: it must be a number from %g to %g%s", row->name,
                            value, unit, row->least, row->most, unit);
     }

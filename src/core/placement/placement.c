@@ -5,10 +5,10 @@
 #include <stdlib.h>
 
 #define NODE_ROOM_MIN 16
-/* A search in a large table waits for memory: of so many entries ahead the slot is fetched, and of
- * half as many the record. */
+/* A lookup in a large table waits for memory. So the slot of the entry FETCH_AHEAD places ahead is
+ * prefetched, and the record of the entry half as far ahead. */
 #define FETCH_AHEAD 16
-/* With a quarter of all shards more touched ones than this, all are judged. */
+/* A pass judges all shards when more than this number plus a quarter of all shards were touched. */
 #define TOUCHED_MIN 1024
 
 hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_opts *opts)
@@ -72,7 +72,7 @@ hl_status hl_placement_configure(struct hl_placement *p, const struct hl_placeme
     }
     if (params->window_ms == old_ms)
         return HL_OK;
-    for (uint32_t i = 0; i < p->node_count; i++) /* their accesses are in the new windows now */
+    for (uint32_t i = 0; i < p->node_count; i++) /* known: counted in the current windows */
         if (!p->nodes[i].known)
             p->nodes[i].removed_ms = p->now_ms;
     return HL_OK;
@@ -90,7 +90,7 @@ static hl_status unknown_node(uint16_t node)
     return hl_fail(HL_ENOENT, "no node has the index %u: add it first", node);
 }
 
-/* Of a node whose accesses are in no window any more; node_count where there is none. */
+/* An index whose node's accesses have left all windows; node_count if there is none. */
 static uint32_t free_node_index(const struct hl_placement *p)
 {
     for (uint32_t i = 0; i < p->node_count; i++)
@@ -114,8 +114,7 @@ hl_status hl_placement_node_add(struct hl_placement *p, uint64_t incarnation, in
         p->nodes = nodes;
         p->node_room = room;
     }
-    if (at ==
-        p->node_count) { /* lists of one that is used again stay: its shards may still be there */
+    if (at == p->node_count) { /* a reused index keeps its lists: its shards may still be on it */
         p->node_count++;
         p->nodes[at] = (struct hl_placement_node){.known = false};
     }
@@ -236,8 +235,8 @@ static void count_bytes(uint64_t *total, uint64_t bytes, bool more)
     *total = more ? *total + bytes : *total > bytes ? *total - bytes : 0;
 }
 
-/* Bytes on their way: they arrive until the copy is in force, and leave until the old one is gone.
- */
+/* Counts bytes in flight: they count as arriving until the new copy is in force, and as leaving
+ * until the old copy is deleted. */
 static void count_arriving(struct hl_placement *p, const struct hl_placed_shard *s, bool more)
 {
     if (s->goal.node >= p->node_count || !is_going(s))
@@ -258,7 +257,7 @@ static void count_leaving(struct hl_placement *p, const struct hl_placed_shard *
 
 /* ---- sets ------------------------------------------------------------------------------------ */
 
-/* Its bytes are in its set, or not any more. */
+/* Adds the shard's bytes to its set or removes them. */
 static void count_in_set(struct hl_placement *p, const struct hl_placed_shard *s, bool more)
 {
     struct hl_shard_set *set = hl_set_table_find(&p->sets, s->set - 1);
@@ -420,8 +419,8 @@ hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id)
     return HL_OK;
 }
 
-/* What the change means for places and for bytes on their way. After the change: s->goal is where
- * the shard goes while it moves, then where its old copy is until that is gone. */
+/* Updates places and bytes in flight after a change. While the shard moves, s->goal is its
+ * destination; afterwards it is the place of the old copy until that copy is deleted. */
 static void follow_change(struct hl_placement *p, struct hl_placed_shard *s,
                           enum hl_life_state from, enum hl_life_event event)
 {
@@ -441,14 +440,14 @@ static void follow_change(struct hl_placement *p, struct hl_placed_shard *s,
         if (from != HL_LIFE_PREHEAT || s->life.before != HL_LIFE_CREATED)
             hl_attributes_moved(&s->use, &p->params, p->now_ms);
         else if (old.tier != s->place.tier || old.node != s->place.node)
-            s->use.placed_ms = p->now_ms; /* the first place, no move; else it has been there */
+            s->use.placed_ms = p->now_ms; /* its first place is no move */
         break;
     case HL_LIFE_ON_CLEANED_L2:
     case HL_LIFE_ON_CLEANED_L3:
         count_leaving(p, s, s->goal, false);
         s->goal = s->place;
         break;
-    case HL_LIFE_ON_WARM: /* of a copy to L3 that is not needed any more */
+    case HL_LIFE_ON_WARM: /* a copy to L3 that is no longer needed */
         if (from != HL_LIFE_MIGRATING)
             break;
         __attribute__((fallthrough));
@@ -480,7 +479,7 @@ static hl_status change_life(struct hl_placement *p, struct hl_id id,
     s->unsaved = true;
     hl_placement_touch(p, index);
     if (goal != NULL && (goal->tier != s->place.tier || goal->node != s->place.node)) {
-        if (hl_life_is_moving(from)) { /* it takes the place of the move in flight */
+        if (hl_life_is_moving(from)) { /* it replaces the move in flight */
             count_arriving(p, s, false);
             count_leaving(p, s, s->place, false);
         }
@@ -514,7 +513,7 @@ hl_status hl_placement_shard_pin(struct hl_placement *p, struct hl_id id, bool p
     return HL_OK;
 }
 
-/* What had cooled stays so where it is found: it leaves that copy, too. */
+/* A shard that had cooled stays cool where it is found, so that it leaves that copy, too. */
 static enum hl_life_state found_state(const struct hl_placed_shard *s, struct hl_place place)
 {
     enum hl_life_state was = (enum hl_life_state)s->life.state;
@@ -542,8 +541,8 @@ hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, stru
     s->crowded = hl_rules_are_crowded(s, &p->params);
     s->life = (struct hl_life){.state = (uint8_t)found_state(s, place)};
     s->use.placed_ms = p->now_ms;
-    s->unsaved = s->kept;                     /* what is known of it holds no more */
-    if (s->life.state != HL_LIFE_ARCHIVED_L3) /* there, reads since it cooled bring it back */
+    s->unsaved = s->kept;                     /* what was recorded of it is no longer valid */
+    if (s->life.state != HL_LIFE_ARCHIVED_L3) /* in L3, reads since it cooled bring it back */
         s->changed_ms = p->now_ms;
     hl_placement_touch(p, index);
     return HL_OK;

@@ -7,7 +7,7 @@
 #define DECISIONS_MIN 64
 #define TIMERS_MIN    4096
 #define PASS_MAX      0x7fffffff
-#define FETCH_AHEAD   8 /* shards: their records come from memory meanwhile */
+#define FETCH_AHEAD   8 /* shards whose records are prefetched from memory */
 #define DUE_AT_ONCE   64
 
 void hl_policy_fini(struct hl_policy *y)
@@ -28,15 +28,15 @@ uint64_t hl_policy_bytes(const struct hl_policy *y)
            (uint64_t)y->node_count * (sizeof(*y->takes) + sizeof(*y->l2_free));
 }
 
-/* One pass, and what it works with. */
+/* One pass and its working state. */
 struct passing {
     struct hl_policy *y;
     struct hl_placement *p;
     const struct hl_policy_limits *limits;
     struct hl_rule_world world;
-    size_t looked;       /* at shards of L1, or for it */
-    uint32_t relievable; /* a bit for each state in which a shard may leave L1 for L2 */
-    uint64_t newcomers;  /* bytes of those of the last list that become active with this pass */
+    size_t looked;       /* shards examined in L1 or waiting for it */
+    uint32_t relievable; /* one bit for each state in which a shard can move from L1 to L2 */
+    uint64_t newcomers;  /* bytes of the shards of the last list that become active in this pass */
 };
 
 /* ---- decisions ------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static hl_status decide_on(struct passing *x, const struct hl_placed_shard *s,
     return HL_OK;
 }
 
-/* The lower, the more urgent. */
+/* Lower is more urgent. */
 static unsigned rank_of(enum hl_life_event event)
 {
     static const uint8_t ranks[HL_LIFE_EVENTS] = {
@@ -102,7 +102,7 @@ static bool is_same_place(struct hl_place a, struct hl_place b)
     return a.tier == b.tier && a.node == b.node;
 }
 
-/* Room in the L2 it goes to, and budget on its way. */
+/* Reserves room in the destination's L2 and budget on the path there. */
 static bool takes_room(struct passing *x, const struct hl_decision *d,
                        int64_t budget[HL_MOVE_PATHS])
 {
@@ -155,14 +155,14 @@ static hl_status set_timer(struct passing *x, uint32_t index, struct hl_placed_s
         hl_placement_touch(x->p, index);
         return HL_OK;
     }
-    if (at_ms >= s->timer_ms) /* judged then, if there is nothing before */
+    if (at_ms >= s->timer_ms) /* the timer set before judges it earlier */
         return HL_OK;
     s->timer_ms = at_ms < HL_TIME_MAX ? at_ms : HL_TIME_MAX - 1;
     return hl_timers_add(&x->y->timers, s->timer_ms, index);
 }
 
-/* It is in the list that is to be looked at: whether it still wishes to be in L1 is asked there,
- * too, so that a pass over all does not ask it of each. */
+/* The shard is in a list that the pass examines later. That is also where its wish to be in L1 is
+ * evaluated, so that a full pass does not evaluate it for each shard. */
 static bool stays_listed(const struct hl_placed_shard *s)
 {
     enum hl_api_tier tier = s->place.tier;
@@ -172,7 +172,8 @@ static bool stays_listed(const struct hl_placed_shard *s)
            s->listed == (tier == HL_API_TIER_L1 ? HL_LISTED_IN_L1 : HL_LISTED_FOR_L1);
 }
 
-/* Demotion outranks cooling (3.3): where L1 is too full, what would cool may leave in this pass. */
+/* Demotion outranks cooling (3.3): if L1 is too full, a shard that would cool can be demoted in
+ * this pass. */
 static bool is_left_to_relief(const struct passing *x, const struct hl_placed_shard *s,
                               const struct hl_verdict *v)
 {
@@ -182,7 +183,7 @@ static bool is_left_to_relief(const struct passing *x, const struct hl_placed_sh
            l1_use(x, node) > l1_high(x, node);
 }
 
-/* Nothing is written to the record of a shard of which nothing follows. */
+/* Leaves the record unwritten if no decision or timer follows for the shard. */
 static hl_status judge_shard(struct passing *x, uint32_t index, struct hl_placed_shard *s, bool all)
 {
     if (s->touched || s->decided)
@@ -216,7 +217,7 @@ static bool are_timers_worn(const struct hl_policy *y, const struct hl_placement
            y->timers.count / 2 > p->shards.count + TIMERS_MIN;
 }
 
-/* All shards get theirs anew. */
+/* A full pass sets all timers again. */
 static void clear_timers(struct passing *x)
 {
     hl_timers_clear(&x->y->timers, x->p->now_ms);
@@ -224,7 +225,7 @@ static void clear_timers(struct passing *x)
         hl_shard_at(&x->p->shards, i)->timer_ms = HL_TIME_MAX;
 }
 
-/* The timers that are due. Of a full pass, too: they are set anew. */
+/* Collects the timers that are due; also in a full pass, which sets them again. */
 static hl_status collect_due(struct passing *x)
 {
     struct hl_policy *y = x->y;
@@ -237,7 +238,7 @@ static hl_status collect_due(struct passing *x)
         for (uint32_t i = 0; i < count; i++) {
             struct hl_placed_shard *s = hl_shard_at(&x->p->shards, due[i].shard);
             if (!s->used || hl_timers_tick(&y->timers, s->timer_ms) != due[i].tick)
-                continue; /* it was removed, or an earlier one took its place */
+                continue; /* the shard was removed, or has an earlier timer now */
             s->timer_ms = HL_TIME_MAX;
             if (!s->touched)
                 HL_TRY(hl_index_list_add(&y->now, due[i].shard));
@@ -302,8 +303,8 @@ static uint32_t relievable_states(void)
     return states;
 }
 
-/* It was found there, and nobody reads it. Only an active shard can leave (3.5), so it counts as
- * loaded, and the next pass says whether it is the first to go. */
+/* The shard was found in L1 and nobody reads it. Only an active shard can leave (3.5), so it counts
+ * as loaded, and the next pass decides whether it is the first to leave. */
 static hl_status load_unread(struct passing *x, const struct hl_placed_shard *s)
 {
     struct hl_verdict v = {.event = HL_LIFE_ON_LOAD, .goal = s->place, .value = 0, .limit = 1};
@@ -311,8 +312,8 @@ static hl_status load_unread(struct passing *x, const struct hl_placed_shard *s)
     return decide_on(x, s, &v, 0);
 }
 
-/* y->leaving: those of the list of which nothing else was decided and that do not move; of L1 also
- * those that stay, for they are a part of their sets. */
+/* Fills y->leaving with the listed shards that do not move and have no other decision. For L1 it
+ * includes those that stay, because they are a part of their sets. */
 static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed list)
 {
     struct hl_policy *y = x->y;
@@ -346,8 +347,9 @@ static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed
     return hl_leaving_order(&y->leaving, &x->p->sets, leave);
 }
 
-/* The first ones that are needed, by whole sets. What has come only now may be the first to leave,
- * but not before the next pass: where it is all that is too much, others do not leave for it. */
+/* Demotes shards by whole sets until L1 is below its watermark. Newcomers can be the first to
+ * leave, but only from the next pass on: if they alone exceed the watermark, no other shard leaves
+ * for them. */
 static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint64_t high,
                             double use_pct)
 {
@@ -370,7 +372,7 @@ static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint
     return HL_OK;
 }
 
-/* Shards that come together: those of a set, or one without a set. */
+/* The end of the shards that move to L1 together: a set, or one shard without a set. */
 static size_t end_of_coming(struct passing *x, size_t first, uint64_t *bytes)
 {
     struct hl_leaving_list *list = &x->y->leaving;
@@ -451,7 +453,7 @@ static hl_status check_limits(const struct hl_policy_limits *limits)
     return HL_OK;
 }
 
-/* What all verdicts depend on; *changed: not as in the last pass. */
+/* Computes what all verdicts depend on. *changed: it differs from the last pass. */
 static hl_status prepare_world(struct passing *x, bool *changed)
 {
     struct hl_policy *y = x->y;

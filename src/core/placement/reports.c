@@ -19,7 +19,7 @@ void hl_report_window_start(struct hl_report_window *w, uint64_t incarnation)
     *w = (struct hl_report_window){.incarnation = incarnation};
 }
 
-/* The newest number is `by` higher than it was. */
+/* Shifts the window: the newest number is `by` higher than before. */
 static void shift_seen(struct hl_report_window *w, uint64_t by)
 {
     if (by >= HL_REPORT_WINDOW) {

@@ -7,19 +7,19 @@
 #define L3 HL_API_TIER_L3
 #define L4 HL_API_TIER_L4
 
-/* Readers of which it is said that they are scattered. */
+/* From this number on, readers are called scattered. */
 #define SCATTERED_MIN 3
 
-/* What the rules look at, worked out once. */
+/* The inputs of the rules, computed once per shard. */
 struct judged {
     const struct hl_placed_shard *s;
     const struct hl_rule_world *world;
     int64_t now_ms;
-    struct hl_reader_count readers[HL_READERS]; /* the most frequent first */
+    struct hl_reader_count readers[HL_READERS]; /* most frequent first */
     unsigned reader_count;
-    uint16_t first_remote;     /* the most frequent other server */
-    double first, own, remote; /* accesses: of that one, of the holder, of all others */
-    unsigned frequent;         /* other servers that read it frequently */
+    uint16_t first_remote;     /* the most frequent reader on another server */
+    double first, own, remote; /* accesses by first_remote, by the holder, and by all others */
+    unsigned frequent;         /* number of other servers that read it frequently */
 };
 
 /* ---- seconds --------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static double path_seconds(const struct hl_placed_shard *s, const struct hl_rule
     return (double)s->size_bytes / world->rates[path];
 }
 
-/* One read of the shard at `place` by a node. */
+/* How long one read by a node takes if the shard is at `place`. */
 static double read_seconds(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                            struct hl_place place, uint16_t node)
 {
@@ -99,13 +99,13 @@ double hl_rules_cost(const struct hl_placed_shard *s, const struct hl_rule_world
 double hl_rules_migrate_threshold(const struct hl_rule_world *world)
 {
     double busy = world->backbone_busy_pct;
-    busy = busy > 0 ? fmin(busy, 100) : 0; /* not known counts as idle */
+    busy = busy > 0 ? fmin(busy, 100) : 0; /* an unknown load counts as idle */
     return world->params->migrate_base * (1 + busy / 100);
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
 
-/* How old an access may be whose freshness alone is `heat`; rounded down. */
+/* The highest age of an access whose freshness alone gives `heat`; rounded down. */
 static int64_t fresh_until_ms(const struct hl_placement_params *p, double heat)
 {
     double age_ms = heat > 0 ? (double)p->tau_ms * log(p->beta / heat) : 0;
@@ -180,7 +180,7 @@ static bool node_takes(const struct judged *j, uint16_t node)
     return node < j->world->node_count && j->world->takes[node];
 }
 
-/* Makes it a move to `goal` if that is worth it; *v is untouched if it is not. */
+/* Makes *v a move to `goal` if the move pays off; otherwise leaves *v untouched. */
 static bool weigh_move(const struct judged *j, struct hl_place goal, struct hl_verdict *v)
 {
     if (goal.tier == L2 && !node_takes(j, goal.node))
@@ -195,8 +195,8 @@ static bool weigh_move(const struct judged *j, struct hl_place goal, struct hl_v
     return true;
 }
 
-/* On a node: the three rules about accesses from other servers. They look at no state but whether a
- * move may begin. */
+/* For a shard on a node: the three rules about accesses from other servers. Of the state they only
+ * check whether a move can begin. */
 static bool judge_readers(const struct judged *j, struct hl_verdict *out)
 {
     const struct hl_placement_params *params = j->world->params;
@@ -206,7 +206,8 @@ static bool judge_readers(const struct judged *j, struct hl_verdict *out)
             follow_event(j, HL_LIFE_ON_SPREAD, in_l3, j->frequent, (double)params->spread_servers);
         return true;
     }
-    /* higher for what was moved of late: a load that swings about it moves nothing twice */
+    /* The threshold rises for shards that moved recently, so that a load that swings around it
+     * moves nothing twice. */
     double fluidity = hl_attributes_fluidity(&j->s->use, params, j->now_ms);
     double threshold = hl_rules_migrate_threshold(j->world) * (1 + fluidity);
     if (!is_settled(j))
@@ -226,13 +227,13 @@ static bool judge_readers(const struct judged *j, struct hl_verdict *out)
     return false;
 }
 
-/* No verdict of judge_readers before that: counts only fall without an event. */
+/* The earliest time of a verdict by judge_readers: without an event, counts only fall. */
 static int64_t recheck_readers(const struct judged *j)
 {
     return j->remote > j->world->params->migrate_base ? j->now_ms : INT64_MAX;
 }
 
-/* Heat is not below the threshold before that. */
+/* The earliest time at which heat is below the threshold. */
 static int64_t recheck_heat(const struct judged *j)
 {
     const struct hl_placement_params *params = j->world->params;
@@ -252,7 +253,7 @@ static int64_t earlier_of(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* On a node, not moving. */
+/* For a shard on a node that does not move. */
 static struct hl_verdict judge_heat(const struct judged *j, bool may_leave)
 {
     const struct hl_placement_params *params = j->world->params;
@@ -279,14 +280,15 @@ static struct hl_verdict judge_heat(const struct judged *j, bool may_leave)
 
 /* ---- in L3 and L4 ---- */
 
-/* One server reads most of it: its L2 is the better place. */
+/* One server makes most of the reads, so its L2 is the better place. */
 static bool has_one_reader(const struct judged *j)
 {
     return j->frequent < j->world->params->spread_servers &&
            j->readers[0].count >= j->world->params->recall_share * j->remote;
 }
 
-/* Where a shard that is read again goes: to its latest reader, or out of L4 for many of them. */
+/* Where a shard that is read again goes: to its latest reader, or from L4 to L3 if it has many
+ * readers. */
 static struct hl_place reading_place(const struct judged *j)
 {
     const struct hl_placed_shard *s = j->s;
@@ -330,7 +332,7 @@ static bool judge_reading(const struct judged *j, struct hl_verdict *out)
     return true;
 }
 
-/* When what `a` remembers of its moves has fallen to `level`. */
+/* When the recorded fluidity of `a` has fallen to `level`. */
 static int64_t fluidity_falls_ms(const struct hl_attributes *a,
                                  const struct hl_placement_params *params, double level)
 {
@@ -345,8 +347,8 @@ static int64_t later_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* A move is not worth it before that: its gain only falls without an event, and so does its cost,
- * to that of a shard that was never moved. */
+/* The earliest time at which a move pays off. Without an event the gain only falls, and the cost
+ * falls to that of a shard that was never moved. */
 static int64_t worth_ms(const struct judged *j, struct hl_place goal)
 {
     double gain = readers_gain(j->s, j->world, goal, j->readers, j->reader_count);
@@ -355,7 +357,7 @@ static int64_t worth_ms(const struct judged *j, struct hl_place goal)
                         : INT64_MAX;
 }
 
-/* No verdict of judge_reading before that; shares of readers may change at any time. */
+/* The earliest time of a verdict by judge_reading; shares of readers can change at any time. */
 static int64_t recheck_reading(const struct judged *j)
 {
     if (!is_read_again(j))
@@ -394,9 +396,9 @@ static struct hl_verdict judge_below(struct judged *j)
     return keep_place(j, recheck);
 }
 
-/* It was found on a node: a rank wrote it there, somebody ordered it, or an earlier Controller
- * brought it. It is where its reader is. Without any it counts as loaded, too, once it has been
- * there for as long as L3 keeps what is idle: so it cools, and can leave. */
+/* The shard was found on a node: a rank wrote it there, an order placed it there, or an earlier
+ * Controller moved it. If it has a reader there, it is in its place. Without any reader it counts
+ * as loaded after the time for which L3 keeps idle shards, so that it can cool and leave. */
 static struct hl_verdict judge_created(struct judged *j)
 {
     int64_t idle_ms = j->s->use.placed_ms + j->world->params->archive_ms;
@@ -434,7 +436,7 @@ struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct h
     enum hl_life_state state = (enum hl_life_state)s->life.state;
     if (hl_life_is_moving(state) && state != HL_LIFE_MIGRATING)
         return keep_place(&j, INT64_MAX);
-    if (!is_on_node(s->place)) /* active in L3: it came out of L4 for many readers */
+    if (!is_on_node(s->place)) /* active in L3: it came from L4 for many readers */
         return state == HL_LIFE_ACTIVE || state == HL_LIFE_COOLING ? judge_heat(&j, !s->pinned)
                                                                    : judge_below(&j);
     if (state == HL_LIFE_CREATED)
@@ -470,11 +472,11 @@ struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_ru
         (!is_fresh(s, world->warm_ms, now_ms) &&
          hl_attributes_heat(&s->use, params, now_ms) < params->warm_heat))
         return none;
-    /* In copies from L2 to L1, of which each own reader saves one and each other one needs one
-     * more. The gain rises to `own` when those on other nodes are forgotten before. */
+    /* Counted in copies from L2 to L1: each read by this node saves one, each read by another node
+     * costs one more. The gain rises to `own` if the reads of other nodes are forgotten first. */
     double own, others;
     hl_attributes_own(&s->use, params, now_ms, s->place.node, 1, &own, &others);
-    if (!(own > 1)) /* only an event helps */
+    if (!(own > 1)) /* only an event can change this */
         return none;
     double fluidity = hl_attributes_fluidity(&s->use, params, now_ms);
     int64_t at_ms = s->use.placed_ms + params->residence_ms;
@@ -487,7 +489,7 @@ struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_ru
             later_of(at_ms, hl_attributes_own_exceeds(&s->use, params, now_ms, s->place.node, 1));
     bool wishes = now_ms - s->use.placed_ms >= params->residence_ms &&
                   fluidity < params->fluidity_high && own - others > 1 + fluidity;
-    if (wishes && s->size_bytes == 0) /* looked at last: it is in another cache line */
+    if (wishes && s->size_bytes == 0) /* checked last: it is in another cache line */
         return none;
     return (struct hl_wish){.for_l1 = wishes, .recheck_ms = wishes ? INT64_MAX : at_ms};
 }

@@ -37,7 +37,7 @@ static float clamp_float(float x)
     return x >= 0 && isfinite(x) ? x : 0;
 }
 
-/* Whatever a record says, the arithmetic stays within its bounds. */
+/* Limits the values of a record so that arithmetic on them stays in bounds. */
 static struct hl_attributes clamp_use(const struct hl_placement *p, const struct hl_attributes *in,
                                       int64_t now_ms)
 {
@@ -87,7 +87,8 @@ hl_status hl_saved_give_use(struct hl_placement *p, struct hl_id id, const struc
     return HL_OK;
 }
 
-/* Each leads to the one after it; `count` of them, the oldest last. */
+/* The number of changes that form a chain, the newest first: each begins in the state in which the
+ * next one ends. */
 static unsigned chain_length(const struct hl_saved *saved)
 {
     unsigned n = 0;

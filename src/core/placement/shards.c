@@ -61,7 +61,7 @@ static void place_slot(struct hl_shard_table *t, struct hl_id id, uint32_t index
     t->slots[slot] = index + 1;
 }
 
-/* At most half of the slots are taken: a search looks at two records, seldom more. */
+/* Keeps at most half of the slots in use, so that a lookup seldom reads more than two records. */
 static hl_status grow_slots(struct hl_shard_table *t)
 {
     if ((uint64_t)t->count + 1 <= (UINT64_C(1) << t->slot_bits) / 2)
@@ -88,7 +88,7 @@ static uint32_t find_slot(const struct hl_shard_table *t, struct hl_id id)
 
 uint32_t hl_shard_table_find(const struct hl_shard_table *t, struct hl_id id)
 {
-    return t->slots[find_slot(t, id)] - 1; /* HL_SHARD_NONE + 1 is 0 */
+    return t->slots[find_slot(t, id)] - 1; /* a slot holds index + 1; 0 gives HL_SHARD_NONE */
 }
 
 void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id)
@@ -103,7 +103,8 @@ void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id
         hl_shard_fetch(t, index - 1);
 }
 
-/* Those behind it move up where their home allows it, so that no search ends too early. */
+/* Moves the entries after the hole up where their home slot allows it, so that no lookup ends too
+ * early. */
 static void clear_slot(struct hl_shard_table *t, uint32_t hole)
 {
     for (uint32_t slot = (hole + 1) & slot_mask(t); t->slots[slot] != 0;
@@ -155,7 +156,8 @@ hl_status hl_shard_table_add(struct hl_shard_table *t, struct hl_id id, uint32_t
         at = t->end++;
     } else {
         t->free = hl_shard_at(t, at)->list_at;
-        touched = hl_shard_at(t, at)->touched; /* the list of those has its index already */
+        touched = hl_shard_at(t, at)->touched; /* the list of touched shards already has the
+                                                * index */
     }
     *hl_shard_at(t, at) = (struct hl_placed_shard){
         .id = id, .timer_ms = HL_TIME_MAX, .used = true, .touched = touched};

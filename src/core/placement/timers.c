@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define SLOT_BITS    8
-#define CHUNK        62 /* entries: 512 bytes */
+#define CHUNK        62 /* entries; a chunk has 512 bytes */
 #define BLOCK_CHUNKS 64
 
 struct hl_timer_chunk {
@@ -31,7 +31,7 @@ static void chunk_give(struct hl_timers *t, struct hl_timer_chunk *chunk)
     t->free_count++;
 }
 
-/* So many chunks are free. */
+/* Makes sure that `count` chunks are free. */
 static hl_status chunks_need(struct hl_timers *t, uint32_t count)
 {
     while (t->free_count < count) {
@@ -94,14 +94,14 @@ static unsigned slot_at(uint32_t tick, unsigned level)
     return tick >> (SLOT_BITS * level) & (HL_TIMER_SLOTS - 1);
 }
 
-/* Where it waits: in the level in which its slot is another one than that of now. */
+/* The level of a timer: the highest one at which its slot differs from the current slot. */
 static unsigned level_of(const struct hl_timers *t, uint32_t tick)
 {
     uint32_t differs = tick ^ t->tick;
     return differs == 0 ? 0 : (unsigned)(31 - __builtin_clz(differs)) / SLOT_BITS;
 }
 
-/* There is a free chunk. What is late is due now. */
+/* Needs a free chunk. A timer in the past is due now. */
 static void put_timer(struct hl_timers *t, struct hl_shard_timer timer)
 {
     uint32_t tick = timer.tick > t->tick ? timer.tick : t->tick;
@@ -127,7 +127,8 @@ hl_status hl_timers_add(struct hl_timers *t, int64_t at_ms, uint32_t shard)
     return HL_OK;
 }
 
-/* The time of the slot has come. Each chunk is free before its entries need others. */
+/* Moves the entries of a slot whose time has come to lower levels. Each chunk is freed before its
+ * entries need new ones. */
 static void spread_slot(struct hl_timers *t, unsigned level)
 {
     struct hl_timer_chunk **slot = &t->slots[level][slot_at(t->tick, level)], *chunk;
@@ -141,7 +142,7 @@ static void spread_slot(struct hl_timers *t, unsigned level)
     }
 }
 
-/* Whatever is spread, each slot below has one chunk more at most. */
+/* Spreading a slot adds at most one chunk to each slot below. */
 static hl_status chunks_need_spread(struct hl_timers *t)
 {
     const uint32_t most = (HL_TIMER_LEVELS - 1) * HL_TIMER_SLOTS;
@@ -149,7 +150,7 @@ static hl_status chunks_need_spread(struct hl_timers *t)
     return chunks_need(t, above < most ? above : most);
 }
 
-/* To the next tick that may have entries, at most to `to`; those on the way have none. */
+/* Advances to the next tick that can have entries, at most to `to`; the ticks skipped have none. */
 static hl_status step_on(struct hl_timers *t, uint32_t to)
 {
     unsigned level = 0;
@@ -181,7 +182,7 @@ hl_status hl_timers_take(struct hl_timers *t, int64_t now_ms, struct hl_shard_ti
             if (st != HL_OK && n == 0)
                 return st;
             if (st != HL_OK)
-                break; /* with the next ones */
+                break; /* return what was collected; the next call reports the error */
             continue;
         }
         uint32_t some = chunk->count < max - n ? chunk->count : max - n;

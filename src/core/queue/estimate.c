@@ -1,14 +1,14 @@
-/* When gangs of the line may start that no reservation tells it of: by counting slots.
+/* Estimates by counting slots when waiting gangs without a reservation can start.
  *
- * Gangs get their slots in the order of the line, each as soon as enough of those before it have
- * ended by their time limits. Where slots are, and what may pass whom, does not count: it is what
- * would be if nobody else came and all fitted everywhere. The first for which a gang without a
- * limit would have to end is the last that is known. */
+ * Gangs get slots in the order of the line, each as soon as enough gangs before it have ended by
+ * their time limits. The estimate ignores where slots are and which gang can pass another: it
+ * assumes that no other gang comes and that all fit everywhere. It ends at the first gang that
+ * would have to wait for one without a time limit. */
 #include <stdlib.h>
 
 #include "core/queue/queue_private.h"
 
-/* Slots that become free; a heap, the earliest first. */
+/* Slots that will be released; a heap, earliest first. */
 struct release {
     int64_t at_ms;
     int slots;
@@ -70,7 +70,7 @@ static bool waits_for_slots(const struct hl_queue_verdict *v)
            v->reason == HL_API_WAIT_REASON_WAITING_FOR_RECOVERY;
 }
 
-/* It starts when it has been told so, or as soon as its slots are there. */
+/* The gang starts at the time it was given, or as soon as its slots are free. */
 static int64_t start_of(const struct hl_queue_input *in, struct hl_queue_verdict *v, int64_t now_ms)
 {
     if (v->start_ms == 0 && now_ms > in->now_ms)
@@ -78,7 +78,7 @@ static int64_t start_of(const struct hl_queue_input *in, struct hl_queue_verdict
     return v->start_ms > now_ms ? v->start_ms : now_ms;
 }
 
-/* total: slots that are free or held; who needs more has nothing to wait for. */
+/* total: slots that are free or held; a gang that needs more waits in vain. */
 static void estimate_all(const struct hl_queue_estimate *e, int total, struct releases *r)
 {
     const struct hl_queue_input *in = e->in;

@@ -1,17 +1,17 @@
 /* The one order of all pending gangs.
  *
- * Gangs are sorted by what stands above fair share, and by submission. Then each gets a key: what
- * its queue uses and has used, and what the gangs of the queue before it in the line will use, over
- * the queue's weight. By this key the gangs of one priority are sorted again. So queues take turns
- * by their weights, and within a queue and a priority the order is that of the submissions. */
+ * Gangs are sorted by what ranks above fair share, and by submission. Then each gets a key: what
+ * its queue uses and has used, plus what gangs of the queue before it in the line will use, divided
+ * by the queue's weight. Gangs of one priority are sorted again by this key. So queues alternate by
+ * weight, and within a queue and priority the order is that of submission. */
 #include <stdlib.h>
 
 #include "core/queue/queue_private.h"
 
 struct standing {
     int gang;
-    int class;        /* 0: damaged, 1: others stop for it, 2 */
-    int64_t priority; /* with what it has gained by waiting */
+    int class;        /* 0: damaged, 1: others were stopped for it, 2: the rest */
+    int64_t priority; /* including what it gained by waiting */
     double share;
     int64_t seq;
 };
@@ -54,7 +54,7 @@ static int list_pending(const struct hl_queue_input *in, struct standing *list)
     return n;
 }
 
-/* Others were stopped for them: they come before all that would take what was freed. */
+/* Gangs for which others were stopped come before all that could take the freed slots. */
 static void mark_preemptors(const struct hl_queue_input *in, struct standing *list, int n,
                             int *position)
 {

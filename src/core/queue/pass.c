@@ -1,20 +1,20 @@
-/* One way through the line.
+/* One pass over the line.
  *
- * The slots that are free only get fewer on it, by starts and reservations. So what did not fit
- * once does not fit later, and a shape is asked for once: a pass over thousands of gangs puts a few
- * questions to the planner. */
+ * During a pass the number of free slots only falls, by starts and reservations. So what did not
+ * fit once does not fit later, and each shape is asked for only once: a pass over thousands of
+ * gangs asks the planner a few questions. */
 #include <limits.h>
 #include <stdlib.h>
 
 #include "core/queue/queue_private.h"
 
-#define VICTIM_QUESTIONS 1024 /* of a pass, some ten milliseconds */
+#define VICTIM_QUESTIONS 1024 /* per pass; this takes some ten milliseconds */
 
 struct shape_memory {
-    bool full;        /* nothing is free for it beside the reservations */
-    bool full_open;   /* nor within them */
-    bool never;       /* nor when all that run have ended */
-    bool has_victims; /* victims were looked for in vain, for a gang of this priority */
+    bool full;        /* no place is free for it beside the reservations */
+    bool full_open;   /* nor on reserved slots */
+    bool never;       /* nor after all running gangs have ended */
+    bool has_victims; /* a search for victims failed for a gang of this priority */
     int victims_priority;
 };
 
@@ -24,15 +24,15 @@ struct pass {
     struct hl_queue_verdict *verdicts;
     struct shape_memory *shapes;
     bool *claims; /* others were stopped for it */
-    int *ends;    /* who holds slots, by when they end */
+    int *ends;    /* running gangs that hold slots, sorted by their end */
     int ends_count;
-    int used[HL_QUEUES_MAX];   /* slots */
+    int used[HL_QUEUES_MAX];   /* slots in use */
     int closed[HL_QUEUES_MAX]; /* the gang that waits for quota, -1 = none */
-    int free_slots;            /* with those that are reserved */
-    int head;                  /* the first with a reservation, -1 = none */
-    bool waits;                /* a gang that nothing sets apart has one */
-    int questions;             /* that may still be asked to find the best victims */
-    int64_t open_until_ms;     /* who ends before may use what is reserved; 0 = nobody */
+    int free_slots;            /* including reserved ones */
+    int head;                  /* the first gang with a reservation, -1 = none */
+    bool waits;                /* a gang without claims has a reservation */
+    int questions;             /* questions left to find the best victims */
+    int64_t open_until_ms;     /* a gang that ends earlier can use reserved slots; 0 = none can */
 };
 
 static const struct hl_queue_gang *gang_at(const struct pass *p, int gang)
@@ -99,7 +99,7 @@ static hl_status find_ends(struct pass *p)
     return HL_OK;
 }
 
-/* Lend the first `wanted` of the ends; so many are lent. */
+/* Lends the slots of the first `wanted` of the ends; returns how many are lent. */
 static int lend_ends(struct pass *p, int lent, int wanted)
 {
     for (; lent < wanted; lent++)
@@ -109,9 +109,9 @@ static int lend_ends(struct pass *p, int lent, int wanted)
     return lent;
 }
 
-/* The place that the gang has when the first `*count` have ended, the fewest with which it fits;
- * -1: it does not fit when all have. Nothing stays lent, and the place is the planner's last
- * answer. */
+/* Finds the gang's place after the first `*count` gangs have ended, the fewest with which it fits;
+ * -1: it does not even fit after all have ended. No slots stay lent, and the place is the planner's
+ * last answer. */
 static hl_status find_shadow(struct pass *p, int gang, int *count)
 {
     bool fits = false;
@@ -153,7 +153,7 @@ static hl_status pass_reserve(struct pass *p, int gang, bool of_old, int64_t sta
     return p->planner->reserve(p->planner->ctx, gang, of_old);
 }
 
-/* Keep for the gang the slots that it will have soonest; *reserved: there are such. */
+/* Reserves the slots that the gang can have soonest; *reserved: there are such slots. */
 static hl_status reserve_ahead(struct pass *p, int gang, bool *reserved)
 {
     struct hl_queue_verdict *v = &p->verdicts[gang];
@@ -172,7 +172,7 @@ static hl_status reserve_ahead(struct pass *p, int gang, bool *reserved)
     return pass_reserve(p, gang, false, start);
 }
 
-/* A gang that waits for slots: those who come first keep what they need. */
+/* A gang that waits for slots: gangs earlier in the line reserve what they need. */
 static hl_status hold_back(struct pass *p, int gang)
 {
     const struct hl_queue_gang *g = gang_at(p, gang);
@@ -217,7 +217,7 @@ static bool ends_in_time(const struct pass *p, int gang)
     return limit > 0 && p->in->now_ms + limit + p->in->grace_ms <= p->open_until_ms;
 }
 
-/* On the slots of the reservations, until they are needed. */
+/* Tries to place the gang on reserved slots until they are needed. */
 static hl_status try_within(struct pass *p, int gang)
 {
     struct shape_memory *s = shape_of(p, gang);
@@ -260,7 +260,7 @@ static void lend_stopping(struct pass *p, bool lent)
             p->planner->lend(p->planner->ctx, i, lent);
 }
 
-/* own: only those of the gang's queue help, which is at its quota. */
+/* own: the gang's queue is at its quota, so only victims of the same queue help. */
 static int list_candidates(const struct pass *p, int gang, bool own, int *list)
 {
     const struct hl_queue_gang *g = gang_at(p, gang);
@@ -284,7 +284,7 @@ static int stopping_slots(const struct pass *p, int queue)
     return n;
 }
 
-/* Stop the chosen ones, and keep for the gang what they leave. */
+/* Stops the chosen gangs and reserves their slots for this one. */
 static hl_status stop_for(struct pass *p, int gang, const struct hl_queue_victims *victims)
 {
     bool fits = false;
@@ -302,8 +302,8 @@ static hl_status stop_for(struct pass *p, int gang, const struct hl_queue_victim
     return pass_reserve(p, gang, false, p->verdicts[gang].start_ms);
 }
 
-/* over: slots above the quota of its queue. *done: the gang has what it needs as soon as others
- * have stopped. */
+/* over: slots above the quota of its queue. *done: the gang has what it needs once others have
+ * stopped. */
 static hl_status find_victims(struct pass *p, int gang, int over, bool *done)
 {
     const struct hl_queue_gang *g = gang_at(p, gang);
@@ -359,7 +359,7 @@ static hl_status pass_quota(struct pass *p, int gang, int over)
     bool done;
     v->reason = HL_API_WAIT_REASON_QUOTA_EXCEEDED;
     if (g->slots > p->in->queues->list[g->queue].quota)
-        return HL_OK; /* whatever ends: it keeps nothing from others */
+        return HL_OK; /* it can never start, so it must not hold back others */
     p->closed[g->queue] = gang;
     HL_TRY(try_preempt(p, gang, over, &done));
     return !done && p->claims[gang] ? reserve_ahead(p, gang, &done) : HL_OK;
@@ -374,7 +374,7 @@ static hl_status pass_gang(struct pass *p, int gang)
     if (g->blocked != HL_API_WAIT_REASON_NONE) {
         v->reason = g->blocked;
         bool soon = g->damaged && g->blocked == HL_API_WAIT_REASON_BACK_OFF;
-        return soon ? pass_reserve(p, gang, true, 0) : HL_OK; /* its own slots stay its own */
+        return soon ? pass_reserve(p, gang, true, 0) : HL_OK; /* it keeps its own slots */
     }
     if (p->closed[g->queue] >= 0) {
         v->reason = HL_API_WAIT_REASON_PRIORITY_BEHIND;

@@ -1,4 +1,4 @@
-/* The list of queues as an option has it, and what their jobs have used. */
+/* The option's list of queues, and what their jobs have used. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static hl_status queue_set_name(struct hl_queue *q, const char *word, size_t len
     return HL_OK;
 }
 
-/* "weight=4", whose number stands behind the '='. */
+/* "weight=4": reads the number after the '='. */
 static hl_status queue_set_number(const struct hl_queue *q, const char *word, size_t len, int max,
                                   int *out)
 {
@@ -54,7 +54,7 @@ static hl_status queue_set(struct hl_queue *q, const char *word, size_t len)
     return HL_OK;
 }
 
-/* One of the list, up to its comma or the end. */
+/* Reads one queue of the list, up to the comma or the end. */
 static hl_status queue_read(const char *text, size_t len, struct hl_queue *out)
 {
     struct hl_queue q = {.weight = 1, .preempts = true};
@@ -98,8 +98,8 @@ int hl_queues_find(const struct hl_queues *queues, const char *name)
     return -1;
 }
 
-/* The slots were held from `from` to `to`, which is so long ago. In units of slots that are held
- * for ever: those count 1. */
+/* The share of slots that were held from `from` to `to`, that long ago, in units of a slot held for
+ * ever, which counts 1. */
 static double share_of_time(int64_t held_ms, int64_t ago_ms, int64_t half_life_ms)
 {
     double h = (double)half_life_ms;
@@ -113,7 +113,7 @@ double hl_queue_used(const struct hl_queue_use *use, int64_t now_ms, int64_t hal
     int64_t to = use->released_ms > 0 ? use->released_ms : now_ms;
     int64_t held = to > use->placed_ms ? to - use->placed_ms : 0;
     int64_t ago = now_ms > to ? now_ms - to : 0;
-    /* earlier attempts: as if they had used their slots shortly before this one */
+    /* earlier attempts count as if they had used their slots directly before this one */
     double before = (double)use->before * M_LN2 / (double)half_life_ms *
                     exp2(-(double)(ago + held) / (double)half_life_ms);
     return use->slots * share_of_time(held, ago, half_life_ms) + before;

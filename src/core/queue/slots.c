@@ -1,21 +1,21 @@
-/* Slots of the cluster, marked as the pass has them, and as they were when it ends. */
+/* Slots of the cluster, marked as the pass sees them, and restored when it ends. */
 #include "core/queue/slots.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A slot that is kept for a gang. */
+/* A slot that is reserved for a gang. */
 struct hl_queue_kept {
-    size_t node; /* its place in the cluster */
+    size_t node; /* the node's index in the cluster */
     int numa_id;
     const struct hl_cluster_slot *slot;
-    bool was_free; /* and is marked busy while the reservations are on */
+    bool was_free; /* free before; busy while reservations are applied */
 };
 
-/* A slot of the cluster, by its node's place there and its number in `kept`. */
+/* A slot by its node's index in the cluster and its number in `kept`. */
 struct slot_place {
     size_t node, at;
-    const struct hl_cluster_slot *slot; /* NULL: the node has gone, or has other slots now */
+    const struct hl_cluster_slot *slot; /* NULL: the node is gone, or its slots have changed */
 };
 
 static struct slot_place slots_find(const struct hl_queue_slots *s,
@@ -106,7 +106,7 @@ static void slots_reservations(void *ctx, bool on)
     for (size_t i = 0; i < s->reserved_count; i++) {
         struct hl_queue_kept *k = &s->reserved[i];
         if (on && k->was_free && k->slot->busy)
-            k->was_free = false; /* a gang has got it meanwhile */
+            k->was_free = false; /* another gang has taken it in the meantime */
         if (k->was_free)
             hl_cluster_set_busy_at(s->opts.cluster, &k->node, s->opts.cluster->nodes[k->node].name,
                                    k->numa_id, on);
@@ -152,7 +152,7 @@ void hl_queue_slots_fini(struct hl_queue_slots *s)
 {
     hl_queue_slots_end(s);
     for (int i = 0; s->plans != NULL && i < s->opts.count; i++) {
-        if (s->plans[i] != NULL) /* the caller has not taken it over */
+        if (s->plans[i] != NULL) /* a plan that the caller has not taken */
             hl_plan_mark(s->plans[i], s->opts.cluster, 0);
         hl_plan_free(s->plans[i]);
     }

@@ -1,25 +1,25 @@
-/* Which running gangs are stopped for one that does not fit.
+/* Selects the running gangs to stop for a gang that does not fit.
  *
- * Sets are tried by their size, and of one size those with less to lose first, as long as the
- * planner was asked fewer than QUESTIONS_MAX times, and in all of the pass no more than its budget:
- * among about a dozen gangs the answer is the best there is. Beyond that the large gangs are lent
- * one after the other until it fits, and then each that can be left out is left out, the smallest
- * first: nobody is stopped in vain. */
+ * Sets are tried by size, and within a size those that lose less work come first. The search ends
+ * when the planner has been asked QUESTIONS_MAX times, or the pass has used up its budget. With up
+ * to about a dozen gangs it finds the best set. With more, the large gangs are lent one after the
+ * other until the gang fits. Then each that is not needed is left out, the smallest first, so that
+ * none is stopped in vain. */
 #include <float.h>
 #include <stdlib.h>
 
 #include "core/queue/queue_private.h"
 
 #define QUESTIONS_MAX 512
-#define NODES_MAX     4096 /* of the search, also where nothing is asked */
+#define NODES_MAX     4096 /* limit of the search, also for sets that need no question */
 
 struct search {
     struct hl_queue_victims *v;
     int questions, nodes;
     int *picked;
     int picked_count;
-    int most_slots; /* of a candidate */
-    double best;    /* lost work of what is chosen */
+    int most_slots; /* the largest candidate's slots */
+    double best;    /* lost work of the chosen set */
     hl_status status;
 };
 
@@ -46,7 +46,7 @@ static bool search_is_over(const struct search *s)
            s->nodes >= NODES_MAX;
 }
 
-/* All that are lent now, if that is enough and better than before. */
+/* Chooses the set that is lent now if the gang fits and less work is lost than before. */
 static void search_judge(struct search *s, int slots, double lost)
 {
     struct hl_queue_victims *v = s->v;
@@ -64,7 +64,7 @@ static void search_judge(struct search *s, int slots, double lost)
     v->chosen_count = s->picked_count;
 }
 
-/* Every set of `more` further candidates from `from` on. */
+/* Tries every set of `more` further candidates from `from` on. */
 static void search_sets(struct search *s, int from, int more, int slots, double lost)
 {
     struct hl_queue_victims *v = s->v;
@@ -78,7 +78,7 @@ static void search_sets(struct search *s, int from, int more, int slots, double 
     for (int i = from; i + more <= v->count && !search_is_over(s); i++) {
         double with = lost + hl_queue_lost_work(v->in, v->candidates[i]);
         if (with >= s->best)
-            return; /* those behind lose more */
+            return; /* later candidates lose more */
         candidate_lend(v, i, true);
         s->picked[s->picked_count++] = i;
         search_sets(s, i + 1, more - 1, slots + slots_of(v, i), with);
@@ -87,7 +87,7 @@ static void search_sets(struct search *s, int from, int more, int slots, double 
     }
 }
 
-/* *done: a set is chosen; if the search came to its end, the best one. */
+/* *done: a set is chosen; it is the best one if the search was complete. */
 static hl_status search_exactly(struct hl_queue_victims *v, bool *done)
 {
     struct search s = {.v = v, .picked = calloc((size_t)v->count, sizeof(int))};
@@ -113,7 +113,7 @@ static int compare_lost(const struct weighed *a, const struct weighed *b)
 {
     if (a->lost != b->lost)
         return a->lost < b->lost ? -1 : 1;
-    return (a->seq < b->seq) - (a->seq > b->seq); /* the newest first */
+    return (a->seq < b->seq) - (a->seq > b->seq); /* newest first */
 }
 
 static int by_lost(const void *x, const void *y)
@@ -153,7 +153,8 @@ static int lend_first(struct hl_queue_victims *v, int lent, int wanted)
     return lent;
 }
 
-/* All are lent and it fits: the fewest from the front with which it does. They stay lent. */
+/* All are lent and the gang fits: finds the shortest prefix with which it still fits. These stay
+ * lent. */
 static hl_status shorten_lent(struct hl_queue_victims *v, int *count, int *slots)
 {
     int low = 1, high = v->count, lent = v->count;
@@ -177,7 +178,7 @@ static hl_status shorten_lent(struct hl_queue_victims *v, int *count, int *slots
     return st;
 }
 
-/* `count` are lent and it fits. None stays lent. */
+/* `count` gangs are lent and the gang fits; leaves out those not needed. None stays lent. */
 static hl_status leave_out(struct hl_queue_victims *v, int count, int slots)
 {
     hl_status st = HL_OK;

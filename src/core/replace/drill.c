@@ -30,8 +30,8 @@ static hl_status curve_reserve(struct hl_drill_curve *c, size_t count)
     return HL_OK;
 }
 
-/* Within a generation steps go up by one; a new one begins where the gang has been, or right
- * behind. */
+/* Within a generation steps go up by one. A new generation begins at a step that the gang has
+ * reached, or at the next one. */
 static bool point_follows(const struct hl_drill_curve *c, uint64_t generation, int64_t step)
 {
     if (c->last == 0)

@@ -15,7 +15,7 @@ static const char *const words[] = {
     [HL_FAILURE_IGNORE] = "ignore",
 };
 
-/* Usage, data, configuration, a program that can't be run. */
+/* Wrong usage, data or configuration, or a program that can't be run. */
 static bool is_mistake(int code)
 {
     return code == 2 || code == 126 || code == 127 || (code >= EX_FIRST && code <= EX_LAST);
@@ -49,7 +49,7 @@ static enum hl_api_failure_kind kind_named(const char *word)
     return HL_API_FAILURE_KIND_UNSAID;
 }
 
-/* 1 to 255; 0: it is none. */
+/* 1 to 255; 0: the key is no exit code. */
 static int code_of(const char *key)
 {
     size_t digits = strspn(key, "0123456789");

@@ -4,7 +4,7 @@ struct hl_recovery_news hl_recovery_look(struct hl_recovery_seen *seen, uint32_t
                                          bool stepped)
 {
     struct hl_recovery_news news = {0};
-    uint32_t before = replaced > 0 ? replaced - 1 : 0; /* those before the last one */
+    uint32_t before = replaced > 0 ? replaced - 1 : 0; /* replacements before the last one */
     if (!seen->known || replaced < seen->replaced)
         *seen = (struct hl_recovery_seen){true, replaced, stepped ? replaced : before};
     news.lost = replaced - seen->replaced;

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #define LOOKS_FIRST 8
-#define ALONE       1.5 /* what is usual is of another moment: more has to be beside it */
+#define ALONE       1.5 /* a rank's usual time is of another moment, so the limit is higher */
 
-/* A value of one rank, to be sorted. */
+/* One rank's value, for sorting. */
 struct rated {
     int stage;
     double value;
@@ -20,15 +20,16 @@ static int by_stage_and_value(const void *a, const void *b)
     return (left->value > right->value) - (left->value < right->value);
 }
 
-/* The median of sorted values without the one at `place`; of two in the middle the higher: where
- * three ranks share two cores, two of them need twice as long as the third and none is slow. */
+/* The median of sorted values without the one at `place`. Of two values in the middle it takes the
+ * higher: if three ranks share two cores, two of them need twice as long as the third, and none is
+ * slow. */
 static double median_without(const struct rated *sorted, size_t count, size_t place)
 {
     size_t middle = (count - 1) / 2;
     return sorted[place > middle ? middle : middle + 1].value;
 }
 
-/* What the rank usually needs. */
+/* The time the rank usually needs. */
 static double usual_of(const struct hl_slow_seen *s)
 {
     struct rated looks[HL_SLOW_LOOKS];
@@ -39,7 +40,8 @@ static double usual_of(const struct hl_slow_seen *s)
     return looks[count / 4].value;
 }
 
-/* What a rank should need, by index: what the others of its stage do, or what it usually does. */
+/* The time each rank should need, by index: the median of the others of its stage, or its own usual
+ * time if it is alone. */
 static void find_due(const struct hl_slow_seen *seen, struct rated *own, size_t count, double *due)
 {
     qsort(own, count, sizeof(*own), by_stage_and_value);
@@ -52,7 +54,7 @@ static void find_due(const struct hl_slow_seen *seen, struct rated *own, size_t 
     }
 }
 
-/* A look that is far above what is usual does not become usual, but the first ones. */
+/* After the first few, a value far above the usual one does not change what is usual. */
 static void seen_take(struct hl_slow_seen *s, const struct hl_slow_rank *r)
 {
     s->news = r->reported - s->reported;
@@ -61,7 +63,7 @@ static void seen_take(struct hl_slow_seen *s, const struct hl_slow_rank *r)
         s->looks_ms[s->looks++ % HL_SLOW_LOOKS] = r->own_ms;
 }
 
-/* False: some rank has told no new step, or no time of its own. */
+/* False: some rank has reported no new step or no time of its own. */
 static bool take_ranks(struct hl_slow_seen *seen, const struct hl_slow_rank *ranks, size_t count)
 {
     bool news = count > 1;
@@ -78,8 +80,8 @@ static bool take_ranks(struct hl_slow_seen *seen, const struct hl_slow_rank *ran
     return news;
 }
 
-/* Time above the limit adds up, time below takes twice as much away: a machine that others use too
- * makes any figure jump. */
+/* Time above the limit adds up; time below it subtracts twice as much, because a machine shared
+ * with others makes every figure jump. */
 static void seen_judge(struct hl_slow_seen *s, double over_ms, double step_ms,
                        const struct hl_slow_rule *rule, int64_t now_ms)
 {

@@ -2,10 +2,10 @@
 
 #include <stdlib.h>
 
-#define STEPS_MIN 2 /* before a rank is judged */
+#define STEPS_MIN 2 /* needed before a rank is judged */
 
-/* The shortest of the medians that are known: a step takes as long for all of the gang, but for
- * those that have made few. */
+/* The shortest known median: a step takes all ranks of a gang equally long, except those that have
+ * made few steps. */
 static int64_t gang_median_ms(const struct hl_stall_rank *ranks, size_t count)
 {
     int64_t least = 0;
@@ -28,8 +28,8 @@ static bool is_silent(const struct hl_stall_rank *r, int64_t limit_ms)
     return r->since_ms > limit_ms;
 }
 
-/* Reports of several nodes are not of one moment: while one of them still says that its rank goes
- * on, the others may only have been asked later. */
+/* Reports of several nodes are not of the same moment. While one rank is not silent, the others may
+ * seem so only because they were asked later, so the limit is doubled. */
 static int64_t limit_for(const struct hl_stall_rank *ranks, size_t count, int64_t limit_ms)
 {
     for (size_t i = 0; i < count; i++)
@@ -38,7 +38,7 @@ static int64_t limit_for(const struct hl_stall_rank *ranks, size_t count, int64_
     return limit_ms;
 }
 
-/* The one of the lowest step, if it is alone or those beside it are not silent. */
+/* The silent rank at the lowest step, unless another silent rank is at the same step. */
 static const struct hl_stall_rank *find_behind(const struct hl_stall_rank *ranks, size_t count,
                                                int64_t limit_ms)
 {
@@ -57,7 +57,8 @@ static const struct hl_stall_rank *find_behind(const struct hl_stall_rank *ranks
     return last != NULL && beside == 0 ? last : NULL;
 }
 
-/* It makes no steps, and does not run: one that is stopped now and then makes some. */
+/* A rank that makes no steps and does not run. A rank that is only stopped now and then still makes
+ * some. */
 static const struct hl_stall_rank *find_stopped(const struct hl_stall_rank *ranks, size_t count,
                                                 int64_t floor_ms)
 {
@@ -75,7 +76,7 @@ static bool comes_together(const struct hl_stall_rank *r)
     return r->activity == HL_API_RANK_ACTIVITY_JOINING;
 }
 
-/* The one that trains where all others come together, and is silent. */
+/* The silent rank that is still training while all others have come together. */
 static const struct hl_stall_rank *find_left(const struct hl_stall_rank *ranks, size_t count,
                                              int64_t limit_ms)
 {
@@ -90,7 +91,7 @@ static const struct hl_stall_rank *find_left(const struct hl_stall_rank *ranks, 
     return joining > 0 && joining + 1 == count ? left : NULL;
 }
 
-/* No shorter silence is a stall. */
+/* No silence shorter than this is a stall. */
 static int64_t limit_of(const struct hl_stall_rank *ranks, size_t count,
                         const struct hl_stall_rule *rule)
 {

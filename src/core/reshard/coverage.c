@@ -1,5 +1,5 @@
-/* Boxes are sorted by logical tensor, row and column. A skyline says of each column down to which
- * row it is covered: a box must stand exactly on it. */
+/* Boxes are sorted by logical tensor, row and column. A skyline records down to which row each
+ * column is covered; the next box must start exactly there. */
 #include "core/reshard/coverage.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ struct piece {
     uint32_t held;
 };
 
-/* Columns [col, the next step's) are covered above `row`, at last by `held`. */
+/* Columns from `col` to the next step's are covered above `row`; `held` covered them last. */
 struct step {
     uint64_t col;
     uint64_t row;
@@ -30,13 +30,13 @@ struct step {
 struct checker {
     const struct hl_coverage *c;
     uint32_t *stands_for;
-    struct hl_digest *digests; /* of the boxes of held tensors */
+    struct hl_digest *digests; /* one for each box of the held tensors */
     struct hl_box_list boxes;
     uint32_t *owners; /* the held tensor of each box */
     struct piece *pieces;
     size_t piece_count;
-    unsigned char *has_data; /* per held tensor: it is not all padding */
-    struct step *steps;      /* the last one stands at the end of the columns */
+    unsigned char *has_data; /* per held tensor: it is not only padding */
+    struct step *steps;      /* the last one marks the end of the columns */
     size_t step_count;
 };
 
@@ -66,7 +66,7 @@ static uint64_t op_bytes(const struct hl_copy_op *op)
     return __builtin_mul_overflow(op->rows, bytes, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* Its operations fill it; its boxes go behind the others. */
+/* Checks that the operations fill the tensor, and appends its boxes. */
 HL_CHECK static hl_status read_tensor(struct checker *k, uint32_t held)
 {
     const struct hl_coverage_tensor *t = &k->c->held[held];
@@ -169,7 +169,7 @@ HL_CHECK static hl_status fail_double(const struct checker *k, const struct piec
                    place_of(k, y->held).s);
 }
 
-/* Two pieces with one rectangle: their tensors have the same bytes. */
+/* Two pieces with the same rectangle: their tensors must have the same bytes. */
 HL_CHECK static hl_status check_replica(const struct checker *k, const struct piece *x,
                                         const struct piece *y)
 {
@@ -188,7 +188,7 @@ HL_CHECK static hl_status check_replica(const struct checker *k, const struct pi
 
 /* ---- the skyline ----------------------------------------------------------------------------- */
 
-/* The step in which column `col` is. */
+/* The step that contains column `col`. */
 static size_t step_at(const struct checker *k, uint64_t col)
 {
     size_t low = 0, high = k->step_count;
@@ -202,7 +202,7 @@ static size_t step_at(const struct checker *k, uint64_t col)
     return low;
 }
 
-/* Rows [step's, row_end) of the step's columns inside [col, col_end) are held by nobody. */
+/* Fails because nobody holds rows [step's, row_end) of the step's columns within [col, col_end). */
 HL_CHECK static hl_status fail_missing(const struct checker *k, uint32_t logical, size_t step,
                                        struct hl_rect gap, uint32_t below)
 {
@@ -221,7 +221,7 @@ HL_CHECK static hl_status fail_missing(const struct checker *k, uint32_t logical
                    hl_rect_text(t, &gap, range, sizeof(range)), t->name, above_text, below_text);
 }
 
-/* The piece stands on the skyline; it becomes part of it. */
+/* Adds a piece that starts on the skyline. */
 HL_CHECK static hl_status add_to_skyline(struct checker *k, const struct piece *p)
 {
     const struct hl_rect *r = &p->rect;
@@ -253,7 +253,7 @@ HL_CHECK static hl_status add_to_skyline(struct checker *k, const struct piece *
     return HL_OK;
 }
 
-/* Pieces [first, end) are those of the logical tensor. */
+/* Pieces [first, end) belong to the logical tensor. */
 HL_CHECK static hl_status check_tensor(struct checker *k, uint32_t logical, size_t first,
                                        size_t end)
 {
@@ -300,7 +300,7 @@ static int by_place_and_rank(const void *a, const void *b)
     return c != 0 ? c : int_order(x->rank, y->rank);
 }
 
-/* Two tensors of one name at one place of the grid. */
+/* Checks two tensors of one name at the same position of the grid. */
 HL_CHECK static hl_status check_twins(const struct checker *k, uint32_t a, uint32_t b)
 {
     const struct hl_coverage_tensor *x = &k->c->held[a], *y = &k->c->held[b];
@@ -337,7 +337,7 @@ HL_CHECK static hl_status check_places(const struct checker *k)
 
 /* ---- padding --------------------------------------------------------------------------------- */
 
-/* A held tensor that is all padding. */
+/* A held tensor that is only padding. */
 struct padding {
     uint32_t logical;
     uint32_t held;
@@ -369,8 +369,8 @@ HL_CHECK static hl_status compare_padding(const struct checker *k, const struct 
                    place_of(k, y->held).s);
 }
 
-/* A tied head and its embedding are one tensor in two stages, which are trained alike: the tensor
- * ranks that have none of the vocabulary too. */
+/* A tied head and its embedding are one tensor held by two stages and trained identically. This
+ * must also hold for the padding on tensor ranks without any of the vocabulary. */
 HL_CHECK static hl_status check_padding(const struct checker *k)
 {
     size_t n = 0;

@@ -1,14 +1,14 @@
-/* Most pieces are equal: memcmp finds that out, and only pieces that differ are looked at one by
- * one. */
+/* Most pieces are equal, which memcmp finds quickly; only pieces that differ are compared element
+ * by element. */
 #include "core/reshard/elements.h"
 
 #include <math.h>
 #include <string.h>
 
-#define PIECE 4096 /* elements */
+#define PIECE 4096 /* in elements */
 
-/* A float with so many bits of exponent and mantissa, of which the highest exponent is infinity
- * and NaN. */
+/* Decodes a float with these numbers of exponent and mantissa bits; its highest exponent means
+ * infinity or NaN. */
 static double decode_float(uint32_t bits, int exponent_bits, int mantissa_bits)
 {
     uint32_t mantissa = bits & ((1u << mantissa_bits) - 1);
@@ -22,7 +22,7 @@ static double decode_float(uint32_t bits, int exponent_bits, int mantissa_bits)
     return sign * ldexp(mantissa | 1u << mantissa_bits, (int)exponent - bias - mantissa_bits);
 }
 
-/* Without infinities: only the highest exponent with the highest mantissa is NaN. */
+/* The format has no infinities: only the highest exponent with the highest mantissa is NaN. */
 static double decode_e4m3(uint32_t bits)
 {
     uint32_t mantissa = bits & 7, exponent = bits >> 3 & 15;

@@ -11,7 +11,7 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* A decimal number without leading zeros at *at, before `end`; *at moves behind it. */
+/* Reads a decimal number without leading zeros at *at, before `end`, and advances *at. */
 static bool take_number(const char **at, const char *end, uint64_t *out)
 {
     const char *p = *at;
@@ -27,7 +27,7 @@ static bool take_number(const char **at, const char *end, uint64_t *out)
     return true;
 }
 
-/* ".at128of64x32" from `at` to `end`, and nothing else. */
+/* Reads ".at128of64x32", which must fill `at` to `end` exactly. */
 static bool read_suffix(const char *at, const char *end, struct hl_piece *out)
 {
     at += sizeof(AT) - 1;
@@ -40,7 +40,7 @@ static bool read_suffix(const char *at, const char *end, struct hl_piece *out)
     return at == end;
 }
 
-/* Where the suffix begins; NULL = the name is no piece's. */
+/* The start of the suffix; NULL = the name is not that of a piece. */
 static const char *find_suffix(const char *name, size_t len, struct hl_piece *out)
 {
     for (size_t n = len; n-- > 1;)
@@ -171,7 +171,7 @@ HL_CHECK static hl_status fail_gap(const struct held *h, uint64_t from, uint64_t
                    h->piece.start, h->piece.end);
 }
 
-/* `y` goes on where `x` ends, and is of the same tensor. */
+/* Checks that `y` continues where `x` ends and belongs to the same tensor. */
 HL_CHECK static hl_status check_next(const struct held *x, const struct held *y)
 {
     char here[192], there[192];
@@ -199,7 +199,7 @@ HL_CHECK static hl_status check_next(const struct held *x, const struct held *y)
     return HL_OK;
 }
 
-/* The state that `n` entries of one name are. */
+/* Joins `n` entries of one name to one state tensor. */
 HL_CHECK static hl_status join_one(const struct held *h, size_t n, struct hl_arena *arena,
                                    struct hl_tensor *out, uint32_t *crc)
 {

@@ -14,7 +14,7 @@
 
 #define CRC_DIGITS 8
 
-/* A shard with the tensors of its layout, which are sorted by name. */
+/* A shard and the tensors of its layout, sorted by name. */
 struct held {
     const struct hl_proof_shard *shard;
     struct hl_part part;
@@ -26,16 +26,16 @@ struct prover {
     struct hl_arena arena;
     struct held *model; /* sorted by place */
     size_t model_count;
-    struct held *state; /* that every data-parallel rank shares; sorted by place */
+    struct held *state; /* shared by every data-parallel rank; sorted by place */
     size_t state_count;
     struct hl_whole whole;
     bool planned;
-    bool crcs;   /* every shard has them */
-    bool shares; /* there is state that was not compared */
+    bool crcs;   /* every shard has checksums */
+    bool shares; /* some state could not be compared */
     struct hl_proof proof;
 };
 
-/* The first reason is kept. */
+/* Keeps only the first reason. */
 static void leave_unproved(struct prover *p, const char *what, const char *why)
 {
     if (p->proof.unproved[0] == '\0')
@@ -67,7 +67,7 @@ static int place_order(const struct held *x, const struct place *y)
     return (x->shard->tp > y->tp) - (x->shard->tp < y->tp);
 }
 
-/* By stage, part, expert rank and tensor rank: the ranks that share a part follow each other. */
+/* By stage, part, expert rank and tensor rank, so that the ranks sharing a part are adjacent. */
 static int held_order(const void *a, const void *b)
 {
     const struct place y = place_of(b);
@@ -176,7 +176,7 @@ static uint32_t crc_of(const struct held *h, const struct hl_tensor *t)
     return hl_layout_crc(h->shard->crcs, (size_t)(t - h->tensors));
 }
 
-/* The tensors of a plan, as the shards in the list have them. */
+/* Checks the coverage of a plan by the tensors of the listed shards. */
 HL_CHECK static hl_status cover(const struct prover *p, const struct hl_tensor *logical,
                                 size_t logical_count, const struct hl_partition_plan *plan,
                                 const struct held *list, size_t list_count)
@@ -215,7 +215,7 @@ HL_CHECK static hl_status cover(const struct prover *p, const struct hl_tensor *
                                                    .held_count = n});
 }
 
-/* Tensors that the config does not ask for are of no logical tensor. */
+/* Counts tensors that the config does not name; they belong to no logical tensor. */
 static void count_unplanned(struct prover *p)
 {
     const struct hl_partition_plan *plan = &p->whole.ranks;
@@ -230,7 +230,8 @@ static void count_unplanned(struct prover *p)
     leave_unproved(p, "parameters", why);
 }
 
-/* The ranks hold what is planned: a plan that is not whole is the planner's, not the save's. */
+/* Checks that the ranks hold what is planned. A plan with gaps is a fault of the planner, not of
+ * the save. */
 HL_CHECK static hl_status prove_parameters(struct prover *p, const char *config)
 {
     hl_status st = hl_whole_ranks(config, find_planned, p, &p->whole);
@@ -259,7 +260,8 @@ static const char *place_text(const struct hl_proof_shard *s, char buf[HL_PART_P
     return hl_part_place(s->pp, s->tp, s->ep, s->part, buf);
 }
 
-/* Two ranks of a part have state of the same names: what one lacks it could not resume. */
+/* Two ranks of a part must have state of the same names: a rank could not resume without the state
+ * it lacks. */
 HL_CHECK static hl_status compare_names(const struct held *x, const struct held *y)
 {
     char here[HL_PART_PLACE_MAX], there[HL_PART_PLACE_MAX];
@@ -278,7 +280,7 @@ HL_CHECK static hl_status compare_names(const struct held *x, const struct held 
     return HL_OK;
 }
 
-/* Experts of other ranks may have other names. */
+/* Experts on other ranks can have other names. */
 static bool same_names(const struct held *x, const struct held *y)
 {
     for (size_t i = 0; i < x->count && i < y->count; i++)
@@ -287,7 +289,7 @@ static bool same_names(const struct held *x, const struct held *y)
     return x->count == y->count;
 }
 
-/* Where one rank of a part has state, all have that hold parameters of the same names. */
+/* If one rank of a part has state, all ranks with parameters of the same names must have it. */
 HL_CHECK static hl_status compare_state(const struct prover *p)
 {
     char here[HL_PART_PLACE_MAX], there[HL_PART_PLACE_MAX];
@@ -354,7 +356,7 @@ HL_CHECK static hl_status prove_state(struct prover *p)
 
 /* ---- unsliced models ------------------------------------------------------------------------- */
 
-/* A tensor that a shard holds. */
+/* A tensor and the shard that holds it. */
 struct owned {
     const struct hl_tensor *tensor;
     const struct held *by;
@@ -370,7 +372,7 @@ static uint64_t elements_of(const struct hl_tensor *t)
     return t->size / hl_dtype_size(t->dtype);
 }
 
-/* No two parts have a tensor in common; *elements is what all have. */
+/* Checks that no tensor is in two parts; *elements is the total. */
 HL_CHECK static hl_status own_once(const struct held *list, size_t n, uint64_t *elements)
 {
     char here[HL_PART_PLACE_MAX], there[HL_PART_PLACE_MAX];
@@ -395,7 +397,8 @@ HL_CHECK static hl_status own_once(const struct held *list, size_t n, uint64_t *
     return HL_OK;
 }
 
-/* Its tensors are what it is made of: each is held once, and they have all of its elements. */
+/* An unsliced model consists of its tensors: each must be held once, and together they must have
+ * all its elements. */
 HL_CHECK static hl_status prove_unsliced(struct prover *p, uint64_t parameters, bool imported)
 {
     uint64_t elements, of_state;

@@ -1,4 +1,5 @@
-/* The shares of a part's state are those of one place (pp, tp, ep, part), whatever their number. */
+/* Shares of a part's state belong together if they have the same place (pp, tp, ep, part), however
+ * many there are. */
 #include "core/reshard/proof.h"
 
 #include <stdio.h>
@@ -11,11 +12,11 @@
 
 #define CRC_DIGITS 8
 
-/* A shard that has parameters or state. */
+/* A shard that holds parameters or state. */
 struct member {
     const struct hl_proof_shard *shard;
     struct hl_part part;
-    size_t index; /* in the input */
+    size_t index; /* index in the input */
 };
 
 struct joiner {
@@ -26,7 +27,7 @@ struct joiner {
     size_t out_count;
 };
 
-/* State is where its parameters are. */
+/* State sorts to the place of its parameters. */
 static int place_order(const struct member *x, const struct member *y)
 {
     const struct hl_proof_shard *a = x->shard, *b = y->shard;
@@ -115,7 +116,8 @@ static bool is_piece(const struct hl_tensor *t)
     return t->name[hl_piece_name_len(t->name, strlen(t->name))] != '\0';
 }
 
-/* *out: the state is in pieces. All of it is, then: a reader tells it by any of the shares. */
+/* *out: the state is in pieces. Then all of it must be, so that a reader can tell from any of the
+ * shares. */
 HL_CHECK static hl_status find_pieces(const struct hl_piece_share *shares, size_t count, bool *out)
 {
     const char *whole = NULL;
@@ -138,7 +140,7 @@ HL_CHECK static hl_status find_pieces(const struct hl_piece_share *shares, size_
     return HL_OK;
 }
 
-/* In place of the members from `first` on, which wrote it. */
+/* Replaces the members from `first` on, whose state was joined. */
 HL_CHECK static hl_status add_joined(struct joiner *j, const struct member *first,
                                      const struct listed *state, const uint32_t *crcs)
 {
@@ -158,7 +160,8 @@ HL_CHECK static hl_status add_joined(struct joiner *j, const struct member *firs
     return HL_OK;
 }
 
-/* `n` members that have state of one place, and the shard with its parameters, or NULL. */
+/* Joins `n` members with state of one place. `parameters` is the shard with its parameters, or
+ * NULL. */
 HL_CHECK static hl_status join_state(struct joiner *j, const struct hl_proof_shard *parameters,
                                      const struct member *m, size_t n)
 {

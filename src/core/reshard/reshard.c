@@ -1,5 +1,6 @@
-/* The boxes of A are sorted by logical tensor and rectangle; equal rectangles are one group of
- * holders. A box of B takes from every group that it meets what no earlier group has given. */
+/* The boxes of A are sorted by logical tensor and rectangle. Boxes with equal rectangles form a
+ * group of holders. A box of B takes from every group it intersects what no earlier group has
+ * provided. */
 #include "core/reshard/reshard.h"
 
 #include <inttypes.h>
@@ -12,7 +13,7 @@
 
 #define OPS_MAX ((size_t)1 << 26)
 
-/* A box of A and who has it. */
+/* A box of A and its holder. */
 struct holder {
     struct hl_box box;
     uint32_t shard;
@@ -20,7 +21,7 @@ struct holder {
     int tp;
 };
 
-/* Holders with the same rectangle, by tp. */
+/* Holders with the same rectangle, sorted by tp. */
 struct group {
     uint32_t first;
     uint32_t count;
@@ -32,21 +33,22 @@ struct resharder {
     size_t logical_count;
     const struct hl_partition_plan *a;
     const struct hl_partition_plan *b;
-    uint32_t *stands_for; /* logical tensors that are the same one: a tied head is the embedding */
+    uint32_t *stands_for; /* the representative of equal logical tensors, such as a tied head and
+                           * the embedding */
     struct holder *holders;
     struct group *groups;
     size_t group_count;
     size_t *group_first;      /* groups of logical tensor i: [group_first[i], group_first[i + 1]) */
     struct hl_box_list boxes; /* of one tensor of B */
-    struct hl_rect *open;     /* parts of a box that no group has given yet */
+    struct hl_rect *open;     /* parts of a box that no group has provided yet */
     size_t open_count;
     size_t open_cap;
-    int tp; /* of the shard of B */
+    int tp; /* of B's shard */
     size_t op_cap;
     struct hl_reshard_plan *out;
 };
 
-/* Room for one more of `size` bytes in a list of `count`. */
+/* Makes room for one more element of `size` bytes in a list of `count`. */
 HL_CHECK static hl_status grow_list(void **list, size_t count, size_t *cap, size_t size)
 {
     if (count < *cap)
@@ -109,7 +111,7 @@ HL_CHECK static hl_status group_holders(struct resharder *r, size_t count)
     r->group_first = calloc(r->logical_count + 1, sizeof(*r->group_first));
     if (r->groups == NULL || r->group_first == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating an index of %zu boxes", count);
-    size_t next = 0; /* logical tensor whose groups have not begun */
+    size_t next = 0; /* the next logical tensor whose groups have not begun */
     for (size_t i = 0; i < count; i++) {
         const struct holder *h = &r->holders[i];
         if (i > 0 && by_rect(h - 1, h) == 0) {
@@ -142,7 +144,7 @@ HL_CHECK static hl_status index_source(struct resharder *r)
     return group_holders(r, count);
 }
 
-/* Tensors that either plan says to be equal are one. */
+/* Unites tensors that either plan declares equal. */
 HL_CHECK static hl_status unite_equal(struct resharder *r)
 {
     const struct hl_partition_plan *plans[] = {r->a, r->b};
@@ -168,14 +170,15 @@ HL_CHECK static hl_status add_op(struct resharder *r, const struct hl_reshard_op
     return HL_OK;
 }
 
-/* `count` elements along one dimension, or across two, and how far apart they are on both sides. */
+/* `count` elements along one dimension or across two, with the distance between them on both
+ * sides. */
 struct walk {
     uint64_t count;
     uint64_t src;
     uint64_t dst;
 };
 
-/* Two walks, `inner` the one whose elements are side by side in the target, as one operation. */
+/* Writes two walks as one operation; the elements of `inner` are adjacent in the target. */
 static void shape_op(struct hl_reshard_op *op, struct walk inner, struct walk outer)
 {
     op->rows = outer.count;
@@ -196,7 +199,7 @@ static void shape_op(struct hl_reshard_op *op, struct walk inner, struct walk ou
     }
 }
 
-/* The part `rect` of box `to`, once; from `op`'s source. */
+/* Adds the part `rect` of box `to` once, from `op`'s source. */
 HL_CHECK static hl_status add_part(struct resharder *r, struct hl_reshard_op op,
                                    const struct hl_rect *rect, const struct hl_box *from,
                                    const struct hl_box *to)
@@ -206,7 +209,7 @@ HL_CHECK static hl_status add_part(struct resharder *r, struct hl_reshard_op op,
     bool along_rows = to->row_pitch == op.elem && (cols.count == 1 || to->col_pitch != op.elem);
     struct walk inner = along_rows ? rows : cols, outer = along_rows ? cols : rows;
     bool dense = inner.dst == op.elem || inner.count == 1;
-    /* One operation where the source is dense along either walk. */
+    /* One operation is enough if the source is dense along either walk. */
     if (dense &&
         (inner.src == op.elem || inner.count == 1 || outer.src == op.elem || outer.count == 1)) {
         shape_op(&op, inner, outer);
@@ -225,7 +228,7 @@ HL_CHECK static hl_status add_part(struct resharder *r, struct hl_reshard_op op,
     return HL_OK;
 }
 
-/* The one with the same tp, else one by tp. */
+/* Prefers the holder with the same tp; otherwise spreads the load by tp. */
 static const struct holder *choose_holder(const struct resharder *r, const struct group *g)
 {
     const struct holder *list = &r->holders[g->first];
@@ -292,7 +295,7 @@ HL_CHECK static hl_status add_open(struct resharder *r, struct hl_rect rect)
     return HL_OK;
 }
 
-/* What the group has of the open parts; the rest stays open. */
+/* Takes what the group has of the open parts; the rest stays open. */
 HL_CHECK static hl_status take_group(struct resharder *r, const struct group *g,
                                      const struct hl_box *to)
 {
@@ -312,7 +315,7 @@ HL_CHECK static hl_status take_group(struct resharder *r, const struct group *g,
     return HL_OK;
 }
 
-/* The first group of [begin, end) that reaches below row `row`. */
+/* The first group of [begin, end) at which `reach` is above `row`. */
 static size_t first_reaching(const struct resharder *r, size_t begin, size_t end, uint64_t row)
 {
     while (begin < end) {
@@ -360,7 +363,7 @@ static int by_dst(const void *a, const void *b)
     return number_order(x->dst, y->dst);
 }
 
-/* `next` continues `op`: side by side, or one row below the other. */
+/* Extends `op` by `next` if that follows side by side or one row below. */
 static bool merge_op(struct hl_reshard_op *op, const struct hl_reshard_op *next)
 {
     if (op->kind != next->kind || op->tensor != next->tensor || op->elem != next->elem ||

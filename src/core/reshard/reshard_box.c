@@ -33,13 +33,13 @@ void hl_box_list_fini(struct hl_box_list *boxes)
     *boxes = (struct hl_box_list){0};
 }
 
-/* An operation that is being turned into boxes. */
+/* An operation that is converted to boxes. */
 struct op_view {
     struct hl_box_list *boxes;
     const struct hl_copy_op *op;
     const char *name;
     uint64_t row_bytes;
-    uint64_t size; /* of the logical tensor */
+    uint64_t size; /* bytes of the logical tensor */
 };
 
 HL_CHECK static hl_status add_box(const struct op_view *v, struct hl_box box)
@@ -61,8 +61,8 @@ HL_CHECK static hl_status add_box(const struct op_view *v, struct hl_box box)
     return HL_OK;
 }
 
-/* `len` bytes side by side from byte `src` of the logical tensor: the rest of a row, whole rows,
- * the beginning of a row. */
+/* Adds `len` contiguous bytes from byte `src` of the logical tensor: the rest of a row, whole rows,
+ * and the beginning of a row. */
 HL_CHECK static hl_status add_run(const struct op_view *v, uint64_t src, uint64_t len,
                                   struct hl_box box)
 {
@@ -109,8 +109,8 @@ HL_CHECK static hl_status add_runs(const struct op_view *v)
     return HL_OK;
 }
 
-/* A row of the logical tensor is a column of the held one. Where its rows take turns with others
- * (`step`), a box is one column wide. */
+/* A row of the logical tensor becomes a column of the held tensor. If its rows alternate with
+ * others (`step`), each box is one column wide. */
 HL_CHECK static hl_status add_transposed(const struct op_view *v)
 {
     const struct hl_copy_op *op = v->op;
@@ -135,7 +135,7 @@ HL_CHECK static hl_status add_transposed(const struct op_view *v)
     return HL_OK;
 }
 
-/* Reading ends inside the logical tensor, on the edges of elements. */
+/* Checks that the operation reads inside the logical tensor and in whole elements. */
 HL_CHECK static hl_status check_op(const struct op_view *v)
 {
     const struct hl_copy_op *op = v->op;

@@ -1,5 +1,5 @@
-/* Tensors and shards of B that A has already. Both sides are looked up by digest and compared in
- * full before they count as the same. */
+/* Finds tensors and shards of B that A already has. Candidates are found by digest and then
+ * compared in full. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define LAYERS     "layers."
 #define CHUNK      "model"
-#define NUMBER_MAX 9 /* digits */
+#define NUMBER_MAX 9 /* digits of a number */
 
 /* A tensor or a shard of A. */
 struct entry {
@@ -40,7 +40,7 @@ static int by_digest_and_tp(const void *a, const void *b)
     return c != 0 ? c : (x->index > y->index) - (x->index < y->index);
 }
 
-/* The entry with that digest and tp, else one of those with the digest, by tp; NULL = none. */
+/* The entry with that digest and tp; otherwise one with that digest, chosen by tp; NULL = none. */
 static const struct entry *find_entry(const struct same *s, const struct hl_digest *digest, int tp)
 {
     size_t low = 0, high = s->count, first, n = 0;
@@ -82,7 +82,7 @@ static bool same_tensor(const struct same *s, uint32_t a, uint32_t b)
     return true;
 }
 
-/* Dtype, shape and operations, not the name. */
+/* Covers dtype, shape and operations, but not the name. */
 static void digest_tensor(struct hl_digest *d, const struct hl_partition_plan *plan, size_t tensor)
 {
     hl_digest_shape(d, &plan->tensors[tensor]);
@@ -124,7 +124,7 @@ static void find_tensors(struct same *s, struct hl_reshard_plan *out)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The number at `at`, which ends with a dot: its value and where it ends, or -1. */
+/* The number at `at`, or -1; a dot must follow. *end points behind it. */
 static int number_at(const char *at, const char **end)
 {
     int value = 0, digits = 0;
@@ -134,7 +134,7 @@ static int number_at(const char *at, const char **end)
     return digits > 0 && *at == '.' ? value : -1;
 }
 
-/* A name without its chunk and with its first layer number apart. */
+/* A name without its chunk, and with its first layer number kept apart. */
 struct plain_name {
     char text[HL_TENSOR_NAME_MAX + 1];
     int chunk;
@@ -177,7 +177,7 @@ static struct hl_digest shard_digest(const struct hl_partition_plan *plan, size_
     return d;
 }
 
-/* The shards have the same data, and one change of numbers makes B's names of A's. */
+/* Both shards have the same data, and one change of numbers turns A's names into B's. */
 static bool same_shard(const struct same *s, uint32_t a, uint32_t b, struct hl_reshard_names *out)
 {
     const struct hl_partition_shard *x = &s->a->shards[a], *y = &s->b->shards[b];

@@ -12,14 +12,14 @@
 #define PREFIXES_MAX 64
 #define NAMES_MAX    ((size_t)1 << 30)
 
-/* State of one logical tensor. */
+/* The state of one logical tensor. */
 struct state_logical {
     char *key; /* its name */
     uint32_t index;
     UT_hash_handle hh;
 };
 
-/* A plan that grows; names are offsets into its text until it is complete. */
+/* A plan under construction; until it is complete, names are offsets into its text. */
 struct growing {
     struct hl_partition_plan *plan;
     struct hl_buf names;
@@ -27,7 +27,7 @@ struct growing {
 };
 
 struct stater {
-    const struct hl_tensor *params; /* logical */
+    const struct hl_tensor *params; /* logical tensors */
     const struct hl_partition_plan *a, *b;
     const struct hl_reshard_state_part *parts;
     size_t part_count;
@@ -64,7 +64,7 @@ static struct state_logical *find_logical(const struct stater *s, const char *pr
     return hit;
 }
 
-/* The state `prefix` of a logical tensor, made on first sight. */
+/* Finds the state `prefix` of a logical tensor, or creates it on first use. */
 HL_CHECK static hl_status need_logical(struct stater *s, const char *prefix, uint32_t source,
                                        enum hl_dtype dtype, uint32_t *out)
 {
@@ -120,13 +120,13 @@ HL_CHECK static hl_status push_op(struct growing *g, const struct hl_copy_op *op
     return HL_OK;
 }
 
-/* Bytes a tensor writes side by side before its operation goes on elsewhere. */
+/* Bytes that an operation writes contiguously in its tensor before it continues elsewhere. */
 static uint64_t row_bytes(const struct hl_copy_op *op)
 {
     return op->kind == HL_COPY_TRANSPOSE ? op->cols * op->elem : op->run;
 }
 
-/* `rows` rows of the operation, or a part of one, from its byte `from` on. */
+/* `rows` rows of the operation, or a part of one row, starting at its byte `from`. */
 static struct hl_copy_op rows_of(const struct hl_copy_op *op, uint64_t from, uint64_t rows,
                                  uint64_t len)
 {
@@ -144,8 +144,8 @@ static struct hl_copy_op rows_of(const struct hl_copy_op *op, uint64_t from, uin
     return part;
 }
 
-/* What the operation writes of bytes [lo, hi) of its tensor, as operations of a tensor that has
- * only those: the end of a row, whole rows, the beginning of a row. */
+/* Clips the operation to bytes [lo, hi) of its tensor, as operations on a tensor that has only
+ * those bytes: the end of a row, whole rows, and the beginning of a row. */
 HL_CHECK static hl_status push_clipped(struct growing *g, const struct hl_copy_op *op, uint64_t lo,
                                        uint64_t hi)
 {
@@ -166,7 +166,8 @@ HL_CHECK static hl_status push_clipped(struct growing *g, const struct hl_copy_o
     return HL_OK;
 }
 
-/* An operation of the parameter, on elements of another size; what it does for the piece. */
+/* Converts an operation of the parameter to the state's element size and adds the part of it that
+ * falls into the piece. */
 HL_CHECK static hl_status add_op(struct stater *s, struct growing *g, struct hl_copy_op op,
                                  const char *prefix, enum hl_dtype dtype,
                                  const struct hl_piece *piece)
@@ -185,7 +186,7 @@ HL_CHECK static hl_status add_op(struct stater *s, struct growing *g, struct hl_
     return push_clipped(g, &op, piece->start * is, piece->end * is);
 }
 
-/* The state tensor's name and shape: the parameter's, or those of a piece of that. */
+/* Gives the state tensor its name and shape: those of the parameter, or of a piece of it. */
 HL_CHECK static hl_status name_state(struct growing *g, struct hl_tensor *t, const char *prefix,
                                      const struct hl_piece *piece)
 {
@@ -200,7 +201,7 @@ HL_CHECK static hl_status name_state(struct growing *g, struct hl_tensor *t, con
     return hl_buf_append(&g->names, "", 1);
 }
 
-/* State of tensor `param` of `of`, or a piece of it, behind the others of the current shard. */
+/* Appends the state of tensor `param` of `of`, or a piece of it, to the current shard. */
 HL_CHECK static hl_status add_state(struct stater *s, struct growing *g,
                                     const struct hl_partition_plan *of, uint32_t param,
                                     const char *prefix, enum hl_dtype dtype,
@@ -250,14 +251,14 @@ static const struct hl_partition_shard *find_shard(const struct hl_partition_pla
     return NULL;
 }
 
-/* Whose state a tensor is. */
+/* The parameter that a state tensor belongs to. */
 struct owned {
     uint32_t param;
-    size_t prefix; /* length of what stands before the parameter's name */
+    size_t prefix; /* length of the name before the parameter's name */
     struct hl_piece piece;
 };
 
-/* The parameter of the shard whose name ends `t`'s. */
+/* Finds the parameter of the shard whose name ends the name of `t`. */
 HL_CHECK static hl_status find_param(const struct hl_partition_plan *plan,
                                      const struct hl_partition_shard *shard,
                                      const struct hl_tensor *t, struct owned *out)
@@ -323,7 +324,7 @@ HL_CHECK static hl_status add_part(struct stater *s, const struct hl_reshard_sta
 
 /* ---- the target ------------------------------------------------------------------------------ */
 
-/* The part's state at the source, of the same tp where there is one; NULL = none. */
+/* The part's state in the source, from the same tp if possible; NULL = none. */
 static const struct hl_reshard_state_part *find_model(const struct stater *s,
                                                       const struct hl_partition_shard *shard)
 {
@@ -335,7 +336,8 @@ static const struct hl_reshard_state_part *find_model(const struct stater *s,
     return found;
 }
 
-/* The state `prefix` of a parameter of the target, unless the shard has it or no shard does. */
+/* Adds the state `prefix` of a parameter of the target, unless the shard has it already or no shard
+ * of the source has it. */
 HL_CHECK static hl_status add_missing(struct stater *s, uint32_t param, const char *prefix,
                                       unsigned char *done)
 {
@@ -352,7 +354,7 @@ HL_CHECK static hl_status add_missing(struct stater *s, uint32_t param, const ch
     return HL_OK;
 }
 
-/* First in the order of the source's part, then what the part has besides. */
+/* Adds the states of the source's part in their order, then the part's remaining states. */
 HL_CHECK static hl_status add_target(struct stater *s, const struct hl_partition_shard *shard)
 {
     const struct hl_reshard_state_part *model = find_model(s, shard);
@@ -390,7 +392,7 @@ HL_CHECK static hl_status build_state(struct stater *s)
     return HL_OK;
 }
 
-/* The names of the logical tensors belong to the result as one text. */
+/* Gives the result one text that holds all names of logical tensors. */
 HL_CHECK static hl_status finish_names(struct stater *s)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf names = HL_BUF(NAMES_MAX);

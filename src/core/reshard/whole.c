@@ -9,7 +9,7 @@
 
 #define PART_BYTES ((uint64_t)1 << 30)
 
-/* The Hugging Face config inside the model's, and how its ranks are made. */
+/* Reads the Hugging Face config inside the model's config, and how its ranks are partitioned. */
 HL_CHECK static hl_status read_model(const struct hl_model_config *c, struct hl_hf_config *hf,
                                      struct hl_partition_options *options)
 {
@@ -37,8 +37,8 @@ HL_CHECK static hl_status set_dtypes(struct hl_logical *l, enum hl_dtype dtype)
     return HL_OK;
 }
 
-/* A rank's tensor has the dtype of every logical tensor that it is made of. *changed: one of them
- * was planned with another. */
+/* Gives the dtype of a rank's tensor to every logical tensor that it consists of. *changed: one of
+ * them was planned with another dtype. */
 HL_CHECK static hl_status take_dtype(struct hl_whole *w, size_t tensor, enum hl_dtype dtype,
                                      unsigned char *known, bool *changed)
 {
@@ -57,7 +57,7 @@ HL_CHECK static hl_status take_dtype(struct hl_whole *w, size_t tensor, enum hl_
     return HL_OK;
 }
 
-/* A copy has the dtype of what it repeats. */
+/* A copied tensor gets the dtype of its original. */
 HL_CHECK static hl_status set_copied_dtypes(struct hl_whole *w)
 {
     const struct hl_partition_plan *p = &w->ranks;
@@ -85,7 +85,7 @@ HL_CHECK static hl_status take_dtypes(struct hl_whole *w, hl_whole_find_fn find,
     return set_copied_dtypes(w);
 }
 
-/* Every tensor is stored with the dtype and shape that are planned now. */
+/* Checks that every tensor is stored with the dtype and shape that are now planned. */
 HL_CHECK static hl_status check_stored(const struct hl_whole *w, hl_whole_find_fn find, void *arg)
 {
     const struct hl_partition_plan *p = &w->ranks;
@@ -117,7 +117,7 @@ HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partiti
                                                            w->logical.count, o, &w->ranks);
 }
 
-/* As the family's table lists them. */
+/* Lists the tensors from the family's table. */
 HL_CHECK static hl_status list_family(struct hl_whole *w, const struct hl_checkpoint *has,
                                       enum hl_dtype dtype)
 {
@@ -126,8 +126,8 @@ HL_CHECK static hl_status list_family(struct hl_whole *w, const struct hl_checkp
     return set_dtypes(&w->logical, dtype);
 }
 
-/* No rank stores a part of the layers that predict more tokens, which the plan has: the checkpoint
- * lacked them, or a job has trained without. */
+/* The plan has layers for multi-token prediction, but no rank stores a part of them: the checkpoint
+ * lacked them, or a job trained without them. */
 static bool lacks_mtp(const struct hl_whole *w, hl_whole_find_fn find, void *arg)
 {
     const struct hl_partition_plan *p = &w->ranks;
@@ -145,7 +145,7 @@ static bool lacks_mtp(const struct hl_whole *w, hl_whole_find_fn find, void *arg
     return planned;
 }
 
-/* The family's tensors that the ranks have, and the plan that they follow. */
+/* Lists the family's tensors that the ranks hold, and plans by them. */
 HL_CHECK static hl_status plan_family(struct hl_whole *w, struct hl_checkpoint has,
                                       enum hl_dtype dtype,
                                       const struct hl_partition_options *options,
@@ -161,7 +161,7 @@ HL_CHECK static hl_status plan_family(struct hl_whole *w, struct hl_checkpoint h
     return plan_ranks(w, options);
 }
 
-/* The plan again with the dtypes that the tensors are stored in. */
+/* Plans again with the dtypes of the stored tensors. */
 HL_CHECK static hl_status plan_held(struct hl_whole *w, const struct hl_partition_options *options,
                                     hl_whole_find_fn find, void *arg)
 {
@@ -172,11 +172,11 @@ HL_CHECK static hl_status plan_held(struct hl_whole *w, const struct hl_partitio
     return check_stored(w, find, arg);
 }
 
-/* How far a plan goes. */
+/* How far to plan. */
 enum goal { GOAL_RANKS, GOAL_TARGET, GOAL_MOVES };
 
-/* The logical tensors, as the import has listed them or by the family's table with the dtype of the
- * embedding, and the plan that the stored shards follow. */
+/* Lists the logical tensors and plans the stored shards. The list is the import's, or it comes from
+ * the family's table with the dtype of the embedding. */
 HL_CHECK static hl_status plan_stored(struct hl_whole *w, const struct hl_model_config *c,
                                       const struct hl_partition_options *options,
                                       hl_whole_find_fn find, void *arg)
@@ -193,7 +193,7 @@ HL_CHECK static hl_status plan_stored(struct hl_whole *w, const struct hl_model_
     return plan_held(w, options, find, arg);
 }
 
-/* Vocabulary padding and layer names stay as the version has them. */
+/* The target keeps the version's vocabulary padding and layer names. */
 HL_CHECK static hl_status plan_target(struct hl_whole *w, const struct hl_partition_options *own,
                                       const struct hl_api_split *split)
 {

@@ -1,7 +1,7 @@
-/* Tensors of a version that its config does not ask for: a save without a check of its layout may
- * have them. Nothing says how they are cut. Those that every tensor rank of their part holds alike
- * are whole on each of them, and so they are in every other layout: one logical tensor more, which
- * each rank of the part has all of. */
+/* Tensors of a version that its config does not name; a save without a layout check can have them.
+ * Nothing describes how they are sliced. If all tensor ranks of their part hold identical ones, the
+ * tensors are whole on each rank. In every other layout they are then an additional logical tensor
+ * that each rank of the part holds completely. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@
 #include "core/reshard/whole.h"
 #include "core/reshard/whole_private.h"
 
-/* What a shard holds. */
+/* The tensors of a shard. */
 struct listed {
     const struct hl_tensor *tensors;
     size_t count;
 };
 
-/* A tensor of a shard of a plan, which is all of a logical tensor. */
+/* A tensor of a plan's shard that is the whole of a logical tensor. */
 struct added {
     uint32_t shard;
     uint32_t logical;
@@ -67,7 +67,7 @@ static hl_status fail_beside(const struct besides *b, size_t shard, const char *
                    name, hl_part_place(s->pp, s->tp, s->ep, s->part, place), why);
 }
 
-/* What is planned is held: a shard with as many tensors has no others. */
+/* All planned tensors are held, so a shard with only as many tensors has no others. */
 static bool has_beside(const struct besides *b, size_t shard, const struct listed *held)
 {
     return held->count > b->w->ranks.shards[shard].tensor_count;
@@ -92,7 +92,7 @@ HL_CHECK static hl_status check_equal(const struct besides *b, size_t first, siz
                            : fail_beside(b, first, t->name, "tensor ranks hold different bytes");
 }
 
-/* `held` is what the part's shard at tp 0 has. */
+/* `held`: the tensors of the part's shard at tp 0. */
 HL_CHECK static hl_status check_ranks(const struct besides *b, size_t first,
                                       const struct listed *held)
 {
@@ -132,7 +132,8 @@ HL_CHECK static hl_status list_add(struct added_list *l, size_t shard, size_t lo
     return HL_OK;
 }
 
-/* In every shard of a plan that holds the part; of the ranks only where it is stored. */
+/* Adds to every shard of a plan that holds the part; in the ranks' plan only where the tensor is
+ * stored. */
 HL_CHECK static hl_status add_to_plan(const struct hl_partition_plan *p,
                                       const struct hl_partition_shard *of, bool same_stage,
                                       size_t logical, const char *name, struct added_list *out)
@@ -172,7 +173,7 @@ static int added_order(const void *x, const void *y)
     return (a->logical > b->logical) - (a->logical < b->logical);
 }
 
-/* A plan with room for more. */
+/* A plan that can take more tensors. */
 struct grown {
     struct hl_tensor *tensors;
     uint32_t *op_first;
@@ -190,7 +191,7 @@ static void grown_copy(struct grown *g, const struct hl_partition_plan *p, size_
     g->op_count += n;
 }
 
-/* All of its logical tensor, behind the shard's others. */
+/* Appends the whole logical tensor to the shard. */
 static void grown_add(struct grown *g, struct hl_partition_plan *p, const struct added *a,
                       const struct hl_tensor *logical)
 {
@@ -258,7 +259,7 @@ HL_CHECK static hl_status add_part(struct besides *b, size_t shard, const struct
     return HL_OK;
 }
 
-/* Another number of ranks has other experts. */
+/* With another number of ranks, each rank has other experts. */
 HL_CHECK static hl_status check_experts(const struct besides *b, size_t shard,
                                         const struct listed *held)
 {

@@ -1,14 +1,14 @@
 /* core/torch/pickle.h - a pickle machine that executes nothing.
  *
- * It reads protocols 2 to 5 and builds values (core/torch/value.h). A GLOBAL is the name of a
- * class, REDUCE, NEWOBJ and BUILD make and fill an object node: no name is looked up, no function
- * is called. So a hostile pickle can be wrong or large, but not do anything.
+ * It reads protocols 2 to 5 and builds values (core/torch/value.h). GLOBAL yields the name of a
+ * class; REDUCE, NEWOBJ and BUILD create and fill an object node. No name is looked up and no
+ * function is called, so a hostile pickle can be wrong or large, but can't run anything.
  *
  * Owns:    hl_pickle owns its values (hl_pickle_fini). Texts borrow from the bytes given, which
  *          must outlive it.
  * Threads: any; a parsed pickle is immutable.
- * Errors:  HL_EINVAL with the byte; HL_EUNSUPPORTED: another protocol, extension codes, buffers
- *          outside the pickle; HL_ENOMEM.
+ * Errors:  HL_EINVAL with the byte's offset; HL_EUNSUPPORTED: another protocol, extension codes,
+ *          buffers outside the pickle; HL_ENOMEM.
  * Units:   bytes.
  * Limits:  256 MiB of bytes, 2^25 values; memory is at most about 64 times the bytes, and 4 GiB.
  *          Depth is not limited here: the machine does not recurse.
@@ -23,7 +23,7 @@
 
 struct hl_pickle {
     const struct hl_pickle_value *root;
-    size_t used; /* bytes up to the STOP, which it includes */
+    size_t used; /* bytes up to and including STOP */
     struct hl_arena arena;
 };
 

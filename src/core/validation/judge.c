@@ -19,8 +19,8 @@ double hl_tally_pct(struct hl_tally tally)
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
-/* 3.7: a ConnectX-4 or older must not write into a device, and where the direct path is there it
- * is taken. */
+/* 3.7: a ConnectX-4 or older must not write into a device; if the direct path is available, it is
+ * used. */
 static bool device_path_is_asked_for(const struct hl_seen_transfer *t, enum hl_api_route_path path)
 {
     bool into = t->target == HL_API_TIER_L1;
@@ -80,8 +80,8 @@ double hl_median(double *values, size_t count)
 
 /* ---- the watermarks of L1 -------------------------------------------------------------------- */
 
-/* In per cent, for a watermark of 85: hot 8.25 each, cold 80.9 in all. One hot one makes it 89.1,
- * both 97.4. */
+/* In per cent, for a watermark of 85: each hot one 8.25, all cold ones 80.9. One hot one makes
+ * 89.1, two make 97.4. */
 struct hl_l1_fill hl_l1_fill_of(const struct hl_l1_room *room)
 {
     struct hl_l1_fill fill = {0};
@@ -109,7 +109,7 @@ static double set_stability(const struct hl_l1_shard *shards, size_t count, unsi
 bool hl_l1_is_relieved(const struct hl_l1_shard *shards, size_t count, uint64_t used,
                        uint64_t high_bytes)
 {
-    double most = -INFINITY; /* stability of sets of which some leaves */
+    double most = -INFINITY; /* of the sets from which some shard leaves */
     for (size_t i = 0; i < count; i++) {
         if (!shards[i].leaves)
             continue;
