@@ -1,6 +1,6 @@
-/* deepseek_v2 and deepseek_v3: latent attention, dense layers first, then experts with shared ones;
- * v3 has a bias of the router and layers that predict one more token. Latent attention keeps the
- * norm before it unfused in both namings. */
+/* deepseek_v2 and deepseek_v3: latent attention; dense layers first, then layers with routed and
+ * shared experts. v3 has a router bias and layers for multi-token prediction. With latent attention
+ * the preceding norm stays unfused in both namings. */
 #include "core/families/tables.h"
 
 /* clang-format off */

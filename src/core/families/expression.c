@@ -118,7 +118,7 @@ HL_CHECK static hl_status eval_unary(struct parser *p, int64_t *out)
 
 enum op { OR, AND, EQ, NE, LE, GE, LT, GT, ADD, SUB, MUL, DIV, MOD, OP_COUNT };
 
-/* Longer texts before those that they begin with. */
+/* A longer operator comes before its own prefixes. */
 static const struct {
     const char *text;
     int level;
@@ -182,7 +182,7 @@ HL_CHECK static hl_status apply_op(struct parser *p, enum op op, int64_t a, int6
     return wide ? fail_at(p, "the value is beyond 2^63") : HL_OK;
 }
 
-/* Operators that bind tighter than `level`, from left to right. */
+/* Evaluates operators that bind tighter than `level`, from left to right. */
 HL_CHECK static hl_status eval_binary(struct parser *p, int level, int64_t *out)
 {
     int64_t left, right;

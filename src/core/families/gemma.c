@@ -1,5 +1,5 @@
-/* gemma2 and gemma3 (text): a norm before and behind attention and MLP, a tied head; gemma3 has
- * norms of query and key. Megatron-core has no name of its own for the norms behind: these are
+/* gemma2 and gemma3 (text): norms before and after attention and MLP, a tied head; gemma3 has norms
+ * of query and key. Megatron-core has no names for the norms that come after; these are
  * Megatron-Bridge's. */
 #include "core/families/tables.h"
 
@@ -8,7 +8,7 @@ static const struct hl_family_prefix gemma3_prefixes[] = {
     {"model.", ""}, {"", ""}, {"language_model.model.", "language_model."},
     {"model.language_model.", ""}, {NULL, NULL}};
 
-/* What config.json leaves out are the values of Hugging Face's classes. */
+/* Values missing in config.json default to those of Hugging Face's classes. */
 static const struct hl_family_symbol gemma2_symbols[] = {
     HL_SYMBOLS_SIZES,
     {"head_dim", HL_SYMBOL_SIZE, "head_dim", "256"},

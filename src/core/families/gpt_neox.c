@@ -1,4 +1,5 @@
-/* gpt_neox: layer norms, biases everywhere, q, k, v of a head together as in Megatron-core. */
+/* gpt_neox: layer norms, biases everywhere; q, k and v of a head are together, as in
+ * Megatron-core. */
 #include "core/families/tables.h"
 
 /* clang-format off */

@@ -1,4 +1,4 @@
-/* gpt_oss: all experts of a layer in one tensor, stored [in, out] with gate and up taking turns;
+/* gpt_oss: all experts of a layer in one tensor, stored [in, out] with alternating gate and up;
  * biases everywhere, and one attention sink per head. */
 #include "core/families/tables.h"
 

@@ -1,6 +1,6 @@
-/* llama4 (text): every interleave_moe_layer_step-th layer has experts, all in one tensor stored
- * [in, out] or, as compressed-tensors leaves them, one by one; and a shared one. Its norms of query
- * and key have no weights. */
+/* llama4 (text): every interleave_moe_layer_step-th layer has experts and a shared expert. The
+ * experts are in one tensor stored [in, out] or, as written by compressed-tensors, one by one. Its
+ * norms of query and key have no weights. */
 #include "core/families/tables.h"
 
 /* clang-format off */

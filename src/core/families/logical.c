@@ -1,4 +1,4 @@
-/* The tensors that a config asks for, in the order of the table: what a checkpoint holds. */
+/* The tensors that a config implies, in the order of the table: the contents of a checkpoint. */
 #include "core/families/logical.h"
 
 #include <stdlib.h>
@@ -29,8 +29,8 @@ static bool is_copy(const struct lister *l, const char *name)
     return false;
 }
 
-/* `repeats`: only where the checkpoint has it. The names move while they grow: offsets until the
- * end. */
+/* `repeats`: only if the checkpoint has it. The buffer of names moves while it grows, so names are
+ * offsets until the end. */
 HL_CHECK static hl_status list_source(struct lister *l, const struct hl_family_tensor *row,
                                       size_t k, uint64_t layer, uint64_t expert, bool repeats)
 {

@@ -1,6 +1,6 @@
-/* An entry of the list is [name, dtype, shape, ranges]. The first two numbers that stand between
- * dots of a name are '*' in it; a range [a, b, c, d] has every number of a..b as the first and
- * every one of c..d as the second. */
+/* An entry of the list is [name, dtype, shape, ranges]. In the name, '*' stands for each of the
+ * first two numbers between dots. A range [a, b, c, d] means every first number a..b with every
+ * second number c..d. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct item {
     uint64_t number[NUMBERS];
 };
 
-/* Where a number begins that stands between dots, and is written as printf would. */
+/* The start of a number that stands between dots and has printf's form. */
 static const char *find_number(const char *name)
 {
     for (const char *at = strchr(name, '.'); at != NULL; at = strchr(at + 1, '.')) {
@@ -57,7 +57,7 @@ static int order_numbers(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* 0 = one entry has both. */
+/* 0 = one entry can hold both. */
 static int by_kind(const struct item *x, const struct item *y)
 {
     const struct hl_tensor *a = x->tensor, *b = y->tensor;
@@ -82,7 +82,8 @@ static int64_t at_of(const json_t *range, size_t i)
     return (int64_t)json_integer_value(json_array_get(range, i));
 }
 
-/* The second numbers a..b of the first number n: with those of n - 1 where they are the same. */
+/* Adds the second numbers a..b of the first number n, merged with those of n - 1 if they are the
+ * same. */
 static void add_range(json_t *ranges, int64_t n, int64_t a, int64_t b)
 {
     for (size_t i = json_array_size(ranges); i-- > 0;) {
@@ -98,7 +99,7 @@ static void add_range(json_t *ranges, int64_t n, int64_t a, int64_t b)
                                             (json_int_t)a, (json_int_t)b));
 }
 
-/* The entry of items [0, n), which are of one kind; NULL = out of memory. */
+/* Makes the entry of items [0, n), which are of one kind; NULL = out of memory. */
 static json_t *entry_of(const struct item *items, size_t n)
 {
     const struct hl_tensor *t = items->tensor;
@@ -154,7 +155,7 @@ struct reading {
     size_t count, cap;
 };
 
-/* The numbers in the places of the stars. */
+/* Replaces the stars by the numbers. */
 HL_CHECK static hl_status put_name(struct hl_buf *b, const char *pattern, const int64_t *numbers)
 {
     for (size_t i = 0; i < NUMBERS; i++) {
@@ -167,7 +168,7 @@ HL_CHECK static hl_status put_name(struct hl_buf *b, const char *pattern, const 
     return hl_buf_append(b, pattern, strlen(pattern) + 1);
 }
 
-/* The names move while they grow: offsets until the end. */
+/* The buffer of names moves while it grows, so names are offsets until the end. */
 HL_CHECK static hl_status add_tensor(struct reading *r, const struct hl_tensor *like,
                                      const char *pattern, const int64_t *numbers)
 {

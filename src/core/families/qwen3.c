@@ -1,4 +1,4 @@
-/* qwen3: llama with norms of query and key, and biases in attention where config.json says so. */
+/* qwen3: llama with norms of query and key, and with biases in attention if config.json says so. */
 #include "core/families/tables.h"
 
 /* clang-format off */

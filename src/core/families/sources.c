@@ -1,4 +1,4 @@
-/* The Hugging Face tensors that a row of a table is made of. */
+/* The Hugging Face tensors that make up a row of a table. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,7 @@ hl_status hl_family_source_name(const struct hl_family *family,
     return hl_family_fill(pattern, expert, out + n, cap - (size_t)n);
 }
 
-/* Rows of source k in Megatron's orientation. */
+/* The number of rows of source k in Megatron's orientation. */
 HL_CHECK static hl_status source_rows(const struct hl_family_scope *scope,
                                       const struct hl_family_tensor *row, size_t k, uint64_t *out)
 {

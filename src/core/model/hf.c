@@ -1,4 +1,4 @@
-/* The family's table names the fields; so every error can name them. */
+/* The family's table names the fields, so every error can name them. */
 #include "core/model/hf.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ HL_CHECK static hl_status read_text(const struct reader *r, const char *field, c
     return HL_OK;
 }
 
-/* The value of a symbol without its field; 0 = the field is required. */
+/* The value of a symbol whose field is missing; 0 = the field is required. */
 HL_CHECK static hl_status symbol_absent(const struct hl_hf_config *c,
                                         const struct hl_family_symbol *s, int64_t *out)
 {
@@ -96,7 +96,7 @@ HL_CHECK static hl_status read_symbol(const struct reader *r, const struct hl_fa
     return HL_OK;
 }
 
-/* A symbol by its name; `absent` where the family has none. */
+/* A symbol's value by its name; `absent` if the family does not have it. */
 HL_CHECK static hl_status symbol_value(const struct hl_hf_config *c, const char *name,
                                        uint64_t absent, uint64_t *out)
 {
@@ -161,14 +161,14 @@ HL_CHECK static hl_status read_reals(const struct reader *r, struct hl_hf_config
     HL_TRY(read_real(r, f->norm_eps, f->norm_eps_absent, &c->norm_eps));
     if (f->rope_theta_absent == 0)
         return HL_OK;
-    /* Newer files keep it in an object of its own. */
+    /* Newer files have an object for it. */
     const struct reader rope = {.root = json_object_get(r->root, "rope_parameters"),
                                 .file = r->file};
     HL_TRY(read_real(&rope, "rope_theta", f->rope_theta_absent, &c->rope_theta));
     return read_real(r, "rope_theta", c->rope_theta, &c->rope_theta);
 }
 
-/* What the arguments of Megatron and the estimate of memory know. */
+/* The layout that Megatron's arguments and the memory estimate use. */
 static enum hl_hf_layout layout_of(const struct hl_family *f)
 {
     static const char *const llama[] = {"llama", "mistral", "qwen2"};
@@ -195,7 +195,7 @@ hl_status hl_hf_names(const json_t *hf, const char *file, const char **type, con
     return HL_OK;
 }
 
-/* model_type, or by the class name of older files. */
+/* Finds the family by model_type, or by the class name in older files. */
 HL_CHECK static hl_status find_family(const struct reader *r, struct hl_hf_config *c)
 {
     char names[512];
@@ -212,7 +212,7 @@ HL_CHECK static hl_status find_family(const struct reader *r, struct hl_hf_confi
     return HL_OK;
 }
 
-/* Of the model, or of the text model inside it. */
+/* Reads it from the model or from the text model inside it. */
 HL_CHECK static hl_status read_quantization(const json_t *whole, const json_t *text,
                                             const char *file, struct hl_hf_config *c)
 {
@@ -270,7 +270,7 @@ void hl_hf_config_fini(struct hl_hf_config *c)
     *c = (struct hl_hf_config){0};
 }
 
-/* rope_scaling, in newer files rope_parameters. Without its original positions YaRN stretches those
+/* Reads rope_scaling, or rope_parameters in newer files. Without original positions YaRN uses those
  * of the config, as in Transformers. */
 HL_CHECK static hl_status read_rope(const struct reader *whole, uint64_t positions,
                                     struct hl_hf_training *t)

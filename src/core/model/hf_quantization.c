@@ -1,5 +1,5 @@
-/* quantization_config: which method, and the blocks that share a scale. What the tensors are is
- * read from the files, not from here. */
+/* Reads quantization_config: the method, and the blocks that share a scale. The kinds of the
+ * tensors come from the files, not from here. */
 #include <string.h>
 
 #include "core/model/hf.h"

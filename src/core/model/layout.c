@@ -89,7 +89,7 @@ struct line {
     size_t name_len, dtype_len, shape_len;
 };
 
-/* False at the end, or where the text has not the form of a layout. */
+/* False at the end, or if the text is not in the form of a layout. */
 static bool line_read(const char *at, struct line *out)
 {
     const char *end = strchr(at, '\n');
@@ -184,7 +184,7 @@ hl_status hl_layout_verify_crcs(const char *layout, const char *crcs)
                    8 * n);
 }
 
-/* Of a line that line_verify() has passed. */
+/* For a line that line_verify() has accepted. */
 HL_CHECK static hl_status line_tensor(const struct line *l, struct hl_tensor *out)
 {
     char dtype[16];
@@ -228,7 +228,7 @@ static bool line_matches(const struct line *want, const struct line *got,
             text_order(want->dtype, want->dtype_len, got->dtype, got->dtype_len) == 0);
 }
 
-/* What came and does not belong is said before what is missing: it is often the same, misspelt. */
+/* Unexpected tensors are reported before missing ones: often they are the same tensor, misspelt. */
 hl_status hl_layout_compare(const char *want, const char *got, enum hl_api_layout_check check)
 {
     struct line w, g, missing = {0};

@@ -1,6 +1,7 @@
-/* A family is made of the base's: for every matrix that the adapter changes rows of A, of B and of
- * what stands beside them, with the rank of A and B as a number; and the base's own row for what
- * the adapter has whole. Layers in sequence that are adapted alike share them. */
+/* Derives the adapter's family from the base's. For every matrix that the adapter changes there
+ * are rows for A, for B and for their companions, with the rank of A and B as a number. Tensors
+ * that the adapter has whole keep the base's row. Consecutive layers that are adapted alike
+ * share rows. */
 #include "core/model/lora.h"
 
 #include <inttypes.h>
@@ -17,30 +18,30 @@
 #define NAME_CAP 256
 #define REMEDY   "merge the adapter into its base (PEFT's merge_and_unload) and import the result"
 
-/* What an adapter has of a module. */
+/* The tensors that an adapter can have for a module. */
 enum piece {
     PIECE_A,
     PIECE_B,
-    PIECE_BIAS,      /* of B (lora_bias) */
-    PIECE_MAGNITUDE, /* of DoRA: one number for each output */
+    PIECE_BIAS,      /* bias of B (lora_bias) */
+    PIECE_MAGNITUDE, /* DoRA: one number per output */
     PIECE_MAGNITUDE_WEIGHT,
     PIECES,
 };
 
 static const struct {
-    const char *ending; /* of PEFT's name */
-    const char *name;   /* of Megatron-Bridge's, below the adapter */
+    const char *ending; /* in PEFT's names */
+    const char *name;   /* in Megatron-Bridge's names, below the adapter */
 } pieces[PIECES] = {{".lora_A.weight", "linear_in.weight"},
                     {".lora_B.weight", "linear_out.weight"},
                     {".lora_B.bias", "linear_out.bias"},
                     {".lora_magnitude_vector", "weight_magnitude"},
                     {".lora_magnitude_vector.weight", "weight_magnitude"}};
 
-/* How a module is adapted at a layer. */
+/* How a module is adapted in one layer. */
 struct adapted {
-    uint64_t rank;    /* of A and B; 0 = the adapter leaves it alone */
-    bool has[PIECES]; /* beside A and B */
-    bool whole;       /* instead: the adapter has the module's own tensors, all of a row's */
+    uint64_t rank;    /* rank of A and B; 0 = not adapted */
+    bool has[PIECES]; /* companions of A and B */
+    bool whole;       /* instead of A and B the adapter has all of the row's own tensors */
 };
 
 static bool same_adapted(const struct adapted *a, const struct adapted *b)
@@ -53,12 +54,12 @@ static bool same_adapted(const struct adapted *a, const struct adapted *b)
 
 struct lora {
     const struct hl_hf_config *base;
-    const struct hl_family_prefix *prefix; /* of the base's names in the adapter's */
+    const struct hl_family_prefix *prefix; /* the base's prefix that the adapter's names use */
     const struct hl_tensor *sources;
     size_t count;
-    const struct hl_tensor **by_name; /* of the adapter */
-    struct hl_logical logical;        /* of the base */
-    const struct hl_tensor **modules; /* of the base, by name */
+    const struct hl_tensor **by_name; /* the adapter's tensors */
+    struct hl_logical logical;        /* the base's tensors */
+    const struct hl_tensor **modules; /* the base's tensors by name */
     struct hl_arena arena;
     struct hl_family family;
     struct hl_family_prefix prefixes[2];
@@ -83,7 +84,7 @@ static const struct hl_tensor *find_tensor(const struct hl_tensor **sorted, size
     return hit != NULL ? *hit : NULL;
 }
 
-/* Of the adapter: PREFIX, the first `len` bytes of the name, and the ending. */
+/* Finds the adapter's tensor PREFIX + first `len` bytes of the name + ending. */
 static const struct hl_tensor *find_piece(const struct lora *l, const char *name, size_t len,
                                           const char *ending)
 {
@@ -105,7 +106,7 @@ HL_CHECK static hl_status sort_tensors(const struct hl_tensor *tensors, size_t c
     return HL_OK;
 }
 
-/* "base_model.model.X.lora_A.weight": X, and which piece; false = another name. */
+/* Splits "base_model.model.X.lora_A.weight" into X and the piece; false = another name. */
 static bool split_name(const char *name, char *module, size_t cap, enum piece *piece)
 {
     size_t n = strlen(name), p = strlen(PREFIX);
@@ -122,8 +123,8 @@ static bool split_name(const char *name, char *module, size_t cap, enum piece *p
     return false;
 }
 
-/* The base's prefix that the adapter's names have: modules are called after the class that was
- * trained, which may be another one than the files of the base were written from. */
+/* Finds the base's prefix that the adapter's names use. Modules are named after the class that was
+ * trained, which can differ from the class that wrote the base's files. */
 static void find_prefix(struct lora *l)
 {
     char start[NAME_CAP];
@@ -172,8 +173,8 @@ static const struct hl_family_tensor *vocabulary_row(const struct lora *l,
     return row;
 }
 
-/* The head of a tied base, which has no tensor of its own there: an adapter may have it beside the
- * whole embedding, and both are compared. */
+/* A tied base has no tensor for its head. An adapter can have one beside the whole embedding; the
+ * two are compared. */
 HL_CHECK static hl_status check_tied_head(const struct lora *l, const struct hl_tensor *t,
                                           const char *name, bool *out)
 {
@@ -196,7 +197,7 @@ HL_CHECK static hl_status check_tied_head(const struct lora *l, const struct hl_
                    t->name, embedding);
 }
 
-/* in and out of a module of the base; Conv1D of gpt2 is stored [in, out]. */
+/* Inputs and outputs of a module of the base; Conv1D of gpt2 is stored [in, out]. */
 static void module_sizes(const struct lora *l, const struct hl_tensor *weight, uint64_t *in,
                          uint64_t *out)
 {
@@ -213,7 +214,7 @@ static bool has_shape(const struct hl_tensor *t, enum piece piece, uint64_t in, 
            t->shape[piece] != 0;
 }
 
-/* A, B and what stands beside them: of A and B the other half, of the rest both. */
+/* Checks that A has B and B has A, and that their companions have both. */
 HL_CHECK static hl_status check_halves(const struct lora *l, const struct hl_tensor *t,
                                        const char *module, enum piece piece)
 {
@@ -262,7 +263,7 @@ HL_CHECK static hl_status check_piece(const struct lora *l, const struct hl_tens
     return check_halves(l, t, module, piece);
 }
 
-/* A tensor of the base that the adapter has its own of (modules_to_save, bias). */
+/* Checks a tensor of the base that the adapter replaces (modules_to_save, bias). */
 HL_CHECK static hl_status check_whole(const struct lora *l, const struct hl_tensor *t)
 {
     char has[192], want[192];
@@ -293,7 +294,7 @@ HL_CHECK static hl_status check_tensor(const struct lora *l, const struct hl_ten
 
 /* ---- how a row is adapted -------------------------------------------------------------------- */
 
-/* Source k of a row at a layer, of one expert. */
+/* How source k of a row is adapted at a layer, for one expert. */
 HL_CHECK static hl_status adapted_source(const struct lora *l, const struct hl_family_tensor *row,
                                          size_t k, uint64_t layer, uint64_t expert,
                                          struct adapted *out)
@@ -313,7 +314,7 @@ HL_CHECK static hl_status adapted_source(const struct lora *l, const struct hl_f
     return HL_OK;
 }
 
-/* All experts of a layer are adapted alike: they are one row. */
+/* All experts of a layer must be adapted alike, because they are one row. */
 HL_CHECK static hl_status adapted_layer(const struct lora *l, const struct hl_family_tensor *row,
                                         size_t k, uint64_t layer, struct adapted *out)
 {
@@ -341,7 +342,7 @@ HL_CHECK static hl_status adapted_layer(const struct lora *l, const struct hl_fa
 
 /* ---- rows of the table ----------------------------------------------------------------------- */
 
-/* Of what a fused matrix is adapted by: as Megatron-Bridge's canonical LoRA calls it. */
+/* The name of the adapter of a part of a fused matrix, as in Megatron-Bridge's canonical LoRA. */
 static const char *adapter_of(const struct hl_family_tensor *row, size_t k)
 {
     static const char *const qkv[] = {"adapter.adapter_q", "adapter.adapter_k",
@@ -375,7 +376,7 @@ static const char *when_layers(struct lora *l, const struct hl_family_tensor *ro
                            end, row->when != NULL ? row->when : "1");
 }
 
-/* Where B is cut, so is what has a number for each of its rows. */
+/* Tensors with one number per row of B are cut where B is cut. */
 static enum hl_split split_of(const struct hl_family_tensor *row, enum piece piece)
 {
     bool columns = row->split == HL_SPLIT_COLUMNS;
@@ -384,7 +385,7 @@ static enum hl_split split_of(const struct hl_family_tensor *row, enum piece pie
     return columns ? HL_SPLIT_WHOLE : hl_family_source_count(row) > 1 ? HL_SPLIT_ROWS : row->split;
 }
 
-/* A, B and what stands beside them of source k for the layers [first, end). */
+/* Adds A, B and their companions of source k for the layers [first, end). */
 HL_CHECK static hl_status add_pieces(struct lora *l, const struct hl_family_tensor *row, size_t k,
                                      const struct adapted *how, uint64_t first, uint64_t end)
 {
@@ -411,7 +412,7 @@ HL_CHECK static hl_status add_pieces(struct lora *l, const struct hl_family_tens
     return HL_OK;
 }
 
-/* The base's own row for the layers [first, end). */
+/* Adds the base's own row for the layers [first, end). */
 HL_CHECK static hl_status add_whole(struct lora *l, const struct hl_family_tensor *row,
                                     uint64_t first, uint64_t end)
 {
@@ -467,7 +468,7 @@ HL_CHECK static hl_status add_source(struct lora *l, const struct hl_family_tens
     return HL_OK;
 }
 
-/* Whether the adapter has all sources of the row at that layer. */
+/* *out: the adapter has all sources of the row at that layer. */
 HL_CHECK static hl_status whole_at(const struct lora *l, const struct hl_family_tensor *row,
                                    uint64_t layer, bool *out)
 {
@@ -577,7 +578,7 @@ hl_status hl_lora_plan(const struct hl_hf_config *base, const struct hl_tensor *
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
-/* PEFT's members, which it may leave out or have as null. */
+/* Reads PEFT's members, which can be missing or null. */
 HL_CHECK static hl_status read_peft(const json_t *doc, const char *file, struct hl_lora_config *out)
 {
     const json_t *type = json_object_get(doc, "peft_type");

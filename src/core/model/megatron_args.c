@@ -74,7 +74,7 @@ static void set_sizes(struct args_builder *b)
     set_bool(b, "untie_embeddings_and_output_weights", !c->tied);
 }
 
-/* --rotary-base takes a whole number in most versions. */
+/* Most versions only accept an integer for --rotary-base. */
 static void set_rotary_base(struct args_builder *b, double base)
 {
     bool whole = base >= 0 && base < 1e15 && (double)(uint64_t)base == base;
@@ -84,7 +84,7 @@ static void set_rotary_base(struct args_builder *b, double base)
         args_set(b, "rotary_base", json_real(base));
 }
 
-/* The one scaling that Megatron has arguments for is llama 3's, with fixed frequency factors. */
+/* Megatron only has arguments for llama 3's scaling, with fixed frequency factors. */
 static void set_rope_scaling(struct args_builder *b)
 {
     const struct hl_hf_training *t = &b->training;
@@ -119,7 +119,7 @@ HL_CHECK static hl_status read_number(const json_t *object, const char *field, d
     return HL_OK;
 }
 
-/* A value of the family's table for a layer; `absent` where the table has none. */
+/* A value of the family's table for a layer; `absent` if the table does not have it. */
 HL_CHECK static hl_status read_symbol(const struct args_builder *b, const char *name,
                                       uint64_t layer, uint64_t absent, uint64_t *out)
 {
@@ -130,7 +130,7 @@ HL_CHECK static hl_status read_symbol(const struct args_builder *b, const char *
     return hl_family_size(&scope, name, absent, out);
 }
 
-/* Whether the layer has a tensor of that name in Megatron. */
+/* *out: in Megatron, the layer has a tensor of that name. */
 HL_CHECK static hl_status read_has(const struct args_builder *b, const char *name, uint64_t layer,
                                    bool *out)
 {
@@ -145,14 +145,14 @@ HL_CHECK static hl_status read_has(const struct args_builder *b, const char *nam
     return HL_OK;
 }
 
-/* What the config says of positions; in older files some of it stands outside. */
+/* The config's fields about positions; older files have some of them at the top level. */
 static const json_t *rope_fields(const struct args_builder *b)
 {
     const json_t *scaling = json_object_get(b->hf.fields, "rope_scaling");
     return json_is_object(scaling) ? scaling : json_object_get(b->hf.fields, "rope_parameters");
 }
 
-/* Of a family that has latent attention YaRN is Megatron's too. */
+/* Families with latent attention also use YaRN in Megatron. */
 HL_CHECK static hl_status set_latent_rope(struct args_builder *b)
 {
     const json_t *scaling = rope_fields(b);
@@ -208,8 +208,7 @@ static void set_positions(struct args_builder *b)
 {
     bool rope = b->hf.layout != HL_LAYOUT_GPT2;
     set_text(b, "position_embedding_type", rope ? "rope" : "learned_absolute");
-    set_bool(b, "add_position_embedding",
-             true); /* what Megatron has without a flag, also for rope */
+    set_bool(b, "add_position_embedding", true);          /* Megatron's default, also for rope */
     set_bool(b, "use_rotary_position_embeddings", false); /* an older spelling of "rope" */
     if (!rope)
         return;
@@ -287,7 +286,7 @@ HL_CHECK static hl_status set_expert_layers(struct args_builder *b)
     return HL_OK;
 }
 
-/* Only some of the groups of experts serve a token. */
+/* Only some groups of experts serve each token. */
 HL_CHECK static hl_status set_router_groups(struct args_builder *b)
 {
     double groups, taken;
@@ -302,7 +301,7 @@ HL_CHECK static hl_status set_router_groups(struct args_builder *b)
     return HL_OK;
 }
 
-/* Only training needs them. */
+/* Used only in training. */
 HL_CHECK static hl_status set_router_losses(struct args_builder *b)
 {
     double factor;
@@ -313,7 +312,8 @@ HL_CHECK static hl_status set_router_losses(struct args_builder *b)
     return HL_OK;
 }
 
-/* A model that doesn't normalize the weights of the top k takes softmax before it takes them. */
+/* If a model doesn't normalize the weights of the top k, softmax is applied before they are
+ * chosen. */
 HL_CHECK static hl_status set_router_scores(struct args_builder *b)
 {
     const char *function = json_string_value(json_object_get(b->hf.fields, "scoring_func"));
@@ -367,7 +367,7 @@ HL_CHECK static hl_status set_experts(struct args_builder *b)
     args_set(b, "moe_shared_expert_intermediate_size",
              shared > 0 ? json_integer((json_int_t)shared) : json_null());
     set_bool(b, "moe_shared_expert_gate", gate);
-    /* The experts of Transformer Engine are those of the grouped MLP. */
+    /* Transformer Engine uses the experts of the grouped MLP. */
     set_bool(b, "moe_grouped_gemm", b->in->naming == HL_API_LAYER_NAMING_TE);
     set_int(b, "expert_model_parallel_size", (uint64_t)(s->ep > 0 ? s->ep : 1));
     set_int(b, "expert_tensor_parallel_size", (uint64_t)(s->etp > 0 ? s->etp : s->tp));
@@ -375,7 +375,7 @@ HL_CHECK static hl_status set_experts(struct args_builder *b)
     return set_router(b);
 }
 
-/* Layers that predict more tokens, where the version has them. */
+/* Layers for multi-token prediction, if the version has them. */
 HL_CHECK static hl_status set_mtp(struct args_builder *b)
 {
     uint64_t count = 0;
@@ -385,7 +385,7 @@ HL_CHECK static hl_status set_mtp(struct args_builder *b)
     return HL_OK;
 }
 
-/* What only some families have. */
+/* Settings that only some families have. */
 HL_CHECK static hl_status set_family(struct args_builder *b)
 {
     bool norms;
@@ -406,7 +406,7 @@ static void set_parallelism(struct args_builder *b)
     const struct hl_api_split *s = &b->config.split;
     uint64_t chunks = (uint64_t)hl_split_chunks(s), pp = (uint64_t)s->pp, middle = 0;
     bool uneven = s->first_stage_layers > 0;
-    /* The stages in the middle are alike; with two of them only the first has a number. */
+    /* All middle stages are equal; with two stages only the first has a number. */
     if (pp > 2 && uneven)
         middle = (b->hf.layers - (uint64_t)s->first_stage_layers - (uint64_t)s->last_stage_layers) /
                  (pp - 2);
@@ -433,7 +433,7 @@ static void set_parallelism(struct args_builder *b)
     set_int(b, "virtual_pipeline_model_parallel_size", chunks);
     if (!first && !last)
         set_int(b, "num_layers_per_virtual_pipeline_stage", middle / chunks);
-    else /* the two are alternatives; uneven stages need this one */
+    else /* an alternative to the above that uneven stages need */
         set_int(b, "num_virtual_stages_per_pipeline_rank", chunks);
 }
 
@@ -454,7 +454,7 @@ static void set_rest(struct args_builder *b)
     set_int(b, "iteration", (uint64_t)b->in->iteration);
 }
 
-/* Families besides those of a layout whose models Megatron's arguments describe. */
+/* Families that Megatron's arguments can describe although they have no layout of their own. */
 static bool is_known(const char *family)
 {
     static const char *const known[] = {"qwen3",       "mixtral",     "qwen2_moe", "qwen3_moe",
@@ -465,7 +465,7 @@ static bool is_known(const char *family)
     return false;
 }
 
-/* The config of the import keeps the Hugging Face config, which is read again. */
+/* The import's config contains the Hugging Face config, which is parsed again. */
 HL_CHECK static hl_status read_config(struct args_builder *b)
 {
     HL_TRY(hl_model_config_read(b->in->config, &b->config));
@@ -520,7 +520,7 @@ hl_status hl_megatron_flags(const json_t *args, char **out)
     static const struct {
         const char *flag;
         const char *name;
-        int64_t absent; /* Megatron's own default, which needs no flag */
+        int64_t absent; /* Megatron's default, which needs no flag */
     } table[] = {
         {"--transformer-impl", "transformer_impl", 0},
         {"--tensor-model-parallel-size", "tensor_model_parallel_size", 0},
@@ -561,7 +561,7 @@ hl_status hl_megatron_flags(const json_t *args, char **out)
         if (table[i].absent == 0 ||
             json_integer_value(json_object_get(args, table[i].name)) != table[i].absent)
             put_flag(&b, args, table[i].flag, table[i].name);
-    /* Megatron's own RMS norm refuses the persistent kernel. */
+    /* Megatron's own RMS norm does not support the persistent kernel. */
     if (arg_is(args, "transformer_impl", "local") && arg_is(args, "normalization", "RMSNorm"))
         (void)hl_buf_printf(&b, " --no-persist-layer-norm");
     if (b.failed)

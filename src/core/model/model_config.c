@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A document that is kept as it is. NULL: none. */
+/* Borrows a member that is kept unchanged. NULL: none. */
 HL_CHECK static hl_status borrow_member(const json_t *doc, const char *name, json_type type,
                                         const json_t **out)
 {
@@ -17,7 +17,7 @@ HL_CHECK static hl_status borrow_member(const json_t *doc, const char *name, jso
     return HL_OK;
 }
 
-/* Layers of a stage, all its chunks together. */
+/* Adds up the layers of a stage over all its chunks. */
 HL_CHECK static hl_status read_stage(const json_t *stage, size_t number, int64_t *sum)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -36,7 +36,7 @@ HL_CHECK static hl_status read_stage(const json_t *stage, size_t number, int64_t
     return HL_OK;
 }
 
-/* The first and the last stage's layers where they are not those of every stage. */
+/* Reads the layers of the first and the last stage if they differ from the other stages. */
 HL_CHECK static hl_status read_stages(const json_t *stages, struct hl_api_split *s)
 {
     size_t n = json_array_size(stages);
@@ -124,7 +124,7 @@ static json_t *stages_json(const struct hl_api_split *split, uint64_t layers)
     return NULL;
 }
 
-/* 0 or -1, as jansson. */
+/* 0 or -1, as in jansson. */
 static int put_document(json_t *doc, const char *name, const json_t *value)
 {
     return value == NULL ? 0 : json_object_set(doc, name, (json_t *)value);

@@ -7,13 +7,13 @@
 #include "core/families/family.h"
 #include "core/safetensors/safetensors_rename.h"
 
-/* What stands between the layer's name and "weight" or "bias". */
+/* The part of a norm's name between the layer's name and "weight" or "bias". */
 static const struct norm {
     const char *local;
     const char *te;
     bool stays_with_experts;
     bool stays_with_latent; /* attention */
-    bool needs_latent;      /* elsewhere the local name is that of another norm */
+    bool needs_latent;      /* without it, the local name belongs to another norm */
 } norms[] = {
     {".input_layernorm.", ".self_attention.linear_qkv.layer_norm_", false, true, false},
     {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_", true, false, false},
@@ -28,14 +28,14 @@ const char *hl_naming_transformer_impl(enum hl_api_layer_naming naming)
     return naming == HL_API_LAYER_NAMING_TE ? "transformer_engine" : "local";
 }
 
-/* `word` at the start of the text, as a whole component of a name. */
+/* The text starts with `word` as a whole component of a name. */
 static bool has_component(const char *text, const char *word)
 {
     size_t n = strlen(word);
     return strncmp(text, word, n) == 0 && (text[n] == '\0' || text[n] == '.');
 }
 
-/* Where the norm's pattern of that naming stands in the name; NULL = the name is no norm's. */
+/* Where the norm's pattern in that naming begins in the name; NULL = not the name of a norm. */
 static const char *norm_find(const char *name, const struct norm *norm,
                              enum hl_api_layer_naming naming)
 {
@@ -47,8 +47,9 @@ static const char *norm_find(const char *name, const struct norm *norm,
     return has_component(rest, "weight") || has_component(rest, "bias") ? at : NULL;
 }
 
-/* "local_experts.3.linear_fc1.weight" and "linear_fc1.weight3", below "mlp.experts.". Returns the
- * length that the other name has (snprintf's), -1: the name is no expert's of the other naming. */
+/* Converts between "local_experts.3.linear_fc1.weight" and "linear_fc1.weight3", below
+ * "mlp.experts.". Returns the length of the other name (as snprintf), or -1 if the name is no
+ * expert's in the other naming. */
 static int rename_expert(const char *name, enum hl_api_layer_naming to, char *out, size_t cap)
 {
     static const char root[] = ".mlp.experts.", local[] = "local_experts.";
@@ -80,7 +81,7 @@ static int rename_expert(const char *name, enum hl_api_layer_naming to, char *ou
     return -1;
 }
 
-/* `latent`: the layer of this tensor has latent attention. */
+/* `latent`: the tensor's layer has latent attention. */
 HL_CHECK static hl_status rename_norm(const char *name, enum hl_api_layer_naming to, bool experts,
                                       bool latent, char *out, size_t cap)
 {
@@ -117,7 +118,7 @@ static const char *const expert_signs[] = {".mlp.router.", ".mlp.experts.", ".ml
                                            NULL};
 static const char *const latent_signs[] = {".self_attention.linear_kv_down_proj.", NULL};
 
-/* Has the layer of this norm one of the signs? Its name up to the norm is the layer's. */
+/* True if the layer of this norm has one of the signs. The name up to the norm is the layer's. */
 static bool layer_has(const struct hl_safetensors *st, const char *name, const char *const *signs)
 {
     const char *end = NULL;
@@ -136,7 +137,7 @@ static bool layer_has(const struct hl_safetensors *st, const char *name, const c
     return false;
 }
 
-/* The name that the tensor of that header gets. */
+/* The new name of a tensor of that header. */
 HL_CHECK static hl_status rename_tensor(const struct hl_safetensors *st, const char *name,
                                         enum hl_api_layer_naming to,
                                         char out[HL_TENSOR_NAME_MAX + 1])

@@ -1,5 +1,5 @@
-/* The plan is built shard by shard in the order of the result. The family's table says what each
- * holds; partition_layers.c makes tensors of it. */
+/* Builds the plan shard by shard in the order of the result. The family's table lists what each
+ * shard holds; partition_layers.c makes the tensors. */
 #include "core/model/partition.h"
 
 #include <inttypes.h>
@@ -124,8 +124,9 @@ HL_CHECK static hl_status plan_part(struct hl_planner *p, int pp, const char *pa
     return hl_planner_place(p, &at);
 }
 
-/* Predicted-token layers follow the last one, in names and in the pipeline. They are there if the
- * files have them: Hugging Face's own classes drop them, and leave the number in config.json. */
+/* Layers for multi-token prediction follow the last layer, in names and in the pipeline. They are
+ * planned only if the files have them: Hugging Face's own classes drop them but leave their number
+ * in config.json. */
 HL_CHECK static hl_status mtp_layers(const struct hl_planner *p, uint64_t *out)
 {
     const struct hl_family *f = p->config->family;
@@ -158,7 +159,7 @@ HL_CHECK static hl_status plan_mtp(struct hl_planner *p, int pp)
     return HL_OK;
 }
 
-/* A tensor that every rank of the stage has whole, under its own name. */
+/* Plans a tensor that every rank of the stage has whole, under its own name. */
 HL_CHECK static hl_status plan_whole(struct hl_planner *p, uint32_t source, const char *name)
 {
     const struct hl_tensor *t = &p->sources[source];
@@ -176,7 +177,7 @@ HL_CHECK static hl_status plan_whole(struct hl_planner *p, uint32_t source, cons
     return hl_planner_rows(p, &all, 1, 0, all.count, 0, 1);
 }
 
-/* What a checkpoint of a text model inside another one has besides. */
+/* Plans the other tensors of a checkpoint whose text model is inside another model. */
 HL_CHECK static hl_status plan_vision(struct hl_planner *p)
 {
     bool begun = false;
@@ -219,7 +220,7 @@ HL_CHECK static hl_status plan_chunk(struct hl_planner *p, int pp, int chunk)
     return plan_mtp(p, pp);
 }
 
-/* The rank's experts of one layer. A layer without any has no shard. */
+/* Plans the rank's experts of one layer. A layer without experts has no shard. */
 HL_CHECK static hl_status plan_experts(struct hl_planner *p, int pp, uint64_t layer, uint64_t local)
 {
     struct hl_partition_plan *plan = p->plan;
@@ -254,7 +255,7 @@ HL_CHECK static hl_status plan_expert_chunk(struct hl_planner *p, int pp, int ch
     return HL_OK;
 }
 
-/* Every chunk of a stage for one rank, under its prefix. */
+/* Plans every chunk of a stage for one rank, under the chunk's prefix. */
 HL_CHECK static hl_status plan_chunks(struct hl_planner *p, int pp,
                                       hl_status (*plan)(struct hl_planner *, int, int))
 {
@@ -293,7 +294,7 @@ static bool has_layers(const struct hl_planner *p, const struct hl_family_prefix
     return false;
 }
 
-/* The prefix under which there are layers; the family's usual one without. */
+/* Finds the prefix of the layers; without layers it is the family's usual one. */
 static void find_prefix(struct hl_planner *p)
 {
     p->prefix = p->config->family->prefixes;
@@ -315,8 +316,8 @@ HL_CHECK static hl_status list_copies(struct hl_planner *p)
     return HL_OK;
 }
 
-/* What the config alone does not say: which matrices are quantized, and how; what is there besides;
- * how names begin, and which tensors stand there twice. */
+/* Reads from the files what the config does not say: which matrices are quantized and how, which
+ * other tensors exist, how names begin, and which tensors are stored twice. */
 HL_CHECK static hl_status list_sources(struct hl_planner *p)
 {
     bool listed = p->listed;

@@ -33,8 +33,8 @@ HL_CHECK static hl_status add_op(struct clipper *c, struct hl_copy_op op)
     return HL_OK;
 }
 
-/* Rows [first, first + n) of the tensor, `stride` apart in the source from op->src on: what the box
- * has of them. */
+/* Clips rows [first, first + n) of the tensor to the box; in the source they begin at op->src,
+ * `stride` apart. */
 HL_CHECK static hl_status clip_rows(struct clipper *c, const struct hl_copy_op *op, uint64_t first,
                                     uint64_t n, uint64_t src, uint64_t stride)
 {
@@ -79,7 +79,7 @@ HL_CHECK static hl_status clip_op(struct clipper *c, const struct hl_copy_op *op
     return HL_OK;
 }
 
-/* The box's tensor, tightly packed. */
+/* Writes the box's tensor, tightly packed. */
 HL_CHECK static hl_status clip_tensor(struct clipper *c, const struct hl_clip_box *box,
                                       struct hl_tensor *out)
 {

@@ -1,5 +1,5 @@
-/* What an import says of its model: sizes under one set of names whatever the family calls them,
- * and how it was cut. */
+/* The document that an import writes about its model: sizes under the same names for all families,
+ * and how the model was cut. */
 #include <string.h>
 
 #include "core/model/model_config.h"

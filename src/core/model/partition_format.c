@@ -1,5 +1,5 @@
-/* What a matrix is stored as is decided by the names and dtypes that the files have; the config
- * only gives the size of blocks. */
+/* Names and dtypes in the files decide how a matrix is stored; the config only gives the block
+ * size. */
 #include "core/model/partition_format.h"
 
 #include <inttypes.h>
@@ -14,12 +14,12 @@
 #define SCALE_DTYPES "F32, BF16, F16, F8_E4M3, F8_E8M0 or U8"
 
 enum scale_kind {
-    SCALE_ELEMENTS, /* of the weight's elements: one of these must be there */
-    SCALE_NUMBER,   /* one number of each source */
-    SCALE_OWN,      /* one number of those sources that have it; with elements of any kind */
+    SCALE_ELEMENTS, /* for the weight's elements; one of these must exist */
+    SCALE_NUMBER,   /* one number per source */
+    SCALE_OWN,      /* one number for some of the sources; elements of any kind */
 };
 
-/* Endings of scales beside "weight", in the order of the result. */
+/* Endings of scales that replace "weight", in the order of the result. */
 static const struct {
     const char *ending;
     enum scale_kind kind;
@@ -38,8 +38,8 @@ static const struct {
     {"output_scale", SCALE_OWN},
 };
 
-/* Behind the name of all experts in one tensor, and what it is called beside one expert's weight.
- */
+/* Suffixes after the name of all experts in one tensor, and the ending used beside one expert's
+ * weight. */
 static const struct {
     const char *suffix, *ending;
     enum scale_kind kind;
@@ -50,7 +50,7 @@ static const struct {
     {"_input_scale", "input_scale", SCALE_NUMBER},
 };
 
-/* A part while its sources are looked for. */
+/* A part whose sources are being looked up. */
 struct finding {
     struct hl_planner *p;
     const struct hl_format_ask *ask;
@@ -70,7 +70,7 @@ static bool is_scale_dtype(enum hl_dtype d)
            d == HL_DTYPE_F8_E8M0 || d == HL_DTYPE_U8;
 }
 
-/* "a.b.weight" with another ending; 0 = the name does not end so, or is too long. */
+/* Replaces the ending of "a.b.weight"; 0 = the name ends differently or is too long. */
 static bool name_sibling(const char *name, const char *ending, char *out, size_t cap)
 {
     size_t n = strlen(name), w = strlen(WEIGHT);
@@ -121,7 +121,7 @@ HL_CHECK static hl_status find_plain(struct finding *f)
     return HL_OK;
 }
 
-/* Matrices that are stored one by one, [out, in]. */
+/* Checks matrices that are stored one by one, as [out, in]. */
 HL_CHECK static hl_status check_form(const struct finding *f, const struct hl_tensor *t)
 {
     if ((f->ask->row->form & ~(unsigned)HL_FORM_SEPARATE) == 0)
@@ -162,7 +162,7 @@ HL_CHECK static hl_status check_bytes(const struct hl_planner *p, const char *na
                    name, hl_dtype_name(dtype));
 }
 
-/* Two elements in a byte, under "weight" or under a name of its own. */
+/* Two elements per byte, under "weight" or under another name. */
 HL_CHECK static hl_status find_packed(struct finding *f, const char *ending)
 {
     struct hl_format_part *part = add_part(f, ending, HL_GRAIN_BLOCK);
@@ -182,7 +182,7 @@ HL_CHECK static hl_status find_packed(struct finding *f, const char *ending)
     return HL_OK;
 }
 
-/* The experts of gpt_oss: rows of all experts in *_blocks and *_scales, not turned. */
+/* The experts of gpt_oss: rows of all experts in *_blocks and *_scales, not transposed. */
 HL_CHECK static hl_status find_mx(struct finding *f)
 {
     const struct hl_format_ask *ask = f->ask;
@@ -220,7 +220,7 @@ static bool is_shape(const struct hl_tensor *t, uint32_t rank, uint64_t d0, uint
     return t->rank == rank && (rank < 1 || t->shape[0] == d0) && (rank < 2 || t->shape[1] == d1);
 }
 
-/* What a scale of source k stands for, by its shape. */
+/* Derives from its shape what a scale of source k applies to. */
 static bool read_grain(const struct finding *f, size_t k, const struct hl_tensor *t,
                        struct hl_format_part *out)
 {
@@ -266,7 +266,7 @@ HL_CHECK static hl_status fail_shape(const struct finding *f, size_t k, const st
                    t->name, hl_tensor_shape_text(t, has, sizeof(has)), rows, f->cols, blocks, rows);
 }
 
-/* The scale of that name, of any shape. */
+/* Takes the scale of that name, of any shape. */
 HL_CHECK static hl_status take_scale(struct hl_planner *p, const char *name, uint32_t *out)
 {
     HL_TRY(hl_planner_stored(p, name, NULL, HL_USED_SCALE, out));
@@ -277,7 +277,7 @@ HL_CHECK static hl_status take_scale(struct hl_planner *p, const char *name, uin
                    hl_dtype_name(t->dtype));
 }
 
-/* Adds the scale of source k to the part; all of a part must agree in what they stand for. */
+/* Adds the scale of source k to the part; all scales of a part must apply to the same unit. */
 HL_CHECK static hl_status join_scale(struct finding *f, size_t k, const char *name, bool one,
                                      struct hl_format_part *part)
 {
@@ -301,7 +301,7 @@ HL_CHECK static hl_status join_scale(struct finding *f, size_t k, const char *na
     return HL_OK;
 }
 
-/* One ending of all sources, or of those that have it. */
+/* Finds one ending for all sources, or for those that have it. */
 HL_CHECK static hl_status find_scale(struct finding *f, const char *ending, enum scale_kind kind)
 {
     struct hl_format_part part = {.ending = ending};
@@ -331,7 +331,7 @@ static bool any_has(const struct finding *f, const char *ending)
     return false;
 }
 
-/* Scales that plain weights may have too. */
+/* Scales that plain weights can have, too. */
 HL_CHECK static hl_status find_own(struct finding *f)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(scales); i++)
@@ -361,8 +361,8 @@ HL_CHECK static hl_status find_scales(struct finding *f)
 
 /* ---- all experts in one tensor --------------------------------------------------------------- */
 
-/* Of [experts, in, out]: a scale is one number, one for each expert, one for each row of out
- * ([experts, 1, out] or [experts, out, 1]), or one for some of in ([experts, in / n, out]). */
+/* For [experts, in, out]: a scale is one number, one per expert, one per row of out ([experts, 1,
+ * out] or [experts, out, 1]), or one for several of in ([experts, in / n, out]). */
 static bool read_stacked(const struct finding *f, const struct hl_tensor *t,
                          struct hl_format_part *out)
 {
@@ -408,7 +408,7 @@ HL_CHECK static hl_status find_stacked_scale(struct finding *f, size_t i)
     return HL_OK;
 }
 
-/* FP8, or FP4 with two columns in a byte: [experts, in / 2, out]. */
+/* FP8, or FP4 with two columns per byte: [experts, in / 2, out]. */
 HL_CHECK static hl_status find_stacked(struct finding *f, enum hl_dtype dtype)
 {
     const struct hl_format_ask *ask = f->ask;
@@ -427,7 +427,7 @@ HL_CHECK static hl_status find_stacked(struct finding *f, enum hl_dtype dtype)
     for (size_t i = 0; i < HL_ARRAY_LEN(stacked_scales); i++) {
         bool elements = stacked_scales[i].kind == SCALE_ELEMENTS;
         if (!has_suffixed(f->p, ask->names[0], stacked_scales[i].suffix) || (elements && found))
-            continue; /* a second one of the elements is a tensor without a place */
+            continue; /* a second scale of the elements has no place in the plan */
         HL_TRY(find_stacked_scale(f, i));
         found = found || elements;
     }

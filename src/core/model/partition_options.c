@@ -1,4 +1,4 @@
-/* Which layouts a model can be cut by, from the list in the family's table. */
+/* The layouts that a model can be cut into, from the list in the family's table. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include "core/model/partition_private.h"
 
 #define PARALLEL_MAX 4096
-#define SIZES_NAMED  16 /* in a message */
+#define SIZES_NAMED  16 /* at most, in a message */
 #define DIVISOR_MAX  65536
 
 static const char *const names[] = {[HL_BY_TP] = "tp", [HL_BY_ETP] = "etp", [HL_BY_EP] = "ep"};
@@ -21,7 +21,7 @@ static uint64_t qkv_rows(const struct hl_hf_config *c)
     return c->family->mla ? 0 : (c->heads + 2 * c->kv_heads) * c->head_dim;
 }
 
-/* The row of the table that `size` does not divide; its value in *n. NULL = it divides all. */
+/* The row of the table that `size` does not divide, with its value in *n. NULL = it divides all. */
 static const struct hl_family_divided *
 find_undivided(const struct hl_hf_config *c, enum hl_divided_by by, uint64_t size, uint64_t *n)
 {
@@ -53,7 +53,7 @@ static const char *sizes_text(const uint64_t *sizes, size_t count, char *buf, si
     return buf;
 }
 
-/* The largest size that could fit: the smallest of the values. */
+/* An upper bound of the sizes that fit: the smallest of the values. */
 static uint64_t size_bound(const struct hl_hf_config *c, enum hl_divided_by by)
 {
     struct hl_family_scope scope = hl_hf_scope(c, 0);

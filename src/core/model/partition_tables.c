@@ -1,5 +1,5 @@
-/* The tables that a plan is built in: the checkpoint's tensors by name, and the tensors, operations
- * and blocks of the shards. */
+/* The tables of a plan under construction: the checkpoint's tensors by name, and the tensors,
+ * operations and blocks of the shards. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -182,13 +182,14 @@ hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, const struct 
     size_t cap = p->tensor_cap;
     HL_TRY(
         hl_planner_grow((void **)&plan->tensors, plan->tensor_count, &cap, sizeof(*plan->tensors)));
-    /* op_first has one entry more than there are tensors. */
+    /* op_first has one more entry than there are tensors. */
     uint32_t *first = realloc(plan->op_first, (cap + 1) * sizeof(*first));
     if (first == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a plan of %zu tensors", cap);
     plan->op_first = first;
     p->tensor_cap = cap;
-    /* The names move while they grow: keep the offset, hl_partition_plan makes pointers of it. */
+    /* The buffer of names moves while it grows: store the offset; hl_partition_plan converts it to
+     * a pointer. */
     struct hl_tensor *t = &plan->tensors[plan->tensor_count];
     *t = (struct hl_tensor){.name = (const char *)(uintptr_t)p->names.len,
                             .dtype = p->sources[source].dtype,
@@ -253,8 +254,8 @@ HL_CHECK static hl_status add_plain_block(struct hl_planner *p, const struct hl_
     return add_op(p, op);
 }
 
-/* The same of any block. Where `each` rows are one of the source, the first of them is that row,
- * and the others repeat it, as padding does: an element is held once. */
+/* Like add_plain_block, for any block. If `each` rows come from one source row, the first is that
+ * row and the others repeat it, as padding does, because each element is held only once. */
 HL_CHECK static hl_status add_block(struct hl_planner *p, const struct hl_rows *b, uint64_t from,
                                     uint64_t n, uint64_t col, uint64_t cols)
 {

@@ -1,5 +1,5 @@
-/* A model of any family, or of none that is known: whole tensors under their own names, one shard
- * per layer, the rest in shards of a limited size; and the document that describes it. */
+/* Plans a model of any family, known or not: whole tensors under their own names, one shard per
+ * layer, and the rest in shards of limited size. Also writes the document that describes it. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,13 +11,13 @@
 #define LAYER_MAX 100000
 #define NO_LAYER  UINT64_MAX
 
-/* A tensor on its way into a shard. */
+/* A tensor that is assigned to a shard. */
 struct placed {
     uint32_t source;
     uint64_t layer;
 };
 
-/* The number behind "layers.", "h." and the like, as whole components of the name. */
+/* The number after "layers.", "h." and the like, which must be whole components of the name. */
 static uint64_t layer_of(const char *name)
 {
     static const char *const words[] = {"layers.", "layer.", "h.", "blocks.", "block."};
@@ -40,7 +40,7 @@ bool hl_partition_layer_of(const char *name, uint64_t *layer)
     return *layer != NO_LAYER;
 }
 
-/* What has no layer first, then by layer, each in the order of the files. */
+/* Tensors without a layer first, then by layer, each in the order of the files. */
 static int by_place(const void *a, const void *b)
 {
     const struct placed *x = a, *y = b;
@@ -100,7 +100,7 @@ static void add_shard(struct hl_partition_plan *plan, uint64_t layer, uint64_t n
              layer == NO_LAYER ? number : layer);
 }
 
-/* Room for `count` tensors; what was allocated is the plan's also after a failure. */
+/* Allocates room for `count` tensors; the plan owns it even after a failure. */
 HL_CHECK static hl_status make_room(struct hl_partition_plan *plan, const struct hl_tensor *sources,
                                     size_t count)
 {

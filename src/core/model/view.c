@@ -1,5 +1,5 @@
-/* Names are rewritten component by component: whatever stands before them ("exp_avg.") or behind
- * them (":bytes") stays. */
+/* Names are rewritten component by component: text before them ("exp_avg.") and after them
+ * (":bytes") is kept. */
 #include "core/model/view.h"
 
 #include <inttypes.h>
@@ -10,10 +10,10 @@
 #include "core/model/part.h"
 #include "core/model/split.h"
 
-/* Where a part belongs under the wanted split. */
+/* The position of a part in the wanted split. */
 struct seat {
     int pp;
-    int chunk;      /* of the stage's virtual ones, from 0 */
+    int chunk;      /* virtual stage within the stage, from 0 */
     uint64_t local; /* number of the layer within the chunk */
     bool is_layer;
 };
@@ -89,7 +89,8 @@ static size_t chunk_prefix(const char *s)
     return n > 0 && s[5 + n] == '.' ? 5 + n + 1 : 0;
 }
 
-/* Where the model's own name begins, behind a state's ("exp_avg."); NULL = it is none of ours. */
+/* The start of the model's own name after a state's prefix ("exp_avg."); NULL = the name is not one
+ * of Megatron's. */
 static const char *model_name(const char *name)
 {
     static const char *const roots[] = {
@@ -107,7 +108,7 @@ static const char *model_name(const char *name)
     return NULL;
 }
 
-/* The name in the wanted split; NULL = the arena is out of memory. */
+/* The name under the wanted split; NULL = the arena is out of memory. */
 static const char *shown_name(const char *stored, const struct seat *seat, int chunks,
                               struct hl_arena *arena)
 {
@@ -160,13 +161,13 @@ static const char *head_name(const char *stored, const struct seat *seat, int ch
 
 enum show { SHOW_ALL, SHOW_BUT_HEAD, SHOW_AS_HEAD };
 
-/* What of a stored part is shown. `twins`: other stages have a part of its name and tensor rank. */
+/* How much of a stored part is shown. `twins`: other stages have a part with its name and tensor
+ * rank. */
 struct showing {
     enum show show;
     bool twins;
-    bool at_home; /* the wanted stage is the one that the part belongs to */
-    const struct showing
-        *origin; /* twins that a part of a cut was made from; NULL = there are none */
+    bool at_home;                 /* the part belongs to the wanted stage */
+    const struct showing *origin; /* twins that a part of a cut was made from; NULL = none */
     const struct hl_stored_part *stored;
     size_t count, index;
 };
@@ -190,7 +191,7 @@ static bool is_twin(const struct hl_stored_part *a, const struct hl_stored_part 
     return a->tp == b->tp && a->ep == b->ep && a->pp != b->pp && strcmp(a->part, b->part) == 0;
 }
 
-/* The line of that tensor, and its number; NULL: the part has none. */
+/* The layout line of that tensor and its number; NULL: the part lacks it. */
 static const char *find_line(const struct hl_stored_part *s, const char *name, size_t len,
                              size_t *number)
 {
@@ -237,7 +238,7 @@ static bool is_everywhere(const struct showing *at, const char *name, size_t len
     return true;
 }
 
-/* Of twins the one of the last stage is shown. */
+/* Of twins, only the one of the last stage is shown. */
 HL_CHECK static hl_status judge_twin(const struct showing *at, const char *line, size_t number,
                                      bool *out)
 {
@@ -263,7 +264,7 @@ HL_CHECK static hl_status judge_twin(const struct showing *at, const char *line,
     return HL_OK;
 }
 
-/* *kept: what is shown of the shard is all of it, under its own names. */
+/* *kept: all of the shard is shown, under its own names. */
 static hl_status show_names(const struct hl_view_want *w, const struct hl_stored_part *s,
                             const struct seat *seat, const struct showing *at,
                             struct hl_arena *arena, struct hl_view_part *out)
@@ -341,8 +342,8 @@ static bool has_output_layer(const struct hl_stored_part *s)
     return false;
 }
 
-/* Of the position's tensor rank and of that kind ("", "optim-dp1of2-"): a head with rows of its
- * own, or the embedding. */
+/* The position's tensor rank stores a head of that kind ("", "optim-dp1of2-"), with rows of its own
+ * or as the embedding. */
 static bool head_is_stored(const struct hl_stored_part *stored, size_t count,
                            const struct hl_stored_part *embedding)
 {
@@ -357,7 +358,7 @@ static bool head_is_stored(const struct hl_stored_part *stored, size_t count,
     return false;
 }
 
-/* The position's tensor rank, or its rank within etp, has that shard. */
+/* The shard belongs to the position's tensor rank, or to its rank within etp. */
 static bool is_read(const struct hl_view_want *w, const struct hl_stored_part *s)
 {
     const struct hl_api_split split = {.tp = w->split->tp, .etp = w->split->etp};
@@ -373,11 +374,11 @@ static bool has_twins(const struct hl_stored_part *stored, size_t count,
     return false;
 }
 
-/* Of a cut's part: false = one stage had it. */
+/* For a part of a cut; false = it came from one stage. */
 static bool find_origin(const struct hl_view_want *w, const struct hl_stored_part *s,
                         struct showing *out)
 {
-    if (hl_part_of(s->part).kind == HL_PART_EXTRA) /* it is not cut */
+    if (hl_part_of(s->part).kind == HL_PART_EXTRA) /* never cut */
         return false;
     for (size_t i = 0; i < w->made_from_count; i++)
         if (strcmp(w->made_from[i].part, s->part) == 0) {
@@ -430,7 +431,8 @@ static bool shows_part(const struct hl_stored_part *stored, const struct hl_view
     return false;
 }
 
-/* Where a layer has experts every rank has some: a part of another rank tells of one's own. */
+/* If a layer has experts, every rank has some: a part of another rank shows that this rank needs
+ * one. */
 static hl_status check_experts(const struct hl_stored_part *stored, size_t count,
                                const struct hl_view_want *w, const struct hl_view *v)
 {
@@ -447,7 +449,7 @@ static hl_status check_experts(const struct hl_stored_part *stored, size_t count
     return HL_OK;
 }
 
-/* Every part of the position is there. */
+/* Checks that every part of the position is there. */
 static hl_status check_complete(const struct hl_stored_part *stored, const struct hl_view_want *w,
                                 const struct hl_view *v)
 {
@@ -491,7 +493,7 @@ hl_status hl_view_position(const struct hl_stored_part *stored, size_t count,
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-/* A line of a layout, under its shown name. */
+/* A line of a layout under the name that is shown. */
 struct line {
     const char *part;
     const char *name;
@@ -505,7 +507,7 @@ static int line_order(const void *a, const void *b)
     return order != 0 ? order : strcmp(x->name, y->name);
 }
 
-/* The names of a view's part are in the order of the shard's layout. */
+/* Adds lines in the order of the shard's layout, which the part's names have, too. */
 static void add_lines(const struct hl_stored_part *s, const struct hl_view_part *p,
                       struct hl_arena *arena, struct line *lines, size_t *n)
 {

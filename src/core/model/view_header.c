@@ -1,4 +1,4 @@
-/* A shard's header under other names: tensors and their checksum fields. */
+/* Rewrites a shard's header under other names: tensors and their checksum fields. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ static int name_order(const void *a, const void *b)
     return strcmp(x->stored, y->stored);
 }
 
-/* NULL: it is not shown. `names` are sorted. */
+/* NULL: the tensor is not shown. `names` are sorted. */
 static const struct hl_view_name *find_name(const struct hl_view_name *names, size_t count,
                                             const char *stored)
 {
@@ -32,7 +32,7 @@ static void show_tensors(struct hl_rename *r, const struct hl_safetensors *st,
     }
 }
 
-/* Checksum fields go with their tensors. */
+/* Checksum fields are renamed with their tensors. */
 static void show_meta(struct hl_rename *r, const struct hl_safetensors *st,
                       const struct hl_view_name *names, size_t count)
 {

@@ -1,4 +1,4 @@
-/* What the planner sees of the cluster: nodes sorted by name, each with its slots. */
+/* The planner's view of the cluster: nodes sorted by name, each with its slots. */
 #include "core/planner/cluster.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ void hl_cluster_fini(struct hl_cluster *c)
     *c = (struct hl_cluster){0};
 }
 
-/* Where the name is, or would be. strverscmp: node-2 stands before node-10. */
+/* The position of the name, or where to insert it. strverscmp sorts node-2 before node-10. */
 static size_t node_position(const struct hl_cluster *c, const char *name, int *found)
 {
     size_t low = 0, high = c->count;
@@ -157,7 +157,7 @@ static hl_status cluster_grow(struct hl_cluster *c)
     return HL_OK;
 }
 
-/* Nodes have come or gone, or have other slots. */
+/* Call after nodes have come or gone, or have other slots. */
 static void cluster_changed(struct hl_cluster *c)
 {
     c->version++;

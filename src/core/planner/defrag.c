@@ -1,5 +1,5 @@
-/* Sets of one gang, then of two, then of three, the smaller gangs first: their slots are given free
- * for a moment, and if the job fits then, it and they are planned one after the other. */
+/* Tries sets of one, two, then three gangs, smaller gangs first. Their slots are freed for a
+ * moment; if the job then fits, the job and the gangs are planned one after the other. */
 #include "core/planner/defrag.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ void hl_defrag_fini(struct hl_defrag *d)
     *d = (struct hl_defrag){0};
 }
 
-/* A plan of it, whose slots are held; NULL: it doesn't fit. */
+/* Plans the job and takes the slots; NULL: it doesn't fit. */
 static hl_status plan_held(struct search *s, const struct hl_job *job, struct hl_plan **out)
 {
     struct hl_plan *plan = NULL;
@@ -55,14 +55,14 @@ static hl_status plan_held(struct search *s, const struct hl_job *job, struct hl
     return HL_OK;
 }
 
-/* The job, and then the gangs that made room. Their old slots are free. */
+/* Places the job and then the gangs that made room. Their old slots must be free. */
 static hl_status place_all(struct search *s)
 {
     struct hl_defrag *d = s->out;
     HL_TRY(plan_held(s, s->job, &d->plan));
     while (d->plan != NULL && d->count < s->wanted) {
         struct hl_defrag_move *m = &d->moves[d->count];
-        m->gang = s->order[s->chosen[s->wanted - 1 - d->count]]; /* the largest first */
+        m->gang = s->order[s->chosen[s->wanted - 1 - d->count]]; /* largest first */
         HL_TRY(plan_held(s, s->gangs[m->gang].job, &m->to));
         if (m->to == NULL)
             return HL_OK;
@@ -89,7 +89,7 @@ static hl_status try_set(struct search *s)
     return st;
 }
 
-/* Choose the gangs from `depth` on, behind those that are chosen. */
+/* Chooses the gangs from `depth` on, after those already chosen. */
 static hl_status search_sets(struct search *s, size_t depth)
 {
     size_t from = depth > 0 ? s->chosen[depth - 1] + 1 : 0;

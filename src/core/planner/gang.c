@@ -1,14 +1,15 @@
-/* Domains and blocks of a gang: a range for the whole, a range for each block in it, units there.
+/* Domains and blocks of a gang: a range for the whole gang, a range in it for each block, and there
+ * the units.
  *
  * A block is what a rule for pipeline or data groups keeps together: all stages of one replica, or
- * all replicas of one stage. With rules for both every rank is tied to every other: the wider one
- * holds for the gang, the narrower one for its blocks. */
+ * all replicas of one stage. With rules for both, every rank is tied to every other: the wider rule
+ * then applies to the gang, the narrower one to its blocks. */
 #include "core/planner/gang.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define CANDIDATES 8 /* domains that are tried before the best one is taken */
+#define CANDIDATES 8 /* domains to try before the best one is taken */
 
 struct blocks {
     struct hl_place_rule rule; /* level ANY: the gang is one block */
@@ -18,7 +19,7 @@ struct blocks {
 
 struct gang {
     const struct hl_gang_shape *shape;
-    int units, tail;           /* whole ones; containers of a short last one */
+    int units, tail;           /* whole units; containers of a short last unit */
     enum hl_level unit_within; /* required of each unit */
     struct hl_place_rule rule; /* of the gang */
     struct blocks blocks;
@@ -29,7 +30,7 @@ static enum hl_level wider_level(enum hl_level a, enum hl_level b)
     return a == HL_LEVEL_ANY || b == HL_LEVEL_ANY ? HL_LEVEL_ANY : a > b ? a : b;
 }
 
-/* Both must be kept. */
+/* The rule that satisfies both. */
 static struct hl_place_rule rule_meet(struct hl_place_rule a, struct hl_place_rule b)
 {
     if (a.level == HL_LEVEL_ANY)
@@ -51,7 +52,7 @@ static struct gang gang_of(const struct hl_gang_shape *shape)
                      .unit_within = r->tensor.required ? r->tensor.level : HL_LEVEL_ANY,
                      .rule = r->gang};
     int stages = shape->per_stage > 0 ? g.units / shape->per_stage : 1;
-    if (shape->per_stage == 0) { /* its groups are cut across units */
+    if (shape->per_stage == 0) { /* its groups span several units */
         g.rule = rule_meet(g.rule, rule_meet(pipeline, data));
         pipeline = data = (struct hl_place_rule){0};
     }
@@ -77,7 +78,7 @@ static long block_slots(const struct gang *g)
     return (long)g->blocks.units * g->shape->unit;
 }
 
-/* Blocks in servers of the range. */
+/* How many blocks fit on servers of the range. */
 static long server_blocks(const struct gang *g, const struct hl_place_view *v,
                           struct hl_place_range in)
 {
@@ -127,7 +128,7 @@ static bool range_holds_gang(const struct gang *g, const struct hl_place_view *v
 
 struct domain_test {
     const struct gang *g;
-    bool block; /* of one block; else of the gang */
+    bool block; /* of one block; otherwise of the whole gang */
 };
 
 static bool domain_holds(const struct domain_test *t, const struct hl_place_view *v,
@@ -140,7 +141,7 @@ static bool domain_holds(const struct domain_test *t, const struct hl_place_view
            hl_units_max(v, in, g->shape->unit, g->unit_within) >= g->blocks.units;
 }
 
-/* The smallest server that holds it. */
+/* Finds the smallest server that holds it. */
 static bool find_server(const struct domain_test *t, const struct hl_place_view *v,
                         struct hl_place_range in, struct hl_place_range *out)
 {
@@ -155,7 +156,7 @@ static bool find_server(const struct domain_test *t, const struct hl_place_view 
     return false;
 }
 
-/* Enough servers for the stages of a replica to be apart. */
+/* The range has enough servers to keep the stages of a replica apart. */
 static bool range_has_apart(const struct gang *g, const struct hl_place_view *v,
                             struct hl_place_range in)
 {
@@ -165,7 +166,7 @@ static bool range_has_apart(const struct gang *g, const struct hl_place_view *v,
     return n >= g->blocks.units;
 }
 
-/* Domains of a level in a range that hold it, the fullest first; at most CANDIDATES. */
+/* Domains of a level in a range that can hold it, the fullest first; at most CANDIDATES. */
 struct candidates {
     struct hl_place_range list[CANDIDATES];
     long slots[CANDIDATES];
@@ -201,11 +202,11 @@ static void find_domains(const struct domain_test *t, const struct hl_place_view
                 continue;
             long slots = hl_place_view_slots(v, r);
             if (t->block && !t->g->blocks.stages && !range_has_apart(t->g, v, r))
-                slots += (long)1 << 40; /* only if there is no other */
+                slots += (long)1 << 40; /* last choice */
             candidate_add(out, r, slots);
         }
     }
-    if (out->count == 0 && find_server(t, v, in, &server)) /* whose leaf need not be known */
+    if (out->count == 0 && find_server(t, v, in, &server)) /* the server's leaf can be unknown */
         candidate_add(out, server, 0);
 }
 
@@ -228,7 +229,8 @@ enum hl_level hl_gang_obstacle(const struct hl_gang_shape *shape, const struct h
 
 /* ---- placing -------------------------------------------------------------------------------- */
 
-/* Where a block goes: a domain of its level, of the next ones if that is only preferred. */
+/* The range of a block: a domain of its level, or of a wider level if the rule is only
+ * preferred. */
 static struct hl_place_range block_range(const struct gang *g, const struct hl_place_view *v,
                                          struct hl_place_range in)
 {
@@ -281,7 +283,7 @@ static void score_units(const struct hl_gang_shape *g, const struct hl_place_ind
     }
 }
 
-/* seen: replica and stage that were on the server last. */
+/* seen: the replica and stage last seen on each server. */
 static void score_replicas(const struct hl_gang_shape *g, const uint32_t *where, uint64_t *seen,
                            struct hl_gang_score *out)
 {
@@ -315,7 +317,7 @@ hl_status hl_gang_score(const struct hl_gang_shape *g, const struct hl_place_ind
 struct attempt {
     const struct gang *g;
     const struct hl_place_view *view;
-    uint32_t *where, *other;    /* the best so far, and the one at hand */
+    uint32_t *where, *other;    /* the best so far, and the one being tried */
     struct hl_gang_score score; /* of `where` */
     bool placed;
 };
@@ -327,7 +329,7 @@ static bool score_is_worse(const struct hl_gang_score *a, const struct hl_gang_s
     return a->leaves != b->leaves ? a->leaves > b->leaves : a->shared > b->shared;
 }
 
-/* No range could do better. */
+/* No other range could be better. */
 static bool score_is_ideal(const struct gang *g, const struct hl_place_view *v,
                            const struct hl_gang_score *score)
 {
@@ -339,7 +341,8 @@ static bool score_is_ideal(const struct gang *g, const struct hl_place_view *v,
            score->servers <= (long)(unit + most - 1) / most * g->units + (g->tail > 0);
 }
 
-/* Place it there; it is kept if it is better than what there is, or with `prefer` as good. */
+/* Places the gang in the range. Keeps the result if it is better than the best so far, or with
+ * `prefer` if it is as good. */
 static hl_status attempt_range(struct attempt *a, struct hl_place_range in, bool prefer)
 {
     HL_AUTO(hl_place_view_fini) struct hl_place_view copy = {0};
@@ -358,7 +361,8 @@ static hl_status attempt_range(struct attempt *a, struct hl_place_range in, bool
     return HL_OK;
 }
 
-/* The domains of the gang's own rule, at its level or, if it is only preferred, a wider one. */
+/* Tries the domains of the gang's own rule: at its level or, if it is only preferred, at a wider
+ * one. */
 static hl_status attempt_rule(struct attempt *a)
 {
     const struct gang *g = a->g;
@@ -377,7 +381,7 @@ static hl_status attempt_rule(struct attempt *a)
     return HL_OK;
 }
 
-/* Nobody asked for it: all in one spine, if nothing that counts more is worse then. */
+/* Without any rule: prefers a single spine if that makes nothing more important worse. */
 static hl_status attempt_spines(struct attempt *a)
 {
     const struct domain_test t = {.g = a->g};
@@ -387,7 +391,7 @@ static hl_status attempt_spines(struct attempt *a)
         struct hl_gang_score before = a->score;
         HL_TRY(attempt_range(a, c.list[i], true));
         if (!score_is_worse(&a->score, &before) && !score_is_worse(&before, &a->score))
-            return HL_OK; /* it is as good, and in one spine */
+            return HL_OK; /* as good, and in one spine */
     }
     return HL_OK;
 }

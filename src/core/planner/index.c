@@ -1,4 +1,4 @@
-/* The index of free slots: built when nodes come and go, kept in step when slots do. */
+/* The index of free slots: rebuilt when nodes come or go, updated when slots change. */
 #include "core/planner/index.h"
 
 #include <stdlib.h>
@@ -101,7 +101,7 @@ static hl_status index_locate(struct hl_place_index *x, const struct hl_cluster 
 static struct hl_slot_group group_of_slot(const struct hl_cluster_slot *s)
 {
     struct hl_slot_group g;
-    memset(&g, 0, sizeof(g)); /* padding too: it is a key */
+    memset(&g, 0, sizeof(g)); /* clears padding too: the struct is a hash key */
     g.gpus = s->gpu_count;
     g.cpus = s->cpu_count;
     g.nic = (int)s->nic;
@@ -168,7 +168,7 @@ static enum hl_server_state state_of(const struct hl_cluster_node *node)
     return !node->ready ? HL_SERVER_LOST : node->draining ? HL_SERVER_DRAINING : HL_SERVER_READY;
 }
 
-/* The class that a server of this kind belongs to now; NULL when out of memory. */
+/* The current class of a server of this kind; NULL when out of memory. */
 static struct hl_place_class *kind_class(struct hl_place_kind *kind,
                                          const struct hl_cluster_node *node)
 {
@@ -257,7 +257,7 @@ void hl_place_index_update(struct hl_place_index *x, const struct hl_cluster *c,
     struct hl_place_class *was = x->class_of[node];
     struct hl_place_class *now = kind_class(was->kind, &c->nodes[node]);
     if (now == NULL) {
-        x->fresh = false; /* the next plan builds it, or says that memory is short */
+        x->fresh = false; /* the next plan rebuilds it or reports that memory is short */
         return;
     }
     if (now == was)

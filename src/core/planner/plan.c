@@ -1,5 +1,5 @@
-/* hl_plan_make: choose how many ranks a container holds (plan_shape.c), ask gang.c for servers,
- * give out slots, and say in words what came out (plan_words.c). */
+/* hl_plan_make: chooses how many ranks a container holds (plan_shape.c), asks gang.c for servers,
+ * assigns slots, and describes the result (plan_words.c). */
 #include "core/planner/plan.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* ---- whether there is room ------------------------------------------------------------------ */
 
-/* Too few slots fit, even if all were free. */
+/* Too few slots would fit even if all were free. */
 static enum hl_plan_reason reason_ever(const struct hl_plan_tally *t)
 {
     if (t->why.fitting + t->but_nic - t->but_memory >= t->why.needed)
@@ -38,7 +38,7 @@ static bool has_required(const struct hl_place_rules *r)
     return r->tensor.required || r->pipeline.required || r->data.required || r->gang.required;
 }
 
-/* The level of a rule that can't be kept with these slots. */
+/* The level of a rule that these slots can't satisfy. */
 static hl_status find_obstacle(const struct hl_plan_shape *s, enum hl_view_of of,
                                enum hl_level *out)
 {
@@ -48,7 +48,7 @@ static hl_status find_obstacle(const struct hl_plan_shape *s, enum hl_view_of of
     return HL_OK;
 }
 
-/* The tally with its reason. */
+/* Fills the tally with its reason. */
 static hl_status judge_job(const struct hl_plan_shape *s, struct hl_plan_tally *out, bool *never)
 {
     struct hl_plan_tally t = hl_plan_tally_of(s);
@@ -83,8 +83,8 @@ hl_status hl_plan_check(const struct hl_job *job, const struct hl_cluster *clust
 
 /* ---- slots and ranks ------------------------------------------------------------------------ */
 
-/* Fewest GPUs first, so that GPUs stay for who needs them; of equal ones those with the better NIC
- * of their own. */
+/* Fewest GPUs first, so that GPUs remain for jobs that need them; of equal slots the one with the
+ * better NIC of its own. */
 static bool slot_before(const struct hl_cluster_slot *a, const struct hl_cluster_slot *b)
 {
     if (a->gpu_count != b->gpu_count)
@@ -92,7 +92,7 @@ static bool slot_before(const struct hl_cluster_slot *a, const struct hl_cluster
     return a->nic != b->nic ? a->nic > b->nic : a < b;
 }
 
-/* The next slot of a node for this job. */
+/* Takes the next slot of a node for this job. */
 static const struct hl_cluster_slot *next_slot(const struct hl_plan_shape *s,
                                                const struct hl_cluster_node *node,
                                                const struct hl_cluster_slot *after)
@@ -153,7 +153,7 @@ static hl_status fill_containers(const struct hl_plan_shape *s, const uint32_t *
     return st;
 }
 
-/* From units as placed, on positions, to nodes of containers in the order of ranks. */
+/* Maps the placed units by their positions to the nodes of containers, in the order of ranks. */
 static hl_status place_gang(const struct hl_plan_shape *s, uint32_t *where)
 {
     const struct hl_place_index *x = s->cluster->index;

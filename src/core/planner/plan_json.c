@@ -1,4 +1,4 @@
-/* A plan as others see it, and as the record that is kept. */
+/* A plan as shown to clients and as the stored record. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

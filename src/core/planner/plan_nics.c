@@ -1,5 +1,5 @@
-/* Of placements that are as good, that on servers whose free slots have a NIC of their own. It is
- * looked for only where some servers' slots have one and others' have none. */
+/* Of equally good placements it prefers the one on servers whose free slots have a NIC of their
+ * own. It only searches if slots of some servers have one and slots of others have none. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #define ANY_NIC (HL_NIC_OTHER + 1)
 
-/* What counts more than NICs; less is better. */
+/* What outranks NICs; less is better. */
 struct cost {
     struct hl_gang_score score;
     long spines;
@@ -19,7 +19,7 @@ static bool is_preferred(struct hl_place_rule rule)
     return rule.level != HL_LEVEL_ANY && !rule.required;
 }
 
-/* A preferred rule is kept by the placement there is; another one might not keep it. */
+/* The current placement satisfies a preferred rule; another one might not. */
 static bool has_preferred(const struct hl_place_rules *r)
 {
     return is_preferred(r->tensor) || is_preferred(r->pipeline) || is_preferred(r->data) ||

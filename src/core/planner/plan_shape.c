@@ -2,7 +2,7 @@
  * classes of servers have for them. */
 #include "core/planner/plan_private.h"
 
-/* Containers of k ranks don't cut a TP group unevenly and don't join stages of a replica. */
+/* Containers of k ranks neither cut a TP group unevenly nor join stages of a replica. */
 static bool is_clean(const struct hl_grid *g, int k)
 {
     if (g->tp % k == 0)
@@ -16,7 +16,7 @@ static int ceil_div(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* By its time limit it has ended then; without one it may run for ever. */
+/* The latest end of the job: its time limit and its grace. Without a limit it can run for ever. */
 static int64_t end_of(const struct hl_job *job, const struct hl_cluster *c)
 {
     int64_t grace = job->stop_grace_ms >= 0 ? job->stop_grace_ms : c->grace_ms;
@@ -58,7 +58,7 @@ static long ready_servers(const struct hl_place_kind *kind)
     return n;
 }
 
-/* Slots of ready servers that take k ranks, held or not. */
+/* Counts slots of ready servers that can take k ranks, free or not. */
 static long count_fitting(const struct hl_plan_shape *s, int k)
 {
     const struct hl_slot_needs needs = needs_of(s, k);
@@ -83,8 +83,8 @@ static int most_gpus(const struct hl_cluster *c)
     return most;
 }
 
-/* As many ranks as a slot has GPUs. Slots that are busy count too: the shape of a job must not
- * depend on what else happens to run. */
+/* As many ranks as a slot has GPUs. Busy slots count too: the shape of a job must not depend on
+ * what else is running. */
 static int ranks_per_gpu_slot(const struct hl_plan_shape *s)
 {
     int widest = 1;
@@ -108,7 +108,7 @@ static int int_gcd(int a, int b)
     return a;
 }
 
-/* Where a unit has that many TP groups; 0: its groups are of several stages and replicas. */
+/* For a unit with this number of TP groups; 0: its groups span several stages and replicas. */
 static int units_of_stage(const struct hl_grid *g, int groups)
 {
     int replicas = hl_grid_replicas(g);
@@ -118,7 +118,7 @@ static int units_of_stage(const struct hl_grid *g, int groups)
         return replicas % groups == 0 ? replicas / groups : 0;
     if (hl_grid_cp(g) % groups == 0)
         return replicas / groups;
-    return hl_grid_cp(g) == 1 && g->pp % groups == 0 ? g->dp : 0; /* several stages in a unit */
+    return hl_grid_cp(g) == 1 && g->pp % groups == 0 ? g->dp : 0; /* a unit has several stages */
 }
 
 struct hl_plan_shape hl_plan_shape_of(const struct hl_job *job, const struct hl_cluster *cluster)
@@ -155,7 +155,7 @@ int hl_plan_unit_rank(const struct hl_plan_shape *s, int listed)
 
 /* ---- what the cluster has ------------------------------------------------------------------- */
 
-/* Of one server of a class. */
+/* Counts for one server of a class. */
 struct server_tally {
     int slots, fitting, free, too_small, but_memory, but_nic;
     enum hl_server_offer offer;
@@ -227,7 +227,7 @@ struct hl_plan_tally hl_plan_tally_of(const struct hl_plan_shape *s)
     return t;
 }
 
-/* Free slots that fit, of servers whose reservation is over at that time. */
+/* Free slots that fit, on servers whose reservation is over at that time. */
 static int free_until(const struct hl_plan_shape *s, int64_t until_ms)
 {
     int n = 0;

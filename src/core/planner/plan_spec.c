@@ -1,5 +1,5 @@
-/* One container of a plan as the ContainerSpec that its Agent gets. The job's own variables come
- * first, so that what Helios says about a rank wins. */
+/* One container of a plan as the ContainerSpec for its Agent. The job's own variables come first,
+ * so that Helios' variables override them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "core/job/elastic.h"
 #include "core/planner/plan.h"
 
-#define ENV_MAX 32 /* variables of ours */
+#define ENV_MAX 32 /* variables set by Helios */
 
 struct env {
     struct hl_api_key_value_list list;
@@ -48,7 +48,7 @@ static void add_model(struct env *env, const struct hl_job *job, int64_t version
                          : job->model);
 }
 
-/* Another scheduler may give out the CPUs; then only the job can say how many there are. */
+/* Another scheduler can assign the CPUs; then only the job knows how many there are. */
 static void add_threads(struct env *env, const struct hl_job *job,
                         const struct hl_plan_container *c, int ranks)
 {
@@ -68,7 +68,7 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
 {
     struct env all = env_new(arena, job->env_count + ENV_MAX), *env = &all;
     int whole = plan->ranks_per_container > 0 ? plan->ranks_per_container : 1;
-    int ranks = c->rank_count > 0 ? c->rank_count : whole; /* a spare has as many processes */
+    int ranks = c->rank_count > 0 ? c->rank_count : whole; /* as many processes in a spare */
     for (size_t i = 0; i < job->env_count; i++)
         env_add(env, job->env[i].name, job->env[i].value);
     add_threads(env, job, c, ranks);
@@ -79,7 +79,7 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     if (hl_job_resizes(job))
         add_int(env, "HELIOS_RESIZES", 1);
     env_add(env, "HELIOS_NODE", c->node);
-    if (hl_job_replaces(job)) /* of two processes of a rank, whose it is */
+    if (hl_job_replaces(job)) /* tells two processes of one rank apart */
         add_int(env, "HELIOS_CONTAINER", c->index);
     add_model(env, job, opts->model_version);
     if (*job->dataset != '\0')
@@ -189,7 +189,7 @@ const char *hl_container_id(const char *job_id, int attempt, int index, char *bu
     return buf;
 }
 
-/* ".NUMBER" at the end of text[0..*len); cut off when it is there. */
+/* Reads ".NUMBER" at the end of text[0..*len) and cuts it off. */
 static bool cut_number(const char *text, size_t *len, int *out)
 {
     size_t at = *len;

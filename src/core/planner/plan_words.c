@@ -1,4 +1,5 @@
-/* What is said of a plan: its arithmetic, why there is none, and what is not as one would like. */
+/* The texts about a plan: its arithmetic, why there is none, and which preferences it does not
+ * meet. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,7 +206,7 @@ hl_status hl_plan_explain_refusal(const struct hl_plan_shape *s, const struct hl
 
 /* ---- what is not as one would like ---------------------------------------------------------- */
 
-/* Servers of a TP group, counted with a stamp per server. */
+/* Counts the servers of a TP group, using a stamp per server. */
 static int group_servers(const struct hl_plan_shape *s, const uint32_t *where, int group, int stamp,
                          int *seen)
 {
@@ -278,7 +279,7 @@ static hl_status warn_stages(const struct hl_plan_shape *s, const uint32_t *wher
 
 enum group_kind { GROUP_TENSOR, GROUP_PIPELINE, GROUP_DATA, GROUP_GANG };
 
-/* Which domain of the level a container is in: numbers that differ where the domains do. */
+/* Identifies the container's domain of the level: numbers differ exactly if the domains do. */
 static uint64_t domain_of(const struct hl_plan_shape *s, const uint32_t *where, int container,
                           enum hl_level level)
 {
@@ -302,12 +303,12 @@ static int group_number(const struct hl_plan_shape *s, enum group_kind kind, int
                                     : 0;
 }
 
-/* Groups that are not within one domain. */
+/* Counts groups that are not within one domain. */
 static hl_status count_spread(const struct hl_plan_shape *s, const uint32_t *where,
                               enum group_kind kind, enum hl_level level, int *out)
 {
     int tp = s->job->grid.tp, groups = s->world / tp, spread = 0;
-    HL_AUTO(hl_freep) int *first = calloc((size_t)groups + 1, sizeof(int)); /* -1 = is spread */
+    HL_AUTO(hl_freep) int *first = calloc((size_t)groups + 1, sizeof(int)); /* -1 = spread */
     if (first == NULL)
         return hl_plan_no_memory();
     for (int t = 0; t < groups; t++) {
@@ -369,7 +370,7 @@ static int by_host(const void *x, const void *y)
     return d != 0 ? d : a->container - b->container;
 }
 
-/* Containers list[0..n) run on one machine: how many have a CPU that another one has too. */
+/* Containers list[0..n) run on one machine: counts those that have a CPU in common with another. */
 static int count_sharing(const struct hl_plan *plan, const struct host_entry *list, int n)
 {
     struct hl_cpus once = {0}, twice = {0}, mine;
@@ -388,7 +389,7 @@ static int count_sharing(const struct hl_plan *plan, const struct host_entry *li
     return shared;
 }
 
-/* Nodes that share a machine (a local cluster) may have been given the same CPUs. */
+/* Nodes of one machine (a local cluster) can have been given the same CPUs. */
 static hl_status warn_cpus(const struct hl_plan_shape *s, const uint32_t *where,
                            struct hl_plan *plan)
 {

@@ -1,5 +1,5 @@
-/* A plan in another size. Ranks are numbered by their place in the grid, so that a replica's new
- * data parallel index is all that changes of it. */
+/* A plan for another size. Ranks are numbered by their position in the grid, so a replica only gets
+ * a new data parallel index. */
 #include "core/planner/resize.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void lines_clear(char **lines)
     }
 }
 
-/* What was said of the size before is no more so. Without memory nothing is. */
+/* Rewrites the plan's texts, which described the old size. Out of memory, it leaves none. */
 static void plan_retell(struct hl_plan *plan, const struct hl_grid *g)
 {
     bool has_room = plan->arithmetic != NULL && plan->arithmetic[0] != NULL;
@@ -65,7 +65,7 @@ static void plan_retell(struct hl_plan *plan, const struct hl_grid *g)
         plan->arithmetic[0] = text;
 }
 
-/* place: the new data parallel index of each one of before. */
+/* place: the new data parallel index of each old one. */
 static void plan_renumber(struct hl_plan *plan, const struct hl_job *job, const int *place, int dp)
 {
     struct hl_grid grid = job->grid;
@@ -112,7 +112,7 @@ static bool has_dead(const struct hl_plan_container *c, const bool *dead)
     return false;
 }
 
-/* With a replica of a container all of it are lost; until no more are. */
+/* A replica is lost as a whole with any of its containers; repeats until no more are lost. */
 static void spread_loss(const struct hl_plan *plan, bool *dead)
 {
     for (bool more = true; more;) {
@@ -135,7 +135,8 @@ static int count_alive(const bool *dead, int dp)
     return n;
 }
 
-/* Which replicas are lost when as many stay as the job may have; how many do. */
+/* Finds the replicas that are lost if as many stay as the job's sizes allow; returns how many
+ * stay. */
 static int find_dead(const struct hl_plan *plan, const struct hl_job *job, const bool *lost,
                      bool *dead)
 {

@@ -21,7 +21,7 @@ int hl_plan_gang_count(const struct hl_plan *plan)
 
 /* ---- where ----------------------------------------------------------------------------------- */
 
-/* Containers of the plan that are there. */
+/* Counts the plan's containers on this node. */
 static int count_on(const struct hl_plan *plan, size_t node_at)
 {
     int n = 0;
@@ -44,7 +44,7 @@ static bool node_takes_jobs(const struct hl_plan_shape *s, const struct hl_clust
            !hl_window_meets(node->reserved, s->needs.begin_ms, s->needs.end_ms);
 }
 
-/* The first free slot there that fits; *free_slots: how many are free at all. */
+/* The node's first free slot that fits; *free_slots: how many are free in total. */
 static const struct hl_cluster_slot *find_slot(const struct hl_plan_shape *s,
                                                const struct hl_plan *plan, size_t node_at,
                                                int *free_slots)
@@ -63,7 +63,8 @@ static const struct hl_cluster_slot *find_slot(const struct hl_plan_shape *s,
     return best;
 }
 
-/* Fewest containers of the plan, then fewest free slots, then the lowest place in the cluster. */
+/* Prefers fewest containers of the plan, then fewest free slots, then the lowest place in the
+ * cluster. */
 static const struct hl_cluster_slot *choose_slot(const struct hl_plan_shape *s,
                                                  const struct hl_plan *plan, size_t *node_at)
 {
@@ -87,7 +88,7 @@ static const struct hl_cluster_slot *choose_slot(const struct hl_plan_shape *s,
 
 /* ---- what ------------------------------------------------------------------------------------ */
 
-/* Room for as many ranks as any of the gang's has. */
+/* A spare has room for as many ranks as the gang's largest container. */
 static hl_status fill_spare(const struct hl_plan_shape *s, size_t node_at,
                             const struct hl_cluster_slot *slot, struct hl_plan_container *c)
 {
@@ -122,7 +123,7 @@ static hl_status add_spare(const struct hl_plan_shape *s, size_t node_at,
     return fill_spare(s, node_at, slot, &list[n]);
 }
 
-/* How many of `count` were found. */
+/* *found: how many of `count` were found. */
 static hl_status add_spares(const struct hl_plan_shape *s, struct hl_plan *plan, int count,
                             int *found)
 {
@@ -151,7 +152,7 @@ hl_status hl_plan_add_spares(const struct hl_plan_shape *s, struct hl_plan *plan
 hl_status hl_plan_refill_spares(struct hl_plan *plan, const struct hl_job *job,
                                 const struct hl_cluster *cluster, int count, int *found)
 {
-    struct hl_job as_placed = *job; /* a slot has to take as many ranks as the gang's do */
+    struct hl_job as_placed = *job; /* a slot must take as many ranks as the gang's slots do */
     int had = plan->container_count, next = plan->next_index;
     as_placed.ranks_per_slot = plan->ranks_per_container;
     HL_TRY(hl_plan_refresh_index(cluster));

@@ -64,7 +64,7 @@ static hl_status add_below(struct reader *r, const char *name, const char *above
     return add_entry(r, &r->out->switches, name, above, "switch");
 }
 
-/* A number and how many digits it was written with. */
+/* Reads a number and its width in digits. */
 static bool read_number(const char **at, long *out, int *width)
 {
     const char *from = *at;
@@ -88,7 +88,7 @@ static hl_status add_name(struct reader *r, const char *text, size_t len, const 
     return add(r, name, above);
 }
 
-/* "node-[0-3,07-09]x": what is between the brackets, one after the other. */
+/* "node-[0-3,07-09]x": expands the ranges in the brackets in order. */
 static hl_status expand_name(struct reader *r, const char *text, size_t len, const char *above,
                              name_fn add)
 {
@@ -125,7 +125,7 @@ static hl_status expand_name(struct reader *r, const char *text, size_t len, con
     }
 }
 
-/* Names separated by commas, but not by those in brackets. */
+/* Names separated by commas outside brackets. */
 static hl_status read_list(struct reader *r, const char *text, const char *above, name_fn add)
 {
     const char *from = text;
@@ -145,7 +145,7 @@ static hl_status read_list(struct reader *r, const char *text, const char *above
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* The value of "KEY=VALUE"; NULL: it is another key. */
+/* The value of "KEY=VALUE"; NULL: another key. */
 static const char *value_of(const char *word, const char *key)
 {
     size_t len = strlen(key);

@@ -37,7 +37,7 @@ bool hl_cpus_overlap(const struct hl_cpus *a, const struct hl_cpus *b)
     return false;
 }
 
-/* Digits at *p, at most HL_TOPO_CPU_MAX - 1; -1 when there are none. */
+/* Reads digits at *p, at most HL_TOPO_CPU_MAX - 1; -1 if there are none. */
 static int cpu_number(const char **p)
 {
     int n = -1;
@@ -146,10 +146,9 @@ bool hl_nic_plank_forced(enum hl_nic_class c)
     return c == HL_NIC_CX3 || c == HL_NIC_CX4;
 }
 
-/* Display classes hold compute GPUs, plain display cards and the BMC's VGA. A data-centre GPU is a
- * "3D controller" (0302) or an NVIDIA card; an AMD or Intel card that only shows pictures is not
- * counted unless the system says that one can compute on it. AMD's Instinct boards say 0380 ("other
- * display"). */
+/* Display classes include compute GPUs, plain display cards and the BMC's VGA. A data-centre GPU is
+ * a "3D controller" (0302) or an NVIDIA card. An AMD or Intel card is only counted if the system
+ * reports that it can compute. AMD's Instinct boards report 0380 ("other display"). */
 enum hl_pci_kind hl_pci_classify(unsigned pci_class, unsigned vendor, unsigned device,
                                  bool has_compute)
 {
@@ -256,8 +255,8 @@ enum hl_nic_class hl_topo_nic_beside(const struct hl_topo *machine, int numa)
 
 /* ---- shares of one machine ------------------------------------------------------------------ */
 
-/* Which of `shares` gets thing `i` of `n`: neighbours together when there are enough, else one
- * each. */
+/* Which of `shares` gets item `i` of `n`: neighbours stay together if there are enough items;
+ * otherwise each share gets one. */
 static size_t share_of(size_t i, size_t n, size_t shares)
 {
     return n >= shares ? i * shares / n : i;

@@ -1,4 +1,4 @@
-/* Topology as List(Slot) of helios.capnp and back. */
+/* Converts a topology to List(Slot) of helios.capnp and back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,19 +1,20 @@
 /* Where the units of a gang go.
  *
- * 1. Whole units. A server with f free slots holds w = f / unit of them. Each replica wants its
- * stages on different servers, so a server first takes at most q = min(w, apart) units: laid out
- * server by server and numbered through, neighbours differ in their replica as long as no more than
- * `apart` of them stand together. Servers whose free slots are used up without rest come first,
- * then the larger: few servers are opened and few are left half used. The last server is the one
- * with the least left over. When the sum of q is too small, servers take up to w, and every unit
- * above q is one pair of stages that shares a server: no placement of whole units has fewer.
- * 2. Units that fit no server whole are put together from pieces: the largest servers, and last the
- * smallest one that holds what is missing. Taking whole units first never costs anything (exchange
- * the pieces). Which of the equal servers, the leaves decide: those that bring the most of it, and
- * of these the fullest, as long as the gang as a whole does not need more pieces.
+ * 1. Whole units. A server with f free slots holds w = f / unit of them. The stages of each replica
+ * should be on different servers, so a server first takes at most q = min(w, apart) units. If units
+ * are numbered server by server, neighbours belong to different replicas as long as no more than
+ * `apart` of them are together. Servers whose free slots are used up without rest come first, then
+ * the larger ones, so that few servers are opened and few are left half used. The last server is
+ * the one with the smallest rest. If the sum of q is too small, servers take up to w, and every
+ * unit above q is one pair of stages that shares a server: no placement of whole units has fewer.
+ * 2. Units that fit no server whole are put together from pieces: the largest servers first, and
+ * last the smallest one that holds what is missing. Taking whole units first never costs anything
+ * (exchange the pieces). The leaves decide between equal servers: the leaf that provides most of
+ * the unit wins, and of such leaves the fullest, as long as the gang as a whole does not need more
+ * pieces.
  *
- * Servers with equally many free slots are alike but for their leaf: the cost grows with the gang,
- * the leaves and the number of different counts, not with the servers. */
+ * Servers with equally many free slots differ only in their leaf. So the cost grows with the gang,
+ * the leaves and the number of different counts, but not with the servers. */
 #include "core/planner/units.h"
 
 #include <stdlib.h>
@@ -27,17 +28,18 @@ struct server_class {
     long count;
 };
 
-/* A server of a class, and the units that it takes. */
+/* A server of a class, and the units placed on it. */
 struct taken {
     uint32_t pos;
     int units;
-    int left; /* slots that it keeps; back in the view when all whole units have their place */
+    int left; /* its unused slots; back in the view when all whole units are placed */
 };
 
-/* A unit put together: full[f] servers of f slots, and one of `last` slots that gives `used`. */
+/* A unit made of pieces: full[f] servers with f slots each, and one of `last` slots that gives
+ * `used`. */
 struct pieces {
     int *full;
-    int last, used; /* used 0 = there is none */
+    int last, used; /* used 0 = there is no such server */
     int count;
 };
 
@@ -143,7 +145,7 @@ static void server_take(struct placer *p, int free, int units)
     p->taken[p->taken_count++] = (struct taken){pos, units, free - units * p->units->unit};
 }
 
-/* The smallest class with a server left that holds `slots`; there is one. */
+/* The smallest class with a free server that holds `slots`; it must exist. */
 static struct server_class *class_that_holds(struct placer *p, int slots)
 {
     struct server_class *best = NULL;
@@ -155,7 +157,7 @@ static struct server_class *class_that_holds(struct placer *p, int slots)
     return best;
 }
 
-/* No server takes more than `apart` units. */
+/* Gives no server more than `apart` units. */
 static void take_apart(struct placer *p, int need)
 {
     for (size_t i = 0; i < p->class_count && need > 0; i++) {
@@ -172,7 +174,7 @@ static void take_apart(struct placer *p, int need)
     }
 }
 
-/* Every server takes what it may, and then more. */
+/* Fills every server to its limit q, and then beyond it. */
 static void take_crowded(struct placer *p, int need)
 {
     for (size_t i = 0; i < p->class_count; i++)
@@ -236,7 +238,7 @@ static void count_servers(const struct placer *p, struct hl_place_range in, long
         counts[k] = hl_place_view_count(p->view, k, in);
 }
 
-/* `slots` from the fewest servers of `counts`; they are taken out of it. */
+/* Takes `slots` from the fewest servers of `counts` and removes these from it. */
 static void cut_pieces(const struct placer *p, long *counts, int slots, struct pieces *out)
 {
     int most = p->view->most;
@@ -249,7 +251,7 @@ static void cut_pieces(const struct placer *p, long *counts, int slots, struct p
         while (f > 0 && counts[f] == 0)
             f--;
         if (f == 0)
-            return; /* later units, which have other ranges too */
+            return; /* the other ranges belong to later units */
         counts[f]--;
         out->count++;
         if (slots >= f) {
@@ -263,7 +265,7 @@ static void cut_pieces(const struct placer *p, long *counts, int slots, struct p
     }
 }
 
-/* Servers for `slots` and then `units` whole ones, when leaves don't matter. */
+/* The servers needed for `slots` and then `units` whole units, ignoring leaves. */
 static long count_pieces(const struct placer *p, const long *counts, int slots, int units,
                          struct pieces *use)
 {
@@ -287,7 +289,7 @@ static uint32_t *give_slots(struct placer *p, struct hl_place_range in, int free
     return to;
 }
 
-/* What of `want` the range has; taken out of both. */
+/* Takes what the range has of `want` and removes it from both. */
 static uint32_t *take_pieces(struct placer *p, struct hl_place_range in, struct pieces *want,
                              uint32_t *to)
 {
@@ -310,7 +312,7 @@ static bool pieces_left(const struct placer *p, const struct pieces *want)
     return left;
 }
 
-/* Slots of `want` that a range with these servers brings. */
+/* The slots of `want` that a range with these servers provides. */
 static long pieces_gain(const struct placer *p, const long *counts, const struct pieces *want)
 {
     long gain = 0, used = 0;
@@ -324,7 +326,7 @@ static long pieces_gain(const struct placer *p, const long *counts, const struct
 }
 
 struct domain_choice {
-    long value, left; /* what counts first, and the slots left over */
+    long value, left; /* the main criterion, and the slots left over */
     int at;           /* -1 = none */
 };
 
@@ -342,8 +344,8 @@ static long sum_slots(const struct placer *p, const long *counts)
     return n;
 }
 
-/* The domain of a level that holds `slots` in the fewest pieces, and of those the fullest; -1:
- * there is none. */
+/* The domain of a level that holds `slots` in the fewest pieces, and of such domains the fullest;
+ * -1: none. */
 static int find_domain(struct placer *p, int slots, enum hl_level level, struct hl_place_range in)
 {
     struct domain_choice best = {.at = -1};
@@ -360,16 +362,16 @@ static int find_domain(struct placer *p, int slots, enum hl_level level, struct 
     return best.at;
 }
 
-/* Of what is to come: servers of the range, slots of this unit, units behind it, servers for them.
- */
+/* What is still to be placed: servers of the range, slots of this unit, units after it, and the
+ * servers for them. */
 struct to_come {
     long all[HL_TOPO_SLOTS_MAX + 1];
     int need, rest;
     long total;
 };
 
-/* Servers of the leaf if it gives `slots` to the unit; 0 = the gang would need more in all.
- * `after`: what the range has then. */
+/* Servers of the leaf if it gives `slots` to the unit; 0 = the gang would need more servers in
+ * total. `after`: what the range has then. */
 static int try_leaf(struct placer *p, const struct to_come *t, struct hl_place_range leaf,
                     int slots, long *after)
 {
@@ -385,8 +387,8 @@ static int try_leaf(struct placer *p, const struct to_come *t, struct hl_place_r
                                                                                            : 0;
 }
 
-/* The leaf that brings the most slots of it without costing the gang servers, and of those the
- * fullest; -1 = there is none. */
+/* The leaf that provides the most slots without costing the gang servers, and of such leaves the
+ * fullest; -1 = none. */
 static int find_share(struct placer *p, const struct to_come *t, struct hl_place_range in)
 {
     long counts[HL_TOPO_SLOTS_MAX + 1], after[HL_TOPO_SLOTS_MAX + 1];
@@ -404,7 +406,7 @@ static int find_share(struct placer *p, const struct to_come *t, struct hl_place
     return best.at;
 }
 
-/* Piece by piece as they are cut, wherever they are. */
+/* Places the pieces as they are cut, regardless of leaves. */
 static void place_rest(struct placer *p, int slots, struct hl_place_range in, uint32_t *to)
 {
     long counts[HL_TOPO_SLOTS_MAX + 1];
@@ -423,7 +425,7 @@ static void place_rest(struct placer *p, int slots, struct hl_place_range in, ui
     }
 }
 
-/* The next unit, over the fewest leaves. */
+/* Places the next unit over the fewest leaves. */
 static void place_across(struct placer *p, int slots, struct hl_place_range in, uint32_t *to)
 {
     struct to_come t = {.need = slots, .rest = p->units->count - p->placed};
@@ -446,7 +448,7 @@ static void place_across(struct placer *p, int slots, struct hl_place_range in, 
     place_rest(p, t.need, in, to);
 }
 
-/* The next `slots` containers, on more than one server. */
+/* Places the next `slots` containers on more than one server. */
 static hl_status place_pieces(struct placer *p, int slots)
 {
     struct hl_place_range in = p->in;

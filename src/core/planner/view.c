@@ -15,7 +15,7 @@ enum hl_slot_fault hl_slot_fault(const struct hl_slot_needs *needs, const struct
     return g->nic < needs->nic ? HL_SLOT_NIC : HL_SLOT_FITS;
 }
 
-/* Slots of a server of the class that are in the view. */
+/* The slots of a server of the class that the view includes. */
 static int class_slots(const struct hl_place_class *c, const struct hl_slot_needs *needs,
                        enum hl_view_of of)
 {
@@ -82,7 +82,7 @@ struct hl_place_range hl_place_view_all(const struct hl_place_view *v)
     return (struct hl_place_range){0, (uint32_t)v->index->count};
 }
 
-/* Word w of a bitmap without the bits outside of the range. */
+/* Word w of a bitmap without the bits outside the range. */
 static uint64_t word_in(const uint64_t *bits, size_t w, struct hl_place_range in)
 {
     uint64_t x = bits[w];

@@ -1,6 +1,6 @@
-/* Types and sizes of tensors, look-up in a parsed header, and the writing half: our own headers are
- * padded with spaces to a multiple of 64 bytes, and carry CRC fields of fixed width, so that the
- * header's length is known before the data has been seen. */
+/* Types and sizes of tensors, lookup in a parsed header, and writing. Our own headers are padded
+ * with spaces to a multiple of 64 bytes and have CRC fields of fixed width, so that the header's
+ * length is known before the data has been seen. */
 #include "core/safetensors/safetensors.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ hl_status hl_dtype_parse(const char *name, enum hl_dtype *out)
 
 hl_status hl_tensor_bytes(const struct hl_tensor *t, uint64_t *out)
 {
-    /* A zero anywhere makes the tensor empty, whatever the other dimensions multiply to. */
+    /* A zero anywhere makes the tensor empty, whatever the product of the other dimensions. */
     uint64_t n = hl_dtype_size(t->dtype);
     bool overflow = false;
     for (uint32_t i = 0; i < t->rank; i++) {
@@ -155,7 +155,7 @@ static void put_tensor(struct hl_buf *b, const struct hl_tensor *t)
         t->offset + t->size);
 }
 
-/* Offsets and sizes of the tensors laid one after the other. */
+/* Computes offsets and sizes of tensors stored one after the other. */
 HL_CHECK static hl_status lay_out(const struct hl_safetensors_layout *l, uint64_t *data_size)
 {
     uint64_t at = 0;

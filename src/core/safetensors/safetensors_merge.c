@@ -1,5 +1,5 @@
-/* Merging keeps every data block as it is: only offsets move by the size of what stands before.
- * Names are checked for duplicates by parsing the result's names in a hash table. */
+/* Merging keeps every data block unchanged: offsets only move by the size of the preceding parts.
+ * Duplicate names are found by parsing the result, which uses a hash table. */
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
@@ -66,7 +66,8 @@ HL_CHECK static hl_status add_tensors(struct merge *m, const struct hl_safetenso
     return HL_OK;
 }
 
-/* CRC fields of every part, the names of the parts, and the first part's other pairs. */
+/* Adds the CRC fields of every part, the names of the parts, and the other pairs of the first
+ * part. */
 static void add_meta(struct merge *m, const struct hl_safetensors *part, bool first)
 {
     for (size_t i = 0; i < part->meta_count; i++) {

@@ -1,6 +1,6 @@
-/* The grammar of the header is small and fixed, so it is read by a cursor of its own instead of a
- * JSON tree: nothing is built for a hostile 100 MB of brackets, order and byte positions survive,
- * and duplicate names are seen. Strings are unescaped into one block no longer than the header. */
+/* The header's grammar is small and fixed, so a cursor reads it instead of a JSON parser. No tree
+ * is built for a hostile 100 MB of brackets, order and byte positions are kept, and duplicate names
+ * are noticed. Strings are unescaped into one block no longer than the header. */
 #include "core/safetensors/safetensors.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ static void skip_space(struct cursor *c)
         c->at++;
 }
 
-/* Skips space, and consumes `ch` when it is next. */
+/* Skips white space and consumes `ch` if it is next. */
 static bool cursor_accept(struct cursor *c, char ch)
 {
     skip_space(c);
@@ -119,7 +119,7 @@ HL_CHECK static hl_status read_escape(struct cursor *c)
     return HL_OK;
 }
 
-/* Length of the valid UTF-8 sequence at p, 0 when it is none. */
+/* Length of the valid UTF-8 sequence at p; 0 if it is invalid. */
 static size_t utf8_len(const unsigned char *p, const unsigned char *end)
 {
     size_t n = *p < 0x80                  ? 1
@@ -163,7 +163,8 @@ HL_CHECK static hl_status read_string(struct cursor *c, const char **out)
     return HL_OK;
 }
 
-/* A name is shown in errors and listings: no control characters, bounded. */
+/* Names appear in errors and listings, so control characters are refused and the length is
+ * limited. */
 HL_CHECK static hl_status read_name(struct cursor *c, const char **out)
 {
     const char *name;
@@ -283,7 +284,7 @@ HL_CHECK static hl_status read_tensor(struct cursor *c, struct hl_tensor *t)
     return HL_OK;
 }
 
-/* Room for one more element of a growing array. */
+/* Makes room for one more element of a growing array. */
 HL_CHECK static hl_status grow(void **list, size_t count, size_t *cap, size_t size)
 {
     if (count < *cap)
@@ -373,7 +374,8 @@ HL_CHECK static hl_status check_names(struct hl_safetensors *st)
     return HL_OK;
 }
 
-/* In order of offset every tensor begins where the one before ended, and the last ends the file. */
+/* In order of offset, every tensor must begin where the previous one ends, and the last must end
+ * the file. */
 HL_CHECK static hl_status check_coverage(const struct hl_safetensors *st)
 {
     uint64_t at = 0;

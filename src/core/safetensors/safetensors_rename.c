@@ -56,7 +56,7 @@ static int tensor_order(const void *a, const void *b, void *tensors)
     return strcmp(t[*(const uint32_t *)a].name, t[*(const uint32_t *)b].name);
 }
 
-/* Offsets become pointers. */
+/* Converts offsets to pointers. */
 static void resolve_texts(struct hl_rename *r)
 {
     const char *base = r->text.data;

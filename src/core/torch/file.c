@@ -1,6 +1,6 @@
-/* The older format is five pickles one behind the other (magic number, version, byte order, tree,
- * keys of the storages) and then each storage: its number of elements and its bytes. It becomes the
- * same table as a zip's. */
+/* The older format has five consecutive pickles (magic number, version, byte order, tree, keys of
+ * the storages), followed by the storages, each as its number of elements and its bytes. It is
+ * converted to the same table as a zip's. */
 #include "core/torch/file.h"
 
 #include <inttypes.h>
@@ -99,7 +99,7 @@ static void old_file_fini(struct old_file *old)
     hl_pickle_fini(&old->keys);
 }
 
-/* The five pickles; all of them lie in the file's first `len` bytes, or this fails. */
+/* Parses the five pickles; fails if they do not end in the file's first `len` bytes. */
 HL_CHECK static hl_status parse_old(const uint8_t *bytes, size_t len, struct hl_torch_file *f,
                                     struct old_file *old)
 {
@@ -129,7 +129,7 @@ HL_CHECK static hl_status read_old(const struct hl_torch_source *source, struct 
         hl_status st = parse_old(f->bytes, len, f, old);
         if (st == HL_OK || all)
             return st;
-        old_file_fini(old); /* the pickles may go on behind what has been read */
+        old_file_fini(old); /* the pickles may be longer than what was read */
         hl_torch_file_fini(f);
     }
 }
@@ -158,7 +158,7 @@ static int by_entry(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* One entry per storage, whose size the tensors know. */
+/* Makes one entry per storage; its size is known from the tensors. */
 HL_CHECK static hl_status place_storages(const struct hl_torch_source *source,
                                          const struct hl_pickle_items *keys, uint64_t at,
                                          const struct hl_torch_tensors *tensors,

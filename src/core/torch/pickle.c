@@ -1,5 +1,6 @@
 /* One handler per opcode, chosen by a table. The stack holds values; marks are indices into it.
- * Whatever a pickle can make grow (stack, memo, lists) grows by at most one slot per byte of it. */
+ * Everything that a pickle can grow (stack, memo, lists) grows by at most one slot per byte of the
+ * pickle. */
 #include "core/torch/pickle.h"
 
 #include <inttypes.h>
@@ -27,7 +28,8 @@ struct machine {
     struct hl_arena *arena;
 };
 
-/* Its value is a constant, so that the compiler sees that what failed sets no outputs. */
+/* A macro with a constant value, so that the compiler sees that outputs stay unset after a
+ * failure. */
 #define fail_op(m, status, ...) (hl_fail(status, __VA_ARGS__), prefix_op(m, status), (status))
 
 static void prefix_op(const struct machine *m, hl_status st)
@@ -143,7 +145,7 @@ HL_CHECK static hl_status push_new(struct machine *m, enum hl_pickle_kind kind,
     return push_value(m, *out);
 }
 
-/* The stack ends at the last mark for all who pop. */
+/* No opcode can pop below the last mark. */
 HL_CHECK static hl_status pop_value(struct machine *m, struct hl_pickle_value **out)
 {
     size_t floor = m->mark_count > 0 ? m->marks[m->mark_count - 1] : 0;
@@ -153,7 +155,7 @@ HL_CHECK static hl_status pop_value(struct machine *m, struct hl_pickle_value **
     return HL_OK;
 }
 
-/* The last value that stays. */
+/* The last value, which stays on the stack. */
 HL_CHECK static hl_status top_value(struct machine *m, struct hl_pickle_value **out)
 {
     HL_TRY(pop_value(m, out));
@@ -161,7 +163,7 @@ HL_CHECK static hl_status top_value(struct machine *m, struct hl_pickle_value **
     return HL_OK;
 }
 
-/* What stands above the last mark, which goes. It is valid until the next push. */
+/* Removes the last mark and the values above it. They are valid until the next push. */
 HL_CHECK static hl_status pop_mark(struct machine *m, struct hl_pickle_value ***items,
                                    size_t *count)
 {
@@ -466,7 +468,8 @@ HL_CHECK static hl_status op_persistent(struct machine *m, uint8_t code __attrib
 
 /* ---- memo, stack, frame ---------------------------------------------------------------------- */
 
-/* A pickler numbers what it memoizes one by one, so an index beyond the bytes is a lie. */
+/* A pickler numbers memoized values consecutively, so an index above the number of bytes is
+ * invalid. */
 HL_CHECK static hl_status put_memo(struct machine *m, uint64_t index)
 {
     struct hl_pickle_value *v;

@@ -1,5 +1,5 @@
-/* The directory at the end of the file gives sizes and where each entry's local header lies; only
- * that header says where the data begins, since its padding differs from the directory's. */
+/* The directory at the end of the file gives sizes and the offset of each entry's local header.
+ * Only that header says where the data begins, because its padding differs from the directory's. */
 #include "core/torch/zip.h"
 
 #include <inttypes.h>
@@ -61,7 +61,7 @@ HL_CHECK static hl_status read_source(const struct hl_torch_source *s, uint64_t 
 
 /* ---- the end of the file --------------------------------------------------------------------- */
 
-/* Where the end record begins in the file's last bytes; it may carry a comment. */
+/* Finds the end record in the file's last bytes; a comment can follow it. */
 static bool find_end(const uint8_t *tail, size_t len, size_t *out)
 {
     for (size_t i = len - END_SIZE + 1; i-- > 0;) {
@@ -128,7 +128,7 @@ HL_CHECK static hl_status read_end(const struct hl_torch_source *s, struct direc
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* The name without its stem, which all entries share. */
+/* Takes the name without its stem, which all entries share. */
 HL_CHECK static hl_status take_name(struct opener *o, const uint8_t *text, size_t len,
                                     struct found *f)
 {
@@ -152,7 +152,7 @@ HL_CHECK static hl_status take_name(struct opener *o, const uint8_t *text, size_
                : hl_fail(HL_ENOMEM, "out of memory allocating the names of a zip");
 }
 
-/* Fields that do not fit 32 bits stand in an extra field, in this order, only those. */
+/* Fields that do not fit into 32 bits are in an extra field, in this order; it has no others. */
 HL_CHECK static hl_status take_zip64(const uint8_t *extra, size_t len, const uint8_t *central,
                                      struct found *f)
 {
@@ -181,7 +181,7 @@ HL_CHECK static hl_status take_zip64(const uint8_t *extra, size_t len, const uin
     return HL_OK;
 }
 
-/* Where the data begins, which only the local header knows. */
+/* Finds the start of the data, which only the local header gives. */
 HL_CHECK static hl_status find_data(const struct opener *o, const uint8_t *name, size_t name_len,
                                     struct found *f)
 {
@@ -236,7 +236,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* No byte of the file belongs to two entries, and no name stands twice. */
+/* Checks that no byte of the file belongs to two entries and that no name is used twice. */
 HL_CHECK static hl_status check_entries(struct opener *o)
 {
     struct hl_torch_zip *zip = o->zip;
