@@ -514,7 +514,8 @@ TEST_IN(setup, teardown, a_start_that_comes_too_late_starts_nothing)
     kill_agent(w, SIGKILL);
     start_agent(w, NULL);
     assert_int_equal(start_of(w, "k.1.0", 6), HL_EPERM); /* of the Controller before */
-    assert_non_null(strstr(hl_error_text(), "of Controller epoch 6, and epoch 7 has begun"));
+    assert_non_null(
+        strstr(hl_error_text(), "belongs to Controller epoch 6, and epoch 7 has begun"));
     assert_int_equal(start_of(w, "k.1.0", 7), HL_OK);
     json_decref(
         call(w, "stopContainer", json_pack("{ss si}", "id", "k.1.0", "epoch", 6), HL_EPERM));

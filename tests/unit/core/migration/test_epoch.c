@@ -16,7 +16,7 @@ TEST(an_older_controller_is_refused_and_changes_nothing)
     struct hl_epoch newest = {0};
     assert_int_equal(hear(&newest, ours, 7), HL_OK);
     assert_int_equal(hear(&newest, unsaid, 6), HL_EPERM);
-    assert_non_null(strstr(hl_error_text(), "of Controller epoch 6, and epoch 7"));
+    assert_non_null(strstr(hl_error_text(), "belongs to Controller epoch 6, and epoch 7"));
     assert_int_equal(hear(&newest, ours, 6),
                      HL_EPERM); /* it registers with one that was replaced */
     assert_int_equal(newest.number, 7);

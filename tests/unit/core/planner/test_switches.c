@@ -48,7 +48,7 @@ TEST(what_is_wrong_is_said_with_its_line)
         {"SwitchName=a\n", "f:1: a line is SwitchName=NAME and either"},
         {"Nodes=a\n", "f:1: a line is"},
         {"SwitchName=a Nodes=b Switches=c\n", "f:1: a line is"},
-        {"\nSwitchName=a Node=b\n", "f:2: 'Node=b' is none of"},
+        {"\nSwitchName=a Node=b\n", "f:2: 'Node=b' is not one of"},
         {"SwitchName=a Nodes=b[1-\n", "has no closing bracket"},
         {"SwitchName=a Nodes=b[3-1]\n", "a range goes from"},
         {"SwitchName=a Nodes=b[x]\n", "brackets hold numbers"},

@@ -67,9 +67,9 @@ RULE(a_list_of_queues_that_is_wrong_is_refused_with_the_place)
                                            {"a weight=0", "weight=0: give a number from 1"},
                                            {"a weight=4x", "weight=4x"},
                                            {"a quota=", "quota="},
-                                           {"a preempt=maybe", "'preempt=maybe' is none of"},
-                                           {"a preempt=o", "'preempt=o' is none of"},
-                                           {"a fast", "'fast' is none of"}};
+                                           {"a preempt=maybe", "'preempt=maybe' is not one of"},
+                                           {"a preempt=o", "'preempt=o' is not one of"},
+                                           {"a fast", "'fast' is not one of"}};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct hl_queues q = {.count = 77};
         assert_int_equal(hl_queues_parse(wrong[i][0], &q), HL_EINVAL);
