@@ -90,8 +90,8 @@ static inline struct hl_placed_shard *hl_shard_at(const struct hl_shard_table *t
     return &t->pages[index / HL_SHARDS_PAGE][index % HL_SHARDS_PAGE];
 }
 
-/* For functions that only prefetch. GCC 12 takes such a function for one without effects and removes
- * the calls, unless it inlined them before. */
+/* For functions that only prefetch. GCC 12 takes such a function for one without effects and
+ * removes the calls, unless it inlined them before. */
 #define HL_PREFETCHES static inline __attribute__((always_inline))
 
 /* Prefetches for a pass: _head fetches what it looks at in every shard; _rest, somewhat later, the

@@ -158,9 +158,9 @@ hl_status hl_engine_look(struct hl_shim *s, struct hl_arena *arena, struct hl_en
 
 /* ---- ends ---- */
 
-/* The engine alone does not tell reliably: Podman 4.3 with cgroup v2 does not report that a child of
- * the rank was killed, and Docker may learn of a kill only after the end of the rank. The kernel's
- * log names the cgroup, which has the container's id. */
+/* The engines don't report every kill: Podman 4.3 with cgroup v2 does not report that a child of
+ * the rank was killed, and Docker can learn of a kill after the end of the rank. The kernel's log
+ * names the cgroup, which has the container's id. */
 static bool log_tells_kill(const struct hl_engine_ranks *e, size_t i)
 {
     char line[512];
