@@ -89,9 +89,8 @@ TEST(a_container_is_reported_once_with_its_last_state)
 
 static void report(struct node *n, const struct hl_api_container_status_list *containers)
 {
-    const struct hl_api_controller_heartbeat_params p = {.name = n->name,
-                                                         .incarnation = n->incarnation,
-                                                         .containers = *containers};
+    const struct hl_api_controller_heartbeat_params p = {
+        .name = n->name, .incarnation = n->incarnation, .containers = *containers};
     assert_int_equal(node_keep_report(n, &p), HL_OK);
 }
 
