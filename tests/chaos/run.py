@@ -74,6 +74,9 @@ class Round:
     def play(self) -> str:
         """How the phase ended; Broken when an invariant does not hold."""
         world, before = self.world, self.world.pids()
+        for daemon, pid in before.items():
+            if not self.run.world_module.alive(pid):
+                raise self.run.world_module.Broken(f"{daemon} ended by itself before the round")
         striker = threading.Thread(target=self.strike)
         striker.start()
         try:
@@ -108,6 +111,7 @@ class Run:
                     raise SystemExit(f"chaos: unknown {what} '{name}'; there are: {', '.join(known)}")
         self.rng = random.Random(self.seed)
         self.typical: dict[str, float] = {}
+        self.log_sizes: dict[str, int] = {}  # at the end of the last round
         self.lines: list[str] = []
         self.table: collections.Counter = collections.Counter()
         self.skipped: dict[str, str] = {}
@@ -148,7 +152,6 @@ class Run:
         self.lines.clear()
         self.world.new_round()
         self.log(f"round {number}: {phase} x {fault}")
-        self.log_sizes = {p.name: p.stat().st_size for p in self.world.c.state.glob("log/*.log")}
         started = time.monotonic()
         try:
             played = Round(self, number, phase, fault)
@@ -161,6 +164,7 @@ class Run:
             self.table[fault, phase, "FAILED"] += 1
             self.failed(number, phase, fault, error)
             return False
+        self.log_sizes = self.world.log_sizes()
         self.table[fault, phase, outcome] += 1
         self.table[fault, phase, "hit"] += played.hit
         print(f"round {number:4}  {phase:8} {played.fault.text:45.45} {outcome:8} {'hit ' if played.hit else 'late'}"
@@ -178,6 +182,7 @@ class Run:
     def renew(self) -> None:
         if self.world is not None:
             self.world.close(self.args.keep and self.failures > 0)
+        self.log_sizes = {}  # a failure in the first round shows the logs of the start, too
         self.world = self.world_module.World(random.Random(self.rng.random()), self.reason, self.log)
         self.world.start()
 

@@ -236,6 +236,9 @@ class World:
     def pids(self) -> dict[str, int]:
         return {daemon: self._pid(daemon) for daemon in DAEMONS}
 
+    def log_sizes(self) -> dict[str, int]:
+        return {p.name: p.stat().st_size for p in self.c.state.glob("log/*.log")}
+
     def start_again(self) -> None:
         """Have the daemons that are gone started again."""
         end = time.monotonic() + SETTLE_S

@@ -180,7 +180,7 @@ class Format(unittest.TestCase):
             "dtype and shape need 5": self.file({"a": dict(good, shape=[5])}, 4),
             "dtype and shape need 2126": self.file({"a": dict(good, shape=[1 << 62] * 2)}, 4),
             "not a list of sizes": self.file({"a": dict(good, shape=[-4])}, 4),
-            "no \\[begin, end\\]": self.file({"a": dict(good, data_offsets=[0])}, 1),
+            "not \\[begin, end\\]": self.file({"a": dict(good, data_offsets=[0])}, 1),
             "overlaps": self.file({"a": good, "b": dict(good, data_offsets=[2, 6])}, 6),
             "hole": self.file({"a": dict(good, data_offsets=[1, 5])}, 5),
             "end at byte 4": self.file({"a": good}, 9),
