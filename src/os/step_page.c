@@ -15,6 +15,7 @@
 
 #include "base/text.h"
 #include "os/file.h"
+#include "os/map_guard.h"
 
 #define READS_MAX 64 /* a write takes less than a microsecond */
 
@@ -307,14 +308,17 @@ hl_status hl_step_pages_open(const char *path, struct hl_step_pages *out)
         int err = errno;
         return hl_fail(hl_status_of_errno(err), "map %s: %s", path, strerror(err));
     }
-    *out = (struct hl_step_pages){base, count};
+    *out = (struct hl_step_pages){base, count,
+                                  hl_map_guard_add(base, count * HL_STEP_PAGE_SIZE, -1, true)};
     return HL_OK;
 }
 
 void hl_step_pages_close(struct hl_step_pages *pages)
 {
-    if (pages->base != NULL)
+    if (pages->base != NULL) {
+        hl_map_guard_remove(pages->guard);
         munmap(pages->base, pages->count * HL_STEP_PAGE_SIZE);
+    }
     *pages = (struct hl_step_pages){0};
 }
 

@@ -122,6 +122,7 @@ bool hl_step_curve(const struct hl_step_page *p, uint64_t from,
 struct hl_step_pages {
     void *base;
     size_t count;
+    int guard; /* a rank can truncate the file: an Agent then reads zeros (os/map_guard.h) */
 };
 
 /* Creates the file with room for that many pages, unless it exists. */

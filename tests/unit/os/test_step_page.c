@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "os/map_guard.h"
 #include "os/step_page.h"
 
 #define MS UINT64_C(1000000)
@@ -191,6 +192,28 @@ TEST(a_reader_never_sees_half_a_step)
         assert_int_equal(s.last_ns, (uint64_t)s.step);
     }
     pthread_join(writer, NULL);
+}
+
+/* An Agent reads files that its ranks can write, and must outlive them. */
+TEST(a_file_that_is_cut_short_while_it_is_mapped_says_nothing)
+{
+    char dir[] = "/tmp/helios-steps-XXXXXX", path[64];
+    struct hl_step_pages pages = {0};
+    struct hl_step_state s;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/steps", dir);
+    hl_map_guard_install(); /* cmocka takes the signal for each test */
+    assert_int_equal(hl_step_pages_create(path, 2), HL_OK);
+    assert_int_equal(hl_step_pages_open(path, &pages), HL_OK);
+    hl_step_begin(hl_step_page_at(&pages, 1), 9, 1);
+    assert_int_equal(read_page(hl_step_page_at(&pages, 1)).pid, 9);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_false(hl_step_read(hl_step_page_at(&pages, 0), &s));
+    assert_false(hl_step_read(hl_step_page_at(&pages, 1), &s));
+    hl_step_pages_close(&pages);
+    assert_int_equal(hl_step_pages_open(path, &pages), HL_EINVAL);
+    unlink(path);
+    rmdir(dir);
 }
 
 TEST(a_page_is_found_by_its_text)
