@@ -180,9 +180,10 @@ class Daemon:
 
 
 def alive(pid):
+    """Also if only other threads than the first one are left: they keep the process' sockets open."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except (FileNotFoundError, ProcessLookupError):  # the second: between open and read
         return False
 
