@@ -19,6 +19,7 @@
 #include "hw/process/process_executor.h"
 #include "hw/process/process_executor_private.h"
 #include "os/file.h"
+#include "os/map_guard.h"
 
 #define TICK_MS        1000
 #define KILLED_TICK_MS 50
@@ -376,6 +377,7 @@ int hl_shim_main(const char *dir)
 {
     struct hl_shim s = {.dir = dir, .wake_fd = -1};
     hl_log_init("helios-shim", HL_LOG_INFO);
+    hl_map_guard_install(); /* a rank can truncate the file of its steps while we read it */
     s.signals = watch_signals();
     sign_lock();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
