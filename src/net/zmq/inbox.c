@@ -6,19 +6,19 @@
  * (a chunk, or 1 MiB of a larger one), so that commit gets the same table that a pool keeps.
  *
  *     open (hash, by id)               done[HL_MIG_REMEMBERED] (ring, oldest replaced)
- *       migration -> have  [1101..]      id, geometry, result or "canceled"
+ *       migration -> have  [1101..]      id, geometry, result or refusal
  *                    crcs  [c0 c1 ..]
  *                    bytes [the sink's memory, chunks at their places]
  *
  * States of an id, and the answer to a frame in each:
  *
  *     unknown --OPEN, room--> open --last chunk, CRC right--> done (stored)   DONE
- *        |                     |  \--CANCEL------------------> done (canceled) REFUSED
- *        | DATA: REFUSED       |---silent for keep_ns, wrong CRC, commit failed--> unknown
+ *        |                     |---CANCEL, wrong CRC, commit failed--> done (refused) REFUSED
+ *        | DATA: REFUSED       |---silent for keep_ns--> unknown
  *        | CANCEL: REFUSED     '---OPEN, RESUME: a new epoch--> open           STATE (bitmap)
  *
- * An OPEN of a canceled id begins a new migration. An OPEN of a stored one is answered with DONE
- * again, because the sender may have missed the first one.
+ * An OPEN of a refused id begins a new migration. All else is answered with DONE or REFUSED again:
+ * the sender ignores answers to an epoch that it has left, so it may have missed the first one.
  *
  * Credit: the sender may send chunk `used` while used < granted, both counted from the epoch's
  * STATE. Chunks of an older epoch are placed, and spend no credit. */
@@ -57,11 +57,12 @@ struct migration {
     UT_hash_handle hh;
 };
 
-/* A finished migration: stored, or cancelled by its sender. */
+/* A finished migration: stored, or refused. */
 struct done {
     struct hl_mig_frame object;
     struct hl_id result;
-    bool canceled;
+    hl_status refusal; /* HL_OK: it is stored */
+    char text[256];    /* of the refusal, truncated */
 };
 
 struct hl_mig_inbox {
@@ -141,6 +142,15 @@ static void drop_migration(struct hl_mig_inbox *in, struct migration *m, hl_stat
 static void remember_done(struct hl_mig_inbox *in, const struct done *d)
 {
     in->done[in->done_next++ % HL_MIG_REMEMBERED] = *d;
+}
+
+/* Keeps st and its text, this thread's last error. Frames that are still in flight, a RESUME above
+ * all, then begin no new migration. */
+static void remember_refused(struct hl_mig_inbox *in, const struct migration *m, hl_status st)
+{
+    struct done d = {.object = m->object, .refusal = st};
+    snprintf(d.text, sizeof(d.text), "%s", hl_error_text());
+    remember_done(in, &d);
 }
 
 void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
@@ -256,8 +266,8 @@ static void refuse_frame(struct hl_mig_inbox *in, const struct hl_mig_frame *to,
 static void answer_done(struct hl_mig_inbox *in, const struct done *d,
                         const struct hl_mig_frame *to, struct hl_mig_reply *r)
 {
-    if (d->canceled) {
-        say_refused(in, to, hl_fail(HL_ECANCELED, "it was canceled at the receiver"), r);
+    if (d->refusal != HL_OK) {
+        say_refused(in, to, hl_fail(d->refusal, "%s", d->text), r);
         return;
     }
     answer_frame(r, &d->object, HL_MIG_DONE); /* a canceller may not know the geometry */
@@ -332,7 +342,7 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
 {
     struct done *d = find_done(in, f->id);
     struct migration *m = find_migration(in, f->id);
-    if (d != NULL && d->canceled && f->type == HL_MIG_OPEN) {
+    if (d != NULL && d->refusal != HL_OK && f->type == HL_MIG_OPEN) {
         *d = (struct done){0}; /* a sender begins it again */
         d = NULL;
     }
@@ -400,6 +410,7 @@ static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
                                "migration %s: all chunks arrived as they were sent, but the whole "
                                "has checksum %08x and %08x was announced: the source is damaged",
                                hl_id_format(m->object.id).s, crc, m->object.crc);
+        remember_refused(in, m, st);
         drop_migration(in, m, st);
         refuse_frame(in, f, st, r);
         return;
@@ -407,6 +418,8 @@ static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
     struct done d = {.object = m->object};
     hl_status st = in->sink.commit(in->sink.arg, m->token, crc, m->crcs, n, &d.result);
     count_migration(m, st, now_ns);
+    if (st != HL_OK)
+        remember_refused(in, m, st);
     forget_migration(in, m);
     if (st != HL_OK) {
         inbox_counter_add(&in->aborted, 1);
@@ -455,7 +468,7 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
     if (m == NULL) {
         const struct done *d = find_done(in, f->id);
         if (d != NULL) {
-            inbox_counter_add(&in->duplicate, !d->canceled);
+            inbox_counter_add(&in->duplicate, d->refusal == HL_OK);
             answer_done(in, d, f, r);
         } else {
             refuse_frame(in, f,
@@ -505,19 +518,17 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
         answer_credit(m, f, HL_MIG_CREDIT, r);
 }
 
-/* The id is remembered, so that chunks that are still in flight don't look like an unknown
- * migration. */
 static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, struct hl_mig_reply *r)
 {
     struct migration *m = find_migration(in, f->id);
     const struct done *d = find_done(in, f->id);
     if (m != NULL) {
-        struct done over = {.object = m->object, .canceled = true};
+        hl_status st = hl_fail(HL_ECANCELED, "it was canceled at the receiver");
         inbox_counter_add(&in->canceled, 1);
         hl_fault_count("canceled", "zmq");
-        drop_migration(in, m, HL_ECANCELED);
-        remember_done(in, &over);
-        answer_done(in, &over, f, r);
+        remember_refused(in, m, st);
+        say_refused(in, f, st, r);
+        drop_migration(in, m, st);
     } else if (d != NULL) {
         answer_done(in, d, f, r);
     } else {

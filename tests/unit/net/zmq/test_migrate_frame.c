@@ -333,6 +333,38 @@ TEST(a_canceled_migration_is_freed_at_once_and_stays_canceled)
     assert_int_equal(s.begun, s.committed + s.aborted);
 }
 
+/* A sender that asks for the state while the last chunks are being placed leaves the epoch of their
+ * answer, and would send everything again, and again. */
+TEST(a_refused_migration_is_not_begun_again_by_a_resume)
+{
+    struct sink s = {0};
+    struct hl_mig_inbox *in = inbox_with(&s, 16 * CHUNK, 0);
+    struct hl_mig_frame open = frame(HL_MIG_OPEN);
+    struct hl_mig_reply r;
+    open.crc ^= 1;
+    (void)tell(in, &open, NULL);
+    for (uint32_t i = 0; i < 5; i++)
+        r = tell_chunk(in, i);
+    assert_int_equal(r.frame.status, HL_ECORRUPT);
+    open.type = HL_MIG_RESUME;
+    open.epoch++;
+    r = tell(in, &open, NULL);
+    assert_int_equal(r.frame.type, HL_MIG_REFUSED);
+    assert_int_equal(r.frame.status, HL_ECORRUPT);
+    assert_int_equal(r.frame.epoch, open.epoch);
+    assert_memory_equal(r.payload, "migration ", 10);
+    assert_int_equal(tell_chunk(in, 0).frame.status, HL_ECORRUPT);
+    assert_int_equal(s.begun, 1);
+    assert_int_equal(s.aborted, 1);
+    /* An OPEN begins anew. */
+    open = frame(HL_MIG_OPEN);
+    assert_int_equal(tell(in, &open, NULL).frame.type, HL_MIG_STATE);
+    for (uint32_t i = 0; i < 5; i++)
+        r = tell_chunk(in, i);
+    assert_int_equal(r.frame.type, HL_MIG_DONE);
+    hl_mig_inbox_destroy(in);
+}
+
 /* A chunk of the object compressed by zstd itself, as a frame that says so. */
 static struct hl_mig_frame packed_frame(uint32_t chunk, uint8_t *buf, size_t cap)
 {
