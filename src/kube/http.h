@@ -42,7 +42,8 @@ struct hl_kube_request {
     int gather_ms;      /* for a watch: after a quiet time, data waits in the kernel this long,
                          * because each wakeup costs as much as an event. 0 = never */
     const struct hl_kube_members *members; /* members of the answer to keep (parse.h); NULL = all */
-    int *retry_after_s;                    /* NULL, or set to a refusal's wish; 0 = none */
+    int *retry_after_s;                    /* NULL, or gets the delay that a refusal asks for; 0 =
+                                            * none */
 };
 
 /* *out: the answer's object, a new reference; out can be NULL. */
