@@ -1,15 +1,15 @@
-/* A claim is a question to L3, which decides by what it keeps (l3d/claim.c). It is asked whenever
- * L3 was silent before, before each sweep, and after every change of the catalogue, so that L3
- * hears of the new revision before anybody can come with an old catalogue.
+/* A claim is a call to L3, which decides it from what it has stored (l3d/claim.c). L3 is asked
+ * whenever it was silent before, before each sweep, and after every change of the catalogue, so
+ * that L3 learns the new revision before anybody can come with an old catalogue.
  *
- * `seen` goes along: L3 may know of no newer revision than we have told it. A revision whose
+ * `seen` is sent along: L3 may not know a newer revision than we have told it. A revision whose
  * answer was lost counts as told.
  *
  *     catalogue      revision 7 ---- durable: 8 ------------------- durable: 9 ----> time
  *     told to L3         seen 7           | claim(8, seen 7) --> ok: seen 8
  *     L3 keeps                7           '--> 8
  *
- * States, all of them changed on the loop's thread, by L3's answer or by its silence:
+ * States, all changed on the loop's thread, by L3's answer or by its silence:
  *
  *     UNKNOWN --CLAIMED-----------------------------> OK       pool and archive may be changed
  *        |----UNCLAIMED, the catalogue is empty-----> REFUSED  nothing is changed, reads go on
@@ -19,7 +19,7 @@
  *     OK, REFUSED --L3 is silent or another one: claim_forget--> UNKNOWN
  *     REFUSED --helios recover: claim_become, claim_take--> UNKNOWN --> OK
  *
- * While one question is under way (`asking`) a second one only sets `again`. */
+ * While a call is in progress (`asking`), another one only sets `again`. */
 #include "controller/claim.h"
 
 #include <inttypes.h>
@@ -36,11 +36,11 @@
 #define RECOVER                                                                                    \
     "`helios recover` restores what is missing here, `helios recover --discard` discards it"
 
-/* A question under way; one at a time. */
+/* A call in progress; one at a time. */
 struct claim_call {
     struct hl_controller *c;
-    uint64_t revision; /* that it tells L3 */
-    claim_done done;   /* NULL: an ordinary one */
+    uint64_t revision; /* the revision that it tells L3 */
+    claim_done done;   /* NULL: an ordinary claim */
     void *arg;
 };
 
@@ -68,7 +68,8 @@ hl_status claim_add_revision(struct hl_records *records, uint64_t revision)
     return hl_records_add(records, revision_record(revision), "%s", HL_CLAIM_REVISION_KEY);
 }
 
-/* The first start: a new cluster, whose id and revision are durable before anybody hears of it. */
+/* The first start: makes a new cluster. Its id and revision are durable before anybody learns of
+ * them. */
 static hl_status cluster_make(struct hl_controller *c)
 {
     struct hl_id id = hl_id_random();
@@ -88,7 +89,7 @@ static hl_status cluster_make(struct hl_controller *c)
     return HL_OK;
 }
 
-/* The record of that key; HL_ECORRUPT names what is wrong with it. */
+/* Reads the record of that key; HL_ECORRUPT names what is wrong with it. */
 static hl_status read_record(struct hl_controller *c, const char *key,
                              const struct hl_api_type *type, struct hl_arena *arena, void *out)
 {
@@ -132,14 +133,15 @@ hl_status claim_load(struct hl_controller *c)
     return HL_OK;
 }
 
-/* Whatever pool or archive is claimed refuses it: nothing there is changed by this Controller. */
+/* Makes an id that every claimed pool and archive refuses, so this Controller changes nothing
+ * there. */
 void claim_load_none(struct hl_controller *c)
 {
     c->claim.cluster = hl_id_random();
     c->claim.revision = c->claim.seen = 1;
 }
 
-/* One that can't be read is counted anew, from the clock. */
+/* An epoch that can't be read is replaced by one derived from the clock. */
 hl_status claim_begin_epoch(struct hl_controller *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -155,7 +157,7 @@ hl_status claim_begin_epoch(struct hl_controller *c)
     st = value == NULL ? hl_fail(HL_ENOMEM, "out of memory for the epoch")
                        : hl_store_commit(c->store, &op, 1);
     json_decref(value);
-    if (st != HL_OK) /* a full disk: reads go on */
+    if (st != HL_OK) /* a full disk: reads continue */
         hl_warn("the epoch can't be stored, a later start is newer only by its clock error=\"%s\"",
                 hl_error_text());
     hl_error_clear();
@@ -212,7 +214,7 @@ static void claim_is_ours(struct hl_controller *c)
     cl->why[0] = '\0';
 }
 
-/* The reason is logged once, and again only when it is another one. */
+/* Logs the reason once, and again only if it changes. */
 HL_PRINTF(2, 3) static void claim_refuse(struct hl_controller *c, const char *fmt, ...)
 {
     struct claim *cl = &c->claim;
@@ -228,7 +230,7 @@ HL_PRINTF(2, 3) static void claim_refuse(struct hl_controller *c, const char *fm
     memcpy(cl->why, why, sizeof(cl->why));
 }
 
-/* Another cluster's pool or archive; where both are, the pool is named. */
+/* The pool or the archive belongs to another cluster; if both do, the pool is named. */
 static void claim_refuse_other(struct hl_controller *c)
 {
     const struct claim_found *f = &c->claim.found;
@@ -245,8 +247,8 @@ static void claim_refuse_other(struct hl_controller *c)
             claim_cluster(c).s);
 }
 
-/* Our cluster, but L3 has heard of changes that this catalogue does not have. To free what it does
- * not know would free what those changes have made. */
+/* Our cluster, but L3 knows of changes that this catalogue does not have. Freeing unknown shards
+ * would free what those changes have made. */
 static void claim_refuse_newer(struct hl_controller *c)
 {
     const struct claim *cl = &c->claim;
@@ -259,7 +261,7 @@ static void claim_refuse_newer(struct hl_controller *c)
                  pool ? "pool" : "archive", pool ? f->revision : f->archive_revision, cl->seen);
 }
 
-/* Unclaimed shards: ours if the catalogue knows them. */
+/* Unclaimed shards are ours if the catalogue knows them. */
 static void claim_compare(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;
@@ -272,11 +274,11 @@ static void claim_compare(struct hl_controller *c)
             cl->found.shards, cl->found.archived);
         return;
     }
-    cl->comparing = true; /* by the sweep that begins with this claim */
+    cl->comparing = true; /* the sweep that begins with this claim compares them */
     cl->known_pooled = cl->known_archived = 0;
 }
 
-/* By L3's word alone: what was before does not count. */
+/* Judges by L3's answer alone; earlier states do not count. */
 static void claim_judge(struct hl_controller *c)
 {
     switch (c->claim.found.state) {
@@ -297,7 +299,7 @@ static void claim_judge(struct hl_controller *c)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* None where the text is none. */
+/* Returns no id if the text is not an id. */
 static struct hl_id read_id(const char *text)
 {
     struct hl_id id = {0, 0};
@@ -327,7 +329,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
     struct claim_call *k = arg;
     struct hl_controller *c = k->c;
     struct claim *cl = &c->claim;
-    if (controller_stopped(c)) { /* the caller of claim_take is gone as well */
+    if (controller_stopped(c)) { /* the caller of claim_take has ended as well */
         free(k);
         return;
     }
@@ -352,8 +354,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
     }
 }
 
-/* mode: OWN asks, ADOPT makes unclaimed shards ours, TAKE does so with those of another cluster
- * too. */
+/* mode: OWN asks; ADOPT makes unclaimed shards ours; TAKE also takes those of another cluster. */
 static void claim_send(struct hl_controller *c, enum hl_api_claim_mode mode, claim_done done,
                        void *arg)
 {
@@ -371,8 +372,8 @@ static void claim_send(struct hl_controller *c, enum hl_api_claim_mode mode, cla
     hl_call_l3_claim_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_claim, k);
 }
 
-/* `again` is a flag and not a count: one more question tells the newest revision, whatever came in
- * between. */
+/* `again` is a flag, not a counter: one more call tells the newest revision, whatever happened
+ * meanwhile. */
 void claim_ask(struct hl_controller *c)
 {
     if (c->claim.asking)
@@ -386,8 +387,7 @@ void claim_take(struct hl_controller *c, claim_done done, void *arg)
     claim_send(c, HL_API_CLAIM_MODE_TAKE, done, arg);
 }
 
-/* While L3 refuses it would refuse this revision as well; while it is silent the next sweep asks.
- */
+/* If L3 refuses us, it would refuse this revision too; if L3 is silent, the next sweep asks. */
 void claim_changed(struct hl_controller *c)
 {
     c->claim.revision++;
@@ -402,7 +402,7 @@ void claim_forget(struct hl_controller *c)
     memset(&c->claim.found, 0, sizeof(c->claim.found));
 }
 
-/* The caller has made the revision newer than all that L3 has heard of (recover_make). */
+/* The caller has chosen a revision newer than any that L3 knows (recover_make). */
 void claim_become(struct hl_controller *c, struct hl_id cluster, uint64_t revision)
 {
     c->claim.cluster = cluster;

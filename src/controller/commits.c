@@ -1,11 +1,11 @@
-/* What is written to the store. Nothing here waits for the disk: a thread of the store's commits,
- * and the answer comes back to the loop.
+/* Writes to the store. Nothing here waits for the disk: a thread of the store commits, and the
+ * answer comes back to the loop.
  *
- * The catalogue's operations commit and then apply, in one call. Such a change is made twice: the
- * first time its commit takes a copy of the records and fails, so that memory stays as it was; once
- * the records are durable it is made again, and the same commit succeeds. Changes come one after
- * the other, so that the second time finds the catalogue as the first time did, and readers see
- * only what is durable.
+ * An operation of the catalogue commits and then applies, in one call. So such a change is made
+ * twice. The first time its commit takes a copy of the records and fails, which leaves memory
+ * unchanged. Once the records are durable the change is made again, and the same commit succeeds.
+ * Changes are made one after another, so that the second time finds the catalogue as the first
+ * time did, and readers see only what is durable.
  *
  *     c->changes --> [ writing ] --> [ waits ] --> [ waits ] --> NULL
  *                       |
@@ -13,19 +13,18 @@
  *                       v
  *                    store/writer: its thread commits, on_change_written runs on the loop
  *
- * States of a change, all of them set on the loop's thread:
+ * States of a change, all set on the loop's thread:
  *
  *     waits --first of the queue: make--> writing --durable--> durable --make--> applied --> done
  *       |                                    |                    |
  *       |--make fails: it has nothing        |--the disk fails    |--other records than before:
  *       |  to write, or is refused--> done   v                    |  writing again, 3 times at most
  *       |                                  done                   |--make fails: done, and an error
- *       |--changes_stop--> done                                      in the log, for the store has
- * it
+ *       |--changes_stop--> done                                      is logged: the store has it
  *
- * The records may differ the second time where they hold what the first make has computed from
- * more than the catalogue; then what is in the store is not what would be applied, so that it is
- * written once more. */
+ * The records can differ the second time if they contain something that the first make has computed
+ * from more than the catalogue. Then the store does not have what would be applied, so the change
+ * is written once more. */
 #include "controller/commits.h"
 
 #include <stdlib.h>
@@ -39,7 +38,7 @@
 
 static void changes_run(struct hl_controller *c);
 
-/* Operations that borrow from the records; free() them. */
+/* Makes operations that borrow from the records; free() them. */
 static struct hl_store_op *ops_of(const struct hl_records *records)
 {
     struct hl_store_op *ops = calloc(records->count + 1, sizeof(*ops));
@@ -92,7 +91,7 @@ static bool records_equal(const struct hl_records *written, const struct hl_reco
     return true;
 }
 
-/* The head of the queue is over. */
+/* Ends the change at the head of the queue. */
 static void change_end(struct hl_controller *c, hl_status st)
 {
     struct change *ch = c->changes;
@@ -114,8 +113,8 @@ static void on_change_written(void *arg, hl_status st, const char *text)
     changes_run(c);
 }
 
-/* The commit of the change that is being made now. Called by ch->make through commit_records.
- * HL_EBUSY takes the way of a failure: the operation of the catalogue leaves memory as it was. */
+/* The commit of the change that is being made, called by ch->make through commit_records. HL_EBUSY
+ * has the effect of a failure: the catalogue's operation leaves memory unchanged. */
 static hl_status change_commit(struct hl_controller *c, struct change *ch,
                                const struct hl_records *records)
 {
@@ -134,7 +133,7 @@ static hl_status change_commit(struct hl_controller *c, struct change *ch,
     return hl_fail(HL_EBUSY, "the change is being written");
 }
 
-/* Outside of a change. */
+/* The commit outside of a change. */
 static hl_status commit_now(struct hl_controller *c, const struct hl_records *records)
 {
     struct hl_records all = {0};
@@ -158,12 +157,12 @@ hl_status commit_records(void *arg, const struct hl_records *records)
     struct hl_controller *c = arg;
     if (c->making)
         return change_commit(c, c->changes, records);
-    if (c->changes != NULL) /* what was computed now may be wrong once that is applied */
+    if (c->changes != NULL) /* the records may be wrong once that change is applied */
         return hl_fail(HL_EBUSY, "another change of the catalogue is being written; try again");
     return commit_now(c, records);
 }
 
-/* Make the head of the queue, and those after it, until one waits for the disk. */
+/* Makes the change at the head of the queue, and those after it, until one waits for the disk. */
 static void changes_run(struct hl_controller *c)
 {
     while (!c->making && !c->closing && c->changes != NULL && !c->changes->writing) {

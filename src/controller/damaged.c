@@ -1,5 +1,5 @@
-/* What of the store could not be read at the start, while the Controller runs: jobs whose records
- * are lost and whose containers run on, and models and versions that are removed. */
+/* Handles records of the store that were unreadable at the start, while the Controller runs: jobs
+ * whose records are lost but whose containers run on, and models and versions that are removed. */
 #include "controller/damaged.h"
 
 #include <inttypes.h>

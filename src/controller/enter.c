@@ -1,5 +1,5 @@
-/* What begins and ends every call: the clocks are looked at before anything is judged by them, and
- * the Controller outlives the answers that it waits for. */
+/* Begins and ends every call: checks the clocks before anything is judged by them, and keeps the
+ * Controller alive while it waits for answers. */
 #include <inttypes.h>
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@ void call_reject(struct hl_rpc_call *call, hl_status st)
     hl_rpc_reject(call, st, NULL);
 }
 
-/* Deadlines and ages of what is open move by the gap. */
+/* Shifts open deadlines and ages by the gap. */
 static void shift_by(struct hl_controller *c, const struct hl_listening_gap *gap)
 {
     if (c->clocks_shifted != NULL)

@@ -1,8 +1,8 @@
-/* cuda/driver.h - the CUDA driver library, loaded when it is asked for.
+/* cuda/driver.h - the CUDA driver library, loaded on demand.
  *
- * Owns:    each library that was loaded stays loaded to the end of the process, as drivers must.
+ * Owns:    each loaded library stays loaded until the process ends, as drivers must.
  * Threads: any.
- * Errors:  HL_EUNAVAIL (no such library, or functions that Helios needs are missing in it);
+ * Errors:  HL_EUNAVAIL (no such library, or it lacks functions that Helios needs);
  *          cuda_fail: HL_ENOSPC, HL_EUNSUPPORTED, HL_EPERM, HL_EEXIST, else HL_EIO, with the
  *          driver's name and text of the error.
  * Units:   bytes.
@@ -61,7 +61,7 @@
     X(cuMemExportToShareableHandle, (void *, cu_handle, cu_enum, unsigned long long))              \
     X(cuMemImportFromShareableHandle, (cu_handle *, void *, cu_enum))
 
-/* To run kernels, and streams that wait for words of memory; since CUDA 11.7. */
+/* Functions to run kernels, and for streams that wait for words of memory; since CUDA 11.7. */
 #define CUDA_RUN_CALLS(X)                                                                          \
     X(cuModuleLoadData, (struct CUmod_st **, const void *))                                        \
     X(cuModuleUnload, (struct CUmod_st *))                                                         \
@@ -82,7 +82,7 @@
     X(cuStreamWaitValue64_v2, (struct CUstream_st *, cu_ptr, uint64_t, unsigned int))              \
     X(cuStreamWriteValue64_v2, (struct CUstream_st *, cu_ptr, uint64_t, unsigned int))
 
-/* An event of all that was begun in a context; since CUDA 12.5. */
+/* Records an event for everything that was begun in a context; since CUDA 12.5. */
 #define CUDA_CONTEXT_CALLS(X) X(cuCtxRecordEvent, (struct CUctx_st *, struct CUevent_st *))
 
 /* clang-format on */
@@ -95,14 +95,14 @@ struct cuda_driver {
     CUDA_RUN_CALLS(X)
     CUDA_CONTEXT_CALLS(X)
 #undef X
-    int vmm;     /* all of CUDA_VMM_CALLS are there */
-    int run;     /* all of CUDA_RUN_CALLS are there */
-    int context; /* all of CUDA_CONTEXT_CALLS are there */
+    int vmm;     /* all of CUDA_VMM_CALLS exist */
+    int run;     /* all of CUDA_RUN_CALLS exist */
+    int context; /* all of CUDA_CONTEXT_CALLS exist */
 };
 
-/* `library` NULL = CUDA_DRIVER_NAME. Initialises it. */
+/* Loads and initialises the driver. library: NULL = CUDA_DRIVER_NAME. */
 hl_status cuda_driver_load(const char *library, struct cuda_driver *out) HL_CHECK;
-/* hl_fail with what the driver says of `r`; `call` is the function's name. */
+/* Calls hl_fail with the driver's text for `r`; call: the function's name. */
 hl_status cuda_fail(const struct cuda_driver *cu, const char *call, cu_result r);
 
 #define CUDA_TRY(cu, call, args)                                                                   \

@@ -1,7 +1,7 @@
-/* cuda/types.h - the types and numbers of the CUDA driver API that Helios uses.
+/* cuda/types.h - the types and constants of the CUDA driver API that Helios uses.
  *
- * Declared here because Helios is built where no CUDA is installed; tests/unit/mem/
- * test_cuda_driver.c holds every line against cuda.h where there is one.
+ * They are declared here because Helios is built without CUDA. If cuda.h is installed,
+ * tests/unit/mem/test_cuda_driver.c compares every line with it.
  *
  * Owns:    nothing.
  * Threads: any.

@@ -34,7 +34,7 @@ struct curl_calls {
 
 extern struct curl_calls curl_calls;
 
-/* To be called before any other function of libcurl. */
+/* Call it before any other function of libcurl. */
 hl_status hl_curl_load(void) HL_CHECK;
 
 #define curl_easy_cleanup   curl_calls.curl_easy_cleanup

@@ -1,3 +1,4 @@
+/* Asks an Agent or L3 where a shard is, and checks the answer. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,7 @@ void hl_retry_pause(const struct hl_retry *retry, int tried, int left_ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-/* As long as the policy says and the deadline allows. */
+/* Pauses as the policy says, but not beyond the deadline. */
 static hl_status remote_pause(struct hl_remote *r, int tried)
 {
     int left;
@@ -36,7 +36,7 @@ static void chunks_failed(struct hl_remote *r, size_t count)
         r->ops->failed(r->arg, count);
 }
 
-/* The shard may have moved meanwhile; its bytes must be the same. */
+/* Asks again where the shard is. It may have moved meanwhile; its bytes must be the same. */
 static hl_status remote_relocate(struct hl_remote *r)
 {
     uint32_t crc32 = r->extent->crc32;
@@ -56,7 +56,7 @@ static hl_status remote_fetch(struct hl_remote *r, uint64_t first, void *dst, ui
                                  r->extent->crcs + first, ms, bad);
 }
 
-/* One bad chunk, until it is good or the retries are used up. */
+/* Fetches one bad chunk again, until it is good or the retries are used up. */
 static hl_status remote_refetch(struct hl_remote *r, uint64_t chunk, void *dst)
 {
     for (int tried = 0; tried < r->retry.count; tried++) {
@@ -74,7 +74,7 @@ static hl_status remote_refetch(struct hl_remote *r, uint64_t chunk, void *dst)
                    chunk, hl_chunk_count(r->extent->size), r->retry.count);
 }
 
-/* Whole chunks [first, first + count). */
+/* Fetches whole chunks [first, first + count). */
 static hl_status fetch_chunks(struct hl_remote *r, uint64_t first, uint64_t count, uint8_t *dst)
 {
     struct hl_net_bad bad = {0};
@@ -86,7 +86,7 @@ static hl_status fetch_chunks(struct hl_remote *r, uint64_t first, uint64_t coun
     size_t listed = bad.count < HL_NET_BAD_MAX ? bad.count : HL_NET_BAD_MAX;
     for (size_t i = 0; i < listed; i++)
         HL_TRY(remote_refetch(r, first + bad.chunk[i], dst + bad.chunk[i] * HL_CHUNK));
-    /* What stands after the last listed one is not known to be good. */
+    /* Chunks after the last listed one are not known to be good. */
     for (uint64_t i = bad.count > listed ? (uint64_t)bad.chunk[listed - 1] + 1 : count; i < count;
          i++)
         HL_TRY(remote_refetch(r, first + i, dst + i * HL_CHUNK));

@@ -1,4 +1,4 @@
-/* fetch/remote.h - reads a shard from the memory of another host: asks its owner where it lies,
+/* fetch/remote.h - reads a shard from the memory of another host: asks its owner where it is,
  * fetches that range, compares every chunk with its checksum, and fetches bad chunks again.
  *
  * Owns:    nothing; connection and extent belong to the caller.
@@ -37,7 +37,7 @@ int hl_retry_pause_ms(const struct hl_retry *retry, int tried);
  * sends no message. */
 void hl_retry_pause(const struct hl_retry *retry, int tried, int left_ms);
 
-/* Where a shard lies in a pool or store, with its checksums. */
+/* The location of a shard in a pool or store, with its checksums. */
 struct hl_extent {
     struct hl_id id;
     uint64_t offset;
@@ -47,7 +47,7 @@ struct hl_extent {
     uint32_t crcs[]; /* one per chunk */
 };
 
-/* The daemon that knows where the shards of a memory lie. */
+/* The daemon that knows the location of shards. */
 enum hl_extent_owner { HL_EXTENT_OF_L3, HL_EXTENT_OF_AGENT };
 
 hl_status hl_extent_ask(struct hl_rpc_peer *peer, enum hl_extent_owner owner,
@@ -63,7 +63,7 @@ hl_status hl_extent_locate(struct hl_rpc_peer *peer, enum hl_extent_owner owner,
 struct hl_remote_ops {
     /* Milliseconds until the deadline, at least 1; fails when it has passed. */
     hl_status (*left_ms)(void *arg, int *ms);
-    /* Asks again where the shard lies; may free the old extent. */
+    /* Asks again for the shard's location; can free the old extent. */
     hl_status (*locate)(void *arg, const struct hl_extent **extent);
     /* This number of chunks arrived with a wrong checksum. NULL: not counted. */
     void (*failed)(void *arg, size_t chunks);

@@ -1,6 +1,6 @@
-/* libmicrohttpd gives every connection a thread, so that one that waits for the loop does not block
- * the others. Such a thread posts a question to the loop and waits for its answer. When it gives
- * up, the answer is discarded; the last of the two frees the question.
+/* libmicrohttpd gives every connection a thread, so that a connection that waits for the loop does
+ * not block the others. The thread posts a question to the loop and waits for its answer. If it
+ * gives up, the answer is discarded; the last of the two frees the question.
  *
  *     connection's thread                          the loop
  *     question, refs = 2 ----hl_loop_post---->     question_answer: text, without the lock
@@ -9,8 +9,8 @@
  *       '--late: abandoned = true                  sees `abandoned`: does not use `m`
  *     drops its reference
  *
- * Connections that ask nothing must not keep others out: when HL_METRICS_SILENT have no request
- * under way, the next one closes the oldest of them. */
+ * Idle connections must not keep others out: if HL_METRICS_SILENT connections have no request under
+ * way, the next one closes the oldest of them. */
 #include "http/metrics.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@
 
 #define DEADLINE_MS 1000
 #define BACKLOG     64
-#define MEMORY      ((size_t)16 << 10) /* of one connection: bounds its headers */
+#define MEMORY      ((size_t)16 << 10) /* per connection; limits its headers */
 
 struct hl_metrics {
     struct hl_metrics_opts opts;
@@ -45,15 +45,15 @@ struct hl_metrics {
     char address[300];
 };
 
-/* One look at the daemon's state. */
+/* One question about the daemon's state. */
 struct question {
     pthread_mutex_t lock; /* guards answered, abandoned, refs */
     pthread_cond_t changed;
     bool answered;
     int refs;
     bool abandoned;
-    bool health;          /* that is asked for, not gauges */
-    struct hl_metrics *m; /* gone, perhaps, when `abandoned` */
+    bool health;          /* health is asked for, not gauges */
+    struct hl_metrics *m; /* may be gone if `abandoned` */
     struct hl_buf text;
 };
 
@@ -84,8 +84,8 @@ static struct question *question_create(struct hl_metrics *m, bool health)
     return q;
 }
 
-/* On the loop, as hl_metrics_stop() is: `m` lives while a question that was not given up is
- * answered. No lock is held meanwhile, so that the deadline holds for slow gauges too. */
+/* Runs on the loop, like hl_metrics_stop(), so `m` exists while a question that was not abandoned
+ * is answered. No lock is held meanwhile, so that the deadline also holds for slow gauges. */
 static void question_answer(void *arg)
 {
     struct question *q = arg;
@@ -106,7 +106,7 @@ static void question_answer(void *arg)
     question_put(q);
 }
 
-/* True when the loop answered; its text is appended to `out`. */
+/* True: the loop has answered, and its text is appended to `out`. */
 static bool ask_loop(struct hl_metrics *m, bool health, struct hl_buf *out)
 {
     struct question *q = question_create(m, health);
@@ -170,7 +170,7 @@ static int connection_fd(struct MHD_Connection *c)
     return info != NULL ? info->connect_fd : -1;
 }
 
-/* With the lock. */
+/* Call it with the lock held. */
 static void silent_remove(struct hl_metrics *m, int fd)
 {
     for (size_t i = 0; i < m->silent_count; i++)
@@ -181,7 +181,7 @@ static void silent_remove(struct hl_metrics *m, int fd)
         }
 }
 
-/* A request has begun or the connection ends: it is no candidate for closing any more. */
+/* A request has begun or the connection ends, so it must not be closed to make room. */
 static void client_speaks(struct hl_metrics *m, int fd)
 {
     pthread_mutex_lock(&m->lock);
@@ -189,8 +189,9 @@ static void client_speaks(struct hl_metrics *m, int fd)
     pthread_mutex_unlock(&m->lock);
 }
 
-/* The oldest one's thread sees the end of its stream and closes it. libmicrohttpd tells of the end
- * of a connection before it closes the descriptor, so what is in the list is open. */
+/* Closes the oldest silent connection if there are too many: its thread sees the end of the stream.
+ * libmicrohttpd reports the end of a connection before it closes the descriptor, so all descriptors
+ * in the list are open. */
 static void falls_silent(struct hl_metrics *m, int fd)
 {
     pthread_mutex_lock(&m->lock);
@@ -218,7 +219,7 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **state,
 {
     (void)state;
     (void)how;
-    falls_silent(arg, connection_fd(c)); /* it may ask again */
+    falls_silent(arg, connection_fd(c)); /* another request can follow */
 }
 
 static enum MHD_Result serve_request(void *arg, struct MHD_Connection *c, const char *url,
@@ -232,7 +233,7 @@ static enum MHD_Result serve_request(void *arg, struct MHD_Connection *c, const 
     (void)state;
     client_speaks(m, connection_fd(c));
     if (*upload_len > 0) {
-        *upload_len = 0; /* read and forgotten; the method refuses it in the end */
+        *upload_len = 0; /* discarded; the method is refused in the end */
         return MHD_YES;
     }
     struct hl_buf text = HL_BUF(HL_METRICS_TEXT), health = HL_BUF(HL_METRICS_TEXT);
@@ -358,7 +359,7 @@ const char *hl_metrics_address(const struct hl_metrics *m)
     return m != NULL ? m->address : "";
 }
 
-/* Its threads end within the deadline of a question, which is given up then. */
+/* The connections' threads end within the deadline of a question, which is then abandoned. */
 void hl_metrics_stop(struct hl_metrics *m)
 {
     if (m == NULL)

@@ -1,16 +1,16 @@
 /* http/metrics.h - GET /metrics (Prometheus text 0.0.4) and GET /healthz of a daemon.
  *
- * /metrics is the table of planes and, when the loop answers in time, what `gauges` adds; without
- * them it still comes, and helios_up is 0. /healthz is 200 while the loop answers, else 503; what
- * `health` says follows the "ok".
+ * /metrics returns the table of planes and, if the loop answers in time, the text of `gauges`;
+ * otherwise helios_up is 0. /healthz returns 200 while the loop answers, otherwise 503; the text of
+ * `health` follows the "ok".
  *
  * Owns:    a listening socket and a thread per connection.
- * Threads: start and stop on the loop's thread; `gauges` and `health` run there, and nothing of
- *          the daemon is touched from the connections' threads.
+ * Threads: start and stop on the loop's thread; `gauges` and `health` run there, and the
+ *          connections' threads touch nothing of the daemon.
  * Errors:  HL_EINVAL (no host:port), HL_EBUSY (the port is in use), HL_EIO.
  * Units:   milliseconds.
- * Limits:  HL_METRICS_CONNECTIONS at a time, HL_METRICS_IDLE_S each without a byte; of those that
- *          ask nothing HL_METRICS_SILENT, then the oldest one is closed;
+ * Limits:  HL_METRICS_CONNECTIONS at a time, each at most HL_METRICS_IDLE_S without a byte; at most
+ *          HL_METRICS_SILENT without a request, or the oldest of these is closed;
  *          HL_METRICS_TEXT bytes of text; other paths and methods are refused.
  */
 #ifndef HL_HTTP_METRICS_H
@@ -28,21 +28,21 @@ struct hl_loop;
 struct hl_metrics;
 
 struct hl_metrics_opts {
-    const char *listen; /* "host:port"; port 0 takes a free one, "" = nothing is served */
+    const char *listen; /* "host:port"; port 0 = any free one, "" = nothing is served */
     struct hl_loop *loop;
-    int deadline_ms; /* of the loop's answer; 0 = 1000 */
-    /* Families of the daemon's own, appended; NULL = none. */
+    int deadline_ms; /* for the loop's answer; 0 = 1000 */
+    /* Appends the daemon's own families; NULL = none. */
     hl_status (*gauges)(void *arg, struct hl_buf *out);
-    /* Lines about what is amiss, appended; NULL = none. */
+    /* Appends a line for each problem; NULL = none. */
     hl_status (*health)(void *arg, struct hl_buf *out);
     void *arg;
 };
 
-/* *out is NULL when nothing is to be served. */
+/* *out is NULL if nothing is served. */
 hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics **out) HL_CHECK;
-/* With the real port, "" of NULL. Borrowed. */
+/* The address with the actual port; "" if m is NULL. Borrowed. */
 const char *hl_metrics_address(const struct hl_metrics *m);
-/* Before the daemon that `gauges` asks. NULL is fine. */
+/* Call it before the daemon that `gauges` reads is freed. NULL is allowed. */
 void hl_metrics_stop(struct hl_metrics *m);
 
 #endif

@@ -1,3 +1,4 @@
+/* Helpers for a container's spec and status: set, copy and free their texts and lists. */
 #include "hw/executor.h"
 
 #include <stdarg.h>

@@ -1,14 +1,14 @@
-/* kube/config.h - where the API server is, and who we are to it.
+/* kube/config.h - the address of the API server, and the credentials for it.
  *
- * A kubeconfig (current-context, or the one named), or what a pod is given: environment, token,
- * ca.crt, namespace.
+ * They come from a kubeconfig (current-context, or the context named), or from what a pod is given:
+ * environment, token, ca.crt, namespace.
  * Source: kubernetes.io, "Organizing Cluster Access Using kubeconfig Files" and "Accessing the
  * Kubernetes API from a Pod".
  *
  * Owns:    copies of all texts. Keys and tokens never reach a log.
- * Threads: load and free by one; hl_kube_config_token by any.
- * Errors:  HL_ENOENT (no file, not in a pod), HL_EINVAL (FILE: what is missing or wrong),
- *          HL_EUNSUPPORTED (a password, impersonation), HL_EPERM; those of kube/plugin.h.
+ * Threads: load and free on one thread; hl_kube_config_token on any.
+ * Errors:  HL_ENOENT (no file, and not in a pod), HL_EINVAL (FILE: what is missing or wrong),
+ *          HL_EUNSUPPORTED (a password, impersonation), HL_EPERM; errors of kube/plugin.h.
  * Units:   none.
  * Limits:  files of 1 MiB.
  */
@@ -27,19 +27,19 @@ struct hl_kube_plugin;
 
 struct hl_kube_config {
     char *server;                  /* "https://host:port", no slash at the end */
-    char *ns;                      /* where nothing else is said; never NULL */
+    char *ns;                      /* the default namespace; never NULL */
     char *token;                   /* NULL, or the token itself */
-    char *token_file;              /* NULL, or the file that has it; it changes while we run */
-    struct hl_kube_plugin *plugin; /* NULL, or the program that says it */
+    char *token_file;              /* NULL, or the file with it, which changes at run time */
+    struct hl_kube_plugin *plugin; /* NULL, or the program that prints it */
     /* PEM; NULL = none. */
     char *ca, *cert, *key;
-    char *tls_server_name; /* what the certificate must name, NULL = the host of `server` */
-    char *proxy;           /* URL; NULL = what HTTPS_PROXY and its relatives say */
+    char *tls_server_name; /* name in the certificate; NULL = the host of `server` */
+    char *proxy;           /* URL; NULL = what HTTPS_PROXY and similar variables say */
     bool insecure;
 };
 
 struct hl_kube_source {
-    const char *path; /* of a kubeconfig; "" = $KUBECONFIG, else ~/.kube/config, else the pod's */
+    const char *path;    /* of a kubeconfig; "" = $KUBECONFIG, ~/.kube/config or the pod's */
     const char *context; /* "" = the current one */
     const char *master;  /* "https://..." instead of the cluster's; "" = none */
     const char *pod_dir; /* NULL = /var/run/secrets/kubernetes.io/serviceaccount */
@@ -47,13 +47,13 @@ struct hl_kube_source {
 
 hl_status hl_kube_config_load(const struct hl_kube_source *from,
                               struct hl_kube_config **out) HL_CHECK;
-/* The bearer token as it is now, "" when there is none, and in how many seconds it is to be asked
- * for again. A program that says it is killed soon after `cancel` (may be NULL) is not 0. */
+/* Gets the present bearer token, "" if there is none, and the number of seconds after which to ask
+ * again. A program that prints it is killed soon after `cancel` (NULL allowed) is not 0. */
 hl_status hl_kube_config_token(const struct hl_kube_config *c, const atomic_bool *cancel, char *out,
                                size_t cap, int64_t *again_s) HL_CHECK;
-/* It may be another one when it is asked for again. */
+/* Whether the token can be different when it is asked for again. */
 bool hl_kube_config_token_changes(const struct hl_kube_config *c);
-/* NULL is fine. */
+/* NULL is allowed. */
 void hl_kube_config_free(struct hl_kube_config *c);
 
 #endif

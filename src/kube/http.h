@@ -1,12 +1,11 @@
 /* kube/http.h - one request to the API server, or one watch.
  *
  * Owns:    its connections and the last token. The config is borrowed and outlives it.
- * Threads: any; each request takes a connection of its own.
+ * Threads: any; each request uses its own connection.
  * Errors:  HL_EPERM (401, 403: what the server says is missing), HL_ENOENT (404), HL_ECONFLICT
  *          (409), HL_EEXIST (409 AlreadyExists), HL_ESTALE (410), HL_EINVAL (other refusals),
- *          HL_EUNAVAIL (nobody there, 429, 5xx,
- *          no credentials), HL_ETIMEDOUT, HL_ECANCELED, HL_EPROTO (no JSON).
- *          Nothing is tried again here, but once after 401 with the token as it is then.
+ *          HL_EUNAVAIL (unreachable, 429, 5xx, no credentials), HL_ETIMEDOUT, HL_ECANCELED,
+ *          HL_EPROTO (not JSON). Requests are not retried, except once after 401 with a new token.
  * Units:   bytes, ms; seconds where a name ends in _s.
  * Limits:  answers of HL_KUBE_ANSWER_MAX bytes.
  */
@@ -26,33 +25,34 @@
 
 struct hl_kube;
 
-/* `cancel` (may be NULL): what is under way ends soon after it is not 0. */
+/* cancel: NULL is allowed. Requests end soon after it is not 0. */
 hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_bool *cancel,
                        struct hl_kube **out) HL_CHECK;
-/* NULL is fine. No request is under way. */
+/* No request may be running. NULL is allowed. */
 void hl_kube_close(struct hl_kube *k);
 
 struct hl_kube_request {
     const char *method; /* GET POST PUT PATCH DELETE */
     const char *path;   /* "/api/v1/pods?limit=500", encoded */
     const json_t *body; /* NULL = none */
-    const char *text;   /* of the body, where there is no object of it; NULL = none */
-    const char *type;   /* of the body; NULL = application/json */
+    const char *text;   /* the body as text, if it is not an object; NULL = none */
+    const char *type;   /* type of the body; NULL = application/json */
     int timeout_ms;     /* 0 = 30000 */
-    bool only_metadata; /* of the objects that the server answers with */
-    int gather_ms;      /* of a watch: so long what comes is left with the kernel, when it has been
-                           quiet; each waking costs as much as an event. 0 = not at all */
-    const struct hl_kube_members *members; /* of the answer that are taken (parse.h); NULL = all */
-    int *retry_after_s;                    /* NULL, or what a refusal asked for; 0 = nothing */
+    bool only_metadata; /* ask for the metadata of objects only */
+    int gather_ms;      /* for a watch: after a quiet time, data waits in the kernel this long,
+                         * because each wakeup costs as much as an event. 0 = never */
+    const struct hl_kube_members *members; /* members of the answer to keep (parse.h); NULL = all */
+    int *retry_after_s;                    /* NULL, or gets the delay that a refusal asks for; 0 =
+                                            * none */
 };
 
-/* *out (may be NULL) is the answer's object; new reference. */
+/* *out: the answer's object, a new reference; out can be NULL. */
 hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_t **out) HL_CHECK;
-/* The answer as it is, appended to `out`; at most what that still takes. */
+/* Appends the unparsed answer to `out`, up to its remaining capacity. */
 hl_status hl_kube_text(struct hl_kube *k, const char *path, int timeout_ms,
                        struct hl_buf *out) HL_CHECK;
-/* A GET, until the server ends the stream (HL_OK), it fails, or `timeout_ms` have passed. What is
- * taken of objects is the stream's to say. */
+/* Runs a GET until the server ends the stream (HL_OK), it fails, or `timeout_ms` have passed. The
+ * stream's own `members` apply. */
 hl_status hl_kube_watch(struct hl_kube *k, const struct hl_kube_request *r,
                         struct hl_kube_stream *stream) HL_CHECK;
 

@@ -1,13 +1,13 @@
-/* kube/parse.h - JSON text to objects, without the members that nobody reads. What the API server
- * keeps for itself (managedFields) is most of an object, and a table is one text of 100 kB: both
- * are passed in one go, where jansson looks at every byte several times.
+/* kube/parse.h - parses JSON text to objects, without the members that nobody reads. Most of an
+ * object is the API server's own data (managedFields), and a rank table is a text of 100 kB: both
+ * are skipped in one pass, whereas jansson looks at every byte several times.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
- * Errors:  HL_EPROTO, as jansson has it, but that a member that is left out need only come to its
- *          end, and that there is no byte 0; HL_ENOMEM.
+ * Errors:  HL_EPROTO, by jansson's rules, except that a skipped member only needs an end and must
+ *          not contain a NUL; HL_ENOMEM.
  * Units:   bytes.
- * Limits:  2048 levels, as jansson's.
+ * Limits:  2048 levels, as in jansson.
  */
 #ifndef HL_KUBE_PARSE_H
 #define HL_KUBE_PARSE_H
@@ -18,14 +18,15 @@
 
 #include "base/status.h"
 
-/* Members of these names, wherever they are. */
+/* Members with these names, at any depth. */
 struct hl_kube_members {
-    const char *const *names; /* ends with NULL */
-    bool only;                /* they are all that is taken, but for what every answer has; a name
-                                with a '*' behind it with all that is in it. false: all but they */
+    const char *const *names; /* NULL-terminated */
+    bool only;                /* true: only these members are kept, and those that every answer has;
+                               * a name that ends with '*' is kept with everything in it. false: all
+                               * others are kept */
 };
 
-/* *out: new reference. `members` NULL: all. */
+/* *out: a new reference. members: NULL = all. */
 hl_status hl_kube_parse(const char *text, size_t len, const struct hl_kube_members *members,
                         json_t **out) HL_CHECK;
 

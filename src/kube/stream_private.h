@@ -1,4 +1,4 @@
-/* What the files of a stream share. */
+/* Shared by the files of a stream. */
 #ifndef HL_KUBE_STREAM_PRIVATE_H
 #define HL_KUBE_STREAM_PRIVATE_H
 
@@ -7,7 +7,7 @@
 extern const char *const stream_events[]; /* names of enum hl_kube_event; ends with NULL */
 
 hl_status stream_on_error(struct hl_kube_stream *s, const json_t *status);
-/* frames.c: as hl_kube_stream_feed, of Protocol Buffers. */
+/* frames.c: does the same as hl_kube_stream_feed, for Protocol Buffers. */
 hl_status stream_feed_frames(struct hl_kube_stream *s, const char *bytes, size_t len);
 
 #endif

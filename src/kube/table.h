@@ -1,10 +1,10 @@
-/* kube/table.h - what a watcher has brought, by a key that its owner finds in each object.
+/* kube/table.h - the objects that a watcher has delivered, by a key that the owner finds in them.
  *
- * A list takes the place of what there was with its last page, so that nobody sees the half of it.
+ * A new list replaces the old objects with its last page, so nobody ever sees half of it.
  *
  * Owns:    references to the objects.
  * Threads: one at a time.
- * Errors:  HL_ENOMEM: the object is not known, or the table stays as it was before the list.
+ * Errors:  HL_ENOMEM: the object is not added, or the table stays as it was before the list.
  * Units:   none.
  * Limits:  none.
  */
@@ -17,17 +17,17 @@
 #include "kube/stream.h"
 
 struct hl_kube_table {
-    const char *(*key)(const json_t *object); /* borrowed of it; NULL: it is left out */
+    const char *(*key)(const json_t *object); /* borrowed from it; NULL: leave the object out */
     json_t *now;                              /* key -> object */
-    json_t *next;                             /* of a list whose pages come in; NULL = none */
-    bool synced;                              /* it was listed */
+    json_t *next;                             /* a list whose pages are arriving; NULL = none */
+    bool synced;                              /* a list is complete */
 };
 
 hl_status hl_kube_table_init(struct hl_kube_table *t,
                              const char *(*key)(const json_t *object)) HL_CHECK;
-/* NULLs are fine. */
+/* A zeroed table is allowed. */
 void hl_kube_table_fini(struct hl_kube_table *t);
-/* As a watcher's `listed` and `changed` have them (watcher.h). */
+/* The same as a watcher's `listed` and `changed` (watcher.h). */
 hl_status hl_kube_table_list(struct hl_kube_table *t, const json_t *objects,
                              unsigned page) HL_CHECK;
 hl_status hl_kube_table_change(struct hl_kube_table *t, enum hl_kube_event type,

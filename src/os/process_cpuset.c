@@ -1,3 +1,4 @@
+/* Sets of CPUs and memory nodes: text such as 0-3,8, and what a process may use. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>

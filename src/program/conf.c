@@ -1,4 +1,4 @@
-/* The slices of all modules, put together. */
+/* Combines the slices of all modules. */
 #include "program/conf.h"
 
 #include "base/plane.h"

@@ -1,3 +1,4 @@
+/* Two readers: a fast one for the form that device plugins write, and jansson for all else. */
 #include "ranktable/annotation.h"
 
 #include <ctype.h>
@@ -11,7 +12,7 @@
 
 #define BYTES_MAX 65536
 
-/* A member that is a text or a whole number, may be absent, and is printable. */
+/* Reads an optional member: printable text, or a whole number. */
 static hl_status text_member(const char *pod, const json_t *obj, const char *key, char *out,
                              size_t cap)
 {
@@ -85,9 +86,10 @@ static hl_status read_all(const json_t *doc, struct hl_ranktable_instance *out)
 
 /* ---- the usual form -------------------------------------------------------------------------- */
 
-/* What device plugins write: an object of plain texts, and a list of such objects, each text of a
- * member that is known and stands there once. It is read without making objects of it, which takes
- * a tenth of the time. All else is read_all's, which also says what is wrong. */
+/* Fast reader for the form that device plugins write: an object of plain texts and a list of such
+ * objects, with only known members, each at most once. It builds no JSON objects, so it takes a
+ * tenth of the time. For any other form it gives up, and read_all reads the text and says what is
+ * wrong. */
 struct usual {
     const char *at, *end;
     struct hl_ranktable_instance *out;
@@ -95,7 +97,7 @@ struct usual {
 
 struct text_place {
     const char *key;
-    size_t offset, cap; /* cap 0: nobody reads it */
+    size_t offset, cap; /* 0: the value is not used */
 };
 
 #define PLACE(type, key, member)                                                                   \
@@ -131,7 +133,7 @@ static bool usual_mark(struct usual *u, char c)
     return true;
 }
 
-/* Between quotes, without escapes; borrowed. */
+/* Reads a quoted text without escapes; borrowed. */
 static bool usual_text(struct usual *u, const char **text, size_t *len)
 {
     if (!usual_mark(u, '"'))
@@ -143,7 +145,7 @@ static bool usual_text(struct usual *u, const char **text, size_t *len)
     return u->at < u->end && *u->at++ == '"';
 }
 
-/* A member that is a text, and has not been `seen`. */
+/* Reads a text member that is not yet in `seen`. */
 static bool usual_member(struct usual *u, const char *key, size_t key_len,
                          const struct text_place *places, size_t count, void *into, unsigned *seen)
 {
@@ -156,7 +158,7 @@ static bool usual_member(struct usual *u, const char *key, size_t key_len,
         return false;
     *seen |= 1u << i;
     if (places[i].cap > 0)
-        memcpy((char *)into + places[i].offset, text, len); /* `into` is zeros */
+        memcpy((char *)into + places[i].offset, text, len); /* `into` was zeroed */
     return true;
 }
 
@@ -220,7 +222,7 @@ static bool usual_pod(struct usual *u)
            u->out->device_count > 0;
 }
 
-/* False: it was not of that form, and *out is as it was. */
+/* False: the text has another form, and *out is unchanged. */
 static bool read_usual(const char *text, size_t len, struct hl_ranktable_instance *out)
 {
     struct hl_ranktable_instance made = *out;

@@ -1,4 +1,4 @@
-/* The documents, as compact text. All numbers are strings, but in 2.0. */
+/* Writes the table in each format, as compact JSON. All numbers are strings, except in 2.0. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,13 +119,13 @@ static void groups_v1(struct hl_buf *b, const struct hl_ranktable *t)
 
 /* ---- servers ---- */
 
-/* Which instances are on one server: HCCL refuses a server_id that stands twice. */
+/* Links the instances on one server, because HCCL refuses a server_id that occurs twice. */
 struct on_server {
     const struct hl_ranktable_instance *x;
-    size_t order;           /* of ranks */
-    struct on_server *next; /* the next one on its server; NULL = none */
+    size_t order;           /* position in the order of ranks */
+    struct on_server *next; /* next instance on the same server; NULL = none */
     bool is_first;
-    size_t before; /* devices of the server that stand before its own */
+    size_t before; /* number of the server's devices that are listed before this instance's */
 };
 
 static int by_server(const void *a, const void *b)
@@ -147,8 +147,8 @@ static void link_servers(struct on_server **sorted, size_t n)
     }
 }
 
-/* Instances that have devices, in the order of ranks; *count of them. The caller frees it. NULL:
- * out of memory. */
+/* The instances that have devices, in the order of ranks; *count is their number. The caller frees
+ * the list. NULL: out of memory. */
 static struct on_server *find_servers(const struct hl_ranktable *t, size_t *count)
 {
     size_t n = 0;
@@ -222,7 +222,7 @@ static void servers_v2(struct hl_buf *b, const struct on_server *all, size_t cou
     put_text(b, "version", super ? "1.2" : "1.0");
 }
 
-/* The entry of `id`, made when it is not there. Borrowed. */
+/* Finds the entry of `id`, or adds it. Borrowed. */
 static json_t *super_pod(json_t *pods, const char *id)
 {
     size_t i;
@@ -234,7 +234,8 @@ static json_t *super_pod(json_t *pods, const char *id)
     return json_array_get(pods, json_array_size(pods) - 1);
 }
 
-/* What an instance says, else so many servers each in the order of ranks. */
+/* Groups servers by the super pod that their instance names. Without one, every `size` servers in
+ * the order of ranks form a super pod. */
 static json_t *super_pods(const struct on_server *all, size_t count, uint32_t size)
 {
     json_t *pods = json_array();

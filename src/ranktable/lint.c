@@ -1,4 +1,4 @@
-/* Which format a table has, and what is said of it. */
+/* Determines the format of a table, has it checked, and makes the report. */
 #include "ranktable/lint.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ static json_t *parse_table(struct lint *l, const char *text, size_t len)
     return NULL;
 }
 
-/* Ranks read a table that says "completed" and wait for any other. */
+/* Ranks read a table only if it says "completed"; with any other status they wait. */
 static bool is_complete(struct lint *l, const json_t *doc)
 {
     const char *status = lint_text(l, "", doc, "status", l->chip != HL_RANKTABLE_A5, 64);

@@ -1,5 +1,5 @@
-/* The manifest of a job: what MindCluster's scheduler and device plugin want of its pods, and what
- * has its rank table made. */
+/* Checks the manifest of a job: what MindCluster's scheduler and device plugin require of its pods,
+ * and what is needed for its rank table to be made. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct judging {
     struct lint *l;
     const json_t *const *objects;
     size_t count;
-    const char *label, *resource; /* of the chip */
+    const char *label, *resource; /* required for the chip */
 };
 
 /* ---- labels ---------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static void lint_label(struct judging *j, const char *place, const json_t *meta)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* NULL: the node's product does not follow from the selector. */
+/* NULL: the selector does not tell which product the node is. */
 static const struct hl_ranktable_product *lint_selector(struct judging *j, const char *place,
                                                         const json_t *pod)
 {
@@ -71,8 +71,8 @@ static void lint_other_resources(struct judging *j, const char *place, const jso
                      j->resource);
 }
 
-/* Of the pod, whose devices are one container's: the device plugin finds a pod by how many devices
- * one container asks for. */
+/* Checks the devices of a pod and returns their number. One container must have them all, because
+ * the device plugin finds a pod by the number of devices that one container requests. */
 static uint64_t lint_devices(struct judging *j, const char *place, const json_t *pod)
 {
     const json_t *container;

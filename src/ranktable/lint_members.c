@@ -1,4 +1,4 @@
-/* Sentences, and the members that all formats have. */
+/* Writes the sentences of a report, and checks members that all formats have. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 /* ---- sentences ------------------------------------------------------------------------------- */
 
-/* What the file says is foreign: nothing of it may drive a terminal. */
+/* The file's text is foreign: it must not send control characters to the terminal. */
 static void make_printable(char *text)
 {
     for (char *p = text; *p != '\0'; p++)

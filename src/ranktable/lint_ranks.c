@@ -1,4 +1,4 @@
-/* Format 2.0: ranks, and the addresses that each has in every layer of the network. */
+/* Checks format 2.0: ranks, and the addresses of each rank in every layer of the network. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -7,7 +7,7 @@
 #include "ranktable/lint_private.h"
 
 #define RANKS_MAX     65536
-#define ID_MAX        64 /* of a device, and of a place on a server */
+#define ID_MAX        64 /* limit of device_id and local_id */
 #define LAYERS_MAX    8
 #define INSTANCE_MAX  1024
 #define ADDRESSES_MAX 24
@@ -114,7 +114,7 @@ static void lint_layer(struct table *t, const char *place, const json_t *layer, 
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* The lowest layer's instance is the server. */
+/* Checks that local_id is unique on its server, which is the instance of the lowest layer. */
 static void lint_local(struct table *t, const char *place, const json_t *rank)
 {
     int64_t local;

@@ -1,4 +1,4 @@
-/* Formats 1.0 and 1.2: servers and their devices, and super pods of servers. */
+/* Checks formats 1.0 and 1.2: servers and their devices, and super pods of servers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,18 +6,18 @@
 #include "ranktable/lint_private.h"
 
 #define SERVER_ID_MAX 64
-#define DEVICES_MAX   16 /* of a server: 8 or 16 on A2, 16 on A3 */
+#define DEVICES_MAX   16 /* per server: 8 or 16 on A2, 16 on A3 */
 #define POD_ID_MAX    128
 
 struct table {
     struct lint *l;
     bool in_super_pods;   /* format 1.2 */
-    bool wants_addresses; /* ranks talk over the devices' network cards */
+    bool wants_addresses; /* ranks communicate over the devices' network cards */
     const json_t *servers;
     size_t devices;
-    /* What was seen, and where. */
+    /* Values that were seen, and where. */
     json_t *ids, *ranks, *addresses, *backups;
-    json_t *pod_of, *super_devices; /* a server's super pod; "POD ID" of devices */
+    json_t *pod_of, *super_devices; /* server to super pod; "POD ID" of devices */
 };
 
 static void server_place(size_t server, char out[LINT_PLACE_MAX])
@@ -68,7 +68,7 @@ static void lint_pod(struct table *t, size_t index, const json_t *pod, json_t *s
     }
 }
 
-/* Servers of a super pod stand together, and each is in one. */
+/* Checks that every server is in a super pod, and that servers of one super pod are adjacent. */
 static void lint_pod_order(struct table *t)
 {
     json_t *left = json_object();
@@ -164,7 +164,7 @@ static void lint_ports(struct table *t, const char *place, const json_t *device,
     lint_once(t->l, host_ports, place, "host_port", text);
 }
 
-/* Its rank, when that is one of the table's and nobody else's. */
+/* Reads the device's rank. False: it is not a rank of this table, or another device has it. */
 static bool lint_rank(struct table *t, const char *place, const json_t *device, uint64_t *out)
 {
     char text[24];
@@ -176,7 +176,7 @@ static bool lint_rank(struct table *t, const char *place, const json_t *device, 
 
 /* ---- a server -------------------------------------------------------------------------------- */
 
-/* What a server's devices must not share. */
+/* What must be unique among a server's devices, and the range of their ranks. */
 struct devices {
     json_t *ids, *host_ports;
     uint64_t first, last; /* ranks */
@@ -242,7 +242,7 @@ static void lint_count(struct table *t, const json_t *doc)
                  (unsigned long long)count, servers);
 }
 
-/* Names first: super pods and ranks are judged by them. */
+/* Checks the servers' ids first, because super pods and ranks refer to them. */
 static void lint_ids(struct table *t)
 {
     const json_t *server;

@@ -1,3 +1,5 @@
+/* Makes the table from the plan and the cluster, and checks the devices' addresses: either every
+ * node lists its own, or all devices of a node have the node's. */
 #include "ranktable/plan.h"
 
 #include <arpa/inet.h>
@@ -16,8 +18,8 @@ static bool all_have_gpus(const struct hl_plan *plan)
     return true;
 }
 
-/* How many GPUs of the node stand before it on the bus: the number its driver gives it. A PCI
- * address has a fixed width, so that texts compare as addresses do. */
+/* The number that the driver gives the GPU: how many GPUs of the node come before it on the bus.
+ * PCI addresses have a fixed width, so their texts can be compared. */
 static int gpu_number(const struct hl_cluster_node *n, const char *gpu)
 {
     int number = 0;
@@ -35,7 +37,7 @@ static int slot_place(const struct hl_cluster_node *n, int numa_id)
     return place;
 }
 
-/* A name that nobody could resolve is not an address. */
+/* The node's address; "" if it is a name that could not be resolved. */
 static const char *address_of(const struct hl_cluster_node *n)
 {
     unsigned char raw[sizeof(struct in6_addr)];
@@ -43,7 +45,8 @@ static const char *address_of(const struct hl_cluster_node *n)
     return inet_pton(AF_INET, a, raw) == 1 || inet_pton(AF_INET6, a, raw) == 1 ? a : "";
 }
 
-/* The one with that number of those that its Agent was told; the node's where it was told none. */
+/* The address of the device with that number, from the list that its Agent was given; without a
+ * list, the node's address. */
 static hl_status device_address(const struct hl_cluster_node *n, int number, char *out, size_t cap)
 {
     const char *at = n->device_addresses;
@@ -119,7 +122,7 @@ hl_status hl_ranktable_of_plan(const struct hl_plan *plan, const struct hl_clust
     return hl_ranktable_number(out);
 }
 
-/* All of the plan's nodes say those of their devices. */
+/* Whether every node of the plan has a list of its devices' addresses. */
 static bool addresses_are_own(const struct hl_plan *plan, const struct hl_cluster *cluster)
 {
     for (int i = 0; i < plan->container_count; i++) {
@@ -130,7 +133,7 @@ static bool addresses_are_own(const struct hl_plan *plan, const struct hl_cluste
     return true;
 }
 
-/* HCCL refuses an address that stands twice. */
+/* HCCL refuses an address that occurs twice. */
 static hl_status check_addresses(const struct hl_ranktable *t)
 {
     hl_status st = HL_OK;
@@ -151,8 +154,8 @@ static hl_status check_addresses(const struct hl_ranktable *t)
     return st;
 }
 
-/* Else the node's address stands for those of its devices: it is left out where it would stand
- * twice and a table may do without. */
+/* Without lists, all devices of a node have the node's address. True: this address occurs twice,
+ * and HCCL accepts a table without addresses. */
 static bool may_lack_addresses(const struct hl_ranktable *t, enum hl_ranktable_format format)
 {
     size_t devices = 0;

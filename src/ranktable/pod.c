@@ -1,3 +1,4 @@
+/* Makes a pod from the view that the readers of JSON and Protocol Buffers fill in. */
 #include "ranktable/pod_private.h"
 
 #include <stdio.h>
@@ -35,7 +36,7 @@ bool pod_is_device(struct pod_text resource, struct pod_text amount)
            !(amount.at != NULL && amount.len == 1 && amount.at[0] == '0');
 }
 
-/* Volcano says the same in both; which one depends on its version. */
+/* Volcano writes it as an annotation or as a label, depending on its version. */
 static struct pod_text view_mark(const struct pod_view *v, enum pod_key key)
 {
     return v->annotations[key].at != NULL ? v->annotations[key] : v->labels[key];
@@ -49,7 +50,7 @@ static struct pod_text view_job(const struct pod_view *v)
     return v->labels[key];
 }
 
-/* -1: it is none. */
+/* -1: not a number. */
 static int64_t parse_number(struct pod_text from, uint64_t most)
 {
     char text[24];
@@ -73,7 +74,7 @@ static void read_numbers(const struct pod_view *v, struct hl_ranktable_pod *p)
     p->index = parse_number(view_mark(v, KEY_INDEX), 999999);
 }
 
-/* All of them in one piece, which is that of the first. */
+/* Copies all texts into one block, which the first of them owns. */
 static hl_status read_texts(const struct pod_view *v, struct hl_ranktable_pod *p)
 {
     static const struct pod_text none = {"", 0};
@@ -153,7 +154,7 @@ void hl_ranktable_pod_free(struct hl_ranktable_pod *p)
     if (p == NULL)
         return;
     hl_ranktable_instance_fini(&p->instance);
-    free(p->uid); /* and the other texts */
+    free(p->uid); /* the block of all texts */
     free(p->reason);
     free(p);
 }

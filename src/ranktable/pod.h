@@ -1,8 +1,8 @@
-/* ranktable/pod.h - what a rank table needs to know of a pod: a tenth of what the API server tells.
+/* ranktable/pod.h - what a rank table needs of a pod: a tenth of what the API server sends.
  *
  * Owns:    all texts, the instance.
  * Threads: any. Pure.
- * Errors:  HL_ENOMEM. What is wrong with the pod itself is kept in it.
+ * Errors:  HL_ENOMEM. What is wrong with the pod itself is in its `st` and `reason`.
  * Units:   none.
  * Limits:  those of annotation.h.
  */
@@ -13,11 +13,11 @@
 #include "ranktable/table.h"
 
 #define HL_RANKTABLE_LABEL       "ring-controller.atlas"
-#define HL_RANKTABLE_LABEL_VALUE "ascend-910" /* where nothing else is said */
+#define HL_RANKTABLE_LABEL_VALUE "ascend-910" /* the default */
 
 struct hl_ranktable_pod {
     char *uid, *ns; /* the block of all texts down to `owners` begins at uid */
-    char *job;      /* that its labels name; NULL = none */
+    char *job;      /* the job's name, from the labels; NULL = none */
     char *label;    /* value of HL_RANKTABLE_LABEL; NULL = none */
     char *task;     /* volcano.sh/task-spec; NULL = none */
     char *owners;   /* uids, each with a newline before and after */
@@ -28,19 +28,20 @@ struct hl_ranktable_pod {
     int64_t task_index, index; /* Volcano's, and that of a batch Job; -1 = none */
     hl_status st;              /* HL_ENOENT: no annotation yet; HL_EINVAL: it can't be used */
     char *reason;
-    struct hl_ranktable_instance instance; /* without group, place and, but for a wish, index */
+    struct hl_ranktable_instance instance; /* no group or place; index only if requested */
 };
 
-/* The members of a pod, and of what is in it, that are looked at; those with a '*' whole. */
+/* The members of a pod, and of the objects in it, that are read; those with a '*' are kept
+ * whole. */
 extern const char *const hl_ranktable_pod_members[];
 
 hl_status hl_ranktable_pod_read(const json_t *from, struct hl_ranktable_pod **out) HL_CHECK;
-/* The same of a pod in Protocol Buffers. HL_EPROTO: it is none. */
+/* The same for a pod in Protocol Buffers. HL_EPROTO: the bytes are not a pod. */
 hl_status hl_ranktable_pod_decode(const char *bytes, size_t len,
                                   struct hl_ranktable_pod **out) HL_CHECK;
-/* By age, the oldest first; as qsort's and strcmp's. */
+/* Orders by age, the oldest first; for qsort, with strcmp's result. */
 int hl_ranktable_pod_order(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
-/* 1: to a table they are the same. */
+/* True: the table is the same with either of them. */
 bool hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
 /* NULL is fine. */
 void hl_ranktable_pod_free(struct hl_ranktable_pod *p);

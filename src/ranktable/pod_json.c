@@ -1,4 +1,4 @@
-/* A pod as JSON has it. */
+/* Reads a pod from JSON. */
 #include "ranktable/pod_private.h"
 
 #include <stdio.h>

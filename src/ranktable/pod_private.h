@@ -1,6 +1,6 @@
-/* ranktable/pod_private.h - what pod.c is given to read, wherever it comes from.
+/* ranktable/pod_private.h - the view of a pod that pod.c reads, whatever its encoding.
  *
- * Texts are borrowed of what was read, have no 0 behind them, and `at` is NULL when there is none.
+ * Texts are borrowed from the input and not NUL-terminated; `at` is NULL for an absent one.
  * Threads: any.
  */
 #ifndef HL_RANKTABLE_POD_PRIVATE_H
@@ -14,14 +14,14 @@ struct pod_text {
     size_t len;
 };
 
-/* Labels and annotations that are looked at; some may be either. */
+/* Labels and annotations that are read; some can be either. */
 enum pod_key {
     KEY_DEVICES, /* the newest of three */
     KEY_DEVICES_NPU,
     KEY_DEVICES_ATLAS,
     KEY_RANK,
     KEY_LABEL,
-    KEY_VOLCANO_JOB, /* a job's name, in this order */
+    KEY_VOLCANO_JOB, /* the job's name is the first of these three */
     KEY_DEPLOYMENT,
     KEY_BATCH_JOB,
     KEY_TASK,
@@ -39,7 +39,7 @@ struct pod_view {
     struct hl_buf owners; /* as in struct hl_ranktable_pod */
     char born[32];
     bool gone;
-    bool asks; /* a container of it asks for devices */
+    bool asks; /* one of its containers requests devices */
 };
 
 #define POD_VIEW                                                                                   \
@@ -47,9 +47,9 @@ struct pod_view {
         .owners = HL_BUF(65536)                                                                    \
     }
 
-/* A resource that its device plugin gives, and how much. */
+/* Whether this is a resource of the device plugin, and its amount is not 0. */
 bool pod_is_device(struct pod_text resource, struct pod_text amount);
-/* The view is empty afterwards. */
+/* Makes the pod. The view is empty afterwards. */
 hl_status pod_of_view(struct pod_view *v, struct hl_ranktable_pod **out) HL_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
-/* A pod as Protocol Buffers have it: fields of k8s.io.api.core.v1.Pod and of what is in it, whose
- * numbers never change. */
+/* Reads a pod from Protocol Buffers: fields of k8s.io.api.core.v1.Pod and of the messages in it,
+ * whose numbers never change. */
 #include "base/protobuf.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ enum { RESOURCES_LIMITS = 1, QUANTITY_TEXT = 1, ENTRY_KEY = 1, ENTRY_VALUE };
 
 enum { STATUS_PHASE = 1, STATUS_POD_IP = 6 };
 
-/* False: the bytes are no such message. */
+/* False: the bytes are not such a message. */
 typedef bool field_reader(struct pod_view *v, const struct hl_protobuf_field *f);
 
 static bool read_fields(struct pod_view *v, const struct hl_protobuf_field *message,
@@ -75,7 +75,7 @@ static bool read_mark(const struct hl_protobuf_field *f, struct pod_text *out)
     return true;
 }
 
-/* As JSON has it: RFC 3339. */
+/* Writes the time as in JSON: RFC 3339. */
 static bool read_time(const struct hl_protobuf_field *message, char *out, size_t cap)
 {
     struct hl_protobuf p = hl_protobuf(message->bytes, message->len);
@@ -85,7 +85,7 @@ static bool read_time(const struct hl_protobuf_field *message, char *out, size_t
     while (hl_protobuf_next(&p, &f))
         if (!f.is_bytes && f.number == TIME_SECONDS)
             seconds = (time_t)f.value;
-    if (message->len == 0) /* it has none */
+    if (message->len == 0) /* absent */
         return true;
     return !p.bad && gmtime_r(&seconds, &utc) != NULL &&
            strftime(out, cap, "%Y-%m-%dT%H:%M:%SZ", &utc) > 0;

@@ -1,4 +1,5 @@
-/* Which pods count, and what follows. */
+/* Selects the pods that count, numbers them, and decides what the ConfigMap should contain. `said`
+ * is what it contains now. */
 #include "ranktable/pods.h"
 
 #include <stdio.h>
@@ -12,20 +13,20 @@
 
 #define SKEW_S 5
 
-/* What is known while pods are looked through. */
+/* The state of one judgement. */
 struct judging {
     const struct hl_ranktable_rules *rules;
     enum hl_ranktable_kind kind;
     const json_t *job, *spec;
     const char *name, *ns;
-    char earliest[32]; /* that a pod of a Deployment may be born */
-    char owner[128];   /* its uid, as it stands in a pod's `owners`; "" = it has none */
+    char earliest[32]; /* earliest creation time of a Deployment's pod */
+    char owner[128];   /* the job's uid, as in a pod's `owners`; "" = it has none */
     const char *said;
-    json_t *said_doc; /* parsed when somebody asks */
-    json_t *before;   /* devices -> the rank index that `said` has for them; made so, too */
-    bool by_age;      /* nothing but `said` knows the place of a pod */
-    char taken[HL_RANKTABLE_INDEX_MAX + 1]; /* indices that pods have been given */
-    int64_t version;                        /* the incarnation that counts */
+    json_t *said_doc;                       /* parsed on first use */
+    json_t *before;                         /* ranks of devices in `said`; also made on first use */
+    bool by_age;                            /* a pod has no index: only `said` records its place */
+    char taken[HL_RANKTABLE_INDEX_MAX + 1]; /* rank indices in use */
+    int64_t version;                        /* the incarnation whose pods count */
     struct hl_ranktable table;
     struct hl_ranktable_verdict *out;
 };
@@ -37,7 +38,8 @@ static const json_t *parse_said(struct judging *j)
     return j->said_doc;
 }
 
-/* A whole table is parsed for its sake only where somebody else has written it. */
+/* The status in the ConfigMap. Our own completed tables are recognised by their start, so a whole
+ * table is parsed only if somebody else wrote it. */
 static const char *said_status(struct judging *j)
 {
     static const char ours[] = "{\"status\":\"completed\",";
@@ -68,7 +70,7 @@ void hl_ranktable_config_map(const json_t *job, char *out, size_t cap)
 
 /* ---- reasons --------------------------------------------------------------------------------- */
 
-/* The first of the gravest kind is what is said. */
+/* Keeps the first reason of the most serious state. */
 static void note_state(struct judging *j, enum hl_ranktable_state state, const char *reason)
 {
     struct hl_ranktable_verdict *v = j->out;
@@ -102,7 +104,8 @@ static hl_status read_tasks(struct judging *j)
     return HL_OK;
 }
 
-/* The API servers that stamped the two may have clocks that differ. */
+/* A Deployment's pod can be SKEW_S older than the Deployment, because the API servers that set the
+ * two times can have different clocks. */
 static void set_earliest(struct judging *j)
 {
     static const char form[] = "%Y-%m-%dT%H:%M:%SZ";
@@ -119,14 +122,14 @@ static void set_earliest(struct judging *j)
 
 static bool is_owned(const struct judging *j, const struct hl_ranktable_pod *pod)
 {
-    /* A ReplicaSet stands between: all that is known is that a pod is younger than its Deployment.
-     */
+    /* The owner is a ReplicaSet: all that is known is that a pod is younger than its Deployment. */
     if (j->kind == HL_RANKTABLE_DEPLOYMENT)
         return strcmp(pod->born, j->earliest) >= 0;
     return j->owner[0] != '\0' && strstr(pod->owners, j->owner) != NULL;
 }
 
-/* It is this job's, of whatever incarnation, and neither going nor failed. */
+/* Whether the pod belongs to this job, in whatever incarnation, is not being deleted and has not
+ * failed. */
 static bool pod_counts(const struct judging *j, const struct hl_ranktable_pod *pod)
 {
     return pod->label != NULL && strcmp(pod->label, j->rules->label_value) == 0 &&
@@ -158,7 +161,7 @@ static bool parse_rank(const char *s, size_t *out)
     return true;
 }
 
-/* How a device is found again in a table. */
+/* The key of a device in `before`. */
 static void key_of(const char *server, const char *device, char out[128])
 {
     snprintf(out, 128, "%.63s %.11s", server, device);
@@ -186,7 +189,7 @@ static json_int_t rank_before(const struct judging *j, const struct hl_ranktable
     return hl_json_int(j->before, key, -1);
 }
 
-/* The rank index that its devices have in the table there is, or -1. */
+/* The rank index that the instance's devices have in the present table, or -1. */
 static int32_t index_before(struct judging *j, const struct hl_ranktable_instance *x)
 {
     const json_t *server;
@@ -234,7 +237,7 @@ static int by_age(const void *a, const void *b)
                                   *(const struct hl_ranktable_pod *const *)b);
 }
 
-/* They mostly come so. */
+/* The pods are usually sorted already. */
 static void sort_by_age(const struct hl_ranktable_pod **pods, size_t count)
 {
     for (size_t i = 1; i < count; i++)
@@ -244,8 +247,8 @@ static void sort_by_age(const struct hl_ranktable_pod **pods, size_t count)
         }
 }
 
-/* The job's pods of one incarnation, the oldest first: new pods may be seen before the job's own
- * status says that it was restarted. */
+/* Selects the job's pods of the newest incarnation, the oldest first. New pods can be seen before
+ * the job's own status says that it was restarted. */
 static size_t pick_pods(struct judging *j, const struct hl_ranktable_pod *const *pods, size_t count,
                         const struct hl_ranktable_pod **out)
 {
@@ -301,7 +304,8 @@ static hl_status make_text(struct judging *j)
     return st;
 }
 
-/* The ConfigMap's text may be somebody's who writes the same in another way. */
+/* Whether the ConfigMap contains this table already. Another writer can have written the same JSON
+ * as a different text. */
 static bool is_said(struct judging *j)
 {
     if (j->said == NULL || strcmp(j->said, j->out->text) == 0)
@@ -314,7 +318,8 @@ static bool is_said(struct judging *j)
     return same;
 }
 
-/* The list of those who are there is worth its bytes only where it keeps their ranks. */
+/* Lists the present pods only if pods have no index: then the list keeps their ranks, and is worth
+ * its bytes. */
 static hl_status say_initializing(struct judging *j, bool numbered)
 {
     struct hl_ranktable_verdict *v = j->out;
@@ -328,7 +333,7 @@ static hl_status say_initializing(struct judging *j, bool numbered)
     return v->text != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
 }
 
-/* HL_OK also when it can't be made: then it says why. */
+/* HL_OK also if no table can be made: the verdict then says why. */
 static hl_status decide_verdict(struct judging *j)
 {
     struct hl_ranktable_verdict *v = j->out;

@@ -1,15 +1,15 @@
 /* ranktable/pods.h - from a job and its pods, as the Kubernetes API gives them, to a rank table.
  *
- * Level-triggered: what is decided depends on what there is now and on nothing that was seen
- * before, so a controller may be stopped and started at any time. A table is "completed" only when
- * every replica of every task has a pod of the present incarnation with a device annotation that
- * holds. Rules: hccl-controller's user guide, section 3; which pods count is written at pod_counts.
+ * Level-triggered: decisions depend only on the present state, so a controller can be stopped and
+ * started at any time. A table is "completed" only if every replica of every task has a pod of the
+ * present incarnation with a valid device annotation. Rules: hccl-controller's user guide, section
+ * 3; pod_counts says which pods count.
  *
  * Owns:    nothing; objects are borrowed. A verdict owns its text.
  * Threads: any. Pure.
- * Errors:  none for what users wrote: the verdict says what is wrong. HL_ENOMEM.
+ * Errors:  HL_ENOMEM. Mistakes of users are no errors: the verdict names them.
  * Units:   none.
- * Limits:  a text of HL_RANKTABLE_BYTES_MAX, as a ConfigMap has 1 MiB; annotations of 64 KiB.
+ * Limits:  tables of HL_RANKTABLE_BYTES_MAX, as a ConfigMap has 1 MiB; annotations of 64 KiB.
  */
 #ifndef HL_RANKTABLE_PODS_H
 #define HL_RANKTABLE_PODS_H
@@ -23,15 +23,15 @@
 
 enum hl_ranktable_state {
     HL_RANKTABLE_WAITING, /* for pods, or for their annotations */
-    HL_RANKTABLE_UNABLE,  /* until somebody mends what `reason` names */
+    HL_RANKTABLE_UNABLE,  /* until somebody fixes what `reason` says */
     HL_RANKTABLE_COMPLETED,
 };
 
 struct hl_ranktable_verdict {
     enum hl_ranktable_state state;
-    char *text; /* what the ConfigMap is to say; NULL = what it says already */
+    char *text; /* what to write to the ConfigMap; NULL = nothing */
     size_t counted, wanted;
-    char reason[HL_RANKTABLE_REASON_MAX]; /* why it is not completed; "" when it is */
+    char reason[HL_RANKTABLE_REASON_MAX]; /* why the table is not completed; "" if it is */
 };
 
 enum hl_ranktable_kind { HL_RANKTABLE_VOLCANO, HL_RANKTABLE_BATCH, HL_RANKTABLE_DEPLOYMENT };
@@ -42,12 +42,13 @@ struct hl_ranktable_rules {
     uint32_t super_pod_servers;
 };
 
-/* The name of a job's ConfigMap, which is in its namespace. */
+/* Writes the name of a job's ConfigMap, which is in the job's namespace. */
 void hl_ranktable_config_map(const json_t *job, char *out, size_t cap);
 
-/* `pods`: of any jobs. `said`: HL_RANKTABLE_KEY of the job's ConfigMap, or NULL. Ranks that it
- * gives to devices stay where nothing else decides. Writing the same again would only wake its
- * readers; as they may use nothing of an incomplete table, any of them says the same as another. */
+/* pods: can include pods of other jobs. said: HL_RANKTABLE_KEY of the job's ConfigMap, or NULL.
+ * Where nothing else decides, devices keep the ranks that they have in `said`. The same text is not
+ * written again, because that would only wake its readers. Readers must not use an incomplete
+ * table, so all incomplete tables count as the same. */
 hl_status hl_ranktable_judge(const struct hl_ranktable_rules *rules, enum hl_ranktable_kind kind,
                              const json_t *job, const struct hl_ranktable_pod *const *pods,
                              size_t count, const char *said,

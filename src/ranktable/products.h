@@ -1,5 +1,5 @@
 /* ranktable/products.h - the servers with NPUs that MindCluster knows, and how many devices a pod
- * on each may ask for. Source: its parameters of a job (docs/ranktable.md).
+ * can request on each. Source: MindCluster's parameters of a job (docs/ranktable.md).
  *
  * Owns:    nothing.
  * Threads: any. Pure.
@@ -15,17 +15,17 @@
 
 #include "ranktable/lint.h"
 
-/* Bit n: n devices in a pod. */
+/* In `alone` and `beside`, bit n means that a pod can have n devices. */
 struct hl_ranktable_product {
     enum hl_ranktable_chip chip;
     const char *type;       /* value of a node's label accelerator-type */
-    uint32_t alone, beside; /* the job has one pod, several */
+    uint32_t alone, beside; /* for a job of one pod, of several pods */
 };
 
 /* NULL: unknown. */
 const struct hl_ranktable_product *hl_ranktable_product_find(const char *type);
 bool hl_ranktable_product_gives(const struct hl_ranktable_product *p, uint64_t devices, bool alone);
-/* Types of a chip, with commas. */
+/* Writes the types of a chip, separated by commas. */
 void hl_ranktable_product_list(enum hl_ranktable_chip chip, char *out, size_t cap);
 
 #endif

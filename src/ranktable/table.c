@@ -1,4 +1,4 @@
-/* Adding, checking and numbering. */
+/* Adds instances to a table, checks them and numbers their ranks. */
 #include "ranktable/table.h"
 
 #include <arpa/inet.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define CAP_MIN 16
-#define CAP_MAX 1024 /* at first: a job may ask for more than ever comes */
+#define CAP_MAX 1024 /* at first, because a job can request more pods than will ever exist */
 
 static bool is_number(const char *s)
 {
@@ -191,7 +191,7 @@ static void sort_instances(struct hl_ranktable *t, int (*order)(const void *a, c
         }
 }
 
-/* Wanted ones first; the others get what is left, from below. */
+/* Requested indices are taken first; the other instances get the lowest free ones. */
 static hl_status give_indices(struct hl_ranktable *t)
 {
     uint8_t taken[HL_RANKTABLE_INDEX_MAX + 1] = {0};
@@ -236,7 +236,8 @@ static int by_id(const void *a, const void *b)
     return strcmp(x->device->id, y->device->id);
 }
 
-/* `all`: the instances of one server. `places`: room for their devices. */
+/* Checks that no device is claimed twice. all: the instances of one server. places: room for their
+ * devices. */
 static hl_status check_server(const struct hl_ranktable_instance **all, size_t count,
                               struct used_place *places)
 {
@@ -260,7 +261,8 @@ static hl_status without_address(const struct hl_ranktable_instance *x)
                    x->name, x->devices[x->without_address - 1].id);
 }
 
-/* `all`: `count` of them, by server. One alone on its server was checked when it was added. */
+/* all: `count` instances, sorted by server. An instance alone on its server was checked when it was
+ * added. */
 static hl_status check_servers(const struct hl_ranktable_instance **all, size_t count,
                                struct used_place *places)
 {
@@ -304,7 +306,7 @@ hl_status hl_ranktable_number(struct hl_ranktable *t)
     sort_instances(t, by_index);
     for (size_t i = 0; i < t->count; i++) {
         struct hl_ranktable_instance *x = &t->instances[i];
-        if (!complete) /* leave room for those that are missing */
+        if (!complete) /* leave room for missing instances */
             rank = x->rank_index * (int)x->device_count;
         x->first_rank = rank;
         rank += (int)x->device_count;

@@ -1,3 +1,5 @@
+/* One hash table of objects per kind, and one of pods by job. A change marks the jobs that it
+ * affects as dirty; the loop judges those. */
 #include "ranktabled/cache.h"
 
 #include <stdio.h>
@@ -7,7 +9,7 @@
 
 #include "core/json.h"
 
-#define PARTIAL "PartialObjectMetadata" /* the kind of what has no more than that */
+#define PARTIAL "PartialObjectMetadata" /* the kind of an object with nothing but metadata */
 
 struct cached_pod {
     struct cache_entry entry;
@@ -17,9 +19,9 @@ struct cached_pod {
 
 struct cached_group {
     char *key;
-    const struct hl_ranktable_pod **pods; /* by age: who asks for them has least to sort */
+    const struct hl_ranktable_pod **pods; /* sorted by age, so that callers have little to sort */
     size_t count, cap;
-    size_t ready; /* of them */
+    size_t ready; /* number of ready pods */
     UT_hash_handle hh;
 };
 
@@ -51,7 +53,7 @@ static struct cache_entry *cache_find(const struct cache *c, enum cache_kind kin
     return e;
 }
 
-/* NULL: no memory. It counts as listed. */
+/* NULL: out of memory. The entry counts as listed. */
 static struct cache_entry *find_or_make(struct cache *c, enum cache_kind kind, const char *key,
                                         bool *is_new)
 {
@@ -77,7 +79,8 @@ static struct cache_entry *find_or_make(struct cache *c, enum cache_kind kind, c
 
 /* ---- whom it concerns ------------------------------------------------------------------------ */
 
-/* For each event of a pod: texts are compared where their hashes are the same. */
+/* Marks the group's job. It runs for each event of a pod, so names are compared only if their
+ * hashes are equal. */
 static void mark_owner(struct cache *c, const struct cached_group *g)
 {
     char key[CACHE_KEY_MAX];
@@ -89,7 +92,8 @@ static void mark_owner(struct cache *c, const struct cached_group *g)
     }
 }
 
-/* `but_writers`: who is writing there may be told of what it writes; the answer says. */
+/* Marks the jobs of a ConfigMap. but_writers: not a job that is writing it, because the change can
+ * be its own write; the answer to the write tells. */
 static void mark_users(struct cache *c, const char *ns, const char *map, bool but_writers)
 {
     for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
@@ -105,7 +109,7 @@ static bool same_member(const json_t *a, const json_t *b, const char *key)
     return x == y || json_equal(x, y);
 }
 
-/* What else changes, with every pod that starts or ends, is nothing to the table. */
+/* Whatever else changes, with every pod that starts or ends, does not matter to the table. */
 static bool same_job(const json_t *a, const json_t *b)
 {
     return same_member(a, b, "spec") && strcmp(cache_meta(a, "uid"), cache_meta(b, "uid")) == 0 &&
@@ -148,7 +152,7 @@ void cache_forget(struct cache *c, struct cached_job *job)
     free_entry(c, &job->entry);
 }
 
-/* Another job of its ConfigMap may have waited for this. */
+/* Another job with the same ConfigMap may have waited for this. */
 static void drop_job(struct cache *c, struct cache_entry *e)
 {
     struct cached_job *j = (struct cached_job *)e;
@@ -162,7 +166,7 @@ static void drop_job(struct cache *c, struct cache_entry *e)
 
 static struct cached_group *group_of(struct cache *c, const struct hl_ranktable_pod *pod)
 {
-    struct cached_group *g = NULL; /* of no job: of "", which none is called */
+    struct cached_group *g = NULL; /* pods without a job are in group "", which no job is called */
     char key[CACHE_KEY_MAX];
     full_name(pod->ns, pod->job != NULL ? pod->job : "", key);
     HASH_FIND_STR(c->groups, key, g);
@@ -231,7 +235,7 @@ static hl_status change_pod(struct cache *c, struct cached_pod *p, struct hl_ran
             end_if_empty(c, g);
         return st;
     }
-    if (p->group != NULL) { /* only now: it may be the last of the same */
+    if (p->group != NULL) { /* after joining: this can be the last pod of the same group */
         mark_owner(c, p->group);
         leave_group(c, p);
     }
@@ -276,7 +280,7 @@ void cache_drop_pod(struct cache *c, const char *uid)
         drop_pod(c, e);
 }
 
-/* NULL: there are none. */
+/* NULL: the job has no pods. */
 static const struct cached_group *group_of_job(const struct cache *c, const struct cached_job *job)
 {
     struct cached_group *g = NULL;
@@ -317,7 +321,7 @@ static void set_version(char *at, const char *version)
     snprintf(at, CACHE_VERSION_MAX, "%s", version);
 }
 
-/* A watch's. */
+/* Takes a version from a watch. */
 static void see_version(struct cache *c, struct cached_map *m, const char *version)
 {
     set_version(m->seen, version);
@@ -326,7 +330,7 @@ static void see_version(struct cache *c, struct cached_map *m, const char *versi
         mark_users(c, m->ns, m->name, true);
 }
 
-/* A whole one. *news: its text is another. */
+/* Takes a complete ConfigMap. *news: its text is different. */
 static hl_status take_map(struct cached_map *m, const json_t *object, int *news)
 {
     const char *text = hl_json_str(json_object_get(object, "data"), HL_RANKTABLE_KEY, NULL);
@@ -375,7 +379,7 @@ static hl_status put_map(struct cache *c, struct cache_entry *e, json_t *object)
     else if (st == HL_OK)
         see_version(c, m, version);
     if (st != HL_OK && is_new)
-        free_map(m); /* its entry goes, too */
+        free_map(m); /* the caller removes the entry */
     return st;
 }
 
@@ -411,7 +415,8 @@ void cache_was_read(struct cached_map *m, const json_t *object, const char *seen
     int news;
     if (!is_version(cache_meta(object, "resourceVersion")) || take_map(m, object, &news) != HL_OK)
         return;
-    /* It is newer than what had been seen then; of what was seen since, nobody knows. */
+    /* The answer is at least as new as `seen`. If another version was seen since, it can be
+     * newer. */
     m->unread = strcmp(m->seen, seen) != 0 && strcmp(m->seen, m->version) != 0;
 }
 
@@ -500,7 +505,7 @@ void cache_fini(struct cache *c)
 {
     struct cache_entry *e, *next;
     for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
-        j->writing = false; /* nobody is there any more to forget it */
+        j->writing = false; /* no request is left that would forget it */
     for (int kind = 0; kind < CACHE_KINDS; kind++)
         HASH_ITER (hh, c->all[kind], e, next)
             kinds[kind].drop(c, e);

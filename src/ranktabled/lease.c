@@ -1,16 +1,16 @@
 /* Leader election by a Lease of Kubernetes.
  *
- *     not held --try_once: free, or its holder silent for long enough--> held
- *        ^                                                                |  renewed:
- * lease_retry_ms
- *        '--another holds it, or lease_give_up_ms without a renewal-------'
+ *     not held --try_once: free, or its holder silent for long enough--> held --.
+ *        ^                                                               |  ^   | renewed every
+ *        |                                                               |  '---' lease_retry_ms
+ *        '--another holds it, or lease_give_up_ms without a renewal------'
  *
- * A holder gives up before hold_s have passed, so this process stops acting before another one may
+ * A holder gives up before hold_s have passed, so this process stops acting before another one can
  * begin.
  *
- * One thread asks the server. The loop reads `held`, and is told of a change by tell_change, which
- * holds a reference: the owner may have stopped the lease by then. `stops` wakes the thread from
- * its pause. A stop joins it, and then sets the Lease free. */
+ * One thread calls the server. The loop reads `held`, and tell_change informs it of a change. The
+ * posted call holds a reference, because the owner may have stopped the lease by then. `stops`
+ * wakes the thread from its pause. lease_stop joins the thread and then releases the Lease. */
 #include "ranktabled/lease.h"
 
 #include <pthread.h>
@@ -25,7 +25,7 @@
 #include "core/json.h"
 #include "os/cond.h"
 
-#define HOLD_S  15 /* of a lease that does not say */
+#define HOLD_S  15 /* if a Lease does not state its duration */
 #define CALL_MS 5000
 
 struct lease {
@@ -35,9 +35,9 @@ struct lease {
     atomic_bool stopping, held;
     atomic_int refs;
     pthread_mutex_t lock;   /* `stopping` is set under it */
-    pthread_cond_t stops;   /* of the pause between two renewals */
-    struct lease_seen seen; /* from here on the thread's own */
-    uint64_t renewed_ns;    /* when our last renewal was begun */
+    pthread_cond_t stops;   /* ends the pause between two renewals */
+    struct lease_seen seen; /* from here on used by the thread only */
+    uint64_t renewed_ns;    /* when our last renewal began */
     char problem[256];
 };
 
@@ -51,15 +51,15 @@ static uint64_t lease_retry_ms(const struct lease *l)
     return (uint64_t)l->opts.hold_s * 1000 * 2 / 15;
 }
 
-/* Two calls renew it, which end before it is given up. */
+/* A renewal makes two calls; both must end before the lease is given up. */
 static int lease_call_ms(const struct lease *l)
 {
     uint64_t ms = lease_give_up_ms(l) / 2;
     return ms < CALL_MS ? (int)ms : CALL_MS;
 }
 
-/* By our own clock: `since_ns` is when renewTime was seen to change, so clocks of other hosts do
- * not matter. */
+/* Measures by our own clock: `since_ns` is when renewTime was seen to change, so clocks of other
+ * hosts do not matter. */
 bool lease_may_take(const json_t *lease, const char *identity, struct lease_seen *seen,
                     uint64_t now_ns)
 {
@@ -85,7 +85,7 @@ static void time_text(char *out, size_t cap)
     snprintf(out + n, cap - n, ".%06ldZ", now.tv_nsec / 1000);
 }
 
-/* The object as it is to be; `old` NULL: there is none yet. New reference. */
+/* Makes the new object; old: NULL = there is none yet. Returns a new reference. */
 static json_t *make_lease(const struct lease *l, const json_t *old, const char *holder)
 {
     char now[64];
@@ -126,8 +126,9 @@ static hl_status write_lease(struct lease *l, const json_t *old, const char *hol
     return st;
 }
 
-/* HL_EBUSY: another process holds it. A renewal counts from the time before it was asked for, so
- * this process never believes longer than the server that it holds the lease. */
+/* Takes or renews the lease. HL_EBUSY: another process holds it. A renewal counts from the time
+ * before the request, so this process never believes longer than the server that it holds the
+ * lease. */
 static hl_status try_once(struct lease *l)
 {
     json_t *old = NULL;
@@ -156,7 +157,7 @@ static void unref_lease(struct lease *l)
     free(l);
 }
 
-/* On the loop. */
+/* Runs on the loop. */
 static void tell_change(void *arg)
 {
     struct lease *l = arg;
@@ -165,7 +166,8 @@ static void tell_change(void *arg)
     unref_lease(l);
 }
 
-/* By the thread alone, so exchange and post keep their order. The posted call holds a reference. */
+/* Called by the thread only, so exchange and post keep their order. The posted call holds a
+ * reference. */
 static void set_held(struct lease *l, bool held)
 {
     if (atomic_exchange(&l->held, held) == held)

@@ -1,12 +1,13 @@
-/* ranktabled/lease.h - of several instances the one that holds the Lease writes.
+/* ranktabled/lease.h - elects the instance that writes: the one that holds the Lease.
  *
- * As client-go does it: held for 15 s from the last renewal that was *seen*, so clocks need not
- * agree; renewed every 2 s; given up by its holder when that failed for 10 s; set free at the end.
+ * It works like client-go: the Lease is held for 15 s from the last renewal that was *seen*, so
+ * clocks need not agree. The holder renews it every 2 s, gives it up if that failed for 10 s, and
+ * releases it at the end.
  * Source: kubernetes.io, "Leases"; k8s.io/client-go/tools/leaderelection.
  *
  * Owns:    a thread.
- * Threads: start and stop on the loop's, where `changed` is called; hl_lease_is_held from any.
- * Errors:  logged; until it is got, it is not held.
+ * Threads: start and stop on the loop's, which also calls `changed`; lease_is_held from any.
+ * Errors:  logged; the lease then counts as not held.
  * Units:   seconds.
  * Limits:  none.
  */
@@ -25,24 +26,25 @@ struct lease_opts {
     struct hl_kube *kube;
     struct hl_loop *loop;
     const char *ns, *name;
-    const char *identity; /* of this instance among all */
-    int hold_s;           /* silence after which another one takes over */
+    const char *identity; /* unique among all instances */
+    int hold_s;           /* silence after which another instance takes over */
     void (*changed)(void *arg);
     void *arg;
 };
 
 hl_status lease_start(const struct lease_opts *opts, struct lease **out) HL_CHECK;
 int lease_is_held(const struct lease *l);
-/* Sets it free, then waits for the thread. The client must not be cancelled yet. NULL is fine. */
+/* Waits for the thread, then releases the Lease if it is held. The client must not be cancelled
+ * yet. NULL is allowed. */
 void lease_stop(struct lease *l);
 
-/* What was seen of a lease, and when. Pure. */
+/* The last renewal that was seen of a Lease, and when. Pure. */
 struct lease_seen {
     char renewed[64]; /* renewTime; opaque */
     uint64_t since_ns;
 };
 
-/* True: it may be taken or renewed now by `identity`. Remembers what it saw. */
+/* True: `identity` may take or renew the Lease now. Records what it saw in `seen`. */
 bool lease_may_take(const json_t *lease, const char *identity, struct lease_seen *seen,
                     uint64_t now_ns);
 

@@ -1,4 +1,5 @@
-/* Wiring: watchers feed the cache, a timer judges what changed, requests carry it out. */
+/* Connects the parts: watchers feed the cache, a timer judges the jobs that changed, requests carry
+ * out the decisions. */
 #include "ranktabled/ranktabled_private.h"
 
 #include <ctype.h>
@@ -11,10 +12,11 @@
 #include "base/log.h"
 
 #define BATCH_MS 100
-#define TURN_NS  (20 * HL_NS_PER_MS) /* of judging; then the loop's other callers have theirs */
+#define TURN_NS  (20 * HL_NS_PER_MS) /* longest turn of judging; then other callbacks run */
 #define LOOK_NS  HL_NS_PER_S         /* between two judgements of a table that lacks pods */
 
-/* Most of an object, and nothing to a table. Among the volumes of a job's pods is its ConfigMap. */
+/* Members that make up most of an object and don't matter to a table. A job's `volumes` are kept,
+ * because they name its ConfigMap. */
 static const char *const skipped[] = {
     "managedFields", "env", "volumeMounts", "tolerations", "affinity", "conditions", NULL,
 };
@@ -86,7 +88,7 @@ static void on_listed(void *arg, const json_t *objects, unsigned page)
     if (page & HL_KUBE_LAST) {
         f->is_known = true;
         cache_list_end(&f->d->cache, f->kind);
-        malloc_trim(0); /* what was parsed is many times what is kept */
+        malloc_trim(0); /* parsing takes many times what is kept */
     }
 }
 
@@ -118,8 +120,8 @@ static hl_status verdict_of(struct hl_ranktabled *d, const struct cached_job *j,
                               pods, count, map->text, out);
 }
 
-/* While a table waits for pods, most that come or go change nothing of it: what is wrong with one
- * of them is told a little later. */
+/* While a table waits for pods, most pods that come or go change nothing in it. So it is judged
+ * only once a second, and a fault of a pod is reported a little later. */
 static bool may_wait(struct hl_ranktabled *d, const struct cached_job *j, uint64_t now)
 {
     static const char initializing[] = "{\"status\":\"initializing\"";
@@ -152,15 +154,16 @@ static void judge_job(struct hl_ranktabled *d, struct cached_job *j)
     hl_ranktable_verdict_fini(&v);
 }
 
-/* What its ConfigMap says now must be read first, or its last write has not come back: then what
- * comes next could not be told from the write of somebody else. Who does not write may well judge
- * by what it said before. */
+/* True: the job must wait, because its ConfigMap must be read first, or the watch has not yet
+ * delivered its last write; the next change could not be told from somebody else's write. An
+ * instance that does not write can judge by the old text. */
 static bool is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint64_t now)
 {
     struct cached_map *map = cache_map_of(&d->cache, j);
     if (map == NULL || !ranktabled_leads(d))
         return false;
-    /* Only who may write it reads it: while that one writes, its own write is what is unread. */
+    /* Only a job that may write the ConfigMap reads it. While another job writes it, that write is
+     * what is unread. */
     if (map->unread && !map->reading && now >= map->not_before_ns &&
         cache_rival(&d->cache, j) == NULL)
         request_read(d, map);
@@ -169,8 +172,8 @@ static bool is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint6
     return now < map->awaited_until_ns && strcmp(map->seen, map->version) != 0;
 }
 
-/* A table is only as good as what is known: nothing is said before pods and ConfigMaps are, nor
- * from the half of a new list and the half of the old one. */
+/* Nothing is judged before pods and ConfigMaps are known, nor when half of a new list has replaced
+ * half of the old one. */
 static bool is_known(const struct hl_ranktabled *d)
 {
     return d->feeds[CACHE_PODS].is_known && d->feeds[CACHE_MAPS].is_known;
@@ -178,8 +181,8 @@ static bool is_known(const struct hl_ranktabled *d)
 
 static void take_turn(struct hl_ranktabled *d);
 
-/* Where another writer changes a ConfigMap all the time, what was read is old by the next round:
- * its job is judged at once, and the server refuses the write where that was still too late. */
+/* If another writer changes a ConfigMap all the time, what was read is outdated by the next round.
+ * So its job is judged at once, and the server refuses the write if that was still too late. */
 static void judge_read(struct hl_ranktabled *d, struct cached_map *map)
 {
     map->fresh = true;
@@ -187,7 +190,7 @@ static void judge_read(struct hl_ranktabled *d, struct cached_map *map)
     map->fresh = false;
 }
 
-/* On a busy loop others come first. */
+/* Continues a turn after other callbacks of a busy loop have run. */
 static void go_on(void *arg)
 {
     struct hl_ranktabled *d = arg;
@@ -327,8 +330,8 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
         &f->watcher);
 }
 
-/* One for each value of the label: whoever has other jobs writes beside us. Names of objects have
- * no capitals and no underscore. */
+/* One Lease per value of the label, because an instance for other jobs writes at the same time.
+ * Names of objects have no capitals and no underscores. */
 static void lease_name(const char *label_value, char *out, size_t cap)
 {
     int n = snprintf(out, cap, "helios-ranktable");
@@ -399,7 +402,7 @@ void hl_ranktabled_stop(struct hl_ranktabled *d)
     atomic_store(&d->cancel, true);
     for (int i = 0; i < CACHE_KINDS; i++)
         hl_kube_watcher_stop(d->feeds[i].watcher);
-    /* Requests end with their connections' next look at `cancel`. */
+    /* Requests end when their connections next check `cancel`. */
     while (d->calls > 0)
         uv_run(hl_loop_uv(d->opts.loop), UV_RUN_ONCE);
     cache_fini(&d->cache);

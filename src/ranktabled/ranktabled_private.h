@@ -1,4 +1,4 @@
-/* What the files of ranktabled share. */
+/* Shared by the files of ranktabled. */
 #ifndef HL_RANKTABLED_PRIVATE_H
 #define HL_RANKTABLED_PRIVATE_H
 
@@ -12,7 +12,7 @@
 struct feed {
     struct hl_ranktabled *d;
     enum cache_kind kind;
-    bool is_known; /* it has been listed, and no list is at its middle */
+    bool is_known; /* listed completely; false during a new list */
     struct hl_kube_watcher *watcher;
 };
 
@@ -26,26 +26,27 @@ struct hl_ranktabled {
     struct lease *lease;
     char lease_name[96];
     struct cache cache;
-    /* A ConfigMap was read: who waited for that is judged. */
+    /* Called after a ConfigMap was read: judges the jobs that waited for it. */
     void (*was_read)(struct hl_ranktabled *d, struct cached_map *map);
     unsigned calls; /* requests under way */
     bool stopping;
-    bool goes_on; /* a turn of judging was cut short; the next one is posted */
+    bool goes_on; /* a turn of judging was interrupted; the next one is posted */
     unsigned long rounds, writes, conflicts, failures, reads, events;
 };
 
-/* 1: this instance writes. */
+/* True: this instance writes. */
 static inline int ranktabled_leads(const struct hl_ranktabled *d)
 {
     return d->lease == NULL ? d->opts.lease_ns[0] == '\0' : lease_is_held(d->lease);
 }
 
-/* How far its table is. What only the user can mend is said once, on the job. */
+/* Sets the state of the job's table. What only the user can fix is reported once, as an event on
+ * the job. */
 void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *job, enum hl_ranktable_state state,
                      const char *reason);
 
-/* requests.c: a job's table, which is taken, into its ConfigMap; one that somebody else has
- * changed; a warning on a job. Not waited for. */
+/* requests.c: these write a job's table (text is taken) to its ConfigMap, read a ConfigMap that
+ * somebody else has changed, and send a warning on a job. They don't wait for the answer. */
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
                    char *text);
 void request_read(struct hl_ranktabled *d, struct cached_map *map);

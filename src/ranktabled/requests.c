@@ -1,4 +1,4 @@
-/* What is sent to the API server, by libuv's threads. */
+/* Sends requests to the API server, from libuv's threads, and handles the answers on the loop. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,12 @@
 #include "ranktabled/ranktabled_private.h"
 
 #define CALL_MS      5000
-#define CONFLICT_MS  50 /* between two attempts where others write, too; doubled up to */
+#define CONFLICT_MS  50 /* between two attempts if others write, too; doubled up to CONFLICT_TOP */
 #define CONFLICT_TOP 500
-#define AWAIT_MS     5000 /* what the watch may take to bring our own write */
+#define AWAIT_MS     5000 /* how long the watch can take to deliver our own write */
 #define BACKOFF_MS   200
 #define BACKOFF_TOP  30000
-#define BODY_MAX     (6 * (size_t)HL_RANKTABLE_BYTES_MAX + 4096) /* quoted */
+#define BODY_MAX     (6 * (size_t)HL_RANKTABLE_BYTES_MAX + 4096) /* of a quoted table */
 
 enum what { WRITE, READ, EVENT };
 
@@ -27,8 +27,8 @@ struct call {
     enum cache_kind kind;
     char path[1024];
     json_t *event;
-    char *table;                     /* written */
-    char version[CACHE_VERSION_MAX]; /* that the table replaces, or that was seen before reading */
+    char *table;                     /* to write */
+    char version[CACHE_VERSION_MAX]; /* that the table replaces, or last seen before reading */
     json_t *answer;
     hl_status st;
     char why[HL_ERROR_TEXT_MAX];
@@ -43,7 +43,8 @@ static void free_call(struct call *c)
     free(c);
 }
 
-/* The table is quoted here, not on the loop; and not before its turn, as a hundred may wait. */
+/* The table is quoted here and not on the loop, and not before its turn, because a hundred can
+ * wait. */
 static hl_status write_table(struct call *c, struct hl_kube_request *r)
 {
     struct hl_buf body = HL_BUF(BODY_MAX);
@@ -111,7 +112,7 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
         retry_in(j, hl_backoff_ms(CONFLICT_MS, CONFLICT_TOP, j->tries++));
     } else if (c->st != HL_ECANCELED) {
         d->failures++;
-        if (c->st == HL_EINVAL) /* its ConfigMap does not take it: immutable, or full */
+        if (c->st == HL_EINVAL) /* the ConfigMap is immutable or full */
             ranktabled_tell(d, j, HL_RANKTABLE_UNABLE, c->why);
         else
             hl_warn("rank table of %s: %s", j->entry.key, c->why);
@@ -121,7 +122,7 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
         cache_forget(&d->cache, j);
 }
 
-/* One that is gone is the watch's to tell. */
+/* If the ConfigMap is gone, the watch will tell. */
 static void on_read(struct hl_ranktabled *d, struct call *c)
 {
     struct cached_map *map = cache_map(&d->cache, c->key);
@@ -182,7 +183,7 @@ static bool send_call(struct call *c)
     return false;
 }
 
-/* Of the ConfigMap. */
+/* Makes a call for the ConfigMap. */
 static struct call *make_for(struct hl_ranktabled *d, enum what what, const char *key,
                              const struct cached_map *map, const char *version)
 {
@@ -251,7 +252,7 @@ void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *j, enum hl_rank
                      const char *reason)
 {
     j->state = state;
-    if (state == HL_RANKTABLE_COMPLETED && !j->writing) /* else it is still to be written */
+    if (state == HL_RANKTABLE_COMPLETED && !j->writing) /* otherwise it is still to be written */
         j->told[0] = '\0';
     if (state != HL_RANKTABLE_UNABLE || strncmp(j->told, reason, sizeof(j->told) - 1) == 0 ||
         !ranktabled_leads(d))

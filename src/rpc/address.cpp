@@ -1,5 +1,5 @@
-/* Addresses and listening sockets. Sockets are opened here and handed to KJ, because its own
- * listen() tells errors only as prose and leaves Unix sockets of dead daemons in the way. */
+/* Addresses and listening sockets. Sockets are opened here and handed to KJ, because KJ's own
+ * listen() reports errors only as prose and does not remove Unix sockets of dead daemons. */
 #include "rpc/runtime.hpp"
 
 #include <netdb.h>
@@ -86,7 +86,7 @@ hl_status listen_failed(const char *address, int number)
     }
 }
 
-/* Take away the socket file of a daemon that is gone. */
+/* Removes the socket file of a daemon that has died. */
 hl_status clear_stale(const char *address, const struct sockaddr_un *name)
 {
     struct stat st;
@@ -242,7 +242,8 @@ void set_keepalive(kj::AsyncIoStream &stream, const std::string &address)
     static const unsigned unacked_ms = 30000;
     if (is_unix(address))
         return;
-    /* It throws when the connection is lost already; its next user will see that too. */
+    /* This throws if the connection is already lost; the next user of the stream will see that
+     * too. */
     kj::runCatchingExceptions([&stream] {
         stream.setsockopt(SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
         stream.setsockopt(IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));

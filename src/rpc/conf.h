@@ -1,4 +1,4 @@
-/* rpc/conf.h - where the Controller is, and how long a call may take.
+/* rpc/conf.h - the options for the Controller's address and for the duration of a call.
  *
  * Owns:    nothing; texts are the configuration's (conf/conf.h).
  * Threads: written once, before the daemon serves; read from any.

@@ -1,4 +1,4 @@
-/* What the management plane carries: messages and their bytes. */
+/* Counts the messages of the management plane and their bytes. */
 #include "rpc/runtime.hpp"
 #include "rpc/stream.hpp"
 

@@ -1,10 +1,10 @@
-/* The greeting in front of Cap'n Proto on a TCP connection of a cluster with a secret:
+/* The greeting that precedes Cap'n Proto on a TCP connection of a cluster with a secret:
  *
  *     client: MAGIC, nonce           server: nonce, proof            client: proof
  *
- * Each side proves over both nonces that it knows the secret, the server first. A client that
- * begins with something else than MAGIC gets what he has sent put back in front of his stream, so
- * that he can be told in Cap'n Proto what is missing. */
+ * Each side proves over both nonces that it knows the secret, the server first. If a client does
+ * not begin with MAGIC, the bytes that it has sent are put back at the front of its stream, so that
+ * Cap'n Proto can tell the client what is missing. */
 #include "rpc/runtime.hpp"
 #include "rpc/stream.hpp"
 
@@ -34,7 +34,7 @@ struct Reply {
 
 static_assert(sizeof(Hello) == 40 && sizeof(Reply) == 64, "sent as they are");
 
-/* The stream of a greeting and what is read from and written to it. */
+/* The stream of a greeting, and what was read from and written to it. */
 struct Talk {
     explicit Talk(kj::Own<kj::AsyncIoStream> s) : stream(kj::mv(s))
     {
@@ -46,7 +46,7 @@ struct Talk {
     uint8_t proof[HL_AUTH_LEN] = {};
 };
 
-/* A stream that begins with bytes which were read from it already. */
+/* A stream that begins with bytes that were already read from it. */
 class PutBack final : public StreamInFront
 {
   public:
@@ -59,7 +59,7 @@ class PutBack final : public StreamInFront
     kj::Promise<size_t> tryRead(void *buffer, size_t min, size_t max) override
     {
         size_t n = left < max ? left : max;
-        if (n > 0) /* of nothing the caller's buffer may be null */
+        if (n > 0) /* if nothing is left, the caller's buffer may be null */
             memcpy(buffer, front + at, n);
         at += n;
         left -= n;
@@ -75,7 +75,7 @@ class PutBack final : public StreamInFront
     size_t at = 0, left;
 };
 
-/* After the client's hello: answer it, and look at what he proves. */
+/* After the client's hello: answers it and checks the client's proof. */
 kj::Promise<bool> prove(Talk &t)
 {
     if (hl_auth_nonce(t.reply.nonce) != HL_OK)

@@ -17,10 +17,10 @@ using capnp::DynamicStruct;
 using capnp::DynamicValue;
 using capnp::StructSchema;
 
-/* Where we are, as a chain on the stack: text is made only when something is wrong. */
+/* The path to the present field, as a chain on the stack; text is only made for an error. */
 struct Path {
     const Path *up;
-    const char *name; /* NULL: an element */
+    const char *name; /* NULL: an element of a list */
     size_t index;
     int depth;
 };
@@ -55,13 +55,13 @@ template <typename T> void store(char *to, T value)
 
 /* ---- struct to message ---- */
 
-/* Where a bad text is an error; NULL: its reader puts U+FFFD in the place of bad bytes. */
+/* The path for errors about invalid text; NULL: the reader replaces invalid bytes by U+FFFD. */
 using Checked = const Path *;
 
 void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to,
                   Checked at);
 
-/* Values that need no object of their own in the message. */
+/* Converts values that need no separate object in the message. */
 DynamicValue::Reader scalar(const struct hl_api_field &field, const char *from, capnp::Type type,
                             Checked at)
 {
@@ -110,7 +110,7 @@ void write_list(const struct hl_api_field &field, const struct hl_api_list &from
     }
 }
 
-/* Empty texts and lists stay null pointers, which cost nothing and are read the same. */
+/* Empty texts and lists stay null pointers, which take no space and read the same. */
 bool is_empty(const struct hl_api_field &field, const char *at)
 {
     if (field.list)
@@ -122,7 +122,7 @@ bool is_empty(const struct hl_api_field &field, const char *at)
     return field.kind == HL_API_DATA && load<struct hl_api_data>(at).size == 0;
 }
 
-/* What a required field must not be. */
+/* Whether a required field lacks its value. */
 bool is_missing(const struct hl_api_field &field, const char *at)
 {
     if (field.kind == HL_API_ENUM && !field.list)
@@ -233,7 +233,7 @@ void read_list(const struct hl_api_field &field, DynamicList::Reader from, char 
 {
     size_t size = hl_api_element_size(&field);
     r.count(at);
-    if (from.size() > r.left) /* before memory is taken for them */
+    if (from.size() > r.left) /* before memory is allocated for them */
         fail(HL_EINVAL, at, "the message has more than " + std::to_string(r.most) + " values");
     auto *items = static_cast<char *>(r.made(hl_arena_array(&r.arena, from.size(), size)));
     for (unsigned i = 0; i < from.size(); i++)

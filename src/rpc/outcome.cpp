@@ -1,4 +1,5 @@
-/* Failures on the wire: a Cap'n Proto exception whose description is "ENAME: sentence". */
+/* Converts failures to and from their form on the wire: a Cap'n Proto exception whose description
+ * is "ENAME: sentence". */
 #include "rpc/message.hpp"
 #include "rpc/runtime.hpp"
 
@@ -10,7 +11,7 @@ namespace hl::rpc
 {
 namespace
 {
-/* Failures the other side reported are marked by libcapnp, once for every hop. */
+/* libcapnp marks failures that the other side reported, once for every hop. */
 bool strip_remote(std::string &text)
 {
     static const char prefix[] = "remote exception: ";
@@ -22,7 +23,7 @@ bool strip_remote(std::string &text)
     return found;
 }
 
-/* Splits "ENOENT: no such model"; false when the text doesn't begin with one of our names. */
+/* Splits "ENOENT: no such model"; false if the text does not begin with one of our names. */
 bool split(const std::string &text, Outcome *out)
 {
     size_t colon = text.find(": ");

@@ -1,7 +1,7 @@
-/* The calling half. A call is built into a message by the calling thread; the KJ thread connects
- * when there is no connection, sends, and races the answer against a timer. A ClientCall is
- * finished once: by the answer, the timer, the peer's end, or its caller who waited a little longer
- * than the timer. What comes later is dropped.
+/* The calling half. The calling thread builds the message of a call. The KJ thread connects if
+ * there is no connection, sends the message, and races the answer against a timer. A ClientCall is
+ * finished once: by the answer, by the timer, by closing the peer, or by its caller, who waits a
+ * little longer than the timer. Whatever comes later is dropped.
  *
  *     caller's thread                  KJ thread
  *     prepare: the message
@@ -10,14 +10,14 @@
  *        <------ `mutex`, wake -------- finish <-------------------------------'
  *     the loop <-- hl_loop_post ------- complete, of an asynchronous call
  *
- * A ClientCall is shared by both threads: what prepare writes is not changed after it is posted,
- * `params` and `sent` are the KJ thread's until the call is finished, the rest is under `mutex`. A
- * PeerCore is the KJ thread's alone.
+ * Both threads share a ClientCall. What prepare writes does not change after the call is posted;
+ * only the KJ thread uses `params` and `sent` until the call is finished; `mutex` guards the rest.
+ * Only the KJ thread uses a PeerCore.
  *
  *     connection   none --attempt--> connected --ended, or found ended--> none
  *
- * One connection serves all calls, and one attempt all that wait for it. Each connection has a
- * number, so that a call which fails by an old one does not end the one that came after it. */
+ * All calls share one connection, and all that wait for it share one attempt. Each connection has a
+ * number, so that a call that fails on an old connection does not end its successor. */
 #include "rpc/message.hpp"
 #include "rpc/runtime.hpp"
 #include "rpc/versions.hpp"
@@ -47,7 +47,7 @@ namespace
 using capnp::AnyPointer;
 using VatId = capnp::rpc::twoparty::VatId;
 
-/* How much longer than the deadline a caller waits for the KJ thread to say so. */
+/* How much longer than the deadline a caller waits for the KJ thread to report it. */
 constexpr uint64_t grace_ns = 500 * HL_NS_PER_MS;
 
 struct Target {
@@ -56,7 +56,7 @@ struct Target {
     capnp::InterfaceSchema schema;
 };
 
-/* An answer: a struct in an arena of its own. */
+/* An answer: a struct in its own arena. */
 struct Answer {
     Answer() = default;
     Answer(const Answer &) = delete;
@@ -84,7 +84,7 @@ struct Answer {
     void *value = nullptr;
 };
 
-/* What is called with an asynchronous answer: finish, which calls done. */
+/* Calls `finish` with an asynchronous answer, which calls `done`. */
 struct Callback {
     struct hl_loop *loop;
     void *arg;
@@ -99,7 +99,7 @@ struct Completion {
     Answer answer;
 };
 
-/* On the caller's loop. */
+/* Runs on the caller's loop. */
 void complete(void *arg)
 {
     std::unique_ptr<Completion> c(static_cast<Completion *>(arg));
@@ -117,14 +117,14 @@ class ClientCall
     {
     }
 
-    /* HL_EINVAL: the method or its parameters are not of the schema. */
+    /* Builds the message. HL_EINVAL: the method or its parameters do not match the schema. */
     Outcome prepare(const void *value);
-    /* KJ thread. Throws what its conversion throws. */
+    /* KJ thread. Throws the conversion's exceptions. */
     Answer decode(capnp::Response<AnyPointer> &response, size_t &left) const;
-    /* Any thread; the first one wins. */
+    /* Any thread; the first call wins. */
     void finish(Outcome o, Answer answer = {});
     void time_out();
-    /* Until finished; the answer moves out. */
+    /* Waits until the call is finished, and moves its answer out. */
     Outcome wait(Answer *out);
 
     const Target target;
@@ -140,7 +140,7 @@ class ClientCall
     uint64_t request_bytes = 0;
     bool sent = false; /* KJ thread */
     bool wants_result = true;
-    Callback callback{}; /* no loop: somebody waits */
+    Callback callback{}; /* no loop: a caller waits */
 
   private:
     Mutex mutex; /* guards the rest */
@@ -149,7 +149,7 @@ class ClientCall
     Answer result;
 };
 
-/* In the caller's thread, so that its structs need not outlive the call. */
+/* Runs on the caller's thread, so that the caller's structs need not outlive the call. */
 Outcome ClientCall::prepare(const void *value)
 {
     KJ_IF_MAYBE (m, target.schema.findMethodByName(method.c_str())) {
@@ -180,7 +180,7 @@ Answer ClientCall::decode(capnp::Response<AnyPointer> &response, size_t &left) c
     return answer;
 }
 
-/* The message about the failure names the call, but where the daemon itself has said enough. */
+/* The error text names the call, unless the daemon's own sentence says enough. */
 void ClientCall::finish(Outcome o, Answer answer)
 {
     if (o.status != HL_OK && (!o.refused || hl_log_shows(HL_LOG_DEBUG)))
@@ -206,8 +206,8 @@ void ClientCall::time_out()
     finish({HL_ETIMEDOUT, sent ? text : "connect to " + target.address + ": " + text});
 }
 
-/* The KJ thread's timer ends the call. The caller waits longer only so that a KJ thread that has no
- * time does not hold it for ever. */
+/* The KJ thread's timer ends the call. The caller waits longer only so that a busy KJ thread can't
+ * hold it forever. */
 Outcome ClientCall::wait(Answer *out)
 {
     {
@@ -215,13 +215,13 @@ Outcome ClientCall::wait(Answer *out)
         while (!finished && mutex.wait_until(deadline_ns + grace_ns))
             continue;
     }
-    time_out(); /* does nothing when there is an answer */
+    time_out(); /* does nothing if there is an answer */
     Locked lock(mutex);
     *out = std::move(result);
     return outcome;
 }
 
-/* Members are destroyed from the last to the first. */
+/* Members are destroyed in reverse order. */
 struct Connection {
     Connection(kj::Own<kj::AsyncIoStream> s, capnp::ReaderOptions options, uint64_t n)
         : number(n), stream(kj::mv(s)),
@@ -276,8 +276,8 @@ class PeerCore final : public Core, public kj::TaskSet::ErrorHandler
     }
 
     bool closed = false;
-    uint64_t received = 0;      /* bytes, since the last answer */
-    uint64_t values = 0;        /* that earlier answers might have had and had not */
+    uint64_t received = 0;      /* bytes since the last answer */
+    uint64_t values = 0;        /* allowed for earlier answers, but unused */
     kj::Own<kj::TaskSet> tasks; /* calls, and watches over connections */
     kj::Own<Connection> connection;
     uint64_t last_number = 0;
@@ -287,8 +287,8 @@ class PeerCore final : public Core, public kj::TaskSet::ErrorHandler
     std::set<std::shared_ptr<ClientCall>> active;
 };
 
-/* Resolve, connect and, where there is a secret, greet. `attempting` is cleared before those who
- * wait go on: one that finds no connection begins another attempt. */
+/* Resolves, connects and, if there is a secret, greets. `attempting` is cleared before the waiting
+ * calls continue, so that a call that finds no connection begins another attempt. */
 kj::Promise<void> PeerCore::attempt()
 {
     return runtime->network()
@@ -313,8 +313,8 @@ kj::Promise<void> PeerCore::attempt()
             });
 }
 
-/* Calls share one attempt, and it ends with the last of them: a later call must not wait for the
- * retransmission of a packet that was sent long ago, when the host was down. */
+/* Calls share one attempt, which ends with the last of them. Otherwise a later call would wait for
+ * the retransmission of a packet that was sent long ago, when the host was down. */
 kj::Promise<void> PeerCore::connected()
 {
     retire_if_ended();
@@ -348,13 +348,13 @@ void PeerCore::lose(uint64_t number)
 {
     if (connection.get() == nullptr || connection->number != number)
         return;
-    /* Later: we may be inside of a continuation of this very connection. */
+    /* Destroys it later, because this may run in a continuation of the same connection. */
     tasks->add(kj::evalLater([old = kj::mv(connection)]() mutable { old = nullptr; }));
 }
 
-/* The other side may have gone while our loop had no time to notice: asking the kernel costs one
- * system call and saves the next call from failing. Answers that arrived before the end are still
- * read. */
+/* The other side may have closed the connection before our loop could notice. Asking the kernel
+ * costs one system call and saves the next call from failing. Answers that arrived before the end
+ * are still read. */
 void PeerCore::retire_if_ended()
 {
     if (connection.get() == nullptr)
@@ -368,7 +368,7 @@ void PeerCore::retire_if_ended()
     }
 }
 
-/* From here on the daemon may have done what was asked: `sent` decides what a failure says. */
+/* From here on the daemon may have carried out the call; `sent` decides what a failure says. */
 kj::Promise<capnp::Response<AnyPointer>> PeerCore::send(ClientCall &call)
 {
     capnp::MessageSize hint{call.params->sizeInWords() + 8, 0};
@@ -379,12 +379,12 @@ kj::Promise<capnp::Response<AnyPointer>> PeerCore::send(ClientCall &call)
     return request.send();
 }
 
-/* *number: the connection that the call went over, for failed. */
+/* *number: the connection that the call used; needed by failed(). */
 kj::Promise<capnp::Response<AnyPointer>> PeerCore::begin(std::shared_ptr<ClientCall> call,
                                                          std::shared_ptr<uint64_t> number)
 {
     return connected().then([this, call, number]() -> kj::Promise<capnp::Response<AnyPointer>> {
-        if (connection.get() == nullptr) /* lost since; the deadline bounds this */
+        if (connection.get() == nullptr) /* lost meanwhile; the deadline bounds this */
             return begin(call, number);
         *number = connection->number;
         return send(*call);
@@ -395,7 +395,8 @@ void PeerCore::answered(ClientCall &call, capnp::Response<AnyPointer> response)
 {
     uint64_t bytes = std::exchange(received, 0);
     count_message(target.address, "answer", false, bytes, 0, HL_OK);
-    /* The bytes may have come with an earlier answer: what that has left over counts too. */
+    /* The bytes may have arrived together with an earlier answer, so values that it left unused
+     * count too. */
     size_t left = std::min<uint64_t>(values + answer_values + bytes * values_per_byte, max_values);
     values = 0;
     try {
@@ -421,7 +422,7 @@ void PeerCore::failed(ClientCall &call, const kj::Exception &e, uint64_t number)
     call.finish(outcome_of(e));
 }
 
-/* The answer and the timer race; the loser is dropped, and the call with it leaves `active`. */
+/* The answer and the timer race; the loser is dropped, and the call is removed from `active`. */
 void PeerCore::start(const std::shared_ptr<ClientCall> &call)
 {
     uint64_t now = hl_now_ns();
@@ -444,7 +445,8 @@ void PeerCore::start(const std::shared_ptr<ClientCall> &call)
                    .attach(kj::defer([this, call] { active.erase(call); })));
 }
 
-/* Calls are finished first: dropping their tasks would leave their callers to the timeout. */
+/* Finishes the calls first: if their tasks were just dropped, the callers would wait for the
+ * timeout. */
 void PeerCore::shutdown()
 {
     closed = true;
@@ -468,7 +470,7 @@ struct hl_rpc_peer {
 
 namespace
 {
-/* Give the call to the KJ thread; a call that can't be given is finished here. */
+/* Gives the call to the KJ thread. A call that can't be given is finished here. */
 void launch(const std::shared_ptr<PeerCore> &core, const std::shared_ptr<ClientCall> &call,
             const Outcome &o)
 {
@@ -495,7 +497,7 @@ try {
     return hl_fail(HL_ENOMEM, "out of memory allocating the RPC peer %s", address);
 }
 
-/* Returns at once; the core lives until its job has run, or as long as a call has it. */
+/* Returns at once. The core lives until its job has run, and as long as a call refers to it. */
 extern "C" void hl_rpc_peer_close(struct hl_rpc_peer *peer)
 {
     if (peer == nullptr)
@@ -521,7 +523,7 @@ extern "C" hl_status hl_rpc_call(struct hl_rpc_peer *peer, const struct hl_api_m
                                  const void *params, int timeout_ms, struct hl_arena *arena,
                                  void *results)
 try {
-    auto core = peer->core; /* the peer may be closed by somebody else while we wait */
+    auto core = peer->core; /* somebody else can close the peer while we wait */
     assert(!core->runtime->on_thread());
     auto call = std::make_shared<ClientCall>(core->target, *method, timeout_ms);
     call->wants_result = results != nullptr;

@@ -1,6 +1,6 @@
-/* One thread runs the KJ event loop. Other threads put jobs into a vector under a mutex and ring an
- * eventfd; kj::Executor was refused because its synchronous form blocks the caller until the loop
- * has time, and its asynchronous form wants an event loop on the caller's side too.
+/* One thread runs the KJ event loop. Other threads put jobs into a vector under a mutex and signal
+ * an eventfd. kj::Executor was rejected because its synchronous form blocks the caller until the
+ * loop has time, and its asynchronous form needs an event loop on the caller's side too.
  *
  *     any thread                                   the KJ thread
  *     post: jobs.push_back, under the mutex        pump: whenBecomesReadable, then drain
@@ -10,8 +10,8 @@
  *     starting --main--> running --stop--> stopping --no job left--> stopped
  *         '--KJ throws--> failed <--'--KJ throws--'
  *
- * `state`, `jobs` and `why` are under the mutex. Jobs that were posted before the stop are all run.
- * A post after `stopped` is refused, so run never waits for a thread that has ended. */
+ * The mutex guards `state`, `jobs` and `why`. All jobs that were posted before the stop are run. A
+ * post after `stopped` is refused, so run never waits for a thread that has ended. */
 #include "rpc/runtime.hpp"
 
 #include <signal.h>
@@ -86,7 +86,7 @@ hl_status Runtime::start()
     event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (event_fd < 0)
         return hl_fail(HL_EIO, "RPC runtime: eventfd: %m");
-    /* Signals are for the threads of the program: ours must never be picked to handle one. */
+    /* Signals are for the program's own threads: this one must never be chosen to handle one. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -199,7 +199,7 @@ bool Runtime::drain()
 kj::Promise<void> Runtime::pump(kj::UnixEventPort::FdObserver &observer)
 {
     eventfd_t rung;
-    eventfd_read(event_fd, &rung); /* first, so that a ring during drain() is a new edge */
+    eventfd_read(event_fd, &rung); /* first, so that a signal during drain() is a new edge */
     auto readable = observer.whenBecomesReadable();
     if (!drain())
         return kj::READY_NOW;

@@ -29,8 +29,8 @@ extern "C" {
 
 namespace hl::rpc
 {
-/* pthreads instead of <mutex>: std::condition_variable waits by pthread_cond_clockwait, which the
- * thread sanitizer of gcc 12 doesn't know. */
+/* pthreads instead of <mutex>: std::condition_variable waits with pthread_cond_clockwait, which gcc
+ * 12's thread sanitizer does not know. */
 class Mutex
 {
   public:
@@ -39,7 +39,7 @@ class Mutex
     void lock();
     void unlock();
     void wait();
-    /* False when the deadline (0 = none) has passed. */
+    /* False if the deadline (0 = none) has passed. */
     bool wait_until(uint64_t deadline_ns);
     void wake();
 
@@ -75,7 +75,7 @@ class Core
     {
     }
 
-    /* KJ thread. Drop everything that belongs to KJ; called again it does nothing. */
+    /* KJ thread. Drops everything that belongs to KJ; a second call does nothing. */
     virtual void shutdown() = 0;
 };
 
@@ -86,11 +86,11 @@ class Runtime : public std::enable_shared_from_this<Runtime>
 
     ~Runtime();
     hl_status start();
-    /* Runs what was posted before, shuts every core down and joins. */
+    /* Runs the jobs posted before, shuts down every core and joins. */
     void stop();
-    /* Run the job on the KJ thread. False, and the job is dropped, after stop(). */
+    /* Runs the job on the KJ thread. False: stop() was called, and the job is dropped. */
     bool post(Job job);
-    /* post() and wait until the job has run. Not on the KJ thread. */
+    /* Posts the job and waits until it has run. Not for the KJ thread. */
     void run(Job job);
     bool on_thread() const;
 
@@ -107,7 +107,7 @@ class Runtime : public std::enable_shared_from_this<Runtime>
     void main();
     void serve(kj::AsyncIoContext &context);
     kj::Promise<void> pump(kj::UnixEventPort::FdObserver &observer);
-    /* False when it is time to end. */
+    /* False when the thread should end. */
     bool drain();
 
     std::thread thread;
@@ -120,28 +120,28 @@ class Runtime : public std::enable_shared_from_this<Runtime>
     std::unordered_set<std::shared_ptr<Core>> cores;
 };
 
-/* Interface of helios.capnp by its name. */
+/* Finds an interface of helios.capnp by its name. */
 hl_status find_interface(const char *name, capnp::InterfaceSchema *out);
-/* HL_EINVAL unless the address is "unix:/path" or "host:port". */
+/* HL_EINVAL: the address is not "unix:/path" or "host:port". */
 hl_status check_address(const char *address, bool may_be_any_port);
-/* A bound, listening, non-blocking socket; `real` has the port that was given. */
+/* Opens a bound, listening, non-blocking socket; `real` has the actual port. */
 hl_status listen_on(const char *address, int *fd, std::string *real);
-/* Remove the socket file of a listening address, if it is still that of `fd`. */
+/* Removes the socket file of a listening address, if it is still the one with that inode. */
 void unlink_socket(const std::string &address, uint64_t inode);
-/* Inode of the socket file, 0 for TCP. */
+/* The inode of the socket file; 0 for TCP. */
 uint64_t socket_inode(const std::string &address);
-/* Names of the daemon that serves an interface ("helios-controller"). */
+/* The name of the daemon that serves an interface ("helios-controller"). */
 const char *daemon_of(const std::string &interface);
-/* Dead hosts are noticed by the kernel, not only by deadlines. */
+/* Lets the kernel detect dead hosts, so that it does not take a deadline. */
 void set_keepalive(kj::AsyncIoStream &stream, const std::string &address);
-/* At a Unix socket: another user's process, which is logged. */
+/* For a Unix socket: the peer is a process of another user, which is logged. */
 bool is_stranger(kj::AsyncIoStream &stream, const std::string &address);
 
 bool is_unix(const std::string &address);
 bool is_loopback(const std::string &address);
 
-/* A stream whose client has been greeted: `stream` null = he has gone; `known` = he has proved that
- * he knows the secret. */
+/* A stream after the greeting. stream: null = the client has gone; known: the client has proved
+ * that it knows the secret. */
 struct Greeted {
     kj::Own<kj::AsyncIoStream> stream;
     bool known;
@@ -149,28 +149,28 @@ struct Greeted {
 
 /* greeting.cpp: for TCP connections of a process with a secret (auth/secret.h). */
 kj::Promise<Greeted> greet_client(kj::Own<kj::AsyncIoStream> stream);
-/* Fails with HL_EPERM where the server can't prove it. */
+/* Fails with HL_EPERM if the server can't prove that it knows the secret. */
 kj::Promise<kj::Own<kj::AsyncIoStream>> greet_server(kj::Own<kj::AsyncIoStream> stream,
                                                      const std::string &address);
 
-/* One message that has ended, on the management plane (a Unix socket's: inside the host). */
+/* Counts one complete message on the management plane (for a Unix socket: inside the host). */
 void count_message(const std::string &address, const char *op, bool sent, uint64_t bytes,
                    uint64_t ns, hl_status st);
-/* The stream, with the bytes that come in added to `received`, which must outlive it. Asking a
- * message for its size would walk it once more, and on the budget that bounds a hostile one. */
+/* Wraps the stream so that incoming bytes are added to `received`, which must outlive it. Asking a
+ * message for its size would walk it once more, and use the budget that limits a hostile one. */
 kj::Own<kj::AsyncIoStream> counted(kj::Own<kj::AsyncIoStream> stream, uint64_t &received);
 
 struct Outcome {
     hl_status status;
     std::string text;
-    bool refused = false; /* by the daemon itself, whose sentence says all that users need */
+    bool refused = false; /* by the daemon, whose sentence says all that users need */
 };
 
-/* What a failed call says: its status and a sentence. */
+/* The result of a failed call: its status and a sentence. */
 Outcome outcome_of(const kj::Exception &e);
-/* Text after the last colon of KJ's "connect(): Connection refused", for people. */
+/* The text after the last colon of KJ's "connect(): Connection refused", for people. */
 std::string connect_reason(const kj::Exception &e);
-/* The exception that outcome_of() on the other side turns back. */
+/* The exception that outcome_of() converts back on the other side. */
 kj::Exception exception_of(hl_status st, const std::string &text);
 } // namespace hl::rpc
 

@@ -1,4 +1,4 @@
-/* The only file that sees the generated half of helios.capnp. */
+/* The only file that includes what capnp generates from helios.capnp. */
 #include "rpc/runtime.hpp"
 
 #include "helios.capnp.h"

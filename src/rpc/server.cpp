@@ -1,7 +1,7 @@
-/* The serving half. A call arrives on the KJ thread, becomes a struct there and travels to the
+/* The serving half. A call arrives on the KJ thread, is decoded there to a struct, and goes to the
  * handler's loop as an hl_rpc_call; its promise waits in ServerCore::pending under a number. The
- * answer is built into a message by the answering thread and travels back with the number: when the
- * promise is gone meanwhile (connection lost, server closed), nobody is found under it and the
+ * answering thread builds the message of the answer, which goes back with the number. If the
+ * promise is gone meanwhile (connection lost, server closed), the number is not found and the
  * answer is dropped.
  *
  *     KJ thread                           handler's loop             any thread
@@ -9,18 +9,19 @@
  *     call: decode, pending[id] --post--> deliver --> handler ....   hl_rpc_reply, hl_rpc_reject:
  *     answer, reject: pending[id] <--------------- runtime->post --- the message is built here
  *
- * A ServerCore is the KJ thread's, but for `runtime`, `schema` and `serve`, which are constant, and
- * `closed`, which deliver reads: a call that arrives there after the close is dropped. The
- * hl_rpc_call is one thread's at a time, the handler's from deliver until it replies or rejects.
+ * Only the KJ thread uses a ServerCore, except for `runtime`, `schema` and `serve`, which are
+ * constant, and `closed`, which deliver reads: it drops calls that arrive after the close. An
+ * hl_rpc_call belongs to one thread at a time: to the handler's from deliver until the reply or
+ * rejection.
  *
  *     connection   admit --no secret, or a Unix socket--> serve_or_refuse
- *                    '---a secret is wanted--> greeting --known--> serve_or_refuse
+ *                    '---a secret is needed--> greeting --known--> serve_or_refuse
  *                                                 |-----not known--> refused: told why, then closed
  *                                                 '-----says nothing--> closed
  *                  serve_or_refuse --room--> served --> gone
  *                                  '-no room--> refused
  *
- *     served       no call for first_call_ns: closed; idle for idle_ns: closed where room is wanted
+ *     served       no call for first_call_ns: closed; idle for idle_ns: closed if room is needed
  */
 #include "rpc/message.hpp"
 #include "rpc/runtime.hpp"
@@ -56,25 +57,26 @@ using capnp::DynamicStruct;
 using Context = capnp::CallContext<DynamicStruct, DynamicStruct>;
 using VatId = capnp::rpc::twoparty::VatId;
 
-/* A client that has made no call yet is given this long; one that has may be idle for ever, and is
- * closed only to make room. */
+/* A client that has made no call is closed after this time. After its first call it can be idle
+ * forever, and is closed only to make room. */
 constexpr uint64_t first_call_ns = 10 * HL_NS_PER_S;
 constexpr uint64_t idle_ns = 60 * HL_NS_PER_S;
-/* A client that is told that there is no room has so long to read it. */
+/* How long a client that is told that there is no room has to read it. */
 constexpr auto refusal_time = 2 * kj::SECONDS;
 constexpr unsigned max_refused = 64;
 constexpr unsigned most_connections = 16384;
 constexpr unsigned least_connections = 64;
 
-/* What the server knows of a connection. */
+/* The server's data about a connection. */
 struct Client {
-    uint64_t since_ns;      /* of its last call, or of its beginning */
-    unsigned calls_waiting; /* for their answers */
+    uint64_t since_ns;      /* of its last call, or of its start */
+    unsigned calls_waiting; /* that wait for their answers */
     bool has_called;
     kj::Own<kj::PromiseFulfiller<void>> close;
 };
 
-/* Half of the descriptors that the process may have: its files and other servers need some. */
+/* Half of the descriptors that the process may have, because its files and other servers need
+ * some. */
 unsigned connections_by_limit()
 {
     struct rlimit files;
@@ -83,14 +85,14 @@ unsigned connections_by_limit()
     return (unsigned)std::clamp<rlim_t>(files.rlim_cur / 2, least_connections, most_connections);
 }
 
-/* A call whose answer is not there yet; the KJ thread's. The answer is set in its context. */
+/* A call without an answer yet, for the KJ thread. The answer is set in its context. */
 struct Pending {
     kj::Own<kj::PromiseFulfiller<void>> fulfiller;
     Context context;
 };
 
-/* Alive as long as the server, one of its calls, or a capability of a client refers to it: a
- * handler may answer after the server was closed, and then finds `pending` empty. */
+/* It lives as long as the server, one of its calls, or a client's capability refers to it: a
+ * handler can answer after the server was closed, and then finds `pending` empty. */
 class ServerCore final : public Core,
                          public std::enable_shared_from_this<ServerCore>,
                          public kj::TaskSet::ErrorHandler
@@ -114,7 +116,7 @@ class ServerCore final : public Core,
 
     const std::shared_ptr<Runtime> runtime;
     const capnp::InterfaceSchema schema;
-    const struct hl_rpc_serve_opts serve; /* its texts are the caller's: not to be used later */
+    const struct hl_rpc_serve_opts serve; /* its texts belong to the caller: don't use them later */
     std::atomic<bool> closed{false};
 
   private:
@@ -134,14 +136,14 @@ class ServerCore final : public Core,
     kj::Own<kj::TaskSet> tasks; /* the accept loop and every connection */
     const unsigned max_connections;
     std::unordered_set<std::shared_ptr<Client>> clients;
-    unsigned refused = 0;  /* connections that are being told so */
-    unsigned greeting = 0; /* connections that have not proved yet who they are */
-    uint64_t received = 0; /* bytes, since the last call */
+    unsigned refused = 0;  /* connections that are being told why */
+    unsigned greeting = 0; /* connections that have not proved their identity yet */
+    uint64_t received = 0; /* bytes since the last call */
     uint64_t last_id = 0;
     std::unordered_map<uint64_t, Pending> pending;
 };
 
-/* The capability that a client gets; it lives as long as somebody refers to it. */
+/* The capability that a client gets; it lives as long as something refers to it. */
 class Servant final : public CancellableServer
 {
   public:
@@ -160,7 +162,7 @@ class Servant final : public CancellableServer
     std::shared_ptr<Client> client;
 };
 
-/* Members are destroyed from the last to the first: the RPC system leaves before its stream. */
+/* Members are destroyed in reverse order: the RPC system before its stream. */
 struct Connection {
     Connection(kj::Own<kj::AsyncIoStream> s, capnp::Capability::Client bootstrap)
         : stream(kj::mv(s)), network(*stream, capnp::rpc::twoparty::Side::SERVER, options()),
@@ -195,7 +197,7 @@ struct hl_rpc_call {
     ~hl_rpc_call()
     {
         hl_arena_fini(&arena);
-        if (values >= hl::rpc::many_values) /* or the heap keeps what one message took */
+        if (values >= hl::rpc::many_values) /* otherwise the heap keeps what one message took */
             malloc_trim(0);
     }
 
@@ -216,7 +218,7 @@ namespace hl::rpc
 {
 namespace
 {
-/* On the handler's loop. hl_rpc_server_close is called there too, so no handler begins after it. */
+/* Runs on the handler's loop, like hl_rpc_server_close, so no handler starts after the close. */
 void deliver(void *arg)
 {
     auto *call = static_cast<struct hl_rpc_call *>(arg);
@@ -240,11 +242,11 @@ void ServerCore::listen(int fd, const std::string &where)
     runtime->add(shared_from_this());
 }
 
-/* One accept after the other, without end. Out of descriptors it waits: trying at once would spin.
- */
+/* Accepts one connection after another, forever. Without free descriptors it waits, because
+ * retrying at once would spin. */
 kj::Promise<void> ServerCore::accept()
 {
-    /* KJ throws here, not in the promise, when there is no descriptor. */
+    /* Without a free descriptor KJ throws here, not in the promise. */
     return kj::evalNow([this] { return listener->accept(); })
         .then(
             [this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
@@ -259,8 +261,8 @@ kj::Promise<void> ServerCore::accept()
         .then([this] { return accept(); });
 }
 
-/* Connections that are being greeted count as well, or unknown peers could open any number of them.
- */
+/* Connections in their greeting count as well; otherwise unknown peers could open any number of
+ * them. */
 void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
 {
     set_keepalive(*stream, address);
@@ -274,7 +276,7 @@ void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
         refuse(kj::mv(stream), HL_EBUSY, no_room());
 }
 
-/* Nobody is served before he has proved that he knows the secret. */
+/* A client is served only after it has proved that it knows the secret. */
 void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
 {
     greeting++;
@@ -296,7 +298,7 @@ void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
                    .attach(kj::defer([this] { greeting--; })));
 }
 
-/* Asked again: others may have got the room while this one was greeted. */
+/* Checks for room again, because others may have taken it during the greeting. */
 void ServerCore::serve_or_refuse(kj::Own<kj::AsyncIoStream> stream)
 {
     if (clients.size() < max_connections || make_room())
@@ -305,8 +307,8 @@ void ServerCore::serve_or_refuse(kj::Own<kj::AsyncIoStream> stream)
         refuse(kj::mv(stream), HL_EBUSY, no_room());
 }
 
-/* The connection lives in its own promise: when its other end goes, or `close` is fulfilled, the
- * task ends and takes it along. */
+/* The connection lives in its own promise: when the client disconnects or `close` is fulfilled, the
+ * task ends and destroys it. */
 void ServerCore::serve_client(kj::Own<kj::AsyncIoStream> stream)
 {
     auto close = kj::newPromiseAndFulfiller<void>();
@@ -326,9 +328,8 @@ std::string ServerCore::no_room() const
            " are open; try again later, or raise the daemon's limit of open files";
 }
 
-/* The client reads why it is not served, as the answer to its first call: a connection that is just
- * closed would look like a daemon that has died. Beyond max_refused at once there is no such care.
- */
+/* The client gets the reason as the answer to its first call, because a connection that is just
+ * closed would look like a dead daemon. Beyond max_refused at once, connections are just closed. */
 void ServerCore::refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why)
 {
     hl_warn("a connection was refused address=%s cause=\"%s\"", address.c_str(), why.c_str());
@@ -343,8 +344,8 @@ void ServerCore::refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const s
     tasks->add(gone.attach(kj::mv(connection), kj::defer([this] { refused--; })));
 }
 
-/* Close the client that has been silent for longest: one that never called, else one that has been
- * idle for long. False when all are in use. */
+/* Closes the client that has been silent for longest: one that never called, or otherwise one that
+ * has been idle for long. False: all are in use. */
 bool ServerCore::make_room()
 {
     std::shared_ptr<Client> oldest;
@@ -363,7 +364,7 @@ bool ServerCore::make_room()
     return true;
 }
 
-/* Looks each second. Ends with `tasks`, as accept does. */
+/* Checks every second. Ends with `tasks`, as accept does. */
 kj::Promise<void> ServerCore::close_silent()
 {
     uint64_t now = hl_now_ns();
@@ -378,8 +379,8 @@ void ServerCore::taskFailed(kj::Exception &&e)
     hl_debug("RPC: connection ended: %s", e.getDescription().cStr());
 }
 
-/* On the KJ thread, with a bound on how many values a message may unfold to. A method that no
- * handler takes is refused before anything of it is decoded. */
+/* Runs on the KJ thread, and limits how many values a message can expand to. A method without a
+ * handler is refused before anything is decoded. */
 void ServerCore::decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method method,
                         Context &context)
 {
@@ -395,8 +396,8 @@ void ServerCore::decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method
     call.values = most - left;
 }
 
-/* The promise may be dropped at any time, by the client's end or its cancelling: the deferred part
- * then forgets the call, and its answer is dropped. */
+/* The promise can be dropped at any time, because the client disconnects or cancels. The deferred
+ * part then removes the call, and its answer is dropped. */
 kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
                                    capnp::InterfaceSchema::Method method, Context context)
 {
@@ -429,7 +430,7 @@ kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
     }));
 }
 
-/* KJ thread. The message was built by the thread that answers; here it is only copied. */
+/* KJ thread. The answering thread has built the message; here it is only copied. */
 void ServerCore::answer(uint64_t id, Message message)
 {
     auto found = pending.find(id);
@@ -453,7 +454,7 @@ void ServerCore::reject(uint64_t id, hl_status st, const std::string &text)
 
 void ServerCore::shutdown()
 {
-    tasks = nullptr; /* drops the connections, and with them the waiting calls */
+    tasks = nullptr; /* drops the connections and their waiting calls */
     listener = nullptr;
     pending.clear();
 }
@@ -497,7 +498,7 @@ extern "C" const char *hl_rpc_server_address(const struct hl_rpc_server *server)
     return server->address.c_str();
 }
 
-/* Blocks until the KJ thread has let go of all connections, so no call arrives after it. */
+/* Blocks until the KJ thread has dropped all connections, so no call arrives afterwards. */
 extern "C" void hl_rpc_server_close(struct hl_rpc_server *server)
 {
     if (server == nullptr)

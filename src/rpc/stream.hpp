@@ -1,10 +1,10 @@
-/* rpc/stream.hpp - a stream in front of another one: what it does not change goes through.
+/* rpc/stream.hpp - a stream in front of another one; it passes on whatever it does not change.
  *
  * Owns:    the stream behind it.
  * Threads: the loop of that stream.
  * Errors:  those of that stream.
  * Units:   bytes.
- * Limits:  reading is left to the class that derives from it.
+ * Limits:  derived classes implement reading.
  */
 #ifndef HL_RPC_STREAM_HPP
 #define HL_RPC_STREAM_HPP

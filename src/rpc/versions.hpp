@@ -1,4 +1,4 @@
-/* rpc/versions.hpp - what Cap'n Proto 1.x (Debian 13) says otherwise than 0.9 (Debian 12).
+/* rpc/versions.hpp - hides the differences between Cap'n Proto 1.x (Debian 13) and 0.9 (Debian 12).
  *
  * Owns:    nothing.
  * Threads: as what it stands for.
@@ -25,7 +25,7 @@ auto typeless_request(Client &client, uint64_t interface_id, uint16_t ordinal,
 #endif
 }
 
-/* A caller who goes takes his call with him: 1.x is told so by the server, 0.9 by each call. */
+/* A call is cancelled when its caller goes. In 1.x the server allows that, in 0.9 each call. */
 class CancellableServer : public capnp::DynamicCapability::Server
 {
   public:

@@ -20,8 +20,8 @@ struct mem {
 };
 
 struct undo {
-    struct entry *added;   /* take out */
-    struct entry *removed; /* put back */
+    struct entry *added;   /* to remove */
+    struct entry *removed; /* to put back */
 };
 
 static void entry_free(struct entry *e)

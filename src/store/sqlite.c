@@ -1,7 +1,7 @@
 /* One table in a SQLite file. The write-ahead log with synchronous=FULL makes a commit durable by
  * one fsync, and a process killed at any point leaves the state before or after a batch. A lock
- * file next to the database keeps a second daemon out for as long as we live, while `sqlite3 FILE`
- * may still read; SQLite's own exclusive mode was refused because it shuts out the readers too. */
+ * file next to the database keeps a second daemon out while this process runs, but `sqlite3 FILE`
+ * can still read. SQLite's own exclusive mode was rejected because it also excludes readers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -104,7 +104,7 @@ static hl_status run_sql(struct lite *l, const char *text, const char *doing)
     return rc == SQLITE_OK ? HL_OK : db_failed(l, rc, doing);
 }
 
-/* First column of the first row. */
+/* Runs the query and returns the first column of its first row. */
 static hl_status ask_int(struct lite *l, const char *text, int64_t *out)
 {
     sqlite3_stmt *s = NULL;
@@ -150,8 +150,8 @@ static hl_status check_whole(struct lite *l)
     return st;
 }
 
-/* Before anything is changed: a file that isn't ours stays as it is. `version` 0 is an empty one.
- */
+/* Runs before anything is changed, so that a file that isn't ours stays as it is. *version 0: an
+ * empty file. */
 static hl_status check_schema(struct lite *l, int64_t *version)
 {
     int64_t tables = 0;
@@ -170,7 +170,8 @@ static hl_status check_schema(struct lite *l, int64_t *version)
     return HL_OK;
 }
 
-/* In one transaction, so that a daemon killed here leaves an empty file or a whole schema. */
+/* Makes the schema in one transaction, so that a daemon killed here leaves an empty file or the
+ * whole schema. */
 static hl_status make_schema(struct lite *l)
 {
     return run_sql(l,
@@ -195,7 +196,7 @@ static hl_status set_up(struct lite *l)
     HL_TRY(run_sql(l, "PRAGMA synchronous = FULL", "open"));
     if (version == 0)
         HL_TRY(make_schema(l));
-    else if (version < SCHEMA_VERSION) /* an older program must not take our records for damaged */
+    else if (version < SCHEMA_VERSION) /* an older program would take our records for damaged */
         HL_TRY(run_sql(l, "PRAGMA user_version = 2", "upgrade"));
     HL_TRY(check_whole(l));
     for (int i = 0; i < STATEMENT_COUNT; i++) {
@@ -308,7 +309,8 @@ static hl_status lite_commit(struct hl_store *store, const struct hl_store_row *
         st = write_row(l, &rows[i]);
     if (st == HL_OK)
         st = step_once(l, COMMIT);
-    /* Some failures (disk full, I/O) have rolled back already. The text stays that of the cause. */
+    /* After some failures (disk full, I/O) SQLite has rolled back already. The error text stays
+     * that of the cause. */
     if (st != HL_OK && !sqlite3_get_autocommit(l->db)) {
         sqlite3_step(l->statements[ROLLBACK]);
         sqlite3_reset(l->statements[ROLLBACK]);
@@ -316,7 +318,8 @@ static hl_status lite_commit(struct hl_store *store, const struct hl_store_row *
     return st;
 }
 
-/* The first key after all keys with this prefix; 0 when there is none. Keys compare as bytes. */
+/* Finds the first key after all keys with this prefix; false if there is none. Keys compare as
+ * bytes. */
 static bool end_of(const char *prefix, char *out)
 {
     size_t n = strlen(prefix);

@@ -1,4 +1,5 @@
-/* The part all back ends share: the choice by URL, the limits, and JSON to text and back. */
+/* The part that all back ends share: chooses one by URL, checks limits, and converts JSON to text
+ * and back. */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -37,8 +38,8 @@ void hl_store_close(struct hl_store *store)
     store->ops->close(store);
 }
 
-/* A change in the middle of a scan would make it see half of it, in a way each back end has its
- * own. */
+/* A change during a scan could make the scan see half of it, in a different way for each back
+ * end. */
 static hl_status check_idle(const struct hl_store *store)
 {
     if (store->scanning)
@@ -61,8 +62,8 @@ static uint32_t record_crc(const char *key, const char *json, size_t len)
     return hl_crc32(crc, json, len);
 }
 
-/* A record is "crc32=1a2b3c4d {...}": text that JSON never begins with, so that records without a
- * checksum are known. */
+/* A record is "crc32=1a2b3c4d {...}". JSON never begins with that text, so records without a
+ * checksum are recognised. */
 #define CRC_MARK "crc32="
 #define CRC_LEN  (sizeof(CRC_MARK) - 1 + 8 + 1)
 
@@ -73,7 +74,7 @@ static void format_crc(const char *key, const char *json, size_t len, char *out)
     memcpy(out, text, CRC_LEN);
 }
 
-/* Skip the checksum, if there is one and it is right. */
+/* Skips the checksum if there is one and it is right. */
 static hl_status check_crc(const char *key, const char **text, size_t *len)
 {
     char expected[CRC_LEN];
@@ -204,7 +205,7 @@ hl_status hl_store_write(struct hl_store *store, struct hl_store_batch *const *b
         count += batches[i]->count;
     if (count == 0)
         return HL_OK;
-    struct hl_store_row *rows = calloc(count, sizeof(*rows)); /* the batches keep what is inside */
+    struct hl_store_row *rows = calloc(count, sizeof(*rows)); /* the batches own the texts */
     if (rows == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a commit of %zu operations", count);
     for (size_t i = 0; i < n; i++)

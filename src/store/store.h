@@ -31,7 +31,7 @@ struct hl_store;
 enum hl_store_op_kind {
     HL_STORE_PUT,    /* value replaces the existing one */
     HL_STORE_CREATE, /* HL_ECONFLICT when the key exists */
-    HL_STORE_DELETE, /* an absent key is fine */
+    HL_STORE_DELETE, /* the key may be absent */
 };
 
 struct hl_store_op {

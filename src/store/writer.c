@@ -3,18 +3,19 @@
  *     loop's thread                           writer's thread
  *     hl_store_writer_put: ops --> batch
  *         item --> head ... tail --lock-->    take_group: the first ones, up to GROUP_MAX
- *                                             write_group: one commit; where it fails, each alone
+ *                                             write_group: one commit; if it fails, each alone
  *     tell_written <---- hl_loop_post ----    each item, in order
  *         done(st, text), free
  *
- * An item is one thread's at a time: the loop's until it is in the queue, the writer's until it is
- * posted, the loop's again after that. So the lock guards the queue alone, and never a commit.
+ * An item belongs to one thread at a time: to the loop's until it is in the queue, to the writer's
+ * until it is posted, and to the loop's again after that. So the lock only guards the queue, and is
+ * never held during a commit.
  *
  *     queued --taken--> committed with others, or refused alone --posted--> told, freed
- *        '--no batch could be made: `st` is set already, and it takes the same way
+ *        '--no batch could be made: `st` is already set, and it takes the same path
  *
- * An item without a batch goes through the queue as well: its `done` must neither run inside of put
- * nor before those of items that were put earlier. */
+ * An item without a batch also goes through the queue, because its `done` must not run inside put
+ * nor before the `done` of items that were put earlier. */
 #include "store/writer.h"
 
 #include <inttypes.h>
@@ -61,8 +62,8 @@ static void item_failed(struct item *item, hl_status st)
     snprintf(item->text, sizeof(item->text), "%s", hl_error_text());
 }
 
-/* The first items of the queue, as far as one commit takes them; 0 = stopped, and nothing is left.
- */
+/* Takes the first items of the queue, as many as fit into one commit; 0 = stopped, and nothing is
+ * left. */
 static size_t take_group(struct hl_store_writer *w, struct item **group)
 {
     size_t n = 0, rows = 0;
@@ -73,7 +74,7 @@ static size_t take_group(struct hl_store_writer *w, struct item **group)
         struct item *item = w->head;
         rows += item->batch != NULL ? hl_store_batch_size(item->batch) : 0;
         if (n > 0 && rows > GROUP_ROWS_MAX)
-            break; /* but the first goes however large it is, else it would never */
+            break; /* the first item always goes, however large: else it never would */
         group[n++] = item;
         w->head = item->next;
     }
@@ -93,9 +94,8 @@ static hl_status write_items(struct hl_store_writer *w, struct item *const *grou
     return hl_store_write(w->store, batches, count);
 }
 
-/* A commit is all or nothing, so after a failed one nothing of the group is there, and each may be
- * tried again. A batch that can not be written fails by itself then; a disk that is full fails all.
- */
+/* A commit is all or nothing, so after a failed one each batch is tried alone. A batch that can't
+ * be written then fails by itself; a full disk fails all of them. */
 static void write_group(struct hl_store_writer *w, struct item *const *group, size_t n)
 {
     uint64_t begun = hl_now_ns();
@@ -153,8 +153,8 @@ hl_status hl_store_writer_start(struct hl_store *store, struct hl_loop *loop,
     return HL_OK;
 }
 
-/* The thread ends when it is told to stop and the queue is empty. The items it posted are still on
- * their way to the loop, which frees them: nothing of the writer is needed for that. */
+/* The thread ends when it was told to stop and the queue is empty. Items that it has posted are
+ * still on their way to the loop, which frees them and needs nothing of the writer for that. */
 void hl_store_writer_stop(struct hl_store_writer *w)
 {
     if (w == NULL)
@@ -172,7 +172,7 @@ void hl_store_writer_put(struct hl_store_writer *w, const struct hl_store_op *op
 {
     struct item *item = calloc(1, sizeof(*item));
     if (item == NULL)
-        abort(); /* as hl_loop_post(): without memory for this, nothing can go on */
+        abort(); /* as in hl_loop_post(): out of memory here, nothing can continue */
     item->done = done;
     item->arg = arg;
     hl_status st = hl_store_batch_create(ops, n, &item->batch);

@@ -25,8 +25,8 @@ typedef void (*hl_store_written)(void *arg, hl_status st, const char *text);
 
 hl_status hl_store_writer_start(struct hl_store *store, struct hl_loop *loop,
                                 struct hl_store_writer **out) HL_CHECK;
-/* NULL is fine. Waits until every put is committed or refused; each `done` still runs, on the
- * loop. */
+/* Waits until every put is committed or refused; each `done` still runs, on the loop. NULL is
+ * allowed. */
 void hl_store_writer_stop(struct hl_store_writer *w);
 /* The operations are read before this returns. `done` runs exactly once, never inside this call. */
 void hl_store_writer_put(struct hl_store_writer *w, const struct hl_store_op *ops, size_t n,

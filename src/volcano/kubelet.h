@@ -1,12 +1,13 @@
-/* volcano/kubelet.h - how kubelets place a pod on NUMA nodes, as a NodeResourceTopology says it.
+/* volcano/kubelet.h - how a kubelet places a pod on NUMA nodes, according to a
+ * NodeResourceTopology.
  *
- * Node Feature Discovery's topology updater keeps one such object for each node, of the node's
- * name. So nobody has to ask a kubelet itself, which takes a right by which one may also run
- * commands in every pod. Source: topology.node.k8s.io/v1alpha2; NFD 0.13 and later.
+ * Node Feature Discovery's topology updater maintains one such object per node, under the node's
+ * name. So the kubelet itself need not be asked: that would require a right that also allows
+ * running commands in every pod. Source: topology.node.k8s.io/v1alpha2; NFD 0.13 and later.
  *
  * Owns:    nothing; texts are borrowed from the object.
  * Threads: any. Pure.
- * Errors:  none; an object that says nothing of it is one that was not there.
+ * Errors:  none; an object without these attributes counts as absent.
  * Units:   none.
  * Limits:  none.
  */
@@ -21,13 +22,13 @@
 
 struct hl_kubelet {
     const char *policy,
-        *scope; /* of its topology manager: "single-numa-node", "pod"; "" = unsaid */
+        *scope; /* of its topology manager: "single-numa-node", "pod"; "" = unknown */
 };
 
-/* object may be NULL. */
+/* object: NULL is allowed. */
 struct hl_kubelet hl_kubelet_read(const json_t *object);
-/* Why a pod's ranks may be on several NUMA nodes; "" = they are not, or it is not known. several:
- * it has more than one container. Into cap bytes. */
+/* Writes why a pod's ranks may be on several NUMA nodes; "" = they are not, or it is not known.
+ * several: the pod has more than one container. */
 void hl_kubelet_spreads(const struct hl_kubelet *k, bool several, char *out, size_t cap);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "core/json.h"
 
-/* Of two sources of variables the later one wins: the gang's stays the last. */
+/* If two sources have the same variable, the later one wins, so the gang's source stays last. */
 static bool put_sources_first(json_t *container, const json_t *sources)
 {
     json_t *all = json_deep_copy(sources);
@@ -32,7 +32,7 @@ bool hl_volcano_extend_rank(json_t *container, const struct hl_job *job)
     return done && (sources == NULL || put_sources_first(container, sources));
 }
 
-/* On the node's network a pod would ask the node's name server, which does not know services. */
+/* A pod on the node's network would use the node's name server, which does not know services. */
 static bool put_dns(json_t *spec)
 {
     if (!json_is_true(json_object_get(spec, "hostNetwork")) ||

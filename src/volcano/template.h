@@ -1,8 +1,8 @@
-/* volcano/template.h - for job.c: what a job file adds to pods (core/job/podspec.h).
+/* volcano/template.h - for job.c: adds to pods what a job file says (core/job/podspec.h).
  *
  * Owns:    nothing. Documents are changed in place.
  * Threads: any. Pure.
- * Errors:  false: out of memory, and the document is half changed.
+ * Errors:  false: out of memory; the document is then partly changed.
  * Units:   none.
  * Limits:  none of its own.
  */
@@ -14,11 +14,11 @@
 
 #include "core/job/job.h"
 
-/* Into one of the pod's containers. */
+/* Extends one of the pod's containers. */
 bool hl_volcano_extend_rank(json_t *container, const struct hl_job *job);
-/* Into the pod's template, whose containers are extended already. */
+/* Extends the pod's template, after its containers. */
 bool hl_volcano_extend_pod(json_t *template, const struct hl_job *job);
-/* Into the spec of the Volcano Job. */
+/* Extends the spec of the Volcano Job. */
 bool hl_volcano_extend_job(json_t *spec, const struct hl_job *job);
 
 #endif

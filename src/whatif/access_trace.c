@@ -1,5 +1,6 @@
+/* Names are interned as numbers by a hash table. The reader collects one line at a time, so a file
+ * can be fed in pieces of any size. */
 #include "whatif/access_trace.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 static uint32_t hash_of(const char *name)
 {
-    uint64_t h = hl_hash_text(name); /* and the finalizer of splitmix64 */
+    uint64_t h = hl_hash_text(name); /* followed by the finalizer of splitmix64 */
     h ^= h >> 30;
     h *= UINT64_C(0xbf58476d1ce4e5b9);
     return (uint32_t)(h >> 32);
@@ -104,7 +105,7 @@ void hl_access_trace_fini(struct hl_access_trace *t)
     *t = (struct hl_access_trace){0};
 }
 
-/* One more may come. */
+/* Makes room for one more shard. */
 static hl_status make_shard_room(struct hl_access_trace *t)
 {
     if (t->shards.count >= t->size_room) {
@@ -261,7 +262,7 @@ static int rows_by_time(const void *left, const void *right)
 void hl_access_trace_sort(struct hl_access_trace *t)
 {
     uint32_t kept = 0, shard = UINT32_MAX;
-    int64_t first_ns = 0; /* of the rows of the shard */
+    int64_t first_ns = 0; /* of the shard's rows */
     if (t->count == 0)
         return;
     qsort(t->rows, t->count, sizeof(*t->rows), rows_by_shard);
@@ -290,7 +291,7 @@ static hl_status print_line(const struct hl_access_trace *t, const struct hl_acc
                          hl_access_shard_name(t, at->shard), t->sizes[at->shard], op);
 }
 
-/* The first plan that is not before that time. */
+/* Returns the first plan that is not before that time. */
 static uint32_t plan_from(const struct hl_access_trace *t, int64_t at_ns)
 {
     uint32_t low = 0, high = t->plan_count;
@@ -328,7 +329,7 @@ static hl_status refuse_line(const struct hl_access_reader *r, size_t column, co
     return hl_fail(HL_EINVAL, "line %" PRIu64 ", column %zu: %s", r->line, column + 1, what);
 }
 
-/* "12" or "12.25", in nanoseconds. */
+/* Parses "12" or "12.25" into nanoseconds. */
 static bool parse_seconds(const char *text, int64_t *out)
 {
     int64_t whole = 0, part = 0;
@@ -362,7 +363,7 @@ static bool parse_size(const char *text, uint64_t *out)
     return text != begin && *text == '\0' && n > 0 && n <= HL_ACCESS_SIZE_MAX;
 }
 
-/* Printable, without what would have to be quoted. */
+/* Printable, and without characters that must be quoted. */
 static bool is_name(const char *text)
 {
     size_t n = 0;
@@ -372,7 +373,7 @@ static bool is_name(const char *text)
     return n > 0 && n <= HL_ACCESS_NAME_MAX;
 }
 
-/* Cuts the line into its columns. */
+/* Splits the line into its columns. */
 static hl_status split_line(struct hl_access_reader *r, char *columns[COLUMNS])
 {
     size_t n = 0;

@@ -1,16 +1,17 @@
-/* A read may be served by its node, where L1 or L2 has kept the shard since the node's own read
- * before; by the cluster, which has kept it since anybody's; or by the archive. Keeping takes
- * memory at every moment between. The cheapest choice of all reads within the memory is a linear
- * program (FOO: Berger, Beckmann, Harchol-Balter, SIGMETRICS 2018), here over three kinds of
- * memory, with a load that waits for the longest of its links. On the archive's, it also waits for
- * loads of the same moment that come before one of its reads that nobody can have kept.
+/* A read can be served by its own node, if L1 or L2 has kept the shard since the node's previous
+ * read; by the cluster, if it has kept the shard since anybody's previous access; or by the
+ * archive. Keeping a shard takes memory at every moment in between. Choosing the cheapest source
+ * for all reads within the memory is a linear program (FOO: Berger, Beckmann, Harchol-Balter,
+ * SIGMETRICS 2018). Here it has three kinds of memory, and a load waits for the longest of its
+ * links. On the archive's link a load also waits for loads of the same moment that come before one
+ * of its reads that nobody can have kept.
  *
- * It is bounded from below by its dual: memory has a price at every moment, each link of a load a
- * weight, and each read makes its own cheapest choice; what all pay, less the price of all memory
- * there is, is at most the least waiting time, for any prices >= 0 and any weights that add up
- * to 1. So every round gives a bound, and the rounds move prices to where memory is asked for too
- * much. PFOO-L is the case of one price for all moments. Time is counted in moments of the trace.
- */
+ * The program's dual bounds it from below. Memory has a price at every moment, each link of a load
+ * has a weight, and each read makes its own cheapest choice. What all reads pay, minus the price of
+ * all existing memory, is at most the least waiting time, for any prices >= 0 and any weights that
+ * add up to 1. So every round gives a bound. After a round, prices rise where reads ask for more
+ * memory than there is, and fall elsewhere. PFOO-L is the special case of one price for all
+ * moments. Time is counted in moments of the trace. */
 #include "whatif/bound.h"
 
 #include <inttypes.h>
@@ -20,37 +21,38 @@
 
 #include "whatif/loads.h"
 
-#define BUCKETS     256 /* of moments; in each, memory has one price */
+#define BUCKETS     256 /* of moments; memory has one price in each */
 #define NEVER       UINT32_MAX
-#define PRICE_STEPS 24 /* of 2, about the first guess */
+#define PRICE_STEPS 24 /* powers of 2, downwards from the first guess */
 #define WORK        4e8
 #define ROUNDS_MIN  30
 #define ROUNDS_MAX  600
 
-/* Each is at most a load's wait: what its links take, and the mean of its shards by size. */
+/* Lower bounds of a load's wait: the time that its links take, and the mean of its shards by
+ * size. */
 enum { OF_ARCHIVE, OF_BACKBONE, OF_INSIDE, OF_SHARDS, FORMS };
 
 struct bounded_read {
     uint32_t moment, load;
-    uint32_t node_before, any_before; /* moments of the accesses before; NEVER: none */
-    bool is_sure;                     /* the last of its load that only the archive can serve */
-    double queued; /* weights of loads that wait on the archive for what is read here */
+    uint32_t node_before, any_before; /* moments of the previous accesses; NEVER: none */
+    bool is_sure;                     /* its load's last read that only the archive can serve */
+    double queued; /* weights of the loads that wait on the archive for this read */
 };
 
 struct bounded_load {
     double weights[FORMS];
-    double seconds[FORMS]; /* of its links in this round */
-    uint32_t sure;         /* its read that is_sure; NEVER: none */
+    double seconds[FORMS]; /* that its links take in this round */
+    uint32_t sure;         /* its read with is_sure; NEVER: none */
     uint32_t reads;
     double bytes;
-    double backlog; /* of the archive before its moment, of reads that nobody can have kept */
+    double backlog; /* the archive's, before its moment, of reads that nobody can have kept */
 };
 
-/* One memory: a node's L1 or L2, or all of the cluster. */
+/* One memory: a node's L1, a node's L2, or that of the whole cluster. */
 struct bounded_memory {
     double bytes;
     double price[BUCKETS];
-    double paid[BUCKETS];                     /* up to the beginning of the bucket, per byte */
+    double paid[BUCKETS];                     /* price per byte up to the start of the bucket */
     double whole[BUCKETS + 1], part[BUCKETS]; /* asked for in this round */
 };
 
@@ -60,12 +62,12 @@ struct bounding {
     struct bounded_read *reads;
     struct bounded_load *loads;
     struct bounded_memory *memories;     /* L1 by node, L2 by node, the cluster */
-    uint32_t moments, load_count, width; /* of a bucket */
+    uint32_t moments, load_count, width; /* width: moments per bucket */
 };
 
 /* ---- what came before ------------------------------------------------------------------------ */
 
-/* Newest moment by node and shard; open addressing. */
+/* Newest moment by node and shard; a hash table with open addressing. */
 struct moment_map {
     uint64_t *keys; /* + 1 */
     uint32_t *moments;
@@ -145,7 +147,7 @@ static hl_status prepare_reads(struct bounding *b)
 
 /* ---- memory and its price -------------------------------------------------------------------- */
 
-/* Gaps between moments that the bucket has. */
+/* Number of gaps between moments in the bucket. */
 static uint32_t gaps_of(const struct bounding *b, uint32_t bucket)
 {
     uint64_t first = (uint64_t)bucket * b->width, gaps = b->moments - 1;
@@ -154,7 +156,7 @@ static uint32_t gaps_of(const struct bounding *b, uint32_t bucket)
     return gaps - first < b->width ? (uint32_t)(gaps - first) : b->width;
 }
 
-/* Per byte, from the first moment on. */
+/* The price of keeping a byte from the first moment until this one. */
 static double price_until(const struct bounding *b, const struct bounded_memory *m, uint32_t moment)
 {
     uint32_t bucket = moment / b->width;
@@ -175,7 +177,7 @@ static void ask_memory(const struct bounding *b, struct bounded_memory *m, uint3
     m->whole[last] -= bytes;
 }
 
-/* Of all memory there is. */
+/* The price of all existing memory. Also resets what is asked for. */
 static double sum_prices(const struct bounding *b, struct bounded_memory *m)
 {
     double sum = 0, paid = 0;
@@ -207,7 +209,7 @@ static void move_prices(const struct bounding *b, struct bounded_memory *m, doub
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
-/* What a read may be served by. */
+/* What can serve a read. */
 enum choice { BY_L1, BY_L2, BY_CLUSTER, BY_ARCHIVE };
 
 struct choosing {
@@ -224,7 +226,7 @@ static struct bounded_memory *memory_of(const struct bounding *b, enum choice ch
     return &b->memories[choice == BY_L1 ? node : choice == BY_L2 ? nodes + node : 2 * nodes];
 }
 
-/* From that memory, which has kept it since then, if that is cheaper. */
+/* Chooses that memory, which has kept the shard since then, if that is cheaper. */
 static void offer_memory(struct choosing *c, enum choice choice, uint16_t node, uint32_t since,
                          double link_s)
 {
@@ -239,7 +241,7 @@ static void offer_memory(struct choosing *c, enum choice choice, uint16_t node, 
     c->choice = choice;
 }
 
-/* Seconds of the links that the access took. */
+/* Adds the seconds that the access takes on its links. */
 static void note_choice(struct choosing *c, uint32_t i, const double seconds[BY_ARCHIVE + 1],
                         double share, double *archived)
 {
@@ -263,7 +265,8 @@ static void note_choice(struct choosing *c, uint32_t i, const double seconds[BY_
     ask_memory(c->b, memory_of(c->b, c->choice, row->node), since, c->read->moment, c->bytes);
 }
 
-/* Returns what the access costs; *archived grows by the seconds that it takes the archive. */
+/* Returns what the access costs; adds to *archived the seconds that it takes on the archive's
+ * link. */
 static double choose_for_read(struct bounding *b, uint32_t i, double *archived)
 {
     const struct hl_access_row *row = &b->trace->rows[i];
@@ -294,8 +297,8 @@ static double choose_for_read(struct bounding *b, uint32_t i, double *archived)
     return c.least;
 }
 
-/* Whose wait grows with a read of the archive: its own load, and those of its moment that have a
- * sure read behind it. */
+/* Sums the weights of the loads whose wait grows with a read of the archive: its own load, and
+ * loads of its moment that have a sure read after it. */
 static void sum_queues(struct bounding *b)
 {
     double behind = 0;
@@ -311,7 +314,7 @@ static void sum_queues(struct bounding *b)
     }
 }
 
-/* Of a round; returns what it pays before its first read. */
+/* Starts a load in a round; returns what it pays before its first read. */
 static double start_load(struct bounded_load *l)
 {
     for (unsigned f = 0; f < FORMS; f++)
@@ -319,7 +322,7 @@ static double start_load(struct bounded_load *l)
     return l->weights[OF_ARCHIVE] * l->backlog;
 }
 
-/* The bound that prices and weights give. */
+/* Returns the bound for the present prices and weights. */
 static double make_round(struct bounding *b)
 {
     double sum = 0, archived = 0;
@@ -339,7 +342,7 @@ static double make_round(struct bounding *b)
     return sum;
 }
 
-/* Towards the link that a load waits for longest. */
+/* Moves weight towards the link that the load waits for longest. */
 static void move_weights(struct bounded_load *l, double step)
 {
     double most = 0, sum = 0;
@@ -366,7 +369,7 @@ static void set_prices(struct bounding *b, uint32_t first, uint32_t end, double 
             b->memories[m].price[k] = price;
 }
 
-/* One price for all moments of these memories: the best of a row of powers of 2. */
+/* Sets one price for all moments of these memories: the best of several powers of 2. */
 static double guess_price(struct bounding *b, uint32_t first, uint32_t end, double about)
 {
     double best = 0, best_price = 0;
@@ -409,7 +412,7 @@ static double run_rounds(struct bounding *b)
     return best;
 }
 
-/* What nobody has read before is the archive's. */
+/* Reads of shards that nobody has accessed before must be served by the archive. */
 static void find_sure_reads(struct bounding *b)
 {
     const struct hl_access_trace *t = b->trace;
@@ -455,8 +458,9 @@ static void start_rounds(struct bounding *b)
     find_sure_reads(b);
 }
 
-/* Each load waits for the archive where it reads what nobody has had before, and for the backbone
- * with its writes and what its node has not had before: no policy is below this percentile. */
+/* Each load waits for the archive if it reads what nobody has accessed before, and for the backbone
+ * with its writes and with what its node has not accessed before. No policy is below this
+ * percentile. */
 static hl_status bound_p99(const struct bounding *b, double *out)
 {
     const double *rates = b->world->rates;

@@ -1,9 +1,10 @@
-/* whatif/bound.h - a lower bound of the waiting time of all loads of a trace, whatever leaves
- * each tier when: the policy may know the trace, split shards, and its loads never queue behind
- * each other. docs/sim.md says for which policies it holds and why.
+/* whatif/bound.h - a lower bound of the waiting time of all loads of a trace, whatever is evicted
+ * from each tier: even for a policy that knows the trace and can split shards, and whose loads
+ * never queue behind each other. docs/sim.md says for which policies it holds and why.
  *
  * Owns:    nothing.
- * Threads: one at a time. Pure, and the same on every machine: only + - * / and comparisons.
+ * Threads: one at a time. Pure; the result is the same on every machine, because only + - * / and
+ *          comparisons are used.
  * Errors:  HL_ENOMEM.
  * Units:   seconds.
  * Limits:  none of its own.

@@ -1,5 +1,6 @@
+/* Each generator advances a clock and appends rows. All draws come from one splitmix64, so that a
+ * seed gives the same trace everywhere. */
 #include "whatif/generate.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -12,20 +13,20 @@
 #define STEP_NS          (4 * NS)
 #define CHECKPOINT_STEPS 20
 #define CHECKPOINT_PARTS 6
-#define RESTART_IN       6 /* of so many checkpoints one is loaded */
-#define LATE_IN          2 /* at one of so many restarts a node is late */
+#define RESTART_IN       6 /* one of so many checkpoints is loaded */
+#define LATE_IN          2 /* a node is late at one of so many restarts */
 #define LATE_NS          (2 * NS)
 #define PLAN_NS          NS /* after the checkpoint */
 /* inference */
 #define TENANTS     40
 #define REQUESTS    4000
-#define DRIFT_IN    15 /* of so many requests one changes ranks */
+#define DRIFT_IN    15 /* one of so many requests changes ranks */
 #define MODEL_PARTS 24
 #define REQUEST_GAP (2 * NS)
 /* scan */
 #define HOT_SHARDS  300
 #define COLD_SHARDS 2000
-#define SCAN_IN     1500 /* of so many reads one begins a scan */
+#define SCAN_IN     1500 /* one of so many reads begins a scan */
 #define HOT_READS   20000
 #define HOT_GAP     (NS / 10)
 #define SCAN_BATCH  8
@@ -50,13 +51,13 @@ static uint32_t draw_below(struct generator *g, uint32_t count)
     return (uint32_t)((draw_number(g) >> 32) * count >> 32);
 }
 
-/* Half to one and a half of it. */
+/* Advances the clock by 0.5 to 1.5 times `about_ns`. */
 static void pass_time(struct generator *g, int64_t about_ns)
 {
     g->now_ns += about_ns / 2 + (int64_t)draw_below(g, (uint32_t)(about_ns / 1000)) * 1000;
 }
 
-/* 0 .. count - 1, with a weight of 1 / (rank + 1). */
+/* Draws a number in 0 .. count - 1, where rank r has the weight 1 / (r + 1). */
 static uint32_t draw_rank(struct generator *g, uint32_t count)
 {
     const uint64_t one = UINT64_C(1) << 32;
@@ -81,7 +82,7 @@ static void shuffle_items(struct generator *g, uint32_t *items, uint32_t count)
     }
 }
 
-/* Sizes of shards that a name decides, in MiB: the same in each row. */
+/* The size of a shard depends only on its number, so it is the same in every row. */
 static uint64_t size_of(uint32_t number, uint32_t least_mib, uint32_t most_mib)
 {
     uint64_t z = (number + 1) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -113,7 +114,7 @@ static hl_status add_checkpoint(struct generator *g, uint32_t number, bool is_wr
     return HL_OK;
 }
 
-/* Ranks on node `at` will load what the node wrote. */
+/* Plans (is_off: unplans) that ranks on node `at` load what `node` wrote. */
 static hl_status plan_parts(struct generator *g, uint32_t number, uint32_t node, uint32_t at,
                             bool is_off)
 {
@@ -131,7 +132,8 @@ static hl_status plan_parts(struct generator *g, uint32_t number, uint32_t node,
     return HL_OK;
 }
 
-/* late: the first node is not ready; its ranks are planned on another one, and on it when it is. */
+/* late: the first node is not ready. Its ranks are planned on another one, and on it when it is
+ * ready. */
 static hl_status plan_restart(struct generator *g, uint32_t number, bool late)
 {
     const int64_t now_ns = g->now_ns;
@@ -208,7 +210,7 @@ static hl_status generate_inference(struct generator *g)
             tenants[b] = kept;
         }
         uint32_t tenant = tenants[draw_rank(g, TENANTS)];
-        /* of two nodes that serve it */
+        /* one of the two nodes that serve the tenant */
         uint32_t node = (tenant * 7 + draw_below(g, 2) * 3) % g->nodes;
         HL_TRY(load_model(g, node, tenant));
     }

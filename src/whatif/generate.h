@@ -1,14 +1,14 @@
-/* whatif/generate.h - traces made up from a seed: the same on every machine, with integers
- * only.
+/* whatif/generate.h - makes synthetic traces from a seed. With integers only, they are the same on
+ * every machine.
  *
- *     training    epochs over a data set in another order each, every node its part; every
- *                 checkpoint_steps each node writes its part of a checkpoint, all at once; now and
- *                 then all nodes start again from the newest one
- *     inference   tenants with a model each: a node loads a whole model at once; popularity is
- *                 1 / rank, and two tenants change their ranks every now and then
+ *     training    epochs over a data set, each in a different order, and every node reads its part;
+ *                 every checkpoint_steps all nodes write their parts of a checkpoint at once; now
+ *                 and then all nodes start again from the newest one
+ *     inference   tenants with one model each: a node loads a whole model at once; popularity is
+ *                 1 / rank, and now and then two tenants swap their ranks
  *     scan        a hot set that all nodes read by popularity, and scans of a large cold one
  *
- * Owns:    nothing; rows go behind those of the caller's trace.
+ * Owns:    nothing; rows are appended to the caller's trace.
  * Threads: any.
  * Errors:  HL_ENOMEM; HL_EINVAL, HL_ENOSPC beyond the limits of a trace.
  * Units:   as access_trace.h.
@@ -31,7 +31,7 @@ struct hl_generate_opts {
 
 /* False: no generator has that name. */
 bool hl_generate_find(const char *name, enum hl_generate_kind *out);
-/* The trace is empty before. */
+/* The trace must be empty. */
 hl_status hl_generate(const struct hl_generate_opts *opts, struct hl_access_trace *trace) HL_CHECK;
 
 #endif

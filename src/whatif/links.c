@@ -64,7 +64,7 @@ hl_status hl_links_move(struct hl_links *l, const struct hl_link_move *move)
     return HL_OK;
 }
 
-/* Its first move has ended on it. */
+/* Ends the current stage of the link's first move. */
 static hl_status end_first(struct hl_links *l, struct hl_link *k, double at_s, hl_link_done_fn done,
                            void *arg)
 {

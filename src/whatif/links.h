@@ -1,5 +1,5 @@
-/* whatif/links.h - the links of a cluster in virtual time: reads one after the other, and
- * moves in what they leave.
+/* whatif/links.h - the links of a cluster in virtual time. Reads use a link one after the
+ * other; moves use the time that reads leave.
  *
  * Owns:    its links and the moves in flight.
  * Threads: one at a time.
@@ -18,23 +18,23 @@
 
 #define HL_STAGES_MAX 2
 
-/* One shard on its way over one link, or two in turn. */
+/* A shard that is moved over one link, or over two in sequence. */
 struct hl_link_move {
     uint32_t shard;
-    uint32_t serial; /* the caller's */
-    uint16_t node;   /* the same */
+    uint32_t serial; /* for the caller */
+    uint16_t node;   /* for the caller */
     uint64_t size_bytes;
     uint32_t stages[HL_STAGES_MAX]; /* links */
     unsigned stage, stage_count;
-    double ready_s; /* this stage begins then at the earliest */
+    double ready_s; /* earliest start of this stage */
     double left;    /* bytes of this stage */
     struct hl_link_move *next;
 };
 
 struct hl_link {
     double rate;
-    double reads_until; /* reads take it until then */
-    double moves_at;    /* moves have been carried on to then */
+    double reads_until; /* occupied by reads until then */
+    double moves_at;    /* moves are simulated until then */
     struct hl_link_move *first, *last;
 };
 
@@ -49,12 +49,12 @@ typedef hl_status (*hl_link_done_fn)(void *arg, const struct hl_link_move *move,
 hl_status hl_links_init(struct hl_links *l, uint32_t nodes,
                         const double rates[HL_MOVE_PATHS]) HL_CHECK;
 void hl_links_fini(struct hl_links *l);
-/* A node's link of that path; of the archive, the one there is. */
+/* A node's link for that path; there is only one for the archive. */
 uint32_t hl_links_of(enum hl_move_path path, uint32_t node);
-/* When a read that begins now has its bytes. */
+/* Returns when a read that begins now has its bytes. */
 double hl_links_read(struct hl_links *l, uint32_t link, uint64_t bytes, double now_s);
 hl_status hl_links_move(struct hl_links *l, const struct hl_link_move *move) HL_CHECK;
-/* Carries the moves on to now; `done` hears of each that ended. */
+/* Simulates the moves until now; calls `done` for each one that ended. */
 hl_status hl_links_advance(struct hl_links *l, double now_s, hl_link_done_fn done,
                            void *arg) HL_CHECK;
 /* Bytes of moves that wait for the link or are on it. */

@@ -11,7 +11,7 @@ hl_status hl_loads_init(struct hl_loads *l, const struct hl_access_trace *trace,
     HL_TRY(hl_links_init(&l->links, nodes, world->rates));
     l->node_waits = malloc((nodes + 1) * sizeof(*l->node_waits));
     l->busy = malloc((nodes + 1) * sizeof(*l->busy));
-    l->waits = malloc(((size_t)trace->count + 1) * sizeof(*l->waits)); /* at most one for each */
+    l->waits = malloc(((size_t)trace->count + 1) * sizeof(*l->waits)); /* at most one per row */
     l->again = malloc(((size_t)trace->count + 1) * sizeof(*l->again));
     l->seen = calloc(trace->shards.count + 1, sizeof(*l->seen));
     l->node_first = calloc(nodes + 1, sizeof(*l->node_first));
@@ -50,7 +50,7 @@ static double take_link(struct hl_loads *l, enum hl_move_path path, uint16_t nod
     return hl_links_read(&l->links, hl_links_of(path, node), bytes, now_s);
 }
 
-/* When the access has its bytes. */
+/* Returns when the access has its bytes. */
 static double serve_access(struct hl_loads *l, const struct hl_access_row *row, enum hl_found found,
                            double now_s)
 {
@@ -80,7 +80,7 @@ static void add_wait(struct hl_loads *l, const struct hl_access_row *row, double
         l->node_waits[node] = wait;
 }
 
-/* The loads of this time are known. */
+/* Records the loads of this time, which are now complete. */
 static void end_loads(struct hl_loads *l)
 {
     for (uint32_t i = 0; i < l->busy_count; i++) {

@@ -1,6 +1,7 @@
-/* Nodes report what they read once per pass, and a pass follows, as in a Controller; between passes
- * moves go on and end. Memory of nodes is what the policy says. The pool is a cache of its daemon:
- * what is read out of the archive passes through it, and what was read longest ago leaves. */
+/* Simulates the Controller. Nodes report their reads once per pass, and a pass follows each report;
+ * between passes, moves progress and end. Placed copies are in the nodes' memory as the policy
+ * decides. The pool is a cache of its daemon: what is read from the archive passes through it, and
+ * the shards that were read longest ago leave. */
 #include "whatif/placed.h"
 
 #include <inttypes.h>
@@ -19,30 +20,30 @@
 #define L2 HL_API_TIER_L2
 #define L3 HL_API_TIER_L3
 
-#define KEPT_L1 1 /* the one device of a node, for its rules */
-/* Moves of the policy have others. */
-#define SERIAL_DOWN  UINT32_MAX       /* of what leaves L1 for L2 */
-#define SERIAL_AHEAD (UINT32_MAX - 1) /* of what is fetched ahead of gangs */
-#define SERIAL_WARM  (UINT32_MAX - 2) /* of what is loaded into a pool that has room */
+#define KEPT_L1 1 /* the only device of a node, for its rules */
+/* The policy's own moves have other serials. */
+#define SERIAL_DOWN  UINT32_MAX       /* of copies that leave L1 for L2 */
+#define SERIAL_AHEAD (UINT32_MAX - 1) /* of shards that are prefetched for gangs */
+#define SERIAL_WARM  (UINT32_MAX - 2) /* of shards that are loaded into a pool that has room */
 
-/* Passes that follow each other while nothing is read; then only timers make one. */
+/* So many passes follow each other while nothing is read; after that only timers cause one. */
 #define QUIET_PASSES 600
 
-/* Reads of a node since its last report, and the set of its newest load. */
+/* A node's reads since its last report, and the set of its newest load. */
 struct node_reads {
     int64_t set_at_ns;
     uint32_t set;
-    struct hl_report_entry *entries; /* age_ms is the time of the read until it is sent */
+    struct hl_report_entry *entries; /* age_ms is the time of the read, until the report is sent */
     uint32_t count, room;
     uint64_t sequence;
 };
 
-/* What reads leave on a node. */
+/* The copies that reads leave on a node. */
 struct node_keep {
     struct placed *p;
     uint16_t node;
     struct hl_keep rule;
-    struct hl_index_list down; /* left L1 with the newest read, for L2 */
+    struct hl_index_list down; /* shards that left L1 for L2 with the newest read */
 };
 
 struct placed {
@@ -53,13 +54,13 @@ struct placed {
     struct hl_policy policy;
     struct hl_cache pool;
     struct node_keep *keeps; /* by node */
-    hl_status keeps_st;      /* of what they told */
+    hl_status keeps_st;      /* first error of their callbacks */
     struct hl_planned planned;
     struct hl_warmed warmed;
     struct hl_node_limits *limits;
     struct node_reads *reads;
-    uint32_t *serials;          /* by shard: of its move in flight; others in flight are void */
-    struct hl_index_list clean; /* shards whose old copy goes with the next pass */
+    uint32_t *serials;          /* by shard: serial of its move in flight; others are void */
+    struct hl_index_list clean; /* shards whose old copy is removed in the next pass */
     uint32_t serial;
     uint64_t reads_waiting;
     double next_pass_s;
@@ -106,7 +107,7 @@ static void remove_bytes(struct placed *p, struct hl_place place, uint64_t bytes
 
 /* ---- moves ----------------------------------------------------------------------------------- */
 
-/* L1 keeps what is placed in L2. */
+/* Stops keeping a copy in L2 that is now placed; L1 still keeps what is placed in L2. */
 static void keep_place(struct node_keep *k, enum hl_api_tier tier, uint32_t shard)
 {
     if (tier == L1 || hl_keep_device_of(&k->rule, shard) == 0)
@@ -122,7 +123,7 @@ static hl_status land_warmed(struct placed *p, const struct hl_link_move *move)
     return hl_cache_access(&p->pool, move->shard, move->size_bytes, &hit);
 }
 
-/* The copy is complete, as a node would report it. */
+/* The copy is complete; does what a node's report of it would do. */
 static hl_status end_move(void *arg, const struct hl_link_move *move, double at_s)
 {
     struct placed *p = arg;
@@ -181,7 +182,7 @@ static hl_status start_move(struct placed *p, const struct hl_decision *d, doubl
         add_stage(&m, HL_MOVE_BACKBONE, node);
     if (d->goal.tier == L2 && hl_keep_has(&p->keeps[node].rule, shard))
         m.stage_count = 0;
-    if (m.stage_count == 0) /* it is in the pool, or kept, already */
+    if (m.stage_count == 0) /* it is already in the pool, or kept */
         return end_move(p, &m, now_s);
     return hl_links_move(&p->loads->links, &m);
 }
@@ -195,7 +196,7 @@ static hl_status begin_decision(struct placed *p, const struct hl_decision *d, d
         return HL_OK;
     }
     if (d->event == HL_LIFE_ON_WARM)
-        p->serials[shard] = 0; /* a copy in flight is not needed any more */
+        p->serials[shard] = 0; /* a copy in flight is no longer needed */
     if (d->from.tier == d->goal.tier && d->from.node == d->goal.node)
         return HL_OK;
     return start_move(p, d, now_s);
@@ -208,7 +209,7 @@ static bool decision_stays(const struct hl_decision *d)
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
-/* After the readers' grace, which is a pass. */
+/* Removes old copies after the readers' grace, which is one pass. */
 static hl_status clean_up(struct placed *p, double now_s)
 {
     for (uint32_t i = 0; i < p->clean.count; i++) {
@@ -245,7 +246,8 @@ static hl_status send_reports(struct placed *p, double now_s)
     return HL_OK;
 }
 
-/* What the links of a path carry until the next pass, less what waits for them. */
+/* The bytes that the links of a path can carry until the next pass, minus what already waits for
+ * them. */
 static int64_t budget_of(const struct placed *p, enum hl_move_path path)
 {
     uint32_t links = path == HL_MOVE_ARCHIVE ? 1 : p->trace->nodes.count;
@@ -256,7 +258,7 @@ static int64_t budget_of(const struct placed *p, enum hl_move_path path)
     return bytes < 1e18 ? (int64_t)bytes : INT64_MAX;
 }
 
-/* As much as the archive can give until the next pass, where no other move wants it. */
+/* Loads as much as the archive can deliver until the next pass and no other move needs. */
 static hl_status warm_pool(struct placed *p, double now_s)
 {
     int64_t budget = budget_of(p, HL_MOVE_ARCHIVE);
@@ -296,7 +298,7 @@ static hl_status make_pass(struct placed *p, double now_s)
     return HL_OK;
 }
 
-/* Without reads, moves and decisions nothing changes before a timer. */
+/* Without reads, moves and decisions, nothing changes before the next timer. */
 static void skip_quiet_passes(struct placed *p, double now_s)
 {
     double pass_s = (double)p->world->pass_ms / 1e3;
@@ -350,7 +352,7 @@ static hl_status note_read(struct placed *p, const struct hl_access_row *row, in
     return HL_OK;
 }
 
-/* What a node reads or writes together for the first time is a set, as the shards of a rank are. */
+/* What a node reads or writes at once for the first time forms a set, like the shards of a rank. */
 static hl_status add_shard(struct placed *p, const struct hl_access_row *row, int64_t now_ms)
 {
     struct hl_place in_l3 = {.node = HL_READER_NONE, .tier = L3};
@@ -377,7 +379,7 @@ static void note_left(void *arg, uint32_t shard, unsigned where)
         k->p->keeps_st = hl_index_list_add(&k->down, shard);
 }
 
-/* From L1 to L2, beside the reads. */
+/* Moves copies from L1 to L2, in parallel with reads. */
 static hl_status carry_down(struct placed *p, struct node_keep *k, double now_s)
 {
     for (uint32_t i = 0; i < k->down.count; i++) {
@@ -396,7 +398,7 @@ static hl_status carry_down(struct placed *p, struct node_keep *k, double now_s)
     return p->keeps_st;
 }
 
-/* What the node keeps has the room that placed copies leave. */
+/* Copies that the node keeps have the room that placed copies leave. */
 static hl_status read_kept(struct placed *p, const struct hl_access_row *row, enum hl_found *found)
 {
     const struct hl_whatif_world *w = p->world;
@@ -416,8 +418,8 @@ static hl_status read_kept(struct placed *p, const struct hl_access_row *row, en
     return carry_down(p, k, hl_loads_seconds(p->trace, (uint32_t)(row - p->trace->rows)));
 }
 
-/* A reader goes to its node's memory, and then to L3: of copies in other nodes it hears only when
- * L3 fails. */
+/* A reader tries its node's memory and then L3. It only learns of copies in other nodes if L3
+ * fails. */
 static hl_status access_placed(void *arg, const struct hl_access_row *row, enum hl_found *found)
 {
     struct placed *p = arg;

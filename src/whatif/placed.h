@@ -1,5 +1,5 @@
-/* whatif/placed.h - a trace under the placement policy of the daemons: what the Controller
- * decides with (core/placement) in virtual time, with moves that take their links.
+/* whatif/placed.h - runs a trace under the placement policy of the daemons: the code with which the
+ * Controller decides (core/placement), in virtual time and with moves that use the links.
  *
  * Owns:    nothing.
  * Threads: one at a time.

@@ -15,7 +15,7 @@ struct hl_planned_shard {
     } key;
 
     enum planned_state state;
-    bool wanted; /* else it is in vain */
+    bool wanted; /* false: it is fetched in vain */
     UT_hash_handle hh;
 };
 
@@ -39,7 +39,7 @@ static uint64_t bytes_of(const struct hl_planned *x, const struct hl_planned_sha
     return x->trace->sizes[s->key.shard];
 }
 
-/* It leaves the node's L2. */
+/* Removes the copy from the node's L2. */
 static void give_room(struct hl_planned *x, struct hl_planned_shard *s)
 {
     x->limits[s->key.node].l2_used -= bytes_of(x, s);
@@ -52,7 +52,7 @@ static void plan_off(struct hl_planned *x, const struct hl_access_plan *plan)
     if (s == NULL)
         return;
     s->wanted = false;
-    if (s->state == COMING) /* what is on its way arrives */
+    if (s->state == COMING) /* a copy on its way still arrives */
         return;
     x->vain_bytes += s->state == THERE ? bytes_of(x, s) : 0;
     if (s->state == THERE)
@@ -92,7 +92,8 @@ static hl_status begin_move(struct hl_planned *x, const struct hl_ahead_move *mo
     return hl_links_move(x->links, &m);
 }
 
-/* Shards of plans [first, end), in the order and within the room that the Controller gives them. */
+/* Fetches the shards of plans [first, end), in the order and within the room that the Controller
+ * would use. */
 static hl_status fetch_plans(struct hl_planned *x, uint32_t first, uint32_t end, double now_s)
 {
     const uint32_t nodes = x->trace->nodes.count;

@@ -4,7 +4,7 @@
 
 #define NS_PER_MS INT64_C(1000000)
 
-/* What a column can't hold becomes '_'. */
+/* Replaces characters that a column can't contain by '_'. */
 static void name_clean(const char *name, char out[HL_ACCESS_NAME_MAX + 1])
 {
     size_t n = strnlen(name, HL_ACCESS_NAME_MAX);
@@ -30,7 +30,7 @@ hl_status hl_recorder_add(struct hl_recorder *r, const struct hl_told_access *to
     name_clean(told->node, node);
     name_clean(told->shard, shard);
     for (uint32_t i = 0; i < told->count; i++) {
-        /* the last one is at_ms, the first one behind the beginning of the span */
+        /* the last access is at at_ms, the first one after the start of the span */
         int64_t back_ns = (int64_t)((double)(span_ms * NS_PER_MS) / told->count * i);
         const struct hl_trace_access access = {.at_ns = (at_ms - r->begin_ms) * NS_PER_MS - back_ns,
                                                .node = node,

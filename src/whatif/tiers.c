@@ -9,7 +9,7 @@ struct tiers {
     const struct hl_access_trace *trace;
     struct hl_cache *l1, *l2; /* by node */
     struct hl_cache l3;
-    uint32_t *copies; /* by shard: in L1 and L2 of all nodes */
+    uint32_t *copies; /* by shard: number of copies in L1 and L2 of all nodes */
 };
 
 static void count_copy(void *arg, uint32_t shard, bool entered)

@@ -1,6 +1,6 @@
-/* whatif/tiers.h - a trace through tiers of caches by the book: one in each L1 and L2, and one
- * in L3, each of which sees what the one above it misses. A read leaves a copy in every tier it
- * passed; so does a write.
+/* whatif/tiers.h - runs a trace through tiers of textbook caches: one in each L1 and L2, and one in
+ * L3. Each cache sees the misses of the one above it. A read leaves a copy in every tier that it
+ * passed, and so does a write.
  *
  * Owns:    nothing.
  * Threads: one at a time.

@@ -5,7 +5,7 @@
 
 #include "core/placement/warm.h"
 
-/* A shard that the archive has from the start. */
+/* A shard that is in the archive from the start. */
 struct archived {
     const char *name;
     uint32_t shard;
@@ -29,7 +29,7 @@ static bool is_of_version(const char *version, const char *name)
     return version_length(name) == length && memcmp(version, name, length) == 0;
 }
 
-/* By name; what the trace writes is not there yet. */
+/* Lists them by name. Shards that the trace writes are not in the archive yet. */
 static uint32_t list_archived(const struct hl_access_trace *t, struct archived *list)
 {
     uint32_t count = 0;
@@ -41,7 +41,8 @@ static uint32_t list_archived(const struct hl_access_trace *t, struct archived *
     return count;
 }
 
-/* The first shard of each is `version`; those of equal use come in the order of the list. */
+/* Lists the versions; `version` is the first shard of each. Equally used ones keep the order of the
+ * list. */
 static size_t list_versions(const struct hl_access_trace *t, const struct archived *list,
                             uint32_t count, struct hl_warm_version *out)
 {

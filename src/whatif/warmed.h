@@ -1,10 +1,10 @@
-/* whatif/warmed.h - what is in the archive when the trace begins, loaded into the pool ahead, as
- * the Controller does (core/placement/warm.h): by whole versions, beside the reads, below the
- * pool's low watermark.
+/* whatif/warmed.h - loads what is in the archive at the start of the trace into the pool before it
+ * is read, as the Controller does (core/placement/warm.h): whole versions, in parallel with reads,
+ * up to the pool's low watermark.
  *
- * What is known of a shard is what a catalogue says of it: its size, and its version, which is its
- * name up to the last '/'. Versions come in the order of their names: neither who will read one is
- * known, nor when.
+ * Of a shard only what a catalogue says is known: its size, and its version, which is its name up
+ * to the last '/'. Versions are loaded in the order of their names, because it is not known who
+ * will read one, or when.
  *
  * Owns:    its list; zero-initialise, end with hl_warmed_fini. Borrows the trace.
  * Threads: one at a time.
@@ -19,8 +19,8 @@
 
 struct hl_warmed {
     const struct hl_access_trace *trace;
-    uint64_t low_bytes; /* of the pool, below which it is warmed */
-    uint32_t *shards;   /* all to be loaded, the first one first */
+    uint64_t low_bytes; /* the pool is warmed while it uses less than this */
+    uint32_t *shards;   /* all shards to load, in order */
     uint32_t count, next;
     uint64_t coming_bytes; /* on their way */
 };
@@ -28,8 +28,8 @@ struct hl_warmed {
 hl_status hl_warmed_init(struct hl_warmed *x, const struct hl_access_trace *trace,
                          uint64_t low_bytes) HL_CHECK;
 void hl_warmed_fini(struct hl_warmed *x);
-/* The next one, which is on its way from now on. False: there is none, or no room: then no other
- * one comes, either. */
+/* Takes the next shard, which is then on its way. False: there is none, or no room; then no other
+ * shard is taken either. */
 bool hl_warmed_next(struct hl_warmed *x, uint64_t used_bytes, uint32_t *shard);
 void hl_warmed_landed(struct hl_warmed *x, uint32_t shard);
 

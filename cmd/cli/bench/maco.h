@@ -1,7 +1,7 @@
-/* cmd/cli/bench/maco.h - what the parts of `bench maco` share: plans, and other task libraries
- * in processes of their own.
+/* cmd/cli/bench/maco.h - shared by the parts of `bench maco`: plans, and other task libraries in
+ * separate processes.
  *
- * Owns:    a plan its graph; a peer its process, which is stopped while it is not asked.
+ * Owns:    a plan owns its graph; a peer its process, which is stopped while it is not used.
  * Threads: one.
  * Errors:  HL_ENOENT: that library was not built (`./run bench maco` builds what is installed).
  * Units:   nanoseconds.
@@ -24,15 +24,15 @@ struct bench_maco_plan {
     uint32_t tasks;
 };
 
-/* "indep", "chain" or "layer" of tasks that call f(arg). */
+/* Makes a plan of tasks that call f(arg); graph: "indep", "chain" or "layer". */
 hl_status bench_maco_plan(const char *graph, int policy, int workers, uint32_t tasks,
                           maco_function f, void *arg, struct bench_maco_plan *out) HL_CHECK;
 void bench_maco_plan_free(struct bench_maco_plan *p);
-/* Time of one run. */
+/* Measures one run. */
 hl_status bench_maco_time(maco_runtime *rt, const maco_plan *p, uint64_t *ns) HL_CHECK;
-/* That many dependent operations, and a number that depends on them. */
+/* Executes that many dependent operations; returns a number that depends on them. */
 double bench_maco_spin(uint64_t operations);
-/* A task's body: *(uint64_t *)arg such operations. */
+/* The body of a task that executes *(uint64_t *)arg such operations. */
 int bench_maco_spin_task(void *arg, const maco_task *task);
 double bench_maco_median(struct bench_samples *s);
 

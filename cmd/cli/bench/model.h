@@ -1,4 +1,5 @@
-/* cmd/cli/bench/model.h - a made-up checkpoint of a given size, for bench import and reshard.
+/* cmd/cli/bench/model.h - makes a synthetic checkpoint of a given size, for bench import and
+ * reshard.
  *
  * Owns:    the files in the directory given; the caller removes it.
  * Threads: one.
@@ -14,23 +15,23 @@
 #include "cli/cli/cli.h"
 
 struct bench_model {
-    int tp, pp;  /* divide its query groups and layers */
+    int tp, pp;  /* they divide its query groups and layers */
     int experts; /* of a mixtral; 0 = a llama */
 };
 
-/* config.json and model.safetensors (bf16, grouped queries, about `bytes` long). *size = length of
- * the safetensors file, which is in the page cache afterwards. */
+/* Writes config.json and model.safetensors (bf16, grouped queries, about `bytes` long). *size =
+ * length of the safetensors file, which is in the page cache afterwards. */
 hl_status bench_model_make(const char *dir, uint64_t bytes, const struct bench_model *m,
                            uint64_t *size) HL_CHECK;
 
 #define BENCH_MODEL_DIR_MAX 480 /* leaves room for the names of its files in a path */
 
-/* The size that --gb gives, in 10^9 bytes; a usage error otherwise. */
+/* Parses the size in --gb, in units of 10^9 bytes; otherwise a usage error. */
 hl_status bench_model_bytes(struct cli *cli, const char *gb, uint64_t *bytes) HL_CHECK;
-/* A new directory for a checkpoint in `parent`, --dir; a usage error when that is too long. */
+/* Makes a directory for a checkpoint in `parent`, --dir; a usage error if the path is too long. */
 hl_status bench_model_dir_make(struct cli *cli, const char *parent,
                                char dir[BENCH_MODEL_DIR_MAX]) HL_CHECK;
-/* Removes it, if it was made, and makes `dir` empty. */
+/* Removes the directory, if it was made, and empties `dir`. */
 void bench_model_dir_remove(char dir[BENCH_MODEL_DIR_MAX]);
 
 #endif

@@ -1,4 +1,4 @@
-/* cmd/cli/bench/place.h - a big cluster and gangs for it, of the benchmarks that place them.
+/* cmd/cli/bench/place.h - makes a large cluster and gangs, for the benchmarks that place gangs.
  *
  * Owns:    nothing.
  * Threads: one.
@@ -15,10 +15,10 @@ struct hl_job;
 
 #define BENCH_SERVER_SLOTS 2
 
-/* `count` servers of two slots, 20 to a leaf and 10 leaves to a spine, in place of what is there.
- */
+/* Replaces the cluster by `count` servers of two slots, 20 per leaf and 10 leaves per spine. */
 hl_status bench_servers(struct hl_cluster *c, int count) HL_CHECK;
-/* A gang of pp x tp ranks, one to a slot. placement: a member of a job file and a comma, or "". */
+/* Makes a gang of pp x tp ranks, one per slot. placement: a member of a job file and a comma, or
+ * "". */
 hl_status bench_gang(struct hl_job *job, int pp, int tp, const char *placement) HL_CHECK;
 
 #endif

@@ -1,13 +1,13 @@
-/* cmd/cli/cli/cli.h - what every command of `helios` shares: context, arguments, peers, output.
+/* cmd/cli/cli/cli.h - shared by all commands of `helios`: context, arguments, peers, output.
  *
  * A command is one row of the table in cmd/cli/helios.c and one function in a file of a wing. It
  * reads its arguments with cli_args, talks to daemons with CLI_CALL, prints a table or JSON, and
- * returns a status: main prints the recorded sentence and makes the exit code of it.
+ * returns a status: main prints the recorded sentence and turns the status into an exit code.
  *
  * Owns:    struct cli owns its texts, the RPC runtime and the peers (cli_fini).
  * Threads: one.
- * Errors:  a wrong argument goes through cli_usage (exit 2); any other failure is exit 1, of a
- *          comparison 2.
+ * Errors:  a wrong argument goes through cli_usage (exit 2); any other failure is exit 1, or 2 for
+ *          a comparison.
  * Units:   milliseconds, bytes.
  * Limits:  CLI_COLUMNS_MAX columns in a table; a command has one or two words.
  */
@@ -42,7 +42,7 @@ struct cli_command {
     const char *name; /* "model import" */
     const char *args; /* "DIR --name NAME [options]" */
     const char *help; /* one sentence */
-    /* argv[0] is the first argument. NULL: the row is a heading of the help. */
+    /* argv[0] is the first argument. NULL: the row is a heading in the help. */
     hl_status (*run)(struct cli *cli, int argc, char **argv);
 };
 
@@ -64,7 +64,7 @@ enum cli_controller_from {
 };
 
 struct cli {
-    const struct cli_command *command; /* that runs */
+    const struct cli_command *command; /* the command that runs */
     char *state;                       /* directory of the local cluster */
     enum cli_given state_given, controller_given;
     enum cli_controller_from controller_from;
@@ -73,10 +73,10 @@ struct cli {
     int timeout_ms;                /* of one call, 0 = not read yet */
     bool json;                     /* -o json */
     bool wide;                     /* -o wide: tables are not cut */
-    struct cli_dump *dump;         /* not NULL: cli_args notes the options and runs nothing */
-    bool usage_failed;             /* the failure is the caller's: exit 2 */
-    bool undecided;                /* a comparison has no result: exit 2, for 1 is one */
-    char bin_dir[PATH_MAX];        /* where this program lies, and the daemons beside it */
+    struct cli_dump *dump;         /* not NULL: cli_args records the options and nothing runs */
+    bool usage_failed;             /* the user's fault: exit 2 */
+    bool undecided;                /* a comparison has no result: exit 2, because 1 is a result */
+    char bin_dir[PATH_MAX];        /* where this program and the daemons are */
     struct local_cluster *cluster; /* STATE/cluster.json, NULL = not read yet */
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller_peer;
@@ -88,96 +88,97 @@ void cli_fini(struct cli *cli);
 /* ---- the tree of commands ---- */
 
 struct help_tree {
-    const struct cli_command *rows; /* a row without `run` is the heading of those after it */
+    const struct cli_command *rows; /* a row without `run` is the heading of the rows after it */
     size_t count;
     const struct hl_option *globals; /* options of every command */
     size_t global_count;
 };
 
-/* The command whose words argv begins with, NULL if none; *words says how many they are. */
+/* Finds the command whose words argv begins with, NULL if none; *words is their number. */
 const struct cli_command *help_find(const struct help_tree *tree, int argc, char **argv,
                                     int *words);
-/* Is `word` the first word of commands, as "model"? */
+/* Whether `word` is the first word of commands, like "model". */
 bool help_is_group(const struct help_tree *tree, const char *word);
-/* `helios --help`. */
+/* Prints `helios --help`. */
 void help_print(const struct help_tree *tree, FILE *to);
-/* `helios model --help`: the commands of a group, one line each. */
+/* Prints `helios model --help`: the commands of a group, one line each. */
 void help_print_group(const struct help_tree *tree, const char *group, FILE *to);
-/* Always fails: says that there is no such command, and which one may be meant. */
+/* Always fails: says that there is no such command, and suggests one. */
 hl_status help_unknown(struct cli *cli, const struct help_tree *tree, int argc, char **argv);
-/* `helios help --dump-json`: the whole tree, for man pages and shell completion. */
+/* Prints `helios help --dump-json`: the whole tree, for man pages and shell completion. */
 hl_status help_dump(struct cli *cli, const struct help_tree *tree) HL_CHECK;
 
 /* ---- arguments ---- */
 
-/* hl_args_parse with the command's own usage line; checks that min..max positional ones are left
- * in argv[0..]. */
+/* Calls hl_args_parse with the command's own usage line; checks that min..max positional arguments
+ * remain in argv[0..]. */
 hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
                    char **argv, void *target, int min, int max) HL_CHECK;
-/* The same; *given is that of hl_args_parse_given. */
+/* The same; *given is as in hl_args_parse_given. */
 hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
                          char **argv, void *target, int min, int max, struct hl_arena *arena,
                          struct hl_api_key_value_list *given) HL_CHECK;
 /* The same for a command without options. */
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max) HL_CHECK;
-/* A failure of the one who typed; the command's usage line is added. */
+/* A failure that is the user's fault; adds the command's usage line. */
 hl_status cli_usage(struct cli *cli, const char *fmt, ...) HL_PRINTF(2, 3);
-/* "name" or "name@3" (version -1 without one) into a buffer of `cap` bytes; a name is UTF-8. */
+/* Splits "name" or "name@3" (without a version: -1); `name` has `cap` bytes and must be UTF-8. */
 hl_status cli_split_model(struct cli *cli, const char *text, char *name, size_t cap,
                           int64_t *version) HL_CHECK;
-/* HL_EINVAL: the path is too long. */
+/* Formats a path. HL_EINVAL: it is too long. */
 hl_status cli_path(char out[PATH_MAX], const char *fmt, ...) HL_CHECK HL_PRINTF(2, 3);
-/* Absolute form of a path the user typed; it need not exist. */
+/* Makes a path that the user typed absolute; the file need not exist. */
 hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
 
 /* ---- daemons ---- */
 
-/* STATE/cluster.json as `helios up` wrote it; borrowed. HL_ENOENT without a cluster there. */
+/* STATE/cluster.json as `helios up` wrote it; borrowed. HL_ENOENT: there is no cluster. */
 hl_status cli_cluster(struct cli *cli, const struct hl_api_local_cluster **out) HL_CHECK;
 /* The CLI's own options, from file, environment and global flags; borrowed. */
 hl_status cli_conf(struct cli *cli, const struct program_conf **out) HL_CHECK;
-/* Address of the Controller: --controller, --state's cluster, $HELIOS_CONTROLLER, $HELIOS_STATE's
- * cluster, the user's local cluster, option controller.address, option agent.controller; the first
- * of them that there is. Borrowed. HL_EUNAVAIL: a directory was named and no cluster is there. */
+/* The Controller's address: the first that exists of --controller, --state's cluster,
+ * $HELIOS_CONTROLLER, $HELIOS_STATE's cluster, the user's local cluster, option controller.address,
+ * option agent.controller. Borrowed. HL_EUNAVAIL: a directory was named, but it has no cluster. */
 hl_status cli_controller_address(struct cli *cli, const char **out) HL_CHECK;
-/* Have this process know the secret of the cluster it calls. */
+/* Loads the secret of the cluster that is called into this process. */
 hl_status cli_secret(struct cli *cli) HL_CHECK;
 hl_status cli_runtime(struct cli *cli, struct hl_rpc **out) HL_CHECK;
 hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
-/* The L3 daemon, as the Controller (or the local cluster) names it. */
+/* Connects to the L3 daemon that the Controller (or the local cluster) names. */
 hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
-/* Deadline of one call: --rpc-timeout, else the option rpc.timeout as the daemons read it. */
+/* The deadline of one call: --rpc-timeout, or the option rpc.timeout as the daemons read it. */
 hl_status cli_timeout(struct cli *cli, int *out) HL_CHECK;
-/* Forget the Controller's connection and address: it may have come back elsewhere. */
+/* Forgets the Controller's connection and address, because it may have restarted elsewhere. */
 void cli_disconnect(struct cli *cli);
-/* Explains a failed call of the Controller to a user who did not name its address. */
+/* Explains a failed call of the Controller to a user who did not give its address. */
 hl_status cli_explain(struct cli *cli, hl_status st) HL_CHECK;
 
-/* A daemon that is away may come back; one that ends in good order cancels its calls. */
+/* Whether the failure can be temporary: an absent daemon may come back, and a daemon that shuts
+ * down cancels its calls. */
 bool failure_may_pass(hl_status st);
 
-/* How long a daemon may stay silent. Zero-initialise what is not said. */
+/* How long a daemon can be silent. Zero-initialise unused members. */
 struct patience {
     uint64_t limit_ms;
-    const char *what_goes_on; /* for the message when it is over; NULL = nothing */
-    uint64_t since_ns;        /* of the first failure in a row; 0 = the last call went well */
+    const char *what_goes_on; /* for the message when time is up; NULL = nothing */
+    uint64_t since_ns;        /* of the first consecutive failure; 0 = the last call succeeded */
 };
 
-/* After a failure: HL_OK when the same may be tried again, after a pause; else the failure. What
- * is being waited for is said once. */
+/* Call it after a failure. HL_OK: after a pause, the call can be tried again; otherwise the
+ * failure. Says once what is being waited for. */
 hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st) HL_CHECK;
-/* After a success. */
+/* Call it after a success. */
 void patience_regain(struct patience *p);
-/* After a call that failed: HL_OK when L3 was away and is back, for what is called may be called
- * again; else `failed` with its text. Waits where a daemon can come back, and says so. */
+/* Call it after a failed call. HL_OK: L3 was away and is back, so the call can be repeated;
+ * otherwise `failed` with its text. If a daemon can come back, it waits and says so. */
 hl_status cli_await_l3(struct cli *cli, hl_status failed) HL_CHECK;
 
-/* libhelios for the cluster that is called; path "auto", "shm" or "net", NULL = "auto". An L3
- * daemon that is being restarted is waited for (cli_await_l3). */
+/* Opens libhelios for the cluster that is called; path "auto", "shm" or "net", NULL = "auto". Waits
+ * for an L3 daemon that is being restarted (cli_await_l3). */
 hl_status cli_client(struct cli *cli, const char *path, int timeout_ms,
                      struct helios_client **out) HL_CHECK;
 
-/* hl_call_controller_NAME with a deadline. */
+/* Calls hl_call_controller_NAME with a deadline. */
 #define CLI_CALL_FOR(cli, name, params, ms, arena, results)                                        \
     ({                                                                                             \
         struct hl_rpc_peer *cli_peer_;                                                             \
@@ -187,7 +188,7 @@ hl_status cli_client(struct cli *cli, const char *path, int timeout_ms,
                 cli, hl_call_controller_##name(cli_peer_, params, ms, arena, results));            \
         cli_status_;                                                                               \
     })
-/* The same with that of every call. */
+/* The same with the deadline of every call. */
 #define CLI_CALL(cli, name, params, arena, results)                                                \
     ({                                                                                             \
         int cli_ms_;                                                                               \
@@ -197,10 +198,11 @@ hl_status cli_client(struct cli *cli, const char *path, int timeout_ms,
         cli_got_;                                                                                  \
     })
 
-/* An Agent at its address, and the deadline of a call; end with hl_rpc_peer_close. */
+/* Connects to the Agent at that address, with the deadline of a call; end with
+ * hl_rpc_peer_close. */
 hl_status cli_agent(struct cli *cli, const char *address, struct hl_rpc_peer **out,
                     int *timeout_ms) HL_CHECK;
-/* hl_call_agent_NAME of the Agent at that address. */
+/* Calls hl_call_agent_NAME of the Agent at that address. */
 #define CLI_CALL_AGENT(cli, address, name, params, arena, results)                                 \
     ({                                                                                             \
         struct hl_rpc_peer *cli_agent_;                                                            \
@@ -212,7 +214,7 @@ hl_status cli_agent(struct cli *cli, const char *address, struct hl_rpc_peer **o
         }                                                                                          \
         cli_said_;                                                                                 \
     })
-/* hl_call_l3_NAME with the deadline of every call. */
+/* Calls hl_call_l3_NAME with the deadline of every call. */
 #define CLI_CALL_L3(cli, name, params, arena, results)                                             \
     ({                                                                                             \
         struct hl_rpc_peer *cli_l3_;                                                               \
@@ -225,46 +227,46 @@ hl_status cli_agent(struct cli *cli, const char *address, struct hl_rpc_peer **o
         cli_said_;                                                                                 \
     })
 
-/* A job as the Controller tells it, with events, containers and plan. */
+/* Gets a job from the Controller, with events, containers and plan. */
 hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena,
                   struct hl_api_job *out) HL_CHECK;
-/* What the user calls a job to what the Controller takes: an id, a name, or the first characters of
- * an id that no other id has. HL_EINVAL with the candidates if several have them. A text that
- * fits nothing is passed on; the Controller knows about forgotten jobs. */
+/* Converts the user's name for a job to what the Controller accepts: an id, a name, or the first
+ * characters of a unique id. HL_EINVAL with the candidates if several ids match. Any other text is
+ * passed on, because the Controller also knows forgotten jobs. */
 hl_status cli_job_id(struct cli *cli, const char *text, char out[CLI_JOB_ID_MAX]) HL_CHECK;
-/* A job of cli_job is over. */
+/* Whether a job from cli_job has ended. */
 bool cli_job_ended(const struct hl_api_job *job);
 
 /* ---- output ---- */
 
-/* How stdout is written: not cut when `wide`, else to COLUMNS or the terminal's width; colours on
- * terminals only and never with NO_COLOR. Called before anything is printed, and again where the
- * terminal may have another width since. */
+/* Sets how stdout is written: with `wide` lines are not cut, otherwise they are cut to COLUMNS or
+ * the terminal's width; colours on terminals only and never with NO_COLOR. Call it before printing,
+ * and again when the terminal's width may have changed. */
 void cli_output_setup(bool wide);
-/* Replaces in place what could change a terminal instead of being shown (controls, what is no
- * UTF-8) by '?' or a space; `keep` may stay, 0 = none. The text never grows. */
+/* Replaces in place, by '?' or a space, what could control a terminal instead of being shown:
+ * control characters and invalid UTF-8. `keep` is left alone, 0 = none. The text never grows. */
 void cli_make_printable(char *text, char keep);
-/* fprintf for texts of others: only printable characters and line breaks come out. */
+/* fprintf for foreign texts: prints only printable characters and line breaks. */
 void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Takes the reference. */
 hl_status cli_print_json(json_t *value) HL_CHECK;
-/* What a daemon said, as JSON. */
+/* Prints a daemon's answer as JSON. */
 hl_status cli_print_value(const struct hl_api_type *type, const void *value) HL_CHECK;
-/* The same on stderr, in a line, where stdout is the result itself: `out` is "-". */
+/* The same, but on stderr and in one line if stdout is the result itself: `out` is "-". */
 hl_status cli_print_beside(const struct hl_api_type *type, const void *value,
                            const char *out) HL_CHECK;
-/* The shape of every list, {"items": [...]}. */
+/* Prints a list in the form {"items": [...]}. */
 hl_status cli_print_items(const struct hl_api_type *type, const void *items, size_t count) HL_CHECK;
 
 #define CLI_FIELDS_MAX 32
 
-/* A type with fewer fields; it points into itself. */
+/* A type with fewer fields; it contains pointers into itself. */
 struct cli_type {
     struct hl_api_type type;
     struct hl_api_field fields[CLI_FIELDS_MAX];
 };
 
-/* The fields at these offsets are not shown. */
+/* Makes a type without the fields at these offsets. */
 void cli_type_without(const struct hl_api_type *type, const size_t *offsets, size_t count,
                       struct cli_type *out);
 
@@ -272,64 +274,66 @@ struct cli_table {
     size_t columns;
     bool right[CLI_COLUMNS_MAX];    /* aligned to the right */
     bool fixed[CLI_COLUMNS_MAX];    /* never cut */
-    bool optional[CLI_COLUMNS_MAX]; /* left out where a terminal is too narrow */
+    bool optional[CLI_COLUMNS_MAX]; /* left out if the terminal is too narrow */
     char **cells;                   /* row after row, the header first */
     size_t count;
     size_t cap;
     bool failed;
 };
 
-/* "NAME|>SIZE|?>READS": '>' aligns a column to the right, '!' keeps its texts whole (numbers and
- * the first column always are), '?' before that makes it optional. */
+/* header: "NAME|>SIZE|?>READS". '>' aligns a column to the right, '!' never cuts its texts (numbers
+ * and the first column never are), '?' before that makes it optional. */
 void cli_table_init(struct cli_table *t, const char *header);
-/* The next cell. */
+/* Adds the next cell. */
 void cli_cell(struct cli_table *t, const char *fmt, ...) HL_PRINTF(2, 3);
-/* Aligned by what a terminal shows, not by bytes, and cut to its width. Ends the table. */
+/* Prints the table, aligned by what a terminal shows, not by bytes, and cut to its width. Ends the
+ * table. */
 hl_status cli_table_print(struct cli_table *t) HL_CHECK;
 
-/* "" for 1, else "s". */
+/* "" for 1, otherwise "s". */
 const char *cli_plural(uint64_t count);
-/* "1.5 GiB" as a cell. */
+/* Adds "1.5 GiB" as a cell. */
 void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
 /* "2026-01-31 12:30:05" in local time, "-" for 0. */
-/* Into the buffer, which it returns; "-" for 0. */
+/* Formats the time into the buffer, which it returns; "-" for 0. */
 const char *cli_format_time(int64_t ms, char *out, size_t cap);
 void cli_cell_time(struct cli_table *t, int64_t ms);
 #define CLI_END_MAX 192
-/* "killed by signal 9 (Killed) at 2026-01-31 12:30:05, 2 restarts", of an entry of local_ends. */
+/* Formats an entry of local_ends: "killed by signal 9 (Killed) at 2026-01-31 12:30:05, 2
+ * restarts". */
 void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap);
 /* "4.2s", "3m05s", "2h03m", "5d02h"; "-" if negative. */
 void cli_cell_duration(struct cli_table *t, int64_t ms);
 
 /* ---- result files ---- */
 
-/* A file that is there as a whole or not at all, also when the process is killed. HL_EINVAL for a
- * terminal and a directory, HL_ENOSPC, HL_EPERM, HL_EIO with the path. outfile_abort after any
- * failure, also after outfile_commit (then it does nothing). */
+/* A file that exists completely or not at all, even if the process is killed. HL_EINVAL for a
+ * terminal and a directory, HL_ENOSPC, HL_EPERM, HL_EIO with the path. Call outfile_abort after any
+ * failure; after outfile_commit it does nothing. */
 struct outfile {
     int fd;
     bool is_stdout;
-    bool in_place;   /* a device or a pipe, which stays what it is */
-    bool is_unnamed; /* it ends with the process */
+    bool in_place;   /* a device or a pipe: written directly */
+    bool is_unnamed; /* it disappears with the process */
     uint64_t written;
-    struct cli_progress *bar; /* drawn with what is written; NULL = none */
-    uint64_t before, total;   /* for `bar`: bytes of files before this one, of all of them */
+    struct cli_progress *bar; /* progress of the writing; NULL = none */
+    uint64_t before, total;   /* for `bar`: bytes of earlier files, and of all files */
     char path[PATH_MAX];
     char temp[PATH_MAX];
 };
 
-/* "-" is stdout, which must not be a terminal: the result is bytes. */
+/* path: "-" is stdout, which must not be a terminal, because the result is binary. */
 hl_status outfile_open(const char *path, struct outfile *out) HL_CHECK;
 hl_status outfile_write(struct outfile *f, const void *data, uint64_t len) HL_CHECK;
-/* On disk and under its name. */
+/* Makes the file durable under its name. */
 hl_status outfile_commit(struct outfile *f) HL_CHECK;
 void outfile_abort(struct outfile *f);
-/* The same for a small text. */
+/* Writes a small text as such a file. */
 hl_status outfile_text(const char *path, const char *text) HL_CHECK;
 
 /* ---- progress ---- */
 
-/* One line on stderr that is drawn anew; nothing when stderr is not a terminal. */
+/* One line on stderr that is redrawn; nothing if stderr is not a terminal. */
 struct cli_progress {
     const char *title;
     uint64_t started_ns;
@@ -340,10 +344,10 @@ struct cli_progress {
 
 void cli_progress_start(struct cli_progress *p, const char *title);
 void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total);
-/* Take the line away. */
+/* Removes the line. */
 void cli_progress_end(struct cli_progress *p);
-/* In a handler that was reset (SA_RESETHAND): the next signal ends the program, and a drawn line.
- */
+/* For a signal handler that was reset (SA_RESETHAND): ends a drawn line; the next signal ends the
+ * program. */
 void cli_progress_interrupted(void);
 
 #endif

@@ -1,9 +1,9 @@
-/* cmd/cli/cli/help.h - what cli_args and the dump of the commands ask of each other.
+/* cmd/cli/cli/help.h - the interface between cli_args and the dump of all commands.
  *
- * The options of a command stay beside its function, which hands them to cli_args. The dump runs
- * every command with cli->dump set, so that it shows exactly the rows that are parsed.
+ * A command's options are defined next to its function, which passes them to cli_args. The dump
+ * runs every command with cli->dump set, so that it shows exactly the rows that are parsed.
  *
- * Owns:    struct cli_dump owns what it noted.
+ * Owns:    struct cli_dump owns what it recorded.
  * Threads: one.
  * Errors:  HL_ENOMEM.
  * Units:   none.
@@ -14,22 +14,22 @@
 
 #include "cli/cli/cli.h"
 
-/* The tree as it is put together. */
+/* The tree under construction. */
 struct cli_dump {
     struct hl_arena arena;
-    bool told; /* the command that runs has told its options */
+    bool told; /* the running command has reported its options */
     struct hl_api_help_option_list options;
 };
 
-/* What a command takes besides options, from its usage line: "FILE", "[NODE]", "ID...". */
+/* An argument of a command besides its options, from its usage line: "FILE", "[NODE]", "ID...". */
 struct help_argument {
     char name[64];
     bool required, repeated;
 };
 
-/* Argument number `index` of the command; false when it has fewer. */
+/* Finds argument number `index` of the command; false: it has fewer. */
 bool help_argument(const struct cli_command *command, int index, struct help_argument *out);
-/* Notes the rows of the command that runs. */
+/* Records the rows of the running command. */
 hl_status help_dump_options(struct cli *cli, const struct hl_option *rows, size_t count) HL_CHECK;
 
 #endif

@@ -14,7 +14,7 @@
 /* up.c */
 hl_status cmd_up(struct cli *cli, int argc, char **argv);
 hl_status cmd_down(struct cli *cli, int argc, char **argv);
-/* `helios supervise`, which people do not type: up_process.c. */
+/* `helios supervise`, which users do not run: up_process.c. */
 hl_status cmd_supervise(struct cli *cli);
 /* config.c */
 hl_status cmd_conf(struct cli *cli, int argc, char **argv);

@@ -1,8 +1,8 @@
-/* cmd/cli/cluster/prom.h - reading what daemons tell as Prometheus text.
+/* cmd/cli/cluster/prom.h - parses the Prometheus text of daemons.
  *
  * Owns:    a prom owns its samples; end with prom_fini.
  * Threads: one.
- * Errors:  HL_EPROTO for a line that is not of the format, HL_ENOMEM.
+ * Errors:  HL_EPROTO for a malformed line, HL_ENOMEM.
  * Units:   as the metrics.
  * Limits:  PROM_LABELS labels of a sample.
  */
@@ -23,17 +23,17 @@ struct prom_sample {
 };
 
 struct prom {
-    char *text; /* cut to pieces; the samples point into it */
+    char *text; /* split in place; the samples point into it */
     struct prom_sample *samples;
     size_t count, cap;
 };
 
 hl_status prom_read(const char *text, struct prom *out) HL_CHECK;
 void prom_fini(struct prom *p);
-/* Value of a label; "" when there is none. */
+/* The value of a label; "" if there is none. */
 const char *prom_label(const struct prom_sample *s, const char *key);
-/* The sample of that name whose labels key1 (and key2) have these values; `absent` when there is
- * none. key2 may be NULL. */
+/* The sample with that name whose labels key1 (and key2, which can be NULL) have these values;
+ * `absent` if there is none. */
 double prom_find(const struct prom *p, const char *name, const char *key1, const char *word1,
                  const char *key2, const char *word2, double absent);
 

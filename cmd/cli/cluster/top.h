@@ -1,4 +1,4 @@
-/* cmd/cli/cluster/top.h - what `helios top` reads out of the nodes' telemetry.
+/* cmd/cli/cluster/top.h - extracts the values of `helios top` from the nodes' telemetry.
  *
  * Owns:    nothing; results are borrowed.
  * Threads: any. Pure.
@@ -20,9 +20,9 @@ struct top_use {
 const struct hl_api_slot_load *top_slot_load(const struct hl_api_telemetry *t, int numa_id);
 const struct hl_api_container_load *top_container_load(const struct hl_api_telemetry *t,
                                                        const char *id);
-/* Mean over the GPUs of the slot; slot NULL: of the node. 0 without any that is measured. */
+/* Mean over the GPUs of the slot (NULL: of the node). 0 if none is measured. */
 double top_gpu_percent(const struct hl_api_telemetry *t, const struct hl_api_slot *slot);
-/* All containers of the job, whatever their attempt. */
+/* Sums all containers of the job, of any attempt. */
 struct top_use top_job_use(const struct hl_api_node_state_list *nodes, const char *job);
 
 #endif

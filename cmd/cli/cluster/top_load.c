@@ -1,3 +1,4 @@
+/* Finds or adds up the load that nodes report: of a slot, a container or a job. */
 #include <string.h>
 
 #include "cli/cluster/top.h"

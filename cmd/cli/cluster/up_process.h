@@ -1,10 +1,10 @@
-/* cmd/cli/cluster/up_process.h - the process in which `helios up` works, and what becomes of it.
+/* cmd/cli/cluster/up_process.h - the process in which `helios up` works and which then supervises.
  *
- * The one that the user waits for starts another, which starts the daemons and then goes on as
- * their supervisor: only a parent is told how a process ended.
+ * The process that the user waits for starts another one. That starts the daemons and then becomes
+ * their supervisor, because only a parent learns how a process ended.
  *
  * Owns:    the pipe between the two, until up_process_end.
- * Threads: one; before there are others, for it forks.
+ * Threads: one; call it before there are others, because it forks.
  * Errors:  HL_EIO (no process, no pipe).
  * Units:   none.
  * Limits:  none.
@@ -15,14 +15,16 @@
 #include "cli/cli/cli.h"
 
 struct up_process {
-    bool works; /* this is the one that starts daemons */
-    int pipe;   /* to the one that waits */
+    bool works; /* this process starts the daemons */
+    int pipe;   /* to the waiting process */
 };
 
-/* Two return from it: in one `works` is set. In the other it returns when that one is done, with
- * its outcome. It dies with the one that waits, until it supervises. */
+/* It returns in two processes. In one of them `works` is set. In the other it returns when the
+ * first one is done, with its outcome. Until the first one supervises, it dies together with the
+ * other. */
 hl_status up_process_begin(struct cli *cli, struct up_process *out) HL_CHECK;
-/* This process says its outcome and goes on as `helios supervise`. Returns only when it can't. */
+/* Reports this process's outcome and continues as `helios supervise`. Returns only if that
+ * fails. */
 hl_status up_process_supervise(struct cli *cli, struct up_process *p, const char *state,
                                hl_status outcome) HL_CHECK;
 #endif

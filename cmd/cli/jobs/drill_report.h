@@ -1,8 +1,8 @@
-/* cmd/cli/jobs/drill_report.h - what a drill has found, as a table and as a verdict.
+/* cmd/cli/jobs/drill_report.h - the results of a drill, as a table and as a verdict.
  *
  * Owns:    nothing.
  * Threads: the program's one.
- * Errors:  HL_ECONFLICT of a verdict says what was not as it should be.
+ * Errors:  a verdict's HL_ECONFLICT says what was wrong.
  * Units:   seconds.
  * Limits:  none.
  */

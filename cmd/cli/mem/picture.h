@@ -1,8 +1,8 @@
-/* cmd/cli/mem/picture.h - device memory by moment and kind as an SVG picture.
+/* cmd/cli/mem/picture.h - draws device memory by moment and kind as an SVG picture.
  *
- * Above: what chunks of each kind have of the device, what others have (from the capacity down),
- * and what is left between; below: bytes moved for each moment. Colours follow the reader's light
- * or dark setting.
+ * The upper part shows the device memory of each kind of chunk, the memory of others (from the
+ * capacity down), and the free memory in between. The lower part shows the bytes moved at each
+ * moment. Colours follow the reader's light or dark setting.
  *
  * Owns:    nothing; the text is appended to the caller's buffer.
  * Threads: any.
@@ -20,7 +20,7 @@
 
 struct picture {
     const struct hl_trace *trace;
-    const struct hl_replay_view *views; /* one to a moment */
+    const struct hl_replay_view *views; /* one per moment */
     uint64_t capacity;
     const char *title;
 };

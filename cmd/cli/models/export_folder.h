@@ -1,17 +1,17 @@
-/* cmd/cli/models/export_folder.h - what is in a directory that an export shall write into.
+/* cmd/cli/models/export_folder.h - checks and clears the directory that an export writes into.
  *
- * A loader takes what it finds, so files of two exports must not be there together. A file of an
- * earlier one is in the way until it is replaced on order; then all of them go before the first new
- * one has its name. What a loader could take too and such an export does not write is always in the
- * way: tensors of another form.
- * All else, as a tokenizer, stays.
+ * A loader takes whatever it finds, so a directory must not contain files of two exports. A file of
+ * an earlier export is refused unless the user asks to replace it; then all such files are removed
+ * before the first new one gets its name. Files that a loader could also take, but that this kind
+ * of export does not write (tensors in another form), are always refused. Anything else, such as a
+ * tokenizer, stays.
  *
  * Owns:    nothing.
  * Threads: one.
- * Errors:  HL_EEXIST names the first file in the way; what can't be listed or removed, with the
- *          path.
+ * Errors:  HL_EEXIST names the first refused file; other errors name the path that can't be listed
+ *          or removed.
  * Units:   none.
- * Limits:  exports into one directory at a time; ranks of one layout may be written by several.
+ * Limits:  one export per directory at a time; several can write different ranks of one layout.
  */
 #ifndef HL_CMD_CLI_MODELS_EXPORT_FOLDER_H
 #define HL_CMD_CLI_MODELS_EXPORT_FOLDER_H
@@ -21,20 +21,20 @@
 #include "base/status.h"
 #include "core/torch/megatron.h"
 
-/* A Hugging Face checkpoint, its optimizer state and adapters: all of them go with each other. */
+/* For a Hugging Face checkpoint, its optimizer state and adapters: these belong together. */
 hl_status hf_folder_check(const char *dir, bool replace) HL_CHECK;
-/* config.json goes first: what is left of a checkpoint is none. */
+/* Removes config.json first, so that what is left is never taken for a checkpoint. */
 hl_status hf_folder_clear(const char *dir) HL_CHECK;
 
-/* Files of ranks, or Megatron's folders of them. */
+/* A directory with files of ranks, or with Megatron's folders of them. */
 struct ranks_folder {
     const char *dir;
     bool torch;
     struct hl_megatron_sizes sizes; /* tp, pp, ep of the export */
-    int64_t pp, tp, ep;             /* the ranks it writes; -1 = any. Others of the layout stay. */
+    int64_t pp, tp, ep;             /* the ranks that it writes; -1 = any. Others stay. */
 };
 
-#define RANKS_FILE ".safetensors" /* behind the name of a rank's folder */
+#define RANKS_FILE ".safetensors" /* follows the name of a rank's folder */
 
 hl_status ranks_folder_check(const struct ranks_folder *f, bool replace) HL_CHECK;
 hl_status ranks_folder_clear(const struct ranks_folder *f) HL_CHECK;

@@ -1,13 +1,13 @@
-/* cmd/cli/models/hf_export.h - a version as a Hugging Face checkpoint directory.
+/* cmd/cli/models/hf_export.h - writes a version as a Hugging Face checkpoint directory.
  *
- * The shards of all ranks are mapped part by part, and every logical tensor is put together from
- * them in memory before it is written.
+ * The shards of all ranks are mapped part by part, and every logical tensor is assembled from them
+ * in memory before it is written.
  *
  * Owns:    nothing.
  * Threads: one.
- * Errors:  those of libhelios and of core/reshard/whole.h; of the files, with the path.
+ * Errors:  those of libhelios and of core/reshard/whole.h; file errors name the path.
  * Units:   bytes.
- * Limits:  files those of hf_files.h; memory for the largest tensor.
+ * Limits:  those of hf_files.h; needs memory for the largest tensor.
  */
 #ifndef HL_CMD_CLI_MODELS_HF_EXPORT_H
 #define HL_CMD_CLI_MODELS_HF_EXPORT_H
@@ -25,19 +25,19 @@ struct hf_export {
     helios_client *client;
     const char *model;
     int64_t version;
-    const char *out; /* directory, made if it is missing */
-    bool optimizer;  /* its state too; HL_ENOENT: the version has none */
-    bool replace;    /* what an earlier export left there goes */
+    const char *out; /* directory, created if missing */
+    bool optimizer;  /* also the optimizer state; HL_ENOENT: the version has none */
+    bool replace;    /* replace the files of an earlier export */
     /* Results. */
-    unsigned files;  /* of tensors */
+    unsigned files;  /* files with tensors */
     uint64_t states; /* tensors of optimizer state */
     uint64_t bytes;
-    bool has_optimizer, has_extra; /* the version has */
+    bool has_optimizer, has_extra; /* what the version has */
     bool adapter;
     const char *config; /* the file that describes the tensors; NULL = the model has none */
 };
 
-/* config.json is written last: what a loader takes for a checkpoint is whole. */
+/* Writes config.json last, so that anything a loader takes for a checkpoint is complete. */
 hl_status hf_export_write(struct hf_export *e) HL_CHECK;
 
 #endif

@@ -1,7 +1,6 @@
-/* cmd/cli/models/hf_files.h - the files of a Hugging Face checkpoint directory.
+/* cmd/cli/models/hf_files.h - names and writes the files of a Hugging Face checkpoint directory.
  *
- * The format is foreign: its index and config.json are written by their own keys here, and nowhere
- * else.
+ * The format is foreign. Only this module knows the keys of its index and config.json.
  *
  * Owns:    nothing.
  * Threads: one.
@@ -29,17 +28,18 @@ struct hf_file {
 /* The file that begins with tensor `first`. */
 struct hf_file hf_file_next(const struct hl_partition_plan *p, size_t first);
 unsigned hf_file_count(const struct hl_partition_plan *p);
-/* Of file `number`, from 1, of so many: "STEM.safetensors" or "STEM-00001-of-00003.safetensors". */
+/* The name of file `number` (from 1) of `count`: "STEM.safetensors" or
+ * "STEM-00001-of-00003.safetensors". */
 void hf_file_name(const char *stem, unsigned number, unsigned count, char *buf, size_t cap);
 
-/* Is that the name of such a file, in whatever number, or of their index? */
+/* Whether the name is that of such a file, with any number, or of their index. */
 bool hf_is_file_of(const char *name, const char *stem);
-/* DIR/model.safetensors.index.json: which file has which tensor. */
+/* Writes DIR/model.safetensors.index.json: which file has which tensor. */
 hl_status hf_write_index(const char *dir, const struct hl_partition_plan *p) HL_CHECK;
-/* DIR/NAME. Takes the reference to `doc`; NULL: out of memory. */
+/* Writes DIR/NAME. Takes the reference to `doc`; NULL: out of memory. */
 hl_status hf_write_document(const char *dir, const char *name, json_t *doc) HL_CHECK;
-/* DIR/config.json: the model's own, with the dtype that the tensors have now; HL_DTYPE_COUNT: with
- * what it says. */
+/* Writes DIR/config.json: the model's own, with the dtype that its tensors have now;
+ * HL_DTYPE_COUNT: with the dtype that it states. */
 hl_status hf_write_config(const char *dir, const json_t *config, enum hl_dtype dtype) HL_CHECK;
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Owns:    nothing; what is read lives in the caller's arena.
  * Threads: one.
- * Errors:  a name that is not UTF-8 is a usage error; HL_ENOENT for what is not there.
+ * Errors:  a name that is not UTF-8 is a usage error; HL_ENOENT: no such model or version.
  * Units:   none.
  * Limits:  none.
  */
@@ -13,7 +13,7 @@
 
 hl_status model_get(struct cli *cli, const char *name, struct hl_arena *arena,
                     struct hl_api_model *out) HL_CHECK;
-/* Borrowed from the model; version -1: the newest that is visible. */
+/* Finds a version; borrowed from the model. version -1: the newest visible one. */
 hl_status model_find_version(const struct hl_api_model *model, int64_t version,
                              const struct hl_api_model_version **out) HL_CHECK;
 

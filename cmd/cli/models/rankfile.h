@@ -1,7 +1,7 @@
-/* cmd/cli/models/rankfile.h - everything one (pp, tp) position loads, as one file.
+/* cmd/cli/models/rankfile.h - writes everything that one (pp, tp) position loads, as one file.
  *
- * Goes through libhelios as a rank does. Headers are read first; the data of one part is mapped
- * only while it is written, so that a copy of one shard is the most that a remote reader holds.
+ * It reads through libhelios, as a rank does. Headers are read first; the data of a part is mapped
+ * only while it is written, so that a remote reader never holds more than a copy of one shard.
  *
  * Owns:    struct rankfile owns the list and the headers (rankfile_fini).
  * Threads: one.
@@ -30,9 +30,9 @@ struct rankfile_where {
     const char *model;
     int64_t version;
     int pp, tp, ep;
-    const helios_split *split; /* of which pp and tp are a position; NULL = the version's own */
+    const helios_split *split; /* the split of pp and tp; NULL = the version's own */
     enum rankfile_kind kind;
-    int dp;             /* whose share of optimizer state that was saved in shares */
+    int dp;             /* selects the share of optimizer state that was saved in shares */
     const char *naming; /* "local", "te"; "model" = as the model was imported */
 };
 
@@ -40,8 +40,8 @@ struct rankfile {
     helios_client *client; /* borrowed */
     int64_t version;
     bool unsliced;  /* stored whole */
-    bool adapter;   /* LoRA: its base is another model */
-    bool own_names; /* no family's: they are not renamed */
+    bool adapter;   /* LoRA: the base is a separate model */
+    bool own_names; /* no family's table: names are not changed */
     enum hl_api_layer_naming
         naming; /* of the tensors in `headers`, whatever they were saved under */
     size_t count;
@@ -49,33 +49,34 @@ struct rankfile {
     struct hl_safetensors *headers; /* one per part: the tensors that the position has */
     uint64_t **from; /* per part: where the bytes of each of its tensors are in the shard's data */
     helios_shard_list *list;
-    helios_shard_list *first; /* of the first stage, by rankfile_add_embedding; NULL = none */
+    helios_shard_list *first; /* the first stage's, from rankfile_add_embedding; NULL = none */
 };
 
 hl_status rankfile_open(helios_client *client, const struct rankfile_where *where,
                         struct rankfile *out) HL_CHECK;
 void rankfile_fini(struct rankfile *r);
-/* Appends the words' embedding of the first stage, and its optimizer state where the kind has it:
- * the last stage of Megatron has a copy for layers that predict more tokens. `where` is that of
- * the last stage, whose chunk `chunk` has those layers; -1 = it has no chunks. */
+/* Appends the word embedding of the first stage, and its optimizer state if the kind includes it,
+ * because Megatron's last stage has a copy of it for multi-token prediction layers. where: the last
+ * stage, whose chunk `chunk` has these layers; -1 = it has no chunks. */
 hl_status rankfile_add_embedding(struct rankfile *r, const struct rankfile_where *where,
                                  int chunk) HL_CHECK;
-/* One safetensors file of all parts. */
+/* Writes one safetensors file with all parts. */
 hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to) HL_CHECK;
-/* Megatron's model_optim_rng.pt; args as in hl_torchzip_options. */
+/* Writes Megatron's model_optim_rng.pt; args as in hl_torchzip_options. */
 hl_status rankfile_write_torch(struct rankfile *r, int64_t iteration, const json_t *args,
                                struct outfile *to) HL_CHECK;
-/* Dtype of the first weight matrix of the model; F32 if there is none. */
+/* The dtype of the model's first weight matrix; F32 if there is none. */
 enum hl_dtype rankfile_dtype(const struct rankfile *r);
-/* "local", "te", or that they have names of their own: for people. */
+/* The naming, for people: "local", "te", or that names are the model's own. */
 const char *rankfile_naming(const struct rankfile *r);
-/* Of its tensors, chosen parts only. */
+/* Bytes of its tensors in the chosen parts. */
 uint64_t rankfile_bytes(const struct rankfile *r);
-/* Among all parts of the rank, chosen or not: is there one of that kind? */
+/* Whether the rank has a part of that kind, chosen or not. */
 bool rankfile_has(const struct rankfile *r, enum hl_part_kind kind);
-/* In how many shares its optimizer state was saved; 1 = every data-parallel rank has the same. */
+/* The number of shares in which its optimizer state was saved; 1 = every data-parallel rank has the
+ * same. */
 int rankfile_shares(const struct rankfile *r);
-/* Header of one shard, checked. */
+/* Reads and checks the header of one shard. */
 hl_status rankfile_header(helios_client *client, const helios_shard *shard,
                           struct hl_safetensors *out) HL_CHECK;
 

@@ -1,8 +1,8 @@
-/* cmd/cli/models/verify.h - every copy of a shard, asked of the daemon that holds it.
+/* cmd/cli/models/verify.h - verifies every copy of a shard, by asking the daemon that has it.
  *
- * Owns:    what is found lies in the arena that is given.
+ * Owns:    results are in the caller's arena.
  * Threads: one.
- * Errors:  HL_ECORRUPT when a copy is bad, HL_EUNAVAIL when one could not be asked.
+ * Errors:  HL_ECORRUPT: a copy is bad; HL_EUNAVAIL: one could not be verified.
  * Units:   bytes; chunks of 1 MiB.
  * Limits:  none.
  */
@@ -16,13 +16,13 @@ struct verified {
     struct hl_api_verification found;
 };
 
-/* `shard` (what the Controller knows) or `extent` (in the pool) may be NULL. */
+/* shard: what the Controller knows; extent: the copy in the pool. Either can be NULL. */
 hl_status verify_copies(struct cli *cli, const char *id, const struct hl_api_shard *shard,
                         const struct hl_api_extent *extent, struct hl_arena *arena,
                         struct verified *out) HL_CHECK;
-/* One line per copy. */
+/* Prints one line per copy. */
 void verify_print(const struct verified *v);
-/* HL_OK also when nothing was asked. */
+/* HL_OK also if nothing was asked. */
 hl_status verify_verdict(const char *id, const struct verified *v) HL_CHECK;
 
 #endif

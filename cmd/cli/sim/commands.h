@@ -14,7 +14,7 @@
 
 /* sim.c */
 hl_status cmd_sim(struct cli *cli, int argc, char **argv);
-/* As CSV. */
+/* Prints the trace as CSV. */
 hl_status trace_print(const struct hl_access_trace *trace, struct outfile *file) HL_CHECK;
 
 /* record.c */

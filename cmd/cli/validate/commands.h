@@ -11,7 +11,7 @@
 
 #include "cli/cli/cli.h"
 
-/* validate.c. HL_EIO when a row has failed. */
+/* validate.c. HL_EIO: a row has failed. */
 hl_status cmd_validate(struct cli *cli, int argc, char **argv);
 
 #endif

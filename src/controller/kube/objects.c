@@ -1,3 +1,4 @@
+/* Reads texts from the JSON objects of the API server, by a path such as metadata.name. */
 #include "controller/kube/objects_private.h"
 
 #include <string.h>

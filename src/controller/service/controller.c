@@ -1,3 +1,4 @@
+/* Starts and stops the Controller: creates its wings, connects them, and serves RPC. */
 #include "controller/controller.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* The list of all model families, and how the family of a model is found. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

@@ -6,9 +6,8 @@
  * Time is added to a part once it is known what it was used for; until then it is open. While ranks
  * run, it is open from one report of a step to the next.
  *
- *     queue -> place -> image -> pull -> start --first report--> steps --failure--> lost -> queue
- * ...
- *                                                         '--end: over
+ *     queue, place, image, pull, start --first report--> steps --failure--> lost, queue, ...
+ *                                                          '--end: over
  *
  * A report closes the time since the previous one: the number of steps times the usual length
  * counts as step (or as replay, for steps that an earlier attempt or generation had already done).

@@ -161,7 +161,7 @@ HL_CHECK static hl_status read_reals(const struct reader *r, struct hl_hf_config
     HL_TRY(read_real(r, f->norm_eps, f->norm_eps_absent, &c->norm_eps));
     if (f->rope_theta_absent == 0)
         return HL_OK;
-    /* Newer files have an object for it. */
+    /* Newer files keep it in an object. */
     const struct reader rope = {.root = json_object_get(r->root, "rope_parameters"),
                                 .file = r->file};
     HL_TRY(read_real(&rope, "rope_theta", f->rope_theta_absent, &c->rope_theta));
@@ -212,7 +212,7 @@ HL_CHECK static hl_status find_family(const struct reader *r, struct hl_hf_confi
     return HL_OK;
 }
 
-/* Reads it from the model or from the text model inside it. */
+/* Reads quantization_config of the model or of the text model inside it. */
 HL_CHECK static hl_status read_quantization(const json_t *whole, const json_t *text,
                                             const char *file, struct hl_hf_config *c)
 {

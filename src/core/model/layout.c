@@ -1,5 +1,5 @@
+/* Works on the text itself, line by line: both sides are sorted, so a comparison is a merge. */
 #include "core/model/layout.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

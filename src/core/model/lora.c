@@ -214,7 +214,7 @@ static bool has_shape(const struct hl_tensor *t, enum piece piece, uint64_t in, 
            t->shape[piece] != 0;
 }
 
-/* Checks that A has B and B has A, and that their companions have both. */
+/* Checks that A and B both exist, and that their companions have both. */
 HL_CHECK static hl_status check_halves(const struct lora *l, const struct hl_tensor *t,
                                        const char *module, enum piece piece)
 {

@@ -69,7 +69,7 @@ static void set_sizes(struct args_builder *b)
     set_int(b, "seq_length", c->max_positions);
     set_int(b, "max_position_embeddings", c->max_positions);
     set_int(b, "make_vocab_size_divisible_by", (uint64_t)b->config.sizes.vocab_divisor);
-    set_int(b, "vocab_size", c->vocab); /* which rows are padding */
+    set_int(b, "vocab_size", c->vocab); /* tells which rows are padding */
     set_int(b, "padded_vocab_size", b->config.sizes.padded_vocab);
     set_bool(b, "untie_embeddings_and_output_weights", !c->tied);
 }
@@ -433,7 +433,7 @@ static void set_parallelism(struct args_builder *b)
     set_int(b, "virtual_pipeline_model_parallel_size", chunks);
     if (!first && !last)
         set_int(b, "num_layers_per_virtual_pipeline_stage", middle / chunks);
-    else /* an alternative to the above that uneven stages need */
+    else /* uneven stages need this argument instead */
         set_int(b, "num_virtual_stages_per_pipeline_rank", chunks);
 }
 
@@ -449,7 +449,7 @@ static void set_rest(struct args_builder *b)
     set_bool(b, "use_legacy_models", false);
     set_bool(b, "data_parallel_random_init", false);
     set_text(b, "ckpt_format", "torch");
-    set_bool(b, "no_save_optim", true); /* none in Megatron's own form */
+    set_bool(b, "no_save_optim", true); /* there is none in Megatron's own form */
     set_bool(b, "no_save_rng", true);
     set_int(b, "iteration", (uint64_t)b->in->iteration);
 }

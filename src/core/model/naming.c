@@ -1,5 +1,6 @@
+/* Renames by patterns inside a name, so that its prefixes and suffixes are kept. Whether a norm
+ * keeps its name depends on what else its layer has. */
 #include "core/model/naming.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,8 @@ static bool has_component(const char *text, const char *word)
     return strncmp(text, word, n) == 0 && (text[n] == '\0' || text[n] == '.');
 }
 
-/* Where the norm's pattern in that naming begins in the name; NULL = not the name of a norm. */
+/* The start of the norm's pattern, in that naming, within the name; NULL = not the name of a
+ * norm. */
 static const char *norm_find(const char *name, const struct norm *norm,
                              enum hl_api_layer_naming naming)
 {
@@ -48,8 +50,8 @@ static const char *norm_find(const char *name, const struct norm *norm,
 }
 
 /* Converts between "local_experts.3.linear_fc1.weight" and "linear_fc1.weight3", below
- * "mlp.experts.". Returns the length of the other name (as snprintf), or -1 if the name is no
- * expert's in the other naming. */
+ * "mlp.experts.". Returns the length of the new name (as snprintf does), or -1 if the name is not
+ * that of an expert in the other naming. */
 static int rename_expert(const char *name, enum hl_api_layer_naming to, char *out, size_t cap)
 {
     static const char root[] = ".mlp.experts.", local[] = "local_experts.";

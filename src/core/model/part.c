@@ -1,3 +1,5 @@
+/* Parses and writes names of parts. Any name that is not optimizer state or blobs counts as
+ * parameters. */
 #include "core/model/part.h"
 
 #include <ctype.h>

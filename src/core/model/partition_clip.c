@@ -1,5 +1,5 @@
+/* Clips each operation of a tensor to the rows and columns of a box, without changing its kind. */
 #include "core/model/partition_clip.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,11 @@
-/* A row of the family's table becomes a tensor of the rank: the blocks of rows that Megatron's
- * whole tensor is made of, laid end to end, and the rank's window of them. The rows of the fused
- * QKV weight are grouped per query group: the group's q heads, its k head, its v head. The scales
- * of a quantized matrix are cut as it is, in units of their blocks. */
+/* Plans the tensors of a rank from the rows of the family's table. Megatron's whole tensor is a
+ * sequence of blocks of rows of the source tensors; a rank's tensor is a window of that sequence.
+ * The fused QKV weight has three blocks per query group: its q heads, its k head, its v head.
+ *
+ *     whole tensor:  | q q k v | q q k v | q q k v | q q k v |
+ *     at TP 2:       |<----- rank 0 ---->|<----- rank 1 ---->|
+ *
+ * The scales of a quantized matrix are cut like the matrix, in units of their blocks. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,7 +14,7 @@
 
 #include "core/model/partition_format.h"
 
-/* A row while it is planned. */
+/* The row that is being planned. */
 struct making {
     const struct hl_planner_at *at;
     const struct hl_family_tensor *row;
@@ -18,9 +22,9 @@ struct making {
     struct hl_format format;
     const struct hl_format_part *part;
     size_t source_count;
-    uint64_t rows, cols; /* of Megatron's whole tensor; of PAIRS the rows of one half */
-    uint64_t ranks;      /* that share it */
-    uint64_t pitch;      /* elements of the part in a row */
+    uint64_t rows, cols; /* of Megatron's whole tensor; for PAIRS, rows of one half */
+    uint64_t ranks;      /* number of ranks that share it */
+    uint64_t pitch;      /* elements per row of the part */
     struct hl_rows *blocks;
     size_t block_count;
 };
@@ -30,7 +34,7 @@ static void making_fini(struct making *m)
     free(m->blocks);
 }
 
-/* A block of source k that begins with its row `first`. */
+/* A block of `count` rows of source k, starting at row `first`. */
 static struct hl_rows block_of(const struct making *m, size_t k, uint64_t source_rows,
                                uint64_t first, uint64_t count)
 {
@@ -107,7 +111,7 @@ HL_CHECK static hl_status make_blocks(const struct hl_planner *p, struct making 
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The ending in place of the last "weight". */
+/* Replaces the last "weight" of the name with the ending, if there is one. */
 HL_CHECK static hl_status part_pattern(const char *name, const char *ending, char *out, size_t cap)
 {
     static const char weight[] = ".weight";
@@ -174,7 +178,7 @@ static const struct hl_family_tensor *vocabulary_row(const struct hl_planner *p,
 HL_CHECK static hl_status find_sources(struct hl_planner *p, struct making *m)
 {
     struct hl_format_ask ask = {.row = m->row};
-    /* A tied head is the embedding. */
+    /* A tied head is read from the embedding. */
     if (p->config->tied && m->row->place == HL_PLACE_HEAD && m->row->split == HL_SPLIT_VOCABULARY)
         ask.row = vocabulary_row(p, HL_PLACE_EMBEDDING);
     m->source_count = ask.count = hl_family_source_count(ask.row);
@@ -195,7 +199,7 @@ HL_CHECK static hl_status check_divides(const struct making *m, const char *name
                    m->row->split == HL_SPLIT_COLUMNS ? "columns" : "rows", name);
 }
 
-/* "1, 2 or 4": sizes that cut `n` into pieces of whole blocks. */
+/* "1, 2, 4": the sizes that cut `n` into pieces of whole blocks. */
 static const char *sizes_of_blocks(const struct hl_planner *p, const struct making *m, uint64_t n,
                                    uint64_t block, char *buf, size_t cap)
 {
@@ -209,7 +213,7 @@ static const char *sizes_of_blocks(const struct hl_planner *p, const struct maki
     return buf;
 }
 
-/* A rank's piece of `n` rows or columns ends with a block. */
+/* Checks that a rank's piece of `n` rows or columns ends at the edge of a block. */
 HL_CHECK static hl_status check_edges(const struct hl_planner *p, const struct making *m,
                                       const char *name, uint64_t n, uint64_t block)
 {
@@ -241,9 +245,9 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* Rows of the whole tensor that share a scale: those of a block, where every piece that the tensor
- * is put together from is made of whole blocks; else the most that divide all pieces. The last
- * block of a matrix that is one piece may be a broken one. */
+/* How many rows of the whole tensor share a scale: those of a block if every piece of the tensor
+ * consists of whole blocks, otherwise the largest number that divides all pieces. If the matrix is
+ * one piece, its last block can be incomplete. */
 static uint64_t rows_of_scale(const struct making *m)
 {
     uint64_t n = m->part->block_rows;
@@ -252,14 +256,14 @@ static uint64_t rows_of_scale(const struct making *m)
         pieces += m->blocks[i].count > 0;
     for (size_t i = 0; i < m->block_count && pieces > 1; i++) {
         const struct hl_rows *b = &m->blocks[i];
-        if (b->count > 0) /* padding is made of one row, wherever that is */
+        if (b->count > 0) /* padding repeats one row, whose position does not matter */
             n = common_divisor(common_divisor(n, b->count),
                                b->kind == HL_ROWS_PLAIN ? b->first : 0);
     }
     return n;
 }
 
-/* From rows of the matrix to rows of the part. */
+/* Converts the blocks from rows of the matrix to rows of the part. */
 static void count_in_blocks(struct making *m, struct hl_format_part *part)
 {
     uint64_t stored = part->block_rows, n = rows_of_scale(m);
@@ -273,8 +277,8 @@ static void count_in_blocks(struct making *m, struct hl_format_part *part)
     }
 }
 
-/* One number for each source: a list of them, the same on every rank. A number may be that of one
- * of the experts of its source. */
+/* Adds a list with one number per source, the same on every rank. If a source has a number for each
+ * of its experts, the expert's is taken. */
 HL_CHECK static hl_status emit_numbers(struct hl_planner *p, struct making *m, const char *name)
 {
     struct hl_dims dims = {.rank = m->part->rank, .shape = {1}};
@@ -322,7 +326,7 @@ HL_CHECK static hl_status emit_part(struct hl_planner *p, struct making *m, cons
     return HL_OK;
 }
 
-/* One tensor of the rank: the elements of the row's matrix, or scales of them. */
+/* Plans one tensor of the rank: the elements of the row's matrix, or their scales. */
 HL_CHECK static hl_status plan_part(struct hl_planner *p, const struct making *row,
                                     const struct hl_format_part *part)
 {
@@ -339,7 +343,8 @@ HL_CHECK static hl_status plan_part(struct hl_planner *p, const struct making *r
     return emit_part(p, &m, name);
 }
 
-/* A layer that predicts one more token may carry copies of the embedding and the head. */
+/* A multi-token prediction layer can contain copies of the embedding and the head. They are not
+ * planned, but they must equal the originals. */
 HL_CHECK static hl_status plan_copy(struct hl_planner *p, const struct hl_planner_at *at,
                                     const struct hl_family_tensor *row)
 {
@@ -386,8 +391,8 @@ HL_CHECK static hl_status plan_row(struct hl_planner *p, const struct hl_planner
         .place = HL_PLACE_LAYER, .name = "self_attention." what, .hf = { "self_attn." what }       \
     }
 
-/* Scales of a quantized cache of keys and values, where the files have them: as they are, on every
- * rank of the layer. */
+/* Plans the scales of a quantized KV cache if the files have them: uncut, on every rank of the
+ * layer. */
 HL_CHECK static hl_status plan_cache_scales(struct hl_planner *p, const struct hl_planner_at *at)
 {
     static const struct hl_family_tensor rows[] = {CACHE_SCALE("q_scale"), CACHE_SCALE("k_scale"),
@@ -408,8 +413,8 @@ HL_CHECK static hl_status plan_cache_scales(struct hl_planner *p, const struct h
     return HL_OK;
 }
 
-/* Whether the files have one tensor for each expert's matrix, where the family's rows have all
- * experts in one. */
+/* *out: the files have one tensor per expert for the row's matrix, instead of one tensor for all
+ * experts. */
 HL_CHECK static hl_status has_separate(const struct hl_planner *p, const struct hl_planner_at *at,
                                        const struct hl_family_tensor *row, bool *out)
 {
@@ -420,8 +425,8 @@ HL_CHECK static hl_status has_separate(const struct hl_planner *p, const struct 
     return HL_OK;
 }
 
-/* A row counts where the checkpoint is stored as it says: of two rows for the same tensor, with
- * HL_FORM_SEPARATE and without, one does. */
+/* *out: the row applies to this checkpoint. Two rows can describe the same tensor, with and without
+ * HL_FORM_SEPARATE; only the one that matches the files applies. */
 HL_CHECK static hl_status row_counts(const struct hl_planner *p, const struct hl_planner_at *at,
                                      const struct hl_family_tensor *row, bool *out)
 {
@@ -453,7 +458,7 @@ hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at)
     return at->place == HL_PLACE_LAYER ? plan_cache_scales(p, at) : HL_OK;
 }
 
-/* A tied model may carry its head all the same: it must then equal the embedding. */
+/* A tied model can store its head nevertheless. It must then equal the embedding. */
 hl_status hl_planner_find_tied_head(struct hl_planner *p)
 {
     const struct hl_family_tensor *row = vocabulary_row(p, HL_PLACE_HEAD);

@@ -1,7 +1,8 @@
-/* storage_data maps (name, offset of the chunk) to a place. Its keys are objects; they become an
- * array sorted by name and offset, in which each chunk of state_dict_metadata finds its place.
- * torch 1.13 keeps the classes in torch.distributed._shard.checkpoint; Megatron-core 0.15 saved a
- * Metadata class of its own. */
+/* Reads .metadata. Its storage_data maps (tensor name, offset of a chunk) to a place in a file. The
+ * keys are objects; they become an array sorted by name and offset, in which each chunk of
+ * state_dict_metadata is looked up. Modules and classes differ between versions: torch 1.13 keeps
+ * the classes in torch.distributed._shard.checkpoint, and Megatron-core 0.15 saved a Metadata class
+ * of its own. */
 #include "core/torch/dcp.h"
 
 #include <inttypes.h>
@@ -18,7 +19,7 @@
 /* One entry of storage_data. */
 struct place {
     struct hl_pickle_text name;
-    bool boxed; /* a tensor's; else its offset is None */
+    bool boxed; /* it belongs to a tensor; otherwise its offset is None */
     uint32_t rank;
     uint64_t begin[HL_TENSOR_RANK_MAX];
     const char *file;
@@ -83,7 +84,7 @@ static int by_key(const void *a, const void *b)
     return 0;
 }
 
-/* A file of the folder, never of another one. */
+/* Accepts only a plain file name, so that the file is in the checkpoint's own folder. */
 HL_CHECK static hl_status read_file_name(struct reader *r, const struct hl_pickle_value *v,
                                          const char **out)
 {
@@ -210,7 +211,7 @@ HL_CHECK static hl_status read_dtype(const struct hl_pickle_value *properties, e
                                               ? properties->object->state
                                               : NULL;
     const struct hl_pickle_value *dtype = hl_pickle_attribute(properties, "dtype");
-    /* TensorProperties' own state is the tuple (dtype, layout, ...). */
+    /* TensorProperties pickles its state as the tuple (dtype, layout, ...). */
     if (dtype == NULL && state != NULL && state->kind == HL_PICKLE_TUPLE && state->items.count > 0)
         dtype = state->items.at[0];
     if (dtype == NULL || dtype->kind != HL_PICKLE_CLASS)
@@ -219,7 +220,7 @@ HL_CHECK static hl_status read_dtype(const struct hl_pickle_value *properties, e
     return hl_torch_dtype(dtype, out);
 }
 
-/* The box lies inside the tensor; *volume is its elements. */
+/* Checks that the box is inside the tensor. *volume: the number of its elements. */
 HL_CHECK static hl_status check_box(const struct hl_tensor *t, const struct hl_torch_dcp_chunk *c,
                                     uint64_t *volume)
 {
@@ -230,7 +231,7 @@ HL_CHECK static hl_status check_box(const struct hl_tensor *t, const struct hl_t
                            "a chunk spans %" PRIu64 " at %" PRIu64 " of %" PRIu64
                            " in dimension %u",
                            c->shape[i], c->begin[i], t->shape[i], i);
-        n *= c->shape[i]; /* at most the tensor's elements, which fit, or 0 */
+        n *= c->shape[i]; /* no overflow: 0, or at most the tensor's elements */
     }
     *volume = n;
     return HL_OK;
@@ -284,7 +285,8 @@ static bool boxes_meet(const struct hl_torch_dcp_chunk *x, const struct hl_torch
     return true;
 }
 
-/* No two chunks share an element; with the count of elements that makes a cover. */
+/* Checks that no two chunks share an element and that together they have as many elements as the
+ * tensor. Then they cover it exactly. */
 HL_CHECK static hl_status check_cover(struct reader *r, const struct hl_torch_dcp_tensor *t,
                                       uint64_t volume)
 {
@@ -324,7 +326,8 @@ HL_CHECK static hl_status read_tensor(struct reader *r, const struct hl_pickle_t
         return HL_OK;
     if (chunks == NULL)
         return hl_fail(HL_EINVAL, "its chunks are not a list");
-    /* A list may stand in many tensors; only an empty chunk has no place of its own. */
+    /* A pickle can share one list of chunks among many tensors, so their total is limited. Every
+     * chunk has a place of its own, except an empty one. */
     r->chunks += chunks->count;
     if (r->chunks > r->place_count + r->out->count)
         return hl_fail(HL_EINVAL, "storage_data has fewer places than there are chunks");

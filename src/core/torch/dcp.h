@@ -1,10 +1,10 @@
 /* core/torch/dcp.h - the .metadata of a PyTorch distributed checkpoint (Megatron's torch_dist).
  *
- * .metadata is a pickle that names global tensors, how each is cut into chunks, and where a chunk
- * lies: a file of the folder, an offset, a length. The data there is a complete torch.save file
- * with one tensor (core/torch/file.h, with a slice). Every element of a wanted tensor must be in
- * exactly one chunk, or the checkpoint is refused. Of other tensors only name, dtype and shape are
- * read: a distributed optimizer saves padded buffers with holes in them.
+ * .metadata is a pickle that lists the global tensors, how each is cut into chunks, and where each
+ * chunk is stored: a file of the folder, an offset, a length. The data there is a complete
+ * torch.save file with one tensor (core/torch/file.h, with a slice). Every element of a wanted
+ * tensor must be in exactly one chunk, or the checkpoint is refused. For other tensors only name,
+ * dtype and shape are read, because a distributed optimizer saves padded buffers with holes.
  *
  * Owns:    hl_torch_dcp owns its tables and names (hl_torch_dcp_fini); it no longer needs the
  *          pickle.
@@ -58,7 +58,7 @@ struct hl_torch_dcp {
     struct hl_arena arena;
 };
 
-/* `root` is .metadata's value. `wanted`: which tensors to read the chunks of; NULL = all. */
+/* root: the value in .metadata. wanted: the tensors whose chunks are read; NULL = all. */
 hl_status hl_torch_dcp_read(const struct hl_pickle_value *root, bool (*wanted)(const char *name),
                             struct hl_torch_dcp *out) HL_CHECK;
 void hl_torch_dcp_fini(struct hl_torch_dcp *dcp);

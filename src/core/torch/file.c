@@ -1,6 +1,6 @@
-/* The older format has five consecutive pickles (magic number, version, byte order, tree, keys of
- * the storages), followed by the storages, each as its number of elements and its bytes. It is
- * converted to the same table as a zip's. */
+/* Reads both formats of torch.save. The older one has five consecutive pickles (magic number,
+ * version, byte order, tree, keys of the storages), followed by the storages, each as its number of
+ * elements and its bytes. It is converted to the table that a zip has. */
 #include "core/torch/file.h"
 
 #include <inttypes.h>
@@ -52,7 +52,7 @@ HL_CHECK static hl_status read_bytes(const struct hl_torch_source *source, uint6
 
 /* ---- zip ------------------------------------------------------------------------------------- */
 
-/* An entry that older versions do not write: "little" or "big". */
+/* Checks the entry "byteorder" ("little" or "big"). Older versions of torch do not write it. */
 HL_CHECK static hl_status check_byteorder(const struct hl_torch_source *source,
                                           const struct hl_torch_zip *zip)
 {

@@ -1,3 +1,5 @@
+/* Reads the parts of a Megatron checkpoint that its layout depends on: the tracker file, sizes in
+ * args, folder names of ranks, and the tensors of all chunks of a virtual pipeline. */
 #include "core/torch/megatron.h"
 
 #include <inttypes.h>
@@ -60,7 +62,7 @@ hl_status hl_megatron_arg_size(const struct hl_pickle_value *args, const char *n
     return HL_OK;
 }
 
-/* One that a model can't be without. */
+/* Reads an argument that every model must have. */
 HL_CHECK static hl_status read_needed(const struct hl_pickle_value *args, const char *name,
                                       uint64_t *out)
 {
@@ -68,7 +70,8 @@ HL_CHECK static hl_status read_needed(const struct hl_pickle_value *args, const 
     return *out > 0 ? HL_OK : hl_fail(HL_EINVAL, "args.%s is missing or 0", name);
 }
 
-/* What readers of args take for a flag is one: a number or an object would count as False. */
+/* Checks that every argument read as a flag is a bool or None. Any other value, such as a number,
+ * would count as False. */
 HL_CHECK static hl_status check_flags(const struct hl_pickle_value *args)
 {
     static const char *const names[] = {"group_query_attention",

@@ -1,9 +1,9 @@
 /* core/torch/megatron.h - Megatron's checkpoints of --ckpt-format torch: one file per rank.
  *
- * DIR/latest_checkpointed_iteration.txt names the newest iteration or "release"; in
- * DIR/iter_0000010 or DIR/release each rank has mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt. Which
- * numbers a name contains depends on the sizes, which are in the file's args. In the file layers
- * count from 0 in each stage.
+ * DIR/latest_checkpointed_iteration.txt names the newest iteration or "release". In
+ * DIR/iter_0000010 or DIR/release, each rank has mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt. Which
+ * numbers a folder's name contains depends on the sizes in the file's args. In the file, layers are
+ * numbered from 0 in each stage.
  *
  * Owns:    nothing; texts of hl_megatron_sizes borrow from the pickle.
  * Threads: any; pure.
@@ -19,7 +19,7 @@
 #define HL_MEGATRON_TRACKER "latest_checkpointed_iteration.txt"
 #define HL_MEGATRON_FILE    "model_optim_rng.pt"
 
-/* The folder that the tracker file's text names, "release" or "iter_0000010", into buf. */
+/* Writes the folder that the tracker file's text names, "release" or "iter_0000010", into buf. */
 hl_status hl_megatron_folder(const char *tracker, size_t len, char *buf, size_t cap) HL_CHECK;
 
 /* The argparse.Namespace in the file's complete tree. */
@@ -52,15 +52,15 @@ struct hl_megatron_place {
 /* Parses "mp_rank_01_003" under these sizes. */
 hl_status hl_megatron_place(const char *folder, const struct hl_megatron_sizes *sizes,
                             struct hl_megatron_place *out) HL_CHECK;
-/* The name of a rank's folder into buf: the reverse. */
+/* The reverse: writes the name of a rank's folder into buf. */
 const char *hl_megatron_rank_folder(const struct hl_megatron_sizes *sizes,
                                     const struct hl_megatron_place *place, char *buf, size_t cap);
 
-/* Megatron's current name of a tensor. The layer inside a multi-token prediction layer used to be
- * called "transformer_layer", and still is in torch_dist. */
+/* Writes Megatron's current name of a tensor into out. The layer inside a multi-token prediction
+ * layer used to be called "transformer_layer", and still is in torch_dist. */
 hl_status hl_megatron_tensor_name(const char *name, char *out, size_t cap) HL_CHECK;
-/* The model's tensors in a file's complete tree, under their current names; those of chunk N of a
- * virtual pipeline as "modelN.NAME". It also calls hl_torch_tensors_finish. */
+/* The model's tensors in a file's complete tree, under their current names. Those of chunk N of a
+ * virtual pipeline are "modelN.NAME". It also calls hl_torch_tensors_finish. */
 hl_status hl_megatron_tensors(const struct hl_pickle_value *root,
                               struct hl_torch_tensors *out) HL_CHECK;
 

@@ -1,3 +1,6 @@
+/* Builds a config.json from Megatron's args. Flags such as qk_layernorm decide the family; args
+ * that change what the model computes without changing its tensors are refused, because a derived
+ * config can't express them. */
 #include "core/torch/megatron_model.h"
 
 #include <inttypes.h>
@@ -83,7 +86,7 @@ struct config_builder {
     const struct hl_pickle_value *args;
     struct hl_megatron_sizes sizes;
     json_t *doc;
-    const char *bad; /* the first of args that should be a number and is none */
+    const char *bad; /* the first argument that should be a number but is not */
     bool failed;
 };
 
@@ -97,7 +100,7 @@ static void put_size(struct config_builder *b, const char *field, uint64_t value
     set_field(b, field, json_integer((json_int_t)value));
 }
 
-/* A number of args under another name; None is left out. */
+/* Copies a number from args to the config under another name. None is left out. */
 static void put_arg(struct config_builder *b, const char *field, const char *name)
 {
     const struct hl_pickle_value *v = hl_pickle_attribute(b->args, name);
@@ -113,7 +116,7 @@ static void put_arg(struct config_builder *b, const char *field, const char *nam
         b->bad = name;
 }
 
-/* The same where None is a value that Hugging Face's class does not have as its default. */
+/* The same, but None becomes `absent`, because Hugging Face's class has another default. */
 static void put_arg_or(struct config_builder *b, const char *field, const char *name,
                        json_t *absent)
 {
@@ -143,7 +146,8 @@ static const char *dtype_name(const struct config_builder *b)
     return has_flag(b, "bf16") ? "bfloat16" : has_flag(b, "fp16") ? "float16" : "float32";
 }
 
-/* The true vocabulary; without one the padding counts as its last words. */
+/* Writes the vocabulary's true size. If args lack it, the padded size is used, and the padding
+ * counts as the last words. */
 HL_CHECK static hl_status put_vocabulary(struct config_builder *b)
 {
     uint64_t vocab;
@@ -187,7 +191,8 @@ HL_CHECK static hl_status put_gated(struct config_builder *b)
     return put_common(b);
 }
 
-/* A layer of args.moe_layer_freq: 1 = it has experts. */
+/* Whether the layer has experts. args.moe_layer_freq is a list with 1 for each such layer, or a
+ * number n: every n-th layer has them. */
 HL_CHECK static hl_status layer_has_experts(const struct config_builder *b, uint64_t layer,
                                             bool *out)
 {
@@ -207,7 +212,7 @@ HL_CHECK static hl_status layer_has_experts(const struct config_builder *b, uint
     return HL_OK;
 }
 
-/* The layers without experts; *first: how many of them come first. */
+/* Lists the layers without experts. *first: how many of them come before any layer with experts. */
 HL_CHECK static hl_status dense_layers(const struct config_builder *b, json_t *list,
                                        uint64_t *first)
 {
@@ -230,7 +235,8 @@ HL_CHECK static hl_status refuse_model(const struct config_builder *b, const cha
                    "args describe a model with %s, which matches no family: " GIVE_CONFIG, why);
 }
 
-/* YaRN as latent attention has it; Megatron's own defaults where older args lack a value. */
+/* Writes YaRN's fields as models with latent attention have them. Values that older args lack get
+ * Megatron's own defaults. */
 static void put_yarn(struct config_builder *b)
 {
     static const struct {
@@ -389,7 +395,8 @@ HL_CHECK static hl_status put_gpt(struct config_builder *b)
 
 /* ---- what a config made of args can't say ---------------------------------------------------- */
 
-/* None, False and `usual` are as in every family; what is no number is not. */
+/* True for None, False and `usual`, which mean what every family does anyway. Any other value, and
+ * anything that is not a number, is unusual. */
 static bool is_usual(const struct hl_pickle_value *v, double usual)
 {
     if (v == NULL || v->kind == HL_PICKLE_NONE)
@@ -418,7 +425,7 @@ HL_CHECK static hl_status check_usual(const struct config_builder *b, const stru
     return HL_OK;
 }
 
-/* The tensors are the same with these, and what the model computes is not. */
+/* These arguments leave the tensors unchanged but change what the model computes. */
 HL_CHECK static hl_status check_computation(const struct config_builder *b)
 {
     static const struct usual_arg all[] = {
@@ -449,7 +456,7 @@ HL_CHECK static hl_status check_computation(const struct config_builder *b)
     return check_usual(b, plain_router, plain ? HL_ARRAY_LEN(plain_router) : 0);
 }
 
-/* A word of args that the family depends on is one of these. */
+/* Checks that an argument which the family depends on is one of these words. */
 HL_CHECK static hl_status check_word(const struct config_builder *b, const char *name,
                                      const char *const *words)
 {
@@ -481,7 +488,8 @@ HL_CHECK static hl_status check_words(const struct config_builder *b)
     return check_word(b, "moe_router_score_function", scores);
 }
 
-/* Layers that predict more tokens. A family that has none would drop them. */
+/* Writes the number of multi-token prediction layers. A family without such layers would drop them,
+ * so it is refused. */
 HL_CHECK static hl_status put_mtp(struct config_builder *b)
 {
     uint64_t count;
@@ -539,7 +547,8 @@ hl_status hl_megatron_config(const struct hl_pickle_value *root, char **out)
     return HL_OK;
 }
 
-/* Two ways to keep what Hugging Face's class of the family keeps in one. */
+/* Refuses an option that stores weights in a form that only one of Hugging Face's families has,
+ * unless the model is of that family. */
 HL_CHECK static hl_status check_forms(const struct hl_pickle_value *root,
                                       const struct hl_hf_config *config)
 {

@@ -18,12 +18,13 @@
 #include "core/model/partition.h"
 #include "core/torch/value.h"
 
-/* How the ranks' files are cut; local names. vocab_divisor, pad and naming are left alone. */
+/* Reads how the ranks' files are cut, under local names. vocab_divisor, pad and naming stay
+ * unchanged. */
 hl_status hl_megatron_split(const struct hl_pickle_value *root,
                             struct hl_partition_options *out) HL_CHECK;
-/* The divisor that pads `vocab` to `padded` rows for `tp` ranks. */
+/* Finds the divisor that pads `vocab` to `padded` rows for `tp` ranks. */
 hl_status hl_megatron_divisor(uint64_t vocab, uint64_t padded, uint64_t tp, int *out) HL_CHECK;
-/* The config.json of the model; free() *out. */
+/* Makes the config.json of the model; free() *out. */
 hl_status hl_megatron_config(const struct hl_pickle_value *root, char **out) HL_CHECK;
 /* Checks that a config.json found beside the checkpoint describes its model. */
 hl_status hl_megatron_check_config(const struct hl_pickle_value *root,

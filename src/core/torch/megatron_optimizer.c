@@ -1,3 +1,5 @@
+/* Assigns the optimizer's numbers to parameters in one pass over the parameters: each takes the
+ * next number of the group that fits its kind and shape. At the end no number may be left. */
 #include "core/torch/megatron_optimizer.h"
 
 #include <inttypes.h>
@@ -11,13 +13,13 @@
 #define KINDS_MAX   16
 #define MAIN        "fp32_param"
 
-/* What an optimizer has of each number. */
+/* An optimizer's state, indexed by the number of the parameter; NULL = none. */
 struct states {
     const struct hl_pickle_value **at;
     size_t count;
 };
 
-/* A group of one of the optimizers. */
+/* A parameter group of one optimizer. */
 struct group {
     int optimizer;
     const struct states *states; /* of its optimizer */
@@ -42,7 +44,7 @@ static bool is_none(const struct hl_pickle_value *v)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* From a dict by number. */
+/* Converts the dictionary {number: state} to an array. */
 HL_CHECK static hl_status read_states(struct reader *r, const struct hl_pickle_items *pairs,
                                       struct states **out)
 {
@@ -86,8 +88,8 @@ HL_CHECK static hl_status read_group(struct reader *r, const struct hl_pickle_va
     return HL_OK;
 }
 
-/* One optimizer: what torch's state_dict() gives, in mixed precision with the FP32 copies beside.
- */
+/* Reads one optimizer: what torch's state_dict() returned. With mixed precision that is the member
+ * 'optimizer', and the FP32 copies are beside it. */
 HL_CHECK static hl_status read_optimizer(struct reader *r, const struct hl_pickle_value *v,
                                          int number)
 {
@@ -120,7 +122,7 @@ HL_CHECK static hl_status read_optimizer(struct reader *r, const struct hl_pickl
     return HL_OK;
 }
 
-/* One, or a list of them: those of experts, of parts of the model. */
+/* Reads one optimizer, or a list of several: for experts, or for parts of the model. */
 HL_CHECK static hl_status read_optimizers(struct reader *r, const struct hl_pickle_value *root)
 {
     const struct hl_pickle_value *v = hl_pickle_find(root, "optimizer");
@@ -138,7 +140,7 @@ HL_CHECK static hl_status read_optimizers(struct reader *r, const struct hl_pick
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Shape of a tensor; *is false for what is none. */
+/* Reads the shape of a tensor. *is = false: the value is not a tensor. */
 HL_CHECK static hl_status read_shape(const struct hl_pickle_value *v, bool *is,
                                      struct hl_tensor *out)
 {
@@ -158,7 +160,7 @@ HL_CHECK static hl_status read_shape(const struct hl_pickle_value *v, bool *is,
     return HL_OK;
 }
 
-/* Values of the group's next number; NULL = none. */
+/* The state of the group's next number; NULL = none. */
 static const struct hl_pickle_items *next_values(const struct group *g)
 {
     const struct hl_pickle_value *number =
@@ -175,7 +177,8 @@ static bool same_shape(const struct hl_tensor *a, const struct hl_tensor *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, a->rank * sizeof(*a->shape)) == 0;
 }
 
-/* Is the group's next one of the parameter's shape? Its first tensor that is no number says. */
+/* *fits: a state tensor of the group's next number has the parameter's shape. The step does not
+ * count. */
 HL_CHECK static hl_status fits_shape(const struct group *g, const struct hl_tensor *param,
                                      bool *fits)
 {
@@ -198,8 +201,8 @@ static bool fits_kind(const struct group *g, const struct hl_tensor *param)
     return !g->has_kind || !g->experts || strstr(param->name, ".mlp.experts.") != NULL;
 }
 
-/* Experts of one rank are dense parameters to the optimizer, so they may be in either group; where
- * there is one of experts, they are in that. */
+/* If all experts are on one rank, the optimizer treats them as dense parameters, so they can be in
+ * either kind of group. If there is a group of experts, they are in that. */
 static bool is_other_kind(const struct reader *r, const struct group *g,
                           const struct hl_tensor *param)
 {
@@ -209,8 +212,8 @@ static bool is_other_kind(const struct reader *r, const struct group *g,
     return any && !g->experts && strstr(param->name, ".mlp.experts.") != NULL;
 }
 
-/* By kind and shape. Where a custom rule of weight decay or of learning rates makes groups that
- * shapes don't tell apart, nothing says which one it is. */
+/* Finds the parameter's group by kind and shape. A custom rule for weight decay or learning rates
+ * can make groups that shapes don't distinguish; the file is then refused. */
 HL_CHECK static hl_status find_group(struct reader *r, const struct hl_tensor *param,
                                      struct group **out)
 {
@@ -224,7 +227,7 @@ HL_CHECK static hl_status find_group(struct reader *r, const struct hl_tensor *p
         if (fits)
             found[count++] = g;
     }
-    /* Those of other optimizers have later parts of the model. */
+    /* Groups of other optimizers belong to later parts of the model: the first match is right. */
     if (count == 0 || (count > 1 && found[0]->optimizer == found[1]->optimizer))
         return hl_fail(HL_EINVAL,
                        "%s of the optimizer fit%s parameter '%s' by number and shape: import it "
@@ -246,7 +249,7 @@ HL_CHECK static hl_status push_state(struct reader *r, uint32_t param, const cha
     return HL_OK;
 }
 
-/* A parameter's FP32 copy is the group's next, for the groups skip FP32 parameters there. */
+/* Takes the group's next FP32 copy for the parameter. FP32 parameters have no copy. */
 HL_CHECK static hl_status take_main(struct reader *r, struct group *g,
                                     const struct hl_tensor *param, uint32_t index)
 {
@@ -275,7 +278,7 @@ HL_CHECK static hl_status take_state(struct reader *r, const struct hl_tensor *p
         if (key->kind != HL_PICKLE_TEXT)
             continue;
         HL_TRY(read_shape(values->at[i + 1], &is, &t));
-        if (is && hl_pickle_text_is(key, "step")) /* all parameters have the same */
+        if (is && hl_pickle_text_is(key, "step")) /* the same for all parameters */
             r->out->step = values->at[i + 1];
         if (!is || hl_pickle_text_is(key, "step"))
             continue;
@@ -299,7 +302,7 @@ static bool is_trained(const struct hl_tensor *param)
            strstr(param->name, "rotary_pos_emb.") == NULL;
 }
 
-/* Every number has found its parameter. */
+/* Checks that every number was assigned to a parameter. */
 HL_CHECK static hl_status check_taken(const struct reader *r)
 {
     for (size_t i = 0; i < r->group_count; i++) {

@@ -31,11 +31,11 @@ struct hl_megatron_state {
 struct hl_megatron_optimizer {
     struct hl_megatron_state *states;
     size_t count;
-    const struct hl_pickle_value *step; /* a tensor; NULL if the groups have it, or nothing does */
+    const struct hl_pickle_value *step; /* a tensor; NULL: in the groups, or absent */
 };
 
-/* `params`: those of the file, in the order of its state dicts, by Megatron's names; what is not
- * trained (buffers) among them has no state. */
+/* params: the file's tensors, in the order of its state dicts, under Megatron's names. Those that
+ * are not trained (buffers) have no state. */
 hl_status hl_megatron_optimizer_read(const struct hl_pickle_value *root,
                                      const struct hl_tensor *params, size_t param_count,
                                      struct hl_arena *arena,

@@ -1,6 +1,6 @@
-/* One handler per opcode, chosen by a table. The stack holds values; marks are indices into it.
- * Everything that a pickle can grow (stack, memo, lists) grows by at most one slot per byte of the
- * pickle. */
+/* Runs the pickle's opcodes; a table has the handler of each. The stack holds values; marks are
+ * indices into it. Everything that a pickle can grow (stack, memo, lists) grows by at most one slot
+ * per byte of the pickle. */
 #include "core/torch/pickle.h"
 
 #include <inttypes.h>
@@ -14,22 +14,22 @@
 struct machine {
     const uint8_t *bytes;
     size_t len;
-    size_t at;   /* behind the opcode */
-    size_t code; /* where it stands */
+    size_t at;   /* offset of the next byte to read */
+    size_t code; /* offset of the current opcode */
     struct hl_pickle_value **stack;
     size_t depth, cap;
     size_t *marks;
     size_t mark_count, mark_cap;
     struct hl_pickle_value **memo;
-    size_t memo_cap;  /* slots; those never set are NULL */
-    size_t memo_next; /* MEMOIZE's */
+    size_t memo_cap;  /* number of slots; unset ones are NULL */
+    size_t memo_next; /* index that MEMOIZE uses next */
     size_t values;
     bool stopped;
     struct hl_arena *arena;
 };
 
-/* A macro with a constant value, so that the compiler sees that outputs stay unset after a
- * failure. */
+/* A macro with the constant `status` as its value, so that the compiler sees that a failure leaves
+ * outputs unset. */
 #define fail_op(m, status, ...) (hl_fail(status, __VA_ARGS__), prefix_op(m, status), (status))
 
 static void prefix_op(const struct machine *m, hl_status st)
@@ -137,7 +137,7 @@ HL_CHECK static hl_status make_value(struct machine *m, enum hl_pickle_kind kind
     return HL_OK;
 }
 
-/* A new value on the stack. */
+/* Pushes a new value. */
 HL_CHECK static hl_status push_new(struct machine *m, enum hl_pickle_kind kind,
                                    struct hl_pickle_value **out)
 {
@@ -155,7 +155,7 @@ HL_CHECK static hl_status pop_value(struct machine *m, struct hl_pickle_value **
     return HL_OK;
 }
 
-/* The last value, which stays on the stack. */
+/* The top value, which stays on the stack. */
 HL_CHECK static hl_status top_value(struct machine *m, struct hl_pickle_value **out)
 {
     HL_TRY(pop_value(m, out));
@@ -170,7 +170,7 @@ HL_CHECK static hl_status pop_mark(struct machine *m, struct hl_pickle_value ***
     if (m->mark_count == 0)
         return fail_op(m, HL_EINVAL, "there is no mark");
     size_t from = m->marks[--m->mark_count];
-    *items = m->stack != NULL ? m->stack + from : NULL; /* nothing was ever pushed */
+    *items = m->stack != NULL ? m->stack + from : NULL; /* NULL: nothing was ever pushed */
     *count = m->depth - from;
     m->depth = from;
     return HL_OK;
@@ -293,7 +293,7 @@ HL_CHECK static hl_status op_short_tuple(struct machine *m, uint8_t code)
     return add_items(m, &v->items, items, n);
 }
 
-/* TUPLE, LIST, DICT, FROZENSET: of all that stands above the mark. */
+/* TUPLE, LIST, DICT, FROZENSET: made of all values above the mark. */
 HL_CHECK static hl_status op_collect(struct machine *m, uint8_t code)
 {
     struct hl_pickle_value **items, *v;
@@ -311,7 +311,7 @@ HL_CHECK static hl_status op_collect(struct machine *m, uint8_t code)
     return push_value(m, v);
 }
 
-/* What APPEND, SETITEM and ADDITEMS fill. */
+/* Adds items to the value on top of the stack, for APPEND, SETITEM and ADDITEMS. */
 HL_CHECK static hl_status fill_top(struct machine *m, enum hl_pickle_kind kind,
                                    struct hl_pickle_value *const *items, size_t count)
 {
@@ -338,7 +338,8 @@ HL_CHECK static hl_status op_add_one(struct machine *m, uint8_t code)
     return fill_top(m, code == 'a' ? HL_PICKLE_LIST : HL_PICKLE_DICT, items, n);
 }
 
-/* APPENDS, SETITEMS, ADDITEMS. Items stay readable above the stack's end: nothing is pushed. */
+/* APPENDS, SETITEMS, ADDITEMS. The items stay readable above the end of the stack, because nothing
+ * is pushed. */
 HL_CHECK static hl_status op_add_many(struct machine *m, uint8_t code)
 {
     struct hl_pickle_value **items;
@@ -418,7 +419,7 @@ HL_CHECK static hl_status push_object(struct machine *m, struct hl_pickle_value 
     return HL_OK;
 }
 
-/* REDUCE, NEWOBJ, NEWOBJ_EX: all say "this, called with that". */
+/* REDUCE, NEWOBJ, NEWOBJ_EX: all mean "call this with these arguments". */
 HL_CHECK static hl_status op_call(struct machine *m, uint8_t code)
 {
     struct hl_pickle_value *callable, *args, *keywords = NULL;

@@ -1,5 +1,6 @@
+/* Converts recursively; depth and the number of values are limited, because a pickle's values can
+ * contain themselves. */
 #include "core/torch/plain.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ static json_t *plain_list(struct plainer *p, const struct hl_pickle_items *items
     return list;
 }
 
-/* Sets nothing for a key that is neither a text nor a number. */
+/* Adds a member to the object. A key that is neither text nor a number is left out. */
 static void plain_member(json_t *object, const struct hl_pickle_value *key, json_t *value)
 {
     char name[KEY_MAX + 1];
@@ -36,7 +37,7 @@ static void plain_member(json_t *object, const struct hl_pickle_value *key, json
     else
         name[0] = '\0';
     if (value != NULL && name[0] != '\0')
-        (void)json_object_set(object, name, value); /* without memory, or UTF-8, it is left out */
+        (void)json_object_set(object, name, value); /* left out if not UTF-8 or out of memory */
     json_decref(value);
 }
 

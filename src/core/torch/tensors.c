@@ -1,6 +1,7 @@
-/* A tensor is torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...), where storage is
- * a persistent id ('storage', class, key, device, elements); parameters and subclasses wrap that
- * call in another. */
+/* Finds tensors by the calls that would rebuild them. A tensor is
+ * torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...), where storage is a
+ * persistent id ('storage', class, key, device, elements). Parameters and subclasses wrap that call
+ * in another one. */
 #include "core/torch/tensors.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 #define TENSORS_MAX ((size_t)1 << 18)
 #define DEPTH_MAX   64
 #define STEPS_MAX   ((uint64_t)1 << 22)
-#define WRAPS_MAX   8 /* of one tensor: a parameter in a subclass in ... */
+#define WRAPS_MAX   8 /* nested wrappers of one tensor: a parameter in a subclass in ... */
 #define KEY_MAX     64
 
 struct walker {
@@ -29,7 +30,7 @@ struct walker {
 
 static const struct {
     const char *name;    /* torch.NAME */
-    const char *storage; /* torch.NAMEStorage; NULL: only untyped ones */
+    const char *storage; /* torch.NAMEStorage; NULL: untyped storages only */
     enum hl_dtype dtype;
 } dtypes[] = {
     {"float64", "Double", HL_DTYPE_F64},     {"float32", "Float", HL_DTYPE_F32},
@@ -42,7 +43,7 @@ static const struct {
     {"float8_e5m2", NULL, HL_DTYPE_F8_E5M2}, {"float8_e8m0fnu", NULL, HL_DTYPE_F8_E8M0},
 };
 
-/* The name behind the last dot, where the first one is torch. */
+/* The name after the last dot if the first component is torch, otherwise "". */
 static const char *torch_name(const char *class_name)
 {
     const char *dot = class_name != NULL ? strrchr(class_name, '.') : NULL;
@@ -70,7 +71,7 @@ hl_status hl_torch_dtype(const struct hl_pickle_value *class_value, enum hl_dtyp
 
 /* The function that rebuilds a tensor, and its arguments. */
 struct rebuild {
-    const char *function; /* NULL: no tensor */
+    const char *function; /* NULL: not a tensor */
     const struct hl_pickle_items *args;
 };
 
@@ -93,7 +94,7 @@ static bool is_rebuild(const char *name)
                             strcmp(name, "torch._utils._rebuild_tensor_v3") == 0);
 }
 
-/* Through parameters and subclasses to the call that names a storage. */
+/* Unwraps parameters and subclasses down to the call that names a storage. */
 static struct rebuild find_rebuild(const struct hl_pickle_value *v)
 {
     const struct rebuild none = {0};
@@ -119,7 +120,7 @@ static struct rebuild find_rebuild(const struct hl_pickle_value *v)
     return none;
 }
 
-/* A key names an entry of the zip. */
+/* Copies a storage's key. It becomes the name of a zip entry, so it must be a plain name. */
 HL_CHECK static hl_status copy_key(struct hl_arena *arena, const struct hl_pickle_value *v,
                                    const char **out)
 {
@@ -134,7 +135,7 @@ HL_CHECK static hl_status copy_key(struct hl_arena *arena, const struct hl_pickl
                         : hl_fail(HL_ENOMEM, "out of memory allocating the key of a storage");
 }
 
-/* dtype, key and size of the storage. `dtype` is what a v3 call names, else NULL. */
+/* Reads dtype, key and size of the storage. dtype: the one that a v3 call names, otherwise NULL. */
 HL_CHECK static hl_status read_storage(struct hl_torch_tensors *out,
                                        const struct hl_pickle_value *v,
                                        const struct hl_pickle_value *dtype,
@@ -165,7 +166,7 @@ HL_CHECK static hl_status read_storage(struct hl_torch_tensors *out,
     return copy_key(&out->arena, id->at[2], &t->storage);
 }
 
-/* Offset and size become bytes; the last element lies inside the storage. */
+/* Converts offset and size to bytes, and checks that the last element is inside the storage. */
 HL_CHECK static hl_status place_tensor(struct hl_torch_tensor *t, uint64_t offset)
 {
     uint64_t last = offset, dense = 1, end;
@@ -297,7 +298,8 @@ HL_CHECK static hl_status find_storage(struct walker *w, const struct hl_pickle_
     return st;
 }
 
-/* What is no tensor and nothing to look into may stay unread, unless a tensor is hidden in it. */
+/* Skips a value that is neither a tensor nor a container. One that contains a storage hides a
+ * tensor and is refused. */
 HL_CHECK static hl_status pass_by(struct walker *w, const struct hl_pickle_value *v)
 {
     char what[256];
@@ -315,7 +317,8 @@ HL_CHECK static hl_status pass_by(struct walker *w, const struct hl_pickle_value
     return HL_OK;
 }
 
-/* Names are shown in errors and listings: no control characters, bounded. */
+/* Appends a name to the path. Names are shown in errors and listings, so their length is limited
+ * and control characters are refused. */
 HL_CHECK static hl_status enter_name(struct walker *w, const char *name, size_t len)
 {
     size_t dot = w->len > 0 ? 1 : 0;
@@ -363,7 +366,7 @@ HL_CHECK static hl_status walk_pairs(struct walker *w, const struct hl_pickle_it
             n = snprintf(number, sizeof(number), "%" PRId64, key->integer);
             HL_TRY(walk_member(w, number, (size_t)n, pairs->at[i + 1]));
         } else {
-            HL_TRY(pass_by(w, pairs->at[i + 1])); /* a tensor without a name is refused */
+            HL_TRY(pass_by(w, pairs->at[i + 1])); /* a tensor below it has no name: refused */
         }
     }
     return HL_OK;
@@ -410,7 +413,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->tensor.name, (*y)->tensor.name);
 }
 
-/* By what is the same for tied tensors; then by place, so that the first of a group leads it. */
+/* Compares what tied tensors have in common. */
 static int compare_bytes(const struct hl_torch_tensor *x, const struct hl_torch_tensor *y)
 {
     int order = strcmp(x->storage, y->storage);
@@ -426,6 +429,7 @@ static int compare_bytes(const struct hl_torch_tensor *x, const struct hl_torch_
     return order != 0 ? order : memcmp(x->stride, y->stride, sizeof(x->stride));
 }
 
+/* Sorts tied tensors together, in the order of the list, so that the first one leads its group. */
 static int by_bytes(const void *a, const void *b)
 {
     const struct hl_torch_tensor *x = *(const struct hl_torch_tensor *const *)a;

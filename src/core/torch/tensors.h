@@ -1,9 +1,9 @@
 /* core/torch/tensors.h - the tensors of a state dict that torch.save wrote.
  *
- * The tree is walked from any value: dictionaries by key, lists by index, "model.decoder.weight".
- * Tensors, parameters and their wrappers are recognised by the names of the functions that would
- * rebuild them. Any other object is skipped if it contains no storage. One with a storage would be
- * a tensor if it were executed, and is refused.
+ * The walk starts at any value. A tensor's name is its path, "model.decoder.weight": dictionaries
+ * add their keys, lists their indices. Tensors, parameters and their wrappers are recognised by the
+ * names of the functions that would rebuild them. Any other object is skipped if it contains no
+ * storage. One with a storage would become a tensor if it were executed, so it is refused.
  *
  * Owns:    hl_torch_tensors owns names and table (hl_torch_tensors_fini); it no longer needs the
  *          pickle.
@@ -22,7 +22,7 @@
 struct hl_torch_tensor {
     struct hl_tensor tensor; /* offset counts from the start of the storage */
     uint64_t stride[HL_TENSOR_RANK_MAX];
-    bool contiguous;     /* in C order; if false, its bytes have gaps or another order */
+    bool contiguous;     /* in C order; if false, the bytes have gaps or another order */
     const char *storage; /* key */
     uint64_t storage_size;
     int64_t tied_to; /* the first tensor with the same bytes of the same storage; -1 = itself */

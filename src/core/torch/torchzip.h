@@ -13,8 +13,7 @@
  *          call.
  * Threads: any; pure.
  * Errors:  HL_EUNSUPPORTED names a tensor whose dtype torch has no storage for; HL_EINVAL for too
- *          many tensors, two of one name, and for an argument that is an object;
- *          HL_ENOMEM.
+ *          many tensors, two with the same name, or an argument that is an object; HL_ENOMEM.
  * Units:   bytes.
  * Limits:  2^20 tensors, 1024 chunks of a virtual pipeline.
  */

@@ -1,5 +1,6 @@
+/* Accessors for a pickle's values. They know two classes by name: torch.Size is a sequence, and
+ * collections.OrderedDict a dictionary. */
 #include "core/torch/value.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +64,7 @@ const struct hl_pickle_items *hl_pickle_pairs(const struct hl_pickle_value *v)
 {
     if (v != NULL && v->kind == HL_PICKLE_DICT)
         return &v->items;
-    /* Called with arguments it would hold more than its pairs. */
+    /* An OrderedDict that is called with arguments contains more than its pairs. */
     return hl_pickle_is(v, "collections.OrderedDict") && v->object->args->items.count == 0 &&
                    v->object->keywords == NULL
                ? &v->object->pairs

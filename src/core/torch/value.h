@@ -67,7 +67,7 @@ struct hl_pickle_value {
         int64_t integer;                  /* BOOL, INT */
         double real;                      /* FLOAT */
         struct hl_pickle_text text;       /* TEXT, BYTES; BIG: two's complement, little endian;
-                                           * CLASS: "module.name" with a NUL behind it */
+                                           * CLASS: "module.name", followed by a NUL */
         struct hl_pickle_items items;     /* TUPLE, LIST, SET, DICT */
         const struct hl_pickle_value *id; /* PERSISTENT */
         struct hl_pickle_object *object;  /* OBJECT */
@@ -76,7 +76,7 @@ struct hl_pickle_value {
 
 /* "module.name" of a class, or of an object's class; NULL for all others. */
 const char *hl_pickle_class(const struct hl_pickle_value *v);
-/* The value is an object of that class. */
+/* Whether the value is an object of that class. */
 bool hl_pickle_is(const struct hl_pickle_value *v, const char *class_name);
 /* "an int", "an object of class collections.Counter" into buf; returns buf. NULL is "nothing". */
 const char *hl_pickle_what(const struct hl_pickle_value *v, char *buf, size_t cap);
@@ -85,8 +85,8 @@ bool hl_pickle_text_is(const struct hl_pickle_value *v, const char *text);
 const struct hl_pickle_items *hl_pickle_sequence(const struct hl_pickle_value *v);
 /* Keys and values of a dict or a collections.OrderedDict; NULL for all others. */
 const struct hl_pickle_items *hl_pickle_pairs(const struct hl_pickle_value *v);
-/* Finds a value of such a dictionary by a string key; the last one of several, as in Python. NULL:
- * none. */
+/* Finds a value in such a dictionary by a string key. Of several it is the last one, as in Python.
+ * NULL: none. */
 const struct hl_pickle_value *hl_pickle_find(const struct hl_pickle_value *v, const char *key);
 /* An attribute that an object's state sets; NULL: none. */
 const struct hl_pickle_value *hl_pickle_attribute(const struct hl_pickle_value *v,
@@ -94,7 +94,7 @@ const struct hl_pickle_value *hl_pickle_attribute(const struct hl_pickle_value *
 hl_status hl_pickle_int(const struct hl_pickle_value *v, int64_t *out) HL_CHECK;
 /* An integer >= 0. */
 hl_status hl_pickle_size(const struct hl_pickle_value *v, uint64_t *out) HL_CHECK;
-/* Sizes of a sequence of at most `max`. */
+/* Reads the sizes in a sequence of at most `max`. */
 hl_status hl_pickle_sizes(const struct hl_pickle_value *v, uint64_t *list, uint32_t max,
                           uint32_t *count) HL_CHECK;
 

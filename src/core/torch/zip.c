@@ -1,5 +1,6 @@
-/* The directory at the end of the file gives sizes and the offset of each entry's local header.
- * Only that header says where the data begins, because its padding differs from the directory's. */
+/* Finds the entries of the zip. The directory at the end of the file gives sizes and the offset of
+ * each entry's local header. Only that header says where the data begins, because its padding
+ * differs from the directory's. */
 #include "core/torch/zip.h"
 
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 
 #define END_SIZE        22u /* end of the central directory */
 #define COMMENT_MAX     65535u
-#define LOCATOR_SIZE    20u /* where the zip64 end lies */
+#define LOCATOR_SIZE    20u /* says where the zip64 end record is */
 #define END64_SIZE      56u
 #define CENTRAL_SIZE    46u /* an entry of the directory, without its name */
 #define LOCAL_SIZE      30u
@@ -25,7 +26,7 @@ struct directory {
     uint64_t count;
 };
 
-/* One entry before its name and place are known to be good. */
+/* An entry whose name and place have not been checked yet. */
 struct found {
     uint64_t header; /* of its local header */
     uint64_t end;    /* of its data */
@@ -152,7 +153,8 @@ HL_CHECK static hl_status take_name(struct opener *o, const uint8_t *text, size_
                : hl_fail(HL_ENOMEM, "out of memory allocating the names of a zip");
 }
 
-/* Fields that do not fit into 32 bits are in an extra field, in this order; it has no others. */
+/* Reads sizes and the header's offset. Those that do not fit into 32 bits are in an extra field, in
+ * the order of `fields`; it contains no others. */
 HL_CHECK static hl_status take_zip64(const uint8_t *extra, size_t len, const uint8_t *central,
                                      struct found *f)
 {

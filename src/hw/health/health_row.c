@@ -1,3 +1,4 @@
+/* Adds one row to a health report; the first failed row becomes the report's reason. */
 #include "hw/health/health_private.h"
 
 void hl_health_row(struct hl_health_run *r, const char *name, enum hl_api_health_state state,

@@ -1,3 +1,4 @@
+/* The files in a container's directory, and the CPUs that a container is bound to. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

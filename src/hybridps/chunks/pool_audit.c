@@ -1,3 +1,4 @@
+/* Checks a pool against itself: the state of every chunk, and the sums that the pool keeps. */
 #include <inttypes.h>
 
 #include "hybridps/chunks/pool_private.h"

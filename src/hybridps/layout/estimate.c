@@ -1,3 +1,4 @@
+/* Estimates what a model needs in chunks, from its config or its number of parameters. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Orders tasks by their dependencies, finds cycles, and sorts numbers. */
 #include "maco/graph/graph.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* The CPU's tasks that copy and fill memory, row by row. */
 #include "maco/kernels/body_private.h"
 
 hl_status hl_body_memcpy(const maco_task *t)

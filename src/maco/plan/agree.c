@@ -1,3 +1,4 @@
+/* Compares the collectives of all ranks by hash, and names the first one that differs. */
 #include "maco/plan/plan.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* Runs a plan on a virtual clock: a simulation of workers and links, event by event. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Describes a tier for RPC: its usage and its regions of memory. */
 #include "mem/tier/tier.h"
 
 #include "mem/pool/pool.h"

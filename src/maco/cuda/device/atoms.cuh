@@ -1,9 +1,10 @@
 /* maco/cuda/device/atoms.cuh - loads, stores and counters between CTAs, as PTX.
  *
- * The publisher: all its threads store, the block meets (block_sync), one thread releases. The
- * reads: one thread acquires, the block meets, all threads load. Every one of these has a "memory"
- * clobber, so that the compiler moves no access over it; data of tasks is never read through the
- * non-coherent path (no __ldg, no const __restrict__), which acquires don't cover.
+ * To publish: all threads of a CTA store, the block synchronises (block_sync), one thread releases.
+ * To read: one thread acquires, the block synchronises, all threads load. Every one of these
+ * functions has a "memory" clobber, so that the compiler moves no access across it. Data of tasks
+ * is never read through the non-coherent path (no __ldg, no const __restrict__), because acquires
+ * don't cover that.
  */
 #ifndef HL_MACO_CUDA_DEVICE_ATOMS_CUH
 #define HL_MACO_CUDA_DEVICE_ATOMS_CUH
@@ -23,7 +24,7 @@
     __shared__ __align__(128) unsigned char name##_bytes[sizeof(type)];                            \
     type &name = *reinterpret_cast<type *>(name##_bytes)
 #define HL_LANES      32u
-/* CTAs that a multiprocessor must have room for: bounds the registers. */
+/* How many CTAs must fit on a multiprocessor; limits the registers. */
 #define HL_GPU_BLOCKS 1
 #if __CUDA_ARCH__ >= 800
 #define HL_TENSOR_CORES 1
@@ -95,7 +96,7 @@ HL_DEV void store_release_sys(uint64_t *p, uint64_t v)
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-/* What it was. */
+/* Returns the old value. */
 HL_DEV uint64_t add_relaxed(uint64_t *p, uint64_t n)
 {
     uint64_t v;
@@ -126,7 +127,7 @@ HL_DEV uint64_t add_acq_rel_sys(uint64_t *p, uint64_t n)
     return v;
 }
 
-/* No thread waits for the old value, nor for what was written before. */
+/* No thread waits for the old value or for earlier writes. */
 HL_DEV void count_relaxed(uint64_t *p, uint64_t n)
 {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
@@ -159,7 +160,8 @@ HL_DEV void pause_ns(uint32_t ns)
     __nanosleep(ns);
 }
 
-/* A value of the warp's lane `from`, or of the lane whose number differs by `mask`; all lanes. */
+/* The value of the warp's lane `from`, or of the lane whose number differs by `mask`; call it on
+ * all lanes. */
 HL_DEV uint32_t from_lane(uint32_t v, uint32_t from)
 {
     return __shfl_sync(0xffffffffu, v, (int)from);
@@ -175,8 +177,8 @@ HL_DEV float across(float v, uint32_t mask)
     return __shfl_xor_sync(0xffffffffu, v, (int)mask);
 }
 
-/* 16 bytes from global to shared memory, behind the back of the registers where the hardware can
- * (8.0); the first `bytes` of them, zeros after. Both addresses are multiples of 16. */
+/* Copies 16 bytes from global to shared memory, without registers if the hardware can do that
+ * (8.0): the first `bytes` of them, and zeros after that. Both addresses are multiples of 16. */
 HL_DEV void copy_async(void *to, const void *from, uint32_t bytes)
 {
 #if __CUDA_ARCH__ >= 800
@@ -201,7 +203,7 @@ HL_DEV void copy_commit()
 #endif
 }
 
-/* All but the last `left` groups have arrived, for the thread that asked. */
+/* Waits until all but the last `left` groups of the calling thread have arrived. */
 template <int left> HL_DEV void copy_wait()
 {
 #if __CUDA_ARCH__ >= 800
@@ -249,8 +251,9 @@ HL_DEV uint16_t bfloat_of_float(float x)
 
 /* ---- tensor cores; all lanes of a warp ---- */
 
-/* Four 8x8 matrices of 16-bit elements: lanes 8i to 8i + 7 have the addresses of the rows of matrix
- * i, each lane gets two neighbours of each; transposed: of its transpose. */
+/* Loads four 8x8 matrices of 16-bit elements. Lanes 8i to 8i + 7 give the addresses of the rows of
+ * matrix i, and each lane gets two neighbouring elements of each matrix; transposed: of its
+ * transpose. */
 HL_DEV void load_matrices(uint32_t *out, const void *row)
 {
     uint32_t s = (uint32_t)__cvta_generic_to_shared(row);
@@ -270,7 +273,7 @@ HL_DEV void load_matrices_transposed(uint32_t *out, const void *row)
 }
 
 #if HL_TENSOR_CORES
-/* c[16x8] += a[16x16] b[16x8]; the last argument says the type. */
+/* c[16x8] += a[16x16] b[16x8]; the last argument selects the type. */
 #define HL_MULTIPLY_ADD(type, name)                                                                \
     HL_DEV void multiply_add(float *c, const uint32_t *a, const uint32_t *b, const type *)         \
     {                                                                                              \

@@ -1,4 +1,4 @@
-/* maco/cuda/device/bodies.cuh - which body a task has. */
+/* maco/cuda/device/bodies.cuh - selects the body of a task. */
 #ifndef HL_MACO_CUDA_DEVICE_BODIES_CUH
 #define HL_MACO_CUDA_DEVICE_BODIES_CUH
 
@@ -11,7 +11,7 @@
 namespace gpu
 {
 
-/* Shared memory of whichever body runs. */
+/* Shared memory of the body that runs. */
 union hl_space {
     float reduce[HL_GPU_THREADS / 32];
     hl_matmul_space matmul;

@@ -1,9 +1,9 @@
 /* maco/cuda/device/body_attention.cuh - ATTENTION by online softmax: a tile of queries against
- * tiles of keys, with each query's maximum, sum and output so far in registers. The CTA goes
- * through all (batch, head, tile of queries) of its task. float32 arithmetic for all types.
+ * tiles of keys. Registers hold each query's maximum, sum and output so far. The CTA processes all
+ * (batch, head, tile of queries) of its task. All types are computed in float32.
  *
- * 256 threads are R queries times 256 / R threads, with R = 32 for heads of up to 128 elements, 16
- * up to 256. A query's threads are lanes of one warp.
+ * The 256 threads are R queries times 256 / R threads, with R = 32 for heads of up to 128 elements,
+ * and 16 for up to 256. The threads of a query are lanes of one warp.
  */
 #ifndef HL_MACO_CUDA_DEVICE_BODY_ATTENTION_CUH
 #define HL_MACO_CUDA_DEVICE_BODY_ATTENTION_CUH
@@ -24,9 +24,9 @@ struct hl_attention {
 };
 
 template <uint32_t R> struct hl_attention_tiles {
-    static const uint32_t wide = 4096 / R; /* elements of a head, at most */
-    static const uint32_t row = wide + 4;  /* rows in different banks */
-    static const uint32_t each = 256 / R;  /* threads of a query */
+    static const uint32_t wide = 4096 / R; /* largest number of elements of a head */
+    static const uint32_t row = wide + 4;  /* so that rows are in different banks */
+    static const uint32_t each = 256 / R;  /* threads per query */
     alignas(16) float q[R][row];
     alignas(16) float kv[R][row];
     float p[R][R + 1];
@@ -51,7 +51,7 @@ HL_DEV void attention_load_as(const T *from, uint32_t n, uint32_t d,
     }
 }
 
-/* `n` rows of d elements, from row `first`; what lies beyond is 0. */
+/* Loads `n` rows of d elements, from row `first`; rows beyond the end are 0. */
 template <uint32_t R>
 HL_BODY void attention_load(const hl_attention *a, const void *from, uint64_t first, uint32_t n,
                             float (*to)[hl_attention_tiles<R>::row])
@@ -83,7 +83,7 @@ HL_DEV void attention_put(const hl_attention *a, uint64_t at, float x)
         from_float(x, (bf16 *)a->o + at);
 }
 
-/* Keys that a query sees; the last query sees the last key. */
+/* The number of keys that a query sees; the last query sees the last key. */
 HL_DEV uint32_t visible(const hl_attention *a, uint32_t query)
 {
     uint64_t end = (uint64_t)query + 1 + a->sk;
@@ -94,12 +94,13 @@ HL_DEV uint32_t visible(const hl_attention *a, uint32_t query)
     return end - a->sq < a->sk ? (uint32_t)(end - a->sq) : a->sk;
 }
 
-/* State of one query, the same in all its threads; `out` are a thread's own elements. */
+/* The state of one query, the same in all its threads; each thread has its own elements of
+ * `out`. */
 struct hl_attention_row {
     float most, sum, out[16];
 };
 
-/* The thread's scores of this tile of keys, from q and kv = K. */
+/* Computes the thread's scores for this tile of keys, from q and kv = K. */
 template <uint32_t R>
 HL_DEV void attention_scores(const hl_attention *a, const hl_attention_tiles<R> &t, uint32_t query,
                              uint32_t key0, float *s)
@@ -128,7 +129,7 @@ HL_DEV void attention_scores(const hl_attention *a, const hl_attention_tiles<R> 
     }
 }
 
-/* Scores to weights in t.p, and the row's state to its new maximum. */
+/* Converts scores to weights in t.p, and updates the row's state to its new maximum. */
 template <uint32_t R>
 HL_DEV void attention_soften(hl_attention_tiles<R> &t, hl_attention_row *row, const float *s)
 {
@@ -192,7 +193,7 @@ HL_DEV void attention_store(const hl_attention *a, const hl_attention_row *row, 
         a->lse[head * a->sq + query] = row->sum != 0.0f ? row->most + logf(row->sum) : -INFINITY;
 }
 
-/* R queries of one head, from query0. */
+/* Processes R queries of one head, from query0. */
 template <uint32_t R>
 HL_DEV void attention_tile(const hl_attention *a, uint64_t head, uint64_t kv_head, uint32_t query0,
                            hl_attention_tiles<R> &t)
@@ -202,7 +203,7 @@ HL_DEV void attention_tile(const hl_attention *a, uint64_t head, uint64_t kv_hea
     uint32_t query = query0 + thread_id() / each, last = visible(a, query0 + queries - 1);
     hl_attention_row row = {};
     row.most = -INFINITY;
-    block_sync(); /* the tile before is read */
+    block_sync(); /* the previous tile has been read */
     attention_load<R>(a, a->q, head * a->sq + query0, queries, t.q);
     for (uint32_t key = 0; key < last; key += R) {
         uint32_t keys = a->sk - key < R ? a->sk - key : R;
@@ -211,11 +212,11 @@ HL_DEV void attention_tile(const hl_attention *a, uint64_t head, uint64_t kv_hea
         block_sync();
         attention_scores<R>(a, t, query, key, s);
         attention_soften<R>(t, &row, s);
-        block_sync(); /* K is read, p is there */
+        block_sync(); /* K has been read, p is complete */
         attention_load<R>(a, a->v, kv_head * a->sk + key, keys, t.kv);
         block_sync();
         attention_add<R>(t, &row);
-        block_sync(); /* V and p are read */
+        block_sync(); /* V and p have been read */
     }
     attention_store<R>(a, &row, head, query);
 }

@@ -1,5 +1,5 @@
-/* maco/cuda/device/body_copy.cuh - MEMCPY and MEMSET: 16 bytes an access, eight under way in each
- * thread; bytes where addresses don't allow that.
+/* maco/cuda/device/body_copy.cuh - MEMCPY and MEMSET: 16 bytes per access, eight accesses in flight
+ * per thread; single bytes where addresses don't allow that.
  */
 #ifndef HL_MACO_CUDA_DEVICE_BODY_COPY_CUH
 #define HL_MACO_CUDA_DEVICE_BODY_COPY_CUH

@@ -1,6 +1,6 @@
-/* maco/cuda/device/body_elementwise.cuh - what makes each element from those at its place:
- * ELEMENTWISE, GELU, SILU. Bound by memory: four elements an access, four accesses a thread under
- * way.
+/* maco/cuda/device/body_elementwise.cuh - operations that compute each element from the inputs'
+ * elements at the same place: ELEMENTWISE, GELU, SILU. They are limited by memory: four elements
+ * per access, four accesses in flight per thread.
  */
 #ifndef HL_MACO_CUDA_DEVICE_BODY_ELEMENTWISE_CUH
 #define HL_MACO_CUDA_DEVICE_BODY_ELEMENTWISE_CUH
@@ -21,7 +21,7 @@ struct hl_map {
     float alpha, beta;
 };
 
-/* Calls: inlined into every loop they would be most of the kernel. */
+/* Not inlined: in every loop, they would be most of the kernel. */
 HL_BODY float gelu_erf(float x)
 {
     return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
@@ -38,7 +38,8 @@ HL_BODY float silu(float x)
     return x / (1.0f + expf(-x));
 }
 
-/* n elements of one op; the op is the same for all, so the branch is not divergent. */
+/* Applies one op to n elements; the op is the same for all threads, so the branch does not
+ * diverge. */
 template <int n> HL_DEV void apply(const hl_map *m, const float *a, const float *b, float *y)
 {
 #define EACH(expression)                                                                           \
@@ -57,7 +58,7 @@ template <int n> HL_DEV void apply(const hl_map *m, const float *a, const float 
     case MACO_SCALE_ADD:
         EACH(fmaf(m->alpha, a[i], b[i]));
     case MACO_RELU:
-        EACH(a[i] < 0.0f ? 0.0f : a[i]); /* NaN stays */
+        EACH(a[i] < 0.0f ? 0.0f : a[i]); /* keeps NaN */
     case HL_OP_GELU_ERF:
         EACH(gelu_erf(a[i]));
     case HL_OP_GELU_TANH:
@@ -70,7 +71,7 @@ template <int n> HL_DEV void apply(const hl_map *m, const float *a, const float 
 #undef EACH
 }
 
-/* CAST alone, where the types differ: the loop is the same, without the ops. */
+/* For CAST between different types: the loop is the same, without the ops. */
 template <int n> HL_DEV void apply_none(const float *a, float *y)
 {
     for (int i = 0; i < n; i++)
@@ -142,7 +143,7 @@ template <typename T, typename Y, int ops> HL_DEV void map_rows(const hl_map *m)
                            (Y *)m->y + i * m->ldy, cols);
 }
 
-/* Any op into another type: nothing common, so without vectors. */
+/* Any op with another result type: not common, so without vectors. */
 template <typename T> HL_DEV void map_slowly(const hl_map *m, uint32_t to)
 {
     for (uint64_t i = 0; i < m->rows; i++) {

@@ -1,10 +1,10 @@
-/* maco/cuda/device/body_matmul.cuh - MATMUL and LINEAR: a CTA makes its product tile by tile, 128
+/* maco/cuda/device/body_matmul.cuh - MATMUL and LINEAR: a CTA computes its product in tiles of 128
  * by 128.
  *
- * float32 goes through the ordinary units (8 by 8 elements a thread), float16 and bfloat16 through
- * the tensor cores where there are (8.0), with float32 sums. An element's sum runs over k in one
- * order whatever the tile, so rows may be cut without changing bits. Operands may be transposed:
- * "along k" says that the elements of one row of op(A) (column of op(B)) are next to each other.
+ * float32 uses the ordinary units (8 by 8 elements per thread). float16 and bfloat16 use the tensor
+ * cores if there are any (8.0), with float32 sums. The sum of an element runs over k in the same
+ * order whatever the tile, so rows can be cut without changing bits. Operands can be transposed:
+ * "along k" means that the elements of one row of op(A) (column of op(B)) are adjacent.
  */
 #ifndef HL_MACO_CUDA_DEVICE_BODY_MATMUL_CUH
 #define HL_MACO_CUDA_DEVICE_BODY_MATMUL_CUH
@@ -20,7 +20,7 @@ namespace gpu
 struct hl_operand {
     const void *at;
     uint64_t ld;
-    uint32_t rows; /* of op(A), columns of op(B) */
+    uint32_t rows; /* rows of op(A), or columns of op(B) */
     uint32_t k;
     int along_k;
 };
@@ -43,7 +43,8 @@ template <int n> struct hl_few {
     float v[n];
 };
 
-/* Neighbours of C from their sums. Called, not inlined: it is not what the time goes to. */
+/* Makes neighbouring elements of C from their sums. Not inlined, because it takes little of the
+ * time. */
 template <typename T, int n>
 HL_BODY void finish(const hl_product *p, uint32_t row, uint32_t col, hl_few<n> sum)
 {
@@ -79,7 +80,7 @@ struct hl_plain_tiles {
     alignas(16) float b[2][HL_PLAIN_K][HL_PLAIN_ROW];
 };
 
-/* Which four elements of a tile are this thread's to bring: along k, two threads a row. */
+/* Which four elements of a tile this thread loads; along k, two threads per row. */
 HL_DEV void plain_place(const hl_operand *o, uint32_t *row, uint32_t *k)
 {
     uint32_t t = thread_id();
@@ -144,7 +145,7 @@ HL_DEV void plain_tile(const hl_product *p, uint32_t m0, uint32_t n0, hl_plain_t
     uint32_t buffer = 0;
     plain_load<T>(&p->a, m0, 0, a);
     plain_load<T>(&p->b, n0, 0, b);
-    block_sync(); /* the tile before is read */
+    block_sync(); /* the previous tile has been read */
     plain_store(&p->a, tiles.a[0], a);
     plain_store(&p->b, tiles.b[0], b);
     block_sync();
@@ -157,7 +158,7 @@ HL_DEV void plain_tile(const hl_product *p, uint32_t m0, uint32_t n0, hl_plain_t
         plain_multiply(tiles.a[buffer], tiles.b[buffer], sum);
         buffer ^= 1;
         if (more) {
-            /* read by all before the last barrier */
+            /* all threads have read it before the last barrier */
             plain_store(&p->a, tiles.a[buffer], a);
             plain_store(&p->b, tiles.b[buffer], b);
         }
@@ -184,9 +185,9 @@ template <typename T> HL_BODY void plain_product(const hl_product *p, hl_plain_t
 /* ---- the tensor cores ---- */
 
 #define HL_CORE_K      32u
-#define HL_CORE_PAD    8u                        /* eight rows in different banks */
+#define HL_CORE_PAD    8u                        /* puts eight rows into different banks */
 #define HL_CORE_ROW    (HL_CORE_K + HL_CORE_PAD) /* along k: [128][40] */
-#define HL_CORE_ACROSS (HL_TILE + HL_CORE_PAD)   /* else: [32][136] */
+#define HL_CORE_ACROSS (HL_TILE + HL_CORE_PAD)   /* otherwise: [32][136] */
 #define HL_CORE_TILE   (HL_TILE * HL_CORE_ROW)
 
 struct hl_core_tiles {
@@ -199,7 +200,7 @@ HL_DEV uint16_t *core_at(const hl_operand *o, uint16_t *tile, uint32_t row, uint
     return tile + (o->along_k ? row * HL_CORE_ROW + k : k * HL_CORE_ACROSS + row);
 }
 
-/* Eight elements where addresses don't allow a copy of 16 bytes. */
+/* Copies eight elements whose addresses don't allow a copy of 16 bytes. */
 HL_DEV void core_gather(const hl_operand *o, uint32_t row, uint32_t k, uint16_t *to)
 {
     hl_quad q;
@@ -215,7 +216,7 @@ HL_DEV void core_gather(const hl_operand *o, uint32_t row, uint32_t k, uint16_t 
     *(hl_quad *)to = q;
 }
 
-/* The tile of op(A) from row0, k0: 512 pieces of eight elements. */
+/* Loads the tile of op(A) at row0, k0: 512 pieces of eight elements. */
 HL_DEV void core_load(const hl_operand *o, uint32_t row0, uint32_t k0, uint16_t *tile)
 {
     int whole = (uint64_t)o->at % 16 == 0 && o->ld % 8 == 0;
@@ -237,7 +238,7 @@ HL_DEV void core_load(const hl_operand *o, uint32_t row0, uint32_t k0, uint16_t 
     }
 }
 
-/* 16 rows by 16 k of op(A) as the tensor cores want them, from row, k. */
+/* Reads 16 rows by 16 k of op(A) from row, k, in the form that the tensor cores need. */
 HL_DEV void core_read_a(const hl_operand *o, uint16_t *tile, uint32_t row, uint32_t k, uint32_t *a)
 {
     uint32_t lane = thread_id() % 32;
@@ -248,7 +249,7 @@ HL_DEV void core_read_a(const hl_operand *o, uint16_t *tile, uint32_t row, uint3
             a, core_at(o, tile, row + lane / 8 % 2 * 8, k + lane % 8 + lane / 16 * 8));
 }
 
-/* 16 columns by 16 k of op(B): two operands of eight columns. */
+/* Reads 16 columns by 16 k of op(B): two operands of eight columns. */
 HL_DEV void core_read_b(const hl_operand *o, uint16_t *tile, uint32_t col, uint32_t k, uint32_t *b)
 {
     uint32_t lane = thread_id() % 32;
@@ -259,7 +260,7 @@ HL_DEV void core_read_b(const hl_operand *o, uint16_t *tile, uint32_t col, uint3
             b, core_at(o, tile, col + lane / 16 * 8, k + lane % 8 + lane / 8 % 2 * 8));
 }
 
-/* A warp's part: 64 rows by 32 columns. */
+/* Computes a warp's part: 64 rows by 32 columns. */
 template <typename T>
 HL_DEV void core_multiply(const hl_product *p, uint16_t *a_tile, uint16_t *b_tile,
                           float sum[4][4][4])
@@ -287,13 +288,13 @@ HL_DEV void core_tile(const hl_product *p, uint32_t m0, uint32_t n0, hl_core_til
 {
     float sum[4][4][4] = {};
     uint32_t buffer = 0;
-    block_sync(); /* the tile before is read */
+    block_sync(); /* the previous tile has been read */
     core_load(&p->a, m0, 0, tiles.a[0]);
     core_load(&p->b, n0, 0, tiles.b[0]);
     copy_commit();
     for (uint32_t k = 0; k < p->k; k += HL_CORE_K) {
         copy_wait<0>();
-        block_sync(); /* this one is there for all, and the other is read by all */
+        block_sync(); /* all threads see this tile, and have read the other one */
         if (k + HL_CORE_K < p->k) {
             core_load(&p->a, m0, k + HL_CORE_K, tiles.a[buffer ^ 1]);
             core_load(&p->b, n0, k + HL_CORE_K, tiles.b[buffer ^ 1]);

@@ -1,5 +1,5 @@
-/* maco/cuda/device/body_norm.cuh - LAYERNORM, RMSNORM, SOFTMAX: a warp for a short row, the block
- * for a long one. A row is read once for each of its sums; it stays in the L1 cache between.
+/* maco/cuda/device/body_norm.cuh - LAYERNORM, RMSNORM, SOFTMAX: a warp computes a short row, the
+ * block a long one. A row is read once for each of its sums and stays in the L1 cache in between.
  */
 #ifndef HL_MACO_CUDA_DEVICE_BODY_NORM_CUH
 #define HL_MACO_CUDA_DEVICE_BODY_NORM_CUH
@@ -10,7 +10,7 @@
 namespace gpu
 {
 
-#define HL_WARP_ROW 1024u /* elements that a warp does alone */
+#define HL_WARP_ROW 1024u /* longest row that a single warp computes */
 
 struct hl_rows {
     const void *x, *gamma, *beta;
@@ -20,7 +20,7 @@ struct hl_rows {
     float eps;
 };
 
-/* f(i, x[i]) for the elements of thread `me` of `of`. */
+/* Calls f(i, x[i]) for the elements of thread `me` of `of`. */
 template <typename T, typename F>
 HL_DEV void each(const T *x, uint32_t n, uint32_t me, uint32_t of, F f)
 {
@@ -80,7 +80,8 @@ HL_DEV void softmax_row(const hl_rows *r, const T *x, T *y, uint32_t me, uint32_
     each(x, r->cols, me, of, [=](uint32_t i, float v) { from_float(expf(v - most) / sum, &y[i]); });
 }
 
-/* x and y may be the same row: a thread writes where it alone has read, after the last sum. */
+/* x and y can be the same row: after the last sum, a thread writes only elements that it alone
+ * reads. */
 template <typename T, int whole> HL_DEV void norm_rows(const hl_rows *r, float *scratch)
 {
     uint32_t of = whole ? thread_count() : HL_LANES;

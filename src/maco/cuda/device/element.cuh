@@ -1,5 +1,5 @@
 /* maco/cuda/device/element.cuh - float32, float16 and bfloat16 in memory, float in registers; four
- * elements at a time where their address allows; sums and maxima over a warp or a block.
+ * elements at a time if their address allows that; sums and maxima over a warp or a block.
  */
 #ifndef HL_MACO_CUDA_DEVICE_ELEMENT_CUH
 #define HL_MACO_CUDA_DEVICE_ELEMENT_CUH
@@ -47,7 +47,7 @@ HL_DEV void from_float(float x, bf16 *out)
     out->bits = bfloat_of_float(x);
 }
 
-/* A number as it comes out of memory of that type. */
+/* The number after it was stored in that type. */
 template <typename T> HL_DEV float rounded(float x)
 {
     T t;
@@ -123,14 +123,14 @@ HL_DEV float warp_max(float x)
     return x;
 }
 
-/* A team is a warp, or the block; `scratch` has a number for each warp of the block and is the
- * block's own until the next barrier. All threads of the team get the result. */
+/* A team is a warp or the block. `scratch` has a number for each warp of the block, and nothing
+ * else uses it until the next barrier. All threads of the team get the result. */
 template <int whole_block> HL_DEV float team_sum(float x, float *scratch)
 {
     x = warp_sum(x);
     if (!whole_block)
         return x;
-    block_sync(); /* the last result has been read */
+    block_sync(); /* the previous result has been read */
     if (thread_id() % HL_LANES == 0)
         scratch[thread_id() / HL_LANES] = x;
     block_sync();

@@ -1,7 +1,7 @@
-/* The persistent kernel: one launch runs a whole plan. A CTA is a worker, the scheduler, the proxy
- * or one of a group's that communicates here, by its number; it runs until its part is done or the
- * run is ended. It is launched cooperatively, so that all CTAs are on the device at once or none
- * is. */
+/* The persistent kernel: one launch runs a whole plan. A CTA's number makes it a worker, the
+ * scheduler, the proxy, or a CTA of a group that communicates inside the kernel. It runs until its
+ * part is done or the run is ended. The launch is cooperative, so that either all CTAs are on the
+ * device at once or none is. */
 #include "maco/cuda/device/peers.cuh"
 #include "maco/cuda/device/proxy.cuh"
 #include "maco/cuda/device/scheduler.cuh"

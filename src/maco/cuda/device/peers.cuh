@@ -1,11 +1,12 @@
-/* maco/cuda/device/peers.cuh - collectives inside the kernel, over memory that each rank maps of
- * the others: CTAs of their own go through a group's communication in the plan's order.
+/* maco/cuda/device/peers.cuh - collectives inside the kernel, over memory that each rank maps from
+ * the others. Separate CTAs carry out a group's communication in the plan's order.
  *
- * CTA c of a rank works with CTA c of the other ranks only. A step: each puts its
- * part into a buffer of its own rank, all meet, each reads what it needs from the others' buffers.
- * Buffers alternate, so a step needs one meeting: a rank that comes to it has read what was put
- * before the last one. Meetings are counted over all runs, so nothing is reset. Reductions go in
- * the order of ranks, each step rounded to the type, so their bits are those of the CPU's groups.
+ * CTA c of a rank only works with CTA c of the other ranks. In a step, each CTA copies its part
+ * into a buffer of its own rank, all CTAs meet, and each reads what it needs from the others'
+ * buffers. Buffers alternate, so a step needs only one meeting: a rank that arrives at a meeting
+ * has read what was stored before the previous one. Meetings are counted over all runs, so nothing
+ * is reset. Reductions follow the order of ranks, and each step is rounded to the type, so the bits
+ * are the same as those of the CPU's groups.
  */
 #ifndef HL_MACO_CUDA_DEVICE_PEERS_CUH
 #define HL_MACO_CUDA_DEVICE_PEERS_CUH
@@ -17,7 +18,7 @@ namespace gpu
 {
 
 struct hl_peer_shared {
-    uint32_t go, missing; /* missing: 1 + the rank that did not come */
+    uint32_t go, missing; /* missing: 1 + the rank that did not arrive */
 };
 
 struct hl_peer {
@@ -30,7 +31,7 @@ struct hl_peer {
 
 /* ---- the ranks' memory ---- */
 
-/* What rank `from` tells this CTA's twin on rank `at`. */
+/* The word with which rank `from` signals this CTA's twin on rank `at`. */
 HL_DEV uint64_t *signal_of(const hl_peer &x, uint32_t at, uint32_t from)
 {
     return (uint64_t *)(x.g->memory[at] + ((uint64_t)x.cta * x.g->ranks + from) * 64);
@@ -48,13 +49,13 @@ HL_DEV unsigned char *buffer(const hl_peer &x, uint32_t rank, uint64_t turn)
                              (2ull * x.cta + turn % 2) * HL_PEER_STAGE);
 }
 
-/* To be filled before the next meeting. */
+/* The buffer to fill before the next meeting. */
 HL_DEV unsigned char *mine(const hl_peer &x)
 {
     return buffer(x, x.g->rank, x.meetings + 1);
 }
 
-/* What a rank had filled before the last one. */
+/* The buffer that a rank filled before the last meeting. */
 HL_DEV const unsigned char *theirs(const hl_peer &x, uint32_t rank)
 {
     return buffer(x, rank, x.meetings);
@@ -76,7 +77,8 @@ HL_DEV int await_rank(hl_peer &x, uint32_t rank)
     return is != HL_PEER_GONE;
 }
 
-/* All threads: what each rank's CTA stored before is seen by all of them. 0: the run is over. */
+/* Called by all threads. Afterwards all of them see what each rank's CTA stored before. 0: the run
+ * is over. */
 HL_DEV int meet(hl_peer &x, hl_peer_shared &sh)
 {
     const uint32_t rank = x.g->rank;
@@ -87,11 +89,11 @@ HL_DEV int meet(hl_peer &x, hl_peer_shared &sh)
     for (uint32_t k = thread_id(); k < x.g->ranks; k += thread_count())
         if (k != rank)
             store_release_sys(signal_of(x, k, rank), x.meetings);
-    block_sync(); /* the waiting rank has told all the others */
+    block_sync(); /* this rank has signalled all others before it waits */
     for (uint32_t k = thread_id(), here = 1; k < x.g->ranks && here; k += thread_count()) {
         here = k == rank || await_rank(x, k);
         if (!here)
-            sh.missing = 1 + k; /* those behind it have given up by now, or will */
+            sh.missing = 1 + k; /* later threads have given up by now, or will */
     }
     block_sync();
     if (sh.missing != 0 && thread_id() == 0)
@@ -99,7 +101,7 @@ HL_DEV int meet(hl_peer &x, hl_peer_shared &sh)
     return sh.missing == 0;
 }
 
-/* The others need not wait for their deadline. */
+/* Signals the others, so that they need not wait for their deadline. */
 HL_DEV void give_up(const hl_peer &x)
 {
     for (uint32_t k = thread_id(); k < x.g->ranks; k += thread_count())
@@ -121,7 +123,7 @@ template <typename T> HL_DEV T joined(T a, T b, int op)
     return op == MACO_PROD ? a * b : chosen(a, b, op == MACO_MIN);
 }
 
-/* Whole numbers wrap around. */
+/* Integers wrap around. */
 HL_DEV int32_t joined(int32_t a, int32_t b, int op)
 {
     if (op == MACO_SUM)
@@ -158,7 +160,7 @@ HL_DEV bf16 joined(bf16 a, bf16 b, int op)
     return joined_half(a, b, op);
 }
 
-/* Of what has fractions; others have no average. */
+/* For types with fractions; other types have no average. */
 HL_DEV float shared_by(float a, uint32_t n)
 {
     return a / (float)n;
@@ -195,7 +197,8 @@ template <typename T> struct alignas(16) hl_pack {
     T e[16 / sizeof(T)];
 };
 
-/* to[i] = all ranks' elements `from` bytes into their buffers, which a pack may read beyond. */
+/* to[i] = the reduction of all ranks' elements, which start `from` bytes into the buffers. A pack
+ * can read beyond the end of the elements. */
 template <typename T>
 HL_DEV void reduce_as(const hl_peer &x, uint64_t from, T *to, uint64_t n, int op)
 {
@@ -251,8 +254,8 @@ HL_BODY void reduce(const hl_peer &x, const maco_task *t, uint64_t from, void *t
 struct hl_collective {
     const unsigned char *in;
     unsigned char *out;
-    uint64_t count, size; /* elements of a rank, bytes of one */
-    uint64_t each;        /* elements of a chunk; chunks begin at multiples of 16 bytes */
+    uint64_t count, size; /* elements per rank, bytes per element */
+    uint64_t each;        /* elements per chunk; chunks begin at multiples of 16 bytes */
 };
 
 HL_DEV uint64_t size_of(const maco_task *t)
@@ -263,7 +266,7 @@ HL_DEV uint64_t size_of(const maco_task *t)
     return type == MACO_U8 ? 1 : type == MACO_F16 || type == MACO_BF16 ? 2 : 4;
 }
 
-/* Chunks of which `parts` fit into a buffer, and few enough that all CTAs have some. */
+/* Chooses chunks so small that `parts` of them fit into a buffer, and that all CTAs have some. */
 HL_DEV hl_collective collective_of(const hl_peer &x, const maco_task *t, uint32_t parts)
 {
     hl_collective c;
@@ -286,7 +289,7 @@ HL_DEV uint64_t chunk_at(const hl_collective &c, uint64_t at)
 #define HL_EACH_CHUNK(x, c, at)                                                                    \
     for (uint64_t at = (x).cta * (c).each; at < (c).count; at += (x).r->peer_ctas * (c).each)
 
-/* The rank's share of a chunk is reduced by it and then read by all. */
+/* Each rank reduces its share of a chunk; then all ranks read it. */
 HL_DEV int reduce_shares(hl_peer &x, hl_peer_shared &sh, const maco_task *t, const hl_collective &c,
                          uint64_t at, uint64_t n)
 {
@@ -323,7 +326,7 @@ HL_DEV int all_reduce(hl_peer &x, hl_peer_shared &sh, const maco_task *t)
     return 1;
 }
 
-/* A part for each rank goes into the buffer: REDUCE_SCATTER, ALL_TO_ALL. */
+/* Copies a part for each rank into the buffer: REDUCE_SCATTER, ALL_TO_ALL. */
 HL_DEV int scatter(hl_peer &x, hl_peer_shared &sh, const maco_task *t, int reduces)
 {
     const uint32_t ranks = x.g->ranks;
@@ -396,7 +399,8 @@ HL_BODY int communicate(hl_peer &x, hl_peer_shared &sh, const maco_task *t)
 
 /* ---- the group's CTAs ---- */
 
-/* Thread 0: the task may start, and what it completes is published behind what opens the queue. */
+/* Thread 0: waits until the task may start, and until the ready queue is open, so that what the
+ * task completes is published after that. */
 HL_DEV int await_start(hl_peer &x)
 {
     const hl_gpu_run *r = x.r;
@@ -413,7 +417,7 @@ HL_DEV int await_start(hl_peer &x)
     return 1;
 }
 
-/* Thread 0: the last CTA of the group completes the task. */
+/* Thread 0: the last CTA of the group to arrive completes the task. */
 HL_DEV void arrive(const hl_peer &x, uint32_t entry, uint64_t start)
 {
     const hl_gpu_run *r = x.r;

@@ -1,10 +1,10 @@
-/* maco/cuda/device/protocol.cuh - how a task that is done makes others start.
+/* maco/cuda/device/protocol.cuh - how a completed task makes others start.
  *
- * An event's count only grows: it fires when the count reaches needed * iteration, and the thread
- * whose addition does that, and no other, launches what the event launches. Each event fires once
- * a run, so the ready queue has a slot for each and never wraps: a ticket, a store of the item, a
- * release of the slot with the run's number in it. A slot of an earlier run carries another number
- * and is empty. Joins have no worker: the CTA that fires their event triggers for them.
+ * An event's count only grows. The event fires when the count reaches needed * iteration, and only
+ * the thread whose addition does that launches what the event launches. Each event fires once per
+ * run, so the ready queue has a slot for each and never wraps. To publish an item, a thread takes a
+ * ticket, and releases the slot with the item and the run's number in it. A slot with the number of
+ * an earlier run is empty. Joins have no worker: the CTA that fires their event triggers for them.
  *
  * All functions here are called by one thread of a CTA (or one lane of the proxy's warp).
  */
@@ -17,7 +17,7 @@
 namespace gpu
 {
 
-/* Counted from the start of the CTA: all waits of a run share it. */
+/* The deadline, counted from the start of the CTA; all waits of a run share it. */
 struct hl_patience {
     uint64_t until_ns;
     uint32_t polls;
@@ -28,7 +28,7 @@ HL_DEV uint64_t *line(const hl_gpu_run *r, hl_gpu_lines which)
     return &r->lines[which].value;
 }
 
-/* Ends the run for all; the first one says why. */
+/* Ends the run for all CTAs; the first caller sets the reason. */
 HL_DEV void end_run(const hl_gpu_run *r, hl_gpu_outcome why, uint32_t task)
 {
     if (swap_if(line(r, HL_LINE_ABORT), 0, (uint64_t)why) != 0)
@@ -45,7 +45,7 @@ HL_DEV hl_patience patience(const hl_gpu_run *r)
     return p;
 }
 
-/* Called in every turn of every wait: 1 = leave, the run is over. */
+/* Called in every turn of every wait. 1: leave, the run is over. */
 HL_DEV int run_is_over(const hl_gpu_run *r, hl_patience *p)
 {
     if (load_relaxed(line(r, HL_LINE_ABORT)) != 0)
@@ -93,9 +93,9 @@ HL_DEV uint32_t affinity_of(const hl_gpu_run *r, uint32_t task, uint32_t otherwi
     return affinity < r->workers ? affinity : otherwise;
 }
 
-/* Tasks with an affinity go to its own queue, which has a slot for each of them: a ticket
- * counts over all runs, and each run hands out all. Ranges are gone through without them. How many
- * others there are. */
+/* Puts tasks with an affinity into their worker's queue, which has a slot for each of them. A
+ * ticket counts over all runs, and each run takes as many as there are slots. Returns the number of
+ * other tasks, which are left in the range. */
 HL_DEV uint32_t queue_affine(const hl_gpu_run *r, uint32_t first, uint32_t last)
 {
     uint32_t others = 0;
@@ -111,8 +111,8 @@ HL_DEV uint32_t queue_affine(const hl_gpu_run *r, uint32_t first, uint32_t last)
     return others;
 }
 
-/* The first item, by the one CTA that opens the queue. A later publisher has acquired this
- * slot or something that came of it, so it sees the tail as it is set here. */
+/* Publishes the first item; only one CTA opens the queue. A later publisher has acquired this slot,
+ * or something that follows from it, so it sees the tail that is set here. */
 HL_DEV void open_queue(const hl_gpu_run *r)
 {
     store_relaxed(line(r, HL_LINE_TAIL), 1);
@@ -124,7 +124,7 @@ HL_DEV void open_queue(const hl_gpu_run *r)
 
 /* ---- triggers ---- */
 
-/* `n` triggers of an event: 1 = it has fired, and the caller launches. */
+/* Adds `n` triggers to an event. 1: it has fired, and the caller launches. */
 HL_DEV int trigger(const hl_gpu_run *r, uint32_t event, uint32_t n)
 {
     maco_event *e = &r->events[event];
@@ -137,7 +137,8 @@ HL_DEV int trigger(const hl_gpu_run *r, uint32_t event, uint32_t n)
     return have == need;
 }
 
-/* What a fired event launches; a lone task goes to *next, where that is given and free. */
+/* Launches what a fired event launches. A single task goes to *next, if `next` is given and
+ * free. */
 HL_DEV void launch(const hl_gpu_run *r, uint32_t event, uint32_t *next)
 {
     maco_event *e = &r->events[event];
@@ -156,7 +157,7 @@ HL_DEV void launch(const hl_gpu_run *r, uint32_t event, uint32_t *next)
     }
 }
 
-/* Triggers the event, and in turn those of the joins that this fires. */
+/* Triggers the event, and then those of the joins that this fires. */
 HL_DEV void complete(const hl_gpu_run *r, uint32_t event, uint32_t n, uint32_t *next)
 {
     uint32_t join[HL_GPU_JOINS], end[HL_GPU_JOINS];
@@ -167,7 +168,7 @@ HL_DEV void complete(const hl_gpu_run *r, uint32_t event, uint32_t n, uint32_t *
         const maco_event *e = &r->events[event];
         launch(r, event, next);
         if (e->kind != MACO_EVENT_END && e->first < HL_EVENT_JOINS(e)) {
-            join[depth] = e->first; /* the host has seen to it that they nest no deeper */
+            join[depth] = e->first; /* the host has checked that they nest no deeper */
             end[depth] = HL_EVENT_JOINS(e);
             depth++;
         }

@@ -1,8 +1,8 @@
-/* maco/cuda/device/proxy.cuh - the CTA that completes communication: one thread.
+/* maco/cuda/device/proxy.cuh - the CTA that completes communication, with one thread.
  *
- * A group's stream waits for the event of each of its tasks, communicates, and writes how many are
- * done into the group's word (in all runs together, so it is never reset); here that number becomes
- * triggers, in the group's order.
+ * A group's stream waits for the event of each of its tasks, communicates, and writes the number of
+ * completed tasks into the group's word (over all runs, so it is never reset). The proxy turns that
+ * number into triggers, in the group's order.
  */
 #ifndef HL_MACO_CUDA_DEVICE_PROXY_CUH
 #define HL_MACO_CUDA_DEVICE_PROXY_CUH
@@ -14,7 +14,7 @@ namespace gpu
 
 struct hl_proxy_shared {
     uint32_t at[HL_GPU_GROUPS];
-    uint64_t since[HL_GPU_GROUPS]; /* the event of its next task has fired; 0 */
+    uint64_t since[HL_GPU_GROUPS]; /* when the event of its next task fired; 0 = not yet */
 };
 
 HL_DEV void see_start(const hl_gpu_run *r, hl_proxy_shared &sh, uint32_t group)
@@ -27,7 +27,7 @@ HL_DEV void see_start(const hl_gpu_run *r, hl_proxy_shared &sh, uint32_t group)
         sh.since[group] = timer_ns();
 }
 
-/* Completes what the group's stream has done; how many of its tasks are left. */
+/* Completes the tasks that the group's stream has done; returns how many are left. */
 HL_DEV uint32_t attend(const hl_gpu_run *r, hl_proxy_shared &sh, uint32_t group)
 {
     uint32_t first = r->first_of_comm[group], end = r->first_of_comm[group + 1];
@@ -73,7 +73,7 @@ HL_DEV void proxy_run(const hl_gpu_run *r, hl_proxy_shared &sh)
     }
     while (left > 0) {
         left = 0;
-        /* what completes here is published behind what opens the queue */
+        /* completed tasks must be published after the queue was opened */
         if (r->policy == MACO_STATIC || load_acquire(&r->ready[0]) >> 32 == r->iteration)
             for (uint32_t g = 0; g < r->groups; g++)
                 left += attend(r, sh, g);

@@ -1,9 +1,9 @@
-/* maco/cuda/device/scheduler.cuh - the CTA that hands tasks to workers: one warp.
+/* maco/cuda/device/scheduler.cuh - the CTA that distributes tasks to workers, with one warp.
  *
- * Events that fired come by the ready queue; the tasks that they launch go to rings of workers. A
- * ring's slot carries its position over all runs, so a slot is sealed by its own store and a ring
- * needs neither head nor reset. A full ring makes only the scheduler wait: a worker
- * that completes something never waits for the scheduler, so its ring drains.
+ * Fired events arrive through the ready queue; the tasks that they launch go to the workers' rings.
+ * A slot of a ring carries its position over all runs, so its own store publishes it, and a ring
+ * needs neither a head nor a reset. If a ring is full, only the scheduler waits: a worker that
+ * completes something never waits for the scheduler, so its ring drains.
  */
 #ifndef HL_MACO_CUDA_DEVICE_SCHEDULER_CUH
 #define HL_MACO_CUDA_DEVICE_SCHEDULER_CUH
@@ -17,7 +17,7 @@ namespace gpu
 
 struct hl_scheduler_shared {
     uint32_t sent[HL_GPU_WORKERS]; /* position of the next task in each ring */
-    uint32_t seen[HL_GPU_WORKERS]; /* how far it had come when last looked */
+    uint32_t seen[HL_GPU_WORKERS]; /* how far the worker had come at the last check */
     uint32_t failed;
 };
 
@@ -50,7 +50,7 @@ HL_DEV uint32_t await_item(const hl_gpu_run *r, hl_patience *p, uint32_t at)
     return (uint32_t)slot;
 }
 
-/* A task for each lane, workers in turn. */
+/* Gives each lane a task, for the workers in turn. */
 HL_DEV int deal_in_turn(const hl_gpu_run *r, hl_scheduler_shared &sh, hl_patience *p,
                         uint32_t *turn, uint32_t first, uint32_t last)
 {
@@ -69,7 +69,7 @@ HL_DEV int deal_in_turn(const hl_gpu_run *r, hl_scheduler_shared &sh, hl_patienc
     return 1;
 }
 
-/* The worker with the fewest tasks, of those that `seen` and `sent` know; the first of equals. */
+/* The worker with the fewest tasks according to `seen` and `sent`; the first one of equals. */
 HL_DEV uint32_t least_loaded(const hl_gpu_run *r, const hl_scheduler_shared &sh)
 {
     uint32_t best = MACO_NONE;

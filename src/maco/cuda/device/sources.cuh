@@ -1,6 +1,6 @@
-/* maco/cuda/device/sources.cuh - where a worker's next task comes from, one way for each policy.
+/* maco/cuda/device/sources.cuh - finds a worker's next task, in a separate way for each policy.
  *
- * take() says the next task and one that will be next after it, if that is certain, so that its
+ * take() returns the next task, and foresee() the one after it if that is certain, so that its
  * descriptor can be fetched meanwhile. done() completes a task. Thread 0 only.
  */
 #ifndef HL_MACO_CUDA_DEVICE_SOURCES_CUH
@@ -13,14 +13,14 @@ namespace gpu
 
 struct hl_source {
     uint32_t worker;
-    uint32_t chunk, chunk_end;       /* direct: tasks that are this worker's; static: its list */
-    uint32_t next;                   /* direct: launched by what was done; MACO_NONE */
+    uint32_t chunk, chunk_end;       /* direct: this worker's chunk; static: its list */
+    uint32_t next;                   /* direct: launched by the last task; MACO_NONE */
     uint32_t at;                     /* direct: entry of the ready queue */
-    uint32_t affine, affine_end;     /* direct: slots of its own tasks that are left */
-    uint32_t position;               /* scheduler: of its ring, in all runs */
-    uint32_t pending_event, pending; /* direct: triggers that are not added yet */
-    uint64_t waits_since;            /* 0 without trace */
-    uint32_t taken;                  /* tasks, to look at the clock now and then */
+    uint32_t affine, affine_end;     /* direct: remaining slots of its own tasks */
+    uint32_t position;               /* scheduler: in its ring, over all runs */
+    uint32_t pending_event, pending; /* direct: triggers that have not been added yet */
+    uint64_t waits_since;            /* 0 without a trace */
+    uint32_t taken;                  /* number of tasks taken; the clock is checked now and then */
     hl_patience patience;
 };
 
@@ -52,7 +52,7 @@ HL_DEV hl_source source_open(const hl_gpu_run *r, uint32_t worker)
 
 /* ---- direct: the CTA that completes an event launches what follows ---- */
 
-/* Over the tasks of the chunk that have an affinity. */
+/* Skips tasks of the chunk that have an affinity. */
 HL_DEV void skip_affine(const hl_gpu_run *r, hl_source *s)
 {
     if (r->first_of_affine == nullptr)
@@ -73,7 +73,7 @@ HL_DEV uint32_t next_affine(const hl_gpu_run *r, hl_source *s)
     return (uint32_t)slot;
 }
 
-/* A share of the entry: guided, so that the last ones are small. 0 = it is used up. */
+/* Takes a share of the entry; shares become smaller towards its end. 0 = it is used up. */
 HL_DEV int take_chunk(const hl_gpu_run *r, uint32_t item, hl_source *s)
 {
     uint64_t *cursor = line(r, HL_LINE_ROOTS);
@@ -145,14 +145,14 @@ HL_DEV uint32_t take_direct(const hl_gpu_run *r, hl_source *s)
     }
 }
 
-/* `after` is the task of the same chunk that runs next, or NULL. */
+/* after: the task of the same chunk that runs next, or NULL. */
 HL_DEV void done_direct(const hl_gpu_run *r, hl_source *s, const maco_task *task,
                         const maco_task *after)
 {
     uint32_t event = task->trigger_event;
     if (after == nullptr && s->pending == 0 && HL_TASK_NEXT(task) != MACO_NONE) {
-        /* Only this task triggers the event, only this CTA runs what follows, and no other one
-         * looks. */
+        /* Only this task triggers the event, only this CTA runs what follows, and nobody else looks
+         * at it. */
         count_relaxed(&r->events[event].count, 1);
         s->next = HL_TASK_NEXT(task);
         return;
@@ -173,7 +173,7 @@ HL_DEV uint32_t take_static(const hl_gpu_run *r, hl_source *s)
     return r->list[s->chunk++];
 }
 
-/* 1: the event has fired. 0: the run is over. */
+/* Waits for the event. 1: it has fired. 0: the run is over. */
 HL_DEV int await_event(const hl_gpu_run *r, hl_source *s, uint32_t task, uint32_t event)
 {
     const maco_event *e = &r->events[event];
@@ -212,7 +212,7 @@ HL_DEV uint32_t take_ring(const hl_gpu_run *r, hl_source *s)
         v = load_acquire(slot);
     }
     s->position++;
-    if ((uint32_t)v == HL_EXIT) /* published, as any task; the next run begins behind it */
+    if ((uint32_t)v == HL_EXIT) /* published like a task; the next run begins after it */
         store_release(&r->taken[s->worker].value, s->position);
     return (uint32_t)v;
 }
@@ -230,7 +230,7 @@ HL_DEV uint32_t foresee_ring(const hl_gpu_run *r, const hl_source *s)
 HL_DEV uint32_t take(const hl_gpu_run *r, hl_source *s)
 {
     s->waits_since = 0;
-    /* A worker that never waits still has to see the end of the run. */
+    /* A worker that never waits must also notice the end of the run. */
     if (++s->taken % 64 == 0 && run_is_over(r, &s->patience)) {
         tell(r, HL_GPU_IDLE, MACO_NONE, MACO_NONE, 0, 0);
         return HL_EXIT;
@@ -240,7 +240,7 @@ HL_DEV uint32_t take(const hl_gpu_run *r, hl_source *s)
     return r->policy == MACO_SCHEDULER ? take_ring(r, s) : take_direct(r, s);
 }
 
-/* The task after the one that was taken, where it is known already; MACO_NONE. */
+/* The task after the one that was taken, if it is known already; MACO_NONE. */
 HL_DEV uint32_t foresee(const hl_gpu_run *r, const hl_source *s)
 {
     if (r->policy == MACO_SCHEDULER)
@@ -250,7 +250,7 @@ HL_DEV uint32_t foresee(const hl_gpu_run *r, const hl_source *s)
     return r->policy == MACO_STATIC ? r->list[s->chunk] : s->chunk;
 }
 
-/* `after`: what foresee said, where it is a descriptor that has arrived. */
+/* after: the task that foresee returned, if its descriptor has arrived. */
 HL_DEV void done(const hl_gpu_run *r, hl_source *s, const maco_task *task, const maco_task *after)
 {
     if (r->policy == MACO_DIRECT) {

@@ -1,7 +1,7 @@
-/* maco/cuda/device/window.cuh - where a symmetric window of NCCL's has the memory of each rank, by
- * NCCL's device API (nccl_device.h, 2.28 and later), which is inline: nothing is linked. The window
- * alone is enough for that; a device communicator (ncclDevCommCreate) would bring barriers and
- * multicast, and peers.cuh has its own meeting.
+/* maco/cuda/device/window.cuh - finds the address of each rank's memory in a symmetric window of
+ * NCCL, through NCCL's device API (nccl_device.h, 2.28 and later). That API is inline, so nothing
+ * is linked. The window alone is enough: a device communicator (ncclDevCommCreate) would add
+ * barriers and multicast, but peers.cuh has its own meetings.
  */
 #ifndef HL_MACO_CUDA_DEVICE_WINDOW_CUH
 #define HL_MACO_CUDA_DEVICE_WINDOW_CUH

@@ -1,8 +1,9 @@
 /* maco/cuda/device/worker.cuh - a CTA that runs tasks until it is told to end.
  *
- * Thread 0 decides, a barrier makes the decision everybody's, all threads run the body, a barrier
- * ends it, thread 0 completes: only thread 0 polls, and every exit is taken by the whole
- * block. While a body runs, the next descriptor arrives, if it is known which one that is.
+ * Thread 0 decides, a barrier passes the decision to all threads, all threads run the body, a
+ * barrier ends it, and thread 0 completes the task. So only thread 0 polls, and the whole block
+ * takes every exit together. While a body runs, the next descriptor is fetched, if it is known
+ * which one that is.
  */
 #ifndef HL_MACO_CUDA_DEVICE_WORKER_CUH
 #define HL_MACO_CUDA_DEVICE_WORKER_CUH
@@ -26,7 +27,7 @@ HL_DEV void fetch(const hl_gpu_run *r, uint32_t id, maco_task *to)
     copy_commit();
 }
 
-/* Static policy: the dependencies of a task in the worker's list. */
+/* Static policy: waits for the dependencies of a task in the worker's list. */
 HL_DEV int may_start(const hl_gpu_run *r, hl_source *s, hl_worker_shared &sh, uint32_t id,
                      const maco_task *task)
 {

@@ -1,3 +1,4 @@
+/* The compiled GPU kernels, embedded in the library, or the reason why there are none. */
 #include "maco/cuda/host/context.h"
 
 #ifdef HL_FATBIN

@@ -1,3 +1,4 @@
+/* Opens a GPU for MACO and closes it; closing waits for the device only up to a deadline. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
