@@ -284,7 +284,7 @@ class Placement(StoreCase):
         version = rank.version_open("m", "", 0, 7, 0, 2, _abi.LAYOUT_UNCHECKED)
         rank.version_commit("m", version, 0, None)
         wait_for("the rest", lambda: self.c.json("shard", "moves")["rest"] == "a save commits")
-        self.assertIn("moves of the policy rest: a save commits", self.c.run("shard", "moves").stdout)
+        self.assertIn("moves of the policy are paused: a save commits", self.c.run("shard", "moves").stdout)
         self.read("node-1", 30)
         time.sleep(1)  # ten more passes
         self.assertEqual(self.c.json("shard", "moves")["items"], [])

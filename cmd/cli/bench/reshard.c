@@ -50,10 +50,10 @@ struct reshard_bench_args {
 
 static const struct hl_option reshard_bench_rows[] = {
     {"gb", "--gb", "2", "Size of the model in 10^9 bytes.", HL_OPT_STRING, 0, 0, NULL, AT(gb)},
-    {"rounds", "--rounds", "3", "How often each layout is made.", HL_OPT_INT, 1, 100, NULL,
+    {"rounds", "--rounds", "3", "How many times each layout is made.", HL_OPT_INT, 1, 100, NULL,
      AT(rounds)},
-    {"dir", "--dir", "/tmp", "Where the checkpoints are made and removed again.", HL_OPT_PATH, 0, 0,
-     NULL, AT(dir)},
+    {"dir", "--dir", "/tmp", "Directory for the checkpoints, which are removed afterwards.",
+     HL_OPT_PATH, 0, 0, NULL, AT(dir)},
 };
 
 /* The daemons' memory besides the pool, at its peak. */

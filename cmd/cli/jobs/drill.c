@@ -453,7 +453,7 @@ static hl_status clean_watch(struct drill *d)
     if (st == HL_OK && d->clean.alarms == 0 &&
         (!gang_trains(d, 0, 1, &after, &end_ns) || after != before)) {
         d->clean.alarms++;
-        snprintf(d->clean.first, sizeof(d->clean.first), "the gang came together anew");
+        snprintf(d->clean.first, sizeof(d->clean.first), "the gang was formed again");
     }
     return st;
 }
@@ -556,7 +556,7 @@ static hl_status take_faults(struct drill *d, char *list, const struct hl_api_jo
         if (fault == NULL)
             return cli_usage(d->cli, "--faults: '%s' is not one of %s", name, DRILL_FAULTS);
         if (refused->items == NULL || d->row_count + refused->count >= FAULTS_MAX)
-            return cli_usage(d->cli, "--faults: at most %d of them", FAULTS_MAX);
+            return cli_usage(d->cli, "--faults: at most %d faults are allowed", FAULTS_MAX);
         const char *why = fault->refusal != NULL ? fault->refusal(job) : NULL;
         if (why != NULL) {
             refused->items[refused->count++] = (struct hl_api_drill_refusal){fault->name, why};
@@ -569,11 +569,12 @@ static hl_status take_faults(struct drill *d, char *list, const struct hl_api_jo
             return hl_fail(HL_ENOMEM, "out of memory for %lld faults", (long long)d->times);
     }
     if (d->row_count == 0 && refused->count > 0 && d->clean.wanted == 0)
-        return hl_fail(HL_EUNSUPPORTED, "%s can't be made here: %s", refused->items[0].fault,
-                       refused->items[0].reason);
+        return hl_fail(HL_EUNSUPPORTED, "fault %s can't be injected here: %s",
+                       refused->items[0].fault, refused->items[0].reason);
     return d->row_count > 0 || d->clean.wanted > 0
                ? HL_OK
-               : cli_usage(d->cli, "--faults names none, and --clean asks for no steps");
+               : cli_usage(d->cli, "--faults is empty and --clean is 0: nothing to do; name a "
+                                   "fault or give a number of steps");
 }
 
 static hl_status drill_carry_out(struct drill *d)

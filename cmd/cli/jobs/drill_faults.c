@@ -46,7 +46,9 @@ static hl_status make_exit(struct drill_target *t)
 
 static const char *stop_refusal(const struct hl_api_job *job)
 {
-    return job->launch.ends_hung ? NULL : "the job's recovery.onHang has hung ranks named only";
+    return job->launch.ends_hung
+               ? NULL
+               : "with the job's recovery.onHang, hung ranks are only named, not ended";
 }
 
 /* ---- it gets a fifth of the time ------------------------------------------------------------- */
@@ -55,7 +57,7 @@ static const char *stop_refusal(const struct hl_api_job *job)
 
 static const char *slow_refusal(const struct hl_api_job *job)
 {
-    return job->world_size > 1 ? NULL : "a rank alone is slower than no other one";
+    return job->world_size > 1 ? NULL : "a single rank can't be slower than others";
 }
 
 /* Lets the process run for a quarter of the time for which it was stopped. The stops are short
@@ -299,8 +301,9 @@ static hl_status make_oom(struct drill_target *t)
 
 static const char *bitflip_refusal(const struct hl_api_job *job)
 {
-    return job->launch.replicas > 2 ? NULL
-                                    : "only of three and more replicas the odd one can be told";
+    return job->launch.replicas > 2
+               ? NULL
+               : "at least three replicas are needed to tell which one is wrong";
 }
 
 /* Only while the rank trains: when a gang re-forms, it drops its state without comparing it. */

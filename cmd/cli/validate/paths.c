@@ -26,7 +26,8 @@ static void tell_trials(struct validation *v, const struct trials *t, struct fou
                                hl_api_route_path_name((enum hl_api_route_path)p), t->by_path[p]);
     found_text(v, f, "%u of %u %s: %s%s%s", t->tally.good, t->tally.all, what,
                st == HL_OK && text.data != NULL ? text.data : "",
-               t->first_bad != NULL ? "; not so: " : "", t->first_bad != NULL ? t->first_bad : "");
+               t->first_bad != NULL ? "; the first exception: " : "",
+               t->first_bad != NULL ? t->first_bad : "");
     hl_buf_fini(&text);
     found_judge(f, hl_tally_pct(t->tally));
 }

@@ -186,8 +186,8 @@ static hl_status tell_leftovers(struct validation *v)
         const char *name = r.models.items[i].name;
         if (strncmp(name, VALIDATE_NAME, strlen(VALIDATE_NAME)) == 0)
             fprintf(stderr,
-                    "helios: %s is of a validation that runs now or was killed; after that "
-                    "`helios model rm %s` removes it\n",
+                    "helios: %s belongs to a validation that is running or was killed; when none "
+                    "is running, remove it with `helios model rm %s`\n",
                     name, name);
     }
     return HL_OK;

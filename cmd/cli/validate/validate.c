@@ -159,10 +159,11 @@ static void row_carry_out(struct validation *v, const struct row *row, struct fo
 {
     uint64_t begun = hl_now_ns(), end = begun + v->args->row_ms * HL_NS_PER_MS;
     v->row_end_ns = end < v->end_ns ? end : v->end_ns;
-    hl_status st = begun >= v->end_ns
-                       ? found_missing(v, f, HL_API_VALIDATION_RESULT_NO_TIME,
-                                       "the time of all rows was over before it; raise --time")
-                       : row->run(v, f);
+    hl_status st =
+        begun >= v->end_ns
+            ? found_missing(v, f, HL_API_VALIDATION_RESULT_NO_TIME,
+                            "the time for all rows ran out before this one; raise --time")
+            : row->run(v, f);
     if (st != HL_OK) {
         f->row.result = HL_API_VALIDATION_RESULT_FAIL;
         found_text(v, f, "%s%s%s", f->row.found, f->row.found[0] != '\0' ? "; " : "",
