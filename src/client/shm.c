@@ -111,7 +111,7 @@ static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chu
                    "%s: chunk %llu of %llu fails its checksum, also after %u retries; %s",
                    names_text(op->client, id, name, sizeof(name)), (unsigned long long)chunk,
                    (unsigned long long)chunks, tried,
-                   hl_id_is_derived(id) ? "read the version again: it is then cut again"
+                   hl_id_is_derived(id) ? "read the version again, which cuts it again"
                                         : "use another version or import the model again");
 }
 

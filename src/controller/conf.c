@@ -191,8 +191,8 @@ static const struct hl_option placement_options[] = {
      "Rate that all moves of the policy together may use on each network; 0 for no limit.",
      HL_OPT_RATE, 0, 0, NULL, AT(rate)},
     {"placement.keep_use", "--placement-keep-use", "10s",
-     "Shortest interval at which the use of a shard is written to the store for the next "
-     "Controller; 0: a restart forgets the use.",
+     "Shortest interval at which the use of a shard is stored for the next Controller; 0: a "
+     "restart forgets the use.",
      HL_OPT_DURATION, 0, 3600000, NULL, AT(keep_use_ms)},
     {"placement.grace", "--placement-grace", "5s",
      "How long a copy that is no longer offered stays for processes that are reading it.",

@@ -168,7 +168,7 @@ onFailure: {{"9": fail}}
             self.assertIn(said, c.run("describe", job).stdout)
         wait_for("the recovery", lambda: "recovered" in self.kinds(lost))
         merged = [e["text"] for e in c.job(lost)["events"] if e["kind"] == "recovery-merged"]
-        self.assertRegex(merged[0], r"^rank 0 was lost again before a step of it was told, \d time")
+        self.assertRegex(merged[0], r"^rank 0 was lost again before it reported a step, \d time")
         self.assertRegex(c.run("metrics", "controller").stdout, r"(?m)^helios_recoveries_merged_total [1-9]")
 
     def places(self, job):

@@ -31,7 +31,8 @@ const char *pool_state(const struct hl_controller *c)
         return c->copies->l3_state;
     return c->claim.state == CLAIM_OK        ? "ready"
            : c->claim.state == CLAIM_REFUSED ? c->claim.why
-                                             : "L3 has not said yet whose its pool is";
+                                             : "L3 has not reported yet which cluster owns its "
+                                               "pool";
 }
 
 struct hl_sweep copies_sweep(const struct hl_controller *c)

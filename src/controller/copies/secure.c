@@ -306,7 +306,7 @@ static void secured_begin(struct securing *t, struct secured *s,
                                           .verified = right,
                                           .reachable = true});
         if (!right)
-            snprintf(t->why, sizeof(t->why), "L3 has other bytes under its id");
+            snprintf(t->why, sizeof(t->why), "L3 has different bytes under its id");
     }
     if (found == NULL && s->holder_count == 0)
         snprintf(t->why, sizeof(t->why), "it is neither in the pool nor in the archive");

@@ -87,8 +87,8 @@ static void placed_text(const struct job *j, char *out, size_t cap)
     snprintf(out, cap, "%s",
              hl_job_state_ended(j->run.state)            ? "it is over"
              : j->run.state == HL_API_JOB_STATE_RUNNING  ? "its pods run"
-             : j->run.state == HL_API_JOB_STATE_STARTING ? "Kubernetes places its pods, and says "
-                                                           "nothing yet of what they wait for"
+             : j->run.state == HL_API_JOB_STATE_STARTING ? "Kubernetes places its pods, and has "
+                                                           "not reported yet what they wait for"
                                                          : "its pods have not been made yet");
 }
 
@@ -103,7 +103,7 @@ static void other_text(const struct job *j, char *out, size_t cap)
     job_waits_for(j, &j->run, waits, sizeof(waits));
     snprintf(out, cap, "%s%s%.220s",
              hl_job_state_ended(j->run.state)           ? "it is over"
-             : j->run.state == HL_API_JOB_STATE_PENDING ? "it is about to be looked at"
+             : j->run.state == HL_API_JOB_STATE_PENDING ? "the next pass will look at it"
                                                         : "it has its slots",
              waits[0] != '\0' ? "; " : "", waits);
     elastic_tell(j, out, cap);

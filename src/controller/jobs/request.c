@@ -174,8 +174,8 @@ static struct hl_api_plan plan_answer(const struct request *r, struct hl_arena *
     if (warnings != NULL)
         warnings[info.warnings.count++] =
             hl_arena_printf(arena,
-                            "this cluster has no model '%s': the image's own command must bring "
-                            "the weights",
+                            "this cluster has no model '%s': the image's own command must "
+                            "provide the weights",
                             spec->model);
     info.warnings.items = warnings;
     return info;

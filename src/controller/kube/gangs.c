@@ -103,7 +103,7 @@ static void container_check(struct job *j, int index)
     case HL_POD_SAME:
         break;
     case HL_POD_GONE:
-        container_lose(j, index, "its pod is gone");
+        container_lose(j, index, "its pod no longer exists");
         break;
     case HL_POD_LOST:
         container_lose(j, index, p.message);

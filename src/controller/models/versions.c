@@ -163,7 +163,7 @@ static hl_status begin_make(struct change *ch)
         return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",
                        p->token);
     if (b.token == 0) /* without a token it would join whatever is open, and might mix two saves */
-        return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
+        return hl_fail(HL_EUNSUPPORTED, "a version is begun without the save's token: this "
                                         "client is older than the Controller; install the same "
                                         "release");
     if (!ch->durable) {
@@ -205,7 +205,7 @@ HL_CHECK static hl_status check_waited(const struct hl_controller *c,
         c->listening.listened_ns - vc->since_ns <= HL_IMPORT_SILENCE_NS)
         return HL_OK;
     return hl_fail(HL_EUNAVAIL, "%s, and the catalogue is empty: %.200s; save again", why,
-                   pool_info(c) == NULL ? pool_state(c) : "it answers, but not to that");
+                   pool_info(c) == NULL ? pool_state(c) : "it answers, but not this call");
 }
 
 static void begins_tick(void *controller)

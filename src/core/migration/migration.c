@@ -100,7 +100,9 @@ static hl_status migration_order_check(const struct hl_migration *m, const struc
     if (hl_id_is_none(o->id) || hl_id_is_none(o->shard) || place_equal(o->from, o->goal))
         return hl_fail(HL_EINVAL, "a move of shard %s needs an id and two places", shard.s);
     if (migration_by_shard(m, o->shard) != NULL)
-        return hl_fail(HL_EBUSY, "shard %s moves already; cancel that move, or wait for its end",
+        return hl_fail(HL_EBUSY,
+                       "shard %s is already being moved; cancel that move, or wait "
+                       "until it ends",
                        shard.s);
     if (migration_by_id(m, o->id) != NULL)
         return hl_fail(HL_EINVAL, "there is a move with the id %s", hl_id_format(o->id).s);
