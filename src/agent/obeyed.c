@@ -37,9 +37,9 @@ static void obeyed_write(const struct obeyed *o)
     char text[HL_EPOCH_TEXT_MAX];
     hl_epoch_print(&o->newest, text);
     if (hl_file_write_durable(o->path, text, strlen(text), 0644) != HL_OK)
-        hl_warn("can't store which Controller is obeyed, the next Agent will not know it "
-                "error=\"%s\"",
-                hl_error_text());
+        hl_warn(
+            "can't store which Controller is obeyed, the next Agent will not know it error=\"%s\"",
+            hl_error_text());
 }
 
 /* Call with the lock held. */

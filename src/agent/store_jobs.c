@@ -205,8 +205,7 @@ void store_keep(struct store *s, struct hl_rpc_call *call,
         job_submit(s, call, request, store_keep_run, true);
     else
         hl_rpc_reject(call, HL_EUNSUPPORTED,
-                      "this node keeps no copies of the shards that are "
-                      "read on it");
+                      "this node keeps no copies of the shards that are read on it");
 }
 
 void store_send(struct store *s, struct hl_rpc_call *call,

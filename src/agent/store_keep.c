@@ -489,8 +489,8 @@ hl_status store_keep_reserve(struct store *s, struct store_tier *t, struct hl_id
     uint64_t room = room_of(t, size), gone = 0, one = 1;
     if (!keep_fits(s, t, size))
         return hl_fail(HL_ENOSPC,
-                       "%s of node %s keeps no copy of %" PRIu64 " bytes: its share and the "
-                       "placed copies leave too little room",
+                       "%s of node %s keeps no copy of %" PRIu64
+                       " bytes: its share and the placed copies leave too little room",
                        hl_api_tier_name(t->tier), s->node, size);
     hl_status st = hl_tier_reserve(kept_store(t), id, size, numa, out);
     while (st == HL_ENOSPC && where_of(t) == HL_KEEP_L2 && gone < WASTE_MAX * room &&

@@ -174,10 +174,10 @@ bool claim_ok(const struct hl_controller *c, char *why, size_t cap)
 {
     if (why != NULL && cap > 0)
         snprintf(why, cap, "%s",
-                 c->claim.state == CLAIM_REFUSED   ? c->claim.why
-                 : c->claim.state == CLAIM_UNKNOWN ? "L3 has not reported yet which cluster "
-                                                     "owns its pool"
-                                                   : "");
+                 c->claim.state == CLAIM_REFUSED ? c->claim.why
+                 : c->claim.state == CLAIM_UNKNOWN
+                     ? "L3 has not reported yet which cluster owns its pool"
+                     : "");
     return c->claim.state == CLAIM_OK;
 }
 

@@ -270,7 +270,7 @@ class Reshard(ModelCase):
                                 world_size=2, global_rank=dp)
             state = rank.load_state_dict()
             rank.save_state_dict(state, 3, optim={f"exp_avg.{n}": t[:1].clone() for n, t in state.items()})
-        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks share"):
+        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks hold shares"):
             self.session().load_state_dict("shared", tp_size=2, kind="optim")
         self.assertTrue(self.session().load_state_dict("shared", tp_size=2, kind="model"))
         cut, = self.c.json("model", "show", "shared")["versions"][0]["cuts"]
@@ -306,7 +306,7 @@ class Reshard(ModelCase):
 
     def test_a_tensor_that_two_shares_hold_is_left_out_and_said(self):
         self.shared_out("twice", lambda dp, i: i == 3 or i % 2 == dp)
-        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks share"):
+        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks hold shares"):
             self.session().load_state_dict("twice", tp_size=1, kind="optim")
 
     def test_cuts_survive_a_restart_of_the_controller(self):

@@ -141,7 +141,7 @@ TEST_IN(model_setup, teardown, a_shard_of_another_size_keeps_the_version_invisib
     assert_false(commit_part(v, 0, ID_A));
     w.look_size = 49;
     assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), HL_EINVAL);
-    assert_said("49 bytes in the pool, but 50 stated");
+    assert_said("49 bytes in the pool, but 50 were stated");
 }
 
 TEST_IN(model_setup, teardown, a_shard_of_another_checksum_keeps_the_version_invisible)
@@ -151,7 +151,7 @@ TEST_IN(model_setup, teardown, a_shard_of_another_checksum_keeps_the_version_inv
     assert_false(commit_part(v, 0, ID_A));
     w.look_crc = 2;
     assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), HL_EINVAL);
-    assert_said("CRC-32 00000002 in the pool, but 00000001 stated");
+    assert_said("CRC-32 00000002 in the pool, but 00000001 was stated");
 }
 
 /* libhelios says it again while the status is this one. */

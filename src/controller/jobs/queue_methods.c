@@ -85,11 +85,11 @@ static void placed_text(const struct job *j, char *out, size_t cap)
     if (out[0] != '\0')
         return;
     snprintf(out, cap, "%s",
-             hl_job_state_ended(j->run.state)            ? "it is over"
-             : j->run.state == HL_API_JOB_STATE_RUNNING  ? "its pods run"
-             : j->run.state == HL_API_JOB_STATE_STARTING ? "Kubernetes places its pods, and has "
-                                                           "not reported yet what they wait for"
-                                                         : "its pods have not been made yet");
+             hl_job_state_ended(j->run.state)           ? "it is over"
+             : j->run.state == HL_API_JOB_STATE_RUNNING ? "its pods run"
+             : j->run.state == HL_API_JOB_STATE_STARTING
+                 ? "Kubernetes places its pods, and has not reported yet what they wait for"
+                 : "its pods have not been made yet");
 }
 
 /* Why a job is not waiting. Writes at most cap bytes. */

@@ -133,8 +133,8 @@ static void note_merged(struct job *j, const struct hl_api_rank_status *r, uint3
 {
     char text[HL_JOB_TEXT_MAX];
     snprintf(text, sizeof(text),
-             "rank %d was lost again before it reported a step, %u time%s: its next step counts "
-             "as one recovery, measured from the last loss",
+             "rank %d was lost again before it reported a step, %u time%s: its next step counts as "
+             "one recovery, measured from the last loss",
              r->rank, count, count == 1 ? "" : "s");
     j->controller->jobs->recovery_merged += count;
     job_note(j, "recovery-merged", text);
@@ -175,8 +175,7 @@ static void stall_text(const struct job *j, const struct hl_stall *s, char *out,
     hl_format_duration_ms((uint64_t)s->since_ms, since, sizeof(since));
     if (s->rank < 0)
         snprintf(out, cap,
-                 "no rank has made a step for %s, and nothing shows which one holds up the "
-                 "others",
+                 "no rank has made a step for %s, and nothing shows which one holds up the others",
                  since);
     else
         snprintf(out, cap, "rank %d on %s has made no step for %s: %s", s->rank,
@@ -351,8 +350,8 @@ void jobs_recovery_metrics(const struct hl_controller *c, struct hl_buf *out)
                             t->sum_s, name, phases[p], (unsigned long long)t->count);
     }
     hl_metric_family(out, "helios_recoveries_merged_total", "counter",
-                     "Replaced ranks that were lost again before they reported a step: they "
-                     "count as one recovery with the next.");
+                     "Replaced ranks that were lost again before they reported a step: they count "
+                     "as one recovery with the next.");
     (void)hl_buf_printf(out, "helios_recoveries_merged_total %llu\n",
                         (unsigned long long)c->jobs->recovery_merged);
 }

@@ -522,11 +522,12 @@ HL_CHECK static hl_status check_queued(const struct import *im)
     const struct hl_api_text_list before = import_waits_for(im, &arena);
     if (hl_import_may_wait(waited, im->request.wait_ms))
         return HL_OK;
-    return hl_fail(HL_ETIMEDOUT,
-                   "the import has not begun in %" PRIu64 " ms, because '%.100s' and %zu more "
-                   "had not ended; import it again with a longer --wait",
-                   im->request.wait_ms, before.count > 0 ? before.items[0] : "",
-                   before.count > 0 ? before.count - 1 : 0);
+    return hl_fail(
+        HL_ETIMEDOUT,
+        "the import has not begun in %" PRIu64
+        " ms, because '%.100s' and %zu more had not ended; import it again with a longer --wait",
+        im->request.wait_ms, before.count > 0 ? before.items[0] : "",
+        before.count > 0 ? before.count - 1 : 0);
 }
 
 /* If other imports wait for a place, this one waits behind them, if it may. */

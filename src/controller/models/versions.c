@@ -163,9 +163,8 @@ static hl_status begin_make(struct change *ch)
         return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",
                        p->token);
     if (b.token == 0) /* without a token it would join whatever is open, and might mix two saves */
-        return hl_fail(HL_EUNSUPPORTED, "a version is begun without the save's token: this "
-                                        "client is older than the Controller; install the same "
-                                        "release");
+        return hl_fail(HL_EUNSUPPORTED, "a version is begun without the save's token: this client "
+                                        "is older than the Controller; install the same release");
     if (!ch->durable) {
         const struct version_writer w = {
             .job = b.job, .verb = "begin", .attempt = b.attempt, .container = p->container};

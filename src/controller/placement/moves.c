@@ -579,12 +579,12 @@ static hl_status check_pace(struct hl_place from, struct hl_place goal, uint64_t
 {
     if (bytes_per_s > 0 && bytes_per_s < PACE_MIN)
         return hl_fail(HL_EINVAL,
-                       "a rate of %" PRIu64 " bytes per second for a move: it must "
-                       "be %u or more",
+                       "a rate of %" PRIu64 " bytes per second for a move: it must be %u or more",
                        bytes_per_s, PACE_MIN);
     if (bytes_per_s > 0 && hl_rules_path(from, goal) == HL_MOVE_ARCHIVE)
-        return hl_fail(HL_EUNSUPPORTED, "a move between L3 and L4 uses no network of Helios: "
-                                        "order it without a rate");
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "a move between L3 and L4 uses no network of Helios: order it without a rate");
     return HL_OK;
 }
 

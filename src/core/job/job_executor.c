@@ -24,7 +24,7 @@
     "and give restarts"
 
 #define NO_PROCESS                                                                                 \
-    "a rank that runs in an image is named only, its process is not the node's to end; remove "    \
+    "a rank that runs in an image can only be named, the node can't end its process; remove "      \
     "the key"
 
 /* Keys that some executors do not support: why, and what to do instead. */

@@ -45,7 +45,7 @@ static const struct field metadata_fields[] = {
     {"labels", OBJECT, NULL},
     {"annotations", OBJECT, NULL},
     {"name", TEXT, BY_PLAN},
-    {"namespace", TEXT, "the option kube.namespace of helios-controller says it"},
+    {"namespace", TEXT, "the option kube.namespace of helios-controller sets it"},
 };
 static const struct field spec_fields[] = {
     {"affinity", OBJECT, NULL},

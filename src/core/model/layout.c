@@ -158,7 +158,7 @@ hl_status hl_layout_verify(const char *layout)
     for (const char *at = layout; *at != '\0'; at = l.next, before = l) {
         number++;
         if (!line_read(at, &l))
-            return hl_fail(HL_EINVAL, "line %zu of a layout has no two tabs and an end", number);
+            return hl_fail(HL_EINVAL, "line %zu of a layout lacks two tabs and a line end", number);
         HL_TRY(line_verify(&l, number));
         if (number > 1 && line_order(&before, &l) >= 0)
             return hl_fail(HL_EINVAL, "line %zu of a layout is not sorted by name", number);

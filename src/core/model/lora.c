@@ -221,7 +221,8 @@ HL_CHECK static hl_status check_halves(const struct lora *l, const struct hl_ten
     size_t n = strlen(module);
     if (piece == PIECE_MAGNITUDE &&
         find_piece(l, module, n, pieces[PIECE_MAGNITUDE_WEIGHT].ending) != NULL)
-        return hl_fail(HL_EINVAL, "adapter tensor '%s' is there twice, the other ends with .weight",
+        return hl_fail(HL_EINVAL,
+                       "adapter tensor '%s' appears twice, once more with .weight at its end",
                        t->name);
     for (int half = PIECE_A; half <= PIECE_B; half++) {
         const struct hl_tensor *other = find_piece(l, module, n, pieces[half].ending);

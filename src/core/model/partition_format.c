@@ -252,8 +252,8 @@ HL_CHECK static hl_status fail_shape(const struct finding *f, size_t k, const st
     uint64_t rows = f->rows[k];
     char has[192], blocks[128];
     if (one)
-        return hl_fail(HL_EINVAL, "scale '%s' has shape %s; it is one number: [] or [1]", t->name,
-                       hl_tensor_shape_text(t, has, sizeof(has)));
+        return hl_fail(HL_EINVAL, "scale '%s' has shape %s; it must be one number: [] or [1]",
+                       t->name, hl_tensor_shape_text(t, has, sizeof(has)));
     if (block[0] > 0)
         snprintf(blocks, sizeof(blocks),
                  "[%" PRIu64 ",%" PRIu64 "] for blocks of %" PRIu64 "x%" PRIu64,

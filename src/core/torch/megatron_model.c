@@ -72,7 +72,7 @@ hl_status hl_megatron_divisor(uint64_t vocab, uint64_t padded, uint64_t tp, int 
         }
     return hl_fail(HL_EINVAL,
                    "the embedding has %" PRIu64
-                   " rows, which no padding makes from a vocabulary of %" PRIu64 " at TP %" PRIu64
+                   " rows, which is no padded size of a vocabulary of %" PRIu64 " at TP %" PRIu64
                    ": " GIVE_CONFIG " with its true vocab_size",
                    padded, vocab, tp);
 }
@@ -263,7 +263,7 @@ HL_CHECK static hl_status put_deepseek(struct config_builder *b, uint64_t moe_ff
     if (b->sizes.experts == 0)
         return refuse_model(b, "latent attention and no experts");
     if (json_array_size(dense) != first || shared % moe_ffn != 0)
-        return refuse_model(b, "latent attention and a mix of layers that DeepSeek has not");
+        return refuse_model(b, "latent attention and a mix of layers that DeepSeek does not have");
     put_names(b, v3 ? "deepseek_v3" : "deepseek_v2",
               v3 ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM");
     put_arg(b, "q_lora_rank", "q_lora_rank");

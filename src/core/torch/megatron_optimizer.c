@@ -54,8 +54,9 @@ HL_CHECK static hl_status read_states(struct reader *r, const struct hl_pickle_i
             count = (size_t)key->integer + 1;
     }
     if (count > NUMBERS_MAX)
-        return hl_fail(HL_EUNSUPPORTED, "the optimizer has a parameter of number %zu, at most %zu",
-                       count - 1, NUMBERS_MAX - 1);
+        return hl_fail(HL_EUNSUPPORTED,
+                       "the optimizer numbers a parameter %zu; at most %zu are allowed", count - 1,
+                       NUMBERS_MAX - 1);
     const struct hl_pickle_value **at = hl_arena_array(r->arena, count + 1, sizeof(*at));
     if (s == NULL || at == NULL)
         return hl_fail(HL_ENOMEM, "a table of %zu numbers", count);

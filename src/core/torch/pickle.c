@@ -531,8 +531,8 @@ HL_CHECK static hl_status op_proto(struct machine *m, uint8_t code __attribute__
     HL_TRY(take_number(m, 1, &version));
     if (version < 2 || version > 5)
         return fail_op(m, HL_EUNSUPPORTED,
-                       "pickle protocol %" PRIu64 ", 2 to 5 are read: save it again with "
-                       "torch.save",
+                       "pickle protocol %" PRIu64
+                       " is not supported, only 2 to 5: save it again with torch.save",
                        version);
     return HL_OK;
 }
@@ -583,7 +583,7 @@ HL_CHECK static hl_status run_machine(struct machine *m)
         m->code = m->at;
         uint8_t code = m->bytes[m->at++];
         if (handlers[code] == NULL)
-            return fail_op(m, HL_EUNSUPPORTED, "opcode 0x%02x is not read", code);
+            return fail_op(m, HL_EUNSUPPORTED, "opcode 0x%02x is not supported", code);
         HL_TRY(handlers[code](m, code));
     }
     return HL_OK;

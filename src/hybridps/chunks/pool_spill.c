@@ -30,7 +30,7 @@ static hl_status fail_full(struct hl_chunk_pool *p, const char *full, hl_status 
     char why[HL_ERROR_TEXT_MAX];
     snprintf(why, sizeof(why), "%s", hl_error_text());
     if (st != HL_ENOENT)
-        return hl_fail(st, "%s; a chunk could not be put to %s: %s", full,
+        return hl_fail(st, "%s; a chunk could not be moved to %s: %s", full,
                        p->o.spill != NULL ? p->o.spill->name : "the device", why);
     return hl_fail(HL_ENOSPC, "%s%s", full,
                    p->o.spill != NULL ? ", all of it in use" : ", and no lower tier is configured");

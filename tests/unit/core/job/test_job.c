@@ -521,7 +521,7 @@ TEST(what_is_said_of_failures_has_to_have_an_effect)
     is_bad("{\"onFailure\": {}}", "onFailure: must be lines of KIND or EXIT CODE");
     is_bad("{\"onFailure\": {\"crash\": \"fail\"}}", "onFailure: 'crash' is neither");
     is_bad("{\"onFailure\": {\"exit\": \"retry\"}}", "'retry' is not one of fail, count, ignore");
-    is_bad("{\"onFailure\": {\"lost\": \"fail\"}}", "of lost nodes onNodeLost decides");
+    is_bad("{\"onFailure\": {\"lost\": \"fail\"}}", "onNodeLost decides about lost nodes");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"onFailure\": {\"exit\": \"fail\"}}",
            "onFailure: has an effect where something is tried again");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"restarts\": 1,"
