@@ -91,13 +91,13 @@ static hl_status check_attention(const struct checking *c)
     const int32_t *d = c->op->dims;
     if (d[1] % d[2] != 0)
         return hl_fail(HL_EINVAL,
-                       "Hq %d is not a multiple of Hkv %d. Hint: as many query heads share "
-                       "each key head",
+                       "Hq %d is not a multiple of Hkv %d. Hint: each key head serves the same "
+                       "number of query heads",
                        d[1], d[2]);
     if (d[6] && d[3] > d[4])
         return hl_fail(HL_EINVAL,
-                       "causal with Sq %d over Sk %d leaves queries without a key. "
-                       "Hint: the last query goes with the last key",
+                       "causal with Sq %d over Sk %d leaves queries without a key. Hint: the last "
+                       "query is aligned with the last key",
                        d[3], d[4]);
     return HL_OK;
 }

@@ -47,7 +47,7 @@ struct run {
 static hl_status schedule_event(struct run *r, uint64_t at, enum happening what, uint32_t who)
 {
     if (at < r->now)
-        return hl_fail(HL_EINVAL, "the virtual clock ends. Hint: costs are nanoseconds");
+        return hl_fail(HL_EINVAL, "the virtual clock overflows. Hint: costs are nanoseconds");
     return hl_heap_push(&r->clock, at, r->happened++ << 34 | (uint64_t)what << 32 | who);
 }
 

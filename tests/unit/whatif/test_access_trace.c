@@ -81,7 +81,7 @@ TEST(bad_lines_are_refused_with_line_and_column)
     } bad[] = {
         {"", "line 1, column 1: the first line is not"},
         {"time,node\n", "line 1, column 1: the first line is not"},
-        {HEADER, "no access after its header"},
+        {HEADER, "no accesses after its header"},
         {HEADER "0,a,w,1\n", "line 2, column 8: a row has 5 columns"},
         {HEADER "0,a,w,1,read,\n", "line 2, column 13: a row has 5 columns"},
         {HEADER "\n", "line 2, column 1: a row has 5 columns"},

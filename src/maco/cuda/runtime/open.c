@@ -229,7 +229,7 @@ static hl_status close_in_time(maco_cuda *c)
         return HL_ENOMEM;
     k->c = c;
     HL_TRY(hl_cuda_job_start(c, &k->job, close_later));
-    if (hl_cuda_job_wait(&k->job, CLOSE_NS, "giving back what a runtime has") != HL_OK)
+    if (hl_cuda_job_wait(&k->job, CLOSE_NS, "releasing the resources of a runtime") != HL_OK)
         hl_warn("%s: it continues; keep the device and communicators until then", hl_error_text());
     hl_cuda_job_drop(&k->job);
     return HL_OK;
