@@ -262,8 +262,10 @@ static bool any_in_l2(const struct hl_api_copy_list *copies)
  * that can't reach the only holder, may learn of the copy in a moment. */
 static hl_status copy_not_found(struct hl_id id)
 {
-    return hl_fail(HL_ESTALE, "shard %s is not where the Controller says, or not known to it yet",
-                   hl_id_format(id).s);
+    return hl_fail(
+        HL_ESTALE,
+        "shard %s is not where the Controller reports it, or the Controller does not know it yet",
+        hl_id_format(id).s);
 }
 
 /* No source of the shard is left. */

@@ -47,7 +47,7 @@ void shm_know_agent(struct shm *shm, struct hl_rpc *rpc)
 {
     const char *address = hl_l3_rpc_address(shm->socket);
     if (address[0] != '\0' && hl_rpc_open(rpc, address, "Agent", &shm->agent) != HL_OK)
-        hl_debug("the node's store is not asked to keep copies: %s", hl_error_text());
+        hl_debug("the node's store does not keep copies for this process: %s", hl_error_text());
 }
 
 bool shm_connected(struct shm *shm)

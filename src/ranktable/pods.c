@@ -292,8 +292,8 @@ static hl_status make_text(struct judging *j)
     hl_status st = hl_ranktable_document(&j->table, j->rules->format, &text);
     if (st == HL_OK && text.len > HL_RANKTABLE_BYTES_MAX)
         st = hl_fail(HL_EINVAL,
-                     "the table has %zu bytes, more than a ConfigMap takes (%d); use fewer devices "
-                     "or another format",
+                     "the table has %zu bytes, more than a ConfigMap can hold (%d); use fewer "
+                     "devices or another format",
                      text.len, HL_RANKTABLE_BYTES_MAX);
     if (st == HL_OK)
         j->out->text = hl_buf_take(&text);

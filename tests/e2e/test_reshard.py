@@ -350,7 +350,7 @@ class Room(unittest.TestCase):
             cluster.json(*add, name)
         cluster.json("model", "rm", "third")
         said = cluster.refuse("model", "reshard", "first", "--tp-size", 2)
-        self.assertRegex(said, r"'first' needs .* are free in the pool and \d.* rest \(l3.quarantine\)")
+        self.assertRegex(said, r"'first' needs .* are free in the pool and \d.* are in quarantine \(l3.quarantine\)")
 
     def test_a_reader_whose_shards_went_after_it_listed_them_gets_them_from_a_new_cut(self):
         cluster, add = self.start()

@@ -257,8 +257,8 @@ static hl_status print_moves(const struct hl_api_plan *plan, const struct hl_api
     }
     if (d->moves.count == 0) {
         cli_print(stdout,
-                  "no move of up to three gangs makes room%s; moving frees no slots, it only "
-                  "brings free ones together\n",
+                  "no move of up to three gangs makes room%s; moving frees no slots, it only joins "
+                  "free ones\n",
                   d->all_tried ? "" : ", of those that were looked at");
         return HL_OK;
     }

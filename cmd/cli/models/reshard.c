@@ -107,7 +107,7 @@ static hl_status note_cutting(struct awaiting *w, const char *name,
         return HL_OK;
     return hl_fail(HL_ETIMEDOUT,
                    "%s@%" PRId64 " %s, without progress for %" PRIu64 " s at %" PRIu64
-                   " of %" PRIu64 " bytes; it goes on, and the log of the L3 daemon may say why",
+                   " of %" PRIu64 " bytes; it continues, and the log of the L3 daemon may say why",
                    name, r->version,
                    r->queued ? "waits to be cut behind other imports and cuts" : "is being cut",
                    w->timeout_ms / 1000, r->done_bytes, r->total_bytes);

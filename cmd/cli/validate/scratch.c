@@ -48,7 +48,7 @@ static const char *fill_obstacle(struct validation *v, const struct hl_l1_fill *
         return "policy.high_pct leaves nothing above it";
     if (fill->bytes <= room && fill->bytes <= n->l2_free)
         return NULL;
-    return validate_text(v, "to fill L1 of %s takes %s, and %s are free (--size, pool, L2)",
+    return validate_text(v, "filling L1 of %s needs %s, and %s are free (--size, pool, L2)",
                          n->name, hl_format_bytes(fill->bytes, need, sizeof(need)),
                          hl_format_bytes(least_of(room, n->l2_free), has, sizeof(has)));
 }

@@ -89,7 +89,7 @@ static const struct row rows[] = {
      row_plank_cx4, 1, TARGET(min_plank), LEAST, "%"},
     {"plank.cx6", "beside a ConnectX-6 the direct path is taken",
      row_plank_cx6, 1, TARGET(min_direct), LEAST, "%"},
-    {"plank.fallback", "after a failure another path is taken by itself",
+    {"plank.fallback", "after a failure another path is taken automatically",
      row_plank_fallback, 1, TARGET(min_fallback), LEAST, "%"},
     {"speed.read.cx4", "latency of the read path (UCX), ConnectX-4",
      row_read_cx4, 1, TARGET(max_read_cx4), MOST, " us"},

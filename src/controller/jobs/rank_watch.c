@@ -169,7 +169,7 @@ static void stall_text(const struct job *j, const struct hl_stall *s, char *out,
     static const char *const why[] = {
         [HL_STALL_STOPPED] = "its process is stopped",
         [HL_STALL_BEHIND] = "the others wait for it, a step ahead",
-        [HL_STALL_LEFT] = "the others come together again and wait for it",
+        [HL_STALL_LEFT] = "the others re-form the gang and wait for it",
     };
     const struct rank_seen *seen = s->rank >= 0 ? &j->watch->seen[s->rank] : NULL;
     hl_format_duration_ms((uint64_t)s->since_ms, since, sizeof(since));

@@ -259,7 +259,7 @@ void elastic_tell(const struct job *j, char *io, size_t cap)
                  joining == 1 ? "" : "s", all_asked(j) ? "wait for that" : "start");
     else
         snprintf(io + n, cap - n,
-                 "when no job of the line takes the slots, %s after it changed last", wait);
+                 "when no job of the line needs the slots, %s after its last change", wait);
 }
 
 static void note_asked(struct job *j, int rank)

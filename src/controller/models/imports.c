@@ -609,7 +609,7 @@ void method_import_progress(void *arg, struct hl_rpc_call *call,
     if (im == NULL || im->kind != &import_of_directory) {
         call_reject(call,
                     hl_fail(HL_ENOENT,
-                            "import '%s' is not known; was the Controller restarted? import again",
+                            "import '%s' is unknown; was the Controller restarted? import again",
                             p->import_id));
         return;
     }

@@ -513,7 +513,7 @@ static hl_status commit_part_make(struct change *ch)
     p.expected = layout_find(ch->c, p.version);
     vc->completes = !ch->durable && !vc->checked && hl_catalog_completes(p.version, p.rank);
     if (vc->completes)
-        return hl_fail(HL_EBUSY, "L3 is asked for the shards first");
+        return hl_fail(HL_EBUSY, "L3 has to report the shards first");
     return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);
 }
 

@@ -528,8 +528,7 @@ void moves_stop(struct hl_controller *c)
         struct move_call *x = p->calls;
         p->calls = x->next;
         hl_rpc_reject(x->call, HL_ECANCELED,
-                      "the Controller is shutting down; the move goes on "
-                      "when it is back");
+                      "the Controller is shutting down; the move continues when it is back");
         free(x);
     }
 }

@@ -125,11 +125,11 @@ bool hl_job_range_check(struct hl_job *job, struct hl_job_fault *f)
             job->dp_min, job->dp_max, job->ep);
     if (hl_job_resizes(job) && job->spare_slots > 0)
         return range_fault(f, "spareSlots", "/spareSlots",
-                           "a gang with data_parallel_size: {min, max} goes on without a lost "
-                           "server, and takes a free slot when there is one; remove the key");
+                           "a gang with data_parallel_size: {min, max} continues without a lost "
+                           "server, and uses a free slot when there is one; remove the key");
     if (hl_job_resizes(job) && (rules->data.required || rules->gang.required))
         return range_fault(f, "placement", "/placement",
-                           "replicas that come later are placed by themselves, so data and gang "
-                           "can't be required with data_parallel_size: {min, max}; use preferred");
+                           "replicas that join later are placed separately, so data and gang can't "
+                           "be required with data_parallel_size: {min, max}; use preferred");
     return true;
 }

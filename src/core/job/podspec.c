@@ -195,11 +195,12 @@ static bool fail_unknown(struct walk *w, const struct field *fields, size_t coun
             names[n++] = fields[i].name;
     const char *near = hl_did_you_mean(key, names, n);
     if (near != NULL)
-        return walk_fail(w, true, "'%.64s' is not taken in %s; did you mean '%s'?", key, of, near);
+        return walk_fail(w, true, "'%.64s' is not accepted in %s; did you mean '%s'?", key, of,
+                         near);
     for (size_t i = 0; i < n; i++)
         used = text_append(all, sizeof(all), text_append(all, sizeof(all), used, i > 0 ? ", " : ""),
                            names[i]);
-    return walk_fail(w, true, "'%.64s' is not taken in %s; these are: %s", key, of, all);
+    return walk_fail(w, true, "'%.64s' is not accepted in %s; these are: %s", key, of, all);
 }
 
 /* Checks that every member of the object is an accepted field. */
@@ -288,7 +289,7 @@ static bool check_volume(struct walk *w, const json_t *volume)
         return walk_fail(w, false, "a volume needs a name");
     if (strcmp(name, "shm") == 0 || strcmp(name, "ascend-910-config") == 0 ||
         strncmp(name, "mount-", 6) == 0)
-        return walk_fail(w, false, "the name '%.64s' is taken by Helios; use another one", name);
+        return walk_fail(w, false, "Helios uses the name '%.64s' itself; use another one", name);
     if (host == NULL)
         return true;
     const char *path = text_of(host, "path");

@@ -328,7 +328,7 @@ HL_CHECK static hl_status put_experts(struct config_builder *b, uint64_t moe_ffn
         set_field(b, "qkv_bias", json_boolean(has_flag(b, "add_qkv_bias")));
         return put_gated(b);
     }
-    return refuse_model(b, "experts in a form of its own");
+    return refuse_model(b, "experts in its own form");
 }
 
 HL_CHECK static hl_status put_sparse(struct config_builder *b)
@@ -423,7 +423,7 @@ HL_CHECK static hl_status check_computation(const struct config_builder *b)
 {
     static const struct usual_arg all[] = {
         {"apply_layernorm_1p", 0, "norms are stored less 1"},
-        {"rotary_interleaved", 0, "rotary embedding takes neighbours"},
+        {"rotary_interleaved", 0, "rotary embedding pairs neighbours"},
         {"rotary_seq_len_interpolation_factor", 1, "positions are interpolated"},
         {"no_rope_freq", 0, "some layers have no rotary embedding"},
         {"window_size", 0, "attention has a window"},
@@ -547,7 +547,7 @@ HL_CHECK static hl_status check_forms(const struct hl_pickle_value *root,
         const char *name, *family, *what;
     } table[] = {
         {"apply_layernorm_1p", "gemma", "norms are stored less 1"},
-        {"rotary_interleaved", "llama4", "rotary embedding takes neighbours"},
+        {"rotary_interleaved", "llama4", "rotary embedding pairs neighbours"},
     };
 
     const struct hl_pickle_value *args = NULL;

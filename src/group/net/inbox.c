@@ -95,7 +95,7 @@ static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t siz
     for (const struct hl_inbox_message *m = b->first; m != NULL; m = m->next)
         waiting += m->from == from && ((m->number ^ number) & HL_INBOX_AHEAD) == 0;
     if (waiting >= WAITING)
-        return hl_fail(HL_EBUSY, "%zu messages have not been taken yet", waiting);
+        return hl_fail(HL_EBUSY, "%zu messages have not been received yet", waiting);
     return HL_OK;
 }
 

@@ -263,7 +263,7 @@ int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address)
     HL_TRY(client_enter(h));
     hl_status st = find_tensor(h, tensor, &x);
     if (st == HL_OK && x->chunk == HL_TENSOR_NONE)
-        st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first", x->name);
+        st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: make a layout first", x->name);
     if (st == HL_OK && where != HYBRIDPS_HOST && where != HYBRIDPS_DEVICE)
         st = hl_fail(HL_EINVAL, "tensor \"%s\": %d is neither host nor device", x->name, where);
     if (st == HL_OK)

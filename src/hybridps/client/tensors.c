@@ -160,7 +160,7 @@ static hl_status find_placed(const struct hl_tensors *t, uint32_t tensor,
         return hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 "; %" PRIu32 " were registered",
                        tensor, t->count);
     if (t->list[tensor].chunk == HL_TENSOR_NONE)
-        return hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first",
+        return hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: make a layout first",
                        t->list[tensor].name);
     *out = &t->list[tensor];
     return HL_OK;

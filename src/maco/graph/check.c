@@ -261,7 +261,7 @@ static hl_status check_numbers(const struct checking *c)
     if (hl_maco_is_comm(c->type->type) && op->on_worker != 0)
         return hl_fail(
             HL_EINVAL,
-            "communication asks for worker %d. Hint: the proxy of its group runs it, ask for none",
+            "communication requests worker %d. Hint: the proxy of its group runs it, request none",
             op->on_worker - 1);
     if (op->group > UINT16_MAX || (!hl_maco_is_comm(c->type->type) && op->group != 0))
         return hl_fail(HL_EINVAL,

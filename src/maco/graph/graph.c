@@ -190,7 +190,9 @@ int maco_graph_depend(maco_graph *g, uint32_t task, uint32_t on)
                        "that maco_graph_add gave",
                        task, on, g->n);
     if (task == on)
-        return hl_fail(HL_ECONFLICT, "task \"%s\" would wait for itself. Hint: (task, on)",
+        return hl_fail(HL_ECONFLICT,
+                       "task \"%s\" would wait for itself. Hint: the arguments are (task, the one "
+                       "that it waits for)",
                        hl_maco_graph_name(g, task));
     if (g->n_edges >= UINT32_MAX)
         return hl_fail(HL_EINVAL, "more than 2^32 - 1 dependencies. Hint: join them in NOP tasks");

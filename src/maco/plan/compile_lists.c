@@ -106,7 +106,7 @@ static hl_status take_task(maco_plan *p, const uint32_t *number, uint32_t n_ids,
                        "task \"%s\" is in lists twice. Hint: put it in one of them, once",
                        hl_maco_plan_name(p, task));
     if (p->worker[task] != MACO_NONE && p->worker[task] != w)
-        return hl_fail(HL_EINVAL, "task \"%s\" asks for worker %u but is in list %u",
+        return hl_fail(HL_EINVAL, "task \"%s\" requests worker %u but is in list %u",
                        hl_maco_plan_name(p, task), p->worker[task], w);
     p->worker[task] = 0x80000000u | w;
     p->list[(*at)++] = task;

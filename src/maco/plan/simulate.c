@@ -306,7 +306,7 @@ static hl_status prepare_run(struct run *r)
     }
     for (uint32_t i = 0; i < v->n_tasks; i++)
         if (v->worker[i] != MACO_NONE && v->worker[i] >= r->n_workers)
-            return hl_fail(HL_EINVAL, "task \"%s\" asks for worker %u of %u. Hint: -1 is any",
+            return hl_fail(HL_EINVAL, "task \"%s\" requests worker %u of %u. Hint: -1 is any",
                            hl_maco_plan_name(r->p, i), v->worker[i], r->n_workers);
     return sort_comm(r);
 }

@@ -233,8 +233,8 @@ HL_CHECK static hl_status find_layer_wise(struct ranks *r, const char *folder)
     if (n > 0 && r->s->optimizer)
         st = hl_fail(HL_EUNSUPPORTED,
                      "%s/%s has the state of a layer-wise distributed optimizer: each "
-                     "data-parallel rank has that of its own parameters, without their names; "
-                     "import it without --optimizer",
+                     "data-parallel rank holds the state of its own parameters, without their "
+                     "names; import it without --optimizer",
                      folder, list[0]->d_name);
     r->layer_wise |= n > 0;
     for (int i = 0; i < n; i++)

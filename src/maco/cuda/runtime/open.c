@@ -19,7 +19,7 @@ static hl_status driver_with_kernels(const char *library, struct cuda_driver *cu
     HL_TRY(cuda_driver_load(library, cu));
     if (!cu->run)
         return hl_fail(HL_EUNSUPPORTED, "the CUDA driver is too old for MACO: it has no "
-                                        "cuStreamWaitValue64_v2; CUDA 11.7 brought it");
+                                        "cuStreamWaitValue64_v2, which CUDA 11.7 introduced");
     return HL_OK;
 }
 

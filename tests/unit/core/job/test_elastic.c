@@ -95,11 +95,11 @@ TEST(a_range_that_makes_no_sense_is_refused_with_its_place)
            "experts evenly: expert_model_parallel_size 8 times expert_tensor_parallel_size has to "
            "divide the ranks of a stage");
     is_bad(RANGE(1, 2), REPLACE ", \"placement\": {\"gang\": \"leaf required\"}",
-           "job.yaml:20:10: placement: replicas that come later are placed by themselves, so data "
-           "and gang can't be required with data_parallel_size: {min, max}; use preferred");
+           "job.yaml:20:10: placement: replicas that join later are placed separately, so data and "
+           "gang can't be required with data_parallel_size: {min, max}; use preferred");
     is_bad(RANGE(1, 2), REPLACE ", \"spareSlots\": 1",
-           "job.yaml:20:11: spareSlots: a gang with data_parallel_size: {min, max} goes on without "
-           "a lost server, and takes a free slot when there is one; remove the key");
+           "job.yaml:20:11: spareSlots: a gang with data_parallel_size: {min, max} continues "
+           "without a lost server, and uses a free slot when there is one; remove the key");
     is_bad("\"data_parallel_size\": 2",
            ", \"recovery\": {\"mode\": \"replace\", \"growAfter\": \"5s\"}",
            "job.yaml:10:19: recovery.growAfter: has an effect with recovery: {mode: replace} and "
