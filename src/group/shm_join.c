@@ -42,9 +42,10 @@ static hl_status check_shm_options(const hybridps_shm_options *o)
     if (len == 0 || len > 200 || strchr(o->name, '/') != NULL)
         return hl_fail(HL_EINVAL, "a group's name has 1 to 200 characters and no '/'");
     if (o->world < 1 || o->world > HL_COLLECTIVE_RANKS || o->rank < 0 || o->rank >= o->world)
-        return hl_fail(HL_EINVAL,
-                       "group %s: rank %d of %d: ranks are 0 to world - 1, at most %d of them",
-                       o->name, o->rank, o->world, HL_COLLECTIVE_RANKS);
+        return hl_fail(
+            HL_EINVAL,
+            "group %s: rank %d of %d: ranks are 0 to world - 1, and at most %d are allowed",
+            o->name, o->rank, o->world, HL_COLLECTIVE_RANKS);
     if (o->timeout_ms < 0)
         return hl_fail(HL_EINVAL, "group %s: invalid timeout of %d ms", o->name, o->timeout_ms);
     return HL_OK;

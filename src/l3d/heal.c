@@ -232,7 +232,7 @@ static hl_status repair_shard(struct heal *h, struct repair *p)
                        hl_id_format(h->id).s);
     hl_status st = l4_alloc(h->d, &want, &p->x);
     if (st == HL_EEXIST)
-        return hl_fail(HL_EBUSY, "shard %s is being loaded; ask again", hl_id_format(h->id).s);
+        return hl_fail(HL_EBUSY, "shard %s is being loaded; try again", hl_id_format(h->id).s);
     HL_TRY(st);
     st = replace_shard(h, p);
     if (st != HL_OK)

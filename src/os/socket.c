@@ -171,7 +171,7 @@ hl_status hl_socket_connect(const char *path, int timeout_ms, int *out)
         if (errno == EINTR && (!blocks || set_patience(fd, deadline)))
             continue;
         if (errno == EAGAIN || errno == EINTR)
-            return hl_fail(HL_ETIMEDOUT, "connect to %s: its queue of clients stays full", path);
+            return hl_fail(HL_ETIMEDOUT, "connect to %s: its queue of clients is full", path);
         return fail_errno("connect to", path, errno);
     }
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 ||

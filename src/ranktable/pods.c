@@ -145,7 +145,7 @@ static hl_status group_of(const struct judging *j, const struct hl_ranktable_pod
             *out = (uint32_t)g;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "%.253s: the job has no task '%.63s' (volcano.sh/task-spec)",
+    return hl_fail(HL_EINVAL, "%.253s: its job has no task '%.63s' (volcano.sh/task-spec)",
                    pod->instance.name, pod->task != NULL ? pod->task : "");
 }
 

@@ -161,7 +161,7 @@ onFailure: {{"9": fail}}
             r.get("progress", {}).get("steps", 0) > 0 for k in c.job(save)["containers"] for r in k["ranks"]))
         (c.dir / "save").touch()
         for job, kind, said in ((save, "save", "exited with code 1 while it saved a version"),
-                                (stall, "stall", "was ended, for it hung or was slow")):
+                                (stall, "stall", "was ended because it hung or was slow")):
             done = c.wait_job(job, "failed")
             self.assertEqual((done["lastFailure"], done["attempt"], done["failures"][0]["kind"]), (kind, 1, kind))
             self.assertIn(f"onFailure ends the job after {kind}", done["reason"])

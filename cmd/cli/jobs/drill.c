@@ -393,9 +393,9 @@ static hl_status await_calm(struct drill *d, const struct drill_fault *fault,
         now = hl_now_ns();
         if (now > deadline)
             return hl_fail(HL_ETIMEDOUT, "job %s %s", d->job,
-                           fault->is_ready == NULL ? "makes no steps"
-                                                   : "makes no steps, or no saves, or a log of it "
-                                                     "stays with a gap");
+                           fault->is_ready == NULL
+                               ? "makes no steps"
+                               : "makes no steps or no saves, or one of its logs still has a gap");
         if (now - asked_ns > HL_NS_PER_S) {
             HL_TRY(ask_job(d, 0, NULL)); /* it may have ended, or its logs may be complete again */
             asked_ns = now;
@@ -476,7 +476,7 @@ static hl_status fault_make(struct drill *d, struct drill_row *row, size_t turn)
     HL_TRY(st);
     row->count++;
     if (!out->recovered)
-        return hl_fail(HL_ETIMEDOUT, "rank %d, %s: the gang makes no steps again", rank,
+        return hl_fail(HL_ETIMEDOUT, "rank %d, %s: the gang has not made a step since", rank,
                        row->fault->name);
     if (!d->cli->json)
         cli_print(stderr, "%s of rank %d: next step after %.2f s%s%s\n", row->fault->name, rank,

@@ -153,7 +153,7 @@ static void write_lines(const struct drill_target *t, const char *line, size_t b
     for (size_t at = 0; is_pipe && at < bytes && n > 0; at += (size_t)n)
         n = write(fd, line, strlen(line));
     if (!is_pipe || n <= 0) /* then only the rank's own output counts */
-        hl_debug("process %d: no line for its log could be written", (int)t->pid);
+        hl_debug("can't write a line to the log of process %d", (int)t->pid);
 }
 
 /* The shim only reports that a gap has ended when it writes again, so this writes a line. */
@@ -188,7 +188,7 @@ static hl_status make_disk(struct drill_target *t)
 static void end_disk(struct drill_target *t)
 {
     if (prlimit(t->shim, RLIMIT_FSIZE, &t->file, NULL) != 0)
-        hl_warn("the limit of files of process %d stays: %s", (int)t->shim, strerror(errno));
+        hl_warn("can't restore the file limit of process %d: %s", (int)t->shim, strerror(errno));
 }
 
 /* ---- it finds no memory ---------------------------------------------------------------------- */

@@ -203,8 +203,8 @@ static hl_status securing_failure(const struct securing *t, hl_status st)
     holders_text(s->holders, s->holder_count, places, sizeof(places));
     return hl_fail(
         st,
-        "%s is in %s, and %s (versions.durability=%s): %s; %zu of %zu shards are; no other one "
-        "got there for %s",
+        "%s is in %s, and %s (versions.durability=%s): %s; %zu of %zu shards are there; none "
+        "followed for %s",
         shard_label(t->c, &s->shard, label, sizeof(label)), places,
         durability_wants(copies_durability(t->c)), hl_durability_word(copies_durability(t->c)),
         t->why[0] != '\0' ? t->why : "no answer yet", t->held, t->count,

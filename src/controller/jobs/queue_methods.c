@@ -218,8 +218,10 @@ void method_list_queue(void *arg, struct hl_rpc_call *call,
     struct hl_api_controller_list_queue_results r = {0};
     (void)p;
     if (c->jobs->queue == NULL || c->jobs->executor->has_deadlines) {
-        call_reject(call, hl_fail(HL_EUNSUPPORTED, "on Kubernetes Volcano has the queue: `kubectl "
-                                                   "get podgroups`"));
+        call_reject(
+            call,
+            hl_fail(HL_EUNSUPPORTED,
+                    "on Kubernetes, Volcano keeps the queue: `kubectl get podgroups` shows it"));
         return;
     }
     r.queues = list_queues(c, arena);

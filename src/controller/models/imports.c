@@ -355,7 +355,7 @@ static void on_import_started(void *arg, hl_status st, const char *text,
         return;
     }
     if (st == HL_OK && waited)
-        hl_info("import has its turn name=%s", im->request.name);
+        hl_info("import leaves the queue name=%s", im->request.name);
     import_started(im, st, text);
     imports_go_on(im->controller);
 }

@@ -304,7 +304,7 @@ static const char *end_text(hl_status st, char *buf, size_t cap)
              st == HL_ECANCELED   ? "it was cancelled"
              : st == HL_ETIMEDOUT ? "it took too long"
              : st == HL_EUNAVAIL  ? "a holder does not answer"
-             : st == HL_ECORRUPT  ? "the copy is not what the catalogue says"
+             : st == HL_ECORRUPT  ? "the copy differs from the catalogue"
              : st == HL_ENOSPC    ? "there is no room"
              : st == HL_ENOENT    ? "the shard, or a copy of it, no longer exists"
                                   : hl_status_name(st));

@@ -184,7 +184,7 @@ static hl_status check_manifest(struct hl_manifest *m)
     for (size_t i = 0; i < doc->shards.count; i++)
         HL_TRY(check_shard(&doc->shards.items[i], &sum, &m->bytes));
     if (m->id.hi != HL_MANIFEST_HI || m->id.lo != sum)
-        return bad_manifest("its id is not that of what it names");
+        return bad_manifest("its id does not match what it names");
     return HL_OK;
 }
 
@@ -261,7 +261,7 @@ static hl_status find_text(const struct hl_safetensors *st, const char *file, co
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
     const char *at = file + st->data_offset + t->offset;
     if (hl_crc32(0, at, t->size) != crc)
-        return bad_manifest("its checksum is not that of its text");
+        return bad_manifest("its checksum does not match its text");
     *text = at;
     *len = t->size;
     return HL_OK;

@@ -147,7 +147,8 @@ static hl_status line_verify(const struct line *l, size_t number)
     }
     if (ok && shape_is_plain(l))
         return HL_OK;
-    return hl_fail(HL_EINVAL, "line %zu of a layout is not NAME, DTYPE and extents between tabs",
+    return hl_fail(HL_EINVAL,
+                   "line %zu of a layout is not NAME, DTYPE and extents, separated by tabs",
                    number);
 }
 

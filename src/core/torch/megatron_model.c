@@ -422,7 +422,7 @@ HL_CHECK static hl_status check_usual(const struct config_builder *b, const stru
 HL_CHECK static hl_status check_computation(const struct config_builder *b)
 {
     static const struct usual_arg all[] = {
-        {"apply_layernorm_1p", 0, "norms are stored less 1"},
+        {"apply_layernorm_1p", 0, "norm weights are stored minus 1"},
         {"rotary_interleaved", 0, "rotary embedding pairs neighbours"},
         {"rotary_seq_len_interpolation_factor", 1, "positions are interpolated"},
         {"no_rope_freq", 0, "some layers have no rotary embedding"},
@@ -546,7 +546,7 @@ HL_CHECK static hl_status check_forms(const struct hl_pickle_value *root,
     static const struct {
         const char *name, *family, *what;
     } table[] = {
-        {"apply_layernorm_1p", "gemma", "norms are stored less 1"},
+        {"apply_layernorm_1p", "gemma", "norm weights are stored minus 1"},
         {"rotary_interleaved", "llama4", "rotary embedding pairs neighbours"},
     };
 

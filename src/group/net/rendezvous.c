@@ -66,9 +66,10 @@ static hl_status check_net_options(const hybridps_net_options *o)
     if (o->address == NULL || o->address[0] == '\0')
         return hl_fail(HL_EINVAL, "a group needs the address of rank 0: \"host:port\"");
     if (o->world < 1 || o->world > HL_COLLECTIVE_RANKS || o->rank < 0 || o->rank >= o->world)
-        return hl_fail(HL_EINVAL,
-                       "group at %s: rank %d of %d: ranks are 0 to world - 1, at most %d of them",
-                       o->address, o->rank, o->world, HL_COLLECTIVE_RANKS);
+        return hl_fail(
+            HL_EINVAL,
+            "group at %s: rank %d of %d: ranks are 0 to world - 1, and at most %d are allowed",
+            o->address, o->rank, o->world, HL_COLLECTIVE_RANKS);
     if (o->timeout_ms < 0)
         return hl_fail(HL_EINVAL, "group at %s: invalid timeout of %d ms", o->address,
                        o->timeout_ms);

@@ -42,8 +42,8 @@ static bool serve_child(struct hybridps *h, const struct hl_pagefault_access *ac
     const char *name = tensor > 0 ? h->tensors.list[tensor - 1].name : "(none)";
     char text[HL_ERROR_TEXT_MAX];
     snprintf(text, sizeof(text),
-             "tensor \"%.100s\" can't be read in a forked child: %s; the bytes are no numbers: "
-             "read it before the fork, and keep a clone()",
+             "tensor \"%.100s\" can't be read in a forked child: %s; its bytes are not valid: read "
+             "it before the fork, and keep a clone()",
              name, lost);
     if (h->told.text != NULL)
         snprintf(h->told.text, h->told.size, "%s", text);

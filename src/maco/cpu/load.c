@@ -91,7 +91,7 @@ static hl_status check_events(struct hl_maco_state *s, bool is_static)
     for (uint32_t e = 0; e < v->n_events; e++) {
         maco_event *ev = &s->events[e];
         if (ev->needed == 0)
-            return hl_fail(HL_EINVAL, "event %u of the plan needs no task", e);
+            return hl_fail(HL_EINVAL, "event %u of the plan depends on no task", e);
         if (ev->kind == MACO_EVENT_LAUNCH_TASK)
             ev->last = ev->first + 1;
         ends += ev->kind == MACO_EVENT_END;

@@ -183,7 +183,7 @@ static hl_status make_events(const maco_plan_view *v, const struct hl_cuda_shape
         maco_event *e = &events[i];
         uint32_t joins_end = e->first, work = e->last;
         if (e->needed == 0)
-            return hl_fail(HL_EINVAL, "event %u of the plan needs no task", i);
+            return hl_fail(HL_EINVAL, "event %u of the plan depends on no task", i);
         if (e->kind != MACO_EVENT_END && e->kind != MACO_EVENT_EMPTY) {
             if (e->first > e->last || e->last > v->n_tasks)
                 return hl_fail(HL_EINVAL, "event %u launches tasks %u to %u of %u", i, e->first,
