@@ -68,7 +68,8 @@ static const struct hl_option rows[] = {
      "namespaces.",
      HL_OPT_STRING, 0, 0, NULL, AT(ns)},
     {"super_pod_servers", "--super-pod-servers", "0",
-     "Format 1.2, where pods don't say their super pod: servers in each; 0 for one super pod.",
+     "Format 1.2, for pods that don't name their super pod: servers per super pod; 0 for a single "
+     "super pod.",
      HL_OPT_INT, 0, 100000, NULL, AT(super_pod_servers)},
     {"batch", "--batch", "100ms", "How long changes are collected before tables are written.",
      HL_OPT_DURATION, 10, 10000, NULL, AT(batch_ms)},

@@ -76,7 +76,7 @@ static hl_status open_device(struct store *s, const char *spec,
             t->device, spec, (unsigned long long)info.capacity, info.backing, info.numa,
             hl_nic_class_name(t->nic), t->direct);
     if (!t->bounded && s->opts.l1_keep > 0)
-        hl_info("reads leave no copies in %s: --devices %s does not say how many bytes the store "
+        hl_info("reads leave no copies in %s: --devices %s does not limit the bytes that the store "
                 "may use there",
                 t->device, spec);
     return HL_OK;

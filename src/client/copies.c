@@ -272,8 +272,8 @@ static hl_status copy_not_found(struct hl_id id)
 static hl_status copy_gone(struct hl_id id)
 {
     return hl_fail(HL_ENOENT,
-                   "shard %s is lost: no pool, archive or node that the Controller knows has it; "
-                   "read an older version, or import the model again",
+                   "shard %s is lost: none of the pools, archives and nodes that the Controller "
+                   "knows has it; read an older version, or import the model again",
                    hl_id_format(id).s);
 }
 

@@ -78,7 +78,7 @@ static hl_status check_layout(const struct hl_collective_shm *g, uint64_t size)
     if (s->pid_namespace != hl_pid_namespace())
         return hl_fail(HL_EUNSUPPORTED,
                        "group %s: its ranks are in another PID namespace, so their deaths can't be "
-                       "seen from here; share it (docker: --pid=host)",
+                       "detected; share the namespace (docker: --pid=host)",
                        g->path);
     if ((int)s->world != g->world || size != g->size)
         return hl_fail(HL_ECONFLICT, "group %s: a world size of %d, but the others gave %u",

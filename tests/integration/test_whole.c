@@ -448,7 +448,7 @@ TEST_IN(model_setup, teardown, shard_records_of_another_place_cost_their_version
     assert_damaged("version/m/0000000002");
     assert_int_equal(newest(skipped, sizeof(skipped)), 1);
     assert_string_equal(
-        skipped, "version 2: the records of its shards are not those that were stored with it");
+        skipped, "version 2: the records of its shards differ from those that were stored with it");
     assert_int_equal(request(2, 0), HL_ECORRUPT); /* it would have another rank's part too */
     assert_nothing_freed();
 }

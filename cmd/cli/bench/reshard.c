@@ -245,8 +245,8 @@ static hl_status measure_case(struct reshard_bench *b, const struct reshard_case
     HL_TRY(plans_taken(b, &second));
     if ((first == 1) == k->view || (derived > b->file_size / 2) == k->view)
         return hl_fail(HL_ECORRUPT,
-                       "%s: %" PRIu64 " plans and %" PRIu64 " derived bytes are not what was "
-                       "to be measured",
+                       "%s: %" PRIu64 " plans and %" PRIu64
+                       " derived bytes differ from the case to be measured",
                        k->name, first, derived);
     uint64_t beyond = bytes_above(b->watch.most, own) + bytes_above(after - before, derived);
     b->beyond = beyond > b->beyond ? beyond : b->beyond;

@@ -162,7 +162,7 @@ hl_status cmd_node_reserve(struct cli *cli, int argc, char **argv)
     struct reserve_args a = {0};
     HL_TRY(cli_args(cli, reserve_rows, HL_ARRAY_LEN(reserve_rows), argc, argv, &a, 1, 1));
     hl_status st = a.for_ms > 0 ? reserve_listed(cli, argv[0], &a)
-                                : cli_usage(cli, "say how long it lasts: --for 4h");
+                                : cli_usage(cli, "give its duration, as in --for 4h");
     hl_args_fini(reserve_rows, HL_ARRAY_LEN(reserve_rows), &a);
     return st;
 }

@@ -32,7 +32,7 @@ hl_status drill_report_print(const struct hl_api_drill_report *r)
                   (unsigned long long)r->clean_steps, (unsigned long long)r->false_alarms,
                   r->false_alarms > 0 ? ": " : "", r->false_alarm);
     cli_print(stdout,
-              "%llu steps, %llu of them made again, %llu of those with another loss; %llu jumps, "
+              "%llu steps, %llu of them repeated, %llu of those with a different loss; %llu jumps, "
               "%llu not seen, %llu with flipped bits\n",
               (unsigned long long)r->steps, (unsigned long long)r->repeated,
               (unsigned long long)r->differing, (unsigned long long)r->jumps,
@@ -55,8 +55,8 @@ hl_status drill_report_verdict(const struct hl_api_drill_report *r)
     }
     if (r->differing > 0 || r->jumps > 0)
         return hl_fail(HL_ECONFLICT,
-                       "%llu repeated steps have another loss, %llu steps do not follow the one "
-                       "before: the training differs from a run without faults",
+                       "%llu repeated steps have a different loss, %llu steps do not follow the "
+                       "one before: the training differs from a run without faults",
                        (unsigned long long)r->differing, (unsigned long long)r->jumps);
     return HL_OK;
 }

@@ -45,7 +45,7 @@ static const char *fill_obstacle(struct validation *v, const struct hl_l1_fill *
         return validate_text(v, "L1 of %s holds %s of others", n->name,
                              hl_format_bytes(n->l1_used, has, sizeof(has)));
     if (fill->bytes == 0)
-        return "policy.high_pct leaves nothing above it";
+        return "policy.high_pct leaves no room above it";
     if (fill->bytes <= room && fill->bytes <= n->l2_free)
         return NULL;
     return validate_text(v, "filling L1 of %s needs %s, and %s are free (--size, pool, L2)",

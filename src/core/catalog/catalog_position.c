@@ -14,8 +14,8 @@ static hl_status check_model(const struct hl_version_rec *v)
         return HL_OK;
     /* The model's split and naming are unknown. */
     return hl_fail(HL_ECORRUPT,
-                   "the record of model '%s' in the Controller's store is damaged: nothing of it "
-                   "can be read; restore the store from a backup",
+                   "the record of model '%s' in the Controller's store is damaged and the model "
+                   "can't be read; restore the store from a backup",
                    v->model->name);
 }
 

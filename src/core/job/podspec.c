@@ -399,9 +399,10 @@ static bool check_amounts(const struct walk *w, const json_t *amounts)
 static bool check_rank(struct walk *w, const json_t *rank, const json_t *volumes)
 {
     if (strcmp(text_of(rank, "name"), HL_PODSPEC_RANK) != 0)
-        return walk_fail(w, false,
-                         "must be called '" HL_PODSPEC_RANK "': it stands for the container of "
-                         "each rank, and a pod has no other");
+        return walk_fail(
+            w, false,
+            "must be called '" HL_PODSPEC_RANK
+            "': it describes the container of each rank, and a pod has no other container");
     if (!CHECK_FIELDS(w, rank, rank_fields, "the container of a rank"))
         return false;
     struct walk env = walk_into(w, "env");

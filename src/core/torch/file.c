@@ -192,7 +192,7 @@ HL_CHECK static hl_status place_storages(const struct hl_torch_source *source,
                                  : elements == 0 || t->storage_size % elements != 0 ||
                                        t->storage_size / elements > 8)
             return hl_fail(HL_EINVAL,
-                           "storage '%s' has %" PRIu64 " elements, its tensors say %" PRIu64
+                           "storage '%s' has %" PRIu64 " elements, but its tensors need %" PRIu64
                            " bytes",
                            key, elements, t->storage_size);
         zip->entries[i] =

@@ -307,8 +307,8 @@ HL_CHECK static hl_status check_taken(const struct reader *r)
         const struct group *g = &r->groups[i];
         if (g->next < g->numbers->count || (g->main != NULL && g->next_main < g->main->count))
             return hl_fail(HL_EINVAL,
-                           "group %zu of the optimizer has %u parameters, of which the model's "
-                           "tensors are only %u",
+                           "group %zu of the optimizer has %u parameters, but only %u of them are "
+                           "tensors of the model",
                            i, g->numbers->count, g->next);
     }
     return HL_OK;

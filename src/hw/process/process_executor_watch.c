@@ -307,8 +307,8 @@ static hl_status adopt_or_end(struct hl_px *px, const char *name)
     if (st == HL_OK)
         return HL_OK;
     if (st == HL_ENOMEM || st == HL_EIO)
-        return hl_fail_prefix(
-            st, "container %s keeps running, but its record can't be read now: ", name);
+        return hl_fail_prefix(st,
+                              "container %s keeps running, but its record can't be read: ", name);
     if (st != HL_ENOENT) {
         hl_warn("container %s can't be taken over and is ended: %s", name, hl_error_text());
         end_unreadable(px, name);

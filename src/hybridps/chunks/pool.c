@@ -191,8 +191,8 @@ static hl_status fail_room(const struct hl_chunk_pool *p, uint64_t more)
     }
     return hl_fail(HL_ENOSPC,
                    "%s: needs %" PRIu64 " bytes on the device at once (%" PRIu64
-                   " of them not there yet) beside %" PRIu64 " that are pinned, and %" PRIu64
-                   " of %" PRIu64 " are available to chunks now",
+                   " of them not there yet) in addition to %" PRIu64
+                   " that are pinned, and %" PRIu64 " of %" PRIu64 " are available to chunks now",
                    p->info.name, wanted, more, pinned, p->s.avail, p->s.capacity);
 }
 

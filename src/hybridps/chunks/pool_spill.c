@@ -180,8 +180,8 @@ hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more)
         if (st == HL_OK)
             continue;
         snprintf(full, sizeof(full),
-                 "%s: needs %" PRIu64 " bytes more on the host, where chunks have %" PRIu64
-                 " of the %" PRIu64 " they may have",
+                 "%s: needs %" PRIu64 " more bytes on the host, where chunks use %" PRIu64
+                 " of the %" PRIu64 " allowed",
                  p->info.name, more, p->s.host, p->o.host_bytes);
         return fail_full(p, full, st);
     }

@@ -74,7 +74,7 @@ int hybridps_manager_open(const hybridps_manager_options *options, hybridps_mana
         o.capacity = capacity;
         o.devices = given.devices + 1;
     } else if (given.devices > 0)
-        return hl_fail(HL_EINVAL, "manager: capacities of devices, but none of the host");
+        return hl_fail(HL_EINVAL, "manager: the devices have capacities, but the host has none");
     struct hybridps_manager *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a manager");
@@ -191,8 +191,8 @@ int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_devi
         return fail_room(m, size);
     if (st == HL_EBUSY)
         return hl_fail(HL_EBUSY,
-                       "manager %s: there is room for %" PRIu64 " bytes, but all %d tickets of the "
-                       "device are out; use or cancel some",
+                       "manager %s: there is room for %" PRIu64
+                       " bytes, but all %d tickets of the device are in use; use or cancel some",
                        m->t.path, size, HL_MANAGER_TICKETS);
     if (st == HL_OK)
         *device = (int)found - 1;
@@ -210,7 +210,7 @@ static hl_status fail_ticket(const struct hybridps_manager *m, uint64_t id)
 {
     return hl_fail(HL_ENOENT,
                    "manager %s: this process has no ticket %" PRIu64
-                   "; it was used, cancelled, or is another's",
+                   "; it was used or cancelled, or belongs to another process",
                    m->t.path, id);
 }
 

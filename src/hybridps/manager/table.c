@@ -234,7 +234,7 @@ hl_status hl_manager_check_layout(const struct hl_manager_table *t)
     if (s->pid_namespace != hl_pid_namespace())
         return hl_fail(HL_EUNSUPPORTED,
                        "manager %s: its processes are in another PID namespace, so their deaths "
-                       "can't be seen from here; share it (docker: --pid=host)",
+                       "can't be detected; share the namespace (docker: --pid=host)",
                        t->path);
     return HL_OK;
 }

@@ -28,8 +28,8 @@ static hl_status check_pointers(const struct checking *c, const char *what, uint
                            what, i, least, most, what);
         if (p[i] != 0 && i > 0 && p[i - 1] == 0 && c->type->type != MACO_TASK_CUSTOM_COMPUTE &&
             c->type->type != MACO_TASK_CUSTOM_COMM && c->type->type != MACO_TASK_ATTENTION)
-            return hl_fail(HL_EINVAL, "%s %d is given and %d is NULL. Hint: they have no gaps",
-                           what, i, i - 1);
+            return hl_fail(HL_EINVAL, "%s %d is given and %d is NULL. Hint: leave no gaps", what, i,
+                           i - 1);
     }
     return HL_OK;
 }
@@ -123,7 +123,7 @@ static hl_status check_collective(const struct checking *c)
                        "else 0",
                        op);
     if (op == MACO_AVG && !is_float(c->op->dtype))
-        return hl_fail(HL_EINVAL, "AVG of %s. Hint: integers have no mean, take SUM",
+        return hl_fail(HL_EINVAL, "AVG of %s. Hint: integers have no mean, use SUM",
                        hl_maco_dtype_name(c->op->dtype));
     if (ranks < (sized ? 1 : 0))
         return hl_fail(HL_EINVAL,

@@ -575,7 +575,7 @@ HL_CHECK static hl_status read_padding(struct ranks *r)
                 return fail_missing(r, &r->list[i], EMBEDDING);
         }
     if (t == NULL || t->rank != 2 || t->shape[0] > UINT32_MAX)
-        return hl_fail(HL_EINVAL, "%s: '" EMBEDDING "' has not two dimensions", r->s->folder);
+        return hl_fail(HL_EINVAL, "%s: '" EMBEDDING "' must have two dimensions", r->s->folder);
     r->split.pad = r->s->pad;
     r->split.naming = HL_API_LAYER_NAMING_LOCAL;
     return hl_megatron_divisor(r->config.vocab, t->shape[0] * (uint64_t)r->split.tp,
