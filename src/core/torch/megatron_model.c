@@ -72,7 +72,7 @@ hl_status hl_megatron_divisor(uint64_t vocab, uint64_t padded, uint64_t tp, int 
         }
     return hl_fail(HL_EINVAL,
                    "the embedding has %" PRIu64
-                   " rows, which is no padded size of a vocabulary of %" PRIu64 " at TP %" PRIu64
+                   " rows, which is not a padded size of a vocabulary of %" PRIu64 " at TP %" PRIu64
                    ": " GIVE_CONFIG " with its true vocab_size",
                    padded, vocab, tp);
 }
