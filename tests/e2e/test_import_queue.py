@@ -73,7 +73,7 @@ class Queue(unittest.TestCase):
             done = self.c.run("model", "import", self.source, "--name", "late", "--wait", "300ms")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("waiting for m0 and ", done.stderr)
-            self.assertIn("has not begun in 300 ms, for 'm0' and ", done.stderr)
+            self.assertIn("has not begun in 300 ms, because 'm0' and ", done.stderr)
             self.c.json("model", "cancel", "gone")
             self.assertIn("cancelled", gone.communicate(timeout=self.c.limit)[1])
         for import_ in (*first, *others):

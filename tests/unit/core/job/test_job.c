@@ -652,7 +652,8 @@ TEST(the_section_of_kubernetes_is_kept_and_its_faults_have_a_place)
 
     json_object_set_new(doc, "kubernetes", json_pack("{s:s}", "que", "q"));
     assert_int_equal(hl_job_parse(doc, &kube, &job), HL_EINVAL);
-    assert_non_null(strstr(hl_error_text(), "job.yaml:10:15: kubernetes.que: 'que' is not taken"));
+    assert_non_null(
+        strstr(hl_error_text(), "job.yaml:10:15: kubernetes.que: 'que' is not accepted"));
 
     json_object_del(doc, "kubernetes");
     json_object_set_new(doc, "dockerImage", json_string("i"));

@@ -534,5 +534,5 @@ TEST(what_has_no_known_cut_is_refused_by_name_with_what_to_do)
         adapt(m, w_text("model.layers.0.block_sparse_moe.experts.%d.w1", e), e == 2 ? 3 : 2, H, F);
     refused(mixtral, m, 1, "'model.layers.0.block_sparse_moe.experts.2.w1.weight'", merge);
     refused(mixtral, one("model.layers.0.block_sparse_moe.experts.0.w1", 2, H, F), 1,
-            "'model.layers.0.block_sparse_moe.experts.1.w1.weight'", "alike");
+            "'model.layers.0.block_sparse_moe.experts.1.w1.weight'", "in the same way");
 }

@@ -209,7 +209,7 @@ TEST_IN(new_trial, end_trial, a_rank_that_never_begins)
     struct trial *t = *state;
     t->timeout_ns = 500000000;
     setenv("NVSHMEM_STUB_ABSENT", "1", 1);
-    refused(t, "; not over NVSHMEM: rank 0: NVSHMEM's beginning: not back after 500 ms");
+    refused(t, "; not over NVSHMEM: rank 0: initialization of NVSHMEM: not back after 500 ms");
 }
 
 int main(int argc, char **argv)
